@@ -1,0 +1,36 @@
+"""Serai takes in any extension, drives any coding agent, under one policy, with every wire on record.
+
+This package is the public surface; `docs/architecture.md` draws the house. Names are imported when they are first used, so
+`import serai` itself costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from serai.errors import LocalError, MachineError, PeerError, SeraiError
+    from serai.limits import Limits
+
+__all__ = ["Limits", "LocalError", "MachineError", "PeerError", "SeraiError", "__version__"]
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Limits": "limits",
+    "LocalError": "errors",
+    "MachineError": "errors",
+    "PeerError": "errors",
+    "SeraiError": "errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

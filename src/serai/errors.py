@@ -1,0 +1,217 @@
+"""Everything that can go wrong, as one small tree by cause.
+
+Three branches say whose turn it is to act (design rule 15):
+
+* `LocalError`: Serai or its caller used something wrongly. Fix the call.
+* `PeerError`: the program at the other end of a wire misbehaved, died or refused. Look at *it*.
+* `MachineError`: the computer would not do it. Look at the installation.
+
+Each leaf says in its docstring what the caller can do. `SeraiError` and the three branches are never raised themselves.
+"""
+
+from __future__ import annotations
+
+import signal as _signal
+from typing import ClassVar, NamedTuple, Self
+
+__all__ = [
+    "BadFrame",
+    "Closed",
+    "ExitStatus",
+    "FrameTooBig",
+    "LimitHit",
+    "LocalError",
+    "MachineError",
+    "OversizeFrame",
+    "PeerError",
+    "PeerGone",
+    "PeerStalled",
+    "PeerTimeout",
+    "Refused",
+    "SeraiError",
+    "SpawnFailed",
+]
+
+# How much of a stderr tail fits in a one-paragraph message; the whole tail is in the `stderr` attribute.
+_STDERR_IN_MESSAGE = 600
+
+
+class ExitStatus(NamedTuple):
+    """How a process ended: by a code, by a signal, or (when somebody else reaped it) unknown."""
+
+    code: int | None = None
+    signal: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0
+
+    def __str__(self) -> str:
+        if self.code is not None:
+            return f"exit status {self.code}"
+        if self.signal is None:
+            return "exit status unknown"
+        try:
+            return f"killed by {_signal.Signals(self.signal).name}"
+        except ValueError:  # real-time signals have no name
+            return f"killed by signal {self.signal}"
+
+
+class LimitHit(NamedTuple):
+    """The limit that ended something: its name in `serai.limits.Limits` and the value in force."""
+
+    name: str
+    value: float
+
+    def __str__(self) -> str:
+        return f"limit {self.name} = {int(self.value) if self.value == int(self.value) else self.value}"
+
+
+class SeraiError(Exception):
+    """The root. Catch it to catch everything that Serai raises on purpose.
+
+    Attributes are always there, empty when they do not apply:
+
+    * `who`: the peer, box or file concerned (`zot:weather`, `claude`);
+    * `id`: the call that failed;
+    * `exit`, `stderr`: how the peer ended and the last bytes it wrote to stderr;
+    * `limit`: the limit that was hit;
+    * `hint`: what to do now.
+    """
+
+    abstract: ClassVar[bool] = True
+    default_hint: ClassVar[str] = ""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        who: str = "",
+        id: str = "",
+        exit: ExitStatus | None = None,
+        stderr: str = "",
+        limit: LimitHit | None = None,
+        hint: str = "",
+    ) -> None:
+        if type(self).__dict__.get("abstract", False):
+            raise TypeError(f"{type(self).__name__} is a branch of the error tree; raise one of its leaves")
+        super().__init__(message)
+        self.message = message
+        self.who = who
+        self.id = id
+        self.exit = exit
+        self.stderr = stderr
+        self.limit = limit
+        self.hint = hint or self.default_hint
+
+    def __str__(self) -> str:
+        text = f"{self.who}: {self.message}" if self.who else self.message
+        because = [str(part) for part in (self.exit, self.limit) if part is not None]
+        if because:
+            text += f" ({'; '.join(because)})"
+        tail = self.stderr.strip()
+        if tail:
+            cut = tail[-_STDERR_IN_MESSAGE:]
+            text += f"; stderr ended with: {'…' if len(cut) < len(tail) else ''}{cut}"
+        return text
+
+    def for_call(self, id: str) -> Self:
+        """The same error for one of the calls it took down; its `__cause__` is this one root (lesson L6)."""
+        copy = type(self).__new__(type(self))
+        copy.args = self.args
+        copy.__dict__.update(self.__dict__)
+        copy.id = id
+        copy.__cause__ = self
+        return copy
+
+    def to_json(self) -> dict[str, object]:
+        """What `--json` prints and what a recording keeps; empty attributes are left out."""
+        form: dict[str, object] = {"error": type(self).__name__, "message": self.message}
+        if self.exit is not None:
+            form["exit"] = self.exit._asdict()
+        if self.limit is not None:
+            form["limit"] = self.limit._asdict()
+        form |= {key: value for key in ("who", "id", "stderr", "hint") if (value := getattr(self, key))}
+        return form
+
+
+class LocalError(SeraiError):
+    """Our side: a call that could not have worked."""
+
+    abstract = True
+
+
+class PeerError(SeraiError):
+    """Their side: the peer broke its protocol, its promise or its neck."""
+
+    abstract = True
+
+
+class MachineError(SeraiError):
+    """The computer's side: missing programs, exhausted descriptors, refused permissions."""
+
+    abstract = True
+
+
+class Closed(LocalError):
+    """The handle was closed on purpose before or during the call. Open a new one."""
+
+    default_hint = "it was closed on purpose: open a new one"
+
+
+class FrameTooBig(LocalError):
+    """A frame that we were asked to send exceeds what the peer's protocol lets it read. Send less."""
+
+    default_hint = "send a smaller frame, or raise the limit if the peer can read more"
+
+
+class PeerGone(PeerError):
+    """The peer exited or closed its end. Nothing more will come: start it again (a supervisor does)."""
+
+    default_hint = "its exit status and stderr say why; start it again"
+
+
+class PeerStalled(PeerError):
+    """The peer does not read what we write, and the byte budget for waiting frames is used up. Wait, or stop it."""
+
+    default_hint = "the peer does not read its input: wait for it to catch up, or stop it"
+
+
+class PeerTimeout(PeerError, TimeoutError):
+    """The peer did not answer within the deadline. The call is forgotten; a late answer is recorded and not used."""
+
+    default_hint = "the peer may still be working: ask again, or raise the limit"
+
+
+class BadFrame(PeerError):
+    """The peer's answer came but cannot be understood. Its author has to fix it; the raw bytes are on record."""
+
+    default_hint = "the answer breaks the protocol: see the frame in the recording"
+
+
+class OversizeFrame(BadFrame):
+    """The peer's answer was longer than the limit. It was skipped; the wire goes on."""
+
+    default_hint = "the answer was skipped: ask for less, or raise the limit"
+
+
+class Refused(PeerError):
+    """The peer understood and said no. Neither a crash nor a time-out: retrying the same call will not help."""
+
+    default_hint = "the peer understood the call and refused it"
+
+    def __init__(self, message: str, *, code: int = 0, data: bytes = b"", who: str = "", id: str = "") -> None:
+        super().__init__(message, who=who, id=id)
+        self.code = code
+        self.data = data
+
+    def to_json(self) -> dict[str, object]:
+        return super().to_json() | {"code": self.code}
+
+
+class SpawnFailed(MachineError):
+    """A program could not be started: it is missing, not executable, or a resource ran out (`errno` says which)."""
+
+    def __init__(self, message: str, *, who: str = "", errno: int = 0, hint: str = "") -> None:
+        super().__init__(message, who=who, hint=hint)
+        self.errno = errno

@@ -1,0 +1,56 @@
+"""Every deadline and every size in one record, each with its reason.
+
+A dialect ships its own values (`Limits().but(frame=4 * MIB)`), a person overrides them by name in the configuration, and every
+error that a limit causes names it. `None` for a deadline means "wait for ever"; only a person's configuration may say that
+(design rule 6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+__all__ = ["KIB", "MIB", "Limits"]
+
+KIB = 1024
+MIB = 1024 * KIB
+HOUR = 3600.0
+
+
+def _limit(value: float, unit: str, why: str) -> Any:
+    """A field that carries its reason, so that documentation and error messages can show it."""
+    return field(default=value, metadata={"unit": unit, "why": why})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The limits of one wire. Immutable; `but` makes a changed copy."""
+
+    frame: int = _limit(
+        64 * MIB, "bytes", "one line with its newline; a base64 screenshot passes 1 MiB and a replayed session 16 MiB (L1)"
+    )
+    frame_head: int = _limit(4 * KIB, "bytes", "what is kept of an oversize frame: enough to find the id of the call it answers")
+    send: int = _limit(64 * MIB, "bytes", "the longest frame we send; a dialect sets what its peers can read")
+    read: int = _limit(64 * KIB, "bytes", "one read; larger reads cost a large allocation each and make other wires wait")
+    read_slice: float = _limit(0.0005, "seconds", "a busy wire reads again at once only this long, then the others get their turn")
+    backlog: int = _limit(64 * MIB, "bytes", "frames waiting for a peer that does not read; beyond it the sender is told")
+    pipe: int = _limit(1 * MIB, "bytes", "a pipe grows to this when a frame does not fit; small by default, for 500 guests' sake")
+    stderr_tail: int = _limit(64 * KIB, "bytes", "the last of a peer's stderr, for error messages; the rest is drained")
+    noise_tail: int = _limit(64 * KIB, "bytes", "the last of what a peer printed where only frames, or nothing, should be")
+
+    call: float | None = _limit(HOUR, "seconds", "an answer to a call for which the dialect sets no deadline of its own")
+    exit_grace: float = _limit(1.0, "seconds", "from end of output to exit: only then is the exit status part of the error")
+    drain_grace: float = _limit(1.0, "seconds", "from exit to end of output: a grandchild may hold the pipe for ever")
+    stop_polite: float = _limit(2.0, "seconds", "after the polite frame and the end of its input, before SIGTERM")
+    stop_term: float = _limit(2.0, "seconds", "after SIGTERM, before SIGKILL of the whole tree")
+    stop_kill: float = _limit(5.0, "seconds", "for the kernel to end what was killed; past it the survivors are reported")
+    see: float = _limit(1.0, "seconds", "how old the watchdog's picture of the descendants may be")
+
+    def but(self, **changes: float | None) -> Limits:
+        """A copy with some limits changed; an unknown name is a `TypeError` at once."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    @classmethod
+    def explain(cls) -> list[tuple[str, object, str, str]]:
+        """`(name, default, unit, why)` of every limit, in order: the table of the documentation."""
+        return [(item.name, item.default, item.metadata["unit"], item.metadata["why"]) for item in fields(cls)]

@@ -1,0 +1,227 @@
+"""The program behind `serai.testing.faults`: a peer with one bad habit. Standard library only; see there for what each does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+FRAME = b'{"jsonrpc":"2.0","method":"log","params":{"n":%d}}\n'
+
+
+class Peer:
+    """Answers calls on stdin and stdout until its habit gets the better of it."""
+
+    def __init__(self, fault: str, options: dict[str, Any]) -> None:
+        self.options = options
+        self.habit: Callable[[Peer, bytes], None] = HABITS[fault]
+        self.answered = 0
+
+    def run(self) -> None:
+        if early := EARLY.get(self.habit.__name__):
+            early(self)
+        for line in self.options["prelude"]:
+            self.write(line.encode() + b"\n")
+        for line in sys.stdin.buffer:
+            self.heard(line)
+        if self.habit is stubborn:
+            rest()
+
+    def heard(self, line: bytes) -> None:
+        try:
+            message = json.loads(line)
+        except ValueError:
+            return
+        if not isinstance(message, dict) or "id" not in message:
+            return
+        answer = self.options["reply"].replace("$id", json.dumps(message["id"])).encode() + b"\n"
+        if self.answered < self.options["after"]:
+            self.write(answer)
+        else:
+            self.habit(self, answer)
+        self.answered += 1
+
+    def write(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(1, data) :]
+
+
+def rest() -> None:
+    while True:
+        signal.pause()
+
+
+def none(peer: Peer, answer: bytes) -> None:
+    peer.write(answer)
+
+
+def silent(peer: Peer, answer: bytes) -> None:
+    pass
+
+
+def slow(peer: Peer, answer: bytes) -> None:
+    time.sleep(peer.options["seconds"])
+    peer.write(answer)
+
+
+def chatty(peer: Peer, answer: bytes) -> None:
+    left = peer.options["bytes"]
+    while left > 0:
+        left -= os.write(2, b"chatter " * 512)
+    peer.write(answer)
+
+
+def banner(peer: Peer, answer: bytes) -> None:
+    peer.write(b"a log line, no frame\n" + answer)
+
+
+def huge(peer: Peer, answer: bytes) -> None:
+    body = answer.rstrip(b"}\n")
+    closing = answer[len(body) :]
+    filler = peer.options["bytes"] - len(answer) - len(b',"pad":""')
+    peer.write(body + b',"pad":"' + b"x" * max(filler, 0) + b'"' + closing)
+
+
+def half(peer: Peer, answer: bytes) -> None:
+    peer.write(answer[: len(answer) // 2])
+    os._exit(0)
+
+
+def bad_utf8(peer: Peer, answer: bytes) -> None:
+    body = answer.rstrip(b"}\n")
+    peer.write(body + b',"text":"caf\xe9 \xff\xfe"' + answer[len(body) :])
+
+
+def dies(peer: Peer, answer: bytes) -> None:
+    os.write(2, b"fatal: the habit got the better of me\n")
+    if peer.options["signal"]:
+        os.kill(os.getpid(), peer.options["signal"])
+        rest()
+    os._exit(peer.options["code"])
+
+
+def stubborn(peer: Peer, answer: bytes) -> None:
+    peer.write(answer)
+
+
+def be_stubborn(peer: Peer) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def holder(peer: Peer, answer: bytes) -> None:
+    if os.fork() == 0:
+        os.close(0)
+        note_pid(peer)
+        rest()
+    peer.write(answer)
+    os._exit(0)
+
+
+def daemon(peer: Peer, answer: bytes) -> None:
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(null, number)
+        if peer.options["clean"]:  # without the tag in its environment, only having been seen before tells whose it is
+            os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", f"{NOTE}; signal.pause()", peer.options["pid_file"]], {})
+        note_pid(peer)
+        rest()
+    os.wait()
+    while peer.options["pid_file"] and not os.path.exists(peer.options["pid_file"]):
+        time.sleep(0.001)
+    peer.write(answer)
+
+
+NOTE = "import os, signal, sys; f = open(sys.argv[1] + '~', 'w'); f.write(str(os.getpid())); f.close(); os.rename(f.name, sys.argv[1])"
+
+
+def note_pid(peer: Peer) -> None:
+    if path := peer.options["pid_file"]:
+        with open(path + "~", "w") as file:
+            file.write(str(os.getpid()))
+        os.rename(path + "~", path)
+
+
+def mute(peer: Peer, answer: bytes) -> None:
+    os.close(1)
+    rest()
+
+
+def deaf(peer: Peer, answer: bytes) -> None:
+    rest()
+
+
+def unplugged(peer: Peer, answer: bytes) -> None:
+    os.close(0)
+    peer.write(answer)
+    rest()
+
+
+def flood(peer: Peer, answer: bytes) -> None:
+    sent = 0
+    while not peer.options["frames"] or sent < peer.options["frames"]:
+        peer.write(b"".join(FRAME % (sent + n) for n in range(100)))
+        sent += 100
+    peer.write(answer)
+
+
+def twice(peer: Peer, answer: bytes) -> None:
+    peer.write(answer + answer)
+
+
+def stranger(peer: Peer, answer: bytes) -> None:
+    strange = peer.options["reply"]
+    peer.write(b"".join(strange.replace("$id", id).encode() + b"\n" for id in ("999999", '"nobody"', "1.5")) + answer)
+
+
+def trickle(peer: Peer, answer: bytes) -> None:
+    step = peer.options["bytes"]
+    for start in range(0, len(answer), step):
+        peer.write(answer[start : start + step])
+
+
+def say_banner(peer: Peer) -> None:
+    peer.write(b"Welcome to a program that likes to talk\n\n[1, 2]\n")
+
+
+def be_deaf(peer: Peer) -> None:
+    for line in peer.options["prelude"]:
+        peer.write(line.encode() + b"\n")
+    rest()
+
+
+HABITS: dict[str, Callable[[Peer, bytes], None]] = {
+    "none": none,
+    "silent": silent,
+    "slow": slow,
+    "chatty": chatty,
+    "banner": banner,
+    "huge": huge,
+    "half": half,
+    "bad-utf8": bad_utf8,
+    "dies": dies,
+    "stubborn": stubborn,
+    "holder": holder,
+    "daemon": daemon,
+    "mute": mute,
+    "deaf": deaf,
+    "unplugged": unplugged,
+    "flood": flood,
+    "twice": twice,
+    "stranger": stranger,
+    "trickle": trickle,
+}
+
+# Habits that show before the first call.
+EARLY: dict[str, Callable[[Peer], None]] = {"banner": say_banner, "stubborn": be_stubborn, "deaf": be_deaf}
+
+if __name__ == "__main__":
+    Peer(sys.argv[1], json.loads(sys.argv[2])).run()

@@ -1,0 +1,210 @@
+"""Runs of lines into typed messages (sans-IO), with msgspec.
+
+The unknown is data (design rule 4, lesson L2): a line always becomes a value. `Noise` is a line that is no JSON object, such as
+a banner or a log line; `Unknown` is an object that none of the dialect's types fits. Both carry the raw bytes. Opaque parts
+of a message (a tool's arguments) are declared `msgspec.Raw` by the dialect and stay bytes; a `Raw` keeps the whole run alive, so
+whoever stores one for long calls its `copy()`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from serai.wire.framing import split
+
+__all__ = ["BAD_INPUT", "Codec", "LineReader", "Noise", "Unknown", "decode", "encode", "find_key", "repair"]
+
+T = TypeVar("T")
+
+# What msgspec raises for input it cannot take; RecursionError is its answer to a bomb of brackets.
+BAD_INPUT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+_object: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
+_string: msgspec.json.Decoder[str] = msgspec.json.Decoder(str)
+_encoder = msgspec.json.Encoder()
+
+
+class Noise(msgspec.Struct, frozen=True, gc=False):
+    """A line that is not a JSON object."""
+
+    raw: bytes
+    why: str
+
+
+class Unknown(msgspec.Struct, frozen=True, gc=False):
+    """A JSON object that fits none of the types: `kind` is its discriminator when it has one that is a string."""
+
+    raw: bytes
+    kind: str | None
+    why: str
+
+
+def encode(message: object) -> bytes:
+    """One frame: compact JSON and a newline."""
+    return _encoder.encode(message) + b"\n"
+
+
+def decode(decoder: msgspec.json.Decoder[T], text: bytes | Raw) -> T:
+    """One value, such as an opaque part of a message once its type is known; repaired first if its text is broken."""
+    try:
+        return decoder.decode(text)
+    except BAD_INPUT:
+        repaired = repair(bytes(text))
+        if repaired is None:
+            raise
+        return decoder.decode(repaired)
+
+
+class Codec(Generic[T]):
+    """The types of one dialect. Immutable and shared; each connection reads through its own `reader`."""
+
+    __slots__ = ("decoder", "kind_field")
+
+    def __init__(self, types: Any, *, kind_field: str = "type") -> None:
+        self.decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(types)
+        self.kind_field = kind_field
+
+    def reader(self) -> LineReader[T]:
+        return LineReader(self)
+
+
+class LineReader(Generic[T]):
+    """Decodes the runs of one connection.
+
+    A run is decoded in one call when that is sure to give what line by line gives; a connection whose batch once failed is
+    read line by line from then on, which is cheaper than trying twice (performance map, section 3).
+    """
+
+    __slots__ = ("_batch", "_codec", "_decode", "_decode_lines", "repaired")
+
+    def __init__(self, codec: Codec[T]) -> None:
+        self._codec = codec
+        self._decode = codec.decoder.decode
+        self._decode_lines = codec.decoder.decode_lines
+        self._batch = True
+        self.repaired = 0  # lines that were only readable after `repair`
+
+    def read(self, run: bytes) -> list[T | Unknown | Noise]:
+        """The messages of a run, one for each line that is not blank."""
+        lines = run.count(b"\n")
+        if lines == 1:
+            try:
+                return [self._decode(run)]
+            except BAD_INPUT:
+                return list(self._one_by_one(run))
+        if self._batch and self._is_regular(run, lines):
+            try:
+                messages: list[T | Unknown | Noise] = list(self._decode_lines(run))
+            except BAD_INPUT:
+                self._batch = False
+            else:
+                if len(messages) == lines:
+                    return messages
+        return list(self._one_by_one(run))
+
+    @staticmethod
+    def _is_regular(run: bytes, lines: int) -> bool:
+        """Whether every line begins with `{` and ends with `}`.
+
+        The batch decoder would also take an object spread over lines, and two on one line. Between a `}` and a `{` inside one
+        JSON value there is always a comma or more; so in a regular run no value crosses a line end, and as many values as
+        lines means one value a line.
+        """
+        return run[:1] == b"{" and run[-2:] == b"}\n" and run.count(b"}\n{") == lines - 1
+
+    def _one_by_one(self, run: bytes) -> Iterator[T | Unknown | Noise]:
+        for line in split(run):
+            try:
+                yield self._decode(line)
+            except BAD_INPUT as error:
+                yield self._odd(line, error)
+
+    def _odd(self, line: bytes, error: Exception) -> T | Unknown | Noise:
+        """A line the decoder refused: repaired if its text was the trouble, else told apart."""
+        repaired = repair(line)
+        if repaired is not None:
+            try:
+                message = self._decode(repaired)
+            except BAD_INPUT as again:
+                error = again
+            else:
+                self.repaired += 1
+                return message
+        try:
+            members = _object.decode(repaired or line)
+        except BAD_INPUT as broken:
+            why = "not a JSON object" if isinstance(broken, msgspec.ValidationError) else f"not JSON: {broken}"
+            return Noise(line, why)
+        return Unknown(line, _as_string(members.get(self._codec.kind_field)), str(error))
+
+
+def _as_string(raw: Raw | None) -> str | None:
+    if raw is None:
+        return None
+    try:
+        return _string.decode(raw)
+    except BAD_INPUT:
+        return None
+
+
+# An escape sequence; pairs of surrogates are taken together so that only lone ones match the named groups.
+_ESCAPE = re.compile(
+    rb"""\\(?: u[dD][89abAB][0-9a-fA-F]{2} \\u[dD][c-fC-F][0-9a-fA-F]{2}
+             | (?P<lone> u[dD][89a-fA-F][0-9a-fA-F]{2})
+             | . )""",
+    re.VERBOSE | re.DOTALL,
+)
+_BOM = b"\xef\xbb\xbf"
+
+
+def repair(line: bytes) -> bytes | None:
+    """The line with what no strict parser reads replaced by U+FFFD, or None if there was nothing of the kind.
+
+    Programs that cut text by UTF-16 units write lone surrogates (JavaScript's `JSON.stringify` does), others put raw
+    bytes of another encoding into strings, some begin with a byte order mark (spec agents 7.2). The frame around such text is
+    sound and must not be lost for it.
+    """
+    text = line.removeprefix(_BOM)
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        text = text.decode(errors="replace").encode()
+    if b"\\u" in text:
+        text = _ESCAPE.sub(lambda match: rb"\ufffd" if match["lone"] else match[0], text)
+    return text if text != line else None
+
+
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
+
+
+def find_key(head: bytes, key: str) -> bytes | None:
+    """The JSON text of a top-level scalar member in the head of a truncated object, or None.
+
+    For the id of an oversize frame: only its head is kept, so no parser can read it. Members of inner objects do not count.
+    """
+    wanted = _encoder.encode(key)
+    depth = 0
+    expect_key = False
+    tokens = _TOKEN.finditer(head)
+    for token in tokens:
+        text = token[0]
+        if text in b"{[":
+            depth += 1
+            expect_key = text == b"{"
+        elif text in b"}]":
+            depth -= 1
+        elif text == b",":
+            expect_key = True
+        elif depth == 1 and expect_key and text == wanted:
+            colon, value = next(tokens, None), next(tokens, None)
+            if not colon or not value or colon[0] != b":" or value[0] in b"{[" or value.end() == len(head):
+                return None
+            return value[0]
+        elif text == b":":
+            expect_key = False
+    return None

@@ -1,0 +1,130 @@
+"""Decoding with case-folded keys, for dialects whose origin matches keys that way (spec piglet FIX-4).
+
+Go's decoder takes `{"Type":"text"}` for a field named `type`, and extensions rely on it. Folding must reach every object that
+the protocol defines and nothing inside opaque data, so it follows the declared types: a field declared as a struct (or a list,
+dict, union or optional of structs) is folded, anything else is left byte for byte.
+
+The declared structs say `forbid_unknown_fields=True`. A frame that decodes so has exact keys only, and costs nothing extra;
+one that does not is folded, its unknown members dropped, and decoded again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Raw, inspect
+
+__all__ = ["FoldingDecoder"]
+
+T = TypeVar("T")
+# Rewrites the JSON text of one value.
+Fold = Callable[[Raw], Raw]
+
+_members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
+_items: msgspec.json.Decoder[list[Raw]] = msgspec.json.Decoder(list[Raw])
+_string: msgspec.json.Decoder[str] = msgspec.json.Decoder(str)
+_encode = msgspec.json.Encoder().encode
+
+
+class FoldingDecoder(Generic[T]):
+    """Decodes one protocol type; exact keys win over folded ones, and of several folded ones the last wins, as in Go."""
+
+    def __init__(self, type_: Any) -> None:
+        self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(type_)
+        self._fold = _plan(inspect.type_info(type_))
+
+    def decode(self, text: bytes | Raw) -> T:
+        try:
+            return self._decoder.decode(text)
+        except msgspec.ValidationError:
+            if self._fold is None:
+                raise
+        return self._decoder.decode(self._fold(Raw(bytes(text))))
+
+
+def _plan(info: inspect.Type) -> Fold | None:
+    """How to fold a value of this type; None when it holds no protocol object."""
+    match info:
+        case inspect.StructType():
+            return _struct(info)
+        case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
+            fold = _plan(item)
+            return None if fold is None else _each_item(fold)
+        case inspect.DictType(value_type=value):
+            fold = _plan(value)
+            return None if fold is None else _each_value(fold)
+        case inspect.UnionType(types=types):
+            return _union(types)
+        case _:
+            return None
+
+
+def _struct(info: inspect.StructType) -> Fold:
+    if not info.cls.__struct_config__.forbid_unknown_fields:
+        raise TypeError(f"{info.cls.__name__} needs forbid_unknown_fields=True: else a key in another case is silently dropped")
+    fields = [(field.encode_name, _plan(field.type)) for field in info.fields]
+    names = [name for name, _ in fields] + ([info.tag_field] if info.tag_field else [])
+    return _folding(names, {name: fold for name, fold in fields if fold is not None})
+
+
+def _folding(names: list[str], inner: dict[str, Fold]) -> Fold:
+    exact = frozenset(names)
+    by_fold = {name.casefold(): name for name in names}
+
+    def fold(text: Raw) -> Raw:
+        if not _begins(text, b"{"):
+            return text
+        members = _members.decode(text)
+        folded: dict[str, Raw] = {}
+        for key, value in members.items():
+            name = key if key in exact else by_fold.get(key.casefold())
+            if name is not None and (name == key or name not in members):
+                folded[name] = inner[name](value) if name in inner else value
+        return Raw(_encode(folded))
+
+    return fold
+
+
+def _union(types: tuple[inspect.Type, ...]) -> Fold | None:
+    """An optional value, or one of several tagged structs: the tag is folded first, then it chooses."""
+    structs = [kind for kind in types if isinstance(kind, inspect.StructType)]
+    if len(structs) < 2:
+        folds = [fold for fold in map(_plan, types) if fold is not None]
+        return folds[0] if folds else None
+    tag_field = structs[0].tag_field or "type"
+    by_tag = {kind.tag: _struct(kind) for kind in structs}
+    only_tag = _folding([tag_field], {})
+
+    def fold(text: Raw) -> Raw:
+        if not _begins(text, b"{"):
+            return text
+        tag = _members.decode(only_tag(text)).get(tag_field)
+        try:
+            chosen = by_tag.get(_string.decode(tag)) if tag is not None else None
+        except msgspec.ValidationError:
+            chosen = None
+        return text if chosen is None else chosen(text)
+
+    return fold
+
+
+def _each_item(fold: Fold) -> Fold:
+    def fold_items(text: Raw) -> Raw:
+        return Raw(_encode([fold(item) for item in _items.decode(text)])) if _begins(text, b"[") else text
+
+    return fold_items
+
+
+def _each_value(fold: Fold) -> Fold:
+    def fold_values(text: Raw) -> Raw:
+        if not _begins(text, b"{"):
+            return text
+        return Raw(_encode({key: fold(value) for key, value in _members.decode(text).items()}))
+
+    return fold_values
+
+
+def _begins(text: Raw, mark: bytes) -> bool:
+    return bytes(text).lstrip()[:1] == mark

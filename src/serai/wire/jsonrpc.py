@@ -1,0 +1,264 @@
+"""JSON-RPC 2.0 correlation in both directions (sans-IO): runs in, events out; commands in, frames out.
+
+Two id spaces. Ours are integers from 1; the peer's may be any JSON value and are echoed as they came. Rules:
+
+1. Events come out in arrival order. Whoever applies notifications inline and starts requests in that order keeps the two
+   promises of spec piglet 2.5: requests start in arrival order, and a notification sent before an answer takes effect before it.
+2. `id` and `method`: a request. `id` alone: an answer. No `id`, or null: a notification. If both `result` and `error`
+   come, the error wins; if neither comes, the result is null. `jsonrpc` is sent and not checked.
+3. An answer nobody waits for (late, repeated, never asked) is a `Stray`: recorded, never raised (lesson L13).
+4. A peer's request whose id is still open is a `Stray` too: the frame was replayed, and it is served once.
+5. When the peer goes, `lose` gives every waiting call back at once; nothing can be asked afterwards.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from serai.wire.calls import Call, Calls
+from serai.wire.codec import BAD_INPUT, Codec, Noise, Unknown, encode, find_key
+from serai.wire.framing import Oversize
+
+__all__ = [
+    "LSP_CANCEL",
+    "Answer",
+    "CancelStyle",
+    "Cancelled",
+    "Connection",
+    "Event",
+    "Failure",
+    "Notification",
+    "Request",
+    "Stray",
+]
+
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+
+_NOTHING = Raw()
+_NULL = Raw(b"null")
+_EMPTY = Raw(b"{}")
+
+
+class CancelStyle(NamedTuple):
+    """How a protocol says "never mind": a notification and the member that carries the id."""
+
+    method: str
+    member: str
+
+
+LSP_CANCEL = CancelStyle("$/cancelRequest", "id")
+
+
+class _Envelope(msgspec.Struct, gc=False):
+    id: Raw = _NOTHING
+    method: str = ""
+    params: Raw = _NOTHING
+    result: Raw = _NOTHING
+    error: Raw = _NOTHING
+
+
+class _Error(msgspec.Struct, gc=False):
+    message: str = ""
+    code: int | float = 0
+    data: Raw = _NOTHING
+
+
+class _Outgoing(msgspec.Struct, omit_defaults=True, gc=False):
+    jsonrpc: str  # required, so that it is never omitted
+    id: int | Raw | msgspec.UnsetType = msgspec.UNSET
+    method: str = ""
+    params: Any = msgspec.UNSET
+    result: Any = msgspec.UNSET
+    error: Any = msgspec.UNSET
+
+
+class Request(msgspec.Struct, frozen=True, gc=False):
+    """The peer asks. Answer with `Connection.answer` or `refuse`."""
+
+    id: Raw
+    method: str
+    params: Raw
+
+
+class Notification(msgspec.Struct, frozen=True, gc=False):
+    """The peer tells."""
+
+    method: str
+    params: Raw
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """One of our calls succeeded."""
+
+    call: Call[int]
+    result: Raw
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """One of our calls was refused."""
+
+    call: Call[int]
+    code: int
+    message: str
+    data: Raw
+
+
+class Cancelled(msgspec.Struct, frozen=True, gc=False):
+    """The peer no longer wants the answer to a request of its own that is still open."""
+
+    request: Request
+
+
+class Stray(msgspec.Struct, frozen=True, gc=False):
+    """A frame that fits nothing open: kept for the record."""
+
+    raw: bytes
+    why: str
+
+
+Event = Request | Notification | Answer | Failure | Cancelled | Stray | Unknown | Noise
+
+_codec: Codec[_Envelope] = Codec(_Envelope, kind_field="method")
+_int: msgspec.json.Decoder[int] = msgspec.json.Decoder(int)
+_members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
+_error: msgspec.json.Decoder[_Error] = msgspec.json.Decoder(_Error)
+
+
+class Connection:
+    """One side of a JSON-RPC connection."""
+
+    def __init__(self, *, cancel: CancelStyle | None = LSP_CANCEL) -> None:
+        self._cancel = cancel
+        self._reader = _codec.reader()
+        self._calls: Calls[int] = Calls()
+        self._last_id = 0
+        self._open: dict[bytes, Request] = {}  # the peer's requests that we have not answered, by the text of their ids
+        self.lost = False
+
+    # -- commands: each gives the frame to send ------------------------------------------------------------------------
+
+    def request(
+        self, method: str, params: object, *, now: float, timeout: float | None, waiter: Any = None
+    ) -> tuple[Call[int], bytes]:
+        """Ask the peer. The call is waiting from now on, so an answer can never come too early."""
+        self._last_id = id = self._last_id + 1
+        frame = encode(_Outgoing("2.0", id, method, params))
+        return self._calls.start(id, method, now=now, timeout=timeout, waiter=waiter), frame
+
+    def notify(self, method: str, params: object = msgspec.UNSET) -> bytes:
+        return encode(_Outgoing("2.0", method=method, params=params))
+
+    def answer(self, request: Request, result: object) -> bytes | None:
+        """None when the request is not open any more (answered already): nothing must be sent twice."""
+        if self._open.pop(bytes(request.id), None) is None:
+            return None
+        return encode(_Outgoing("2.0", request.id, result=result))
+
+    def refuse(self, request: Request, code: int, message: str, data: object = msgspec.UNSET) -> bytes | None:
+        if self._open.pop(bytes(request.id), None) is None:
+            return None
+        error = {"code": code, "message": message} | ({} if data is msgspec.UNSET else {"data": data})
+        return encode(_Outgoing("2.0", request.id, error=error))
+
+    def forget(self, call: Call[int]) -> bool:
+        """No longer wait for it: it could not be sent, or nobody cares any more. False when it has ended already."""
+        return self._calls.finish(call.id) is not None
+
+    def cancel(self, call: Call[int]) -> bytes | None:
+        """Forget a call and tell the peer; None when it has ended already or the protocol cannot say it."""
+        if not self.forget(call) or self._cancel is None:
+            return None
+        return self.notify(self._cancel.method, {self._cancel.member: call.id})
+
+    # -- input: each gives what happened ----------------------------------------------------------------------------------
+
+    def receive(self, run: bytes) -> list[Event]:
+        return [
+            self._event(message) if type(message) is _Envelope else message  # type: ignore[misc]
+            for message in self._reader.read(run)
+        ]
+
+    def oversize(self, frame: Oversize) -> list[Call[int]]:
+        """The calls that an oversize frame ends: the one it answered if its head tells, else all (design rule 5)."""
+        id = find_key(frame.head, "id")
+        if id is not None and find_key(frame.head, "method") is None:
+            call = self._finish(id)
+            return [] if call is None else [call]
+        return [] if id is not None else self._calls.abandon()
+
+    def expire(self, now: float) -> list[Call[int]]:
+        return self._calls.expire(now)
+
+    def next_deadline(self) -> float | None:
+        return self._calls.next_deadline()
+
+    def lose(self) -> list[Call[int]]:
+        """The peer is gone: every waiting call, to be failed with that one cause."""
+        self.lost = True
+        self._open.clear()
+        return self._calls.abandon()
+
+    # -- inside -----------------------------------------------------------------------------------------------------------
+
+    def _event(self, message: _Envelope) -> Event:
+        id = bytes(message.id)
+        if id in (b"", b"null"):
+            return self._notification(message)
+        if message.method:
+            return self._request(id, message)
+        call = self._finish(id)
+        if call is None:
+            return Stray(_encode_again(message), f"an answer to {id.decode(errors='replace')}, which nobody waits for")
+        if bytes(message.error) in (b"", b"null"):
+            return Answer(call, message.result if bytes(message.result) else _NULL)
+        return self._failure(call, message.error)
+
+    def _finish(self, id: bytes) -> Call[int] | None:
+        try:
+            return self._calls.finish(_int.decode(id))
+        except BAD_INPUT:  # a string or a fraction: not one of ours
+            return None
+
+    def _request(self, id: bytes, message: _Envelope) -> Event:
+        if id in self._open:
+            return Stray(_encode_again(message), f"a second request with the open id {id.decode(errors='replace')}")
+        request = Request(Raw(id), message.method, _params(message.params))
+        self._open[id] = request
+        return request
+
+    def _notification(self, message: _Envelope) -> Event:
+        params = _params(message.params)
+        if self._cancel is not None and message.method == self._cancel.method:
+            try:
+                id = bytes(_members.decode(params).get(self._cancel.member, b""))
+            except BAD_INPUT:
+                id = b""
+            request = self._open.get(id)
+            return Stray(_encode_again(message), "cancels a request that is not open") if request is None else Cancelled(request)
+        if not message.method:
+            return Stray(_encode_again(message), "neither an id nor a method")
+        return Notification(message.method, params)
+
+    @staticmethod
+    def _failure(call: Call[int], raw: Raw) -> Failure:
+        try:
+            error = _error.decode(raw)
+        except BAD_INPUT:  # not the shape of an error object, yet a refusal: its text is all there is
+            return Failure(call, INTERNAL_ERROR, bytes(raw).decode(errors="replace"), raw)
+        return Failure(call, int(error.code), error.message, error.data)
+
+
+def _params(raw: Raw) -> Raw:
+    """Absent and null parameters are an empty object (spec piglet FIX-5)."""
+    return _EMPTY if bytes(raw) in (b"", b"null") else raw
+
+
+def _encode_again(message: _Envelope) -> bytes:
+    """The members that matter of a frame whose own bytes are part of a longer run."""
+    members = {name: raw for name in ("id", "params", "result", "error") if bytes(raw := getattr(message, name))}
+    return encode(members | ({"method": message.method} if message.method else {})).rstrip()

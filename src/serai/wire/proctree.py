@@ -1,0 +1,159 @@
+"""Who descends from whom, and killing all of them (Linux `/proc`; standard library only, the watchdog program uses it too).
+
+A child's tree is found three ways, because each alone can be escaped: by parent links, by the session the child leads, and by
+the tag in the environment, which survives `setsid`, double forks and re-parenting. A process that drops its environment and is
+re-parented at once escapes; what was seen before that is remembered by the caller and passed in as `known`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+__all__ = ["TAG", "Process", "kill", "kill_all", "read", "scan", "tree", "walk"]
+
+TAG = "SERAI_RUN"
+_ENTRY = f"\0{TAG}=".encode()
+
+
+class Process(NamedTuple):
+    """A process at one moment. `(pid, started)` is its identity: a pid alone may be somebody else's by now (L3)."""
+
+    pid: int
+    parent: int
+    session: int
+    state: str
+    started: int
+    tag: str = ""
+
+    @property
+    def alive(self) -> bool:
+        return self.state not in "ZX"
+
+    def carries(self, tag: str) -> bool:
+        """Whether it has this tag, or one made beneath it: a child's (`tag.1`) or that of a host inside (`tag/…`)."""
+        return self.tag == tag or self.tag.startswith((tag + ".", tag + "/"))
+
+
+def read(pid: int) -> Process | None:
+    """The process, or None when there is none of that pid."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            stat = file.read(4096)
+    except OSError:
+        return None
+    # The name in parentheses may hold anything, also spaces and parentheses.
+    fields = stat[stat.rfind(b")") + 2 :].split()
+    if len(fields) < 20:
+        return None
+    return Process(pid, int(fields[1]), int(fields[3]), fields[0].decode(), int(fields[19]))
+
+
+def scan() -> dict[int, Process]:
+    """All processes of the machine that we may see, with their tags."""
+    found = (read(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return {process.pid: process._replace(tag=_tag(process.pid)) for process in found if process is not None}
+
+
+def _tag(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+            environ = b"\0" + file.readall()
+    except OSError:  # somebody else's, or gone
+        return ""
+    _, found, rest = environ.partition(_ENTRY)
+    return rest.partition(b"\0")[0].decode(errors="replace") if found else ""
+
+
+def walk(roots: Iterable[int]) -> set[int]:
+    """The roots' descendants by the kernel's own child lists: cheap, but blind to what was re-parented."""
+    seen: set[int] = set()
+    queue = list(roots)
+    while queue:
+        pid = queue.pop()
+        try:
+            threads = os.listdir(f"/proc/{pid}/task")
+        except OSError:
+            continue
+        for thread in threads:
+            try:
+                with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                    children = [int(child) for child in file.read().split()]
+            except OSError:
+                continue
+            fresh = [child for child in children if child not in seen]
+            seen.update(fresh)
+            queue.extend(fresh)
+    return seen
+
+
+def tree(
+    everyone: dict[int, Process], roots: Iterable[Process], tag: str, known: Iterable[Process] = ()
+) -> list[Process]:
+    """The living members of the trees that the roots lead, that carry the tag, or that were seen before.
+
+    A root counts as the leader of its session only while it exists (a zombie will do): after that its number is free.
+    """
+    leaders = {root.pid for root in roots if _same(everyone.get(root.pid), root)}
+    members = leaders | {process.pid for process in known if _same(everyone.get(process.pid), process)}
+    children: dict[int, list[int]] = {}
+    for process in everyone.values():
+        children.setdefault(process.parent, []).append(process.pid)
+        if process.session in leaders or (process.tag and process.carries(tag)):
+            members.add(process.pid)
+    queue = list(members)
+    while queue:
+        fresh = [pid for pid in children.get(queue.pop(), ()) if pid not in members]
+        members.update(fresh)
+        queue.extend(fresh)
+    return [everyone[pid] for pid in sorted(members - _ourselves(everyone)) if everyone[pid].alive]
+
+
+def kill_all(find: Callable[[], list[Process]], *, seconds: float) -> list[Process]:
+    """SIGKILL what `find` finds until it finds nothing; the survivors when the time is up.
+
+    Again and again, because a process may have forked between the look and the kill.
+    """
+    end = time.monotonic() + seconds
+    pause = 0.001
+    while found := find():
+        if time.monotonic() >= end:
+            return found
+        for process in found:
+            kill(process)
+        time.sleep(pause)  # killed processes need a moment to go; there is nothing to wait on that is not our child
+        pause = min(pause * 2, 0.05)
+    return []
+
+
+def kill(process: Process) -> None:
+    """SIGKILL one process, through a descriptor, so that the process checked is the process killed."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except OSError:
+        return
+    try:
+        if _same(read(process.pid), process):
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
+def _same(one: Process | None, other: Process) -> bool:
+    return one is not None and one.started == other.started
+
+
+def _ourselves(everyone: dict[int, Process]) -> set[int]:
+    """This process and its ancestors, never to be killed whatever tags they carry."""
+    spared: set[int] = set()
+    pid = os.getpid()
+    while pid and pid not in spared:
+        spared.add(pid)
+        process = everyone.get(pid)
+        pid = process.parent if process else 0
+    return spared

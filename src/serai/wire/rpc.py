@@ -1,0 +1,176 @@
+"""JSON-RPC over a channel, for asyncio: what the JSON-RPC dialects' adapters and drivers share.
+
+`await rpc.call(...)` costs one future; no task, no timer. Requests from the peer run as tasks, started in arrival order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from time import monotonic
+from typing import Any
+
+from msgspec import Raw
+
+from serai.errors import LimitHit, OversizeFrame, PeerTimeout, Refused, SeraiError
+from serai.limits import Limits
+from serai.wire import jsonrpc
+from serai.wire.calls import Call
+from serai.wire.channel import Channel, Tap
+from serai.wire.codec import Noise, Unknown
+from serai.wire.deadlines import Deadlines
+from serai.wire.framing import Oversize
+from serai.wire.process import Child
+
+__all__ = ["Rpc"]
+
+log = logging.getLogger("serai.wire")
+
+Handler = Callable[[jsonrpc.Request], Awaitable[object]]
+
+
+class Rpc:
+    """One JSON-RPC peer at the other end of a channel.
+
+    `serve` answers the peer's requests: its result is sent back, `Refused` becomes that error, anything else an internal one.
+    `notified` is called inline for notifications. `odd` is told of everything that fits nothing: noise, unknown and stray frames,
+    oversize ones; it never has to act.
+    """
+
+    def __init__(
+        self,
+        child: Child,
+        *,
+        deadlines: Deadlines,
+        limits: Limits | None = None,
+        tap: Tap | None = None,
+        serve: Handler | None = None,
+        notified: Callable[[jsonrpc.Notification], None] | None = None,
+        odd: Callable[[Noise | Unknown | jsonrpc.Stray | Oversize], None] | None = None,
+        cancel: jsonrpc.CancelStyle | None = jsonrpc.LSP_CANCEL,
+    ) -> None:
+        self.connection = jsonrpc.Connection(cancel=cancel)
+        self._serve = serve
+        self._notified = notified
+        self._odd = odd
+        self._tasks: dict[bytes, asyncio.Task[None]] = {}
+        self._loop = asyncio.get_running_loop()
+        self.lost_cause: SeraiError | None = None
+        self.channel = Channel(child, self, deadlines=deadlines, limits=limits, tap=tap)
+
+    async def call(self, method: str, params: object, *, timeout: float | None = None) -> Raw:
+        """Ask and wait. No time-out given means `limits.call`. Cancelling the caller tells the peer and forgets the call."""
+        channel = self.channel
+        waiter: asyncio.Future[Raw] = self._loop.create_future()
+        call, frame = self.connection.request(
+            method, params, now=monotonic(), timeout=channel.limits.call if timeout is None else timeout, waiter=waiter
+        )
+        try:
+            channel.send(frame)
+        except BaseException:
+            self.connection.forget(call)
+            raise
+        channel.wake_by(call.deadline)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            self._withdraw(call)
+            raise
+
+    def notify(self, method: str, params: object) -> None:
+        self.channel.send(self.connection.notify(method, params))
+
+    # -- the channel's receiver -------------------------------------------------------------------------------------------------
+
+    def received(self, run: bytes) -> None:
+        for event in self.connection.receive(run):
+            if type(event) is jsonrpc.Answer:
+                if not event.call.waiter.done():
+                    event.call.waiter.set_result(event.result)
+            else:
+                self._handle(event)
+
+    def oversize(self, frame: Oversize) -> None:
+        self._tell(frame)
+        limit = LimitHit("frame", frame.limit)
+        for call in self.connection.oversize(frame):
+            self._fail(call, OversizeFrame(f"its answer to {call.what} had {frame.size} bytes", who=self._who, limit=limit))
+
+    def tick(self, now: float) -> float | None:
+        for call in self.connection.expire(now):
+            limit = LimitHit("call", call.timeout or 0)
+            self._fail(call, PeerTimeout(f"no answer to {call.what}", who=self._who, limit=limit))
+        return self.connection.next_deadline()
+
+    def lost(self, cause: SeraiError) -> None:
+        self.lost_cause = cause
+        for task in self._tasks.values():
+            task.cancel()
+        for call in self.connection.lose():
+            self._fail(call, cause)
+
+    # -- inside -------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def _who(self) -> str:
+        return self.channel.child.who
+
+    def _handle(self, event: jsonrpc.Event) -> None:
+        match event:
+            case jsonrpc.Failure(call=call):
+                refusal = Refused(event.message, code=event.code, data=bytes(event.data), who=self._who, id=str(call.id))
+                if not call.waiter.done():
+                    call.waiter.set_exception(refusal)
+            case jsonrpc.Notification():
+                if self._notified is not None:
+                    self._notified(event)
+            case jsonrpc.Request():
+                task = self._loop.create_task(self._run(event), name=f"{self._who} {event.method}")
+                self._tasks[bytes(event.id)] = task
+            case jsonrpc.Cancelled(request=request):
+                task_or_none = self._tasks.get(bytes(request.id))
+                if task_or_none is not None:
+                    task_or_none.cancel()
+            case Noise() | Unknown() | jsonrpc.Stray():
+                self._tell(event)
+
+    async def _run(self, request: jsonrpc.Request) -> None:
+        try:
+            frame = await self._answer(request)
+            if frame is not None and self.lost_cause is None:
+                self.channel.send(frame)
+        except SeraiError as error:
+            log.debug("%s: the answer to its %s was not sent: %s", self._who, request.method, error)
+        finally:
+            self._tasks.pop(bytes(request.id), None)
+
+    async def _answer(self, request: jsonrpc.Request) -> bytes | None:
+        refuse = self.connection.refuse
+        if self._serve is None:
+            return refuse(request, jsonrpc.METHOD_NOT_FOUND, f"method not found: {request.method}")
+        try:
+            return self.connection.answer(request, await self._serve(request))
+        except asyncio.CancelledError:
+            return refuse(request, jsonrpc.INTERNAL_ERROR, f"{request.method} cancelled")
+        except Refused as error:
+            return refuse(request, error.code, error.message)
+        except Exception as error:
+            log.exception("%s: serving its %s failed", self._who, request.method)
+            return refuse(request, jsonrpc.INTERNAL_ERROR, f"{request.method} failed: {error}")
+
+    def _withdraw(self, call: Call[int]) -> None:
+        frame = self.connection.cancel(call)
+        if frame is not None and self.lost_cause is None:
+            try:
+                self.channel.send(frame)
+            except SeraiError as error:
+                log.debug("%s: not told that %s was cancelled: %s", self._who, call.what, error)
+
+    def _fail(self, call: Call[Any], error: SeraiError) -> None:
+        if not call.waiter.done():
+            call.waiter.set_exception(error.for_call(str(call.id)))
+
+    def _tell(self, event: Noise | Unknown | jsonrpc.Stray | Oversize) -> None:
+        if self._odd is not None:
+            self._odd(event)

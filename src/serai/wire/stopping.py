@@ -1,0 +1,68 @@
+"""The stop ladder: ask, close its input, SIGTERM, SIGKILL the tree. Every step is bounded, the last one always runs.
+
+The whole ladder is its own task: a caller that is cancelled, or times out, leaves the ladder to finish alone (lesson L5). The
+tree is swept even after a polite end, because a program may leave descendants behind that nobody asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+from serai.errors import ExitStatus
+from serai.limits import Limits
+from serai.wire.process import Child
+
+__all__ = ["Stopped", "stop"]
+
+log = logging.getLogger("serai.wire")
+
+Step = Literal["already", "polite", "term", "kill", "survived"]
+
+
+class Stopped(NamedTuple):
+    """How a child ended: the step of the ladder that did it, and its exit status (None if it would not die)."""
+
+    step: Step
+    exit: ExitStatus | None
+
+
+async def stop(child: Child, limits: Limits, *, polite: Callable[[], None] | None = None) -> Stopped:
+    """Stop a child and everything it started. `polite` writes the dialect's farewell frame, if it has one."""
+    ladder = asyncio.get_running_loop().create_task(_ladder(child, limits, polite), name=f"stop {child.who}")
+    return await asyncio.shield(ladder)
+
+
+async def _ladder(child: Child, limits: Limits, polite: Callable[[], None] | None) -> Stopped:
+    step: Step = "already"
+    try:
+        if not child.exited.done():
+            step = await _down(child, limits, polite)
+    finally:
+        await child.close()
+    status = child.exited.result() if child.exited.done() else None
+    return Stopped("survived" if status is None else step, status)
+
+
+async def _down(child: Child, limits: Limits, polite: Callable[[], None] | None) -> Step:
+    if polite is not None:
+        try:
+            polite()
+        except Exception as error:  # a full or broken pipe: the next step does not need it
+            log.debug("%s: no farewell: %s", child.who, error)
+    child.close_descriptor(child.stdin)
+    if await _exits(child, limits.stop_polite):
+        return "polite"
+    # The group, so that a program behind a shell hears it too; what made its own session is for the last step.
+    child.signal(signal.SIGTERM, group=True)
+    if await _exits(child, limits.stop_term):
+        return "term"
+    return "kill"
+
+
+async def _exits(child: Child, seconds: float) -> bool:
+    done, _ = await asyncio.wait([child.exited], timeout=seconds)
+    return bool(done)

@@ -1,0 +1,80 @@
+"""Descriptors that must always be drained, of which the last bytes are kept.
+
+An undrained stderr blocks its writer after 64 KiB and looks like a time-out; a discarded one hides the only reason for a
+crash (lesson L6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+
+__all__ = ["Tail"]
+
+log = logging.getLogger("serai.wire")
+_READ = 65536
+
+
+class Tail:
+    """Reads a descriptor until its end, keeps at most `limit` last bytes, and hands each chunk on as it comes."""
+
+    def __init__(self, descriptor: int, limit: int, on_chunk: Callable[[bytes], None] | None = None) -> None:
+        self._descriptor = descriptor
+        self._limit = limit
+        self._kept = bytearray()
+        self.total = 0
+        self.on_chunk = on_chunk
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(descriptor, self._readable)
+
+    @property
+    def closed(self) -> bool:
+        return self._descriptor < 0
+
+    def last(self) -> bytes:
+        """The last bytes, at most `limit` of them."""
+        return bytes(self._kept[-self._limit :])
+
+    def text(self) -> str:
+        """The same as text; what is no UTF-8 is replaced."""
+        return self.last().decode(errors="replace")
+
+    def drain(self) -> None:
+        """Take what is there now, up to one tail's worth: for the moment a peer's end is reported."""
+        for _ in range(self._limit // _READ + 1):
+            if self.closed or not self._readable():
+                return
+
+    def close(self) -> None:
+        """Stop reading; what was kept stays. Idempotent."""
+        if not self.closed:
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _readable(self) -> bool:
+        try:
+            chunk = os.read(self._descriptor, _READ)
+        except BlockingIOError:
+            return False
+        except OSError as error:
+            log.debug("reading descriptor %d: %s", self._descriptor, error)
+            chunk = b""
+        if not chunk:
+            self.close()
+            return False
+        self._keep(chunk)
+        return True
+
+    def _keep(self, chunk: bytes) -> None:
+        self.total += len(chunk)
+        self._kept += chunk
+        if len(self._kept) > 2 * self._limit:  # cut seldom, so that each byte is moved at most once
+            del self._kept[: -self._limit]
+        if self.on_chunk is not None:
+            try:
+                self.on_chunk(chunk)
+            except Exception:
+                log.exception("a listener to a drained descriptor failed")

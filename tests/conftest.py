@@ -1,0 +1,65 @@
+"""What all tests share: both event loops, and a house that is clean after each test."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+
+import pytest
+
+from serai.limits import Limits
+from serai.wire.deadlines import Deadlines
+from serai.wire.process import PlainSpawner
+
+try:
+    import uvloop
+except ImportError:  # an extra
+    uvloop = None
+
+# Short graces: what is waited for in these tests happens at once or never.
+QUICK = Limits().but(exit_grace=0.3, drain_grace=0.3, stop_polite=0.4, stop_term=0.4)
+
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Every async test runs on asyncio and on uvloop."""
+    factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.SelectorEventLoop}
+    if uvloop is not None:
+        factories["uvloop"] = uvloop.new_event_loop
+    return factories
+
+
+@pytest.fixture(autouse=True)
+def _no_descriptor_is_left() -> Iterator[None]:
+    """A test that leaks a descriptor fails; sync tests only, a loop's own descriptors come and go outside of this."""
+    before = set(os.listdir("/proc/self/fd"))
+    yield
+    left = set(os.listdir("/proc/self/fd")) - before
+    assert len(left) <= 1 + 4, f"descriptors left open: {sorted(left)}"  # the listing's own, and a loop's
+
+
+@pytest.fixture
+def environ() -> dict[str, str]:
+    """A small environment that finds the machine's programs."""
+    return {"PATH": os.environ.get("PATH", os.defpath), "LANG": "C.UTF-8"}
+
+
+@pytest.fixture
+def python() -> list[str]:
+    """The quickest start of this interpreter."""
+    return [sys.executable, "-I", "-S", "-c"]
+
+
+@pytest.fixture
+async def spawner() -> AsyncIterator[PlainSpawner]:
+    async with PlainSpawner(QUICK) as spawner:
+        yield spawner
+    assert not spawner.children
+
+
+@pytest.fixture
+async def deadlines() -> AsyncIterator[Deadlines]:
+    deadlines = Deadlines()
+    yield deadlines
+    deadlines.close()
