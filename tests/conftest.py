@@ -8,26 +8,24 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 import pytest
+import uvloop
 
 from serai.limits import Limits
 from serai.wire.deadlines import Deadlines
 from serai.wire.process import PlainSpawner
 
-try:
-    import uvloop
-except ImportError:  # an extra
-    uvloop = None
-
-# Short graces: what is waited for in these tests happens at once or never.
-QUICK = Limits().but(exit_grace=0.3, drain_grace=0.3, stop_polite=0.4, stop_term=0.4)
+# For what is expected to happen: generous, so that a busy machine does not turn it into something else.
+PATIENT = Limits().but(exit_grace=15.0, drain_grace=15.0, stop_polite=15.0, stop_term=15.0)
+# For what never happens: short, so that waiting for it in vain is quick.
+QUICK = Limits().but(exit_grace=0.2, drain_grace=0.2, stop_polite=0.2, stop_term=0.2)
 
 
-def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
+
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, LoopFactory]:
     """Every async test runs on asyncio and on uvloop."""
-    factories: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.SelectorEventLoop}
-    if uvloop is not None:
-        factories["uvloop"] = uvloop.new_event_loop
-    return factories
+    return {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
 
 
 @pytest.fixture(autouse=True)

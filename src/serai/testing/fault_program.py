@@ -125,22 +125,26 @@ def holder(peer: Peer, answer: bytes) -> None:
 def daemon(peer: Peer, answer: bytes) -> None:
     if os.fork() == 0:
         os.setsid()
-        if os.fork():
+        if peer.options["orphan"] and os.fork():
             os._exit(0)
         null = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(null, number)
-        if peer.options["clean"]:  # without the tag in its environment, only having been seen before tells whose it is
+        if peer.options["clean"]:
             os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", f"{NOTE}; signal.pause()", peer.options["pid_file"]], {})
         note_pid(peer)
         rest()
-    os.wait()
+    if peer.options["orphan"]:
+        os.wait()
     while peer.options["pid_file"] and not os.path.exists(peer.options["pid_file"]):
         time.sleep(0.001)
     peer.write(answer)
 
 
-NOTE = "import os, signal, sys; f = open(sys.argv[1] + '~', 'w'); f.write(str(os.getpid())); f.close(); os.rename(f.name, sys.argv[1])"
+NOTE = (
+    "import os, signal, sys; file = open(sys.argv[1] + '~', 'w'); file.write(str(os.getpid())); file.close(); "
+    "os.rename(file.name, sys.argv[1])"
+)
 
 
 def note_pid(peer: Peer) -> None:

@@ -3,8 +3,8 @@
     launch = Launch(argv=faults.peer("dies"), env=os.environ)
 
 Each is the same small program (`fault_program.py`, standard library only) with one bad habit. Apart from that it behaves: it
-says its `prelude`, then answers every line that has an `id` with the `reply` template, in which `$id` stands for that id. So the same
-faults serve every dialect: a zot guest that dies mid-call is `peer("dies", prelude=[hello, ready], reply=tool_result)`.
+says its `prelude`, then answers every line that has an `id` with the `reply` template, in which `$id` stands for that id. So the
+same faults serve every dialect: a zot guest that dies mid-call is `peer("dies", prelude=[hello, ready], reply=tool_result)`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 __all__ = ["FAULTS", "JSONRPC_REPLY", "peer"]
 
@@ -31,7 +32,10 @@ FAULTS: dict[str, tuple[str, dict[str, object]]] = {
     "dies": ("ends in the middle of a call, by an exit code or a signal, after a line on stderr", {"code": 3, "signal": 0}),
     "stubborn": ("ignores SIGTERM, SIGINT, SIGHUP and the end of its input", {}),
     "holder": ("starts a process that holds its stdout and stderr open, then ends", {"pid_file": ""}),
-    "daemon": ("answers, and leaves a process in a session of its own that dropped its parent", {"pid_file": "", "clean": False}),
+    "daemon": (
+        "answers, and leaves a process in a session of its own: without its parent (orphan), without its environment (clean)",
+        {"pid_file": "", "orphan": True, "clean": False},
+    ),
     "mute": ("closes its stdout but lives on", {}),
     "deaf": ("never reads its stdin", {}),
     "unplugged": ("closes its stdin but lives on", {}),
@@ -43,7 +47,7 @@ FAULTS: dict[str, tuple[str, dict[str, object]]] = {
 
 
 def peer(
-    fault: str = "none", *, prelude: Sequence[str] = (), reply: str = JSONRPC_REPLY, after: int = 0, **options: object
+    fault: str = "none", *, prelude: Sequence[str] = (), reply: str = JSONRPC_REPLY, after: int = 0, **options: Any
 ) -> list[str]:
     """The command line of a peer that answers `after` calls well and then shows its `fault`."""
     if fault not in FAULTS:

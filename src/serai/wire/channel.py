@@ -92,7 +92,7 @@ class Channel:
         self._flush_planned = False
         self._writer_added = False
         self._cork = False  # several frames are under way: collect
-        self._grown = False
+        self._grown: set[int] = set()  # pipes made larger already
         self._paused = False
         self._eof = False
         self._input_over = False  # nothing more may be sent
@@ -206,7 +206,7 @@ class Channel:
                     self._receiver.oversize(item)
             except Exception:  # a receiver's defect must not end the wire for good (design rule 4)
                 log.exception("%s: its receiver failed on a run", self.child.who)
-        if self._framer.pending > _JOIN and not self._grown:
+        if self._framer.pending > _JOIN and self._read not in self._grown:
             self._grow(self._read)
 
     def _end_of_output(self) -> None:
@@ -349,7 +349,7 @@ class Channel:
             return True
         self._rest = memoryview(data)[written:]
         self._queued += len(self._rest)
-        if len(data) > _JOIN and not self._grown:
+        if len(data) > _JOIN and self._write not in self._grown:
             self._grow(self._write)
         if not self._writer_added:
             self._writer_added = True
@@ -386,7 +386,7 @@ class Channel:
 
     def _grow(self, descriptor: int) -> None:
         """A larger pipe for a wire with long frames: fewer wake-ups for each. The machine may refuse; then it stays."""
-        self._grown = True
+        self._grown.add(descriptor)
         try:
             fcntl(descriptor, F_SETPIPE_SZ, self.limits.pipe)
         except OSError as error:

@@ -155,9 +155,11 @@ class Connection:
 
     def answer(self, request: Request, result: object) -> bytes | None:
         """None when the request is not open any more (answered already): nothing must be sent twice."""
-        if self._open.pop(bytes(request.id), None) is None:
+        if bytes(request.id) not in self._open:
             return None
-        return encode(_Outgoing("2.0", request.id, result=result))
+        frame = encode(_Outgoing("2.0", request.id, result=result))
+        del self._open[bytes(request.id)]  # only now: a result that cannot be encoded leaves it open for a refusal
+        return frame
 
     def refuse(self, request: Request, code: int, message: str, data: object = msgspec.UNSET) -> bytes | None:
         if self._open.pop(bytes(request.id), None) is None:

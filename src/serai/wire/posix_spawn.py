@@ -28,9 +28,7 @@ _OPAQUE = 512
 _RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
-def posix_spawn(
-    path: str, argv: Sequence[str], env: Mapping[str, str], cwd: str | None, descriptors: Mapping[int, int]
-) -> int:
+def posix_spawn(path: str, argv: Sequence[str], env: Mapping[str, str], cwd: str | None, descriptors: Mapping[int, int]) -> int:
     """Start `path` in a session of its own; the pid.
 
     `descriptors` maps the child's numbers to ours. Everything else is closed in the child. Raises `OSError` when the program

@@ -107,7 +107,7 @@ class PlainSpawner:
 
     def __init__(self, limits: Limits | None = None, *, watchdog: bool = True) -> None:
         self.limits = limits or Limits()
-        self.children: set[PlainChild] = set()
+        self.children: set[PlainChild] = set()  # started and not yet closed, dead or alive
         outer = os.environ.get(proctree.TAG, "")
         # A host inside a host keeps the outer tag in front, so that the outer watchdog finds its children too.
         self.tag = f"{outer}/{secrets.token_hex(8)}" if outer else secrets.token_hex(8)
@@ -150,8 +150,7 @@ class PlainSpawner:
         if self._watchdog is not None:
             self._watchdog.close()
 
-    def _gone(self, child: PlainChild) -> None:
-        self.children.discard(child)
+    def _reaped(self, child: PlainChild) -> None:
         if self._watchdog is not None:
             self._watchdog.remove(child.pid)
 
@@ -267,7 +266,7 @@ class PlainChild:
             log.debug("%s: somebody else reaped it", self.who)
         os.close(self._pidfd)
         self._reaped = True
-        self._spawner._gone(self)
+        self._spawner._reaped(self)
 
     async def _close(self) -> None:
         survivors = await self.kill_tree()
@@ -281,6 +280,7 @@ class PlainChild:
             self.close_descriptor(number)
         self.stderr.drain()
         self.stderr.close()
+        self._spawner.children.discard(self)
 
 
 class _Everyone:

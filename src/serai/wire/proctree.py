@@ -90,9 +90,7 @@ def walk(roots: Iterable[int]) -> set[int]:
     return seen
 
 
-def tree(
-    everyone: dict[int, Process], roots: Iterable[Process], tag: str, known: Iterable[Process] = ()
-) -> list[Process]:
+def tree(everyone: dict[int, Process], roots: Iterable[Process], tag: str, known: Iterable[Process] = ()) -> list[Process]:
     """The living members of the trees that the roots lead, that carry the tag, or that were seen before.
 
     A root counts as the leader of its session only while it exists (a zombie will do): after that its number is free.

@@ -54,7 +54,7 @@ class Rpc:
         self._serve = serve
         self._notified = notified
         self._odd = odd
-        self._tasks: dict[bytes, asyncio.Task[None]] = {}
+        self._tasks: dict[bytes, asyncio.Task[object]] = {}
         self._loop = asyncio.get_running_loop()
         self.lost_cause: SeraiError | None = None
         self.channel = Channel(child, self, deadlines=deadlines, limits=limits, tap=tap)
@@ -126,33 +126,39 @@ class Rpc:
                 if self._notified is not None:
                     self._notified(event)
             case jsonrpc.Request():
-                task = self._loop.create_task(self._run(event), name=f"{self._who} {event.method}")
-                self._tasks[bytes(event.id)] = task
+                self._begin(event)
             case jsonrpc.Cancelled(request=request):
-                task_or_none = self._tasks.get(bytes(request.id))
-                if task_or_none is not None:
-                    task_or_none.cancel()
+                if task := self._tasks.get(bytes(request.id)):
+                    task.cancel()
             case Noise() | Unknown() | jsonrpc.Stray():
                 self._tell(event)
 
-    async def _run(self, request: jsonrpc.Request) -> None:
+    def _begin(self, request: jsonrpc.Request) -> None:
+        task = self._loop.create_task(self._work(request), name=f"{self._who} {request.method}")
+        self._tasks[bytes(request.id)] = task
+        # A callback and not the task itself answers: a task that is cancelled before its first step never runs.
+        task.add_done_callback(lambda task: self._end(request, task))
+
+    async def _work(self, request: jsonrpc.Request) -> object:
+        if self._serve is None:
+            raise Refused(f"method not found: {request.method}", code=jsonrpc.METHOD_NOT_FOUND)
+        return await self._serve(request)
+
+    def _end(self, request: jsonrpc.Request, task: asyncio.Task[object]) -> None:
+        del self._tasks[bytes(request.id)]
         try:
-            frame = await self._answer(request)
+            frame = self._answer(request, task)
             if frame is not None and self.lost_cause is None:
                 self.channel.send(frame)
         except SeraiError as error:
             log.debug("%s: the answer to its %s was not sent: %s", self._who, request.method, error)
-        finally:
-            self._tasks.pop(bytes(request.id), None)
 
-    async def _answer(self, request: jsonrpc.Request) -> bytes | None:
+    def _answer(self, request: jsonrpc.Request, task: asyncio.Task[object]) -> bytes | None:
         refuse = self.connection.refuse
-        if self._serve is None:
-            return refuse(request, jsonrpc.METHOD_NOT_FOUND, f"method not found: {request.method}")
-        try:
-            return self.connection.answer(request, await self._serve(request))
-        except asyncio.CancelledError:
+        if task.cancelled():
             return refuse(request, jsonrpc.INTERNAL_ERROR, f"{request.method} cancelled")
+        try:
+            return self.connection.answer(request, task.result())
         except Refused as error:
             return refuse(request, error.code, error.message)
         except Exception as error:

@@ -37,11 +37,21 @@ def main(tag: str, host: int, see: float) -> None:
         elif host_descriptor in ready:
             break
         else:
-            seen = {pid: process for pid in proctree.walk(roots) if (process := proctree.read(pid))}
+            seen = _look(roots, seen)
     proctree.kill_all(
         lambda: proctree.tree(proctree.scan(), roots.values(), tag, seen.values()),
         seconds=KILL_SECONDS,
     )
+
+
+def _look(roots: dict[int, proctree.Process], seen: dict[int, proctree.Process]) -> dict[int, proctree.Process]:
+    """The living descendants, with those seen before: whoever lost its parent since is only known from then."""
+    now = {pid: proctree.read(pid) for pid in proctree.walk({*roots, *seen}) | seen.keys()}
+    return {pid: process for pid, process in now.items() if process and process.alive and _known(process, seen.get(pid))}
+
+
+def _known(process: proctree.Process, before: proctree.Process | None) -> bool:
+    return before is None or before.started == process.started
 
 
 def _watch(host: int, poll: select.poll) -> int:

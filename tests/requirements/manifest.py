@@ -1,0 +1,84 @@
+"""Reads the manifest and the tests' markers. `python -m tests.requirements.manifest` prints what is covered."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+TESTS = HERE.parent
+
+# The lowest content of each file once its issue is closed, by group: what the specs count (issue 2).
+LOWEST = {
+    "wire": (2, {"errors": 5, "framing": 10, "codec": 12, "jsonrpc": 14, "process": 11, "channel": 13, "fault": 17}),
+    "zot": (4, {"edge": 52, "ours": 41, "frame": 21}),
+    "hooks": (6, {"naive": 32, "bytes": 14, "mode": 10, "owner": 10, "path": 13, "decode": 12}),
+    "piglet": (10, {"method": 88, "fix": 36, "edge": 40}),
+    "agents": (11, {"scenario": 171, "live": 22, "edge": 36}),
+    "yoi": (12, {"edge": 36, "conform": 68}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One promised behaviour. `planned` is an issue, "later", or None once a test proves it."""
+
+    id: str
+    source: str
+    text: str
+    planned: int | str | None = None
+
+    @property
+    def file(self) -> str:
+        return self.id.split(".")[0]
+
+    @property
+    def group(self) -> str:
+        return self.id.split(".")[1]
+
+
+def load(name: str) -> list[Requirement]:
+    entries = tomllib.loads((HERE / f"{name}.toml").read_text())["requirement"]
+    return [Requirement(**entry) for entry in entries]
+
+
+def load_all() -> list[Requirement]:
+    return [requirement for name in LOWEST for requirement in load(name)]
+
+
+def closed() -> list[int]:
+    issues: list[int] = tomllib.loads((HERE / "closed.toml").read_text())["closed"]
+    return issues
+
+
+def markers() -> Iterator[tuple[str, str]]:
+    """`(id, test file)` of every `pytest.mark.req` in the tests, read and not run: a subset of tests changes nothing."""
+    for path in sorted(TESTS.rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and re.fullmatch(r"pytest\.mark\.req", ast.unparse(node.func)):
+                for argument in node.args:
+                    if not isinstance(argument, ast.Constant) or not isinstance(argument.value, str):
+                        raise TypeError(f"{path}:{node.lineno}: req takes the ids as plain strings")
+                    yield argument.value, str(path.relative_to(TESTS))
+
+
+def main() -> None:
+    covered = {id for id, _ in markers()}
+    for name in LOWEST:
+        requirements = load(name)
+        done = [requirement for requirement in requirements if requirement.id in covered]
+        plan = Counter(str(requirement.planned) for requirement in requirements if requirement.planned is not None)
+        missing = [r.id for r in requirements if r.planned is None and r.id not in covered]
+        planned = ", ".join(f"{count} in {'issue ' if issue != 'later' else ''}{issue}" for issue, count in sorted(plan.items()))
+        print(f"{name:8} {len(done):4} of {len(requirements):4} proved; planned: {planned or 'none'}")
+        for id in missing:
+            print(f"         missing: {id}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""The manifest and the tests agree in both directions."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+from tests.requirements import manifest
+
+REQUIREMENTS = manifest.load_all()
+COVERED = {id for id, _ in manifest.markers()}
+SOURCE = re.compile(r"(seed \d{3}|spec (zot|hooks|piglet|agents|yoi) \S+|lesson L\d+|design |issue \d+)")
+
+
+def test_ids_are_unique_and_say_their_file() -> None:
+    counts = Counter(requirement.id for requirement in REQUIREMENTS)
+    assert not [id for id, count in counts.items() if count > 1]
+    for name in manifest.LOWEST:
+        assert {requirement.file for requirement in manifest.load(name)} == {name}
+
+
+def test_every_requirement_has_a_source_and_one_sentence() -> None:
+    for requirement in REQUIREMENTS:
+        assert SOURCE.match(requirement.source), requirement
+        assert requirement.text.endswith("."), requirement
+        assert requirement.planned is None or requirement.planned == "later" or isinstance(requirement.planned, int), requirement
+
+
+def test_a_test_names_only_ids_that_exist() -> None:
+    known = {requirement.id for requirement in REQUIREMENTS}
+    assert not [(id, where) for id, where in manifest.markers() if id not in known]
+
+
+def test_every_requirement_is_proved_or_planned() -> None:
+    missing = [requirement.id for requirement in REQUIREMENTS if requirement.planned is None and requirement.id not in COVERED]
+    assert not missing, f"promised, but no test names them: {missing}"
+
+
+def test_nothing_planned_is_proved_already() -> None:
+    stale = [requirement.id for requirement in REQUIREMENTS if requirement.planned is not None and requirement.id in COVERED]
+    assert not stale, f"a test proves these: take `planned` off: {stale}"
+
+
+def test_a_closed_issue_has_nothing_planned() -> None:
+    left = [requirement.id for requirement in REQUIREMENTS if requirement.planned in manifest.closed()]
+    assert not left, f"planned for issues that are closed: {left}"
+
+
+@pytest.mark.parametrize("name", manifest.LOWEST)
+def test_each_file_has_at_least_what_its_spec_counts(name: str) -> None:
+    counts = Counter(requirement.group for requirement in manifest.load(name))
+    short = {group: (counts[group], lowest) for group, lowest in manifest.LOWEST[name][1].items() if counts[group] < lowest}
+    assert not short, f"{name}.toml has fewer entries than its spec asks for (has, lowest): {short}"

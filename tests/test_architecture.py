@@ -1,0 +1,63 @@
+"""The contracts that keep the picture of docs/architecture.md true can really be broken."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache", "--config", str(ROOT / "pyproject.toml")]
+    env = {"PYTHONPATH": str(folder), "PATH": "/usr/bin:/bin", "COLUMNS": "200"}
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("where", "line", "contract"),
+    [
+        ("errors.py", "import serai.wire.framing", "Imports go down only"),
+        ("wire/framing.py", "import serai.testing.faults", "Imports go down only"),
+        ("wire/codec.py", "import asyncio", "The sans-IO half of the wire does no IO"),
+        ("wire/channel.py", "import click", "The wire needs msgspec and the standard library, nothing else"),
+        ("dialects/zot/ours.py", "import asyncio", "Dialects do no IO: of the wire they use the sans-IO half"),
+        ("dialects/zot/ours.py", "import serai.wire.channel", "Dialects do no IO: of the wire they use the sans-IO half"),
+        ("dialects/zot/ours.py", "import serai.dialects.piglet.ours", "No dialect knows another"),
+        ("dialects/zot/ours.py", "import serai.host", "Imports go down only"),
+        ("model/tools.py", "import serai.wire.codec", "Imports go down only"),
+        ("policy/engine.py", "import serai.store", "Imports go down only"),
+        ("nowhere/else.py", "", "Imports go down only"),
+    ],
+)
+def test_a_forbidden_import_breaks_its_contract(tmp_path: Path, where: str, line: str, contract: str) -> None:
+    package = tmp_path / "serai"
+    shutil.copytree(ROOT / "src" / "serai", package, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("dialects/zot/ours.py", "dialects/piglet/ours.py", "host/host.py", "model/tools.py", "store/store.py", where):
+        module = package / name
+        module.parent.mkdir(parents=True, exist_ok=True)
+        for folder in module.relative_to(package).parents:
+            (package / folder / "__init__.py").touch()
+        module.touch()
+    broken = package / where
+    broken.write_text(broken.read_text().replace("from __future__ import annotations\n", "") + f"\n{line}\n")
+    ran = lint(tmp_path)
+    broken_contracts = [row for row in ran.stdout.splitlines() if row.endswith("BROKEN")]
+    assert (ran.returncode, broken_contracts) == (1, [f"{contract} BROKEN"]), ran.stdout
+
+
+def test_every_package_says_what_lives_there() -> None:
+    packages = list((ROOT / "src" / "serai").rglob("__init__.py"))
+    assert packages
+    for package in packages:
+        assert package.read_text().startswith('"""'), package
+        assert [path for path in package.parent.iterdir() if path.suffix == ".py" and path != package], f"{package.parent} is empty"
+
+
+def test_modules_stay_small() -> None:
+    sizes = {path: len(path.read_text().splitlines()) for path in (ROOT / "src").rglob("*.py")}
+    assert not {str(path): lines for path, lines in sizes.items() if lines > 430}

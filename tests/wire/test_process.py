@@ -1,0 +1,338 @@
+"""Starting real programs: what they get, how they end, and that nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from serai.errors import Closed, ExitStatus, SpawnFailed
+from serai.testing import faults
+from serai.wire import proctree
+from serai.wire.process import Launch, PlainChild, PlainSpawner
+from serai.wire.stopping import stop
+from tests.conftest import PATIENT, QUICK
+
+# Prints what it was given: descriptors, session, signal state, environment, directory.
+ABOUT_ME = """
+import json, os, signal, sys
+print(json.dumps({
+    "fds": sorted(int(n) for n in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{n}")),
+    "sid": os.getsid(0), "pid": os.getpid(),
+    "blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, [])),
+    "env": dict(os.environ), "cwd": os.getcwd(), "argv": sys.argv[1:],
+}), flush=True)
+"""
+
+
+async def output(child: PlainChild) -> bytes:
+    """Everything on its stdout, until its end."""
+    loop = asyncio.get_running_loop()
+    text, over = bytearray(), loop.create_future()
+
+    def readable() -> None:
+        chunk = os.read(child.stdout, 65536)
+        text.extend(chunk)
+        if not chunk:
+            loop.remove_reader(child.stdout)
+            over.set_result(None)
+
+    loop.add_reader(child.stdout, readable)
+    await over
+    return bytes(text)
+
+
+async def run(spawner: PlainSpawner, launch: Launch) -> bytes:
+    child = await spawner.spawn(launch)
+    text = await output(child)
+    await child.exited
+    await child.close()
+    return text
+
+
+@pytest.mark.req("wire.process.session")
+async def test_a_child_has_its_own_session_clean_signals_and_no_descriptor_but_its_own(
+    spawner: PlainSpawner, environ: dict[str, str], python: list[str]
+) -> None:
+    stray_read, stray_write = os.pipe()
+    os.set_inheritable(stray_write, True)  # as C libraries leave them behind
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+    try:
+        about = json.loads(await run(spawner, Launch(argv=[*python, ABOUT_ME], env=environ)))
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
+        os.close(stray_read)
+        os.close(stray_write)
+    assert about["sid"] == about["pid"] != os.getsid(0)
+    assert about["fds"] == [0, 1, 2]
+    assert about["blocked"] == []
+    # Python ignores SIGPIPE, in us and in that child; a program without such habits must not inherit it.
+    ignored = (await run(spawner, Launch(argv=["grep", "SigIgn", "/proc/self/status"], env=environ))).split()[1]
+    assert not int(ignored, 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
+
+
+@pytest.mark.req("wire.process.environment")
+async def test_a_child_gets_exactly_the_given_environment_and_directory(
+    spawner: PlainSpawner, environ: dict[str, str], python: list[str], tmp_path: Path
+) -> None:
+    env = environ | {"EQUALS": "a=b=c", "LINES": "one\ntwo", "EMPTY": "", "RAW": "caf\udce9"}
+    about = json.loads(await run(spawner, Launch(argv=[*python, ABOUT_ME, "ä", ""], env=env, cwd=str(tmp_path))))
+    tag = about["env"].pop(proctree.TAG)
+    about["env"].pop("LC_CTYPE", None)  # Python's own addition at start
+    assert about["env"] == env
+    assert tag.startswith(spawner.tag + ".")
+    assert about["cwd"] == str(tmp_path)
+    assert about["argv"] == ["ä", ""]
+
+
+@pytest.mark.req("wire.process.descriptors")
+@pytest.mark.parametrize("numbers", [(3, 4), (4, 3), (3, 9), (10, 5)])
+async def test_extra_descriptors_arrive_at_exactly_their_numbers(
+    spawner: PlainSpawner, environ: dict[str, str], python: list[str], numbers: tuple[int, int]
+) -> None:
+    read, write = numbers
+    echo = f"""
+import os
+data = os.read({read}, 100)
+os.write({write}, data.upper())
+os.write(1, repr(sorted(int(n) for n in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{{n}}"))).encode())
+"""
+    child = await spawner.spawn(Launch(argv=[*python, echo], env=environ, extra={read: "r", write: "w"}))
+    os.write(child.extra[read], b"hello")
+    assert json.loads(await output(child)) == sorted({0, 1, 2, *numbers})
+    assert os.read(child.extra[write], 100) == b"HELLO"
+
+
+# In an interpreter of its own, where 3 and 4 are free: its pipe ends land on them, and placing one naively overwrites the other.
+COLLISION = """
+import os, sys
+os.closerange(3, 50)
+from serai.wire.posix_spawn import posix_spawn
+os.closerange(3, 50)
+read, write = os.pipe()
+assert (read, write) == (3, 4)
+through = "import os; os.write({write}, b'through'); assert os.read({read}, 7) == b'through'"
+for mapping in ({"read": 3, "write": 4}, {"read": 4, "write": 3}):
+    descriptors = {0: 0, 1: 1, 2: 2, mapping["read"]: read, mapping["write"]: write}
+    argv = [sys.executable, "-I", "-S", "-c", through.format(**mapping)]
+    pid = posix_spawn(sys.executable, argv, {}, None, descriptors)
+    assert os.waitpid(pid, 0)[1] == 0, mapping
+print("both ways")
+"""
+
+
+@pytest.mark.req("wire.process.descriptors")
+def test_extra_descriptors_survive_a_parent_whose_own_ends_have_those_numbers() -> None:
+    ran = subprocess.run([sys.executable, "-c", COLLISION], capture_output=True, text=True, timeout=20, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "both ways\n", "")
+
+
+@pytest.mark.req("wire.process.spawn-failed")
+async def test_what_cannot_be_started_says_why_and_leaves_nothing_open(
+    spawner: PlainSpawner, environ: dict[str, str], tmp_path: Path
+) -> None:
+    plain = tmp_path / "plain.txt"
+    plain.write_text("no program")
+    orphan = tmp_path / "orphan"
+    orphan.write_text("#!/no/such/interpreter\n")
+    orphan.chmod(0o755)
+    nonsense = tmp_path / "nonsense"
+    nonsense.write_bytes(b"\x00\x01\x02\x03")
+    nonsense.chmod(0o755)
+    cases = [
+        (Launch(argv=["no-such-program"], env=environ), errno.ENOENT, "no program no-such-program on the PATH"),
+        (Launch(argv=["./gone"], env=environ, cwd=str(tmp_path)), errno.ENOENT, "gone does not exist"),
+        (Launch(argv=[str(plain)], env=environ), errno.EACCES, "not an executable file"),
+        (Launch(argv=[str(tmp_path)], env=environ), errno.EACCES, "not an executable file"),
+        (Launch(argv=["true"], env=environ, cwd=str(tmp_path / "gone")), errno.ENOENT, "working directory"),
+        (Launch(argv=[str(orphan)], env=environ), errno.ENOENT, "cannot start"),
+        (Launch(argv=[str(nonsense)], env=environ), errno.ENOEXEC, "cannot start"),
+        (Launch(argv=["true", "a\0b"], env=environ), errno.EINVAL, "NUL"),
+        (Launch(argv=["true"], env=environ | {"BAD": "\0"}), errno.EINVAL, "NUL"),
+        (Launch(argv=[], env=environ), errno.EINVAL, "empty"),
+        (Launch(argv=["true", "x" * 3_000_000], env=environ), errno.E2BIG, "cannot start"),
+    ]
+    before = os.listdir("/proc/self/fd")
+    for launch, number, words in cases:
+        with pytest.raises(SpawnFailed, match=words) as failed:
+            await spawner.spawn(launch)
+        assert failed.value.errno == number
+    assert os.listdir("/proc/self/fd") == before
+    assert not spawner.children
+
+
+@pytest.mark.req("wire.process.path-lookup")
+async def test_names_are_looked_up_in_the_given_path_and_never_in_the_directory(
+    spawner: PlainSpawner, environ: dict[str, str], tmp_path: Path
+) -> None:
+    for folder, word in (("bin", "from-path"), ("here", "from-cwd")):
+        script = tmp_path / folder / "tool"
+        script.parent.mkdir()
+        script.write_text(f"#!/bin/sh\necho {word}\n")
+        script.chmod(0o755)
+    env = environ | {"PATH": f"{tmp_path / 'bin'}:{environ['PATH']}"}
+    here = str(tmp_path / "here")
+    assert await run(spawner, Launch(argv=["tool"], env=env, cwd=here)) == b"from-path\n"
+    assert await run(spawner, Launch(argv=["./tool"], env=env, cwd=here)) == b"from-cwd\n"
+    with pytest.raises(SpawnFailed):
+        await spawner.spawn(Launch(argv=["tool"], env=environ, cwd=here))
+
+
+@pytest.mark.req("wire.process.exit-status")
+@pytest.mark.parametrize(
+    ("script", "status"),
+    [("exit 0", ExitStatus(code=0)), ("exit 23", ExitStatus(code=23)), ("kill -9 $$", ExitStatus(signal=9))],
+)
+async def test_the_end_of_a_child_is_its_code_or_its_signal_and_it_is_reaped(
+    spawner: PlainSpawner, environ: dict[str, str], script: str, status: ExitStatus
+) -> None:
+    child = await spawner.spawn(Launch(argv=["sh", "-c", script], env=environ))
+    assert await child.exited == status
+    await child.close()
+    assert proctree.read(child.pid) is None
+
+
+async def test_a_dead_child_is_reaped_even_when_nobody_closes_it(spawner: PlainSpawner, environ: dict[str, str]) -> None:
+    child = await spawner.spawn(Launch(argv=["true"], env=environ))
+    await child.exited
+    assert child._settling is not None
+    await child._settling
+    assert proctree.read(child.pid) is None
+
+
+async def test_a_child_that_somebody_else_reaps_ends_with_an_unknown_status(spawner: PlainSpawner, environ: dict[str, str]) -> None:
+    child = await spawner.spawn(Launch(argv=["sh", "-c", "read line"], env=environ))
+    asyncio.get_running_loop().remove_reader(child._pidfd)
+    child.close_descriptor(child.stdin)
+    os.waitpid(child.pid, 0)
+    child._ended()
+    assert str(await child.exited) == "exit status unknown"
+    await child.close()
+
+
+@pytest.mark.req("wire.process.stderr")
+async def test_stderr_is_drained_and_its_last_bytes_are_kept(
+    spawner: PlainSpawner, environ: dict[str, str], python: list[str]
+) -> None:
+    chunks: list[int] = []
+    program = "import sys; sys.stderr.write('x' * 1_000_000 + 'the end\\n'); sys.stderr.flush(); input()"
+    child = await spawner.spawn(Launch(argv=[*python, program], env=environ))
+    child.stderr.on_chunk = lambda chunk: chunks.append(len(chunk))
+    child.close_descriptor(child.stdin)
+    await child.exited
+    await child.close()
+    assert child.stderr.total > 1_000_000
+    assert sum(chunks) == child.stderr.total
+    assert len(child.stderr.last()) == QUICK.stderr_tail
+    assert "the end\n" in child.stderr.text()
+
+
+async def test_a_listener_to_stderr_that_fails_does_not_stop_the_draining(
+    spawner: PlainSpawner, environ: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    child = await spawner.spawn(Launch(argv=["sh", "-c", "read l; echo one >&2; exit 3"], env=environ))
+
+    def fail(chunk: bytes) -> None:
+        raise RuntimeError("listener")
+
+    child.stderr.on_chunk = fail
+    child.close_descriptor(child.stdin)
+    await child.exited
+    await child.close()
+    assert child.stderr.text() == "one\n"
+    assert "listener" in caplog.text
+
+
+@pytest.mark.req("wire.process.flat")
+async def test_starting_a_child_never_copies_the_parent(
+    spawner: PlainSpawner, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Page faults tell: a fork would write-protect the whole heap, and touching it again would fault once a page."""
+    import resource
+
+    ballast = bytearray(64 << 20)
+    pages = range(0, len(ballast), 4096)
+    for page in pages:
+        ballast[page] = 1
+    await run(spawner, Launch(argv=["true"], env=environ))  # everything imported and started
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    child = await spawner.spawn(Launch(argv=["true"], env=environ))
+    for page in pages:
+        ballast[page] = 2
+    faults_taken = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    await child.close()
+    assert faults_taken < len(pages) // 8
+
+
+@pytest.mark.req("wire.process.no-leak")
+@pytest.mark.timeout(180)
+async def test_a_thousand_start_and_stop_cycles_leave_nothing(environ: dict[str, str]) -> None:
+    async with PlainSpawner(QUICK) as spawner:
+        child = await spawner.spawn(Launch(argv=["cat"], env=environ))
+        await stop(child, QUICK)
+        before = len(os.listdir("/proc/self/fd"))
+        tag = spawner.tag
+        for _ in range(50):
+            children = await asyncio.gather(*(spawner.spawn(Launch(argv=["cat"], env=environ, extra={3: "r"})) for _ in range(20)))
+            stopped = await asyncio.gather(*(stop(child, PATIENT) for child in children))
+            assert {how.exit for how in stopped} == {ExitStatus(code=0)}
+        assert len(os.listdir("/proc/self/fd")) == before
+    assert not [process for process in proctree.scan().values() if process.carries(tag)]
+
+
+@pytest.mark.req("wire.process.close")
+async def test_closing_is_idempotent_from_any_task_and_not_undone_by_a_cancelled_caller(
+    spawner: PlainSpawner, environ: dict[str, str]
+) -> None:
+    child = await spawner.spawn(Launch(argv=faults.peer("stubborn"), env=environ))
+    first = asyncio.create_task(child.close())
+    await asyncio.sleep(0)  # let it begin
+    first.cancel()
+    await asyncio.gather(child.close(), child.close())
+    assert child.exited.result() == ExitStatus(signal=signal.SIGKILL)
+    assert child.stdin == child.stdout == -1
+    await child.close()
+
+
+@pytest.mark.req("wire.process.close")
+async def test_closing_the_spawner_closes_what_is_left_and_refuses_more(environ: dict[str, str]) -> None:
+    async with PlainSpawner(QUICK) as spawner:
+        children = [await spawner.spawn(Launch(argv=faults.peer("stubborn"), env=environ)) for _ in range(3)]
+    assert all(child.exited.done() for child in children)
+    with pytest.raises(Closed):
+        await spawner.spawn(Launch(argv=["true"], env=environ))
+
+
+@pytest.mark.req("wire.process.signal-after-end")
+async def test_signals_after_the_end_do_nothing(spawner: PlainSpawner, environ: dict[str, str]) -> None:
+    child = await spawner.spawn(Launch(argv=["true"], env=environ))
+    await child.exited
+    child.signal(signal.SIGKILL)
+    child.signal(signal.SIGKILL, group=True)
+    assert await child.kill_tree() == []
+    await child.close()
+    child.signal(signal.SIGKILL)
+    child.signal(signal.SIGKILL, group=True)
+    assert await child.kill_tree() == []
+    child.close_descriptor(0)  # not one of its own
+    assert os.fstat(0)
+
+
+async def test_pipes_can_be_made_large_at_once(spawner: PlainSpawner, environ: dict[str, str]) -> None:
+    from fcntl import F_GETPIPE_SZ, fcntl
+
+    child = await spawner.spawn(Launch(argv=["cat"], env=environ, pipe=1 << 20))
+    assert fcntl(child.stdout, F_GETPIPE_SZ) == 1 << 20
+    assert stat.S_ISFIFO(os.fstat(child.stdin).st_mode)
+
+
+async def test_a_child_can_have_no_input_at_all(spawner: PlainSpawner, environ: dict[str, str]) -> None:
+    assert await run(spawner, Launch(argv=["cat"], env=environ, stdin="null")) == b""

@@ -1,0 +1,110 @@
+"""The ladder, on real programs that deserve each of its steps."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from serai.errors import ExitStatus
+from serai.testing import faults
+from serai.wire import proctree
+from serai.wire.channel import Channel
+from serai.wire.deadlines import Deadlines
+from serai.wire.process import Launch, PlainSpawner
+from serai.wire.rpc import Rpc
+from serai.wire.stopping import Stopped, stop
+from tests.conftest import PATIENT, QUICK
+from tests.wire.helpers import Collector, lives
+
+
+@pytest.mark.req("wire.stop.polite")
+async def test_a_child_that_ends_with_its_input_is_not_signalled(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
+) -> None:
+    script = 'trap "echo signalled" TERM; while read line; do echo "heard $line"; done; exit 7'
+    child = await spawner.spawn(Launch(argv=["sh", "-c", script], env=environ))
+    collector = Collector()
+    channel = Channel(child, collector, deadlines=deadlines, limits=QUICK)
+
+    def farewell() -> None:
+        channel.send(b"one\n")
+        channel.send(b"bye\n")  # not alone, so only queued when the input is closed
+
+    assert await stop(child, PATIENT, polite=farewell) == Stopped("polite", ExitStatus(code=7))
+    assert collector.lines() == [b"heard one", b"heard bye"]
+
+
+@pytest.mark.req("wire.stop.term")
+async def test_a_child_that_ignores_the_end_of_its_input_gets_sigterm_in_its_whole_group(
+    spawner: PlainSpawner, environ: dict[str, str]
+) -> None:
+    """The shell waits for its child, so it ends only because the child hears the signal too."""
+    child = await spawner.spawn(Launch(argv=["sh", "-c", 'trap "" TERM; (trap - TERM; exec sleep 100); exit 5'], env=environ))
+    assert await stop(child, PATIENT.but(stop_polite=0.2)) == Stopped("term", ExitStatus(code=5))
+
+
+@pytest.mark.req("wire.stop.kill", "wire.fault.stubborn")
+async def test_a_stubborn_child_is_killed_within_the_bounds(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
+) -> None:
+    child = await spawner.spawn(Launch(argv=faults.peer("stubborn"), env=environ))
+    rpc = Rpc(child, deadlines=deadlines, limits=QUICK)
+    await rpc.call("up", {})
+    start = monotonic()
+    assert await stop(child, QUICK) == Stopped("kill", ExitStatus(signal=signal.SIGKILL))
+    assert QUICK.stop_polite + QUICK.stop_term <= monotonic() - start < 10
+    assert proctree.read(child.pid) is None
+
+
+@pytest.mark.req("wire.stop.own-session")
+async def test_a_descendant_with_its_own_session_dies_after_a_polite_end(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], tmp_path: Path
+) -> None:
+    note = tmp_path / "pid"
+    child = await spawner.spawn(Launch(argv=faults.peer("daemon", pid_file=str(note)), env=environ))
+    rpc = Rpc(child, deadlines=deadlines, limits=QUICK)
+    await rpc.call("fork", {})
+    daemon = proctree.read(int(note.read_text()))
+    assert daemon is not None
+    assert daemon.session != child.pid
+    assert await stop(child, PATIENT) == Stopped("polite", ExitStatus(code=0))
+    assert not lives(daemon.pid)
+
+
+@pytest.mark.req("wire.stop.shielded")
+async def test_a_cancelled_caller_leaves_the_ladder_to_finish(spawner: PlainSpawner, environ: dict[str, str]) -> None:
+    child = await spawner.spawn(Launch(argv=faults.peer("stubborn"), env=environ))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await stop(child, QUICK)
+    assert await child.exited == ExitStatus(signal=signal.SIGKILL)
+    await child.close()
+
+
+@pytest.mark.req("wire.stop.farewell-fails")
+async def test_a_farewell_that_fails_does_not_stop_the_ladder(spawner: PlainSpawner, environ: dict[str, str]) -> None:
+    child = await spawner.spawn(Launch(argv=["cat"], env=environ))
+
+    def farewell() -> None:
+        raise BrokenPipeError
+
+    assert await stop(child, PATIENT, polite=farewell) == Stopped("polite", ExitStatus(code=0))
+
+
+async def test_stopping_what_has_ended_says_so(spawner: PlainSpawner, environ: dict[str, str]) -> None:
+    child = await spawner.spawn(Launch(argv=["true"], env=environ))
+    await child.exited
+    assert await stop(child, QUICK) == Stopped("already", ExitStatus(code=0))
+    assert await stop(child, QUICK) == Stopped("already", ExitStatus(code=0))
+
+
+async def test_many_stubborn_children_cost_one_ladder_not_many(spawner: PlainSpawner, environ: dict[str, str]) -> None:
+    children = [await spawner.spawn(Launch(argv=faults.peer("stubborn"), env=environ)) for _ in range(30)]
+    start = monotonic()
+    await asyncio.gather(*(stop(child, QUICK) for child in children))
+    assert monotonic() - start < 10 * (QUICK.stop_polite + QUICK.stop_term)
+    assert not [child for child in children if lives(child.pid)]
