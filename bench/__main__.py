@@ -31,7 +31,8 @@ def main() -> None:
         failed |= not ok
         floors.append({**floor._asdict(), "measured": times, "pass": ok})
         print(f"  {'pass' if ok else 'FAIL'}  {floor.case}, {floor.host}: {times:.2f}x raw C (at most {floor.limit:g}x)")
-    about = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "python": platform.python_version(), "kernel": platform.release()}
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    about = {"date": date, "python": platform.python_version(), "kernel": platform.release()}
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps({"about": about, "round trip": results, "floors": floors}, indent=1) + "\n")
     print(f"\nwritten: bench/results/{RESULTS.name}")

@@ -96,14 +96,12 @@ def test_an_error_carries_what_it_is_given() -> None:
     ("known", "shown"),
     [
         ({"who": "zot:weather"}, "zot:weather: it broke"),
-        ({"id": "call-42"}, "call-42"),
         ({"exit": ExitStatus(code=3)}, "(exit status 3)"),
         ({"limit": LimitHit("call", 0.3)}, "(limit call = 0.3)"),
         ({"exit": ExitStatus(code=3), "limit": LimitHit("exit_grace", 1.0)}, "(exit status 3; limit exit_grace = 1)"),
         ({"stderr": "\nboom\n"}, "stderr ended with: boom"),
-        ({"hint": "turn it off and on"}, "turn it off and on"),
     ],
-    ids=["who", "id", "exit", "limit", "exit and limit", "stderr", "hint"],
+    ids=["who", "exit", "limit", "exit and limit", "stderr"],
 )
 def test_the_message_shows_what_is_known(known: dict[str, Any], shown: str) -> None:
     assert shown in str(PeerGone("it broke", **known))

@@ -64,7 +64,7 @@ class LimitHit(NamedTuple):
     value: float
 
     def __str__(self) -> str:
-        return f"limit {self.name} = {int(self.value) if self.value == int(self.value) else self.value}"
+        return f"limit {self.name} = {int(self.value) if self.value % 1 == 0 else self.value}"
 
 
 class SeraiError(Exception):
@@ -215,3 +215,6 @@ class SpawnFailed(MachineError):
     def __init__(self, message: str, *, who: str = "", errno: int = 0, hint: str = "") -> None:
         super().__init__(message, who=who, hint=hint)
         self.errno = errno
+
+    def to_json(self) -> dict[str, object]:
+        return super().to_json() | ({"errno": self.errno} if self.errno else {})

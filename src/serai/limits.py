@@ -8,6 +8,7 @@ error that a limit causes names it. `None` for a deadline means "wait for ever";
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
+from math import inf
 from typing import Any
 
 __all__ = ["KIB", "MIB", "Limits"]
@@ -45,6 +46,14 @@ class Limits:
     stop_term: float = _limit(2.0, "seconds", "after SIGTERM, before SIGKILL of the whole tree")
     stop_kill: float = _limit(5.0, "seconds", "for the kernel to end what was killed; past it the survivors are reported")
     see: float = _limit(1.0, "seconds", "how old the watchdog's picture of the descendants may be")
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if value is None and "None" in str(item.type):
+                continue
+            if not isinstance(value, int | float) or not 0 < value < inf:
+                raise ValueError(f"the limit {item.name} must be a positive number, not {value!r}")
 
     def but(self, **changes: float | None) -> Limits:
         """A copy with some limits changed; an unknown name is a `TypeError` at once."""

@@ -68,7 +68,7 @@ SECRET_NAMES = [
     "myApiKey",
     "myAccessKey",
     "clientSecret",
-    "npm_config_//registry.npmjs.org/:_authToken",
+    "npm_config_//npm.example/:_authToken",
     "GITHUB_TOKEN_2",
     "OPENAI_API_KEY2",
     "DATABASE_PASSWORD1",

@@ -76,6 +76,7 @@ async def test_banner(house: House) -> None:
     assert bytes(await rpc.call("x", {}, timeout=10)) == OK
     noise = [event.raw for event in house.odd if isinstance(event, Noise)]
     assert noise == [b"Welcome to a program that likes to talk", b"[1, 2]", b"a log line, no frame"]
+    assert rpc.connection.noise == len(noise)
 
 
 @pytest.mark.req("wire.fault.huge")

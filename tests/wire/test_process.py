@@ -251,6 +251,24 @@ async def test_a_listener_to_stderr_that_fails_does_not_stop_the_draining(
     assert "listener" in caplog.text
 
 
+@pytest.mark.req("wire.process.noise")
+async def test_output_that_is_no_wire_is_drained_and_kept_as_noise(
+    spawner: PlainSpawner, environ: dict[str, str], python: list[str]
+) -> None:
+    program = "import os; print('x' * 500_000, 'stray', flush=True); os.write(4, b'on the wire')"
+    child = await spawner.spawn(Launch(argv=[*python, program], env=environ, extra={4: "w"}))
+    noise = child.to_noise(child.stdout)
+    assert child.stdout == -1
+    await child.exited
+    assert os.read(child.extra[4], 100) == b"on the wire"
+    await child.close()
+    assert noise.total == 500_000 + len(" stray\n")
+    assert noise.text().endswith("x stray\n")
+    assert len(noise.last()) == QUICK.noise_tail
+    with pytest.raises(Closed):
+        child.to_noise(child.stdout)
+
+
 @pytest.mark.req("wire.process.flat")
 async def test_starting_a_child_never_copies_the_parent(
     spawner: PlainSpawner, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch

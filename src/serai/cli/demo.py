@@ -103,9 +103,8 @@ async def _a_good_peer(stage: Stage) -> None:
     stage.say(
         f"  {CALLS // 10:,} calls one after the other: {alone / (CALLS // 10) * 1e6:.0f} us each, with a deadline on every one"
     )
-    stage.say(
-        f"  {CALLS // 64 * 64:,} calls, 64 at a time: {CALLS // 64 * 64 / together:,.0f} a second (a Python child and JSON on both sides)"
-    )
+    rate = CALLS // 64 * 64 / together
+    stage.say(f"  {CALLS // 64 * 64:,} calls, 64 at a time: {rate:,.0f} a second (a Python child, JSON on both sides)")
     await stop(rpc.channel.child, LIMITS)
 
 

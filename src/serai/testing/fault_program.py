@@ -45,14 +45,21 @@ class Peer:
             self.habit(self, answer)
         self.answered += 1
 
-    def write(self, data: bytes) -> None:
-        while data:
-            data = data[os.write(1, data) :]
+    def write(self, data: bytes, to: int = 1) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(to, rest) :]
 
 
 def rest() -> None:
     while True:
         signal.pause()
+
+
+def with_member(answer: bytes, member: bytes) -> bytes:
+    """The answer with one more member in its last object."""
+    body = answer.rstrip(b"}\n")
+    return body + (b"" if body.endswith(b"{") else b",") + member + answer[len(body) :]
 
 
 def none(peer: Peer, answer: bytes) -> None:
@@ -69,9 +76,8 @@ def slow(peer: Peer, answer: bytes) -> None:
 
 
 def chatty(peer: Peer, answer: bytes) -> None:
-    left = peer.options["bytes"]
-    while left > 0:
-        left -= os.write(2, b"chatter " * 512)
+    chatter = b"chatter " * (peer.options["bytes"] // 8 + 1)
+    peer.write(chatter[: peer.options["bytes"]], to=2)
     peer.write(answer)
 
 
@@ -80,10 +86,8 @@ def banner(peer: Peer, answer: bytes) -> None:
 
 
 def huge(peer: Peer, answer: bytes) -> None:
-    body = answer.rstrip(b"}\n")
-    closing = answer[len(body) :]
-    filler = peer.options["bytes"] - len(answer) - len(b',"pad":""')
-    peer.write(body + b',"pad":"' + b"x" * max(filler, 0) + b'"' + closing)
+    filler = peer.options["bytes"] - len(with_member(answer, b'"pad":""'))
+    peer.write(with_member(answer, b'"pad":"' + b"x" * filler + b'"'))
 
 
 def half(peer: Peer, answer: bytes) -> None:
@@ -92,8 +96,7 @@ def half(peer: Peer, answer: bytes) -> None:
 
 
 def bad_utf8(peer: Peer, answer: bytes) -> None:
-    body = answer.rstrip(b"}\n")
-    peer.write(body + b',"text":"caf\xe9 \xff\xfe"' + answer[len(body) :])
+    peer.write(with_member(answer, b'"text":"caf\xe9 \xff\xfe"'))
 
 
 def dies(peer: Peer, answer: bytes) -> None:
@@ -118,6 +121,7 @@ def holder(peer: Peer, answer: bytes) -> None:
         os.close(0)
         note_pid(peer)
         rest()
+    wait_for_note(peer)
     peer.write(answer)
     os._exit(0)
 
@@ -131,20 +135,30 @@ def daemon(peer: Peer, answer: bytes) -> None:
         for number in (0, 1, 2):
             os.dup2(null, number)
         if peer.options["clean"]:
-            os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", f"{NOTE}; signal.pause()", peer.options["pid_file"]], {})
+            os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", NOTE, peer.options["pid_file"]], {})
         note_pid(peer)
         rest()
     if peer.options["orphan"]:
         os.wait()
-    while peer.options["pid_file"] and not os.path.exists(peer.options["pid_file"]):
-        time.sleep(0.001)
+    wait_for_note(peer)
     peer.write(answer)
 
 
-NOTE = (
-    "import os, signal, sys; file = open(sys.argv[1] + '~', 'w'); file.write(str(os.getpid())); file.close(); "
-    "os.rename(file.name, sys.argv[1])"
-)
+# What the daemon without an environment runs: the same as `note_pid` and `rest`.
+NOTE = """
+import os, signal, sys
+if path := sys.argv[1]:
+    with open(path + "~", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(path + "~", path)
+while True:
+    signal.pause()
+"""
+
+
+def wait_for_note(peer: Peer) -> None:
+    while peer.options["pid_file"] and not os.path.exists(peer.options["pid_file"]):
+        time.sleep(0.001)
 
 
 def note_pid(peer: Peer) -> None:
@@ -172,8 +186,9 @@ def unplugged(peer: Peer, answer: bytes) -> None:
 def flood(peer: Peer, answer: bytes) -> None:
     sent = 0
     while not peer.options["frames"] or sent < peer.options["frames"]:
-        peer.write(b"".join(FRAME % (sent + n) for n in range(100)))
-        sent += 100
+        batch = min(100, peer.options["frames"] - sent) if peer.options["frames"] else 100
+        peer.write(b"".join(FRAME % (sent + n) for n in range(batch)))
+        sent += batch
     peer.write(answer)
 
 
@@ -197,9 +212,10 @@ def say_banner(peer: Peer) -> None:
 
 
 def be_deaf(peer: Peer) -> None:
-    for line in peer.options["prelude"]:
-        peer.write(line.encode() + b"\n")
-    rest()
+    if peer.options["after"] == 0:
+        for line in peer.options["prelude"]:
+            peer.write(line.encode() + b"\n")
+        rest()
 
 
 HABITS: dict[str, Callable[[Peer, bytes], None]] = {

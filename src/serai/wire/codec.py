@@ -80,14 +80,15 @@ class LineReader(Generic[T]):
     read line by line from then on, which is cheaper than trying twice (performance map, section 3).
     """
 
-    __slots__ = ("_batch", "_codec", "_decode", "_decode_lines", "repaired")
+    __slots__ = ("_batch", "_codec", "_decode", "_decode_lines", "noise", "repaired", "unknown")
 
     def __init__(self, codec: Codec[T]) -> None:
         self._codec = codec
         self._decode = codec.decoder.decode
         self._decode_lines = codec.decoder.decode_lines
         self._batch = True
-        self.repaired = 0  # lines that were only readable after `repair`
+        # How many lines were no frames, of no known type, or readable only after `repair`.
+        self.noise = self.unknown = self.repaired = 0
 
     def read(self, run: bytes) -> list[T | Unknown | Noise]:
         """The messages of a run, one for each line that is not blank."""
@@ -139,7 +140,9 @@ class LineReader(Generic[T]):
             members = _object.decode(repaired or line)
         except BAD_INPUT as broken:
             why = "not a JSON object" if isinstance(broken, msgspec.ValidationError) else f"not JSON: {broken}"
+            self.noise += 1
             return Noise(line, why)
+        self.unknown += 1
         return Unknown(line, _as_string(members.get(self._codec.kind_field)), str(error))
 
 
@@ -179,7 +182,7 @@ def repair(line: bytes) -> bytes | None:
     return text if text != line else None
 
 
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|"|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)
 
 
 def find_key(head: bytes, key: str) -> bytes | None:
@@ -193,6 +196,8 @@ def find_key(head: bytes, key: str) -> bytes | None:
     tokens = _TOKEN.finditer(head)
     for token in tokens:
         text = token[0]
+        if text == b'"':  # a string that was cut off: nothing after it can be read
+            return None
         if text in b"{[":
             depth += 1
             expect_key = text == b"{"
@@ -202,7 +207,7 @@ def find_key(head: bytes, key: str) -> bytes | None:
             expect_key = True
         elif depth == 1 and expect_key and text == wanted:
             colon, value = next(tokens, None), next(tokens, None)
-            if not colon or not value or colon[0] != b":" or value[0] in b"{[" or value.end() == len(head):
+            if not colon or not value or colon[0] != b":" or value[0] in (b"{", b"[", b'"') or value.end() == len(head):
                 return None
             return value[0]
         elif text == b":":

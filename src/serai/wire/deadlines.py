@@ -35,9 +35,18 @@ class Watch:
             self.at = when
             self._deadlines._plan(when, self)
 
+    @property
+    def closed(self) -> bool:
+        return self.at == -inf
+
     def close(self) -> None:
-        """No more looks. Idempotent."""
+        """No more looks, and no hold on whoever wanted them. Idempotent."""
         self.at = -inf  # `by` can never be earlier
+        self._tick = _nothing
+
+
+def _nothing(now: float) -> None:
+    """What a closed watch does."""
 
 
 class Deadlines:
@@ -83,6 +92,7 @@ class Deadlines:
                 watch.at = inf
                 due.append(watch)
         for watch in due:
-            watch.by(watch._tick(now))
+            if not watch.closed:  # by one that was due before it
+                watch.by(watch._tick(now))
         if self._heap:
             self._arm(max(self._heap[0][0], now + RESOLUTION))

@@ -18,29 +18,44 @@ from fnmatch import fnmatchcase
 
 __all__ = ["for_agent", "for_guest", "for_hook", "looks_secret", "withheld"]
 
-# A word of the name, as names separate words: at the start, at the end, or between underscores.
-_SECRET_WORDS = (
-    "API_?KEYS?|ACCESS_?KEYS?|SECRET_?KEYS?|PRIVATE_?KEYS?|SIGNING_?KEYS?|ENCRYPTION_?KEYS?|KEYS?|TOKENS?|SECRETS?|PASS|PASSWD|PASSWORDS?"
-    "|PASSPHRASES?|PWD|CREDENTIALS?|CREDS?|COOKIES?|AUTH|OAUTH|BEARER|JWT|PAT|SAS|DSN|SESSION_?ID|WEBHOOK(?:_URL)?"
+# A credential has one of these words in its name, or a word that ends in one of the second (`PGPASSWORD`, `authToken`).
+_WORDS = frozenset({
+    "APIKEY", "AUTH", "BEARER", "COOKIE", "COOKIES", "CRED", "CREDENTIAL", "CREDENTIALS", "CREDS", "DSN", "JWT", "KEY", "KEYS", "OAUTH",
+    "PASS", "PASSPHRASE", "PASSWD", "PASSWORD", "PASSWORDS", "PAT", "PWD", "SAS", "SECRET", "SECRETS", "TOKEN", "TOKENS", "WEBHOOK",
+    "WEBHOOKS",
+})  # fmt: skip
+_ENDINGS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY", "ACCESSKEY", "SECRETKEY", "PRIVATEKEY")
+
+# Whole families, whatever their members are called. Git's numbered settings may carry headers and only make sense together.
+_FAMILIES = (
+    "AWS_*", "AZURE_*", "BW_*", "GIT_CONFIG_COUNT", "GIT_CONFIG_KEY_*", "GIT_CONFIG_PARAMETERS", "GIT_CONFIG_VALUE_*",
+    "GOOGLE_APPLICATION_*", "GPG_AGENT_INFO", "OP_SESSION*", "SESSION_ID", "SSH_AGENT_PID", "SSHPASS", "VAULT_*",
+)  # fmt: skip
+
+# Names that only sound like one: the working directory, and how many tokens a model may use.
+_HARMLESS = frozenset({"PWD"})
+_AMOUNTS = frozenset({"MAX", "MIN", "NUM", "COUNT", "LIMIT", "BUDGET"})
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_SECRET_VALUE = re.compile(
+    r"""://[^/\s@:]*:[^/\s@]+@                                                  # a URL with a password
+      | https?://[^/\s@]+@                                                      # or with a token for a user
+      | \b(?:password|passwd|pwd|secret|token|api[_-]?key)\s*=\s*[^;&\s]       # a connection string
+      | \b(?:bearer|basic)\s+\S                                                # an authorisation header""",
+    re.VERBOSE | re.IGNORECASE,
 )
-_SECRET_NAME = re.compile(rf"(?:^|_)(?:{_SECRET_WORDS})(?:_|$)|(?:TOKEN|SECRET|PASSWORD|APIKEY)$", re.IGNORECASE)
-
-# Whole families, whatever their members are called.
-_SECRET_FAMILIES = ("AWS_*", "AZURE_*", "GOOGLE_APPLICATION_*", "VAULT_*", "SSH_AUTH_SOCK", "SSH_AGENT_PID", "GPG_AGENT_INFO")
-
-# Names that only sound like one.
-_HARMLESS = frozenset({"PWD", "OLDPWD", "XAUTHORITY", "SESSION_MANAGER", "COLORFGBG", "KEYBOARD", "KEYMAP", "KEYTIMEOUT"})
-
-_PASSWORD_IN_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://[^/\s@:]*:[^/\s@]+@")
 
 
 def looks_secret(name: str, value: str = "") -> bool:
     """Whether a variable should be kept from code that was not granted it. Rather too often than too seldom."""
     if name in _HARMLESS:
         return False
-    if _SECRET_NAME.search(name) or any(fnmatchcase(name.upper(), family) for family in _SECRET_FAMILIES):
+    words = {word.upper() for word in _WORD.findall(name)}
+    if words & _AMOUNTS:
+        words.discard("TOKENS")
+    if words & _WORDS or any(word.endswith(_ENDINGS) for word in words):
         return True
-    return bool(_PASSWORD_IN_URL.search(value))
+    return any(fnmatchcase(name.upper(), family) for family in _FAMILIES) or bool(_SECRET_VALUE.search(value))
 
 
 def withheld(base: Mapping[str, str], grants: Iterable[str] = ()) -> list[str]:

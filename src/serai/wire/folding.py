@@ -88,11 +88,23 @@ def _folding(names: list[str], inner: dict[str, Fold]) -> Fold:
 
 
 def _union(types: tuple[inspect.Type, ...]) -> Fold | None:
-    """An optional value, or one of several tagged structs: the tag is folded first, then it chooses."""
+    """Each fold leaves alone what is not its kind of JSON value, so the members of a union are simply tried in turn."""
     structs = [kind for kind in types if isinstance(kind, inspect.StructType)]
-    if len(structs) < 2:
-        folds = [fold for fold in map(_plan, types) if fold is not None]
-        return folds[0] if folds else None
+    others = [kind for kind in types if not isinstance(kind, inspect.StructType)]
+    folds = [fold for fold in map(_plan, others) if fold is not None]
+    if structs:
+        folds.append(_tagged(structs) if len(structs) > 1 else _struct(structs[0]))
+
+    def fold_member(text: Raw) -> Raw:
+        for fold in folds:
+            text = fold(text)
+        return text
+
+    return fold_member if folds else None
+
+
+def _tagged(structs: list[inspect.StructType]) -> Fold:
+    """One of several structs: the key of the tag is folded first, then the tag chooses."""
     tag_field = structs[0].tag_field or "type"
     by_tag = {kind.tag: _struct(kind) for kind in structs}
     only_tag = _folding([tag_field], {})

@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Raw
 
 from serai.wire.calls import Call, Calls
-from serai.wire.codec import BAD_INPUT, Codec, Noise, Unknown, encode, find_key
+from serai.wire.codec import BAD_INPUT, Codec, Noise, Unknown, decode, encode, find_key
 from serai.wire.framing import Oversize
 
 __all__ = [
@@ -155,15 +155,16 @@ class Connection:
 
     def answer(self, request: Request, result: object) -> bytes | None:
         """None when the request is not open any more (answered already): nothing must be sent twice."""
-        if bytes(request.id) not in self._open:
+        if not self._is_open(request):
             return None
         frame = encode(_Outgoing("2.0", request.id, result=result))
         del self._open[bytes(request.id)]  # only now: a result that cannot be encoded leaves it open for a refusal
         return frame
 
     def refuse(self, request: Request, code: int, message: str, data: object = msgspec.UNSET) -> bytes | None:
-        if self._open.pop(bytes(request.id), None) is None:
+        if not self._is_open(request):
             return None
+        del self._open[bytes(request.id)]
         error = {"code": code, "message": message} | ({} if data is msgspec.UNSET else {"data": data})
         return encode(_Outgoing("2.0", request.id, error=error))
 
@@ -187,11 +188,18 @@ class Connection:
 
     def oversize(self, frame: Oversize) -> list[Call[int]]:
         """The calls that an oversize frame ends: the one it answered if its head tells, else all (design rule 5)."""
+        if find_key(frame.head, "method") is not None:  # not an answer at all
+            return []
         id = find_key(frame.head, "id")
-        if id is not None and find_key(frame.head, "method") is None:
-            call = self._finish(id)
-            return [] if call is None else [call]
-        return [] if id is not None else self._calls.abandon()
+        if id in (None, b"null"):
+            return self._calls.abandon()
+        call = self._finish(id)
+        return [] if call is None else [call]
+
+    @property
+    def noise(self) -> int:
+        """How many lines were no frames."""
+        return self._reader.noise
 
     def expire(self, now: float) -> list[Call[int]]:
         return self._calls.expire(now)
@@ -219,6 +227,10 @@ class Connection:
         if bytes(message.error) in (b"", b"null"):
             return Answer(call, message.result if bytes(message.result) else _NULL)
         return self._failure(call, message.error)
+
+    def _is_open(self, request: Request) -> bool:
+        """This very request, not a later one with the same id."""
+        return self._open.get(bytes(request.id)) is request
 
     def _finish(self, id: bytes) -> Call[int] | None:
         try:
@@ -249,7 +261,7 @@ class Connection:
     @staticmethod
     def _failure(call: Call[int], raw: Raw) -> Failure:
         try:
-            error = _error.decode(raw)
+            error = decode(_error, raw)
         except BAD_INPUT:  # not the shape of an error object, yet a refusal: its text is all there is
             return Failure(call, INTERNAL_ERROR, bytes(raw).decode(errors="replace"), raw)
         return Failure(call, int(error.code), error.message, error.data)

@@ -80,6 +80,10 @@ class Child(Protocol):
         """Have `callback` called right before that descriptor is closed: its user must let go of it first."""
         ...
 
+    def to_noise(self, number: int) -> Tail:
+        """Drain a descriptor that carries no frames, such as the stdout of a child whose wire is elsewhere: it must not block."""
+        ...
+
     def signal(self, number: int, *, group: bool = False) -> None:
         """Send a signal to the program, or to its process group; nothing happens after its end."""
         ...
@@ -168,6 +172,7 @@ class PlainChild:
         self.stdin = descriptors.get(0, -1)
         self.stdout = descriptors[1]
         self.stderr = Tail(descriptors[2], self._limits.stderr_tail)
+        self.noise: list[Tail] = []
         self.extra = {number: ours for number, ours in descriptors.items() if number > 2}
         self._users: dict[int, Callable[[], None] | None] = {ours: None for number, ours in descriptors.items() if number != 2}
         self.exited: asyncio.Future[ExitStatus] = self._loop.create_future()
@@ -190,19 +195,19 @@ class PlainChild:
         if callback is not None:
             self._users[number] = None  # it may call us again
             callback()
-        if self._users.pop(number, self) is self:
-            return
-        if number == self.stdin:
-            self.stdin = -1
-        elif number == self.stdout:
-            self.stdout = -1
-        else:
-            self.extra = {theirs: ours for theirs, ours in self.extra.items() if ours != number}
-        os.close(number)
+        if self._give_up(number):
+            os.close(number)
 
     def before_close(self, number: int, callback: Callable[[], None]) -> None:
         if number in self._users:
             self._users[number] = callback
+
+    def to_noise(self, number: int) -> Tail:
+        if not self._give_up(number):
+            raise Closed(f"its descriptor {number} is closed", who=self.who)
+        tail = Tail(number, self._limits.noise_tail)
+        self.noise.append(tail)
+        return tail
 
     def signal(self, number: int, *, group: bool = False) -> None:
         # An unreaped leader, dead or alive, keeps its number from being given to another group.
@@ -235,6 +240,19 @@ class PlainChild:
         await asyncio.shield(self._closing)  # a cancelled caller does not leave a half-closed child
 
     # -- inside -------------------------------------------------------------------------------------------------------------
+
+    def _give_up(self, number: int) -> bool:
+        """Forget one of our descriptors; False when it is not ours (any more)."""
+        if number not in self._users:
+            return False
+        del self._users[number]
+        if number == self.stdin:
+            self.stdin = -1
+        elif number == self.stdout:
+            self.stdout = -1
+        else:
+            self.extra = {theirs: ours for theirs, ours in self.extra.items() if ours != number}
+        return True
 
     async def _members(self) -> list[proctree.Process]:
         """The living processes of its tree, itself included."""
@@ -278,8 +296,9 @@ class PlainChild:
             await self._settling
         for number in list(self._users):
             self.close_descriptor(number)
-        self.stderr.drain()
-        self.stderr.close()
+        for tail in (self.stderr, *self.noise):
+            tail.drain()
+            tail.close()
         self._spawner.children.discard(self)
 
 
@@ -332,14 +351,17 @@ class _Pipes:
 def find_program(launch: Launch) -> str:
     """The file to execute. Checked here, so that the error can say what was looked for and where."""
     if not launch.argv or not launch.argv[0]:
-        raise SpawnFailed("no program to start: the command line is empty", who=launch.who, errno=errno.EINVAL)
+        hint = "give the program and its arguments"
+        raise SpawnFailed("no program to start: the command line is empty", who=launch.who, errno=errno.EINVAL, hint=hint)
     if launch.cwd is not None and not os.path.isdir(launch.cwd):
-        raise SpawnFailed(f"its working directory {launch.cwd} does not exist", who=launch.who, errno=errno.ENOENT)
+        hint = "make the directory, or start it in another"
+        raise SpawnFailed(f"its working directory {launch.cwd} does not exist", who=launch.who, errno=errno.ENOENT, hint=hint)
     name = launch.argv[0]
     if "/" in name:
         path = os.path.join(launch.cwd or os.getcwd(), name)
         if not os.path.exists(path):
-            raise SpawnFailed(f"{path} does not exist", who=launch.who, errno=errno.ENOENT)
+            hint = "correct the path, or install what it belongs to"
+            raise SpawnFailed(f"{path} does not exist", who=launch.who, errno=errno.ENOENT, hint=hint)
         if not os.path.isfile(path) or not os.access(path, os.X_OK):
             hint = f"make it executable: chmod +x {path}"
             raise SpawnFailed(f"{path} is not an executable file", who=launch.who, errno=errno.EACCES, hint=hint)

@@ -1,0 +1,49 @@
+"""The command line as a person starts it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import serai
+
+
+def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "serai", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=os.environ | env)
+
+
+def test_it_tells_its_version() -> None:
+    assert run("--version").stdout == f"serai {serai.__version__}\n"
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+def test_help_lists_the_commands(flag: str) -> None:
+    assert "demo " in run(flag).stdout
+
+
+def test_help_does_not_import_what_only_commands_need() -> None:
+    program = (
+        "import sys; from serai.cli.main import serai; print([m for m in ('asyncio', 'msgspec', 'serai.wire') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_an_unknown_command_is_refused_with_a_usage_error() -> None:
+    ran = run("nonsense")
+    assert ran.returncode == 2
+    assert "No such command" in ran.stderr
+
+
+def test_the_demo_tells_no_lies_and_leaves_nothing(tmp_path: Path) -> None:
+    ran = run("demo", NO_COLOR="1", HOME=str(tmp_path))
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "\x1b" not in ran.stdout
+    for words in ("OversizeFrame: huge", "PeerGone: dies: ended (killed by SIGSEGV)", "stopped by: kill (killed by SIGKILL)"):
+        assert words in ran.stdout
+    assert ran.stdout.endswith("Processes of this run that are left: 0\n")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,76 @@
+"""What the documents say is run, compared with the code, or at least there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from serai.limits import KIB, MIB, Limits
+from serai.testing import faults
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+
+
+def amount(value: object, unit: str) -> str:
+    assert isinstance(value, int | float)
+    if unit == "bytes":
+        return f"{value // MIB} MiB" if value >= MIB else f"{value // KIB} KiB"
+    return f"{value:g} s"
+
+
+def limits_table() -> str:
+    rows = [f"| `{name}` | {amount(default, unit)} | {why} |" for name, default, unit, why in Limits.explain()]
+    return "\n".join(["| Limit | Default | Why |", "|---|---|---|", *rows])
+
+
+def faults_table() -> str:
+    rows = [
+        f"| `{name}` | {does} | {', '.join(f'`{key}={value!r}`' for key, value in options.items()) or '-'} |"
+        for name, (does, options) in faults.FAULTS.items()
+    ]
+    return "\n".join(["| Fault | What it does | Options |", "|---|---|---|", *rows])
+
+
+@pytest.mark.parametrize(("name", "table"), [("limits", limits_table()), ("faults", faults_table())])
+def test_generated_tables_are_current(name: str, table: str) -> None:
+    """`python -m tests.test_docs` writes them anew."""
+    assert f"-->\n{table}\n<!-- {name}: end -->" in (ROOT / "docs" / "wire.md").read_text()
+
+
+def test_the_readme_s_program_runs_as_it_stands() -> None:
+    program = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "b'{\"ok\":true}'\n", "")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_inside_the_repository_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\((?!https?://)([^)#]+)", document.read_text()):
+        assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_the_readme_names_commands_that_exist() -> None:
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for document in DOCUMENTS:
+        for command in re.findall(r"^make ([a-z]+)", document.read_text(), re.MULTILINE):
+            assert command in targets, f"{document.name}: make {command}"
+
+
+def write_tables() -> None:
+    path = ROOT / "docs" / "wire.md"
+    text = path.read_text()
+    for name, table in (("limits", limits_table()), ("faults", faults_table())):
+        before, rest = text.split(f"<!-- {name}: begin", 1)
+        comment, rest = rest.split("-->\n", 1)
+        _, after = rest.split(f"<!-- {name}: end", 1)
+        text = f"{before}<!-- {name}: begin{comment}-->\n{table}\n<!-- {name}: end{after}"
+    path.write_text(text)
+
+
+if __name__ == "__main__":
+    write_tables()
