@@ -181,6 +181,16 @@ def test_of_several_folded_keys_the_last_wins(text: bytes, name: str) -> None:
 
 
 @pytest.mark.req("wire.codec.folding-exact-wins")
+def test_fields_that_differ_in_case_only_get_their_exact_keys() -> None:
+    class Odd(msgspec.Struct, forbid_unknown_fields=True):
+        id: int
+        ID: int
+
+    odd: FoldingDecoder[Odd] = FoldingDecoder(Odd)
+    assert odd.decode(b'{"id":1,"ID":2,"unknown":0}') == Odd(1, 2)
+
+
+@pytest.mark.req("wire.codec.folding-exact-wins")
 def test_the_tag_follows_the_same_rule() -> None:
     assert TURNS.decode(b'{"block":{"TYPE":"image","type":"text","TEXT":"a"}}') == Turn(block=Text("a"))
     assert TURNS.decode(b'{"block":{"TYPE":"image","Type":"text","TEXT":"a"}}') == Turn(block=Text("a"))

@@ -223,7 +223,8 @@ class Channel:
             self._readable()
             if self._read_bytes == before:
                 break
-        self._finish(self._gone())
+        ended = self._eof or self.child.exited.done()
+        self._finish(self._gone() if ended else Closed("its output was closed", who=self.child.who))
 
     def _exited(self, _: object) -> None:
         self._settle(self.limits.drain_grace)

@@ -20,9 +20,9 @@ __all__ = ["for_agent", "for_guest", "for_hook", "looks_secret", "withheld"]
 
 # A credential has one of these words in its name, or a word that ends in one of the second (`PGPASSWORD`, `authToken`).
 _WORDS = frozenset({
-    "APIKEY", "AUTH", "BEARER", "COOKIE", "COOKIES", "CRED", "CREDENTIAL", "CREDENTIALS", "CREDS", "DSN", "JWT", "KEY", "KEYS", "OAUTH",
-    "PASS", "PASSPHRASE", "PASSWD", "PASSWORD", "PASSWORDS", "PAT", "PWD", "SAS", "SECRET", "SECRETS", "TOKEN", "TOKENS", "WEBHOOK",
-    "WEBHOOKS",
+    "APIKEY", "AUTH", "BEARER", "COOKIE", "COOKIES", "CRED", "CREDENTIAL", "CREDENTIALS", "CREDS", "DSN", "JWT", "KEY", "KEYS",
+    "OAUTH", "PASS", "PASSPHRASE", "PASSWD", "PASSWORD", "PASSWORDS", "PAT", "PWD", "SAS", "SECRET", "SECRETS", "TOKEN", "TOKENS",
+    "WEBHOOK", "WEBHOOKS",
 })  # fmt: skip
 _ENDINGS = ("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "APIKEY", "ACCESSKEY", "SECRETKEY", "PRIVATEKEY")
 

@@ -189,12 +189,7 @@ class PlainChild:
         return f"<{self.who} pid {self.pid}: {state}>"
 
     def close_descriptor(self, number: int) -> None:
-        if number not in self._users:
-            return
-        callback = self._users[number]
-        if callback is not None:
-            self._users[number] = None  # it may call us again
-            callback()
+        self._warn_user(number)
         if self._give_up(number):
             os.close(number)
 
@@ -203,6 +198,7 @@ class PlainChild:
             self._users[number] = callback
 
     def to_noise(self, number: int) -> Tail:
+        self._warn_user(number)
         if not self._give_up(number):
             raise Closed(f"its descriptor {number} is closed", who=self.who)
         tail = Tail(number, self._limits.noise_tail)
@@ -240,6 +236,12 @@ class PlainChild:
         await asyncio.shield(self._closing)  # a cancelled caller does not leave a half-closed child
 
     # -- inside -------------------------------------------------------------------------------------------------------------
+
+    def _warn_user(self, number: int) -> None:
+        callback = self._users.get(number)
+        if callback is not None:
+            self._users[number] = None  # it may call us again
+            callback()
 
     def _give_up(self, number: int) -> bool:
         """Forget one of our descriptors; False when it is not ours (any more)."""
