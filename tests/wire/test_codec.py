@@ -110,7 +110,11 @@ def test_runs_read_in_batches_give_what_their_lines_give_one_by_one(runs: list[b
     lines = [line for run in runs for line in run.split(b"\n")]
     alone = [reader() for _ in lines]
     assert together == [message for one, line in zip(alone, lines, strict=True) for message in one.read(line + b"\n")]
-    assert batch.repaired == sum(one.repaired for one in alone)
+    assert (batch.noise, batch.unknown, batch.repaired) == (
+        sum(one.noise for one in alone),
+        sum(one.unknown for one in alone),
+        sum(one.repaired for one in alone),
+    )
 
 
 @pytest.mark.req("wire.codec.batch-equals-lines")
@@ -189,6 +193,16 @@ def test_text_that_is_no_json_is_noise_with_its_bytes_and_the_reason(line: bytes
     assert isinstance(noise, Noise)
     assert noise.raw == line
     assert re.fullmatch("not JSON: .+", noise.why)
+
+
+@pytest.mark.req("wire.codec.noise")
+def test_noise_and_unknown_messages_are_counted_apart_and_good_ones_are_not() -> None:
+    connection = reader()
+    connection.read(b'{"type":"add","n":1}\nbanner\n{"type":"sing"}\n[1]\n\n{"type":"add","n":1}\n')
+    assert (connection.noise, connection.unknown) == (2, 1)
+    connection.read(b"banner\n")
+    connection.read(b"{}\n")
+    assert (connection.noise, connection.unknown) == (3, 2)
 
 
 @pytest.mark.req("wire.codec.depth-bomb")

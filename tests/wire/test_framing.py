@@ -161,6 +161,20 @@ def test_of_an_oversize_line_only_its_head_is_kept_in_memory() -> None:
     assert framer.feed(b"\nnext\n") == [Oversize(64 * 1024 * KIB + 1, b"0" * 4 * KIB, 1024 * KIB), b"next\n"]
 
 
+@pytest.mark.req("wire.framing.oversize-memory")
+def test_a_line_in_tiny_pieces_takes_little_more_memory_than_its_bytes() -> None:
+    framer = Framer(1024 * KIB)
+    tracemalloc.start()
+    try:
+        for number in range(100 * KIB):
+            framer.feed(b"%d" % (number % 10) * 2)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 3 * 200 * KIB
+    assert len(framer.feed(b"\n")[0]) == 200 * KIB + 1
+
+
 @pytest.mark.req("wire.framing.linear")
 @pytest.mark.parametrize("limit", [64 * KIB, 1000], ids=["within the limit", "far over the limit"])
 def test_a_line_that_dribbles_in_byte_by_byte_is_searched_once(limit: int) -> None:

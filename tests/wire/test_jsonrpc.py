@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 from msgspec import Raw
 
+from serai.errors import Closed
 from serai.wire.calls import Call
 from serai.wire.codec import Noise, Unknown
 from serai.wire.framing import Framer, Oversize
@@ -194,10 +195,12 @@ def test_a_frame_with_neither_id_nor_method_is_recorded(frame: bytes) -> None:
 
 @pytest.mark.req("wire.jsonrpc.shapes")
 def test_what_is_no_envelope_comes_out_as_unknown_or_noise() -> None:
-    first, second, third = Connection().receive(b'{"id":1,"method":5}\nbanner\n[{"id":1,"method":"a"}]\n')
+    connection = Connection()
+    first, second, third = connection.receive(b'{"id":1,"method":5}\nbanner\n[{"id":1,"method":"a"}]\n')
     assert isinstance(first, Unknown)
     assert isinstance(second, Noise)
     assert isinstance(third, Noise)
+    assert connection.noise == 2
 
 
 @pytest.mark.req("wire.jsonrpc.params-absent")
@@ -233,7 +236,23 @@ def test_an_error_of_any_other_shape_is_still_a_refusal_with_its_text(error: byt
     connection = Connection()
     call = ask(connection)
     failure = receive(connection, b'{"id":1,"error":' + error + b"}")
-    assert failure == Failure(call, -32603, error.decode(), Raw(error))
+    assert failure == Failure(call, -32603, error.decode().strip('"'), Raw(error))
+
+
+@pytest.mark.req("wire.jsonrpc.shapes")
+def test_a_null_method_counts_as_absent() -> None:
+    connection = Connection()
+    call = ask(connection)
+    assert receive(connection, b'{"id":1,"method":null,"result":7}') == Answer(call, Raw(b"7"))
+
+
+@pytest.mark.req("wire.jsonrpc.lose")
+def test_nothing_can_be_asked_of_a_peer_that_is_gone() -> None:
+    connection = Connection()
+    connection.lose()
+    with pytest.raises(Closed, match="ask cannot be asked"):
+        ask(connection)
+    assert connection.next_deadline() is None
 
 
 @pytest.mark.req("wire.jsonrpc.error-shapes")
@@ -332,6 +351,14 @@ def test_a_result_that_cannot_be_written_leaves_the_request_open_for_a_refusal()
     with pytest.raises(TypeError):
         connection.answer(request, object())
     assert connection.refuse(request, -32603, "no") is not None
+
+
+def test_a_refusal_whose_data_cannot_be_written_leaves_the_request_open_for_another() -> None:
+    connection = Connection()
+    request = receive_request(connection, b'{"id":1,"method":"a"}')
+    with pytest.raises(TypeError):
+        connection.refuse(request, 1, "no", object())
+    assert connection.refuse(request, 1, "no") is not None
 
 
 # -- cancelling -------------------------------------------------------------------------------------------------------------
@@ -507,7 +534,15 @@ def test_an_oversize_answer_fails_the_call_its_head_names(head: bytes) -> None:
 
 @pytest.mark.req("wire.jsonrpc.oversize")
 @pytest.mark.parametrize(
-    "head", [b'{"result":{"id":1,"text":"', b'{"result":"..', b"banner banner", b'{"jsonrpc":"2.0","id":1', b""]
+    "head",
+    [
+        b'{"result":{"id":1,"text":"',
+        b'{"id":null,"error":{"message":"',
+        b'{"id":"1, cut',
+        b'{"jsonrpc":"2.0","id":1',
+        b"banner banner",
+        b"",
+    ],
 )
 def test_an_oversize_frame_whose_head_names_no_call_fails_every_waiting_one(head: bytes) -> None:
     connection = Connection()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -20,6 +20,7 @@ from serai.wire.framing import split
 __all__ = ["BAD_INPUT", "Codec", "LineReader", "Noise", "Unknown", "decode", "encode", "find_key", "repair"]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 # What msgspec raises for input it cannot take; RecursionError is its answer to a bomb of brackets.
 BAD_INPUT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -49,7 +50,13 @@ def encode(message: object) -> bytes:
     return _encoder.encode(message) + b"\n"
 
 
-def decode(decoder: msgspec.json.Decoder[T], text: bytes | Raw) -> T:
+class Decodes(Protocol[T_co]):
+    """A decoder of one type: msgspec's own, or a folding one."""
+
+    def decode(self, text: bytes | Raw, /) -> T_co: ...
+
+
+def decode(decoder: Decodes[T], text: bytes | Raw) -> T:
     """One value, such as an opaque part of a message once its type is known; repaired first if its text is broken."""
     try:
         return decoder.decode(text)
@@ -91,7 +98,7 @@ class LineReader(Generic[T]):
         self.noise = self.unknown = self.repaired = 0
 
     def read(self, run: bytes) -> list[T | Unknown | Noise]:
-        """The messages of a run, one for each line that is not blank."""
+        """The messages of a run as a `Framer` gives it, one for each line that is not blank."""
         lines = run.count(b"\n")
         if lines == 1:
             try:

@@ -33,7 +33,7 @@ class FoldingDecoder(Generic[T]):
 
     def __init__(self, type_: Any) -> None:
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(type_)
-        self._fold = _plan(inspect.type_info(type_))
+        self._fold = _plan(inspect.type_info(type_), {})
 
     def decode(self, text: bytes | Raw) -> T:
         try:
@@ -44,29 +44,46 @@ class FoldingDecoder(Generic[T]):
         return self._decoder.decode(self._fold(Raw(bytes(text))))
 
 
-def _plan(info: inspect.Type) -> Fold | None:
+# The folds of the structs on the way, by class: a struct may contain itself.
+Known = dict[type, Fold]
+
+
+def _plan(info: inspect.Type, known: Known) -> Fold | None:
     """How to fold a value of this type; None when it holds no protocol object."""
     match info:
         case inspect.StructType():
-            return _struct(info)
+            return _struct(info, known)
         case inspect.ListType(item_type=item) | inspect.VarTupleType(item_type=item):
-            fold = _plan(item)
+            fold = _plan(item, known)
             return None if fold is None else _each_item(fold)
         case inspect.DictType(value_type=value):
-            fold = _plan(value)
+            fold = _plan(value, known)
             return None if fold is None else _each_value(fold)
         case inspect.UnionType(types=types):
-            return _union(types)
+            return _union(types, known)
         case _:
             return None
 
 
-def _struct(info: inspect.StructType) -> Fold:
+def _struct(info: inspect.StructType, known: Known) -> Fold:
+    if info.cls in known:
+
+        def fold_later(text: Raw) -> Raw:  # looked up when folding: it may still be in the making
+            return known[info.cls](text)
+
+        return fold_later
+    known[info.cls] = _begun
     if not info.cls.__struct_config__.forbid_unknown_fields:
         raise TypeError(f"{info.cls.__name__} needs forbid_unknown_fields=True: else a key in another case is silently dropped")
-    fields = [(field.encode_name, _plan(field.type)) for field in info.fields]
+    fields = [(field.encode_name, _plan(field.type, known)) for field in info.fields]
     names = [name for name, _ in fields] + ([info.tag_field] if info.tag_field else [])
-    return _folding(names, {name: fold for name, fold in fields if fold is not None})
+    known[info.cls] = _folding(names, {name: fold for name, fold in fields if fold is not None})
+    return known[info.cls]
+
+
+def _begun(text: Raw) -> Raw:
+    """Stands for a struct whose fold is being made; replaced before anything is folded."""
+    raise AssertionError(text)
 
 
 def _folding(names: list[str], inner: dict[str, Fold]) -> Fold:
@@ -87,13 +104,13 @@ def _folding(names: list[str], inner: dict[str, Fold]) -> Fold:
     return fold
 
 
-def _union(types: tuple[inspect.Type, ...]) -> Fold | None:
+def _union(types: tuple[inspect.Type, ...], known: Known) -> Fold | None:
     """Each fold leaves alone what is not its kind of JSON value, so the members of a union are simply tried in turn."""
     structs = [kind for kind in types if isinstance(kind, inspect.StructType)]
     others = [kind for kind in types if not isinstance(kind, inspect.StructType)]
-    folds = [fold for fold in map(_plan, others) if fold is not None]
+    folds = [fold for kind in others if (fold := _plan(kind, known)) is not None]
     if structs:
-        folds.append(_tagged(structs) if len(structs) > 1 else _struct(structs[0]))
+        folds.append(_tagged(structs, known) if len(structs) > 1 else _struct(structs[0], known))
 
     def fold_member(text: Raw) -> Raw:
         for fold in folds:
@@ -103,10 +120,10 @@ def _union(types: tuple[inspect.Type, ...]) -> Fold | None:
     return fold_member if folds else None
 
 
-def _tagged(structs: list[inspect.StructType]) -> Fold:
+def _tagged(structs: list[inspect.StructType], known: Known) -> Fold:
     """One of several structs: the key of the tag is folded first, then the tag chooses."""
     tag_field = structs[0].tag_field or "type"
-    by_tag = {kind.tag: _struct(kind) for kind in structs}
+    by_tag = {kind.tag: _struct(kind, known) for kind in structs}
     only_tag = _folding([tag_field], {})
 
     def fold(text: Raw) -> Raw:

@@ -19,6 +19,9 @@ from typing import NamedTuple
 __all__ = ["Framer", "Oversize", "split"]
 
 
+_PIECE = 4096
+
+
 class Oversize(NamedTuple):
     """A line over the limit: how long it really was, its first bytes, and the limit."""
 
@@ -43,7 +46,7 @@ class Framer:
         self.limit = limit
         self.pending = 0  # bytes of the unfinished line seen so far, also those no longer kept
         self._head_size = min(head, limit)
-        self._parts: list[bytes] = []  # the unfinished line, or only its head once `pending` passed the limit
+        self._parts: list[bytes | bytearray] = []  # the unfinished line, or only its head once `pending` passed the limit
 
     def feed(self, chunk: bytes) -> list[bytes | Oversize]:
         """What `chunk` completed: at most one run when no line can be over the limit, else runs and oversize events."""
@@ -95,7 +98,7 @@ class Framer:
             return
         self.pending += len(part)
         if self.pending <= self.limit:
-            self._parts.append(part)
+            self._append(part)
             return
         head = b""
         for piece in (*self._parts, part):
@@ -103,6 +106,15 @@ class Framer:
             if len(head) == self._head_size:
                 break
         self._parts = [head]
+
+    def _append(self, part: bytes) -> None:
+        """Small pieces are gathered: as objects of their own they would take many times their size."""
+        if len(part) >= _PIECE:
+            self._parts.append(part)
+        elif self._parts and isinstance(self._parts[-1], bytearray):
+            self._parts[-1] += part
+        else:
+            self._parts.append(bytearray(part))
 
     def _finish(self, part: bytes) -> bytes:
         if not self._parts:
@@ -114,7 +126,7 @@ class Framer:
         return run
 
     def _overflow(self) -> Oversize:
-        event = Oversize(self.pending, self._parts[0], self.limit)
+        event = Oversize(self.pending, bytes(self._parts[0]), self.limit)
         self._parts = []
         self.pending = 0
         return event

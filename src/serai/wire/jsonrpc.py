@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw
 
+from serai.errors import Closed
 from serai.wire.calls import Call, Calls
 from serai.wire.codec import BAD_INPUT, Codec, Noise, Unknown, decode, encode, find_key
 from serai.wire.framing import Oversize
@@ -56,7 +57,7 @@ LSP_CANCEL = CancelStyle("$/cancelRequest", "id")
 
 class _Envelope(msgspec.Struct, gc=False):
     id: Raw = _NOTHING
-    method: str = ""
+    method: str | None = None
     params: Raw = _NOTHING
     result: Raw = _NOTHING
     error: Raw = _NOTHING
@@ -146,6 +147,8 @@ class Connection:
         self, method: str, params: object, *, now: float, timeout: float | None, waiter: Any = None
     ) -> tuple[Call[int], bytes]:
         """Ask the peer. The call is waiting from now on, so an answer can never come too early."""
+        if self.lost:
+            raise Closed(f"{method} cannot be asked: the peer is gone")
         self._last_id = id = self._last_id + 1
         frame = encode(_Outgoing("2.0", id, method, params))
         return self._calls.start(id, method, now=now, timeout=timeout, waiter=waiter), frame
@@ -155,18 +158,11 @@ class Connection:
 
     def answer(self, request: Request, result: object) -> bytes | None:
         """None when the request is not open any more (answered already): nothing must be sent twice."""
-        if not self._is_open(request):
-            return None
-        frame = encode(_Outgoing("2.0", request.id, result=result))
-        del self._open[bytes(request.id)]  # only now: a result that cannot be encoded leaves it open for a refusal
-        return frame
+        return self._close(request, _Outgoing("2.0", request.id, result=result))
 
     def refuse(self, request: Request, code: int, message: str, data: object = msgspec.UNSET) -> bytes | None:
-        if not self._is_open(request):
-            return None
-        del self._open[bytes(request.id)]
         error = {"code": code, "message": message} | ({} if data is msgspec.UNSET else {"data": data})
-        return encode(_Outgoing("2.0", request.id, error=error))
+        return self._close(request, _Outgoing("2.0", request.id, error=error))
 
     def forget(self, call: Call[int]) -> bool:
         """No longer wait for it: it could not be sent, or nobody cares any more. False when it has ended already."""
@@ -228,9 +224,12 @@ class Connection:
             return Answer(call, message.result if bytes(message.result) else _NULL)
         return self._failure(call, message.error)
 
-    def _is_open(self, request: Request) -> bool:
-        """This very request, not a later one with the same id."""
-        return self._open.get(bytes(request.id)) is request
+    def _close(self, request: Request, answer: _Outgoing) -> bytes | None:
+        if self._open.get(bytes(request.id)) is not request:  # answered, or another one that has the same id by now
+            return None
+        frame = encode(answer)
+        del self._open[bytes(request.id)]  # only now: what cannot be encoded leaves it open for a refusal
+        return frame
 
     def _finish(self, id: bytes) -> Call[int] | None:
         try:
@@ -241,7 +240,7 @@ class Connection:
     def _request(self, id: bytes, message: _Envelope) -> Event:
         if id in self._open:
             return Stray(_encode_again(message), f"a second request with the open id {id.decode(errors='replace')}")
-        request = Request(Raw(id), message.method, _params(message.params))
+        request = Request(Raw(id), message.method or "", _params(message.params))
         self._open[id] = request
         return request
 
@@ -263,7 +262,7 @@ class Connection:
         try:
             error = decode(_error, raw)
         except BAD_INPUT:  # not the shape of an error object, yet a refusal: its text is all there is
-            return Failure(call, INTERNAL_ERROR, bytes(raw).decode(errors="replace"), raw)
+            return Failure(call, INTERNAL_ERROR, bytes(raw).decode(errors="replace").strip('"'), raw)
         return Failure(call, int(error.code), error.message, error.data)
 
 

@@ -320,7 +320,11 @@ class _Everyone:
         if before is not None:
             await asyncio.wait([before])
         self._reading, self._next = self._next, None
-        return await asyncio.get_running_loop().run_in_executor(None, proctree.scan)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(None, proctree.scan)
+        except (OSError, RuntimeError) as error:  # no /proc, or the loop is shutting down its threads
+            log.warning("the process table cannot be read, so only process groups are killed: %s", error)
+            return {}
 
 
 class _Pipes:

@@ -62,6 +62,8 @@ class Rpc:
     async def call(self, method: str, params: object, *, timeout: float | None = None) -> Raw:
         """Ask and wait. No time-out given means `limits.call`. Cancelling the caller tells the peer and forgets the call."""
         channel = self.channel
+        if self.lost_cause is not None:
+            raise self.lost_cause.for_call("")
         waiter: asyncio.Future[Raw] = self._loop.create_future()
         call, frame = self.connection.request(
             method, params, now=monotonic(), timeout=channel.limits.call if timeout is None else timeout, waiter=waiter
