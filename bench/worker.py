@@ -64,6 +64,9 @@ class CountingTap:
             self.runs += len(self.kept)
             self.kept.clear()
 
+    def skipped(self, at: float, frame: Oversize) -> None:
+        raise AssertionError(frame)
+
     def ended(self, at: float, cause: SeraiError) -> None:
         self.runs += len(self.kept)
 

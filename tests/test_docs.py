@@ -20,7 +20,7 @@ def amount(value: object, unit: str) -> str:
     assert isinstance(value, int | float)
     if unit == "bytes":
         return f"{value // MIB} MiB" if value >= MIB else f"{value // KIB} KiB"
-    return f"{value:g} s"
+    return f"{value:g} s" if unit == "seconds" else f"{value:g}"
 
 
 def limits_table() -> str:

@@ -39,6 +39,8 @@ class Limits:
     stderr_tail: int = _limit(64 * KIB, "bytes", "the last of a peer's stderr, for error messages; the rest is drained")
     noise_tail: int = _limit(64 * KIB, "bytes", "the last of what a peer printed where only frames, or nothing, should be")
 
+    requests: int = _limit(1000, "requests", "a peer's requests being served at once; beyond it they are refused")
+
     call: float | None = _limit(HOUR, "seconds", "an answer to a call for which the dialect sets no deadline of its own")
     exit_grace: float = _limit(1.0, "seconds", "from end of output to exit: only then is the exit status part of the error")
     drain_grace: float = _limit(1.0, "seconds", "from exit to end of output: a grandchild may hold the pipe for ever")

@@ -90,10 +90,14 @@ class MemoryTap:
 
     def __init__(self) -> None:
         self.seen: list[tuple[Literal["sent", "received"], float, bytes]] = []
+        self.skips: list[tuple[int, Oversize]] = []  # with how many runs came before
         self.ends: list[SeraiError] = []
 
     def frames(self, direction: Literal["sent", "received"], at: float, run: bytes) -> None:
         self.seen.append((direction, at, run))
+
+    def skipped(self, at: float, frame: Oversize) -> None:
+        self.skips.append((len(self.seen), frame))
 
     def ended(self, at: float, cause: SeraiError) -> None:
         self.ends.append(cause)

@@ -19,7 +19,7 @@ from serai.wire.deadlines import Deadlines
 from serai.wire.process import Launch, PlainChild, PlainSpawner
 from serai.wire.stopping import stop
 from tests.conftest import PATIENT, QUICK
-from tests.wire.helpers import Collector, MemoryTap
+from tests.wire.helpers import Collector, MemoryTap, lives
 
 
 async def cat(spawner: PlainSpawner, environ: dict[str, str]) -> PlainChild:
@@ -252,6 +252,46 @@ async def test_the_tap_sees_every_frame_both_ways_as_whole_frames_in_order(
     assert start <= times[0]
     assert times[-1] <= monotonic()
     assert tap.ends == [cause]
+
+
+@pytest.mark.req("wire.channel.tap")
+async def test_the_tap_is_told_what_was_skipped_and_where(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
+) -> None:
+    tap, collector = MemoryTap(), Collector()
+    channel = Channel(await cat(spawner, environ), collector, deadlines=deadlines, limits=PATIENT.but(frame=10), tap=tap)
+    channel.send(b"one\nfar too long\ntwo\n")
+    await collector.wait_for(2)
+    assert [run for _, _, run in tap.seen[1:]] == [b"one\n", b"two\n"]
+    assert [(before, frame.size, frame.head) for before, frame in tap.skips] == [(2, 13, b"far too lo")]
+
+
+async def test_a_wire_needs_an_output_and_refuses_to_send_without_an_input(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
+) -> None:
+    child = await spawner.spawn(Launch(argv=["sh", "-c", "echo hi"], env=environ, stdin="null"))
+    collector = Collector()
+    channel = Channel(child, collector, deadlines=deadlines, limits=PATIENT)
+    with pytest.raises(Closed, match="input"):
+        channel.send(b"{}\n")
+    await collector.over
+    assert collector.lines() == [b"hi"]
+    await child.close()
+    with pytest.raises(Closed, match="no output"):
+        Channel(child, collector, deadlines=deadlines)
+
+
+async def test_output_taken_away_as_noise_ends_the_wire_on_it(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
+) -> None:
+    child = await spawner.spawn(Launch(argv=faults.peer("flood"), env=environ))
+    collector = Collector()
+    channel = Channel(child, collector, deadlines=deadlines, limits=PATIENT)
+    channel.send(b'{"id":1}\n')
+    await collector.wait_for(1)
+    child.to_noise(child.stdout)
+    assert [type(cause) for cause in collector.causes] == [Closed]
+    assert lives(child.pid)
 
 
 @pytest.mark.req("wire.channel.receiver-fails")

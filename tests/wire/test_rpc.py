@@ -17,6 +17,7 @@ from serai.wire.process import Launch, PlainSpawner
 from serai.wire.rpc import Rpc
 from serai.wire.stopping import stop
 from tests.conftest import PATIENT, QUICK
+from tests.wire.helpers import MemoryTap
 
 # Calls back, refuses, echoes, and answers in an order of its own.
 ODD_JOBS = r"""
@@ -124,6 +125,24 @@ async def test_requests_are_served_in_arrival_order_while_calls_are_outstanding(
     assert '"code": -32604, "message": "no"' in answer
     assert "broken failed: a defect" in answer
     assert [note.method for note in bench.told] == ["told"]  # applied before the answer that followed it
+
+
+@pytest.mark.req("wire.channel.serve")
+async def test_requests_beyond_the_limit_are_refused_and_not_piled_up(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], python: list[str]
+) -> None:
+    async def serve(request: jsonrpc.Request) -> object:
+        return await asyncio.wait_for(gate.wait(), 20)
+
+    gate, tap = asyncio.Event(), MemoryTap()
+    child = await spawner.spawn(Launch(argv=[*python, ODD_JOBS], env=environ))
+    rpc = Rpc(child, deadlines=deadlines, limits=PATIENT.but(requests=3), serve=serve, tap=tap)
+    asked = asyncio.create_task(rpc.call("ask-back", [f"m{n}" for n in range(10)]))
+    while tap.all("received").count(b'"method"') < 10:
+        await asyncio.sleep(0)
+    gate.set()
+    answer = bytes(await asked)
+    assert (answer.count(b"too many open requests"), answer.count(b'"result": true')) == (7, 3)
 
 
 async def test_without_a_service_every_request_is_refused(

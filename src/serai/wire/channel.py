@@ -59,6 +59,10 @@ class Tap(Protocol):
         """`at` is the monotonic time of the read or of the first write; the run is immutable and may be kept."""
         ...
 
+    def skipped(self, at: float, frame: Oversize) -> None:
+        """A frame over the limit was received and not kept; its place in the order is here."""
+        ...
+
     def ended(self, at: float, cause: SeraiError) -> None:
         """The wire is over."""
         ...
@@ -86,6 +90,8 @@ class Channel:
         self._framer = Framer(limits.frame, limits.frame_head)
         self._read = child.stdout if read is None else read
         self._write = child.stdin if write is None else write
+        if self._read < 0:
+            raise Closed("it has no output to read from", who=child.who)
         self._queue: deque[bytes] = deque()  # frames not yet given to the kernel
         self._queued = 0  # their bytes, with those of the rest
         self._rest: memoryview | None = None  # of a run the kernel took only part of
@@ -95,7 +101,7 @@ class Channel:
         self._grown: set[int] = set()  # pipes made larger already
         self._paused = False
         self._eof = False
-        self._input_over = False  # nothing more may be sent
+        self._input_over = self._write < 0  # nothing (more) may be sent
         self._finish_at: float | None = None
         self._drained: list[asyncio.Future[None]] = []
         self._watch = deadlines.watch(self._tick)
@@ -147,7 +153,7 @@ class Channel:
     # -- receiving --------------------------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Stop reading, so that the peer feels that we are behind. Idempotent."""
+        """Stop reading, so that the peer feels that we are behind; what was read already still comes. Idempotent."""
         if not self._paused:
             self._paused = True
             self._stop_reading()
@@ -203,6 +209,8 @@ class Channel:
                     self._receiver.received(item)
                 else:
                     assert isinstance(item, Oversize)
+                    if self._tap is not None:
+                        self._tap.skipped(monotonic(), item)
                     self._receiver.oversize(item)
             except Exception:  # a receiver's defect must not end the wire for good (design rule 4)
                 log.exception("%s: its receiver failed on a run", self.child.who)
@@ -218,8 +226,8 @@ class Channel:
     def _output_closes(self) -> None:
         """The child is being closed: its tree is dead, so what is in the pipe is all there will ever be."""
         self._paused = False
-        while not self._eof and self.cause is None:
-            before = self._read_bytes
+        most = self._read_bytes + self.limits.pipe  # what a pipe can hold, should somebody still write after all
+        while not self._eof and self.cause is None and (before := self._read_bytes) < most:
             self._readable()
             if self._read_bytes == before:
                 break

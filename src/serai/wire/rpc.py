@@ -136,6 +136,11 @@ class Rpc:
                 self._tell(event)
 
     def _begin(self, request: jsonrpc.Request) -> None:
+        if len(self._tasks) >= self.channel.limits.requests:
+            refusal = self.connection.refuse(request, jsonrpc.INTERNAL_ERROR, f"{request.method} refused: too many open requests")
+            if refusal is not None:
+                self._send(refusal, f"the refusal of its {request.method}")
+            return
         task = self._loop.create_task(self._work(request), name=f"{self._who} {request.method}")
         self._tasks[bytes(request.id)] = task
         # A callback and not the task itself answers: a task that is cancelled before its first step never runs.
@@ -148,12 +153,9 @@ class Rpc:
 
     def _end(self, request: jsonrpc.Request, task: asyncio.Task[object]) -> None:
         del self._tasks[bytes(request.id)]
-        try:
-            frame = self._answer(request, task)
-            if frame is not None and self.lost_cause is None:
-                self.channel.send(frame)
-        except SeraiError as error:
-            log.debug("%s: the answer to its %s was not sent: %s", self._who, request.method, error)
+        frame = self._answer(request, task)
+        if frame is not None:
+            self._send(frame, f"the answer to its {request.method}")
 
     def _answer(self, request: jsonrpc.Request, task: asyncio.Task[object]) -> bytes | None:
         refuse = self.connection.refuse
@@ -169,11 +171,15 @@ class Rpc:
 
     def _withdraw(self, call: Call[int]) -> None:
         frame = self.connection.cancel(call)
-        if frame is not None and self.lost_cause is None:
-            try:
-                self.channel.send(frame)
-            except SeraiError as error:
-                log.debug("%s: not told that %s was cancelled: %s", self._who, call.what, error)
+        if frame is not None:
+            self._send(frame, f"the cancellation of {call.what}")
+
+    def _send(self, frame: bytes, what: str) -> None:
+        """Send what nobody waits for: a wire that is lost or full has told its callers already."""
+        try:
+            self.channel.send(frame)
+        except SeraiError as error:
+            log.debug("%s: %s was not sent: %s", self._who, what, error)
 
     def _fail(self, call: Call[Any], error: SeraiError) -> None:
         if not call.waiter.done():
