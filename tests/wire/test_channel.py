@@ -326,6 +326,89 @@ async def test_a_failing_receiver_does_not_end_the_wire(
     assert all(word in caplog.text for word in ("clumsy", "late", "lost too"))
 
 
+@pytest.mark.req("wire.channel.tap-fails")
+@pytest.mark.parametrize("method", ["frames", "skipped", "ended"])
+async def test_a_failing_tap_is_dropped_and_the_wire_goes_on(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    tap, collector = MemoryTap(), Collector()
+    setattr(tap, method, fail)
+    channel = Channel(await cat(spawner, environ), collector, deadlines=deadlines, limits=PATIENT.but(frame=10), tap=tap)
+    channel.send(b"one\nfar too long\ntwo\n")
+    assert await collector.wait_for(2) == [b"one", b"two"]
+    assert len(collector.oversized) == 1
+    channel.end_input()
+    assert isinstance(await collector.over, PeerGone)
+    assert "the disk is full" in caplog.text
+
+
+@pytest.mark.req("wire.channel.pieces")
+async def test_a_run_of_very_many_lines_lets_others_have_their_turns(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], python: list[str]
+) -> None:
+    """Short lines are dear to read: a full pipe of them comes in pieces, whole and in order, also when paused and at the end."""
+    program = "import sys; sys.stdin.readline(); sys.stdout.write('x\\n' * 30_000 + 'last'); sys.stdout.flush()"
+    child = await spawner.spawn(Launch(argv=[*python, program], env=environ))
+    turns = 0
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        if not collector.over.done():
+            asyncio.get_running_loop().call_soon(turn)
+
+    class Pausing(Collector):
+        def received(self, run: bytes) -> None:
+            super().received(run)
+            seen.append((run.count(b"\n"), turns))
+            if len(seen) == 5:
+                channel.pause()
+                asyncio.get_running_loop().call_later(0.01, channel.resume)
+
+    seen: list[tuple[int, int]] = []
+    collector = Pausing()
+    channel = Channel(child, collector, deadlines=deadlines, limits=PATIENT)
+    channel.send(b"go\n")
+    turn()
+    await collector.over
+    assert collector.lines() == [b"x"] * 30_000 + [b"last"]
+    assert max(lines for lines, _ in seen) <= 1000
+    assert len({at for _, at in seen}) >= len(seen) - 1  # a turn of the loop for each piece; the last line comes with the end
+
+
+async def test_a_receiver_that_closes_the_wire_gets_nothing_after_its_end(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
+) -> None:
+    class Leaving(Collector):
+        def received(self, run: bytes) -> None:
+            super().received(run)
+            channel.close()
+
+    collector = Leaving()
+    channel = Channel(await cat(spawner, environ), collector, deadlines=deadlines, limits=PATIENT.but(frame=10))
+    channel.send(b"one\nfar too long\ntwo\n")
+    await collector.over
+    assert (collector.lines(), collector.oversized) == ([b"one"], [])
+
+
+@pytest.mark.req("wire.channel.input-optional")
+async def test_a_child_may_ignore_its_input_once_we_have_said_all(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
+) -> None:
+    """As a box hook does: the request breaks on a closed pipe, and its answer counts all the same."""
+    child = await spawner.spawn(Launch(argv=["sh", "-c", "exec <&-; sleep 0.3; echo answer"], env=environ))
+    collector = Collector()
+    channel = Channel(child, collector, deadlines=deadlines, limits=PATIENT.but(exit_grace=0.01))
+    channel.send(b"x" * 1_000_000 + b"\n")
+    channel.end_input()
+    cause = await collector.over
+    assert collector.lines() == [b"answer"]
+    assert cause.exit == ExitStatus(code=0)
+
+
 @pytest.mark.req("wire.channel.descriptor-reuse")
 async def test_a_new_descriptor_with_an_old_number_belongs_to_its_new_owner(
     spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]

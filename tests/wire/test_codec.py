@@ -179,16 +179,18 @@ def test_unknown_fields_of_a_known_message_are_ignored() -> None:
 
 
 @pytest.mark.req("wire.codec.noise")
-@pytest.mark.parametrize("line", [b"17", b'"text"', b"null", b"true", b"[1, 2]", b'[{"type":"add","n":1}]'])
-def test_json_that_is_no_object_is_noise_with_its_bytes(line: bytes) -> None:
+@pytest.mark.parametrize(
+    "line", [b"17", b'"text"', b"null", b"[1, 2]", b'[{"type":"add","n":1}]', b"Listening on 0.0.0.0:80", b"\xff\xfe\x00"]
+)
+def test_what_is_no_object_at_all_is_noise_with_its_bytes(line: bytes) -> None:
     assert read_one(line) == Noise(line, "not a JSON object")
 
 
 @pytest.mark.req("wire.codec.noise")
 @pytest.mark.parametrize(
-    "line", [b"Listening on 0.0.0.0:80", b'{"type":"add"', b'{"type":"add","n":1}}', b"{type:1}", b"\xff\xfe\x00", b"\x00"]
+    "line", [b'{"type":"add"', b'{"type":"add","n":1}}', b"{type:1}", b"{\xff\xfe\x00", b"\xef\xbb\xbfBOM and text"]
 )
-def test_text_that_is_no_json_is_noise_with_its_bytes_and_the_reason(line: bytes) -> None:
+def test_what_only_begins_like_an_object_is_noise_with_its_bytes_and_the_reason(line: bytes) -> None:
     noise = read_one(line)
     assert isinstance(noise, Noise)
     assert noise.raw == line

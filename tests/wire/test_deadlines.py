@@ -271,3 +271,23 @@ async def test_closing_forgets_what_was_planned(deadlines: Deadlines) -> None:
     deadlines.close()
     deadlines.watch(looks.at("end")).by(now + SOON)
     assert await looks.seen() == ["end"]
+
+
+@pytest.mark.req("wire.deadlines.one-fails")
+async def test_one_party_that_fails_does_not_stop_the_deadlines_of_the_others(
+    deadlines: Deadlines, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(now: float) -> None:
+        raise RuntimeError("a defect")
+
+    def arrive(now: float) -> None:
+        arrived.set()
+
+    arrived = asyncio.Event()
+    now = monotonic()
+    deadlines.watch(fail).by(now)
+    deadlines.watch(fail).by(now + 0.001)
+    deadlines.watch(arrive).by(now + 0.002)
+    async with asyncio.timeout(10):
+        await arrived.wait()
+    assert "a defect" in caplog.text

@@ -8,18 +8,18 @@ import json
 import os
 import signal
 import stat
-import subprocess
-import sys
+from fcntl import F_GETPIPE_SZ, fcntl
 from pathlib import Path
 
 import pytest
 
 from serai.errors import Closed, ExitStatus, SpawnFailed
 from serai.testing import faults
-from serai.wire import proctree
+from serai.wire import outbox, proctree
 from serai.wire.process import Launch, PlainChild, PlainSpawner
 from serai.wire.stopping import stop
 from tests.conftest import PATIENT, QUICK
+from tests.wire.helpers import lives
 
 # Prints what it was given: descriptors, session, signal state, environment, directory.
 ABOUT_ME = """
@@ -74,9 +74,13 @@ async def test_a_child_has_its_own_session_clean_signals_and_no_descriptor_but_i
     assert about["sid"] == about["pid"] != os.getsid(0)
     assert about["fds"] == [0, 1, 2]
     assert about["blocked"] == []
-    # Python ignores SIGPIPE, in us and in that child; a program without such habits must not inherit it.
-    ignored = (await run(spawner, Launch(argv=["grep", "SigIgn", "/proc/self/status"], env=environ))).split()[1]
-    assert not int(ignored, 16) & (1 << signal.SIGPIPE - 1 | 1 << signal.SIGXFSZ - 1)
+    # Python ignores SIGPIPE, and we may ignore others; a program must not inherit that.
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        ignored = (await run(spawner, Launch(argv=["grep", "SigIgn", "/proc/self/status"], env=environ))).split()[1]
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert not int(ignored, 16) & (1 << 31) - 1
 
 
 @pytest.mark.req("wire.process.environment")
@@ -109,30 +113,6 @@ os.write(1, repr(sorted(int(n) for n in os.listdir("/proc/self/fd") if os.path.e
     os.write(child.extra[read], b"hello")
     assert json.loads(await output(child)) == sorted({0, 1, 2, *numbers})
     assert os.read(child.extra[write], 100) == b"HELLO"
-
-
-# In an interpreter of its own, where 3 and 4 are free: its pipe ends land on them, and placing one naively overwrites the other.
-COLLISION = """
-import os, sys
-os.closerange(3, 50)
-from serai.wire.posix_spawn import posix_spawn
-os.closerange(3, 50)
-read, write = os.pipe()
-assert (read, write) == (3, 4)
-through = "import os; os.write({write}, b'through'); assert os.read({read}, 7) == b'through'"
-for mapping in ({"read": 3, "write": 4}, {"read": 4, "write": 3}):
-    descriptors = {0: 0, 1: 1, 2: 2, mapping["read"]: read, mapping["write"]: write}
-    argv = [sys.executable, "-I", "-S", "-c", through.format(**mapping)]
-    pid = posix_spawn(sys.executable, argv, {}, None, descriptors)
-    assert os.waitpid(pid, 0)[1] == 0, mapping
-print("both ways")
-"""
-
-
-@pytest.mark.req("wire.process.descriptors")
-def test_extra_descriptors_survive_a_parent_whose_own_ends_have_those_numbers() -> None:
-    ran = subprocess.run([sys.executable, "-c", COLLISION], capture_output=True, text=True, timeout=20, check=False)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "both ways\n", "")
 
 
 @pytest.mark.req("wire.process.spawn-failed")
@@ -169,9 +149,32 @@ async def test_what_cannot_be_started_says_why_and_leaves_nothing_open(
     assert not spawner.children
 
 
+@pytest.mark.req("wire.process.spawn-failed")
+async def test_what_fails_after_the_start_leaves_no_program_running(
+    spawner: PlainSpawner, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a sandbox that forbids pidfds; and what is no string at all."""
+
+    def refuse(pid: int) -> int:
+        started.append(pid)
+        raise PermissionError(errno.EPERM, "no")
+
+    started: list[int] = []
+    before = os.listdir("/proc/self/fd")
+    with monkeypatch.context() as patch, pytest.raises(SpawnFailed, match="Operation not permitted") as failed:
+        patch.setattr(os, "pidfd_open", refuse)
+        await spawner.spawn(Launch(argv=["sleep", "100"], env=environ))
+    assert failed.value.hint
+    assert [pid for pid in started if lives(pid)] == []
+    with pytest.raises(SpawnFailed, match="cannot start echo"):
+        await spawner.spawn(Launch(argv=["echo", 5], env=environ))  # type: ignore[list-item]
+    assert os.listdir("/proc/self/fd") == before
+    assert not spawner.children
+
+
 @pytest.mark.req("wire.process.path-lookup")
 async def test_names_are_looked_up_in_the_given_path_and_never_in_the_directory(
-    spawner: PlainSpawner, environ: dict[str, str], tmp_path: Path
+    spawner: PlainSpawner, environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for folder, word in (("bin", "from-path"), ("here", "from-cwd")):
         script = tmp_path / folder / "tool"
@@ -184,6 +187,8 @@ async def test_names_are_looked_up_in_the_given_path_and_never_in_the_directory(
     assert await run(spawner, Launch(argv=["./tool"], env=env, cwd=here)) == b"from-cwd\n"
     with pytest.raises(SpawnFailed):
         await spawner.spawn(Launch(argv=["tool"], env=environ, cwd=here))
+    monkeypatch.chdir(tmp_path)
+    assert await run(spawner, Launch(argv=["./tool"], env=env, cwd="here")) == b"from-cwd\n"
 
 
 @pytest.mark.req("wire.process.exit-status")
@@ -329,6 +334,52 @@ async def test_closing_the_spawner_closes_what_is_left_and_refuses_more(environ:
         await spawner.spawn(Launch(argv=["true"], env=environ))
 
 
+@pytest.mark.req("wire.process.close")
+async def test_closing_never_raises_and_lets_go_of_everything_even_of_what_may_not_be_signalled(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when a child became root and we are not."""
+
+    def refuse(group: int, number: int) -> None:
+        raise PermissionError(errno.EPERM, "not yours")
+
+    before = len(os.listdir("/proc/self/fd"))
+    async with PlainSpawner(QUICK, watchdog=False) as spawner:
+        child = await spawner.spawn(Launch(argv=["cat"], env=environ))
+        monkeypatch.setattr(os, "killpg", refuse)
+        await child.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert "cannot be signalled" in caplog.text
+
+
+@pytest.mark.req("wire.process.wait")
+async def test_to_give_up_waiting_for_the_end_harms_nobody(spawner: PlainSpawner, environ: dict[str, str]) -> None:
+    child = await spawner.spawn(Launch(argv=["cat"], env=environ))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(child.exited, 0.01)
+    task = asyncio.ensure_future(child.exited)
+    task.cancel()
+    assert (child.status, repr(child)) == (None, f"<cat pid {child.pid}: running>")
+    await stop(child, PATIENT)
+    assert child.status == await child.exited == ExitStatus(code=0)
+
+
+@pytest.mark.req("wire.process.two-spawners")
+async def test_a_spawner_that_was_closed_leaves_the_next_one_in_peace(environ: dict[str, str]) -> None:
+    """Its watchdog has ended and is reaped, and none of its descriptors' numbers stays registered in the loop."""
+    for _ in range(5):
+        async with PlainSpawner(QUICK) as first:
+            await first.spawn(Launch(argv=["cat"], env=environ))
+            assert first._watchdog is not None
+            watchdog = first._watchdog.pid
+        assert proctree.read(watchdog) is None
+        async with PlainSpawner(PATIENT) as second:
+            children = [await second.spawn(Launch(argv=["echo", "hi"], env=environ)) for _ in range(4)]
+            for child in children:
+                assert await output(child) == b"hi\n"
+                assert await child.exited == ExitStatus(code=0)
+
+
 @pytest.mark.req("wire.process.signal-after-end")
 async def test_signals_after_the_end_do_nothing(spawner: PlainSpawner, environ: dict[str, str]) -> None:
     child = await spawner.spawn(Launch(argv=["true"], env=environ))
@@ -344,9 +395,22 @@ async def test_signals_after_the_end_do_nothing(spawner: PlainSpawner, environ: 
     assert os.fstat(0)
 
 
-async def test_pipes_can_be_made_large_at_once(spawner: PlainSpawner, environ: dict[str, str]) -> None:
-    from fcntl import F_GETPIPE_SZ, fcntl
+async def test_pipes_get_what_the_machine_allows(
+    spawner: PlainSpawner, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ordinary user has a share of pipe memory; beyond it the pipes are smaller and the program starts all the same."""
 
+    def stingy(descriptor: int, command: int, size: int) -> int:
+        if size > 1 << 18:
+            raise PermissionError(errno.EPERM, "over your share")
+        return fcntl(descriptor, command, size)
+
+    monkeypatch.setattr(outbox, "fcntl", stingy)
+    child = await spawner.spawn(Launch(argv=["cat"], env=environ, pipe=1 << 20))
+    assert fcntl(child.stdout, F_GETPIPE_SZ) == 1 << 18
+
+
+async def test_pipes_can_be_made_large_at_once(spawner: PlainSpawner, environ: dict[str, str]) -> None:
     child = await spawner.spawn(Launch(argv=["cat"], env=environ, pipe=1 << 20))
     assert fcntl(child.stdout, F_GETPIPE_SZ) == 1 << 20
     assert stat.S_ISFIFO(os.fstat(child.stdin).st_mode)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.errors import PeerGone, PeerTimeout, Refused
+from serai.errors import BadFrame, PeerGone, PeerTimeout, Refused
 from serai.testing import faults
 from serai.wire import jsonrpc
 from serai.wire.deadlines import Deadlines
@@ -220,6 +220,99 @@ async def test_a_slow_answer_is_used_in_time_and_recorded_when_late(
         await rpc.call("y", {}, timeout=0.01)
     assert bytes(await rpc.call("z", {}, timeout=10)) == b'{"ok":true}'
     assert [type(event) for event in bench.odd] == [jsonrpc.Stray]
+
+
+@pytest.mark.req("wire.channel.cancel")
+async def test_a_call_that_timed_out_is_cancelled_at_the_peer_too(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], python: list[str]
+) -> None:
+    bench = Bench()
+    rpc = await bench.open(spawner, deadlines, [*python, ODD_JOBS], environ)
+    with pytest.raises(PeerTimeout):
+        await rpc.call("hold", {}, timeout=0.01)
+    assert bytes(await rpc.call("release", {})) == b"1"
+    assert [(note.method, bytes(note.params)) for note in bench.told] == [("saw-cancel", b'{"id": 1}')]
+
+
+@pytest.mark.req("wire.channel.callback-fails")
+async def test_a_callback_that_fails_keeps_no_answer_from_its_caller(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], python: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Noise, a notification and the answer come in one run."""
+
+    def fail(event: object) -> None:
+        raise RuntimeError("a defect")
+
+    program = """
+import sys
+sys.stdin.readline()
+print('noise', '{"method":"note"}', '{"id":1,"result":2}', sep='\\n', flush=True)
+"""
+    child = await spawner.spawn(Launch(argv=[*python, program], env=environ))
+    rpc = Rpc(child, deadlines=deadlines, limits=PATIENT, notified=fail, odd=fail)
+    assert bytes(await rpc.call("x", {}, timeout=20)) == b"2"
+    assert caplog.text.count("whoever is told of its frames failed") == 2
+
+
+UNREADABLE = {"NaN": '{"x":NaN}', "raw tab": '"a\tb"', "bad escape": '"\\x"', "deep": "[" * 3000 + "]" * 3000}
+
+
+@pytest.mark.req("wire.jsonrpc.garbled")
+@pytest.mark.parametrize("result", UNREADABLE.values(), ids=UNREADABLE)
+async def test_an_answer_that_cannot_be_read_fails_its_call_at_once(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], python: list[str], result: str
+) -> None:
+    program = """
+import sys
+sys.stdin.readline()
+print('{"id":1,"result":' + sys.argv[1] + '}', flush=True)
+input()
+"""
+    bench = Bench()
+    rpc = await bench.open(spawner, deadlines, [*python, program, result], environ)
+    with pytest.raises(BadFrame, match="its answer to x cannot be read"):
+        await rpc.call("x", {})  # an hour, else
+    assert len(bench.odd) == 1
+
+
+@pytest.mark.req("wire.channel.serve")
+async def test_a_peer_never_waits_for_an_answer_that_cannot_be_sent_or_a_request_that_was_too_long(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], python: list[str]
+) -> None:
+    async def serve(request: jsonrpc.Request) -> object:
+        return "x" * 5000
+
+    program = """
+import json, sys
+sys.stdin.readline()
+print('{"id":"big","method":"give"}', flush=True)
+print('{"id":7,"params":"%s","method":"take"}' % ("x" * 5000), flush=True)
+got = sorted((json.loads(sys.stdin.readline()) for _ in range(2)), key=lambda m: str(m["id"]))
+print(json.dumps({"id": 1, "result": got}), flush=True)
+"""
+    child = await spawner.spawn(Launch(argv=[*python, program], env=environ))
+    rpc = Rpc(child, deadlines=deadlines, limits=PATIENT.but(send=1000, frame=1000), serve=serve)
+    answer = bytes(await rpc.call("x", {}, timeout=20)).decode()
+    assert "the request had 5037 bytes; the limit is 1000" in answer
+    assert "too long to send" in answer
+
+
+async def test_the_end_of_the_wire_is_told_also_when_nothing_is_asked(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
+) -> None:
+    ended: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    child = await spawner.spawn(Launch(argv=["sh", "-c", "exit 4"], env=environ))
+    Rpc(child, deadlines=deadlines, limits=PATIENT, ended=ended.set_result)
+    assert "exit status 4" in str(await ended)
+
+
+async def test_the_wire_can_be_on_the_extra_descriptors(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], python: list[str]
+) -> None:
+    program = "import os; os.read(3, 1000); print('noise', flush=True); os.write(4, b'{\"id\":1,\"result\":3}\\n')"
+    child = await spawner.spawn(Launch(argv=[*python, program], env=environ, extra={3: "r", 4: "w"}))
+    rpc = Rpc(child, deadlines=deadlines, limits=PATIENT, read=child.extra[4], write=child.extra[3])
+    assert bytes(await rpc.call("x", {}, timeout=20)) == b"3"
 
 
 async def test_a_call_that_cannot_be_sent_is_not_left_waiting(

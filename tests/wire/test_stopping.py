@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 from pathlib import Path
 from time import monotonic
 
@@ -30,12 +31,72 @@ async def test_a_child_that_ends_with_its_input_is_not_signalled(
     collector = Collector()
     channel = Channel(child, collector, deadlines=deadlines, limits=QUICK)
 
-    def farewell() -> None:
-        channel.send(b"one\n")
-        channel.send(b"bye\n")  # not alone, so only queued when the input is closed
-
-    assert await stop(child, PATIENT, polite=farewell) == Stopped("polite", ExitStatus(code=7))
+    channel.send(b"one\n")
+    assert await stop(child, PATIENT, polite=lambda: channel.farewell(b"bye\n")) == Stopped("polite", ExitStatus(code=7))
     assert collector.lines() == [b"heard one", b"heard bye"]
+
+
+@pytest.mark.req("wire.stop.polite")
+async def test_a_child_that_reads_late_still_gets_everything_and_the_farewell(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], python: list[str]
+) -> None:
+    """Far more than a pipe holds waits when the ladder begins."""
+    program = "import sys, time; time.sleep(0.1); text = sys.stdin.read(); print(len(text), text[-4:].strip())"
+    child = await spawner.spawn(Launch(argv=[*python, program], env=environ))
+    collector = Collector()
+    channel = Channel(child, collector, deadlines=deadlines, limits=PATIENT)
+    for _ in range(40):
+        channel.send(b"x" * 99_999 + b"\n")
+    assert (await stop(child, PATIENT, polite=lambda: channel.farewell(b"bye\n"))).step == "polite"
+    assert collector.lines() == [b"4000004 bye"]
+
+
+@pytest.mark.req("wire.stop.farewell-fails")
+async def test_a_farewell_that_never_ends_is_bounded(spawner: PlainSpawner, environ: dict[str, str]) -> None:
+    child = await spawner.spawn(Launch(argv=["cat"], env=environ))
+
+    async def farewell() -> None:
+        await asyncio.Event().wait()
+
+    assert (await stop(child, QUICK.but(stop_term=15.0), polite=farewell)).exit is not None
+
+
+@pytest.mark.req("wire.stop.busy")
+async def test_a_stop_does_not_wait_for_other_people_s_threads(spawner: PlainSpawner, environ: dict[str, str]) -> None:
+    gate = threading.Event()
+    loop = asyncio.get_running_loop()
+    busy = [loop.run_in_executor(None, gate.wait) for _ in range(64)]
+    try:
+        child = await spawner.spawn(Launch(argv=faults.peer("stubborn"), env=environ))
+        assert (await stop(child, QUICK)).step == "kill"
+    finally:
+        gate.set()
+        await asyncio.gather(*busy)
+
+
+@pytest.mark.req("wire.stop.threads")
+async def test_a_descendant_whose_main_thread_ended_is_still_killed(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], python: list[str]
+) -> None:
+    """It looks like a zombie, but its other thread runs on."""
+    program = """
+import ctypes, os, threading
+if os.fork() == 0:
+    os.setsid()
+    if os.fork(): os._exit(0)
+    def run():
+        while True:
+            os.write(1, b'%d\\n' % os.getpid()); threading.Event().wait(0.01)
+    threading.Thread(target=run).start()
+    ctypes.CDLL(None).pthread_exit(None)
+os.wait(); input()
+"""
+    child = await spawner.spawn(Launch(argv=[*python, program], env=environ))
+    collector = Collector()
+    Channel(child, collector, deadlines=deadlines, limits=PATIENT)
+    pid = int((await collector.wait_for(5))[0])
+    await stop(child, QUICK)
+    assert not lives(pid)
 
 
 @pytest.mark.req("wire.stop.term")
@@ -89,7 +150,7 @@ async def test_a_cancelled_caller_leaves_the_ladder_to_finish(spawner: PlainSpaw
 async def test_a_farewell_that_fails_does_not_stop_the_ladder(spawner: PlainSpawner, environ: dict[str, str]) -> None:
     child = await spawner.spawn(Launch(argv=["cat"], env=environ))
 
-    def farewell() -> None:
+    async def farewell() -> None:
         raise BrokenPipeError
 
     assert await stop(child, PATIENT, polite=farewell) == Stopped("polite", ExitStatus(code=0))

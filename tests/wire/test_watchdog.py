@@ -16,6 +16,7 @@ import pytest
 
 from serai.wire import proctree
 from serai.wire.proctree import Process
+from serai.wire.watchdog_program import Root
 from tests.wire.helpers import Ends, lives
 
 PATIENCE = 15.0
@@ -33,6 +34,10 @@ async def main():
     loop = asyncio.get_running_loop()
     while True:
         line = await loop.run_in_executor(None, sys.stdin.readline)
+        if line.startswith("close"):
+            for child in list(spawner.children):
+                if child.pid == int(line[6:]): await child.close()
+            continue
         children = []
         for fault, options in json.loads(line):
             child = await spawner.spawn(Launch(argv=faults.peer(fault, **options), env=dict(os.environ)))
@@ -60,6 +65,11 @@ class Host:
         self.process.stdin.write(json.dumps(wanted) + "\n")
         self.process.stdin.flush()
         return Started(*json.loads(self.process.stdout.readline()))
+
+    def close(self, pid: int) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"close {pid}\n")
+        self.process.stdin.flush()
 
     def kill(self) -> None:
         self.process.kill()
@@ -167,53 +177,33 @@ def test_the_next_child_starts_another_watchdog_that_knows_the_living_ones(tmp_p
             assert ends.left_after(PATIENCE) == set()
 
 
-def everyone(*processes: Process) -> dict[int, Process]:
-    return {process.pid: process for process in processes}
+@pytest.mark.req("wire.watchdog.clean-environment")
+def test_what_only_the_watchdog_has_seen_of_a_child_dies_when_the_child_is_closed(tmp_path: Path) -> None:
+    """In a host that lives on, and that keeps it busy with other children meanwhile."""
+    note = tmp_path / "pid"
+    with a_host() as host:
+        started = host.start(("daemon", {"pid_file": str(note), "orphan": False, "clean": True}))
+        escaped = int(note.read_text())
+        looks = _looks(started.watchdog)
+        while _looks(started.watchdog) < looks + 20:
+            host.start(("none", {}))
+        with Ends(started.children) as parent:
+            os.kill(started.children[0], signal.SIGKILL)
+            assert parent.left_after(PATIENCE) == set()
+        assert lives(escaped)
+        with Ends([escaped]) as ends:
+            host.close(started.children[0])
+            assert ends.left_after(PATIENCE) == set()
 
 
 @pytest.mark.req("wire.watchdog.spares")
-def test_we_and_our_ancestors_are_spared_whatever_tag_we_carry() -> None:
-    me = os.getpid()
-    table = everyone(
-        Process(1, 0, 1, "S", 0),
-        Process(50, 1, 50, "S", 5, "run"),
-        Process(me, 50, 50, "S", 9, "run"),
-        Process(7, me, 7, "S", 10, "run.1"),
-    )
-    assert [process.pid for process in proctree.tree(table, [], "run")] == [7]
-
-
-@pytest.mark.req("wire.watchdog.spares")
-def test_strangers_and_pids_given_to_others_are_left_alone() -> None:
-    root = Process(10, 1, 10, "S", 100)
-    reused = root._replace(started=999)
-    table = everyone(reused, Process(11, 10, 10, "S", 1000), Process(12, 1, 12, "S", 50, "runner"), Process(13, 1, 13, "S", 1, ""))
-    assert proctree.tree(table, [root], "run", known=[Process(13, 1, 13, "S", 2)]) == []
-
-
-@pytest.mark.req("wire.watchdog.spares")
-def test_a_pid_that_changed_hands_between_the_look_and_the_kill_is_not_killed() -> None:
-    with subprocess.Popen(["sleep", "100"]) as stranger:
-        actual = proctree.read(stranger.pid)
-        assert actual is not None
-        proctree.kill(actual._replace(started=actual.started - 1))
-        assert lives(stranger.pid)
-        proctree.kill(actual)
-        assert stranger.wait(PATIENCE) == -signal.SIGKILL
-        proctree.kill(actual)  # gone: nothing happens
-
-
-def test_a_tree_is_found_by_parents_by_session_and_by_tag() -> None:
-    root = Process(10, 1, 10, "Z", 100)
-    table = everyone(
-        root,
-        Process(11, 10, 10, "S", 101),  # its child
-        Process(12, 1, 10, "S", 102),  # lost its parent, kept the session
-        Process(13, 1, 13, "S", 103, "run.1"),  # its own session, kept the tag
-        Process(14, 13, 14, "S", 104),  # a child of that one
-        Process(15, 1, 15, "S", 105, "run.1/inner.1"),  # of a host inside
-        Process(16, 1, 16, "S", 106, "run.10"),  # another child of the run
-        Process(17, 11, 10, "Z", 107),  # dead already
-    )
-    assert [process.pid for process in proctree.tree(table, [root], "run.1")] == [11, 12, 13, 14, 15]
-    assert [process.pid for process in proctree.tree(table, [], "run")] == [13, 14, 15, 16]
+def test_the_children_of_a_stranger_with_a_pid_that_was_seen_are_not_taken_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    root, seen = Process(10, 1, 10, "S", 100), Process(11, 10, 10, "S", 101)
+    now = {10: root, 11: seen._replace(started=999), 12: Process(12, 11, 11, "S", 1000)}
+    children = {10: set(), 11: {12}}
+    monkeypatch.setattr(proctree, "read", now.get)
+    monkeypatch.setattr(proctree, "walk", lambda pids: set().union(*(children[pid] for pid in pids)))
+    watched = Root(root)
+    watched.seen = {11: seen}
+    watched.look()
+    assert watched.seen == {}

@@ -4,8 +4,7 @@ A channel knows bytes and frames, not messages. What sits on it (an adapter, a d
 frames and, exactly once and last, the reason why no more will come.
 
 How it is fast (performance map, "What makes the difference"): the loop calls us when the pipe is readable, one read of 64 KiB, no
-copy, no task, no stream object. A frame sent when it is alone is written at once; when several are under way they are
-collected until the loop has run everybody who is ready, and go out in one write.
+copy, no task, no stream object; `outbox` is the other half.
 """
 
 from __future__ import annotations
@@ -14,22 +13,22 @@ import asyncio
 import logging
 import os
 from collections import deque
-from fcntl import F_SETPIPE_SZ, fcntl
 from time import monotonic
 from typing import Literal, Protocol
 
-from serai.errors import Closed, FrameTooBig, LimitHit, PeerGone, PeerStalled, SeraiError
+from serai.errors import Closed, PeerGone, SeraiError
 from serai.limits import Limits
 from serai.wire.deadlines import Deadlines
 from serai.wire.framing import Framer, Oversize
+from serai.wire.outbox import LONG, Outbox, grow
 from serai.wire.process import Child
 
 __all__ = ["Channel", "Receiver", "Tap"]
 
 log = logging.getLogger("serai.wire")
 
-# Frames at least this long are written as they are; shorter ones are joined first, which costs less than a write each.
-_JOIN = 65536
+# A run with more lines than this is handed on in pieces, with the loop's other work in between: short lines are dear.
+_LINES = 1000
 
 
 class Receiver(Protocol):
@@ -53,7 +52,10 @@ class Receiver(Protocol):
 
 
 class Tap(Protocol):
-    """Sees every frame of a wire, as runs of whole frames in the order of the wire. Must be quick and must not raise."""
+    """Sees every frame of one wire, as runs of whole frames in the order of the wire. Whoever makes it knows whose wire it is.
+
+    Must be quick. One that raises is logged and not called again: a full disk must not end a conversation.
+    """
 
     def frames(self, direction: Literal["sent", "received"], at: float, run: bytes) -> None:
         """`at` is the monotonic time of the read or of the first write; the run is immutable and may be kept."""
@@ -84,6 +86,7 @@ class Channel:
     ) -> None:
         self.child = child
         self.limits = limits = limits or Limits()
+        self.cause: SeraiError | None = None
         self._receiver = receiver
         self._tap = tap
         self._loop = asyncio.get_running_loop()
@@ -92,43 +95,23 @@ class Channel:
         self._write = child.stdin if write is None else write
         if self._read < 0:
             raise Closed("it has no output to read from", who=child.who)
-        self._queue: deque[bytes] = deque()  # frames not yet given to the kernel
-        self._queued = 0  # their bytes, with those of the rest
-        self._rest: memoryview | None = None  # of a run the kernel took only part of
-        self._flush_planned = False
-        self._writer_added = False
-        self._cork = False  # several frames are under way: collect
-        self._grown: set[int] = set()  # pipes made larger already
+        self._reading = False
+        self._read_bytes = 0
+        self._held: deque[bytes | Oversize] = deque()  # read, to be handed on piece by piece
+        self._grown = False
         self._paused = False
         self._eof = False
-        self._input_over = self._write < 0  # nothing (more) may be sent
+        self._broken = False  # the peer closed its input before we did
         self._finish_at: float | None = None
-        self._drained: list[asyncio.Future[None]] = []
         self._watch = deadlines.watch(self._tick)
-        self.cause: SeraiError | None = None
-        self._reading = True
-        self._read_bytes = 0
-        self._loop.add_reader(self._read, self._readable)
+        self._outbox = Outbox(self._write, limits, who=child.who, on_sent=self._sent, on_broken=self._input_over, why=self._over)
+        self.send = self._outbox.send  # one call less on the hot path; documented there
+        self._start_reading()
         child.before_close(self._read, self._output_closes)
         child.before_close(self._write, self._input_closes)
         child.exited.add_done_callback(self._exited)
 
-    # -- sending --------------------------------------------------------------------------------------------------------------
-
-    def send(self, frame: bytes) -> None:
-        """Send one frame with its newline. Never blocks: what the pipe does not take waits, up to `limits.backlog`."""
-        if self._input_over:
-            raise self._over()
-        if len(frame) > self.limits.send:
-            limit = LimitHit("send", self.limits.send)
-            raise FrameTooBig(f"a frame of {len(frame)} bytes is not sent", who=self.child.who, limit=limit)
-        if self._cork or self._queued:
-            self._enqueue(frame)
-            return
-        self._cork = True  # until something comes back
-        if self._tap is not None:
-            self._tap.frames("sent", monotonic(), frame)
-        self._put(frame)
+    # -- for who sits on it -------------------------------------------------------------------------------------------------
 
     def wake_by(self, deadline: float | None) -> None:
         """Have `Receiver.tick` called at that time or soon after."""
@@ -139,48 +122,57 @@ class Channel:
         """Wait until everything sent was taken by the kernel: back-pressure for who sends much. Raises when the wire is lost."""
         if self.cause is not None:
             raise self._over()
-        if self._queued:
-            done = self._loop.create_future()
-            self._drained.append(done)
-            await done
+        await self._outbox.drain()
 
     def end_input(self) -> None:
         """Close the peer's input once everything sent is written. Idempotent; `send` fails from now on."""
-        self._input_over = True
-        if not self._queued:
-            self.child.close_descriptor(self._write)
+        self._outbox.end()
+        if self._broken:  # by what was sent just before: with nothing more to say, that is the peer's business
+            self._broken = False
+            if not self._eof and self.child.status is None:
+                self._finish_at = None
 
-    # -- receiving --------------------------------------------------------------------------------------------------------------
+    async def farewell(self, *frames: bytes) -> None:
+        """Send these last frames, close the peer's input once all is written, and wait for that: what `stop` takes as `polite`."""
+        for frame in frames:
+            self.send(frame)
+        self.end_input()
+        await self._outbox.drain()
 
     def pause(self) -> None:
-        """Stop reading, so that the peer feels that we are behind; what was read already still comes. Idempotent."""
+        """Stop reading, so that the peer feels that we are behind; a piece that is being delivered still comes. Idempotent."""
         if not self._paused:
             self._paused = True
             self._stop_reading()
 
     def resume(self) -> None:
         """Read again. Idempotent."""
-        if self._paused:
-            self._paused = False
-            if not self._eof and self.cause is None:
-                self._reading = True
-                self._loop.add_reader(self._read, self._readable)
-            if self._finish_at is not None:
-                self._finish_at = None
-                self._settle(self.limits.drain_grace)
+        if not self._paused:
+            return
+        self._paused = False
+        if self.cause is not None:
+            return
+        if self._held:
+            self._loop.call_soon(self._hand_on)
+        elif not self._eof:
+            self._start_reading()
+        if self._finish_at is not None:
+            self._finish_at = None
+            self._settle(self.limits.drain_grace)
 
     def close(self, cause: SeraiError | None = None) -> None:
         """Let go of the wire; the receiver is told `cause`, or that it was closed. The child is not touched. Idempotent."""
-        self._finish(cause or Closed("the wire was closed", who=self.child.who))
+        child = self.child
+        self._finish(cause or Closed("the wire was closed", who=child.who, exit=child.status, stderr=child.stderr.text()))
 
-    # -- inside: reading --------------------------------------------------------------------------------------------------------
+    # -- reading --------------------------------------------------------------------------------------------------------------
 
     def _readable(self) -> None:
-        limits = self.limits
-        until = 0.0
+        size = self.limits.read
+        until = monotonic() + self.limits.read_slice
         while True:
             try:
-                chunk = os.read(self._read, limits.read)
+                chunk = os.read(self._read, size)
             except BlockingIOError:
                 return
             except OSError as error:
@@ -190,58 +182,83 @@ class Channel:
                 self._end_of_output()
                 return
             self._read_bytes += len(chunk)
-            self._deliver(self._framer.feed(chunk))
-            if len(chunk) < limits.read or self._paused or self.cause is not None:
-                return
-            now = monotonic()
-            until = until or now + limits.read_slice
-            if now >= until:
+            for item in self._framer.feed(chunk):
+                self._take(item)
+            if self._framer.pending > LONG and not self._grown:
+                self._grown = True
+                grow(self._read, self.limits.pipe)
+            if len(chunk) < size or not self._reading or monotonic() >= until:
                 return
 
-    def _deliver(self, items: list[bytes | Oversize]) -> None:
-        for item in items:
-            try:
-                if type(item) is bytes:
-                    # One frame came back: the next is alone again. Several: as many are likely to follow.
-                    self._cork = item.find(b"\n") + 1 < len(item)
-                    if self._tap is not None:
-                        self._tap.frames("received", monotonic(), item)
-                    self._receiver.received(item)
-                else:
-                    assert isinstance(item, Oversize)
-                    if self._tap is not None:
-                        self._tap.skipped(monotonic(), item)
-                    self._receiver.oversize(item)
-            except Exception:  # a receiver's defect must not end the wire for good (design rule 4)
-                log.exception("%s: its receiver failed on a run", self.child.who)
-        if self._framer.pending > _JOIN and self._read not in self._grown:
-            self._grow(self._read)
+    def _take(self, item: bytes | Oversize) -> None:
+        """Hand an item on, or hold it when there is much to hand on."""
+        if self._held or (len(item) > 2 * _LINES and type(item) is bytes and item.count(b"\n") > _LINES):
+            if not self._held:
+                self._stop_reading()
+                self._loop.call_soon(self._hand_on)
+            self._held.append(item)
+        elif self.cause is None:
+            self._give(item)
+
+    def _hand_on(self) -> None:
+        """One piece of what is held; then the loop's other work, then the next."""
+        if self._paused or not self._held or self.cause is not None:
+            return
+        item = self._held.popleft()
+        if type(item) is bytes and item.count(b"\n") > _LINES:
+            cut = _after_lines(item, _LINES)
+            self._held.appendleft(item[cut:])
+            item = item[:cut]
+        self._give(item)
+        if self._held:
+            self._loop.call_soon(self._hand_on)
+        elif self._eof:
+            self._settle(self.limits.exit_grace)
+        elif not self._paused:
+            self._start_reading()
+
+    def _give(self, item: bytes | Oversize) -> None:
+        try:
+            if type(item) is bytes:
+                # One frame came back: the next is alone again. Several: as many are likely to follow.
+                self._outbox.cork = item.find(b"\n") + 1 < len(item)
+                if self._tap is not None:
+                    self._record("received", item)
+                self._receiver.received(item)
+            else:
+                assert isinstance(item, Oversize)
+                self._tell_tap("skipped", item)
+                self._receiver.oversize(item)
+        except Exception:  # a receiver's defect must not end the wire for good (design rule 4)
+            log.exception("%s: its receiver failed on a run", self.child.who)
+
+    def _start_reading(self) -> None:
+        if not self._reading and self.cause is None:
+            self._reading = True
+            self._loop.add_reader(self._read, self._readable)
+
+    def _stop_reading(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._read)
+
+    # -- the end ----------------------------------------------------------------------------------------------------------------
 
     def _end_of_output(self) -> None:
         self._eof = True
         self._stop_reading()
-        self._deliver(self._framer.eof())
+        for item in self._framer.eof():
+            self._take(item)
         self._settle(self.limits.exit_grace)
-
-    def _output_closes(self) -> None:
-        """The child is being closed: its tree is dead, so what is in the pipe is all there will ever be."""
-        self._paused = False
-        most = self._read_bytes + self.limits.pipe  # what a pipe can hold, should somebody still write after all
-        while not self._eof and self.cause is None and (before := self._read_bytes) < most:
-            self._readable()
-            if self._read_bytes == before:
-                break
-        ended = self._eof or self.child.exited.done()
-        self._finish(self._gone() if ended else Closed("its output was closed", who=self.child.who))
 
     def _exited(self, _: object) -> None:
         self._settle(self.limits.drain_grace)
 
     def _settle(self, grace: float) -> None:
         """The end of output and the exit belong together; either alone waits a moment for the other."""
-        if self.cause is not None:
+        if self.cause is not None or self._held:
             return
-        if self._eof and self.child.exited.done():
+        if self._eof and self.child.status is not None:
             self._finish(self._gone())
         elif self._finish_at is None:
             self._finish_at = monotonic() + grace
@@ -250,7 +267,7 @@ class Channel:
     def _tick(self, now: float) -> float | None:
         if self.cause is not None:
             return None
-        if self._finish_at is not None and self._finish_at <= now and not self._paused:
+        if self._finish_at is not None and self._finish_at <= now and not self._paused and not self._held:
             self._finish(self._gone())
             return None
         try:
@@ -263,14 +280,11 @@ class Channel:
     def _gone(self) -> PeerGone:
         child = self.child
         child.stderr.drain()
-        exit = child.exited.result() if child.exited.done() else None
-        if exit is not None:
+        if child.status is not None:
             message = "ended" if self._eof else "ended, but a process it started holds its output open"
-        elif self._eof:
-            message = "closed its output, but still runs"
         else:
-            message = "closed its input, but still runs"
-        return PeerGone(message, who=child.who, exit=exit, stderr=child.stderr.text())
+            message = f"closed its {'output' if self._eof else 'input'}, but still runs"
+        return PeerGone(message, who=child.who, exit=child.status, stderr=child.stderr.text())
 
     def _finish(self, cause: SeraiError) -> None:
         if self.cause is not None:
@@ -278,9 +292,9 @@ class Channel:
         self.cause = cause
         self._watch.close()
         self._stop_reading()
-        self._drop_output()
-        if self._tap is not None:
-            self._tap.ended(monotonic(), cause)
+        self._held.clear()
+        self._outbox.close()
+        self._tell_tap("ended", cause)
         try:
             self._receiver.lost(cause)
         except Exception:
@@ -290,113 +304,67 @@ class Channel:
         """Why nothing can be sent: a fresh error each time, since a raised one collects tracebacks."""
         if self.cause is not None:
             return self.cause.for_call("")
-        return Closed("its input was closed", who=self.child.who)
+        return self._gone() if self._broken else Closed("its input was closed", who=self.child.who)
 
-    def _stop_reading(self) -> None:
-        if self._reading:
-            self._reading = False
-            self._loop.remove_reader(self._read)
-
-    # -- inside: writing --------------------------------------------------------------------------------------------------------
-
-    def _enqueue(self, frame: bytes) -> None:
-        if self._queued and self._queued + len(frame) > self.limits.backlog:
-            limit = LimitHit("backlog", self.limits.backlog)
-            raise PeerStalled(f"{self._queued} bytes wait for it to read", who=self.child.who, limit=limit)
-        self._queue.append(frame)
-        self._queued += len(frame)
-        if self._rest is None and not self._flush_planned:
-            self._flush_planned = True
-            self._loop.call_soon(self._flush)
-
-    def _flush(self) -> None:
-        self._flush_planned = False
-        self._cork = False
-        while self._rest is not None or self._queue:
-            if self._rest is None:
-                run = self._take()
-                self._queued -= len(run)
-                if self._tap is not None:
-                    self._tap.frames("sent", monotonic(), run)
-                if not self._put(run):
-                    return
-            else:
-                rest, self._rest = self._rest, None
-                self._queued -= len(rest)
-                if not self._put(rest):
-                    return
-        self._stop_writing()
-        for done in self._drained:
-            if not done.done():
-                done.set_result(None)
-        self._drained.clear()
-        if self._input_over and self.cause is None:
-            self.child.close_descriptor(self._write)
-
-    def _take(self) -> bytes:
-        """The next run to write: a long frame alone, or short ones joined."""
-        queue = self._queue
-        if len(queue) == 1 or len(queue[0]) >= _JOIN:
-            return queue.popleft()
-        parts: list[bytes] = []
-        size = 0
-        while queue and size + len(queue[0]) <= _JOIN:
-            parts.append(queue.popleft())
-            size += len(parts[-1])
-        return b"".join(parts)
-
-    def _put(self, data: bytes | memoryview) -> bool:
-        """Write; what the pipe does not take becomes the rest. False when there is one, or the pipe is broken."""
-        try:
-            written = os.write(self._write, data)
-        except BlockingIOError:
-            written = 0
-        except OSError as error:
-            self._broken(error)
-            return False
-        if written == len(data):
-            return True
-        self._rest = memoryview(data)[written:]
-        self._queued += len(self._rest)
-        if len(data) > _JOIN and self._write not in self._grown:
-            self._grow(self._write)
-        if not self._writer_added:
-            self._writer_added = True
-            self._loop.add_writer(self._write, self._flush)
-        return False
-
-    def _broken(self, error: OSError) -> None:
-        """The peer closed its input. Its exit says more than the broken pipe does, so wait a moment for that (agents 7.13)."""
-        log.debug("%s: writing: %s", self.child.who, error)
-        self._drop_output()
-        self.child.close_descriptor(self._write)
-        self._settle(self.limits.exit_grace)
+    def _output_closes(self) -> None:
+        """The child is being closed: its tree is dead, so what is in the pipe is all there will ever be."""
+        self._paused = False
+        most = self._read_bytes + self.limits.pipe  # what a pipe can hold, should somebody still write after all
+        while not self._eof and self.cause is None and (before := self._read_bytes) < most:
+            self._readable()
+            if self._read_bytes == before:
+                break
+        while self._held and self.cause is None:
+            self._give(self._held.popleft())
+        ended = self._eof or self.child.status is not None
+        self._finish(self._gone() if ended else Closed("its output was closed", who=self.child.who))
 
     def _input_closes(self) -> None:
         """A last try for what is queued, such as a farewell, then let go of the descriptor."""
-        if self._queue and self._rest is None:
-            self._flush()
-        self._drop_output()
+        if not self._outbox.closed:
+            self._outbox.flush()
+        self._outbox.close()
 
-    def _drop_output(self) -> None:
-        self._input_over = True
-        self._stop_writing()
-        self._queue.clear()
-        self._queued, self._rest = 0, None
-        for done in self._drained:
-            if not done.done():
-                done.set_exception(self._over())
-        self._drained.clear()
+    def _input_over(self, error: OSError | None) -> None:
+        """All is written after `end_input`, or the peer closed its input.
 
-    def _stop_writing(self) -> None:
-        if self._writer_added:
-            self._writer_added = False
-            self._loop.remove_writer(self._write)
+        A broken pipe is its peer's business once we have nothing more to say (spec hooks 1.11). Before that the peer is lost; its
+        exit says more than the broken pipe does, so wait a moment for that (spec agents 7.13).
+        """
+        self._broken = error is not None and not self._outbox.ending
+        self._outbox.close()
+        self.child.close_descriptor(self._write)
+        if self._broken:
+            log.debug("%s: writing: %s", self.child.who, error)
+            self._settle(self.limits.exit_grace)
 
-    def _grow(self, descriptor: int) -> None:
-        """A larger pipe for a wire with long frames: fewer wake-ups for each. The machine may refuse; then it stays."""
-        self._grown.add(descriptor)
+    # -- the tap ------------------------------------------------------------------------------------------------------------------
+
+    def _sent(self, run: bytes) -> None:
+        if self._tap is not None:
+            self._record("sent", run)
+
+    def _record(self, direction: Literal["sent", "received"], run: bytes) -> None:
         try:
-            fcntl(descriptor, F_SETPIPE_SZ, self.limits.pipe)
-        except OSError as error:
-            log.debug("%s: its pipe stays small: %s", self.child.who, error)
+            self._tap.frames(direction, monotonic(), run)  # type: ignore[union-attr]
+        except Exception as error:
+            self._lose_tap(error)
+
+    def _tell_tap(self, method: Literal["skipped", "ended"], what: Oversize | SeraiError) -> None:
+        if self._tap is not None:
+            try:
+                getattr(self._tap, method)(monotonic(), what)
+            except Exception as error:
+                self._lose_tap(error)
+
+    def _lose_tap(self, error: Exception) -> None:
+        log.error("%s: its tap failed and is not called again", self.child.who, exc_info=error)
+        self._tap = None
+
+
+def _after_lines(run: bytes, lines: int) -> int:
+    """Where the next line begins after so many."""
+    at = 0
+    for _ in range(lines):
+        at = run.find(b"\n", at) + 1
+    return at

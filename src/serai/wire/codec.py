@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from serai.wire.framing import split
 
-__all__ = ["BAD_INPUT", "Codec", "LineReader", "Noise", "Unknown", "decode", "encode", "find_key", "repair"]
+__all__ = ["BAD_INPUT", "Codec", "LineReader", "Noise", "Unknown", "decode", "encode", "find_key", "repair", "scan_head"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -134,6 +134,9 @@ class LineReader(Generic[T]):
 
     def _odd(self, line: bytes, error: Exception) -> T | Unknown | Noise:
         """A line the decoder refused: repaired if its text was the trouble, else told apart."""
+        if line[:1] not in (b"{", b"\xef"):  # the common noise, told at once: a peer may pour out millions of such lines
+            self.noise += 1
+            return Noise(line, "not a JSON object")
         repaired = repair(line)
         if repaired is not None:
             try:
@@ -162,14 +165,15 @@ def _as_string(raw: Raw | None) -> str | None:
         return None
 
 
-# An escape sequence; pairs of surrogates are taken together so that only lone ones match the named groups.
-_ESCAPE = re.compile(
-    rb"""\\(?: u[dD][89abAB][0-9a-fA-F]{2} \\u[dD][c-fC-F][0-9a-fA-F]{2}
-             | (?P<lone> u[dD][89a-fA-F][0-9a-fA-F]{2})
-             | . )""",
-    re.VERBOSE | re.DOTALL,
+# A surrogate without its other half. Only in text without escaped backslashes, where every `\\u` is an escape.
+_LONE = re.compile(
+    rb"""\\u[dD][89abAB][0-9a-fA-F]{2} (?! \\u[dD][c-fC-F][0-9a-fA-F]{2} )
+       | (?<! \\u[dD][89abAB][0-9a-fA-F]{2} ) \\u[dD][c-fC-F][0-9a-fA-F]{2}""",
+    re.VERBOSE,
 )
 _BOM = b"\xef\xbb\xbf"
+# Longer lines are not repaired: it would hold up everybody else.
+_REPAIRABLE = 16 * 1024 * 1024
 
 
 def repair(line: bytes) -> bytes | None:
@@ -179,13 +183,16 @@ def repair(line: bytes) -> bytes | None:
     bytes of another encoding into strings, some begin with a byte order mark (spec agents 7.2). The frame around such text is
     sound and must not be lost for it.
     """
+    if len(line) > _REPAIRABLE:
+        return None
     text = line.removeprefix(_BOM)
     try:
         text.decode()
     except UnicodeDecodeError:
         text = text.decode(errors="replace").encode()
     if b"\\u" in text:
-        text = _ESCAPE.sub(lambda match: rb"\ufffd" if match["lone"] else match[0], text)
+        # Backslashes pair up from the left, as a parser reads them; so do the separators of a split.
+        text = b"\\\\".join(_LONE.sub(rb"\\ufffd", part) for part in text.split(b"\\\\"))
     return text if text != line else None
 
 
@@ -193,18 +200,24 @@ _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|"|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTAL
 
 
 def find_key(head: bytes, key: str) -> bytes | None:
-    """The JSON text of a top-level scalar member in the head of a truncated object, or None.
+    """The JSON text of a top-level scalar member in the head of an object that cannot be parsed, or None.
 
-    For the id of an oversize frame: only its head is kept, so no parser can read it. Members of inner objects do not count.
+    For the id of an oversize frame, of which only the head is kept. Members of inner objects do not count, nor does a value that
+    was cut off.
     """
-    wanted = _encoder.encode(key)
+    return scan_head(head).get(_encoder.encode(key)) or None
+
+
+def scan_head(head: bytes) -> dict[bytes, bytes]:
+    """The top-level members that the head of an object shows, by the JSON text of their keys; `b""` for what is no scalar."""
+    found: dict[bytes, bytes] = {}
     depth = 0
     expect_key = False
     tokens = _TOKEN.finditer(head)
     for token in tokens:
         text = token[0]
         if text == b'"':  # a string that was cut off: nothing after it can be read
-            return None
+            break
         if text in b"{[":
             depth += 1
             expect_key = text == b"{"
@@ -212,11 +225,15 @@ def find_key(head: bytes, key: str) -> bytes | None:
             depth -= 1
         elif text == b",":
             expect_key = True
-        elif depth == 1 and expect_key and text == wanted:
-            colon, value = next(tokens, None), next(tokens, None)
-            if not colon or not value or colon[0] != b":" or value[0] in (b"{", b"[", b'"') or value.end() == len(head):
-                return None
-            return value[0]
         elif text == b":":
             expect_key = False
-    return None
+        elif depth == 1 and expect_key:
+            colon, value = next(tokens, None), next(tokens, None)
+            if colon is None or colon[0] != b":" or value is None:
+                break
+            opens = value[0] in b"{["
+            depth += opens
+            expect_key = value[0] == b"{"
+            whole = value[0] != b'"' and value.end() < len(head)
+            found[text] = b"" if opens or not whole else value[0]
+    return found

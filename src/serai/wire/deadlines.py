@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import logging
 from collections.abc import Callable
 from itertools import count
 from math import inf
 from time import monotonic
 
 __all__ = ["Deadlines", "Watch"]
+
+log = logging.getLogger("serai.wire")
 
 # Looks are at least this far apart, so that thousands of staggered deadlines cost a bounded share of the loop.
 RESOLUTION = 0.005
@@ -50,7 +53,7 @@ def _nothing(now: float) -> None:
 
 
 class Deadlines:
-    """The timer of one loop; wires share it. `tick` functions must not raise and return their next deadline, if any."""
+    """The timer of one loop; wires share it. `tick` functions return their next deadline, if any."""
 
     __slots__ = ("_heap", "_loop", "_order", "_timer", "_timer_at")
 
@@ -93,6 +96,9 @@ class Deadlines:
                 due.append(watch)
         for watch in due:
             if not watch.closed:  # by one that was due before it
-                watch.by(watch._tick(now))
+                try:
+                    watch.by(watch._tick(now))
+                except Exception:  # one bad party must not stop everybody's deadlines
+                    log.exception("a deadline could not be kept")
         if self._heap:
             self._arm(max(self._heap[0][0], now + RESOLUTION))

@@ -20,7 +20,7 @@ from msgspec import Raw
 
 from serai.errors import Closed
 from serai.wire.calls import Call, Calls
-from serai.wire.codec import BAD_INPUT, Codec, Noise, Unknown, decode, encode, find_key
+from serai.wire.codec import BAD_INPUT, Codec, Noise, Unknown, decode, encode, scan_head
 from serai.wire.framing import Oversize
 
 __all__ = [
@@ -31,15 +31,18 @@ __all__ = [
     "Connection",
     "Event",
     "Failure",
+    "Garbled",
     "Notification",
     "Request",
     "Stray",
 ]
 
+INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 
+_ID = b'"id"'
 _NOTHING = Raw()
 _NULL = Raw(b"null")
 _EMPTY = Raw(b"{}")
@@ -109,6 +112,14 @@ class Failure(msgspec.Struct, frozen=True):
     data: Raw
 
 
+class Garbled(msgspec.Struct, frozen=True):
+    """One of our calls was answered, but the answer cannot be read."""
+
+    call: Call[int]
+    raw: bytes
+    why: str
+
+
 class Cancelled(msgspec.Struct, frozen=True, gc=False):
     """The peer no longer wants the answer to a request of its own that is still open."""
 
@@ -122,7 +133,7 @@ class Stray(msgspec.Struct, frozen=True, gc=False):
     why: str
 
 
-Event = Request | Notification | Answer | Failure | Cancelled | Stray | Unknown | Noise
+Event = Request | Notification | Answer | Failure | Garbled | Cancelled | Stray | Unknown | Noise
 
 _codec: Codec[_Envelope] = Codec(_Envelope, kind_field="method")
 _int: msgspec.json.Decoder[int] = msgspec.json.Decoder(int)
@@ -164,33 +175,50 @@ class Connection:
         error = {"code": code, "message": message} | ({} if data is msgspec.UNSET else {"data": data})
         return self._close(request, _Outgoing("2.0", request.id, error=error))
 
+    @staticmethod
+    def refusal(request: Request, code: int, message: str) -> bytes:
+        """A refusal in place of an answer that was made but cannot be sent."""
+        return encode(_Outgoing("2.0", request.id, error={"code": code, "message": message}))
+
     def forget(self, call: Call[int]) -> bool:
         """No longer wait for it: it could not be sent, or nobody cares any more. False when it has ended already."""
         return self._calls.finish(call.id) is not None
 
     def cancel(self, call: Call[int]) -> bytes | None:
         """Forget a call and tell the peer; None when it has ended already or the protocol cannot say it."""
-        if not self.forget(call) or self._cancel is None:
-            return None
-        return self.notify(self._cancel.method, {self._cancel.member: call.id})
+        return self.cancellation(call) if self.forget(call) else None
+
+    def cancellation(self, call: Call[int]) -> bytes | None:
+        """What tells the peer that nobody waits for this call any more; None if the protocol cannot say it."""
+        return None if self._cancel is None else self.notify(self._cancel.method, {self._cancel.member: call.id})
 
     # -- input: each gives what happened ----------------------------------------------------------------------------------
 
     def receive(self, run: bytes) -> list[Event]:
         return [
-            self._event(message) if type(message) is _Envelope else message  # type: ignore[misc]
+            self._event(message) if type(message) is _Envelope else self._odd(message)  # type: ignore[arg-type]
             for message in self._reader.read(run)
         ]
 
     def oversize(self, frame: Oversize) -> list[Call[int]]:
         """The calls that an oversize frame ends: the one it answered if its head tells, else all (design rule 5)."""
-        if find_key(frame.head, "method") is not None:  # not an answer at all
+        members = scan_head(frame.head)
+        if _is_request(members):
             return []
-        id = find_key(frame.head, "id")
-        if id in (None, b"null"):
+        id = members.get(_ID, b"")
+        if id in (b"", b"null"):
             return self._calls.abandon()
         call = self._finish(id)
         return [] if call is None else [call]
+
+    def refuse_oversize(self, frame: Oversize) -> bytes | None:
+        """The answer to a request that was too long to be kept, so that the peer does not wait; None if it was none."""
+        members = scan_head(frame.head)
+        id = members.get(_ID, b"")
+        if not _is_request(members) or id in (b"", b"null"):
+            return None
+        why = f"the request had {frame.size} bytes; the limit is {frame.limit}"
+        return encode(_Outgoing("2.0", Raw(id), error={"code": INVALID_REQUEST, "message": why}))
 
     @property
     def noise(self) -> int:
@@ -231,6 +259,15 @@ class Connection:
         del self._open[bytes(request.id)]  # only now: what cannot be encoded leaves it open for a refusal
         return frame
 
+    def _odd(self, message: Unknown | Noise) -> Event:
+        """A line that could not be read; if it was an answer, its call must not wait for another (design rule 7)."""
+        if message.raw[:1] == b"{":
+            members = scan_head(message.raw[:4096])
+            call = None if _is_request(members) else self._finish(members.get(_ID, b""))
+            if call is not None:
+                return Garbled(call, message.raw, message.why)
+        return message
+
     def _finish(self, id: bytes) -> Call[int] | None:
         try:
             return self._calls.finish(_int.decode(id))
@@ -264,6 +301,11 @@ class Connection:
         except BAD_INPUT:  # not the shape of an error object, yet a refusal: its text is all there is
             return Failure(call, INTERNAL_ERROR, bytes(raw).decode(errors="replace").strip('"'), raw)
         return Failure(call, int(error.code), error.message, error.data)
+
+
+def _is_request(members: dict[bytes, bytes]) -> bool:
+    """Whether the head of a frame shows that it asks or tells, rather than answers."""
+    return b'"method"' in members or b'"params"' in members
 
 
 def _params(raw: Raw) -> Raw:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
 from collections.abc import Mapping, Sequence
 from fcntl import F_DUPFD_CLOEXEC, fcntl
+from functools import cache
 from typing import Any
 
 __all__ = ["posix_spawn"]
@@ -23,9 +23,6 @@ _SETSID = 0x80
 
 # Larger than the C library's posix_spawn_file_actions_t, posix_spawnattr_t and sigset_t (glibc: 80, 336 and 128 bytes).
 _OPAQUE = 512
-
-# Python ignores these two and an ignored signal stays ignored across exec; programs expect to die of a broken pipe.
-_RESTORED = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 def posix_spawn(path: str, argv: Sequence[str], env: Mapping[str, str], cwd: str | None, descriptors: Mapping[int, int]) -> int:
@@ -96,17 +93,17 @@ def _close_from(libc: Any, actions: Any, first: int) -> None:
 def _set_attributes(libc: Any, attributes: Any) -> None:
     empty = ctypes.create_string_buffer(_OPAQUE)
     libc.sigemptyset(empty)
+    # An ignored signal stays ignored across exec. Python ignores SIGPIPE, nohup SIGHUP, a shell's `&` SIGINT; programs expect none.
     restored = ctypes.create_string_buffer(_OPAQUE)
-    libc.sigemptyset(restored)
-    for number in _RESTORED:
-        libc.sigaddset(restored, int(number))
+    libc.sigfillset(restored)
     _check(libc.posix_spawnattr_setsigmask(attributes, empty))
     _check(libc.posix_spawnattr_setsigdefault(attributes, restored))
     _check(libc.posix_spawnattr_setflags(attributes, ctypes.c_short(_SETSID | _SETSIGDEF | _SETSIGMASK)))
 
 
+@cache
 def _libc() -> Any:
-    """The C library of this process; asking again is cheap, the loader counts references."""
+    """The C library of this process."""
     return ctypes.CDLL(None)
 
 

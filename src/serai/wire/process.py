@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import os
 import secrets
 import shutil
 import signal as signals
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from fcntl import F_SETPIPE_SZ, fcntl
-from time import monotonic
 from typing import Literal, Protocol, Self
 
 from serai.errors import Closed, ExitStatus, SpawnFailed
 from serai.limits import Limits
 from serai.wire import proctree
+from serai.wire.outbox import grow
+from serai.wire.plain_child import PlainChild, ProcessTable
 from serai.wire.posix_spawn import posix_spawn
 from serai.wire.tail import Tail
 from serai.wire.watchdog import Watchdog
 
 __all__ = ["Child", "Launch", "PlainChild", "PlainSpawner", "Spawner"]
-
-log = logging.getLogger("serai.wire")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +65,13 @@ class Child(Protocol):
     @property
     def stderr(self) -> Tail: ...
     @property
+    def status(self) -> ExitStatus | None:
+        """How the program itself ended, whatever its descendants do; None while it runs."""
+        ...
+
+    @property
     def exited(self) -> asyncio.Future[ExitStatus]:
-        """Done once the program itself has ended, whatever its descendants do. Wait with `asyncio.shield` or `wait`."""
+        """Done once it has ended. A future of one's own: to give up waiting harms nobody."""
         ...
 
     def close_descriptor(self, number: int) -> None:
@@ -106,7 +108,8 @@ class Spawner(Protocol):
 class PlainSpawner:
     """Starts programs on the machine, each in a session of its own, all watched over by one watchdog.
 
-    `async with PlainSpawner() as spawner:` leaves nothing behind: at the end every child that still runs is killed.
+    `async with PlainSpawner() as spawner:` leaves nothing behind: at the end every child that still runs is killed. One spawner
+    per host is meant: it is handed to whoever starts programs.
     """
 
     def __init__(self, limits: Limits | None = None, *, watchdog: bool = True) -> None:
@@ -116,7 +119,7 @@ class PlainSpawner:
         # A host inside a host keeps the outer tag in front, so that the outer watchdog finds its children too.
         self.tag = f"{outer}/{secrets.token_hex(8)}" if outer else secrets.token_hex(8)
         self._count = 0
-        self._everyone = _Everyone()
+        self._table = ProcessTable()
         self._watchdog = Watchdog(self.tag, self.limits.see) if watchdog else None
         self._closed = False
 
@@ -128,203 +131,47 @@ class PlainSpawner:
 
     async def spawn(self, launch: Launch) -> PlainChild:
         """Start a program. `SpawnFailed` says why not; nothing is left behind then."""
+        await asyncio.sleep(0)  # starting takes a moment: many in a row must let others have theirs
         if self._closed:
             raise Closed("the spawner is closed", who=launch.who)
         path = find_program(launch)
         self._count += 1
         tag = f"{self.tag}.{self._count}"
-        ends = _Pipes(launch)
+        pipes = _Pipes(launch)
         try:
-            pid = posix_spawn(path, launch.argv, {**launch.env, proctree.TAG: tag}, launch.cwd, ends.theirs)
-        except (OSError, ValueError) as error:
-            ends.close(ends.ours.values())
+            pid = posix_spawn(path, launch.argv, {**launch.env, proctree.TAG: tag}, launch.cwd, pipes.theirs)
+            child = self._take(launch.who or os.path.basename(path), pid, tag, pipes)
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            pipes.close(pipes.ours)
             raise _spawn_failed(launch, error) from None
         finally:
-            ends.close(ends.theirs.values())
-        child = PlainChild(launch.who or os.path.basename(path), pid, tag, ends.ours, self)
+            pipes.close(pipes.theirs)
         self.children.add(child)
         if self._watchdog is not None:
             self._watchdog.add(pid)
         return child
 
     async def close(self) -> None:
-        """Kill every child that is left, then let the watchdog go. Idempotent."""
+        """Kill every child that is left, then let the watchdog sweep and end. Idempotent."""
         self._closed = True
-        await asyncio.gather(*(child.close() for child in list(self.children)))
+        await asyncio.gather(*(child.close() for child in list(self.children)), return_exceptions=True)
         if self._watchdog is not None:
-            self._watchdog.close()
+            await self._watchdog.close(self.limits.stop_kill)
+        self._table.close()
 
-    def _reaped(self, child: PlainChild) -> None:
+    def _take(self, who: str, pid: int, tag: str, pipes: _Pipes) -> PlainChild:
+        """A child for the program that runs already; should that fail, the program does not run on without an owner."""
+        try:
+            return PlainChild(who, pid, tag, pipes.ours, limits=self.limits, table=self._table, on_closed=self._forget)
+        except BaseException:
+            os.kill(pid, signals.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
+
+    def _forget(self, child: PlainChild) -> None:
+        self.children.discard(child)
         if self._watchdog is not None:
             self._watchdog.remove(child.pid)
-
-
-class PlainChild:
-    """A child of this very process."""
-
-    def __init__(self, who: str, pid: int, tag: str, descriptors: dict[int, int], spawner: PlainSpawner) -> None:
-        self.who = who
-        self.pid = pid
-        self._tag = tag
-        self._spawner = spawner
-        self._limits = spawner.limits
-        self._loop = asyncio.get_running_loop()
-        self.stdin = descriptors.get(0, -1)
-        self.stdout = descriptors[1]
-        self.stderr = Tail(descriptors[2], self._limits.stderr_tail)
-        self.noise: list[Tail] = []
-        self.extra = {number: ours for number, ours in descriptors.items() if number > 2}
-        self._users: dict[int, Callable[[], None] | None] = {ours: None for number, ours in descriptors.items() if number != 2}
-        self.exited: asyncio.Future[ExitStatus] = self._loop.create_future()
-        self._root = proctree.read(pid)
-        self._left: list[proctree.Process] = []  # of its tree, when it ended
-        self._reaped = False
-        self._closing: asyncio.Task[None] | None = None
-        self._settling: asyncio.Task[None] | None = None
-        self._pidfd = os.pidfd_open(pid)  # cannot be another's: we have not reaped it
-        self._loop.add_reader(self._pidfd, self._ended)
-
-    def __repr__(self) -> str:
-        state = str(self.exited.result()) if self.exited.done() else "running"
-        return f"<{self.who} pid {self.pid}: {state}>"
-
-    def close_descriptor(self, number: int) -> None:
-        self._warn_user(number)
-        if self._give_up(number):
-            os.close(number)
-
-    def before_close(self, number: int, callback: Callable[[], None]) -> None:
-        if number in self._users:
-            self._users[number] = callback
-
-    def to_noise(self, number: int) -> Tail:
-        self._warn_user(number)
-        if not self._give_up(number):
-            raise Closed(f"its descriptor {number} is closed", who=self.who)
-        tail = Tail(number, self._limits.noise_tail)
-        self.noise.append(tail)
-        return tail
-
-    def signal(self, number: int, *, group: bool = False) -> None:
-        # An unreaped leader, dead or alive, keeps its number from being given to another group.
-        if self._reaped:
-            return
-        try:
-            if group:
-                os.killpg(self.pid, number)
-            else:
-                signals.pidfd_send_signal(self._pidfd, number)
-        except ProcessLookupError:
-            pass
-
-    async def kill_tree(self) -> list[int]:
-        end = monotonic() + self._limits.stop_kill
-        pause = 0.001
-        self.signal(signals.SIGKILL, group=True)
-        while members := await self._members():
-            if monotonic() >= end:
-                return [process.pid for process in members]
-            for process in members:
-                proctree.kill(process)
-            await asyncio.sleep(pause)  # the killed need a moment; what is not our child cannot be waited for
-            pause = min(pause * 2, 0.05)
-        return []
-
-    async def close(self) -> None:
-        if self._closing is None:
-            self._closing = self._loop.create_task(self._close(), name=f"close {self.who}")
-        await asyncio.shield(self._closing)  # a cancelled caller does not leave a half-closed child
-
-    # -- inside -------------------------------------------------------------------------------------------------------------
-
-    def _warn_user(self, number: int) -> None:
-        callback = self._users.get(number)
-        if callback is not None:
-            self._users[number] = None  # it may call us again
-            callback()
-
-    def _give_up(self, number: int) -> bool:
-        """Forget one of our descriptors; False when it is not ours (any more)."""
-        if number not in self._users:
-            return False
-        del self._users[number]
-        if number == self.stdin:
-            self.stdin = -1
-        elif number == self.stdout:
-            self.stdout = -1
-        else:
-            self.extra = {theirs: ours for theirs, ours in self.extra.items() if ours != number}
-        return True
-
-    async def _members(self) -> list[proctree.Process]:
-        """The living processes of its tree, itself included."""
-        if self._settling is not None:
-            await asyncio.shield(self._settling)
-            if not self._left:  # nothing outlived it, so nothing can have come since
-                return []
-        everyone = await self._spawner._everyone.now()
-        roots = [self._root] if self._root is not None and not self._reaped else []
-        return proctree.tree(everyone, roots, self._tag, self._left)
-
-    def _ended(self) -> None:
-        """The program has ended. It stays unreaped until its tree has been seen: its number marks its session so long."""
-        self._loop.remove_reader(self._pidfd)
-        self.exited.set_result(_exit_status(self._pidfd))
-        self._settling = self._loop.create_task(self._settle(), name=f"reap {self.who}")
-
-    async def _settle(self) -> None:
-        try:
-            everyone = await self._spawner._everyone.now()
-            self._left = proctree.tree(everyone, [self._root] if self._root else [], self._tag)
-        finally:
-            self._reap()
-
-    def _reap(self) -> None:
-        try:
-            os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
-        except ChildProcessError:
-            log.debug("%s: somebody else reaped it", self.who)
-        os.close(self._pidfd)
-        self._reaped = True
-        self._spawner._reaped(self)
-
-    async def _close(self) -> None:
-        survivors = await self.kill_tree()
-        if survivors:
-            log.error("%s: processes %s survived SIGKILL for %g s", self.who, survivors, self._limits.stop_kill)
-        else:
-            await self.exited
-            assert self._settling is not None
-            await self._settling
-        for number in list(self._users):
-            self.close_descriptor(number)
-        for tail in (self.stderr, *self.noise):
-            tail.drain()
-            tail.close()
-        self._spawner.children.discard(self)
-
-
-class _Everyone:
-    """The process table, read in a thread. Those who ask while a reading is under way share the next one."""
-
-    def __init__(self) -> None:
-        self._reading: asyncio.Task[dict[int, proctree.Process]] | None = None
-        self._next: asyncio.Task[dict[int, proctree.Process]] | None = None
-
-    async def now(self) -> dict[int, proctree.Process]:
-        if self._next is None:
-            self._next = asyncio.get_running_loop().create_task(self._read(self._reading), name="read the process table")
-        return await asyncio.shield(self._next)
-
-    async def _read(self, before: asyncio.Task[dict[int, proctree.Process]] | None) -> dict[int, proctree.Process]:
-        if before is not None:
-            await asyncio.wait([before])
-        self._reading, self._next = self._next, None
-        try:
-            return await asyncio.get_running_loop().run_in_executor(None, proctree.scan)
-        except (OSError, RuntimeError) as error:  # no /proc, or the loop is shutting down its threads
-            log.warning("the process table cannot be read, so only process groups are killed: %s", error)
-            return {}
 
 
 class _Pipes:
@@ -343,19 +190,28 @@ class _Pipes:
                 self.theirs[number], self.ours[number] = (read, write) if direction == "r" else (write, read)
                 os.set_blocking(self.ours[number], False)
                 if launch.pipe is not None:
-                    fcntl(read, F_SETPIPE_SZ, launch.pipe)
+                    grow(read, launch.pipe)
         except OSError as error:
-            self.close([*self.theirs.values(), *self.ours.values()])
+            self.close(self.theirs)
+            self.close(self.ours)
             raise _spawn_failed(launch, error) from None
 
     @staticmethod
-    def close(descriptors: Iterable[int]) -> None:
-        for descriptor in descriptors:
+    def close(descriptors: dict[int, int]) -> None:
+        for descriptor in descriptors.values():
             os.close(descriptor)
+        descriptors.clear()
 
 
 def find_program(launch: Launch) -> str:
     """The file to execute. Checked here, so that the error can say what was looked for and where."""
+    try:
+        return _find(launch)
+    except OSError as error:  # such as a working directory of ours that was removed
+        raise _spawn_failed(launch, error) from None
+
+
+def _find(launch: Launch) -> str:
     if not launch.argv or not launch.argv[0]:
         hint = "give the program and its arguments"
         raise SpawnFailed("no program to start: the command line is empty", who=launch.who, errno=errno.EINVAL, hint=hint)
@@ -364,7 +220,7 @@ def find_program(launch: Launch) -> str:
         raise SpawnFailed(f"its working directory {launch.cwd} does not exist", who=launch.who, errno=errno.ENOENT, hint=hint)
     name = launch.argv[0]
     if "/" in name:
-        path = os.path.join(launch.cwd or os.getcwd(), name)
+        path = os.path.abspath(os.path.join(launch.cwd or "", name))
         if not os.path.exists(path):
             hint = "correct the path, or install what it belongs to"
             raise SpawnFailed(f"{path} does not exist", who=launch.who, errno=errno.ENOENT, hint=hint)
@@ -380,29 +236,21 @@ def find_program(launch: Launch) -> str:
     return os.path.abspath(found)
 
 
-def _spawn_failed(launch: Launch, error: OSError | ValueError) -> SpawnFailed:
+def _spawn_failed(launch: Launch, error: Exception) -> SpawnFailed:
     name = launch.argv[0]
-    if isinstance(error, ValueError):
+    if not isinstance(error, OSError):  # NUL, not a string, or a C library without what we need
         return SpawnFailed(f"cannot start {name}: {error}", who=launch.who, errno=errno.EINVAL)
-    hints = {
-        errno.EMFILE: "too many open files in this process: raise `ulimit -n`",
-        errno.ENFILE: "too many open files on this machine",
-        errno.EAGAIN: "too many processes: raise `ulimit -u`",
-        errno.ENOEXEC: "it is neither a program nor a script with a #! line",
-        errno.ENOENT: "its interpreter (the #! line) does not exist",
-        errno.E2BIG: "its arguments and environment are too long",
-    }
     number = error.errno or 0
-    return SpawnFailed(f"cannot start {name}: {os.strerror(number)}", who=launch.who, errno=number, hint=hints.get(number, ""))
+    return SpawnFailed(f"cannot start {name}: {os.strerror(number)}", who=launch.who, errno=number, hint=_HINTS.get(number, ""))
 
 
-def _exit_status(pidfd: int) -> ExitStatus:
-    try:
-        info = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)
-    except ChildProcessError:  # reaped by somebody else, such as a program that waits for any child
-        return ExitStatus()
-    if info is None:
-        return ExitStatus()
-    if info.si_code == os.CLD_EXITED:
-        return ExitStatus(code=info.si_status)
-    return ExitStatus(signal=info.si_status)
+_HINTS = {
+    errno.EMFILE: "too many open files in this process: raise `ulimit -n`",
+    errno.ENFILE: "too many open files on this machine",
+    errno.EAGAIN: "too many processes: raise `ulimit -u`",
+    errno.ENOEXEC: "it is neither a program nor a script with a #! line",
+    errno.ENOENT: "its interpreter (the #! line) does not exist",
+    errno.E2BIG: "its arguments and environment are too long",
+    errno.EPERM: "the machine does not allow it: a sandbox around this process?",
+    errno.ENOSYS: "the kernel is too old: Serai needs Linux 5.4 or newer",
+}

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-__all__ = ["TAG", "Process", "kill", "kill_all", "read", "scan", "tree", "walk"]
+__all__ = ["TAG", "Process", "kill", "kill_all", "read", "same", "scan", "tree", "walk"]
 
 TAG = "SERAI_RUN"
 _ENTRY = f"\0{TAG}=".encode()
@@ -28,10 +28,12 @@ class Process(NamedTuple):
     state: str
     started: int
     tag: str = ""
+    threads: int = 1
 
     @property
     def alive(self) -> bool:
-        return self.state not in "ZX"
+        """A main thread that ended is a zombie while other threads run on."""
+        return self.state not in "ZX" or self.threads > 1
 
     def carries(self, tag: str) -> bool:
         """Whether it has this tag, or one made beneath it: a child's (`tag.1`) or that of a host inside (`tag/…`)."""
@@ -49,18 +51,33 @@ def read(pid: int) -> Process | None:
     fields = stat[stat.rfind(b")") + 2 :].split()
     if len(fields) < 20:
         return None
-    return Process(pid, int(fields[1]), int(fields[3]), fields[0].decode(), int(fields[19]))
+    state, parent, session, threads, started = (fields[number] for number in (0, 1, 3, 17, 19))
+    return Process(pid, int(parent), int(session), state.decode(), int(started), threads=int(threads))
 
 
-def scan() -> dict[int, Process]:
-    """All processes of the machine that we may see, with their tags."""
+def scan(since: int = 0) -> dict[int, Process]:
+    """All processes of the machine that we may see; with their tags those that started `since` then, in the kernel's ticks."""
     found = (read(int(name)) for name in os.listdir("/proc") if name.isdigit())
-    return {process.pid: process._replace(tag=_tag(process.pid)) for process in found if process is not None}
+    return {
+        process.pid: process._replace(tag=_tag(process)) if process.started >= since else process
+        for process in found
+        if process is not None
+    }
 
 
-def _tag(pid: int) -> str:
+def _tag(process: Process) -> str:
+    if process.threads == 1 or process.state not in "ZX":
+        return _tag_in(f"/proc/{process.pid}/environ")
+    try:  # its main thread has ended and shows nothing; the others do
+        threads = os.listdir(f"/proc/{process.pid}/task")
+    except OSError:
+        return ""
+    return max(_tag_in(f"/proc/{process.pid}/task/{thread}/environ") for thread in threads)
+
+
+def _tag_in(path: str) -> str:
     try:
-        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
+        with open(path, "rb", buffering=0) as file:
             environ = b"\0" + file.readall()
     except OSError:  # somebody else's, or gone
         return ""
@@ -95,8 +112,8 @@ def tree(everyone: dict[int, Process], roots: Iterable[Process], tag: str, known
 
     A root counts as the leader of its session only while it exists (a zombie will do): after that its number is free.
     """
-    leaders = {root.pid for root in roots if _same(everyone.get(root.pid), root)}
-    members = leaders | {process.pid for process in known if _same(everyone.get(process.pid), process)}
+    leaders = {root.pid for root in roots if same(everyone.get(root.pid), root)}
+    members = leaders | {process.pid for process in known if same(everyone.get(process.pid), process)}
     children: dict[int, list[int]] = {}
     for process in everyone.values():
         children.setdefault(process.parent, []).append(process.pid)
@@ -134,7 +151,7 @@ def kill(process: Process) -> None:
     except OSError:
         return
     try:
-        if _same(read(process.pid), process):
+        if same(read(process.pid), process):
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     except OSError:
         pass
@@ -142,7 +159,8 @@ def kill(process: Process) -> None:
         os.close(descriptor)
 
 
-def _same(one: Process | None, other: Process) -> bool:
+def same(one: Process | None, other: Process) -> bool:
+    """Whether a process found is the one that was known."""
     return one is not None and one.started == other.started
 
 

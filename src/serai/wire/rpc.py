@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from serai.errors import LimitHit, OversizeFrame, PeerTimeout, Refused, SeraiError
+from serai.errors import BadFrame, LimitHit, OversizeFrame, PeerTimeout, Refused, SeraiError
 from serai.limits import Limits
 from serai.wire import jsonrpc
 from serai.wire.calls import Call
@@ -35,7 +35,7 @@ class Rpc:
 
     `serve` answers the peer's requests: its result is sent back, `Refused` becomes that error, anything else an internal one.
     `notified` is called inline for notifications. `odd` is told of everything that fits nothing: noise, unknown and stray frames,
-    oversize ones; it never has to act.
+    oversize ones; it never has to act. `ended` is told, once and last, why the wire is over.
     """
 
     def __init__(
@@ -48,16 +48,20 @@ class Rpc:
         serve: Handler | None = None,
         notified: Callable[[jsonrpc.Notification], None] | None = None,
         odd: Callable[[Noise | Unknown | jsonrpc.Stray | Oversize], None] | None = None,
+        ended: Callable[[SeraiError], None] | None = None,
         cancel: jsonrpc.CancelStyle | None = jsonrpc.LSP_CANCEL,
+        read: int | None = None,
+        write: int | None = None,
     ) -> None:
         self.connection = jsonrpc.Connection(cancel=cancel)
         self._serve = serve
         self._notified = notified
         self._odd = odd
+        self._ended = ended
         self._tasks: dict[bytes, asyncio.Task[object]] = {}
         self._loop = asyncio.get_running_loop()
         self.lost_cause: SeraiError | None = None
-        self.channel = Channel(child, self, deadlines=deadlines, limits=limits, tap=tap)
+        self.channel = Channel(child, self, deadlines=deadlines, limits=limits, tap=tap, read=read, write=write)
 
     async def call(self, method: str, params: object, *, timeout: float | None = None) -> Raw:
         """Ask and wait. No time-out given means `limits.call`. Cancelling the caller tells the peer and forgets the call."""
@@ -98,11 +102,15 @@ class Rpc:
         limit = LimitHit("frame", frame.limit)
         for call in self.connection.oversize(frame):
             self._fail(call, OversizeFrame(f"its answer to {call.what} had {frame.size} bytes", who=self._who, limit=limit))
+        if refusal := self.connection.refuse_oversize(frame):
+            self._send(refusal, "the refusal of its oversize request")
 
     def tick(self, now: float) -> float | None:
         for call in self.connection.expire(now):
             limit = LimitHit("call", call.timeout or 0)
             self._fail(call, PeerTimeout(f"no answer to {call.what}", who=self._who, limit=limit))
+            if cancellation := self.connection.cancellation(call):
+                self._send(cancellation, f"the cancellation of {call.what}")
         return self.connection.next_deadline()
 
     def lost(self, cause: SeraiError) -> None:
@@ -111,6 +119,8 @@ class Rpc:
             task.cancel()
         for call in self.connection.lose():
             self._fail(call, cause)
+        if self._ended is not None:
+            self._ended(cause)
 
     # -- inside -------------------------------------------------------------------------------------------------------------------
 
@@ -124,9 +134,12 @@ class Rpc:
                 refusal = Refused(event.message, code=event.code, data=bytes(event.data), who=self._who, id=str(call.id))
                 if not call.waiter.done():
                     call.waiter.set_exception(refusal)
+            case jsonrpc.Garbled(call=call):
+                self._fail(call, BadFrame(f"its answer to {call.what} cannot be read: {event.why}", who=self._who))
+                self._tell(Unknown(event.raw, None, event.why))
             case jsonrpc.Notification():
                 if self._notified is not None:
-                    self._notified(event)
+                    self._guard(self._notified, event)
             case jsonrpc.Request():
                 self._begin(event)
             case jsonrpc.Cancelled(request=request):
@@ -154,6 +167,8 @@ class Rpc:
     def _end(self, request: jsonrpc.Request, task: asyncio.Task[object]) -> None:
         del self._tasks[bytes(request.id)]
         frame = self._answer(request, task)
+        if frame is not None and len(frame) > self.channel.limits.send:
+            frame = self.connection.refusal(request, jsonrpc.INTERNAL_ERROR, f"the result has {len(frame)} bytes: too long to send")
         if frame is not None:
             self._send(frame, f"the answer to its {request.method}")
 
@@ -187,4 +202,11 @@ class Rpc:
 
     def _tell(self, event: Noise | Unknown | jsonrpc.Stray | Oversize) -> None:
         if self._odd is not None:
-            self._odd(event)
+            self._guard(self._odd, event)
+
+    def _guard(self, callback: Callable[[Any], None], event: object) -> None:
+        """A callback that fails must not keep the events behind it from those who wait for them."""
+        try:
+            callback(event)
+        except Exception:
+            log.exception("%s: whoever is told of its frames failed", self._who)

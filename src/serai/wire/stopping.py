@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import Literal, NamedTuple
 
 from serai.errors import ExitStatus
@@ -30,31 +31,38 @@ class Stopped(NamedTuple):
     exit: ExitStatus | None
 
 
-async def stop(child: Child, limits: Limits, *, polite: Callable[[], None] | None = None) -> Stopped:
-    """Stop a child and everything it started. `polite` writes the dialect's farewell frame, if it has one."""
+Polite = Callable[[], Awaitable[None]]
+
+
+async def stop(child: Child, limits: Limits, *, polite: Polite | None = None) -> Stopped:
+    """Stop a child and everything it started.
+
+    `polite` says goodbye in the dialect's way, such as `lambda: channel.farewell(frame)`; it shares its time with the child's end.
+    """
     ladder = asyncio.get_running_loop().create_task(_ladder(child, limits, polite), name=f"stop {child.who}")
     return await asyncio.shield(ladder)
 
 
-async def _ladder(child: Child, limits: Limits, polite: Callable[[], None] | None) -> Stopped:
+async def _ladder(child: Child, limits: Limits, polite: Polite | None) -> Stopped:
     step: Step = "already"
     try:
-        if not child.exited.done():
+        if child.status is None:
             step = await _down(child, limits, polite)
     finally:
         await child.close()
-    status = child.exited.result() if child.exited.done() else None
-    return Stopped("survived" if status is None else step, status)
+    return Stopped("survived" if child.status is None else step, child.status)
 
 
-async def _down(child: Child, limits: Limits, polite: Callable[[], None] | None) -> Step:
+async def _down(child: Child, limits: Limits, polite: Polite | None) -> Step:
+    end = monotonic() + limits.stop_polite
     if polite is not None:
         try:
-            polite()
-        except Exception as error:  # a full or broken pipe: the next step does not need it
+            async with asyncio.timeout(limits.stop_polite):
+                await polite()
+        except Exception as error:  # a full or broken pipe, a child that does not read: the next step does not need it
             log.debug("%s: no farewell: %s", child.who, error)
     child.close_descriptor(child.stdin)
-    if await _exits(child, limits.stop_polite):
+    if await _exits(child, max(end - monotonic(), 0)):
         return "polite"
     # The group, so that a program behind a shell hears it too; what made its own session is for the last step.
     child.signal(signal.SIGTERM, group=True)

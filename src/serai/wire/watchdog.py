@@ -1,4 +1,4 @@
-"""The host's end of the watchdog: started with the first child, told of every child, never waited for."""
+"""The host's end of the watchdog: started with the first child, told of every child."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ class Watchdog:
         self._tag = tag
         self._see = see
         self._pipe = -1
-        self._pidfd = -1
         self._children: set[int] = set()
+        self._over: asyncio.Future[None] | None = None
         self.pid = 0
 
     def add(self, pid: int) -> None:
+        """A child has started."""
         self._children.add(pid)
         if self._pipe < 0:
             self._start()
@@ -48,36 +49,43 @@ class Watchdog:
             self._tell(b"+%d\n" % pid)
 
     def remove(self, pid: int) -> None:
+        """A child was closed: what the watchdog alone has seen of it dies too."""
         self._children.discard(pid)
         self._tell(b"-%d\n" % pid)
 
-    def close(self) -> None:
-        """Let go: it sweeps once more and ends by itself. Idempotent."""
-        for descriptor in (self._pipe, self._pidfd):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._pipe = self._pidfd = -1
+    async def close(self, seconds: float) -> None:
+        """Let go, and wait until it has swept and ended, but not longer than that. Idempotent."""
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
+        if self._over is not None:
+            await asyncio.wait([self._over], timeout=seconds)
 
     def _start(self) -> None:
         if not sys.executable:
             log.warning("no watchdog: this Python does not know its own interpreter")
             return
-        read, write = os.pipe()
-        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        argv = [sys.executable, "-I", "-S", "-c", _PROGRAM, _ROOT, self._tag, str(os.getpid()), str(self._see)]
         try:
-            self.pid = posix_spawn(sys.executable, argv, {}, "/", {0: read, 1: null, 2: null})
+            read, write = os.pipe()
+            null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            argv = [sys.executable, "-I", "-S", "-c", _PROGRAM, _ROOT, self._tag, str(os.getpid()), str(self._see)]
+            try:
+                self.pid = posix_spawn(sys.executable, argv, {}, "/", {0: read, 1: null, 2: null})
+                pidfd = os.pidfd_open(self.pid)
+            except OSError:
+                os.close(write)
+                raise
+            finally:
+                os.close(read)
+                os.close(null)
         except OSError as error:
-            os.close(write)
             log.warning("no watchdog: %s; children may outlive a host that is killed", error)
             return
-        finally:
-            os.close(read)
-            os.close(null)
         os.set_blocking(write, False)
         self._pipe = write
-        self._pidfd = os.pidfd_open(self.pid)
-        asyncio.get_running_loop().add_reader(self._pidfd, self._ended, self._pidfd)
+        loop = asyncio.get_running_loop()
+        self._over = loop.create_future()
+        loop.add_reader(pidfd, self._ended, pidfd, self._over)
         for child in self._children:
             self._tell(b"+%d\n" % child)
 
@@ -89,9 +97,15 @@ class Watchdog:
             except OSError as error:
                 log.debug("the watchdog does not listen: %s", error)
 
-    def _ended(self, pidfd: int) -> None:
+    def _ended(self, pidfd: int, over: asyncio.Future[None]) -> None:
         asyncio.get_running_loop().remove_reader(pidfd)
-        os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
-        if pidfd == self._pidfd:
+        try:
+            os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
+        except ChildProcessError:
+            log.debug("somebody else reaped the watchdog")
+        os.close(pidfd)
+        over.set_result(None)
+        if over is self._over and self._pipe >= 0:
             log.warning("the watchdog ended; the next child starts another")
-            self.close()
+            os.close(self._pipe)
+            self._pipe = -1

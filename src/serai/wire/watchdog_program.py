@@ -1,7 +1,10 @@
 """The watchdog: waits for its host to die, then kills what the host left. A program of its own, standard library only.
 
-Standard input is a pipe from the host: `+PID` and `-PID` lines as children come and go, end of input when the host is gone. The
-host's pidfd is watched as well, because a forked copy of the host would hold the pipe open.
+Standard input is a pipe from the host: `+PID` when a child has started, `-PID` when the host has closed it, end of input when the
+host is gone. The host's pidfd is watched as well, because a forked copy of the host would hold the pipe open.
+
+It looks at the children's descendants every so often and remembers them: one that later loses its parent, its session and its
+environment is only known from then. Those of a child that was closed are killed at once.
 """
 
 from __future__ import annotations
@@ -9,12 +12,37 @@ from __future__ import annotations
 import os
 import select
 import signal
+from time import monotonic
 
 from serai.wire import proctree
+from serai.wire.proctree import Process
 
 __all__ = ["main"]
 
 KILL_SECONDS = 10.0
+# A look may take this share of the time: with hundreds of children they are further apart.
+SHARE = 50
+
+
+class Root:
+    """A child of the host, and every descendant of it that was ever seen and still lives."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.seen: dict[int, Process] = {}
+
+    def look(self) -> None:
+        """See who descends from it now. Only from those who still are who they were: a pid may have changed hands."""
+        alive = [process for process in (self.process, *self.seen.values()) if proctree.same(proctree.read(process.pid), process)]
+        found = (proctree.read(pid) for pid in proctree.walk(process.pid for process in alive))
+        self.seen = {process.pid: process for process in (*alive, *found) if process is not None and process.alive}
+        self.seen.pop(self.process.pid, None)
+
+    def kill_seen(self) -> None:
+        """The host has killed what it knew of; this is for what only we have seen."""
+        if self.seen:
+            known = list(self.seen.values())
+            proctree.kill_all(lambda: proctree.tree(proctree.scan(), [], "", known), seconds=KILL_SECONDS)
 
 
 def main(tag: str, host: int, see: float) -> None:
@@ -24,11 +52,12 @@ def main(tag: str, host: int, see: float) -> None:
     poll = select.poll()
     poll.register(0, select.POLLIN)
     host_descriptor = _watch(host, poll)
-    roots: dict[int, proctree.Process] = {}
-    seen: dict[int, proctree.Process] = {}
+    roots: dict[int, Root] = {}
     rest = b""
+    next_look = monotonic() + see
     while True:
-        ready = {descriptor for descriptor, _ in poll.poll(int(see * 1000) if roots else None)}
+        wait = max(next_look - monotonic(), 0) * 1000 if roots else None
+        ready = {descriptor for descriptor, _ in poll.poll(wait)}
         if 0 in ready:
             chunk = os.read(0, 65536)
             if not chunk:
@@ -36,22 +65,16 @@ def main(tag: str, host: int, see: float) -> None:
             rest = _apply(rest + chunk, roots)
         elif host_descriptor in ready:
             break
-        else:
-            seen = _look(roots, seen)
+        now = monotonic()
+        if now >= next_look:
+            for root in roots.values():
+                root.look()
+            next_look = now + max(see, SHARE * (monotonic() - now))
+    seen = [process for root in roots.values() for process in root.seen.values()]
     proctree.kill_all(
-        lambda: proctree.tree(proctree.scan(), roots.values(), tag, seen.values()),
+        lambda: proctree.tree(proctree.scan(), [root.process for root in roots.values()], tag, seen),
         seconds=KILL_SECONDS,
     )
-
-
-def _look(roots: dict[int, proctree.Process], seen: dict[int, proctree.Process]) -> dict[int, proctree.Process]:
-    """The living descendants, with those seen before: whoever lost its parent since is only known from then."""
-    now = {pid: proctree.read(pid) for pid in proctree.walk({*roots, *seen}) | seen.keys()}
-    return {pid: process for pid, process in now.items() if process and process.alive and _known(process, seen.get(pid))}
-
-
-def _known(process: proctree.Process, before: proctree.Process | None) -> bool:
-    return before is None or before.started == process.started
 
 
 def _watch(host: int, poll: select.poll) -> int:
@@ -63,12 +86,14 @@ def _watch(host: int, poll: select.poll) -> int:
     return descriptor
 
 
-def _apply(text: bytes, roots: dict[int, proctree.Process]) -> bytes:
+def _apply(text: bytes, roots: dict[int, Root]) -> bytes:
     *lines, rest = text.split(b"\n")
     for line in lines:
         pid = int(line[1:])
         if line[:1] == b"-":
-            roots.pop(pid, None)
+            root = roots.pop(pid, None)
+            if root is not None:
+                root.kill_seen()
         elif process := proctree.read(pid):
-            roots[pid] = process
+            roots[pid] = Root(process)
     return rest

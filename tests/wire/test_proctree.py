@@ -1,0 +1,93 @@
+"""Who belongs to a tree and who does not, on made-up process tables; and killing only whom was meant."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from serai.wire import proctree
+from serai.wire.proctree import Process
+from tests.wire.helpers import lives
+
+PATIENCE = 15.0
+
+
+def everyone(*processes: Process) -> dict[int, Process]:
+    return {process.pid: process for process in processes}
+
+
+@pytest.mark.req("wire.watchdog.spares")
+def test_we_and_our_ancestors_are_spared_whatever_tag_we_carry() -> None:
+    me = os.getpid()
+    table = everyone(
+        Process(1, 0, 1, "S", 0),
+        Process(50, 1, 50, "S", 5, "run"),
+        Process(me, 50, 50, "S", 9, "run"),
+        Process(7, me, 7, "S", 10, "run.1"),
+    )
+    assert [process.pid for process in proctree.tree(table, [], "run")] == [7]
+
+
+@pytest.mark.req("wire.watchdog.spares")
+def test_strangers_and_pids_given_to_others_are_left_alone() -> None:
+    root = Process(10, 1, 10, "S", 100)
+    reused = root._replace(started=999)
+    table = everyone(reused, Process(11, 10, 10, "S", 1000), Process(12, 1, 12, "S", 50, "runner"), Process(13, 1, 13, "S", 1, ""))
+    assert proctree.tree(table, [root], "run", known=[Process(13, 1, 13, "S", 2)]) == []
+
+
+@pytest.mark.req("wire.watchdog.spares")
+def test_a_pid_that_changed_hands_between_the_look_and_the_kill_is_not_killed() -> None:
+    with subprocess.Popen(["sleep", "100"]) as stranger:
+        actual = proctree.read(stranger.pid)
+        assert actual is not None
+        proctree.kill(actual._replace(started=actual.started - 1))
+        assert lives(stranger.pid)
+        proctree.kill(actual)
+        assert stranger.wait(PATIENCE) == -signal.SIGKILL
+        proctree.kill(actual)  # gone: nothing happens
+
+
+def test_a_tree_is_found_by_parents_by_session_and_by_tag() -> None:
+    root = Process(10, 1, 10, "Z", 100)
+    table = everyone(
+        root,
+        Process(11, 10, 10, "S", 101),  # its child
+        Process(12, 1, 10, "S", 102),  # lost its parent, kept the session
+        Process(13, 1, 13, "S", 103, "run.1"),  # its own session, kept the tag
+        Process(14, 13, 14, "S", 104),  # a child of that one
+        Process(15, 1, 15, "S", 105, "run.1/inner.1"),  # of a host inside
+        Process(16, 1, 16, "S", 106, "run.10"),  # another child of the run
+        Process(17, 11, 10, "Z", 107),  # dead already
+    )
+    assert [process.pid for process in proctree.tree(table, [root], "run.1")] == [11, 12, 13, 14, 15]
+    assert [process.pid for process in proctree.tree(table, [], "run")] == [13, 14, 15, 16]
+
+
+def test_a_process_is_read_whatever_its_name(tmp_path: Path) -> None:
+    odd = tmp_path / "a) S 1 (b"
+    odd.symlink_to("/bin/sleep")
+    with subprocess.Popen([str(odd), "100"]) as process:
+        try:
+            read = proctree.read(process.pid)
+            assert read is not None
+            assert (read.pid, read.parent, read.alive) == (process.pid, os.getpid(), True)
+            assert process.pid in proctree.walk([os.getpid()])
+        finally:
+            process.kill()
+
+
+def test_there_is_nothing_to_read_of_a_process_that_is_gone() -> None:
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    assert proctree.read(process.pid) is None
+    assert proctree.walk([process.pid]) == set()
+
+
+def test_survivors_are_told_when_the_time_is_up() -> None:
+    stubborn = Process(2**22 - 1, 1, 1, "D", 1)  # a number no process has: killing it does nothing
+    assert proctree.kill_all(lambda: [stubborn], seconds=0.01) == [stubborn]
