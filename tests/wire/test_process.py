@@ -336,7 +336,7 @@ async def test_closing_the_spawner_closes_what_is_left_and_refuses_more(environ:
 
 @pytest.mark.req("wire.process.close")
 async def test_closing_never_raises_and_lets_go_of_everything_even_of_what_may_not_be_signalled(
-    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when a child became root and we are not."""
 
@@ -349,7 +349,7 @@ async def test_closing_never_raises_and_lets_go_of_everything_even_of_what_may_n
         monkeypatch.setattr(os, "killpg", refuse)
         await child.close()
     assert len(os.listdir("/proc/self/fd")) == before
-    assert "cannot be signalled" in caplog.text
+    assert child.status is not None
 
 
 @pytest.mark.req("wire.process.wait")

@@ -190,7 +190,7 @@ def repair(line: bytes) -> bytes | None:
         text.decode()
     except UnicodeDecodeError:
         text = text.decode(errors="replace").encode()
-    if b"\\u" in text:
+    if _LONE.search(text):
         # Backslashes pair up from the left, as a parser reads them; so do the separators of a split.
         text = b"\\\\".join(_LONE.sub(rb"\\ufffd", part) for part in text.split(b"\\\\"))
     return text if text != line else None

@@ -133,8 +133,8 @@ class PlainChild:
                 signals.pidfd_send_signal(self._pidfd, number)
         except ProcessLookupError:
             pass
-        except OSError as error:  # it became somebody else, such as root
-            log.warning("%s: it cannot be signalled: %s", self.who, error)
+        except OSError as error:  # it became somebody else's, such as root's; whether it ends is seen anyway
+            log.debug("%s: it cannot be signalled: %s", self.who, error)
 
     async def kill_tree(self) -> list[int]:
         end = monotonic() + self._limits.stop_kill

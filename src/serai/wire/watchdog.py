@@ -25,6 +25,9 @@ main(tag, int(host), float(see))
 """
 
 
+_LATER = 0.02  # seconds
+
+
 class Watchdog:
     """Outlives the host by a moment, to kill what carries the host's tag (design rule 2).
 
@@ -37,6 +40,8 @@ class Watchdog:
         self._see = see
         self._pipe = -1
         self._children: set[int] = set()
+        self._news: dict[int, bytes] = {}  # not yet told
+        self._timer: asyncio.TimerHandle | None = None
         self._over: asyncio.Future[None] | None = None
         self.pid = 0
 
@@ -46,18 +51,18 @@ class Watchdog:
         if self._pipe < 0:
             self._start()
         else:
-            self._tell(b"+%d\n" % pid)
+            self._note(pid, b"+%d\n" % pid)
 
     def remove(self, pid: int) -> None:
         """A child was closed: what the watchdog alone has seen of it dies too."""
         self._children.discard(pid)
-        self._tell(b"-%d\n" % pid)
+        if self._news.pop(pid, None) is None:  # else it came and went before the watchdog heard of it
+            self._note(pid, b"-%d\n" % pid)
 
     async def close(self, seconds: float) -> None:
         """Let go, and wait until it has swept and ended, but not longer than that. Idempotent."""
-        if self._pipe >= 0:
-            os.close(self._pipe)
-            self._pipe = -1
+        self._tell()
+        self._hang_up()
         if self._over is not None:
             await asyncio.wait([self._over], timeout=seconds)
 
@@ -86,16 +91,31 @@ class Watchdog:
         loop = asyncio.get_running_loop()
         self._over = loop.create_future()
         loop.add_reader(pidfd, self._ended, pidfd, self._over)
-        for child in self._children:
-            self._tell(b"+%d\n" % child)
+        self._news = {child: b"+%d\n" % child for child in self._children}
+        self._tell()
 
-    def _tell(self, line: bytes) -> None:
+    def _note(self, pid: int, line: bytes) -> None:
+        """Tell a little later, all at once: each message wakes the watchdog, and a short-lived child is not worth one."""
+        self._news[pid] = line
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_LATER, self._tell)
+
+    def _tell(self) -> None:
         """Best effort: the tag finds every child anyway, this only adds what dropped its environment."""
-        if self._pipe >= 0:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._pipe >= 0 and self._news:
             try:
-                os.write(self._pipe, line)
+                os.write(self._pipe, b"".join(self._news.values()))
             except OSError as error:
                 log.debug("the watchdog does not listen: %s", error)
+        self._news.clear()
+
+    def _hang_up(self) -> None:
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
 
     def _ended(self, pidfd: int, over: asyncio.Future[None]) -> None:
         asyncio.get_running_loop().remove_reader(pidfd)
@@ -107,5 +127,4 @@ class Watchdog:
         over.set_result(None)
         if over is self._over and self._pipe >= 0:
             log.warning("the watchdog ended; the next child starts another")
-            os.close(self._pipe)
-            self._pipe = -1
+            self._hang_up()
