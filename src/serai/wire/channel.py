@@ -183,7 +183,10 @@ class Channel:
                 return
             self._read_bytes += len(chunk)
             for item in self._framer.feed(chunk):
-                self._take(item)
+                if len(item) > 2 * _LINES or self._held:
+                    self._take(item)
+                else:
+                    self._give(item)
             if self._framer.pending > LONG and not self._grown:
                 self._grown = True
                 grow(self._read, self.limits.pipe)
@@ -192,13 +195,13 @@ class Channel:
 
     def _take(self, item: bytes | Oversize) -> None:
         """Hand an item on, or hold it when there is much to hand on."""
-        if self._held or (len(item) > 2 * _LINES and type(item) is bytes and item.count(b"\n") > _LINES):
-            if not self._held:
-                self._stop_reading()
-                self._loop.call_soon(self._hand_on)
-            self._held.append(item)
-        elif self.cause is None:
+        if not self._held and (type(item) is not bytes or item.count(b"\n") <= _LINES):
             self._give(item)
+            return
+        if not self._held:
+            self._stop_reading()
+            self._loop.call_soon(self._hand_on)
+        self._held.append(item)
 
     def _hand_on(self) -> None:
         """One piece of what is held; then the loop's other work, then the next."""
@@ -218,6 +221,8 @@ class Channel:
             self._start_reading()
 
     def _give(self, item: bytes | Oversize) -> None:
+        if self.cause is not None:  # closed by whoever got the item before
+            return
         try:
             if type(item) is bytes:
                 # One frame came back: the next is alone again. Several: as many are likely to follow.

@@ -29,8 +29,8 @@ class Outbox:
     """Writes frames to one descriptor. Its owner says why nothing can be sent any more, and is told of the end."""
 
     __slots__ = (
-        "_descriptor", "_drained", "_grown", "_limits", "_loop", "_on_broken", "_on_sent", "_planned", "_queue", "_rest", "_who",
-        "_why", "_writer_added", "closed", "cork", "ending", "queued",
+        "_descriptor", "_drained", "_grown", "_limits", "_loop", "_most", "_on_broken", "_on_sent", "_planned", "_queue", "_rest",
+        "_shut", "_who", "_why", "_writer_added", "closed", "cork", "ending", "queued",
     )  # fmt: skip
 
     def __init__(
@@ -60,12 +60,14 @@ class Outbox:
         self.cork = False  # others are under way: collect
         self.ending = False  # no more frames, but what is queued is still written
         self.closed = descriptor < 0
+        self._shut = self.closed  # ending or closed, and the longest frame: looked at for every frame
+        self._most = limits.send
 
     def send(self, frame: bytes) -> None:
         """One frame with its newline."""
-        if self.closed or self.ending:
+        if self._shut:
             raise self._why()
-        if len(frame) > self._limits.send:
+        if len(frame) > self._most:
             limit = LimitHit("send", self._limits.send)
             raise FrameTooBig(f"a frame of {len(frame)} bytes is not sent", who=self._who, limit=limit)
         if self.cork or self.queued:
@@ -84,7 +86,7 @@ class Outbox:
 
     def end(self) -> None:
         """No more frames; `on_broken(None)` once all are written. Idempotent."""
-        self.ending = True
+        self.ending = self._shut = True
         if not self.queued and not self.closed:
             self._on_broken(None)
 
@@ -111,7 +113,7 @@ class Outbox:
 
     def close(self) -> None:
         """Let go of the descriptor; what is queued is dropped, and who waits for it is told. Idempotent."""
-        self.closed = True
+        self.closed = self._shut = True
         self._stop_writing()
         self._queue.clear()
         self.queued, self._rest = 0, None
