@@ -6,9 +6,9 @@ This package is the public surface; `docs/architecture.md` draws the house. Name
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from serai.lazy import lazy
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from serai.errors import LocalError, MachineError, PeerError, SeraiError
     from serai.limits import Limits
@@ -25,12 +25,4 @@ _HOMES = {
     "SeraiError": "errors",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy(__name__, _HOMES, "__version__")

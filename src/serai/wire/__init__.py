@@ -9,9 +9,9 @@ hot path), `deadlines` (one timer), `rpc` (JSON-RPC over a channel), `watchdog` 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from serai.lazy import lazy
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from serai.wire.channel import Channel, Receiver, Tap
     from serai.wire.deadlines import Deadlines
@@ -48,12 +48,4 @@ _HOMES = {
     "stop": "stopping",
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__getattr__, __dir__ = lazy(__name__, _HOMES)
