@@ -101,14 +101,15 @@ class Rpc:
         self._tell(frame)
         limit = LimitHit("frame", frame.limit)
         for call in self.connection.oversize(frame):
-            self._fail(call, OversizeFrame(f"its answer to {call.what} had {frame.size} bytes", who=self._who, limit=limit))
+            why = f"its answer to {call.what} had {frame.size} bytes"
+            self._fail(call, OversizeFrame(why, who=self._who, id=str(call.id), limit=limit))
         if refusal := self.connection.refuse_oversize(frame):
             self._send(refusal, "the refusal of its oversize request")
 
     def tick(self, now: float) -> float | None:
         for call in self.connection.expire(now):
             limit = LimitHit("call", call.timeout or 0)
-            self._fail(call, PeerTimeout(f"no answer to {call.what}", who=self._who, limit=limit))
+            self._fail(call, PeerTimeout(f"no answer to {call.what}", who=self._who, id=str(call.id), limit=limit))
             if cancellation := self.connection.cancellation(call):
                 self._send(cancellation, f"the cancellation of {call.what}")
         return self.connection.next_deadline()
@@ -118,7 +119,7 @@ class Rpc:
         for task in self._tasks.values():
             task.cancel()
         for call in self.connection.lose():
-            self._fail(call, cause)
+            self._fail(call, cause.for_call(str(call.id)))
         if self._ended is not None:
             self._ended(cause)
 
@@ -131,11 +132,10 @@ class Rpc:
     def _handle(self, event: jsonrpc.Event) -> None:
         match event:
             case jsonrpc.Failure(call=call):
-                refusal = Refused(event.message, code=event.code, data=bytes(event.data), who=self._who, id=str(call.id))
-                if not call.waiter.done():
-                    call.waiter.set_exception(refusal)
+                self._fail(call, Refused(event.message, code=event.code, data=bytes(event.data), who=self._who, id=str(call.id)))
             case jsonrpc.Garbled(call=call):
-                self._fail(call, BadFrame(f"its answer to {call.what} cannot be read: {event.why}", who=self._who))
+                why = f"its answer to {call.what} cannot be read: {event.why}"
+                self._fail(call, BadFrame(why, who=self._who, id=str(call.id)))
                 self._tell(Unknown(event.raw, None, event.why))
             case jsonrpc.Notification():
                 if self._notified is not None:
@@ -198,7 +198,7 @@ class Rpc:
 
     def _fail(self, call: Call[Any], error: SeraiError) -> None:
         if not call.waiter.done():
-            call.waiter.set_exception(error.for_call(str(call.id)))
+            call.waiter.set_exception(error)
 
     def _tell(self, event: Noise | Unknown | jsonrpc.Stray | Oversize) -> None:
         if self._odd is not None:
