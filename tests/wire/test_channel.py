@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fcntl import F_GETPIPE_SZ, fcntl
@@ -11,7 +12,7 @@ from time import monotonic
 
 import pytest
 
-from serai.errors import Closed, ExitStatus, FrameTooBig, PeerGone, PeerStalled
+from serai.errors import Closed, ExitStatus, FrameTooBig, PeerGone, PeerStalled, SeraiError
 from serai.limits import Limits
 from serai.testing import faults
 from serai.wire.channel import Channel
@@ -394,12 +395,120 @@ async def test_a_receiver_that_closes_the_wire_gets_nothing_after_its_end(
     assert (collector.lines(), collector.oversized) == ([b"one"], [])
 
 
-@pytest.mark.req("wire.channel.input-optional")
-async def test_a_child_may_ignore_its_input_once_we_have_said_all(
+@pytest.mark.req("wire.channel.lost-once")
+@pytest.mark.parametrize("ends", ["by its exit", "by closing its input"])
+async def test_the_end_is_told_also_when_it_comes_while_very_many_lines_are_handed_on(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], python: list[str], ends: str
+) -> None:
+    exits = "if os.fork() == 0: signal.pause()\nos._exit(0)"
+    unplugs = "os.close(0)\nsignal.pause()"
+    program = f"import os, signal; os.read(0, 10); os.write(1, b'x\\n' * 20_000)\n{exits if ends == 'by its exit' else unplugs}"
+    child = await spawner.spawn(Launch(argv=[*python, program], env=environ))
+    collector = Collector()
+    channel = Channel(child, collector, deadlines=deadlines, limits=QUICK)
+    channel.send(b"go\n")
+    await collector.wait_for(1)
+    if ends == "by closing its input":
+        while not channel._broken:
+            channel.send(b"more\n")
+            await asyncio.sleep(0)
+    assert isinstance(await collector.over, PeerGone)
+    assert len(collector.lines()) == 20_000
+
+
+@pytest.mark.req("wire.channel.end-drains")
+async def test_a_loop_that_comes_late_still_finds_what_a_child_left_in_the_pipe(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], python: list[str]
+) -> None:
+    """The grace is long over when the loop gets to it, and a grandchild holds the pipe, so that no end of output comes."""
+    program = "import os, signal; os.read(0, 10)\nif os.fork() == 0: signal.pause()\nos.write(1, b'line\\n' * 900)"
+    child = await spawner.spawn(Launch(argv=[*python, program], env=environ))
+    collector = Collector()
+    channel = Channel(child, collector, deadlines=deadlines, limits=PATIENT.but(drain_grace=0.01))
+    channel.pause()
+    channel.send(b"go\n")
+    await child.exited
+    channel.resume()
+    channel._watch.by(monotonic())
+    time.sleep(0.05)  # the loop is busy with something else
+    cause = await collector.over
+    assert len(collector.lines()) == 900
+    assert "holds its output open" in str(cause)
+
+
+async def test_the_end_is_told_after_the_receiver_has_finished_with_what_came_before(
     spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
 ) -> None:
+    class Closing(Collector):
+        def received(self, run: bytes) -> None:
+            channel.close()
+            order.append("still at it")
+            super().received(run)
+
+        def lost(self, cause: SeraiError) -> None:
+            order.append("lost")
+            super().lost(cause)
+
+    order: list[str] = []
+    collector = Closing()
+    channel = Channel(await cat(spawner, environ), collector, deadlines=deadlines)
+    channel.send(b"x\n")
+    await collector.over
+    assert order == ["still at it", "lost"]
+
+
+@pytest.mark.req("wire.channel.pause")
+async def test_a_pause_holds_from_the_next_frame_on(spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]) -> None:
+    class Pausing(Collector):
+        def received(self, run: bytes) -> None:
+            super().received(run)
+            channel.pause()
+
+    collector = Pausing()
+    channel = Channel(await cat(spawner, environ), collector, deadlines=deadlines, limits=PATIENT.but(frame=10))
+    channel.send(b"one\nfar too long\ntwo\n")
+    assert await collector.wait_for(1) == [b"one"]
+    await asyncio.sleep(0)
+    assert (collector.lines(), collector.oversized) == ([b"one"], [])
+    channel.resume()
+    assert await collector.wait_for(2) == [b"one", b"two"]
+    assert len(collector.oversized) == 1
+
+
+@pytest.mark.req("wire.channel.drain")
+async def test_who_waits_for_a_pipe_that_breaks_is_told_whose_doing_it_was(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
+) -> None:
+    child = await spawner.spawn(Launch(argv=faults.peer("unplugged"), env=environ))
+    collector = Collector()
+    channel = Channel(child, collector, deadlines=deadlines, limits=PATIENT)
+    channel.send(b'{"id":1}\n')
+    channel.send(b"x" * 5_000_000 + b"\n")
+    with pytest.raises(PeerGone, match="closed its input"):
+        await channel.drain()
+    with pytest.raises(PeerGone, match="closed its input"):
+        await channel.drain()
+
+
+@pytest.mark.req("wire.channel.backlog")
+async def test_one_long_frame_may_exceed_the_backlog_when_nothing_waits(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
+) -> None:
+    collector = Collector()
+    channel = Channel(await cat(spawner, environ), collector, deadlines=deadlines, limits=PATIENT.but(backlog=1000))
+    for count in (1, 2):
+        channel.send(b"x" * 500_000 + b"\n")
+        await collector.wait_for(count)
+
+
+@pytest.mark.req("wire.channel.input-optional")
+@pytest.mark.parametrize("when", ["before", "after"])
+async def test_a_child_may_ignore_its_input_once_we_have_said_all(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], when: str
+) -> None:
     """As a box hook does: the request breaks on a closed pipe, and its answer counts all the same."""
-    child = await spawner.spawn(Launch(argv=["sh", "-c", "exec <&-; sleep 0.3; echo answer"], env=environ))
+    hold = "head -c 100000 >/dev/null; " if when == "after" else ""
+    child = await spawner.spawn(Launch(argv=["sh", "-c", f"{hold}exec <&-; sleep 0.3; echo answer"], env=environ))
     collector = Collector()
     channel = Channel(child, collector, deadlines=deadlines, limits=PATIENT.but(exit_grace=0.01))
     channel.send(b"x" * 1_000_000 + b"\n")

@@ -22,6 +22,7 @@ from serai.wire.jsonrpc import (
     Connection,
     Event,
     Failure,
+    Garbled,
     Notification,
     Request,
     Stray,
@@ -244,6 +245,28 @@ def test_a_null_method_counts_as_absent() -> None:
     connection = Connection()
     call = ask(connection)
     assert receive(connection, b'{"id":1,"method":null,"result":7}') == Answer(call, Raw(b"7"))
+
+
+@pytest.mark.req("wire.jsonrpc.garbled")
+@pytest.mark.parametrize(
+    ("line", "garbled"),
+    [
+        (b'{"id":1,"result":NaN}', True),
+        (b'{"id":1,"method":null,"params":null,"error":{"code":NaN}}', True),
+        (b'\xef\xbb\xbf{"id":1,"result":NaN}', True),
+        (b'{"id":1,"method":"a","params":NaN}', False),
+        (b'{"id":1,"params":NaN}', False),
+        (b'{"id":1,"other":NaN}', False),
+        (b'{"id":2,"result":NaN}', False),
+        (b'{"result":NaN}', False),
+    ],
+)
+def test_only_what_looks_like_the_answer_to_a_call_ends_it_unread(line: bytes, garbled: bool) -> None:
+    connection = Connection()
+    call = ask(connection)
+    event = receive(connection, line)
+    assert isinstance(event, Garbled) == garbled
+    assert connection.lose() == ([] if garbled else [call])
 
 
 @pytest.mark.req("wire.jsonrpc.lose")

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import select
 import signal
 import stat
 from fcntl import F_GETPIPE_SZ, fcntl
@@ -19,7 +20,7 @@ from serai.wire import outbox, proctree
 from serai.wire.process import Launch, PlainChild, PlainSpawner
 from serai.wire.stopping import stop
 from tests.conftest import PATIENT, QUICK
-from tests.wire.helpers import lives
+from tests.wire.helpers import Ends, lives
 
 # Prints what it was given: descriptors, session, signal state, environment, directory.
 ABOUT_ME = """
@@ -349,6 +350,73 @@ async def test_closing_never_raises_and_lets_go_of_everything_even_of_what_may_n
         monkeypatch.setattr(os, "killpg", refuse)
         await child.close()
     assert len(os.listdir("/proc/self/fd")) == before
+    assert child.status is not None
+
+
+@pytest.mark.req("wire.process.close")
+async def test_a_process_group_dies_even_when_the_process_table_cannot_be_read(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(since: int) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    async with PlainSpawner(QUICK, watchdog=False) as spawner:
+        child = await spawner.spawn(Launch(argv=["sh", "-c", "sleep 100 >&- 2>&- & echo $!; read line"], env=environ))
+        await asyncio.to_thread(select.select, [child.stdout], [], [], 15)
+        grandchild = int(os.read(child.stdout, 100))
+        monkeypatch.setattr(proctree, "scan", refuse)
+        child.close_descriptor(child.stdin)
+        await child.exited
+        await child.close()
+    assert "only process groups are killed" in caplog.text
+    while lives(grandchild):  # killed; the machine's init buries it
+        await asyncio.sleep(0)
+
+
+@pytest.mark.req("wire.process.close")
+async def test_a_reading_of_the_process_table_that_was_cancelled_harms_no_later_one(
+    spawner: PlainSpawner, environ: dict[str, str]
+) -> None:
+    child = await spawner.spawn(Launch(argv=["cat"], env=environ))
+    reading = asyncio.create_task(child.kill_tree())
+    await asyncio.sleep(0)
+    for task in asyncio.all_tasks():
+        if task.get_name() == "read the process table":
+            task.cancel()
+    await reading
+    await child.close()
+    assert child.status is not None
+
+
+@pytest.mark.req("wire.process.close")
+async def test_a_user_of_a_descriptor_that_fails_does_not_keep_it_open(
+    spawner: PlainSpawner, environ: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("a defect")
+
+    child = await spawner.spawn(Launch(argv=["cat"], env=environ))
+    child.before_close(child.stdout, fail)
+    await child.close()
+    assert child.stdout == -1
+    assert not spawner.children
+    assert "a defect" in caplog.text
+
+
+@pytest.mark.req("wire.process.close")
+async def test_closing_a_spawner_is_finished_even_when_its_caller_is_cancelled(environ: dict[str, str]) -> None:
+    spawner = PlainSpawner(QUICK)
+    child = await spawner.spawn(Launch(argv=faults.peer("stubborn"), env=environ))
+    assert spawner._watchdog is not None
+    with Ends([spawner._watchdog.pid]) as ends:
+        closing = asyncio.create_task(spawner.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        assert spawner._closing is not None
+        await spawner._closing
+        assert ends.left_after(15) == set()
     assert child.status is not None
 
 

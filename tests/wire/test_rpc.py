@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.errors import BadFrame, PeerGone, PeerTimeout, Refused
+from serai.errors import BadFrame, FrameTooBig, PeerGone, PeerTimeout, Refused
 from serai.testing import faults
 from serai.wire import jsonrpc
 from serai.wire.deadlines import Deadlines
@@ -295,6 +295,50 @@ print(json.dumps({"id": 1, "result": got}), flush=True)
     answer = bytes(await rpc.call("x", {}, timeout=20)).decode()
     assert "the request had 5037 bytes; the limit is 1000" in answer
     assert "too long to send" in answer
+
+
+async def test_a_refusal_with_text_that_is_none_still_reaches_the_peer(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], python: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def serve(request: jsonrpc.Request) -> object:
+        raise ValueError("caf\udce9")  # as from a file name
+
+    monkeypatch.setattr("serai.wire.rpc.log.exception", lambda *_: None)  # a test report cannot carry that text either
+    rpc = await Bench().open(spawner, deadlines, [*python, ODD_JOBS], environ, serve)
+    assert b"thing failed: caf?" in bytes(await rpc.call("ask-back", ["thing"]))
+
+
+async def test_once_the_wire_is_closed_nothing_is_served_but_every_answer_that_came_is_given(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], python: list[str]
+) -> None:
+    """A notification, a request and an answer in one run; the notification makes us leave."""
+    program = """
+import sys
+sys.stdin.readline()
+print('{"method":"leave"}', '{"id":"r","method":"serve"}', '{"id":1,"result":2}', sep='\\n', flush=True)
+sys.stdin.read()
+"""
+    served: list[str] = []
+
+    async def serve(request: jsonrpc.Request) -> object:
+        served.append(request.method)
+        return None
+
+    child = await spawner.spawn(Launch(argv=[*python, program], env=environ))
+    rpc = Rpc(child, deadlines=deadlines, limits=PATIENT, serve=serve, notified=lambda note: rpc.channel.close())
+    assert bytes(await rpc.call("x", {}, timeout=20)) == b"2"
+    await asyncio.sleep(0)
+    assert served == []
+
+
+async def test_a_call_that_is_too_long_is_not_left_waiting(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
+) -> None:
+    child = await spawner.spawn(Launch(argv=["cat"], env=environ))
+    rpc = Rpc(child, deadlines=deadlines, limits=PATIENT.but(send=100))
+    with pytest.raises(FrameTooBig):
+        await rpc.call("x", {"pad": "x" * 100})
+    assert rpc.connection.next_deadline() is None
 
 
 async def test_the_end_of_the_wire_is_told_also_when_nothing_is_asked(

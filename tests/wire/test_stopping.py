@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import select
 import signal
 import threading
 from pathlib import Path
@@ -138,11 +140,15 @@ async def test_a_descendant_with_its_own_session_dies_after_a_polite_end(
 
 @pytest.mark.req("wire.stop.shielded")
 async def test_a_cancelled_caller_leaves_the_ladder_to_finish(spawner: PlainSpawner, environ: dict[str, str]) -> None:
-    child = await spawner.spawn(Launch(argv=faults.peer("stubborn"), env=environ))
+    """It ends with its SIGTERM, long after the caller left, and not by the kill of somebody who cleans up."""
+    script = 'trap "exit 9" TERM; echo up; while :; do read line || sleep 0.02; done'
+    child = await spawner.spawn(Launch(argv=["sh", "-c", script], env=environ))
+    while not os.get_blocking(child.stdout) and not select.select([child.stdout], [], [], 10)[0]:
+        pass
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
-            await stop(child, QUICK)
-    assert await child.exited == ExitStatus(signal=signal.SIGKILL)
+            await stop(child, PATIENT.but(stop_polite=0.1))
+    assert await child.exited == ExitStatus(code=9)
     await child.close()
 
 

@@ -16,14 +16,14 @@ import pytest
 
 from serai.wire import proctree
 from serai.wire.proctree import Process
-from serai.wire.watchdog_program import Root
+from serai.wire.watchdog_program import Root, _apply
 from tests.wire.helpers import Ends, lives
 
 PATIENCE = 15.0
 
 # A host with one child per given fault; it tells what it started, then waits for orders: a line of further faults, or its end.
 HOST = """
-import asyncio, json, os, sys
+import asyncio, json, os, signal, sys
 from serai.limits import Limits
 from serai.testing import faults
 from serai.wire import Deadlines, Launch, PlainSpawner, Rpc
@@ -34,6 +34,11 @@ async def main():
     loop = asyncio.get_running_loop()
     while True:
         line = await loop.run_in_executor(None, sys.stdin.readline)
+        if line.startswith("fork"):
+            copy = os.fork()
+            if copy == 0: signal.pause()
+            print(json.dumps([copy]), flush=True)
+            continue
         if line.startswith("close"):
             for child in list(spawner.children):
                 if child.pid == int(line[6:]): await child.close()
@@ -65,6 +70,14 @@ class Host:
         self.process.stdin.write(json.dumps(wanted) + "\n")
         self.process.stdin.flush()
         return Started(*json.loads(self.process.stdout.readline()))
+
+    def fork(self) -> int:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("fork\n")
+        self.process.stdin.flush()
+        copy: int = json.loads(self.process.stdout.readline())[0]
+        return copy
 
     def close(self, pid: int) -> None:
         assert self.process.stdin is not None
@@ -213,3 +226,29 @@ def test_the_children_of_a_stranger_with_a_pid_that_was_seen_are_not_taken_in(mo
     watched.seen = {11: seen}
     watched.look()
     assert watched.seen == {}
+
+
+@pytest.mark.req("wire.watchdog.host-killed")
+def test_a_forked_copy_of_the_host_that_holds_the_pipe_does_not_hide_its_death() -> None:
+    with a_host() as host:
+        started = host.start(("stubborn", {}))
+        copy = host.fork()
+        try:
+            with Ends(started.children) as ends:
+                host.kill()
+                assert ends.left_after(PATIENCE) == set()
+        finally:
+            os.kill(copy, signal.SIGKILL)
+
+
+@pytest.mark.req("wire.watchdog.spares")
+def test_a_child_is_known_by_its_start_time_and_not_by_its_pid_alone() -> None:
+    me = proctree.read(os.getpid())
+    assert me is not None
+    roots: dict[int, Root] = {}
+    assert _apply(b"+%d %d\n+%d %d\nrest" % (me.pid, me.started - 1, me.pid, me.started + 1), roots) == b"rest"
+    assert roots == {}
+    _apply(b"+%d %d\n" % (me.pid, me.started), roots)
+    assert list(roots) == [me.pid]
+    _apply(b"-%d\n-%d\n" % (me.pid, me.pid), roots)
+    assert roots == {}

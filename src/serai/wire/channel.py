@@ -29,6 +29,8 @@ log = logging.getLogger("serai.wire")
 
 # A run with more lines than this is handed on in pieces, with the loop's other work in between: short lines are dear.
 _LINES = 1000
+# How soon to look again whether everything held was handed on, in seconds.
+_HELD = 0.01
 
 
 class Receiver(Protocol):
@@ -98,6 +100,9 @@ class Channel:
         self._reading = False
         self._read_bytes = 0
         self._held: deque[bytes | Oversize] = deque()  # read, to be handed on piece by piece
+        self._handing = False  # the next piece is on its way
+        self._giving = False  # the receiver has an item in hand: it is told of the end only afterwards
+        self._last_read = False  # nothing more is read
         self._grown = False
         self._paused = False
         self._eof = False
@@ -111,6 +116,11 @@ class Channel:
         child.before_close(self._write, self._input_closes)
         child.exited.add_done_callback(self._exited)
 
+    @property
+    def lost(self) -> bool:
+        """Whether the wire is over; `cause` says why."""
+        return self.cause is not None
+
     # -- for who sits on it -------------------------------------------------------------------------------------------------
 
     def wake_by(self, deadline: float | None) -> None:
@@ -120,7 +130,7 @@ class Channel:
 
     async def drain(self) -> None:
         """Wait until everything sent was taken by the kernel: back-pressure for who sends much. Raises when the wire is lost."""
-        if self.cause is not None:
+        if self.cause is not None or self._broken:
             raise self._over()
         await self._outbox.drain()
 
@@ -140,7 +150,7 @@ class Channel:
         await self._outbox.drain()
 
     def pause(self) -> None:
-        """Stop reading, so that the peer feels that we are behind; a piece that is being delivered still comes. Idempotent."""
+        """Stop reading, so that the peer feels that we are behind. Idempotent."""
         if not self._paused:
             self._paused = True
             self._stop_reading()
@@ -153,7 +163,7 @@ class Channel:
         if self.cause is not None:
             return
         if self._held:
-            self._loop.call_soon(self._hand_on)
+            self._plan_hand_on()
         elif not self._eof:
             self._start_reading()
         if self._finish_at is not None:
@@ -183,7 +193,7 @@ class Channel:
                 return
             self._read_bytes += len(chunk)
             for item in self._framer.feed(chunk):
-                if len(item) > 2 * _LINES or self._held:
+                if len(item) > 2 * _LINES or self._held or self._paused:
                     self._take(item)
                 else:
                     self._give(item)
@@ -195,16 +205,21 @@ class Channel:
 
     def _take(self, item: bytes | Oversize) -> None:
         """Hand an item on, or hold it when there is much to hand on."""
-        if not self._held and (type(item) is not bytes or item.count(b"\n") <= _LINES):
+        if not self._held and not self._paused and (type(item) is not bytes or item.count(b"\n") <= _LINES):
             self._give(item)
             return
-        if not self._held:
-            self._stop_reading()
-            self._loop.call_soon(self._hand_on)
+        self._stop_reading()
         self._held.append(item)
+        self._plan_hand_on()
+
+    def _plan_hand_on(self) -> None:
+        if not self._handing:
+            self._handing = True
+            self._loop.call_soon(self._hand_on)
 
     def _hand_on(self) -> None:
         """One piece of what is held; then the loop's other work, then the next."""
+        self._handing = False
         if self._paused or not self._held or self.cause is not None:
             return
         item = self._held.popleft()
@@ -214,7 +229,7 @@ class Channel:
             item = item[:cut]
         self._give(item)
         if self._held:
-            self._loop.call_soon(self._hand_on)
+            self._plan_hand_on()
         elif self._eof:
             self._settle(self.limits.exit_grace)
         elif not self._paused:
@@ -223,6 +238,7 @@ class Channel:
     def _give(self, item: bytes | Oversize) -> None:
         if self.cause is not None:  # closed by whoever got the item before
             return
+        self._giving = True
         try:
             if type(item) is bytes:
                 # One frame came back: the next is alone again. Several: as many are likely to follow.
@@ -236,9 +252,12 @@ class Channel:
                 self._receiver.oversize(item)
         except Exception:  # a receiver's defect must not end the wire for good (design rule 4)
             log.exception("%s: its receiver failed on a run", self.child.who)
+        self._giving = False
+        if self.lost:
+            self._tell_lost()
 
     def _start_reading(self) -> None:
-        if not self._reading and self.cause is None:
+        if not self._reading and not self._last_read and self.cause is None:
             self._reading = True
             self._loop.add_reader(self._read, self._readable)
 
@@ -261,9 +280,9 @@ class Channel:
 
     def _settle(self, grace: float) -> None:
         """The end of output and the exit belong together; either alone waits a moment for the other."""
-        if self.cause is not None or self._held:
+        if self.cause is not None:
             return
-        if self._eof and self.child.status is not None:
+        if self._eof and self.child.status is not None and not self._held:
             self._finish(self._gone())
         elif self._finish_at is None:
             self._finish_at = monotonic() + grace
@@ -272,15 +291,35 @@ class Channel:
     def _tick(self, now: float) -> float | None:
         if self.cause is not None:
             return None
-        if self._finish_at is not None and self._finish_at <= now and not self._paused and not self._held:
-            self._finish(self._gone())
-            return None
+        if self._finish_at is not None and self._finish_at <= now and not self._paused:
+            self._finish_soon(now)
+            if self.lost:
+                return None
         try:
             deadline = self._receiver.tick(now)
         except Exception:
             log.exception("%s: its receiver failed on a deadline", self.child.who)
             deadline = None
         return min((at for at in (deadline, self._finish_at) if at is not None and at > now), default=None)
+
+    def _finish_soon(self, now: float) -> None:
+        """The grace is over. What is in the pipe still counts, however late we come to it; then the receiver gets what is held."""
+        if not self._last_read:
+            self._read_rest()
+            self._last_read = True
+            self._stop_reading()
+        if self._held:
+            self._finish_at = now + _HELD
+        elif self.cause is None:
+            self._finish(self._gone())
+
+    def _read_rest(self) -> None:
+        """Read what is there, but at most what a pipe can hold: somebody may write without end."""
+        most = self._read_bytes + self.limits.pipe + self.limits.read
+        while not self._eof and self.cause is None and (before := self._read_bytes) < most:
+            self._readable()
+            if self._read_bytes == before:
+                break
 
     def _gone(self) -> PeerGone:
         child = self.child
@@ -299,9 +338,14 @@ class Channel:
         self._stop_reading()
         self._held.clear()
         self._outbox.close()
-        self._tell_tap("ended", cause)
+        if not self._giving:
+            self._tell_lost()
+
+    def _tell_lost(self) -> None:
+        assert self.cause is not None
+        self._tell_tap("ended", self.cause)
         try:
-            self._receiver.lost(cause)
+            self._receiver.lost(self.cause)
         except Exception:
             log.exception("%s: its receiver failed on the end of the wire", self.child.who)
 
@@ -314,11 +358,7 @@ class Channel:
     def _output_closes(self) -> None:
         """The child is being closed: its tree is dead, so what is in the pipe is all there will ever be."""
         self._paused = False
-        most = self._read_bytes + self.limits.pipe  # what a pipe can hold, should somebody still write after all
-        while not self._eof and self.cause is None and (before := self._read_bytes) < most:
-            self._readable()
-            if self._read_bytes == before:
-                break
+        self._read_rest()
         while self._held and self.cause is None:
             self._give(self._held.popleft())
         ended = self._eof or self.child.status is not None

@@ -171,6 +171,7 @@ _LONE = re.compile(
        | (?<! \\u[dD][89abAB][0-9a-fA-F]{2} ) \\u[dD][c-fC-F][0-9a-fA-F]{2}""",
     re.VERBOSE,
 )
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _BOM = b"\xef\xbb\xbf"
 # Longer lines are not repaired: it would hold up everybody else.
 _REPAIRABLE = 16 * 1024 * 1024
@@ -190,7 +191,7 @@ def repair(line: bytes) -> bytes | None:
         text.decode()
     except UnicodeDecodeError:
         text = text.decode(errors="replace").encode()
-    if _LONE.search(text):
+    if _SURROGATE.search(text):
         # Backslashes pair up from the left, as a parser reads them; so do the separators of a split.
         text = b"\\\\".join(_LONE.sub(rb"\\ufffd", part) for part in text.split(b"\\\\"))
     return text if text != line else None

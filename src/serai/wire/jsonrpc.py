@@ -172,13 +172,13 @@ class Connection:
         return self._close(request, _Outgoing("2.0", request.id, result=result))
 
     def refuse(self, request: Request, code: int, message: str, data: object = msgspec.UNSET) -> bytes | None:
-        error = {"code": code, "message": message} | ({} if data is msgspec.UNSET else {"data": data})
+        error = {"code": code, "message": _clean(message)} | ({} if data is msgspec.UNSET else {"data": data})
         return self._close(request, _Outgoing("2.0", request.id, error=error))
 
     @staticmethod
     def refusal(request: Request, code: int, message: str) -> bytes:
         """A refusal in place of an answer that was made but cannot be sent."""
-        return encode(_Outgoing("2.0", request.id, error={"code": code, "message": message}))
+        return encode(_Outgoing("2.0", request.id, error={"code": code, "message": _clean(message)}))
 
     def forget(self, call: Call[int]) -> bool:
         """No longer wait for it: it could not be sent, or nobody cares any more. False when it has ended already."""
@@ -261,9 +261,9 @@ class Connection:
 
     def _odd(self, message: Unknown | Noise) -> Event:
         """A line that could not be read; if it was an answer, its call must not wait for another (design rule 7)."""
-        if message.raw[:1] == b"{":
-            members = scan_head(message.raw[:4096])
-            call = None if _is_request(members) else self._finish(members.get(_ID, b""))
+        members = scan_head(message.raw[:4096]) if message.raw[:1] in (b"{", b"\xef") else {}
+        if not _is_request(members) and (b'"result"' in members or b'"error"' in members):
+            call = self._finish(members.get(_ID, b""))
             if call is not None:
                 return Garbled(call, message.raw, message.why)
         return message
@@ -305,7 +305,12 @@ class Connection:
 
 def _is_request(members: dict[bytes, bytes]) -> bool:
     """Whether the head of a frame shows that it asks or tells, rather than answers."""
-    return b'"method"' in members or b'"params"' in members
+    return any(members.get(key, b"null") != b"null" for key in (b'"method"', b'"params"'))
+
+
+def _clean(text: str) -> str:
+    """Text that can be encoded: a lone surrogate, such as from a file name, is replaced."""
+    return text.encode(errors="replace").decode()
 
 
 def _params(raw: Raw) -> Raw:

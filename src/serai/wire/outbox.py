@@ -150,8 +150,8 @@ class Outbox:
         except BlockingIOError:
             written = 0
         except OSError as error:
+            self._on_broken(error)  # first, so that who waits is told the true reason
             self.close()
-            self._on_broken(error)
             return False
         if written == len(data):
             return True

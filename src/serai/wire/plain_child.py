@@ -29,25 +29,25 @@ class ProcessTable:
         me = proctree.read(os.getpid())
         self._since = me.started if me else 0  # our children are younger than we are
         self._thread: ThreadPoolExecutor | None = None
-        self._reading: asyncio.Task[Table] | None = None
-        self._next: asyncio.Task[Table] | None = None
+        self._reading: asyncio.Task[Table | None] | None = None
+        self._next: asyncio.Task[Table | None] | None = None
 
-    async def now(self, seconds: float) -> Table:
-        """Read after this call began; empty when that is impossible or takes longer."""
-        if self._next is None:
+    async def now(self, seconds: float) -> Table | None:
+        """Read after this call began; None when that is impossible or takes longer."""
+        if self._next is None or self._next.done():
             self._next = asyncio.get_running_loop().create_task(self._read(self._reading), name="read the process table")
         reading = self._next
         done, _ = await asyncio.wait([reading], timeout=seconds)
         if not done:
             log.warning("the process table took longer than %g s, so only process groups are killed", seconds)
-        return reading.result() if done else {}
+        return reading.result() if done and not reading.cancelled() else None
 
     def close(self) -> None:
         if self._thread is not None:
             self._thread.shutdown(wait=False)
             self._thread = None
 
-    async def _read(self, before: asyncio.Task[Table] | None) -> Table:
+    async def _read(self, before: asyncio.Task[Table | None] | None) -> Table | None:
         if before is not None:
             await asyncio.wait([before])
         self._reading, self._next = self._next, None
@@ -57,7 +57,7 @@ class ProcessTable:
             return await asyncio.get_running_loop().run_in_executor(self._thread, proctree.scan, self._since)
         except (OSError, RuntimeError) as error:  # no /proc, or the interpreter is going down
             log.warning("the process table cannot be read, so only process groups are killed: %s", error)
-            return {}
+            return None
 
 
 class PlainChild:
@@ -91,7 +91,7 @@ class PlainChild:
         self._users: dict[int, Callable[[], None] | None] = {ours: None for number, ours in descriptors.items() if number != 2}
         self._exit: asyncio.Future[ExitStatus] = self._loop.create_future()
         self._root = proctree.read(pid)
-        self._left: list[proctree.Process] = []  # of its tree, when it ended
+        self._left: list[proctree.Process] | None = None  # of its tree, when it ended; None while that is not known
         self._reaped = False
         self._closing: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
@@ -99,6 +99,11 @@ class PlainChild:
 
     def __repr__(self) -> str:
         return f"<{self.who} pid {self.pid}: {self.status or 'running'}>"
+
+    @property
+    def started(self) -> int:
+        """When it started, in the kernel's ticks: with the pid, who it is."""
+        return self._root.started if self._root is not None else 0
 
     @property
     def exited(self) -> asyncio.Future[ExitStatus]:
@@ -165,7 +170,10 @@ class PlainChild:
         callback = self._users.get(number)
         if callback is not None:
             self._users[number] = None  # it may call us again
-            callback()
+            try:
+                callback()
+            except Exception:
+                log.exception("%s: the user of its descriptor %d failed", self.who, number)
 
     def _give_up(self, number: int) -> bool:
         """Forget one of our descriptors; False when it is not ours (any more)."""
@@ -186,10 +194,10 @@ class PlainChild:
         """The living processes of its tree, itself included."""
         if self._settling is not None:
             await asyncio.shield(self._settling)
-            if not self._left:  # nothing outlived it, so nothing can have come since
+            if self._left == []:  # nothing outlived it, so nothing can have come since
                 return []
         everyone = await self._table.now(self._limits.stop_kill)
-        return proctree.tree(everyone, self._roots(), self._tag, self._left)
+        return [] if everyone is None else proctree.tree(everyone, self._roots(), self._tag, self._left or ())
 
     def _roots(self) -> list[proctree.Process]:
         return [self._root] if self._root is not None and not self._reaped else []
@@ -202,12 +210,11 @@ class PlainChild:
         self._settling = self._loop.create_task(self._settle(), name=f"reap {self.who}")
 
     async def _settle(self) -> None:
-        try:
-            everyone = await self._table.now(self._limits.stop_kill)
+        everyone = await self._table.now(self._limits.stop_kill)
+        if everyone is not None:
             self._left = proctree.tree(everyone, self._roots(), self._tag)
-        finally:
-            if not self._left:  # else only once they are killed: their group needs its number
-                self._reap()
+        if self._left == []:  # else only once the rest is killed: their group needs its number
+            self._reap()
 
     def _reap(self) -> None:
         if self._reaped:

@@ -122,6 +122,7 @@ class PlainSpawner:
         self._table = ProcessTable()
         self._watchdog = Watchdog(self.tag, self.limits.see) if watchdog else None
         self._closed = False
+        self._closing: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -148,12 +149,17 @@ class PlainSpawner:
             pipes.close(pipes.theirs)
         self.children.add(child)
         if self._watchdog is not None:
-            self._watchdog.add(pid)
+            self._watchdog.add(pid, child.started)
         return child
 
     async def close(self) -> None:
-        """Kill every child that is left, then let the watchdog sweep and end. Idempotent."""
+        """Kill every child that is left, then let the watchdog sweep and end. Idempotent; a cancelled caller does not stop it."""
         self._closed = True
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close(), name="close the spawner")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         await asyncio.gather(*(child.close() for child in list(self.children)), return_exceptions=True)
         if self._watchdog is not None:
             await self._watchdog.close(self.limits.stop_kill)

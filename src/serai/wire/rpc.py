@@ -94,8 +94,8 @@ class Rpc:
             if type(event) is jsonrpc.Answer:
                 if not event.call.waiter.done():
                     event.call.waiter.set_result(event.result)
-            else:
-                self._handle(event)
+            elif self.channel.cause is None or type(event) in (jsonrpc.Failure, jsonrpc.Garbled):
+                self._handle(event)  # once the wire is closed, only calls are still ended
 
     def oversize(self, frame: Oversize) -> None:
         self._tell(frame)

@@ -72,5 +72,7 @@ async def _down(child: Child, limits: Limits, polite: Polite | None) -> Step:
 
 
 async def _exits(child: Child, seconds: float) -> bool:
-    done, _ = await asyncio.wait([child.exited], timeout=seconds)
+    exited = child.exited
+    done, _ = await asyncio.wait([exited], timeout=seconds)
+    exited.cancel()  # ours alone: what was waited for in vain is not kept
     return bool(done)

@@ -39,23 +39,23 @@ class Watchdog:
         self._tag = tag
         self._see = see
         self._pipe = -1
-        self._children: set[int] = set()
+        self._children: dict[int, int] = {}  # when each started
         self._news: dict[int, bytes] = {}  # not yet told
         self._timer: asyncio.TimerHandle | None = None
         self._over: asyncio.Future[None] | None = None
         self.pid = 0
 
-    def add(self, pid: int) -> None:
-        """A child has started."""
-        self._children.add(pid)
+    def add(self, pid: int, started: int) -> None:
+        """A child has started; by pid and start time, for the pid may be another's by the time the watchdog looks."""
+        self._children[pid] = started
         if self._pipe < 0:
             self._start()
         else:
-            self._note(pid, b"+%d\n" % pid)
+            self._note(pid, b"+%d %d\n" % (pid, started))
 
     def remove(self, pid: int) -> None:
         """A child was closed: what the watchdog alone has seen of it dies too."""
-        self._children.discard(pid)
+        self._children.pop(pid, None)
         if self._news.pop(pid, None) is None:  # else it came and went before the watchdog heard of it
             self._note(pid, b"-%d\n" % pid)
 
@@ -91,7 +91,7 @@ class Watchdog:
         loop = asyncio.get_running_loop()
         self._over = loop.create_future()
         loop.add_reader(pidfd, self._ended, pidfd, self._over)
-        self._news = {child: b"+%d\n" % child for child in self._children}
+        self._news = {pid: b"+%d %d\n" % (pid, started) for pid, started in self._children.items()}
         self._tell()
 
     def _note(self, pid: int, line: bytes) -> None:

@@ -1,7 +1,7 @@
 """The watchdog: waits for its host to die, then kills what the host left. A program of its own, standard library only.
 
-Standard input is a pipe from the host: `+PID` when a child has started, `-PID` when the host has closed it, end of input when the
-host is gone. The host's pidfd is watched as well, because a forked copy of the host would hold the pipe open.
+Standard input is a pipe from the host: `+PID STARTED` when a child has started, `-PID` when the host has closed it, end of input
+when the host is gone. The host's pidfd is watched as well, because a forked copy of the host would hold the pipe open.
 
 It looks at the children's descendants every so often and remembers them: one that later loses its parent, its session and its
 environment is only known from then. Those of a child that was closed are killed at once.
@@ -55,7 +55,7 @@ def main(tag: str, host: int, see: float) -> None:
     roots: dict[int, Root] = {}
     rest = b""
     next_look = monotonic() + see
-    while True:
+    while host_descriptor >= 0:
         wait = max(next_look - monotonic(), 0) * 1000 if roots else None
         ready = {descriptor for descriptor, _ in poll.poll(wait)}
         if 0 in ready:
@@ -78,9 +78,12 @@ def main(tag: str, host: int, see: float) -> None:
 
 
 def _watch(host: int, poll: select.poll) -> int:
+    """A descriptor of the host; -1 when it is dead already, which the pipe does not tell if a copy of it holds that."""
     try:
         descriptor = os.pidfd_open(host)
-    except OSError:  # dead already: the pipe says so too
+    except OSError:
+        return -1
+    if os.getppid() != host:  # the pid is another's by now
         return -1
     poll.register(descriptor, select.POLLIN)
     return descriptor
@@ -89,11 +92,11 @@ def _watch(host: int, poll: select.poll) -> int:
 def _apply(text: bytes, roots: dict[int, Root]) -> bytes:
     *lines, rest = text.split(b"\n")
     for line in lines:
-        pid = int(line[1:])
+        pid, *started = map(int, line[1:].split())
         if line[:1] == b"-":
             root = roots.pop(pid, None)
             if root is not None:
                 root.kill_seen()
-        elif process := proctree.read(pid):
+        elif (process := proctree.read(pid)) and started == [process.started]:
             roots[pid] = Root(process)
     return rest
