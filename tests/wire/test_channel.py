@@ -417,6 +417,22 @@ async def test_the_end_is_told_also_when_it_comes_while_very_many_lines_are_hand
 
 
 @pytest.mark.req("wire.channel.end-drains")
+async def test_all_that_a_large_pipe_holds_is_delivered_when_its_child_is_closed(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], python: list[str]
+) -> None:
+    program = "import os, signal; os.write(1, (b'y' * 999 + b'\\n') * 1000); os.write(2, b'written'); signal.pause()"
+    child = await spawner.spawn(Launch(argv=[*python, program], env=environ, pipe=1 << 20))
+    collector = Collector()
+    channel = Channel(child, collector, deadlines=deadlines, limits=PATIENT.but(pipe=1 << 17))
+    channel.pause()
+    written = asyncio.Event()
+    child.stderr.on_chunk = lambda chunk: written.set()
+    await written.wait()
+    await child.close()
+    assert len(collector.lines()) == 1000
+
+
+@pytest.mark.req("wire.channel.end-drains")
 async def test_a_loop_that_comes_late_still_finds_what_a_child_left_in_the_pipe(
     spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], python: list[str]
 ) -> None:

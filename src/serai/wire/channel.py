@@ -13,6 +13,7 @@ import asyncio
 import logging
 import os
 from collections import deque
+from fcntl import F_GETPIPE_SZ, fcntl
 from time import monotonic
 from typing import Literal, Protocol
 
@@ -315,7 +316,7 @@ class Channel:
 
     def _read_rest(self) -> None:
         """Read what is there, but at most what a pipe can hold: somebody may write without end."""
-        most = self._read_bytes + self.limits.pipe + self.limits.read
+        most = self._read_bytes + fcntl(self._read, F_GETPIPE_SZ) + self.limits.read
         while not self._eof and self.cause is None and (before := self._read_bytes) < most:
             self._readable()
             if self._read_bytes == before:
