@@ -254,7 +254,7 @@ print('noise', '{"method":"note"}', '{"id":1,"result":2}', sep='\\n', flush=True
     assert caplog.text.count("whoever is told of its frames failed") == 2
 
 
-UNREADABLE = {"NaN": '{"x":NaN}', "raw tab": '"a\tb"', "bad escape": '"\\x"', "deep": "[" * 3000 + "]" * 3000}
+UNREADABLE = {"NaN": '{"x":NaN}', "raw tab": '"a\tb"', "bad escape": '"\\x"', "deep": "[" * 50_000 + "]" * 50_000}
 
 
 @pytest.mark.req("wire.jsonrpc.garbled")
