@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from fcntl import F_GETPIPE_SZ, fcntl
@@ -445,8 +444,9 @@ async def test_a_loop_that_comes_late_still_finds_what_a_child_left_in_the_pipe(
     channel.send(b"go\n")
     await child.exited
     channel.resume()
-    channel._watch.by(monotonic())
-    time.sleep(0.05)  # the loop is busy with something else
+    assert channel._finish_at is not None
+    while monotonic() < channel._finish_at:  # the loop is busy with something else
+        pass
     cause = await collector.over
     assert len(collector.lines()) == 900
     assert "holds its output open" in str(cause)
@@ -524,11 +524,18 @@ async def test_a_child_may_ignore_its_input_once_we_have_said_all(
 ) -> None:
     """As a box hook does: the request breaks on a closed pipe, and its answer counts all the same."""
     hold = "head -c 100000 >/dev/null; " if when == "after" else ""
-    child = await spawner.spawn(Launch(argv=["sh", "-c", f"{hold}exec <&-; sleep 0.3; echo answer"], env=environ))
+    script = f"{hold}exec <&-; read go <&3; echo answer"
+    child = await spawner.spawn(Launch(argv=["sh", "-c", script], env=environ, extra={3: "r"}))
     collector = Collector()
     channel = Channel(child, collector, deadlines=deadlines, limits=PATIENT.but(exit_grace=0.01))
     channel.send(b"x" * 1_000_000 + b"\n")
     channel.end_input()
+    while not channel._outbox.closed:  # the pipe is broken
+        await asyncio.sleep(0)
+    looked = asyncio.Event()
+    deadlines.watch(lambda now: looked.set()).by(monotonic() + 0.05)  # and the grace long over
+    await looked.wait()
+    os.write(child.extra[3], b"go\n")
     cause = await collector.over
     assert collector.lines() == [b"answer"]
     assert cause.exit == ExitStatus(code=0)

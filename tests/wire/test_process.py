@@ -16,7 +16,7 @@ import pytest
 
 from serai.errors import Closed, ExitStatus, SpawnFailed
 from serai.testing import faults
-from serai.wire import outbox, proctree
+from serai.wire import pipes, proctree
 from serai.wire.process import Launch, PlainChild, PlainSpawner
 from serai.wire.stopping import stop
 from tests.conftest import PATIENT, QUICK
@@ -473,7 +473,7 @@ async def test_pipes_get_what_the_machine_allows(
             raise PermissionError(errno.EPERM, "over your share")
         return fcntl(descriptor, command, size)
 
-    monkeypatch.setattr(outbox, "fcntl", stingy)
+    monkeypatch.setattr(pipes, "fcntl", stingy)
     child = await spawner.spawn(Launch(argv=["cat"], env=environ, pipe=1 << 20))
     assert fcntl(child.stdout, F_GETPIPE_SZ) == 1 << 18
 

@@ -77,6 +77,7 @@ async def test_calls_get_their_own_answers_alone_and_many_at_once(
     spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], python: list[str]
 ) -> None:
     rpc = await Bench().open(spawner, deadlines, [*python, ODD_JOBS], environ)
+    assert bytes(await rpc.call("release")) == b"0"  # without parameters
     assert json.loads(bytes(await rpc.call("echo", {"a": [1, 2.5, "ü"]}))) == {"a": [1, 2.5, "ü"]}
     answers = await asyncio.gather(*(rpc.call("echo", {"n": n}) for n in range(500)))
     assert [bytes(answer) for answer in answers] == [b'{"n": %d}' % n for n in range(500)]

@@ -43,13 +43,18 @@ async def test_a_child_that_reads_late_still_gets_everything_and_the_farewell(
     spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], python: list[str]
 ) -> None:
     """Far more than a pipe holds waits when the ladder begins."""
-    program = "import sys, time; time.sleep(0.1); text = sys.stdin.read(); print(len(text), text[-4:].strip())"
-    child = await spawner.spawn(Launch(argv=[*python, program], env=environ))
+    program = "import os, sys; os.read(3, 1); text = sys.stdin.read(); print(len(text), text[-4:].strip())"
+    child = await spawner.spawn(Launch(argv=[*python, program], env=environ, extra={3: "r"}))
     collector = Collector()
     channel = Channel(child, collector, deadlines=deadlines, limits=PATIENT)
     for _ in range(40):
         channel.send(b"x" * 99_999 + b"\n")
-    assert (await stop(child, PATIENT, polite=lambda: channel.farewell(b"bye\n"))).step == "polite"
+    stopping = asyncio.create_task(stop(child, PATIENT, polite=lambda: channel.farewell(b"bye\n")))
+    while not channel._outbox.ending:
+        await asyncio.sleep(0)
+    assert channel._outbox.queued > 1_000_000
+    os.write(child.extra[3], b".")  # only now it begins to read
+    assert (await stopping).step == "polite"
     assert collector.lines() == [b"4000004 bye"]
 
 

@@ -13,7 +13,6 @@ import asyncio
 import logging
 import os
 from collections import deque
-from fcntl import F_GETPIPE_SZ, fcntl
 from time import monotonic
 from typing import Literal, Protocol
 
@@ -21,7 +20,8 @@ from serai.errors import Closed, PeerGone, SeraiError
 from serai.limits import Limits
 from serai.wire.deadlines import Deadlines
 from serai.wire.framing import Framer, Oversize
-from serai.wire.outbox import LONG, Outbox, grow
+from serai.wire.outbox import LONG, Outbox
+from serai.wire.pipes import capacity, grow
 from serai.wire.process import Child
 
 __all__ = ["Channel", "Receiver", "Tap"]
@@ -316,7 +316,7 @@ class Channel:
 
     def _read_rest(self) -> None:
         """Read what is there, but at most what a pipe can hold: somebody may write without end."""
-        most = self._read_bytes + fcntl(self._read, F_GETPIPE_SZ) + self.limits.read
+        most = self._read_bytes + capacity(self._read) + self.limits.read
         while not self._eof and self.cause is None and (before := self._read_bytes) < most:
             self._readable()
             if self._read_bytes == before:

@@ -8,18 +8,15 @@ the pipe does not take waits, up to a budget of bytes.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections import deque
 from collections.abc import Callable
-from fcntl import F_SETPIPE_SZ, fcntl
 
 from serai.errors import FrameTooBig, LimitHit, PeerStalled, SeraiError
 from serai.limits import Limits
+from serai.wire.pipes import grow
 
-__all__ = ["LONG", "Outbox", "grow"]
-
-log = logging.getLogger("serai.wire")
+__all__ = ["LONG", "Outbox"]
 
 # Frames at least this long are written as they are; shorter ones are joined first, which costs less than a write each.
 LONG = 65536
@@ -179,15 +176,3 @@ class Outbox:
         if self._writer_added:
             self._writer_added = False
             self._loop.remove_writer(self._descriptor)
-
-
-def grow(descriptor: int, size: int) -> None:
-    """A larger pipe for a wire with long frames: fewer wake-ups for each. The machine may refuse; then it gets what it can."""
-    while size > LONG:
-        try:
-            fcntl(descriptor, F_SETPIPE_SZ, size)
-        except OSError:  # over the user's share of pipe memory
-            size //= 2
-        else:
-            return
-    log.debug("the pipe %d stays small", descriptor)

@@ -19,7 +19,7 @@ from typing import Literal, Protocol, Self
 from serai.errors import Closed, ExitStatus, SpawnFailed
 from serai.limits import Limits
 from serai.wire import proctree
-from serai.wire.outbox import grow
+from serai.wire.pipes import Pipes, close_all
 from serai.wire.plain_child import PlainChild, ProcessTable
 from serai.wire.posix_spawn import posix_spawn
 from serai.wire.tail import Tail
@@ -138,15 +138,21 @@ class PlainSpawner:
         path = find_program(launch)
         self._count += 1
         tag = f"{self.tag}.{self._count}"
-        pipes = _Pipes(launch)
+        wanted: dict[int, Literal["r", "w", "null"]] = {0: "r", 1: "w", 2: "w", **launch.extra}
+        if launch.stdin == "null":
+            wanted[0] = "null"
+        try:
+            pipes = Pipes(wanted, launch.pipe)
+        except OSError as error:
+            raise _spawn_failed(launch, error) from None
         try:
             pid = posix_spawn(path, launch.argv, {**launch.env, proctree.TAG: tag}, launch.cwd, pipes.theirs)
             child = self._take(launch.who or os.path.basename(path), pid, tag, pipes)
         except (OSError, ValueError, TypeError, AttributeError) as error:
-            pipes.close(pipes.ours)
+            close_all(pipes.ours)
             raise _spawn_failed(launch, error) from None
         finally:
-            pipes.close(pipes.theirs)
+            close_all(pipes.theirs)
         self.children.add(child)
         if self._watchdog is not None:
             self._watchdog.add(pid, child.started)
@@ -165,7 +171,7 @@ class PlainSpawner:
             await self._watchdog.close(self.limits.stop_kill)
         self._table.close()
 
-    def _take(self, who: str, pid: int, tag: str, pipes: _Pipes) -> PlainChild:
+    def _take(self, who: str, pid: int, tag: str, pipes: Pipes) -> PlainChild:
         """A child for the program that runs already; should that fail, the program does not run on without an owner."""
         try:
             return PlainChild(who, pid, tag, pipes.ours, limits=self.limits, table=self._table, on_closed=self._forget)
@@ -178,35 +184,6 @@ class PlainSpawner:
         self.children.discard(child)
         if self._watchdog is not None:
             self._watchdog.remove(child.pid)
-
-
-class _Pipes:
-    """The pipes of one child: `theirs` and `ours` by the child's numbers."""
-
-    def __init__(self, launch: Launch) -> None:
-        self.theirs: dict[int, int] = {}
-        self.ours: dict[int, int] = {}
-        wanted: dict[int, Literal["r", "w"]] = {0: "r", 1: "w", 2: "w", **launch.extra}
-        try:
-            for number, direction in wanted.items():
-                if number == 0 and launch.stdin == "null":
-                    self.theirs[0] = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-                    continue
-                read, write = os.pipe()
-                self.theirs[number], self.ours[number] = (read, write) if direction == "r" else (write, read)
-                os.set_blocking(self.ours[number], False)
-                if launch.pipe is not None:
-                    grow(read, launch.pipe)
-        except OSError as error:
-            self.close(self.theirs)
-            self.close(self.ours)
-            raise _spawn_failed(launch, error) from None
-
-    @staticmethod
-    def close(descriptors: dict[int, int]) -> None:
-        for descriptor in descriptors.values():
-            os.close(descriptor)
-        descriptors.clear()
 
 
 def find_program(launch: Launch) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
 from serai.errors import BadFrame, LimitHit, OversizeFrame, PeerTimeout, Refused, SeraiError
 from serai.limits import Limits
@@ -63,7 +63,7 @@ class Rpc:
         self.lost_cause: SeraiError | None = None
         self.channel = Channel(child, self, deadlines=deadlines, limits=limits, tap=tap, read=read, write=write)
 
-    async def call(self, method: str, params: object, *, timeout: float | None = None) -> Raw:
+    async def call(self, method: str, params: object = UNSET, *, timeout: float | None = None) -> Raw:
         """Ask and wait. No time-out given means `limits.call`. Cancelling the caller tells the peer and forgets the call."""
         channel = self.channel
         if self.lost_cause is not None:
@@ -84,7 +84,7 @@ class Rpc:
             self._withdraw(call)
             raise
 
-    def notify(self, method: str, params: object) -> None:
+    def notify(self, method: str, params: object = UNSET) -> None:
         self.channel.send(self.connection.notify(method, params))
 
     # -- the channel's receiver -------------------------------------------------------------------------------------------------
