@@ -19,8 +19,8 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 def amount(value: object, unit: str) -> str:
     assert isinstance(value, int | float)
     if unit == "bytes":
-        return f"{value // MIB} MiB" if value >= MIB else f"{value // KIB} KiB"
-    return f"{value:g} s" if unit == "seconds" else f"{value:g}"
+        return f"{value // MIB:g} MiB" if value >= MIB else f"{value // KIB:g} KiB"
+    return {"seconds": f"{value:g} s", "days": f"{value:g} days"}.get(unit, f"{value:g}")
 
 
 def limits_table() -> str:

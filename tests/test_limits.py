@@ -21,7 +21,7 @@ def test_the_table_has_every_limit_with_its_default_in_order() -> None:
 @pytest.mark.req("wire.limits.reasons")
 @pytest.mark.parametrize(("name", "default", "unit", "why"), TABLE, ids=[row[0] for row in TABLE])
 def test_every_limit_has_a_sensible_default_a_unit_and_a_reason(name: str, default: object, unit: str, why: str) -> None:
-    assert unit in ("bytes", "seconds", "requests")
+    assert unit in ("bytes", "seconds", "requests", "days")
     assert isinstance(default, float if unit == "seconds" else int)
     assert default > 0
     assert len(why.split()) >= 3
@@ -56,5 +56,5 @@ def test_no_deadline_is_longer_than_an_hour(name: str, default: object) -> None:
 
 @pytest.mark.req("wire.limits.finite")
 def test_whatever_is_waited_for_is_a_deadline() -> None:
-    waits = {"call", "exit_grace", "drain_grace", "stop_polite", "stop_term", "stop_kill", "see"}
+    waits = {"call", "exit_grace", "drain_grace", "stop_polite", "stop_term", "stop_kill", "see", "record_batch"}
     assert waits <= {name for name, _ in DEADLINES}

@@ -16,12 +16,15 @@ from typing import ClassVar, NamedTuple, Self
 
 __all__ = [
     "BadFrame",
+    "BadSettings",
     "Closed",
     "ExitStatus",
     "FrameTooBig",
     "LimitHit",
     "LocalError",
     "MachineError",
+    "NoRecording",
+    "NotRecorded",
     "OversizeFrame",
     "PeerError",
     "PeerGone",
@@ -153,6 +156,12 @@ class MachineError(SeraiError):
     abstract = True
 
 
+class BadSettings(LocalError):
+    """The configuration says something that cannot be. `who` is the file; correct it."""
+
+    default_hint = "correct the file"
+
+
 class Closed(LocalError):
     """The handle was closed on purpose before or during the call. Open a new one."""
 
@@ -163,6 +172,12 @@ class FrameTooBig(LocalError):
     """A frame that we were asked to send exceeds what the peer's protocol lets it read. Send less."""
 
     default_hint = "send a smaller frame, or raise the limit if the peer can read more"
+
+
+class NoRecording(LocalError):
+    """There is no such recording, no such wire in it, or the file is none. Look at the list."""
+
+    default_hint = "`serai record list` shows what there is"
 
 
 class PeerGone(PeerError):
@@ -218,3 +233,9 @@ class SpawnFailed(MachineError):
 
     def to_json(self) -> dict[str, object]:
         return super().to_json() | ({"errno": self.errno} if self.errno else {})
+
+
+class NotRecorded(MachineError):
+    """A recording cannot be written where it belongs. Make room or make it writable, or turn recording off on purpose."""
+
+    default_hint = "make the folder writable, or set `record = false` in config.toml"

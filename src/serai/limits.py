@@ -49,6 +49,12 @@ class Limits:
     stop_kill: float = _limit(5.0, "seconds", "for the kernel to end what was killed; past it the survivors are reported")
     see: float = _limit(1.0, "seconds", "how old the watchdog's picture of the descendants may be")
 
+    record_batch: float = _limit(0.05, "seconds", "frames wait so long to be written together: what a killed host loses")
+    record_memory: int = _limit(16 * MIB, "bytes", "frames waiting for the disk; beyond it they are dropped, counted and told")
+    record_segment: int = _limit(64 * MIB, "bytes", "a recording goes on in a new file beyond this, so that old parts can go")
+    record_total: int = _limit(1024 * MIB, "bytes", "all recordings together; beyond it the oldest files go")
+    record_age: int = _limit(14, "days", "older recordings go when a new one starts")
+
     def __post_init__(self) -> None:
         for item in fields(self):
             value = getattr(self, item.name)

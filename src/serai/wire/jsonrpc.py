@@ -199,6 +199,20 @@ class Connection:
             for message in self._reader.read(run)
         ]
 
+    def sent(self, run: bytes, now: float) -> None:
+        """Take up what this side said earlier, as in a replay: the answers to it then find their calls."""
+        for message in _codec.reader().read(run):
+            if type(message) is not _Envelope:
+                continue
+            id = bytes(message.id)
+            if id in (b"", b"null"):
+                self._take_back(message)
+            elif message.method:
+                self._last_id = max(self._last_id, number := _int.decode(id))
+                self._calls.start(number, message.method, now=now, timeout=None)
+            else:
+                self._open.pop(id, None)
+
     def oversize(self, frame: Oversize) -> list[Call[int]]:
         """The calls that an oversize frame ends: the one it answered if its head tells, else all (design rule 5)."""
         members = scan_head(frame.head)
@@ -272,6 +286,11 @@ class Connection:
             return self._calls.finish(_int.decode(id))
         except BAD_INPUT:  # a string or a fraction: not one of ours
             return None
+
+    def _take_back(self, message: _Envelope) -> None:
+        """This side said "never mind": it no longer waits."""
+        if self._cancel is not None and message.method == self._cancel.method:
+            self._finish(bytes(_members.decode(message.params).get(self._cancel.member, b"")))
 
     def _request(self, id: bytes, message: _Envelope) -> Event:
         if id in self._open:

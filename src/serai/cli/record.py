@@ -1,0 +1,190 @@
+"""`serai record`: what was said on every wire."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+import msgspec
+
+from serai.cli import timeline
+from serai.record import Filter, Folder, Recording, export, replay
+from serai.record.recording import head_of
+from serai.record.replaying import DIALECTS, describe, side_of
+
+__all__ = ["record"]
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+RUN = click.argument("run", default="")
+JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+
+
+@click.group()
+def record() -> None:
+    """Show, export, replay and remove recordings: every frame on every wire.
+
+    RUN is the name of a recording, the start or the end of it, or the path of an exported file; the latest one by default.
+    """
+
+
+@record.command("list")
+@JSON
+def list_(*, as_json: bool) -> None:
+    """The recordings there are, the latest last."""
+    for run in Folder.usual().runs():
+        head = head_of(run.files[0])
+        about = {
+            "run": run.name,
+            "started": run.started.isoformat(),
+            "bytes": run.size,
+            "running": run.live,
+            "command": head.command,
+        }
+        if as_json:
+            click.echo(msgspec.json.encode(about))
+        else:
+            state = click.style("  still running", fg="green") if run.live else ""
+            click.echo(f"{run.name}  {run.started.astimezone():%Y-%m-%d %H:%M:%S}  {_bytes(run.size):>10}  {head.command}{state}")
+
+
+def _filters(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that choose what to see of a recording."""
+    for option in (
+        click.option("--wire", type=int, help="Only this wire, by its number."),
+        click.option("--who", "--guest", default="", help="Only wires to this peer, such as zot:weather or zot:*."),
+        click.option("--type", "type_", default="", help="Only frames of this type or method, such as tool_call or tools/*."),
+        click.option("--sent", "way", flag_value="sent", help="Only what Serai sent."),
+        click.option("--received", "way", flag_value="received", help="Only what it received."),
+        click.option("--since", default="", help="From then on: 12:30, 2026-11-15T12:30, or 10m (ago)."),
+        click.option("--until", default="", help="Up to then."),
+        click.option("--text", default="", help="Only what contains this text."),
+    ):
+        command = option(command)
+    return command
+
+
+@record.command()
+@RUN
+@_filters
+@click.option("--pairs", is_flag=True, help="Only requests that were answered, with their answers and the time between.")
+@click.option("--pretty", is_flag=True, help="The frames in full.")
+@click.option("--first", type=int, help="Only so many, from the start.")
+@click.option("--last", type=int, help="Only so many, at the end.")
+@JSON
+def show(run: str, *, pairs: bool, pretty: bool, first: int | None, last: int | None, as_json: bool, **chosen: Any) -> None:
+    """The timeline of a recording: all wires in the order of time."""
+    with Recording.open(run) as recording:
+        items: Iterable[Any] = recording.timeline(_filter(pairs=pairs, **chosen))
+        if first is not None:
+            items = islice(items, first)
+        if last is not None:
+            items = deque(items, maxlen=last)
+        width = max((len(wire.who) for wire in recording.wires.values()), default=0)
+        if not as_json:
+            click.secho(timeline.summary(recording), bold=True)
+        for item in items:
+            click.echo(timeline.as_json(item, recording.wires) if as_json else timeline.line(item, recording.wires, width))
+            if pretty and not as_json and item.what == "frame":
+                click.echo(timeline.pretty(item))
+
+
+@record.command("export")
+@RUN
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="The file to write.")
+@click.option("--wire", type=int, help="Only this wire, by its number.")
+@click.option("--who", "--guest", default="", help="Only wires to this peer.")
+@click.option("--force", is_flag=True, help="Replace the file if there is one.")
+def export_(run: str, *, output: Path, wire: int | None, who: str, force: bool) -> None:
+    """One file for somebody else. What looks like a secret is masked; look at it before you send it all the same."""
+    with Recording.open(run) as recording:
+        if wire is not None:
+            recording.wire(wire)
+        kept = recording.fitting(Filter(wire=wire, who=who))
+        size = export(recording, output, keep=kept.__contains__, replace=force)
+    click.echo(f"{output}: {len(kept)} wires, {_bytes(size)}. Open it with: serai record show {output}")
+
+
+@record.command("replay")
+@RUN
+@click.option("--wire", type=int, required=True, help="The wire, by its number.")
+@click.option("--side", type=click.Choice(["ours", "theirs"]), default="ours", help="Whose side is played.")
+@click.option("--dialect", type=click.Choice(list(DIALECTS)), help="By default the one that was spoken.")
+@JSON
+def replay_(run: str, *, wire: int, side: Literal["ours", "theirs"], dialect: str | None, as_json: bool) -> None:
+    """Play a wire to its dialect again and print what the dialect makes of it."""
+    with Recording.open(run) as recording:
+        chosen = side_of(dialect or recording.wire(wire).dialect, side)
+        for at, event in replay(recording, wire, chosen, view=side):
+            plain = describe(event)
+            if as_json:
+                click.echo(timeline.masked(msgspec.json.encode({"at": at / 1e6, **plain})))
+            else:
+                name = click.style(plain.pop("event"), bold=True)
+                click.echo(f"{timeline.moment(at)} {name} {timeline.short(msgspec.json.encode(plain))}")
+
+
+@record.command()
+@click.option("--older", default="", help="What is older than this, such as 3d.")
+@click.option("--total", default="", help="The oldest, until no more than this is left, such as 200M.")
+@click.option("--all", "everything", is_flag=True, help="All but what is being written.")
+def prune(*, older: str, total: str, everything: bool) -> None:
+    """Remove recordings; without options what the limits say. One that is being written stays."""
+    folder = Folder.usual()
+    if everything:
+        removed = folder.prune(total=0)
+    elif older or total:
+        removed = folder.prune(days=_seconds(older) / 86400 if older else None, total=_size(total) if total else None)
+    else:
+        from serai.limits import Limits
+
+        removed = folder.prune_by(Limits())
+    for file in removed:
+        click.echo(f"removed {file.name}")
+    click.echo(f"{len(removed)} files removed, {_bytes(sum(run.size for run in folder.runs()))} left")
+
+
+def _filter(*, type_: str, since: str, until: str, **others: Any) -> Filter:
+    return Filter(type=type_, since=_moment(since), until=_moment(until), **others)
+
+
+def _moment(text: str) -> datetime | None:
+    """A time of today, a full date and time, or so long ago."""
+    if not text:
+        return None
+    now = datetime.now().astimezone()
+    if re.fullmatch(r"[\d.]+[smhd]", text):
+        return now - timedelta(seconds=_seconds(text))
+    try:
+        return datetime.fromisoformat(f"{now.date()}T{text}" if re.match(r"\d\d?:", text) else text).astimezone()
+    except ValueError:
+        raise click.BadParameter(f"{text!r} is no time: give 12:30, 2026-11-15T12:30, or 10m") from None
+
+
+def _seconds(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is no span of time: give 90s, 10m, 2h or 3d")
+    return float(match[1]) * _UNITS[match[2]]
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"(\d+)([KMG]?)i?B?", text)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is no size: give 200M or 1G")
+    return int(match[1]) * _SIZES[match[2]]
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} GiB"

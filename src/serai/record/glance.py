@@ -1,0 +1,94 @@
+"""What a frame is, at a glance: its type, the id it carries, and whether it asks or answers.
+
+One reading for all dialects, from what their frames have in common: a `method` or a `type`, an `id` or a `request_id`. It is for
+people who look at a timeline; the dialects themselves are exact.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+__all__ = ["Glance", "glance"]
+
+_NOTHING = Raw()
+
+
+class Glance(NamedTuple):
+    """`role` says what the frame's own shape tells; "either" when only the other side's frames can."""
+
+    type: str
+    id: bytes = b""
+    role: Literal["request", "answer", "either", ""] = ""
+
+
+class _Nested(msgspec.Struct, gc=False):
+    subtype: Raw = _NOTHING
+    request_id: Raw = _NOTHING
+    type: Raw = _NOTHING
+
+
+class _Frame(msgspec.Struct, gc=False):
+    type: Raw = _NOTHING
+    method: Raw = _NOTHING
+    id: Raw = _NOTHING
+    request_id: Raw = _NOTHING
+    subtype: Raw = _NOTHING
+    event: Raw = _NOTHING  # zot: the event's name; Claude Code: the streamed event
+    request: Raw = _NOTHING  # Claude Code: a control request's body
+    response: Raw = _NOTHING  # and that of its answer
+    result: Raw = _NOTHING
+    error: Raw = _NOTHING
+
+
+_frame: msgspec.json.Decoder[_Frame] = msgspec.json.Decoder(_Frame)
+_nested: msgspec.json.Decoder[_Nested] = msgspec.json.Decoder(_Nested)
+_string: msgspec.json.Decoder[str] = msgspec.json.Decoder(str)
+_BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def glance(frame: bytes) -> Glance:
+    try:
+        seen = _frame.decode(frame)
+    except msgspec.ValidationError:
+        return Glance("json")  # but no object
+    except _BAD:
+        return Glance("noise")
+    id = _id(seen.id) or _id(seen.request_id)
+    if method := _text(seen.method):
+        return Glance(method, id, "request" if id else "")
+    kind = _text(seen.type)
+    if not kind:
+        if bytes(seen.error) not in (b"", b"null"):
+            return Glance("error", id, "answer" if id else "")
+        return Glance("result", id, "answer" if id else "") if bytes(seen.result) else Glance("object", id)
+    inner = _inner(seen)
+    detail = _text(seen.subtype) or _text(inner.subtype) or _text(seen.event) or _text(inner.type)
+    id = id or _id(inner.request_id)
+    return Glance(f"{kind}:{detail}" if detail else kind, id, "either" if id else "")
+
+
+def _inner(seen: _Frame) -> _Nested:
+    for raw in (seen.request, seen.response, seen.event):
+        if bytes(raw)[:1] == b"{":
+            try:
+                return _nested.decode(raw)
+            except _BAD:
+                break
+    return _Nested()
+
+
+def _text(raw: Raw) -> str:
+    if bytes(raw)[:1] != b'"':
+        return ""
+    try:
+        return _string.decode(raw)
+    except _BAD:
+        return ""
+
+
+def _id(raw: Raw) -> bytes:
+    id = bytes(raw)
+    return b"" if id == b"null" else id

@@ -1,0 +1,166 @@
+"""The flight recorder: hands out a tap for every wire and has everything written.
+
+with Recorder.start(command="serai run") as recorder:
+    tap = recorder.wire("zot:weather", kind="guest", dialect="zot", pid=child.pid)
+    Channel(child, receiver, deadlines=deadlines, tap=tap)
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from time import monotonic
+from typing import Literal, Self
+
+from serai import __version__, home
+from serai.errors import ExitStatus, NotRecorded, SeraiError
+from serai.limits import Limits
+from serai.record.folder import Folder, new_run
+from serai.record.secrets import Secrets
+from serai.record.segment import FORMAT, Dropped, End, Head, Note, Open, Skipped, Way
+from serai.record.writer import Writer
+from serai.wire.framing import Oversize
+
+__all__ = ["Kind", "Recorder", "WireTap"]
+
+Kind = Literal["guest", "agent", "hook", "box", "model"]
+
+# How long an end may wait for the disk before it is given up, in seconds.
+_PATIENCE = 5.0
+
+
+class Recorder:
+    """One run's recording, begun with it. Everything here may be called from any thread, and none of it waits for the disk."""
+
+    def __init__(
+        self,
+        folder: Folder | None = None,
+        *,
+        command: str = "",
+        secrets: Secrets | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """`secrets` may be added to at any time; without any, whatever looks like a credential in our own environment is masked."""
+        self.secrets = Secrets.of(os.environ) if secrets is None else secrets
+        self.folder = folder or Folder.usual()
+        self.run = new_run()
+        self._wires = 0
+        self.folder.create()
+        head = Head(format=FORMAT, run=self.run, pid=os.getpid(), serai=__version__, command=command)
+        try:
+            self._writer = Writer(self.folder, head, self.secrets, limits or Limits())
+        except OSError as error:
+            raise NotRecorded(f"the recording cannot be started: {error.strerror}", who=str(self.folder.path)) from None
+        # At the latest when the interpreter ends: the last batch is the one that tells why.
+        self._finish = weakref.finalize(self, self._writer.close, _PATIENCE)
+        if self.secrets.too_short:
+            self.note(f"values too short to be masked: {', '.join(sorted(self.secrets.too_short))}")
+
+    @classmethod
+    def start(cls, *, command: str = "", secrets: Secrets | None = None, limits: Limits | None = None) -> Recorder | None:
+        """What an entry point does: a recorder in the usual folder, or None when the person has turned recording off."""
+        return cls(command=command, secrets=secrets, limits=limits) if home.wants_recordings() else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def failure(self) -> str:
+        """Why nothing can be written at the moment; what is lost meanwhile is counted in the recording."""
+        return self._writer.failure
+
+    def wire(
+        self,
+        who: str,
+        *,
+        kind: Kind,
+        dialect: str,
+        generation: int = 1,
+        pid: int = 0,
+        framing: Literal["lines", "bodies"] = "lines",
+    ) -> WireTap:
+        """A tap for a wire that begins now. `generation` counts the starts of the same peer."""
+        self._wires += 1
+        entry = Open(
+            wire=self._wires, who=who, kind=kind, dialect=dialect, generation=generation, pid=pid, framing=framing, at=self._now()
+        )
+        return WireTap(self, entry)
+
+    def note(self, text: str) -> None:
+        """Something a reader should know."""
+        self._writer.tell(Note(text=text, at=self._now()))
+
+    def flush(self, timeout: float = _PATIENCE) -> bool:
+        """Wait until everything so far is written; False when the disk takes longer than that."""
+        return self._writer.flush(timeout)
+
+    def close(self) -> None:
+        """Write what is left. Idempotent; taps that are still called afterwards do nothing."""
+        self._finish()
+
+    def _now(self) -> int:
+        return self._writer.micros(monotonic())
+
+
+class WireTap:
+    """Puts one wire on record. It is a `serai.wire.channel.Tap`; `body` and `end` are for what has no channel."""
+
+    __slots__ = ("_dropped", "_ended", "_put", "_recorder", "_writer", "wire")
+
+    def __init__(self, recorder: Recorder, entry: Open) -> None:
+        self.wire = entry.wire
+        self._recorder = recorder  # which must not end before its wires
+        self._writer = recorder._writer
+        self._put = self._writer.put
+        self._dropped = [0, 0]  # frames and bytes, since the last run that was taken
+        self._ended = False
+        self._writer.tell(entry)
+
+    def frames(self, direction: Way, at: float, run: bytes) -> None:
+        dropped = self._dropped
+        if self._put((self.wire, direction, at, run), self._drop(at) if dropped[0] else None):
+            if dropped[0]:
+                self._dropped = [0, 0]
+        else:
+            dropped[0] += run.count(b"\n") or 1
+            dropped[1] += len(run)
+
+    def skipped(self, at: float, frame: Oversize) -> None:
+        head = self._recorder.secrets.mask_piece(frame.head).decode(errors="replace")
+        self._writer.tell(Skipped(wire=self.wire, size=frame.size, limit=frame.limit, head=head, at=self._writer.micros(at)))
+
+    def ended(self, at: float, cause: SeraiError) -> None:
+        self.end(at, cause=cause, exit=cause.exit, stderr=cause.stderr)
+
+    def body(self, direction: Way, data: bytes, at: float | None = None) -> None:
+        """One message that is no line: an HTTP body, a hook's input or output. For wires with `framing="bodies"`."""
+        self.frames(direction, monotonic() if at is None else at, data + b"\n")
+
+    def end(
+        self, at: float | None = None, *, cause: SeraiError | None = None, exit: ExitStatus | None = None, stderr: str = ""
+    ) -> None:
+        """The wire is over. Without a cause it ended as it should. Idempotent."""
+        if self._ended:
+            return
+        self._ended = True
+        when = monotonic() if at is None else at
+        if self._dropped[0]:
+            self._writer.tell(self._drop(when))
+        last = self._recorder.secrets.mask_piece(stderr.encode(errors="surrogateescape")).decode(errors="replace")
+        self._writer.tell(
+            End(
+                wire=self.wire,
+                why="" if cause is None else cause.message,
+                error="" if cause is None else type(cause).__name__,
+                exit=None if exit is None else exit._asdict(),
+                stderr=last,
+                at=self._writer.micros(when),
+            )
+        )
+
+    def _drop(self, at: float) -> Dropped:
+        frames, size = self._dropped
+        return Dropped(wire=self.wire, frames=frames, bytes=size, why="more came than could be written", at=self._writer.micros(at))

@@ -1,0 +1,330 @@
+"""A recording, opened: its wires, its timeline, its frames, and which answers belong to which requests.
+
+Opening reads the files once and builds an index in a private SQLite database, which spills to disk when it is large; frames
+themselves stay in the files and are read when they are asked for.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from fnmatch import fnmatchcase
+from io import BufferedReader
+from pathlib import Path
+from typing import Literal, Self
+
+from serai.errors import ExitStatus, NoRecording
+from serai.record import segment
+from serai.record.folder import Folder
+from serai.record.glance import Glance, glance
+from serai.record.segment import Damaged, Dropped, End, Entry, Frames, Head, Note, Open, Skipped, Way
+
+__all__ = ["Filter", "Item", "Recording", "Wire", "head_of"]
+
+_SCHEMA = """
+CREATE TABLE items (
+    number INTEGER PRIMARY KEY, what TEXT NOT NULL, at INTEGER NOT NULL, wire INTEGER NOT NULL,
+    way TEXT, type TEXT, id BLOB, file INTEGER, offset INTEGER, size INTEGER,
+    request INTEGER, latency INTEGER, text TEXT);
+CREATE INDEX by_request ON items (request);
+"""
+_INSERT = "INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_MANY = 10_000
+
+
+@dataclass(slots=True)
+class Wire:
+    """Who was at the other end, and how it went. Times are microseconds since 1970; `ended` is 0 when no end is on record."""
+
+    number: int
+    who: str
+    kind: str = ""
+    dialect: str = ""
+    generation: int = 0
+    pid: int = 0
+    framing: str = "lines"
+    started: int = 0
+    ended: int = 0
+    why: str = ""
+    error: str = ""
+    exit: ExitStatus | None = None
+    stderr: str = ""
+    frames: dict[Way, int] = field(default_factory=lambda: {"sent": 0, "received": 0})
+    bytes: dict[Way, int] = field(default_factory=lambda: {"sent": 0, "received": 0})
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One line of the timeline. `what` is "frame", or what happened to a wire or to the recording, said in `text`."""
+
+    number: int
+    what: Literal["frame", "open", "end", "skipped", "dropped", "note", "damaged"]
+    at: int
+    wire: int
+    way: Way | None = None
+    type: str = ""
+    id: str = ""
+    size: int = 0
+    request: int | None = None  # the number of the frame that this one answers
+    latency: int | None = None  # microseconds between the two; on both of them
+    text: str = ""
+    raw: bytes = b""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """What to see of a timeline; everything by default. `who` and `type` match a whole name, or its start before a `*`."""
+
+    wire: int | None = None
+    who: str = ""
+    type: str = ""
+    way: Way | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    text: str = ""
+    pairs: bool = False  # only requests and their answers
+
+
+class Recording:
+    """Made by `open`; close it, or use it as a context manager."""
+
+    def __init__(self, files: list[Path]) -> None:
+        self.files = files
+        self.run = ""
+        self.command = ""
+        self.started = 0
+        self.wires: dict[int, Wire] = {}
+        self.damage = 0  # bytes that could not be read
+        self._opened: list[BufferedReader] = []
+        self._index = sqlite3.connect("")  # private, in memory until it is large
+        self._index.executescript(_SCHEMA)
+        try:
+            self._build()
+        except BaseException:
+            self.close()
+            raise
+
+    @classmethod
+    def open(cls, wanted: str | Path = "", folder: Folder | None = None) -> Recording:
+        """A run by its name (or the start or the end of it), an exported file by its path, or the latest run."""
+        path = Path(wanted)
+        if isinstance(wanted, Path) or "/" in wanted or wanted.endswith(".rec"):
+            if not path.is_file():
+                raise NoRecording("there is no such file", who=str(path))
+            return cls([path])
+        return cls(list((folder or Folder.usual()).find(wanted).files))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._index.close()
+        for file in self._opened:
+            file.close()
+
+    # -- looking ----------------------------------------------------------------------------------------------------------------
+
+    def timeline(self, wanted: Filter | None = None) -> Iterator[Item]:
+        """Everything that fits, in order."""
+        wanted = wanted or Filter()
+        where, values = self._where(wanted)
+        text = wanted.text.encode()
+        for row in self._index.execute(f"SELECT * FROM items WHERE {where} ORDER BY number", values):  # noqa: S608  (our own words)
+            item = self._item(row)
+            if not text or text in item.raw or wanted.text in item.text:
+                yield item
+
+    def entries(self) -> Iterator[Entry]:
+        """What the files hold, as it was written: runs of frames, not single ones. A part's repetitions are left out."""
+        return (entry for _, entry in self._read())
+
+    def fitting(self, wanted: Filter) -> list[int]:
+        """The numbers of the wires that a filter lets through."""
+        pattern = _glob(wanted.who) or "*"
+        return [n for n, wire in self.wires.items() if wanted.wire in (None, n) and fnmatchcase(wire.who, pattern)]
+
+    def wire(self, number: int) -> Wire:
+        if number not in self.wires:
+            raise NoRecording(f"it has no wire {number}", who=self.run, hint=f"it has the wires {', '.join(map(str, self.wires))}")
+        return self.wires[number]
+
+    def _where(self, wanted: Filter) -> tuple[str, list[object]]:
+        parts: list[str] = ["1"]
+        values: list[object] = []
+        if wanted.wire is not None or wanted.who:
+            fitting = self.fitting(wanted)
+            parts.append(f"wire IN ({', '.join('?' * len(fitting))})")
+            values += fitting
+        for column, value in (("way", wanted.way), ("type", wanted.type)):
+            if value:
+                parts.append(f"{column} GLOB ?")
+                values.append(_glob(value))
+        for sign, moment in ((">=", wanted.since), ("<=", wanted.until)):
+            if moment is not None:
+                parts.append(f"at {sign} ?")
+                values.append(int(moment.timestamp() * 1e6))
+        if wanted.pairs:
+            parts.append("latency IS NOT NULL")
+        return " AND ".join(parts), values
+
+    def _item(self, row: tuple[object, ...]) -> Item:
+        number, what, at, wire, way, type_, id, file, offset, size, request, latency, text = row
+        raw = b""
+        if file is not None:
+            source = self._opened[file]  # type: ignore[call-overload]
+            source.seek(offset)
+            raw = source.read(size)
+        shown = id.decode(errors="replace").strip('"') if isinstance(id, bytes) else ""
+        return Item(number, what, at, wire, way, type_ or "", shown, size or 0, request, latency, text or "", raw)  # type: ignore[arg-type]
+
+    # -- the index --------------------------------------------------------------------------------------------------------------
+
+    def _read(self) -> Iterator[tuple[int, Entry]]:
+        """All entries with the number of their file; neither what a later part repeats nor half a body."""
+        framing: dict[int, str] = {}
+        for number, file in enumerate(self._opened):
+            file.seek(0)
+            for place, entry in enumerate(segment.read(file)):
+                if not place:
+                    _check(entry, self.files[number])
+                match entry:
+                    case Head() if number:
+                        continue
+                    case Open(wire=wire):
+                        if wire in framing:
+                            continue
+                        framing[wire] = entry.framing
+                    case Frames(cut=cut, wire=wire) if cut and framing.get(wire) == "bodies":
+                        continue
+                yield number, entry
+
+    def _build(self) -> None:
+        rows: list[tuple[object, ...]] = []
+        pairs = _Pairs()
+        self._number = 0
+        self._opened += [path.open("rb") for path in self.files]
+        for file, entry in self._read():
+            rows += self._frames(entry, file, pairs) if isinstance(entry, Frames) else self._event(entry)
+            if len(rows) >= _MANY:
+                self._index.executemany(_INSERT, rows)
+                rows.clear()
+        self._index.executemany(_INSERT, rows)
+        # A request gets its answer's latency too, so that both show it.
+        self._index.executemany("UPDATE items SET latency = ? WHERE number = ?", pairs.latencies)
+
+    def _frames(self, entry: Frames, file: int, pairs: _Pairs) -> Iterator[tuple[object, ...]]:
+        wire = self.wires.setdefault(entry.wire, Wire(entry.wire, f"wire {entry.wire}", started=entry.at))
+        for start, line in _split(entry.run, wire.framing):
+            self._number += 1
+            wire.frames[entry.way] += 1
+            wire.bytes[entry.way] += len(line)
+            seen = glance(line)
+            request, latency = pairs.see(self._number, entry, seen)
+            yield (
+                self._number, "frame", entry.at, entry.wire, entry.way, seen.type, seen.id, file, entry.offset + start, len(line),
+                request, latency, None,
+            )  # fmt: skip
+
+    def _event(self, entry: Entry) -> Iterator[tuple[object, ...]]:
+        """What is no frame. Order matters: `Skipped` and `Dropped` stand where the frames would."""
+        match entry:
+            case Head():
+                self.run, self.command, self.started = entry.run, entry.command, entry.at
+                return
+            case Open():
+                self.wires[entry.wire] = _wire(entry)
+                what, text = "open", _describe(self.wires[entry.wire])
+            case End():
+                what, text = "end", self._end(entry)
+            case Skipped():
+                what, text = "skipped", f"a frame of {entry.size} bytes (limit {entry.limit}) was skipped: {entry.head}"
+            case Dropped():
+                if entry.wire in self.wires:
+                    self.wires[entry.wire].dropped += entry.frames
+                what, text = "dropped", f"{entry.frames} frames of {entry.bytes} bytes are not on record: {entry.why}"
+            case Note():
+                what, text = "note", entry.text
+            case Damaged():
+                self.damage += entry.size
+                what, text = "damaged", f"{entry.size} bytes cannot be read: {entry.why}"
+            case _:
+                return
+        self._number += 1
+        yield (self._number, what, getattr(entry, "at", 0), getattr(entry, "wire", 0), *[None] * 8, text)
+
+    def _end(self, entry: End) -> str:
+        wire = self.wires.setdefault(entry.wire, Wire(entry.wire, f"wire {entry.wire}"))
+        wire.ended, wire.why, wire.error, wire.stderr = entry.at, entry.why, entry.error, entry.stderr
+        wire.exit = ExitStatus(**entry.exit) if entry.exit is not None else None
+        text = wire.why or "ended"
+        return f"{text} ({wire.exit})" if wire.exit is not None else text
+
+
+class _Pairs:
+    """Which answer belongs to which request, by id, as the frames come."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[int, Way, bytes], tuple[int, int]] = {}  # number and time of the request
+        self.latencies: list[tuple[int, int]] = []
+
+    def see(self, number: int, entry: Frames, seen: Glance) -> tuple[int | None, int | None]:
+        """The number of the request that this frame answers, and how long that took."""
+        if not seen.role:
+            return None, None
+        other: Way = "received" if entry.way == "sent" else "sent"
+        asked = self._open.pop((entry.wire, other, seen.id), None) if seen.role != "request" else None
+        if asked is None:
+            if seen.role != "answer":
+                self._open[entry.wire, entry.way, seen.id] = (number, entry.at)
+            return None, None
+        request, at = asked
+        self.latencies.append((entry.at - at, request))
+        return request, entry.at - at
+
+
+def head_of(path: Path) -> Head:
+    """The first entry of a file, which says what it is."""
+    with path.open("rb") as file:
+        return _check(next(segment.read(file), None), path)
+
+
+def _check(entry: Entry | None, path: Path) -> Head:
+    if not isinstance(entry, Head):
+        raise NoRecording("this is no recording of Serai", who=str(path))
+    if entry.format > segment.FORMAT:
+        why = f"it was made by Serai {entry.serai} in format {entry.format}; this one reads up to {segment.FORMAT}"
+        raise NoRecording(why, who=str(path), hint="open it with a newer Serai")
+    return entry
+
+
+def _wire(entry: Open) -> Wire:
+    about = (entry.kind, entry.dialect, entry.generation, entry.pid, entry.framing)
+    return Wire(entry.wire, entry.who, *about, started=entry.at)
+
+
+def _describe(wire: Wire) -> str:
+    parts = [f"{wire.kind} speaks {wire.dialect}", f"generation {wire.generation}", f"pid {wire.pid}" if wire.pid else ""]
+    return ", ".join(part for part in parts if part)
+
+
+def _split(run: bytes, framing: str) -> Iterator[tuple[int, bytes]]:
+    """The frames of a run with their places in it."""
+    if framing == "bodies":
+        yield 0, run.removesuffix(b"\n")
+        return
+    at = 0
+    for line in run.split(b"\n"):
+        if frame := line.strip(b" \t\r"):
+            yield at + line.index(frame[:1]), frame
+        at += len(line) + 1
+
+
+def _glob(wanted: str) -> str:
+    """SQLite's pattern for a name in which only `*` is special."""
+    return "".join(f"[{char}]" if char in "?[" else char for char in wanted)

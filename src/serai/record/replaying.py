@@ -1,0 +1,109 @@
+"""A recorded wire played back to a dialect, so that a bug report becomes a test.
+
+A dialect's side is a sans-IO object (`Side`). It gets the frames that its peer sent, as they came, and is told what it said itself
+in between, so that answers find their questions. What it makes of them are the same events as on the day of the recording.
+
+Replayed from our side ("ours"), the events are those that Serai saw; from the peer's ("theirs"), what a peer that speaks the same
+dialect would have seen of us.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from typing import Any, Literal, NamedTuple, Protocol
+
+import msgspec
+
+from serai.errors import NoRecording
+from serai.record.recording import Recording
+from serai.record.segment import End, Frames, Skipped
+from serai.wire.framing import Oversize
+
+__all__ = ["DIALECTS", "Replayed", "Side", "View", "describe", "replay", "side_of"]
+
+View = Literal["ours", "theirs"]
+
+
+class Side(Protocol):
+    """One side of a dialect, as far as a replay needs it."""
+
+    def receive(self, run: bytes) -> list[Any]:
+        """What the other side said; what follows from it."""
+        ...
+
+    def sent(self, run: bytes, now: float) -> None:
+        """What this side said."""
+        ...
+
+    def oversize(self, frame: Oversize) -> list[Any]:
+        """A frame of the other side's that was too long to be kept."""
+        ...
+
+    def lose(self) -> list[Any]:
+        """The wire is over; what was still waited for."""
+        ...
+
+
+class Replayed(NamedTuple):
+    """What a side made of the frames of that moment, in microseconds since 1970."""
+
+    at: int
+    event: object
+
+
+# By dialect: the side that Serai takes and the one its peer takes.
+DIALECTS: dict[str, dict[View, str]] = {
+    "jsonrpc": {"ours": "serai.wire.jsonrpc:Connection", "theirs": "serai.wire.jsonrpc:Connection"},
+}
+
+
+def side_of(dialect: str, view: View = "ours") -> Side:
+    """A fresh side of a dialect."""
+    if dialect not in DIALECTS:
+        raise NoRecording(
+            f"nothing here replays the dialect {dialect!r}", hint=f"name one that is spoken on the wire: {', '.join(DIALECTS)}"
+        )
+    module, _, name = DIALECTS[dialect][view].partition(":")
+    make: Callable[[], Side] = getattr(import_module(module), name)
+    return make()
+
+
+def replay(recording: Recording, wire: int, side: Side | None = None, *, view: View = "ours") -> Iterator[Replayed]:
+    """Play one wire of a recording to `side` (by default a fresh one of its dialect) and give what it says, in order."""
+    about = recording.wire(wire)
+    side = side or side_of(about.dialect, view)
+    theirs = "received" if view == "ours" else "sent"
+    for entry in recording.entries():
+        if isinstance(entry, Frames) and entry.wire == wire:
+            if entry.way == theirs:
+                yield from (Replayed(entry.at, event) for event in side.receive(entry.run))
+            else:
+                side.sent(entry.run, entry.at / 1e6)
+        elif isinstance(entry, Skipped) and entry.wire == wire and view == "ours":
+            frame = Oversize(entry.size, entry.head.encode(), entry.limit)
+            yield Replayed(entry.at, frame)
+            yield from (Replayed(entry.at, event) for event in side.oversize(frame))
+        elif isinstance(entry, End) and entry.wire == wire:
+            yield from (Replayed(entry.at, event) for event in side.lose())
+
+
+def describe(event: object) -> dict[str, Any]:
+    """An event as plain data: its name and its parts. Two events are the same when their descriptions are."""
+    if isinstance(event, msgspec.Struct):
+        parts = {name: getattr(event, name) for name in event.__struct_fields__}
+    elif hasattr(event, "_asdict"):
+        parts = event._asdict()
+    else:
+        parts = {"value": event}
+    # Times differ between a live wire and its replay, and a future waits only in the former.
+    plain = {name: _plain(value) for name, value in parts.items() if name not in ("sent", "deadline", "timeout", "waiter")}
+    return {"event": type(event).__name__, **plain}
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, msgspec.Raw):
+        return bytes(value).decode(errors="replace")
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return describe(value) if isinstance(value, msgspec.Struct) else value
