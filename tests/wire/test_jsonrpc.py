@@ -23,6 +23,7 @@ from serai.wire.jsonrpc import (
     Event,
     Failure,
     Garbled,
+    Id,
     Notification,
     Request,
     Stray,
@@ -44,7 +45,7 @@ PEER_IDS = [
 ]
 
 
-def ask(connection: Connection, *, now: float = 0.0, timeout: float | None = None) -> Call[int]:
+def ask(connection: Connection, *, now: float = 0.0, timeout: float | None = None) -> Call[Id]:
     call, _ = connection.request("ask", {}, now=now, timeout=timeout)
     return call
 
@@ -539,7 +540,7 @@ def test_an_answered_call_does_not_expire() -> None:
 # -- oversize ---------------------------------------------------------------------------------------------------------------
 
 
-def oversize(connection: Connection, head: bytes) -> list[Call[int]]:
+def oversize(connection: Connection, head: bytes) -> list[Call[Id]]:
     return connection.oversize(Oversize(100_000, head, 50_000))
 
 
@@ -621,7 +622,7 @@ class End:
         self.coming = b""
         self.last_sent = b""
         self.requests: list[Request] = []
-        self.calls: list[Call[int]] = []
+        self.calls: list[Call[Id]] = []
 
 
 class TwoEnds(RuleBasedStateMachine):
@@ -631,7 +632,7 @@ class TwoEnds(RuleBasedStateMachine):
         super().__init__()
         self.now = 0.0
         self.ends = End(), End()
-        self.outcomes: dict[Call[int], str | None] = {}
+        self.outcomes: dict[Call[Id], str | None] = {}
 
     # -- what the two do
 
@@ -725,7 +726,7 @@ class TwoEnds(RuleBasedStateMachine):
         self.ends[me].last_sent = frame
         self.ends[1 - me].coming += frame
 
-    def waiting(self) -> list[tuple[int, Call[int]]]:
+    def waiting(self) -> list[tuple[int, Call[Id]]]:
         return [(me, call) for me, end in enumerate(self.ends) for call in end.calls if self.outcomes[call] is None]
 
     def requests(self) -> list[tuple[int, Request]]:
@@ -753,7 +754,7 @@ class TwoEnds(RuleBasedStateMachine):
             case _:
                 assert isinstance(event, Notification | Stray | Unknown | Noise)
 
-    def end(self, call: Call[int], how: str) -> None:
+    def end(self, call: Call[Id], how: str) -> None:
         assert self.outcomes[call] is None, f"{how} after it was {self.outcomes[call]}"
         self.outcomes[call] = how
 

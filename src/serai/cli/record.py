@@ -14,7 +14,9 @@ import click
 import msgspec
 
 from serai.cli import timeline
+from serai.errors import NoRecording
 from serai.record import Filter, Folder, Recording, export, replay
+from serai.record.folder import Run
 from serai.record.recording import head_of
 from serai.record.replaying import DIALECTS, describe, side_of
 
@@ -40,19 +42,20 @@ def record() -> None:
 def list_(*, as_json: bool) -> None:
     """The recordings there are, the latest last."""
     for run in Folder.usual().runs():
-        head = head_of(run.files[0])
-        about = {
-            "run": run.name,
-            "started": run.started.isoformat(),
-            "bytes": run.size,
-            "running": run.live,
-            "command": head.command,
-        }
+        command = _command(run)
+        about = {"run": run.name, "started": run.started.isoformat(), "bytes": run.size, "running": run.live, "command": command}
         if as_json:
             click.echo(msgspec.json.encode(about))
         else:
             state = click.style("  still running", fg="green") if run.live else ""
-            click.echo(f"{run.name}  {run.started.astimezone():%Y-%m-%d %H:%M:%S}  {_bytes(run.size):>10}  {head.command}{state}")
+            click.echo(f"{run.name}  {run.started.astimezone():%Y-%m-%d %H:%M:%S}  {_bytes(run.size):>10}  {command}{state}")
+
+
+def _command(run: Run) -> str:
+    try:
+        return head_of(run.files[0]).command
+    except (NoRecording, OSError) as error:  # one bad file must not hide the others
+        return f"({error})"
 
 
 def _filters(command: Callable[..., None]) -> Callable[..., None]:

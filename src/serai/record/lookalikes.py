@@ -31,13 +31,14 @@ _TOKENS = re.compile(
 # The password or token in a URL; group 1 is what goes.
 _URL = re.compile(rb"://[^/\s@:\"\\]*:([^/\s@\"\\]+)@")
 _HEADER = re.compile(rb"\b(?:bearer|basic)\s+([A-Za-z0-9._~+/=-]{8,})", re.IGNORECASE)
-_PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----(.+?)(?:-----END|$)", re.DOTALL)
+_PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----([^\"]+?)(?:-----END|\"|$)")
 # The value of a member or a variable whose name says it: "api_key": "…", GITHUB_TOKEN=…; also inside a JSON string, where quotes
 # are escaped. Amounts (max_tokens) are numbers and have no quotes.
 _NAMED = re.compile(
     rb"""(?:password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|authorization|credentials?|cookie)
          [A-Za-z0-9_-]{0,20}
-         (?: \\?"\s*:\s*\\?" (?P<member>(?:[^"\\]|\\(?!")[^\n])+)       # a member of an object
+         (?: "\s*:\s*" (?P<member>(?:[^"\\]|\\.){6,})
+           | \\"\s*:\s*\\" (?P<inner>(?:[^"\\]|\\(?!").){6,})
            | \s*=\s*\\?["']? (?P<variable>[^\s"'\\;&,]{6,}) )""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -46,16 +47,17 @@ _NAMED = re.compile(
 def mask(data: bytes) -> bytes:
     """The same bytes with look-alikes masked; JSON stays JSON."""
     data = _TOKENS.sub(lambda found: _stars(found[0]), data)
-    for pattern in (_URL, _HEADER, _PRIVATE_KEY):
-        data = pattern.sub(lambda found: found[0].replace(found[1], _stars(found[1])), data)
-    return _NAMED.sub(_mask_named, data)
+    for pattern in (_URL, _HEADER, _PRIVATE_KEY, _NAMED):
+        data = pattern.sub(_mask_group, data)
+    return data
 
 
-def _mask_named(found: re.Match[bytes]) -> bytes:
-    value = found["member"] or found["variable"]
-    return found[0].replace(value, _stars(value)) if len(value) >= 6 else found[0]
+def _mask_group(found: re.Match[bytes]) -> bytes:
+    """What was found, with its one group that took part masked."""
+    start, end = found.span(found.lastindex or 0)
+    return found[0][: start - found.start()] + _stars(found.string[start:end]) + found[0][end - found.start() :]
 
 
 def _stars(value: bytes) -> bytes:
-    """As many stars; line ends and what could end a string stay."""
-    return re.sub(rb"[^\r\n\"]", b"*", value)
+    """As many stars; line ends stay."""
+    return re.sub(rb"[^\r\n]", b"*", value)

@@ -93,7 +93,7 @@ class Recording:
 
     def __init__(self, files: list[Path]) -> None:
         self.files = files
-        self.run = ""
+        self.run = files[0].name.split(".")[0]  # for a file whose head was not written when its host was killed
         self.command = ""
         self.started = 0
         self.wires: dict[int, Wire] = {}
@@ -114,6 +114,7 @@ class Recording:
         if isinstance(wanted, Path) or "/" in wanted or wanted.endswith(".rec"):
             if not path.is_file():
                 raise NoRecording("there is no such file", who=str(path))
+            head_of(path)
             return cls([path])
         return cls(list((folder or Folder.usual()).find(wanted).files))
 
@@ -190,9 +191,7 @@ class Recording:
         framing: dict[int, str] = {}
         for number, file in enumerate(self._opened):
             file.seek(0)
-            for place, entry in enumerate(segment.read(file)):
-                if not place:
-                    _check(entry, self.files[number])
+            for entry in segment.read(file):
                 match entry:
                     case Head() if number:
                         continue
@@ -291,10 +290,7 @@ class _Pairs:
 def head_of(path: Path) -> Head:
     """The first entry of a file, which says what it is."""
     with path.open("rb") as file:
-        return _check(next(segment.read(file), None), path)
-
-
-def _check(entry: Entry | None, path: Path) -> Head:
+        entry = next(segment.read(file), None)
     if not isinstance(entry, Head):
         raise NoRecording("this is no recording of Serai", who=str(path))
     if entry.format > segment.FORMAT:

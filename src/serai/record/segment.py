@@ -201,7 +201,7 @@ def _frames(line: bytes, file: BufferedReader, offset: int, end: int) -> Frames 
     offset += len(line)
     run = file.read(max(0, min(size, end - offset)))
     complete = len(run) == size
-    if not (file.peek(1)[:1] in (b"", MARK) if complete else b"\n" + MARK not in run):
+    if size < 0 or not (file.peek(1)[:1] in (b"", MARK) if complete else b"\n" + MARK not in b"\n" + run):
         return "the length of a run is wrong"
     return Frames(wire, _WAYS[line[1]], at, run, offset, cut=0 if complete else size - len(run))
 

@@ -32,6 +32,7 @@ __all__ = [
     "Event",
     "Failure",
     "Garbled",
+    "Id",
     "Notification",
     "Request",
     "Stray",
@@ -45,6 +46,9 @@ _ID = b'"id"'
 _NOTHING = Raw()
 _NULL = Raw(b"null")
 _EMPTY = Raw(b"{}")
+
+
+Id = int | bytes  # of a call: ours are integers; those that a replay of the peer's side takes up may be any JSON text
 
 
 class CancelStyle(NamedTuple):
@@ -98,14 +102,14 @@ class Notification(msgspec.Struct, frozen=True, gc=False):
 class Answer(msgspec.Struct, frozen=True):
     """One of our calls succeeded."""
 
-    call: Call[int]
+    call: Call[Id]
     result: Raw
 
 
 class Failure(msgspec.Struct, frozen=True):
     """One of our calls was refused."""
 
-    call: Call[int]
+    call: Call[Id]
     code: int
     message: str
     data: Raw
@@ -114,7 +118,7 @@ class Failure(msgspec.Struct, frozen=True):
 class Garbled(msgspec.Struct, frozen=True):
     """One of our calls was answered, but the answer cannot be read."""
 
-    call: Call[int]
+    call: Call[Id]
     raw: bytes
     why: str
 
@@ -146,7 +150,7 @@ class Connection:
     def __init__(self, *, cancel: CancelStyle | None = LSP_CANCEL) -> None:
         self._cancel = cancel
         self._reader = _codec.reader()
-        self._calls: Calls[int] = Calls()
+        self._calls: Calls[Id] = Calls()
         self._last_id = 0
         self._open: dict[bytes, Request] = {}  # the peer's requests that we have not answered, by the text of their ids
         self.lost = False
@@ -155,7 +159,7 @@ class Connection:
 
     def request(
         self, method: str, params: object, *, now: float, timeout: float | None, waiter: Any = None
-    ) -> tuple[Call[int], bytes]:
+    ) -> tuple[Call[Id], bytes]:
         """Ask the peer. The call is waiting from now on, so an answer can never come too early."""
         if self.lost:
             raise Closed(f"{method} cannot be asked: the peer is gone")
@@ -179,15 +183,15 @@ class Connection:
         """A refusal in place of an answer that was made but cannot be sent."""
         return encode(_Outgoing("2.0", request.id, error={"code": code, "message": _clean(message)}))
 
-    def forget(self, call: Call[int]) -> bool:
+    def forget(self, call: Call[Id]) -> bool:
         """No longer wait for it: it could not be sent, or nobody cares any more. False when it has ended already."""
         return self._calls.finish(call.id) is not None
 
-    def cancel(self, call: Call[int]) -> bytes | None:
+    def cancel(self, call: Call[Id]) -> bytes | None:
         """Forget a call and tell the peer; None when it has ended already or the protocol cannot say it."""
         return self.cancellation(call) if self.forget(call) else None
 
-    def cancellation(self, call: Call[int]) -> bytes | None:
+    def cancellation(self, call: Call[Id]) -> bytes | None:
         """What tells the peer that nobody waits for this call any more; None if the protocol cannot say it."""
         return None if self._cancel is None else self.notify(self._cancel.method, {self._cancel.member: call.id})
 
@@ -208,12 +212,13 @@ class Connection:
             if id in (b"", b"null"):
                 self._take_back(message)
             elif message.method:
-                self._last_id = max(self._last_id, number := _int.decode(id))
-                self._calls.start(number, message.method, now=now, timeout=None)
+                key = _key(id)
+                self._last_id = max(self._last_id, key) if isinstance(key, int) else self._last_id
+                self._calls.start(key, message.method, now=now, timeout=None)
             else:
                 self._open.pop(id, None)
 
-    def oversize(self, frame: Oversize) -> list[Call[int]]:
+    def oversize(self, frame: Oversize) -> list[Call[Id]]:
         """The calls that an oversize frame ends: the one it answered if its head tells, else all (design rule 5)."""
         members = scan_head(frame.head)
         if _is_request(members):
@@ -238,13 +243,13 @@ class Connection:
         """How many lines were no frames."""
         return self._reader.noise
 
-    def expire(self, now: float) -> list[Call[int]]:
+    def expire(self, now: float) -> list[Call[Id]]:
         return self._calls.expire(now)
 
     def next_deadline(self) -> float | None:
         return self._calls.next_deadline()
 
-    def lose(self) -> list[Call[int]]:
+    def lose(self) -> list[Call[Id]]:
         """The peer is gone: every waiting call, to be failed with that one cause."""
         self.lost = True
         self._open.clear()
@@ -281,11 +286,8 @@ class Connection:
                 return Garbled(call, message.raw, message.why)
         return message
 
-    def _finish(self, id: bytes) -> Call[int] | None:
-        try:
-            return self._calls.finish(_int.decode(id))
-        except BAD_INPUT:  # a string or a fraction: not one of ours
-            return None
+    def _finish(self, id: bytes) -> Call[Id] | None:
+        return self._calls.finish(_key(id))
 
     def _take_back(self, message: _Envelope) -> None:
         """This side said "never mind": it no longer waits."""
@@ -313,12 +315,19 @@ class Connection:
         return Notification(message.method, params)
 
     @staticmethod
-    def _failure(call: Call[int], raw: Raw) -> Failure:
+    def _failure(call: Call[Id], raw: Raw) -> Failure:
         try:
             error = decode(_error, raw)
         except BAD_INPUT:  # not the shape of an error object, yet a refusal: its text is all there is
             return Failure(call, INTERNAL_ERROR, bytes(raw).decode(errors="replace").strip('"'), raw)
         return Failure(call, int(error.code), error.message, error.data)
+
+
+def _key(id: bytes) -> Id:
+    try:
+        return _int.decode(id)
+    except BAD_INPUT:  # a string or a fraction
+        return id
 
 
 def _is_request(members: dict[bytes, bytes]) -> bool:

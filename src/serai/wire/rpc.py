@@ -184,7 +184,7 @@ class Rpc:
             log.exception("%s: serving its %s failed", self._who, request.method)
             return refuse(request, jsonrpc.INTERNAL_ERROR, f"{request.method} failed: {error}")
 
-    def _withdraw(self, call: Call[int]) -> None:
+    def _withdraw(self, call: Call[jsonrpc.Id]) -> None:
         frame = self.connection.cancel(call)
         if frame is not None:
             self._send(frame, f"the cancellation of {call.what}")

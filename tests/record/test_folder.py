@@ -1,0 +1,121 @@
+"""Names, what is there, and what has to go."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from serai.errors import NoRecording
+from serai.record import Folder, Recorder
+from tests.record.helpers import folder_in, small_talk
+
+NAMES = ("20261110T000000-aaaaaa", "20261112T000000-bbbbbb", "20261112T000000-cccccb")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    folder = folder_in(tmp_path)
+    folder.create()
+    for number, name in enumerate(NAMES):
+        for part in range(number + 1):
+            (folder.path / f"{name}.{part:03}.rec").write_bytes(b"x" * 100)
+    (folder.path / "notes.txt").write_text("somebody else's")
+    return folder
+
+
+def left(folder: Folder) -> list[str]:
+    return sorted(path.name for path in folder.path.iterdir())
+
+
+def test_runs_are_listed_by_age_with_their_files_in_order(folder: Folder) -> None:
+    runs = folder.runs()
+    assert [(run.name, len(run.files), run.size) for run in runs] == [(NAMES[0], 1, 100), (NAMES[1], 2, 200), (NAMES[2], 3, 300)]
+    assert runs[0].started == datetime(2026, 11, 10, tzinfo=UTC)
+    assert [file.name[-7:] for file in runs[2].files] == ["000.rec", "001.rec", "002.rec"]
+
+
+def test_a_folder_that_is_not_there_has_no_runs(tmp_path: Path) -> None:
+    assert folder_in(tmp_path).runs() == []
+    with pytest.raises(NoRecording, match="nothing was recorded yet"):
+        folder_in(tmp_path).find()
+
+
+@pytest.mark.parametrize(("wanted", "name"), [("", NAMES[2]), ("20261110", NAMES[0]), ("bbbbbb", NAMES[1]), (NAMES[1], NAMES[1])])
+def test_a_run_is_found_by_its_name_or_a_part_of_it(folder: Folder, wanted: str, name: str) -> None:
+    assert folder.find(wanted).name == name
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"), [("nonsense", "there is no recording nonsense"), ("20261112", "2 recordings"), ("b", "2 rec")]
+)
+def test_a_name_that_fits_none_or_several_is_an_error(folder: Folder, wanted: str, why: str) -> None:
+    with pytest.raises(NoRecording, match=why):
+        folder.find(wanted)
+
+
+@pytest.mark.req("record.file.age-and-size")
+def test_what_is_too_old_goes_and_nothing_of_anybody_else(folder: Folder) -> None:
+    removed = folder.prune(days=2, now=datetime(2026, 11, 13, tzinfo=UTC))
+    assert [file.name for file in removed] == [f"{NAMES[0]}.000.rec"]
+    assert len(left(folder)) == 6
+    assert "notes.txt" in left(folder)
+
+
+@pytest.mark.req("record.file.age-and-size")
+def test_the_oldest_files_go_until_the_rest_fits(folder: Folder) -> None:
+    folder.prune(total=250)
+    assert left(folder) == [f"{NAMES[2]}.001.rec", f"{NAMES[2]}.002.rec", "notes.txt"]
+
+
+@pytest.mark.req("record.file.in-use")
+def test_a_file_that_is_written_stays_and_is_known_to_be(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    with Recorder(folder) as recorder:
+        small_talk(recorder)
+        assert folder.find().live
+        assert folder.prune(days=-1, total=0) == []
+        assert folder.find().live
+    assert not folder.find().live
+    assert len(folder.prune(total=0)) == 1
+
+
+@pytest.mark.req("record.file.in-use")
+def test_the_file_of_a_killed_writer_is_not_in_use(tmp_path: Path) -> None:
+    program = """
+import sys
+from pathlib import Path
+from serai.record import Folder, Recorder
+recorder = Recorder(Folder(Path(sys.argv[1])))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+    folder = folder_in(tmp_path)
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(folder.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout
+        process.stdout.readline()
+        assert folder.find().live
+        process.send_signal(signal.SIGKILL)
+    assert not folder.find().live
+    assert len(folder.prune(total=0)) == 1
+
+
+@pytest.mark.req("record.file.in-use")
+def test_a_child_does_not_inherit_the_file(tmp_path: Path) -> None:
+    with Recorder(folder_in(tmp_path)):
+        held = [os.get_inheritable(int(number)) for number in os.listdir("/proc/self/fd") if _is_recording(number)]
+    assert held == [False]
+
+
+def _is_recording(number: str) -> bool:
+    try:
+        return os.readlink(f"/proc/self/fd/{number}").endswith(".rec")
+    except OSError:  # the listing's own
+        return False

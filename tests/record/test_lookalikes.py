@@ -1,0 +1,108 @@
+"""What looks like a secret is masked when shown; what does not is left alone."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serai.record.lookalikes import mask
+
+# Made up, and put together here so that no scanner takes them for real ones.
+TOKENS = [
+    "sk-" + "ant-api03-abcdefghijklmnop",
+    "sk-" + "proj-ABCDEFGHIJKLMNOPQRST",
+    "ghp" + "_abcdefghijklmnopqrstuvwxyz0123456789",
+    "github_pat" + "_11ABCDEFG0abcdefghijkl",
+    "glpat-" + "abcdefghijklmnopqrst",
+    "AKIA" + "ABCDEFGHIJKLMNOP",
+    "AIza" + "SyA0123456789abcdefghijklmnopqrstuv",
+    "xoxb-" + "123456789012-abcdefghijkl",
+    "hf" + "_abcdefghijklmnopqrstuvwxyz",
+    "eyJ" + "hbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcdefghijkl",
+]
+CARRIERS = ["%s", "a %s b", "key=%s", "line\n%s\nline", "url?x=%s&y", "'%s'", "tab\t%s"]
+
+
+@pytest.mark.req("record.secrets.lookalikes")
+@pytest.mark.parametrize("token", TOKENS)
+@pytest.mark.parametrize("carrier", CARRIERS)
+def test_tokens_that_say_what_they_are(token: str, carrier: str) -> None:
+    text = carrier % token
+    for frame in (text.encode(), json.dumps({"text": text}).encode(), json.dumps({"inner": json.dumps({"text": text})}).encode()):
+        masked = mask(frame)
+        assert token.encode() not in masked
+        assert token[8:].encode() not in masked
+        assert len(masked) == len(frame)
+
+
+@pytest.mark.req("record.secrets.lookalikes")
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("postgres://user:hunter22@host/db", "hunter22"),
+        ("Authorization: Bearer abcdef.ghijkl", "abcdef.ghijkl"),
+        ("authorization: basic dXNlcjpwYXNz", "dXNlcjpwYXNz"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMIIEabcd\nefgh\n-----END RSA PRIVATE KEY-----", "MIIEabcd"),
+        ("-----BEGIN PRIVATE KEY-----\nMIIEabcd and cut", "MIIEabcd"),
+        ("DB_PASSWORD=correct-horse rest", "correct-horse"),
+        ("export API_KEY='correct-horse'", "correct-horse"),
+    ],
+)
+def test_secrets_by_what_stands_around_them(text: str, secret: str) -> None:
+    for frame in (text.encode(), json.dumps({"text": text}).encode()):
+        assert secret.encode() not in mask(frame)
+        assert len(mask(frame)) == len(frame)
+
+
+@pytest.mark.req("record.secrets.lookalikes")
+@pytest.mark.parametrize("name", ["password", "apiKey", "api_key", "access_token", "client_secret", "Authorization", "set-cookie"])
+def test_members_whose_name_says_it(name: str) -> None:
+    frame = {"outer": {name: 'correct "horse" battery', "city": "Bern"}, "inner": json.dumps({name: "correct-horse"})}
+    masked = mask(json.dumps(frame).encode())
+    assert b"correct" not in masked
+    assert b"battery" not in masked
+    read = json.loads(masked)
+    assert read["outer"]["city"] == "Bern"
+    assert json.loads(read["inner"])[name] == "*************"
+
+
+@pytest.mark.req("record.secrets.lookalikes")
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b'{"type":"tool_call","id":"7","name":"weather","args":{"city":"Bern"}}',
+        b'{"usage":{"input_tokens":12,"max_tokens":4096},"key":"Enter"}',
+        b'{"text":"the desk-top risk-management task-list-of-many-long-words"}',
+        b"https://example.org/path?page=2",
+    ],
+)
+def test_what_is_no_secret_is_left_alone(frame: bytes) -> None:
+    assert mask(frame) == frame
+
+
+@pytest.mark.req("record.secrets.lookalikes")
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda inner: (
+            st.lists(inner, max_size=4)
+            | st.dictionaries(st.sampled_from(["password", "token", "text", "a"]) | st.text(), inner, max_size=4)
+        ),
+        max_leaves=12,
+    )
+)
+def test_json_stays_json_of_the_same_shape(value: object) -> None:
+    for ascii_only in (True, False):
+        frame = json.dumps(value, ensure_ascii=ascii_only).encode(errors="surrogatepass")
+        masked = mask(frame)
+        assert len(masked) == len(frame)
+        assert _shape(json.loads(masked)) == _shape(json.loads(frame))
+
+
+def _shape(value: object) -> object:
+    if isinstance(value, dict):
+        return [_shape(inner) for inner in value.values()]
+    return [_shape(inner) for inner in value] if isinstance(value, list) else type(value)

@@ -1,0 +1,216 @@
+"""A recording, opened: filters, pairs, exports."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from serai.errors import NoRecording, NotRecorded
+from serai.record import Filter, Recorder, Recording, Secrets, export
+from serai.record.glance import glance
+from serai.record.segment import Way
+from tests.record.helpers import CALL, RESULT, all_bytes, folder_in, opened
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Iterator[Recording]:
+    """Two guests; a call of each, a notice, a line that is no frame."""
+    now = monotonic()
+    with Recorder(folder_in(tmp_path), command="serai test", secrets=Secrets()) as recorder:
+        weather = recorder.wire("zot:weather", kind="guest", dialect="zot")
+        notes = recorder.wire("piglet:notes", kind="guest", dialect="jsonrpc")
+        weather.frames("sent", now, CALL % 1)
+        notes.frames("sent", now + 1, b'{"jsonrpc":"2.0","id":1,"method":"tool/execute","params":{"city":"Bern"}}\n')
+        weather.frames("received", now + 0.25, b"a banner\n" + RESULT % 1 + b'{"type":"notify","text":"hi"}\n')
+        notes.frames(
+            "received", now + 1.5, b'{"jsonrpc":"2.0","id":1,"error":{"code":1}}\n{"jsonrpc":"2.0","id":1,"method":"host/x"}\n'
+        )
+        notes.frames("sent", now + 3, b'{"jsonrpc":"2.0","id":1,"result":{}}\n')
+    with opened(folder_in(tmp_path)) as recording:
+        yield recording
+
+
+def seen(recording: Recording, **wanted: Any) -> list[str]:
+    items = recording.timeline(Filter(**wanted))
+    return [f"{item.wire}{'>' if item.way == 'sent' else '<'}{item.type}" for item in items if item.way]
+
+
+ALL = ["1>tool_call", "2>tool/execute", "1<noise", "1<tool_result", "1<notify", "2<error", "2<host/x", "2>result"]
+
+
+@pytest.mark.req("record.timeline.filters")
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ({}, ALL),
+        ({"who": "zot:weather"}, ["1>tool_call", "1<noise", "1<tool_result", "1<notify"]),
+        ({"who": "piglet:*"}, ["2>tool/execute", "2<error", "2<host/x", "2>result"]),
+        ({"who": "nobody"}, []),
+        ({"wire": 2, "way": "received"}, ["2<error", "2<host/x"]),
+        ({"type": "tool_*"}, ["1>tool_call", "1<tool_result"]),
+        ({"type": "tool_call"}, ["1>tool_call"]),
+        ({"type": "tool?call"}, []),
+        ({"text": "Bern"}, ["2>tool/execute"]),
+        ({"way": "sent"}, ["1>tool_call", "2>tool/execute", "2>result"]),
+    ],
+)
+def test_a_timeline_can_be_narrowed(recording: Recording, wanted: dict[str, object], expected: list[str]) -> None:
+    assert seen(recording, **wanted) == expected
+
+
+@pytest.mark.req("record.timeline.filters")
+def test_a_timeline_can_be_narrowed_by_time(recording: Recording) -> None:
+    first = next(item for item in recording.timeline() if item.what == "frame")
+    at = [datetime.fromtimestamp(first.at / 1e6 + seconds, UTC) for seconds in (0.1, 1.2)]
+    assert seen(recording, since=at[0], until=at[1]) == ["2>tool/execute", "1<noise", "1<tool_result", "1<notify"]
+
+
+@pytest.mark.req("record.timeline.pairs")
+def test_answers_know_their_requests_and_both_the_time_between(recording: Recording) -> None:
+    items = {item.number: item for item in recording.timeline(Filter(pairs=True))}
+    pairs = [(items[item.request].type, item.type, item.latency) for item in items.values() if item.request]
+    assert pairs == [("tool_call", "tool_result", 250_000), ("tool/execute", "error", 500_000), ("host/x", "result", 1_500_000)]
+    assert sorted(item.latency or 0 for item in items.values()) == [250_000, 250_000, 500_000, 500_000, 1_500_000, 1_500_000]
+
+
+@pytest.mark.req("record.timeline.pairs")
+@pytest.mark.parametrize(
+    ("frame", "type_", "id", "role"),
+    [
+        (b'{"jsonrpc":"2.0","id":7,"method":"a/b"}', "a/b", b"7", "request"),
+        (b'{"jsonrpc":"2.0","method":"a/b"}', "a/b", b"", ""),
+        (b'{"id":7,"result":null}', "result", b"7", "answer"),
+        (b'{"id":7,"result":null,"error":{}}', "error", b"7", "answer"),
+        (b'{"id":null,"error":{}}', "error", b"", ""),
+        (b'{"type":"tool_call","id":"x"}', "tool_call", b'"x"', "either"),
+        (b'{"type":"event","event":"turn_start"}', "event:turn_start", b"", ""),
+        (b'{"type":"system","subtype":"init"}', "system:init", b"", ""),
+        (
+            b'{"type":"control_request","request_id":"r","request":{"subtype":"can_use_tool"}}',
+            "control_request:can_use_tool",
+            b'"r"',
+            "either",
+        ),
+        (
+            b'{"type":"control_response","response":{"subtype":"success","request_id":"r"}}',
+            "control_response:success",
+            b'"r"',
+            "either",
+        ),
+        (b'{"type":"stream_event","event":{"type":"message_start"}}', "stream_event:message_start", b"", ""),
+        (b'{"type":7,"id":{"a":1}}', "object", b'{"a":1}', ""),
+        (b'{"type":"a","request":"text"}', "a", b"", ""),
+        (b"{}", "object", b"", ""),
+        (b"[1]", "json", b"", ""),
+        (b"hello", "noise", b"", ""),
+        (b'{"type":"\xff"}', "object", b"", ""),
+        (b"", "noise", b"", ""),
+    ],
+)
+def test_what_a_frame_is_at_a_glance(frame: bytes, type_: str, id: bytes, role: str) -> None:
+    assert glance(frame) == (type_, id, role)
+
+
+@pytest.mark.req("record.timeline.pairs")
+def test_an_id_used_again_pairs_again(tmp_path: Path) -> None:
+    with Recorder(folder_in(tmp_path)) as recorder:
+        tap = recorder.wire("a", kind="guest", dialect="zot")
+        ways: list[tuple[Way, bytes]] = [("sent", CALL), ("received", RESULT)] * 2
+        for number, (way, frame) in enumerate(ways):
+            tap.frames(way, float(number), frame % 1)
+    with opened(folder_in(tmp_path)) as recording:
+        assert [item.request for item in recording.timeline() if item.what == "frame"] == [None, 2, None, 4]
+
+
+def test_a_file_without_a_word_opens(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    folder.create()
+    path = folder.path / "20261110T000000-aaaaaa.000.rec"
+    path.touch()
+    with opened(folder) as recording:
+        assert (recording.run, list(recording.timeline())) == ("20261110T000000-aaaaaa", [])
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"no recording\n", "no recording of Serai"),
+        (b"", "no recording of Serai"),
+        (b'\x1e{"entry":"recording","format":99,"run":"x","serai":"9"}\n', "format 99"),
+    ],
+)
+def test_a_file_that_is_no_recording_is_an_error(tmp_path: Path, content: bytes, why: str) -> None:
+    path = tmp_path / "x.rec"
+    path.write_bytes(content)
+    with pytest.raises(NoRecording, match=why):
+        Recording.open(path)
+
+
+def test_a_wire_that_is_not_there_is_an_error_that_names_those_that_are(recording: Recording) -> None:
+    with pytest.raises(NoRecording, match="no wire 9") as raised:
+        recording.wire(9)
+    assert raised.value.hint == "it has the wires 1, 2"
+
+
+# -- export
+
+
+@pytest.mark.req("record.export.one-file")
+def test_an_export_opens_like_the_recording_itself(recording: Recording, tmp_path: Path) -> None:
+    path = tmp_path / "bug.rec"
+    size = export(recording, path)
+    assert (path.stat().st_size, stat.S_IMODE(path.stat().st_mode)) == (size, 0o600)
+    with Recording.open(path) as again:
+        assert (again.run, again.command, seen(again)) == (recording.run, "serai test", ALL)
+        assert [(i.at, i.raw, i.latency) for i in again.timeline()] == [(i.at, i.raw, i.latency) for i in recording.timeline()]
+
+
+@pytest.mark.req("record.export.one-file")
+def test_only_the_chosen_wires_are_exported(recording: Recording, tmp_path: Path) -> None:
+    export(recording, tmp_path / "bug.rec", keep={2}.__contains__)
+    assert b"weather" not in (tmp_path / "bug.rec").read_bytes()
+    with Recording.open(tmp_path / "bug.rec") as again:
+        assert seen(again) == ["2>tool/execute", "2<error", "2<host/x", "2>result"]
+
+
+@pytest.mark.req("record.export.one-file")
+def test_an_existing_file_stays_unless_told_otherwise(recording: Recording, tmp_path: Path) -> None:
+    path = tmp_path / "mine.rec"
+    path.write_text("dear to me" * 999)
+    with pytest.raises(NotRecorded, match="exists already"):
+        export(recording, path)
+    assert path.read_text().startswith("dear to me")
+    export(recording, path, replace=True)
+    with Recording.open(path) as again:
+        assert seen(again) == ALL
+
+
+@pytest.mark.req("record.secrets.lookalikes")
+def test_what_looks_like_a_secret_is_not_exported(tmp_path: Path) -> None:
+    token = "ghp" + "_abcdefghijklmnopqrstuvwxyz0123456789"
+    with Recorder(folder_in(tmp_path), secrets=Secrets(), command=f"serai run --with {token}") as recorder:
+        tap = recorder.wire("a", kind="guest", dialect="jsonrpc")
+        tap.frames("received", monotonic(), json.dumps({"id": 1, "result": {"said": f"it is\n{token}"}}).encode() + b"\n")
+        tap.end(stderr=f"and {token}")
+    assert all_bytes(folder_in(tmp_path)).count(token.encode()) == 3
+    path = tmp_path / "bug.rec"
+    with opened(folder_in(tmp_path)) as recording:
+        export(recording, path)
+    assert token.encode() not in path.read_bytes()
+    with Recording.open(path) as again:
+        [frame] = [item for item in again.timeline() if item.what == "frame"]
+        assert json.loads(frame.raw)["result"]["said"] == "it is\n" + "*" * len(token)
+
+
+def test_a_place_that_cannot_be_written_is_an_error(recording: Recording, tmp_path: Path) -> None:
+    with pytest.raises(NotRecorded, match="cannot be written"):
+        export(recording, tmp_path / "nowhere" / "bug.rec")
+    assert os.listdir(tmp_path) == ["recordings"]

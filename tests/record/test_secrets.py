@@ -1,0 +1,134 @@
+"""Known values are masked in every form, and frames stay what they were."""
+
+from __future__ import annotations
+
+import base64
+import json
+from urllib.parse import quote
+
+import msgspec
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from serai.record.secrets import SHORTEST, Secrets
+
+SECRET = 'pa"ss/wörd\\<&>+1'
+
+values = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"], exclude_characters="\u2028\u2029\x85"), min_size=8
+).filter(lambda value: len(value.strip()) >= 8 and len(set(value)) >= 5)
+
+
+@pytest.mark.req("record.secrets.granted", "record.secrets.length")
+@given(values, st.binary(max_size=7), st.binary(max_size=7))
+def test_every_form_of_a_value_is_masked_at_equal_length(value: str, before: bytes, after: bytes) -> None:
+    secrets = Secrets([("TOKEN", value)])
+    inside = value.strip()
+    raw = inside.encode()
+    frames = [
+        before + raw + after,
+        json.dumps({"a": value}).encode(),
+        json.dumps({"a": value}, ensure_ascii=False).encode(),
+        msgspec.json.encode({"a": value}),
+        json.dumps({"a": inside}).replace("/", "\\/").encode(),
+        quote(inside, safe="").encode(),
+        (before + raw + after).hex().encode(),
+    ]
+    for frame in frames:
+        masked = secrets.mask(frame)
+        assert len(masked) == len(frame)
+        assert raw not in masked
+        assert masked != frame
+
+
+@pytest.mark.req("record.secrets.granted", "record.secrets.length")
+@given(values, st.binary(max_size=7), st.binary(max_size=7))
+def test_a_value_inside_base64_is_masked_at_every_alignment_and_still_decodes(value: str, before: bytes, after: bytes) -> None:
+    raw = value.strip().encode()
+    secrets = Secrets([("TOKEN", value)])
+    for encode, decode in ((base64.b64encode, base64.b64decode), (base64.urlsafe_b64encode, base64.urlsafe_b64decode)):
+        masked = decode(secrets.mask(encode(before + raw + after)))
+        assert len(masked) == len(before + raw + after)
+        middle = masked[len(before) + 1 : len(before) + len(raw) - 1]
+        assert not any(raw[at : at + 4] in middle for at in range(len(raw) - 4))
+
+
+@pytest.mark.req("record.secrets.length")
+def test_masked_frames_are_still_what_they_were() -> None:
+    secrets = Secrets([("TOKEN", SECRET), ("PIN", "12345678")])
+    frame = {"env": {"TOKEN": SECRET}, "pin": 12345678, "file": base64.b64encode(f"x={SECRET}".encode()).decode(), "other": "text"}
+    masked = json.loads(secrets.mask(json.dumps(frame).encode()))
+    assert masked["other"] == "text"
+    assert set(masked["env"]["TOKEN"]) == {"*"}
+    assert masked["pin"] == 11111111
+    assert base64.b64decode(masked["file"], validate=True).startswith(b"x=")
+
+
+@pytest.mark.req("record.secrets.length")
+def test_what_holds_no_secret_is_the_very_same_object() -> None:
+    frame = b'{"type":"hello"}\n'
+    assert Secrets([("TOKEN", SECRET)]).mask(frame) is frame
+
+
+@pytest.mark.req("record.secrets.granted")
+def test_hundreds_of_values_are_all_found() -> None:
+    values = [(f"T{number}", f"value-{number:04}-{'abc' * (number % 7)}") for number in range(300)]
+    secrets = Secrets(values)
+    assert b"value" not in secrets.mask(" ".join(value for _, value in values).encode())
+
+
+@pytest.mark.req("record.secrets.granted")
+def test_a_value_of_many_lines_is_masked_line_by_line() -> None:
+    key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhki\nG9w0BAQEFAASCBKcwgg\n-----END PRIVATE KEY-----\n"
+    secrets = Secrets([("KEY", key)])
+    for frame in (key.encode(), json.dumps({"key": key}).encode()):
+        masked = secrets.mask(frame)
+        assert b"MIIEv" not in masked
+        assert b"G9w0B" not in masked
+        assert masked.count(b"\n") == frame.count(b"\n")
+
+
+@pytest.mark.req("record.secrets.granted")
+@given(values, st.integers(0, 40), st.integers(0, 40))
+def test_of_a_piece_the_parts_at_both_ends_are_masked(value: str, left: int, right: int) -> None:
+    raw = value.strip().encode()
+    left, right = min(left, len(raw) - 1), min(right, len(raw) - 1)
+    assume(b"....." not in raw)
+    piece = raw[len(raw) - left :] + b"....." + raw[:right]
+    masked = Secrets([("TOKEN", value)]).mask_piece(piece)
+    assert len(masked) == len(piece)
+    assert left < 4 or raw[len(raw) - left :] not in masked[:left]
+    assert right < 4 or raw[:right] not in masked[len(piece) - right :]
+
+
+@pytest.mark.req("record.secrets.short")
+@pytest.mark.parametrize("value", ["x", "1234", "a" * (SHORTEST - 1), " yes \n"])
+def test_a_value_too_short_is_named_and_not_masked(value: str) -> None:
+    secrets = Secrets([("SHORT", value)])
+    assert secrets.too_short == {"SHORT"}
+    assert secrets.mask(b"x 1234 yes") == b"x 1234 yes"
+
+
+def test_an_empty_value_is_nobodys_secret() -> None:
+    secrets = Secrets([("EMPTY", ""), ("BLANK", "  \n")])
+    assert (secrets.too_short, len(secrets)) == (set(), 0)
+
+
+def test_of_an_environment_what_looks_like_a_credential_and_what_was_named() -> None:
+    variables = {
+        "GITHUB_TOKEN": "ghp-something",
+        "FOO": "a granted value",
+        "HOME": "/home/somebody",
+        "DB": "postgres://u:pw-of-db@h/d",
+    }
+    secrets = Secrets.of(variables, "FOO")
+    assert secrets.mask(" ".join(variables.values()).encode()) == b"************* *************** /home/somebody " + b"*" * 25
+
+
+@pytest.mark.req("record.secrets.late")
+def test_a_value_learned_later_is_masked_from_then_on() -> None:
+    secrets = Secrets()
+    assert secrets.mask(b"minted-by-a-hook") == b"minted-by-a-hook"
+    secrets.add(("MINTED", "minted-by-a-hook"))
+    assert secrets.mask(b"minted-by-a-hook") == b"*" * 16

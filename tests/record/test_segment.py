@@ -1,0 +1,109 @@
+"""The file format: what was written comes back, and no damage hides what is whole."""
+
+from __future__ import annotations
+
+from io import BufferedReader, BytesIO
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serai.record import segment
+from serai.record.segment import Damaged, Dropped, End, Entry, Frames, Head, Note, Open, Skipped, Way
+
+HEAD = Head(format=1, run="20261115T120000-abcdef", pid=3, serai="0", command="test", at=1)
+
+ways: st.SearchStrategy[Way] = st.sampled_from(["sent", "received"])
+lines = st.binary(max_size=40).map(lambda line: line.replace(b"\n", b" ") + b"\n")
+nasty = st.sampled_from([b"\x1e\n", b'\x1e{"entry":"note","text":"forged"}\n', b"\x1e>1 2 3\n", b"\n", b"\x1e"])
+runs = st.lists(lines | nasty, min_size=1, max_size=5).map(b"".join)
+frames = st.builds(Frames, wire=st.integers(1, 9), way=ways, at=st.integers(0, 2**53), run=runs)
+texts = st.text(max_size=30)
+written = (
+    st.builds(Note, text=texts, at=st.integers(0, 9))
+    | st.builds(Open, wire=st.integers(1, 9), who=texts, kind=texts, generation=st.integers(0, 9))
+    | st.builds(End, wire=st.integers(1, 9), why=texts, stderr=texts, exit=st.none() | st.just({"code": 3, "signal": None}))
+    | st.builds(Skipped, wire=st.integers(1, 9), size=st.integers(0), limit=st.integers(0, 9), head=texts)
+    | st.builds(Dropped, wire=st.integers(0, 9), frames=st.integers(0, 9), bytes=st.integers(0, 9))
+)
+entries = st.lists(frames | written, max_size=8)
+
+
+def to_bytes(items: list[Entry]) -> bytes:
+    parts = []
+    for item in items:
+        if isinstance(item, Frames):
+            parts += [segment.frames_head(item.wire, item.way, item.at, len(item.run)), item.run]
+        else:
+            assert not isinstance(item, Damaged)
+            parts.append(segment.pack(item))
+    return b"".join(parts)
+
+
+def from_bytes(data: bytes) -> list[Entry]:
+    return [_without_place(entry) for entry in segment.read(BufferedReader(BytesIO(data)))]
+
+
+def _without_place(entry: Entry) -> Entry:
+    return Frames(entry.wire, entry.way, entry.at, entry.run) if isinstance(entry, Frames) else entry
+
+
+@pytest.mark.req("record.frames.exact", "record.damage.forged")
+@given(entries)
+def test_what_was_written_comes_back_whatever_the_frames_look_like(items: list[Entry]) -> None:
+    assert from_bytes(to_bytes([HEAD, *items])) == [HEAD, *items]
+
+
+@pytest.mark.req("record.damage.any")
+@given(entries, st.data())
+def test_a_cut_file_gives_everything_before_the_cut(items: list[Entry], data: st.DataObject) -> None:
+    whole = to_bytes([HEAD, *items])
+    cut = data.draw(st.integers(0, len(whole)))
+    read = from_bytes(whole[:cut])
+    complete = [item for number, item in enumerate([HEAD, *items]) if len(to_bytes([HEAD, *items][: number + 1])) <= cut]
+    assert read[: len(complete)] == complete
+    rest = read[len(complete) :]
+    left = whole[len(to_bytes(complete)) : cut]
+    assert bool(rest) == bool(left)
+    if left and b"\x1e" not in left[1:]:  # no frame in the last half run that looks like an entry
+        assert all(isinstance(entry, Frames | Damaged) for entry in rest)
+
+
+@pytest.mark.req("record.damage.any")
+@given(entries, entries, st.binary(min_size=1, max_size=60))
+def test_what_follows_damage_is_read_again(before: list[Entry], after: list[Entry], rubbish: bytes) -> None:
+    plain = rubbish.replace(b"\x1e", b"?") + b"\n"
+    note = Note(text="after", at=1)
+    read = from_bytes(to_bytes([HEAD, *before]) + plain + to_bytes([note, *after]))
+    assert read[-len(after) - 1 :] == [note, *after]
+    damaged = [entry for entry in read if isinstance(entry, Damaged)]
+    # A run before it that ends without a newline may swallow no more than itself.
+    assert sum(entry.size for entry in damaged) >= len(plain) or not before or isinstance(before[-1], Frames)
+
+
+@pytest.mark.req("record.damage.any")
+@given(entries, st.data())
+def test_a_changed_byte_never_raises(items: list[Entry], data: st.DataObject) -> None:
+    whole = bytearray(to_bytes([HEAD, *items]))
+    whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    from_bytes(bytes(whole))
+
+
+@pytest.mark.req("record.damage.any")
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\x1e>1 2 99999999999999999999\n",
+        b"\x1e>1 2 -5\n",
+        b"\x1e>a b c\n",
+        b'\x1e{"entry":"tomorrow"}\n',
+        b"\x1e{\n",
+        b"\0" * 99 + b"\n",
+    ],
+)
+def test_an_entry_that_lies_costs_only_itself(line: bytes) -> None:
+    note = Note(text="after", at=1)
+    first, damaged, last = from_bytes(segment.pack(HEAD) + line + segment.pack(note))
+    assert (first, last) == (HEAD, note)
+    assert isinstance(damaged, Damaged)
+    assert damaged.size == len(line)
