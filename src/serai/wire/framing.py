@@ -59,7 +59,8 @@ class Framer:
         if end == len(chunk):
             run = self._finish(chunk) if self.pending else chunk
         else:
-            run = self._finish(chunk[:end])
+            # A view: the run is copied once, not twice, when it begins with what was kept.
+            run = self._finish(memoryview(chunk)[:end]) if self.pending else chunk[:end]
             self._keep(chunk[end:])
         return [run]
 
@@ -116,11 +117,8 @@ class Framer:
         else:
             self._parts.append(bytearray(part))
 
-    def _finish(self, part: bytes) -> bytes:
-        if not self._parts:
-            return part
-        self._parts.append(part)
-        run = b"".join(self._parts)
+    def _finish(self, part: bytes | memoryview) -> bytes:
+        run = b"".join((*self._parts, part))
         self._parts = []
         self.pending = 0
         return run
