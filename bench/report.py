@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from bench.harness import Sample
 
-__all__ = ["Column", "Floor", "Section", "Table", "text"]
+__all__ = ["Column", "Floor", "Section", "Table", "cells", "text"]
 
 
 class Column(NamedTuple):
@@ -24,6 +24,10 @@ class Table(NamedTuple):
     columns: tuple[Column, ...]
     rows: dict[str, Sample]
 
+    @classmethod
+    def from_json(cls, table: dict[str, Any]) -> Table:
+        return cls(table["title"], tuple(Column(*column) for column in table["columns"]), table["rows"])
+
 
 class Floor(NamedTuple):
     """The worst ratio that ships. `measured` is None when who it is compared with is not installed."""
@@ -39,6 +43,10 @@ class Floor(NamedTuple):
         if self.measured is None:
             return "not measured"
         return "pass" if (self.measured <= self.limit if self.sense == "at most" else self.measured >= self.limit) else "FAIL"
+
+    @classmethod
+    def from_json(cls, floor: dict[str, Any]) -> Floor:
+        return cls(**{name: floor[name] for name in cls._fields})
 
     def __str__(self) -> str:
         measured = "needs `make bench-peers`" if self.measured is None else f"{self.measured:.2f}{self.unit}"
@@ -60,6 +68,11 @@ class Section(NamedTuple):
             "tables": [{"title": t.title, "columns": [list(c) for c in t.columns], "rows": t.rows} for t in self.tables],
             "floors": [{**floor._asdict(), "verdict": floor.verdict} for floor in self.floors],
         }
+
+    @classmethod
+    def from_json(cls, section: dict[str, Any]) -> Section:
+        tables, floors = map(Table.from_json, section["tables"]), map(Floor.from_json, section["floors"])
+        return cls(section["name"], section["note"], list(tables), list(floors))
 
 
 def cells(table: Table) -> list[list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,5 +46,19 @@ def test_the_demo_tells_no_lies_and_leaves_nothing(tmp_path: Path) -> None:
     assert "\x1b" not in ran.stdout
     for words in ("OversizeFrame: huge", "PeerGone: dies: ended (killed by SIGSEGV)", "stopped by: kill (killed by SIGKILL)"):
         assert words in ran.stdout
-    assert ran.stdout.endswith("Processes of this run that are left: 0\n")
+    assert "\nProcesses of this run that are left: 0\n" in ran.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.req("record.cli.demo")
+def test_the_demo_ends_with_the_timeline_of_its_own_recording(tmp_path: Path) -> None:
+    ran = run("demo", NO_COLOR="1", HOME=str(tmp_path), TMPDIR=str(tmp_path))
+    _, found, shown = ran.stdout.partition("\nWhat is on record")
+    assert found
+    lines = [re.sub(r"^  [\d:.]+ +\d+  ", "", line) for line in shown.splitlines()]
+    assert 'dies   → first 1 {"jsonrpc":"2.0","id":1,"method":"first","params":{}}' in lines
+    assert "dies   · end: ended (exit status 3); the last on stderr: fatal: the habit got the better of me" in lines
+    [secret] = re.findall(r'"my token":"([0-9a-f]{24})"', ran.stdout)  # once: where the answer is shown, not on record
+    assert secret not in shown
+    assert '"my token":"************************"' in shown
     assert list(tmp_path.iterdir()) == []

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
+from serai.cli import timeline
 from serai.errors import SeraiError
 from serai.limits import Limits
+from serai.record import Folder, Recorder, Recording
 from serai.testing import faults
 from serai.wire import Deadlines, Launch, PlainSpawner, Rpc, environ, proctree, stop
 from serai.wire.codec import Noise
 from serai.wire.framing import Oversize
 from serai.wire.jsonrpc import Stray
 
-__all__ = ["run"]
+__all__ = ["demo", "run"]
 
 # Short patience, so that the whole demonstration takes seconds.
 LIMITS = Limits().but(frame=1 << 20, exit_grace=0.3, drain_grace=0.3, stop_polite=0.3, stop_term=0.3)
 CALLS = 10_000
+
+
+# Of which wires the timeline is shown at the end; the others would fill pages.
+SHOWN = ("tells", "banner", "huge", "dies", "half", "deaf")
 
 
 class Scene(NamedTuple):
@@ -50,10 +59,11 @@ SCENES = (
 
 
 class Stage:
-    """Where the scenes play: one spawner, one timer, and a printer."""
+    """Where the scenes play: one spawner, one timer, one recorder, and a printer."""
 
-    def __init__(self, spawner: PlainSpawner, *, color: bool | None) -> None:
+    def __init__(self, spawner: PlainSpawner, recorder: Recorder, *, color: bool | None) -> None:
         self.spawner = spawner
+        self.recorder = recorder
         self.deadlines = Deadlines()
         self.env = environ.for_guest(os.environ)
         self.color = color
@@ -61,22 +71,38 @@ class Stage:
     def say(self, text: str, **style: Any) -> None:
         click.echo(click.style(text, **style), color=self.color)
 
-    async def open(self, fault: str, **options: Any) -> tuple[Rpc, list[object]]:
-        child = await self.spawner.spawn(Launch(argv=faults.peer(fault, **options), env=self.env, who=fault))
+    async def open(self, fault: str, who: str = "", **options: Any) -> tuple[Rpc, list[object]]:
+        child = await self.spawner.spawn(Launch(argv=faults.peer(fault, **options), env=self.env, who=who or fault))
+        tap = self.recorder.wire(child.who, kind="guest", dialect="jsonrpc", pid=child.pid)
         odd: list[object] = []
-        return Rpc(child, deadlines=self.deadlines, limits=LIMITS, odd=odd.append), odd
+        return Rpc(child, deadlines=self.deadlines, limits=LIMITS, odd=odd.append, tap=tap), odd
+
+
+@click.command()
+@click.option("--color/--no-color", default=None, help="Colours; by default when the output is a terminal and NO_COLOR is not set.")
+def demo(*, color: bool | None) -> None:
+    """Show what is built so far, with real child processes.
+
+    A good peer, what a guest may know, and peers that misbehave: what each does, what the errors say, and what is on record.
+    """
+    run(color=color)
 
 
 def run(*, color: bool | None = None) -> None:
     """Play all of it."""
     if color is None and os.environ.get("NO_COLOR"):
         color = False
-    asyncio.run(_play(color=color))
+    with tempfile.TemporaryDirectory(prefix="serai-demo-") as place:
+        folder = Folder(Path(place) / "recordings")
+        with Recorder(folder, command="serai demo") as recorder:
+            asyncio.run(_play(recorder, color=color))
+        with Recording.open("", folder) as recording:
+            _what_is_on_record(recording, color=color)
 
 
-async def _play(*, color: bool | None) -> None:
+async def _play(recorder: Recorder, *, color: bool | None) -> None:
     async with PlainSpawner(LIMITS) as spawner:
-        stage = Stage(spawner, color=color)
+        stage = Stage(spawner, recorder, color=color)
         for act in ACTS:
             await act(stage)
         tag = spawner.tag
@@ -113,6 +139,12 @@ async def _what_it_may_know(stage: Stage) -> None:
     pretend = {"HOME": "/home/you", "LANG": "C.UTF-8", "GITHUB_TOKEN": "x", "DATABASE_URL": "postgres://you:pw@db/app"}
     stage.say(f"  of {', '.join(pretend)}")
     stage.say(f"  it gets {', '.join(environ.for_guest(pretend))}; withheld until granted: {', '.join(environ.withheld(pretend))}")
+    secret = secrets.token_hex(12)
+    stage.recorder.secrets.add(("GITHUB_TOKEN", secret))
+    rpc, _ = await stage.open("none", who="tells", reply=f'{{"jsonrpc":"2.0","id":$id,"result":{{"my token":"{secret}"}}}}')
+    answer = bytes(await rpc.call("what do you know?", timeout=5)).decode()
+    stage.say(f"  one that was granted its token answers {answer}; see below what is on record of that")
+    await stop(rpc.channel.child, LIMITS)
 
 
 async def _bad_peers(stage: Stage) -> None:
@@ -130,6 +162,15 @@ async def _bad_peers(stage: Stage) -> None:
         await neighbour.call("still there?", {}, timeout=5)
     stage.say(f"  A well-behaved neighbour answered after each of the {len(SCENES)}.", fg="green")
     await stop(neighbour.channel.child, LIMITS)
+
+
+def _what_is_on_record(recording: Recording, *, color: bool | None) -> None:
+    click.echo(click.style("\nWhat is on record", bold=True) + f"  ({timeline.summary(recording)})", color=color)
+    width = max(map(len, SHOWN))
+    for item in recording.timeline():
+        if (wire := recording.wires.get(item.wire)) and wire.who in SHOWN:
+            click.echo("  " + timeline.line(item, recording.wires, width), color=color)
+    click.secho("  This recording is removed now. Those of your own runs: serai record list", dim=True, color=color)
 
 
 async def _call_twice(rpc: Rpc, timeout: float) -> str:

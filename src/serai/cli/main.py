@@ -1,12 +1,40 @@
-"""The `serai` command and its sub-commands; each imports what it does when it is called, so that `--help` is quick."""
+"""The `serai` command and the table of its sub-commands; each is imported when it is called, so that `--help` is quick."""
 
 from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
 
 import click
 
 from serai import __version__
 
-__all__ = ["serai"]
+__all__ = ["COMMANDS", "Lazy", "serai"]
+
+# Name: its home, and its line in the help. A test compares the line with the first of the command's own help.
+COMMANDS = {
+    "demo": ("serai.cli.demo:demo", "Show what is built so far, with real child processes."),
+    "record": ("serai.cli.record:record", "Show, export, replay and remove recordings: every frame on every wire."),
+}
+
+
+class Lazy(click.Command):
+    """Stands for a command until it is called, so that the help of all does not import any."""
+
+    def __init__(self, name: str, home: str, line: str) -> None:
+        super().__init__(name, short_help=line)
+        self.home = home
+
+    def load(self) -> click.Command:
+        module, attribute = self.home.split(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """The real command's; click goes on with what the context belongs to."""
+        return self.load().make_context(info_name, args, parent, **extra)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -15,10 +43,5 @@ def serai() -> None:
     """Takes in any extension, drives any coding agent, under one policy, with every wire on record."""
 
 
-@serai.command()
-@click.option("--color/--no-color", default=None, help="Colours; by default when the output is a terminal and NO_COLOR is not set.")
-def demo(*, color: bool | None) -> None:
-    """Show what is built so far, with real child processes: a good peer, bad ones, and what the errors say."""
-    from serai.cli.demo import run
-
-    run(color=color)
+for _name, (_home, _line) in COMMANDS.items():
+    serai.add_command(Lazy(_name, _home, _line))
