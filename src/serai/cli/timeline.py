@@ -81,8 +81,7 @@ def short(text: bytes) -> str:
 
 def _frame(frame: bytes) -> Any:
     try:
-        msgspec.json.decode(frame)
-        return msgspec.Raw(frame)
+        return msgspec.Raw(msgspec.json.format(frame, indent=-1))  # on one line, whatever line ends it holds
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return frame.decode(errors="replace")
 

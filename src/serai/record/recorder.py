@@ -121,7 +121,7 @@ class WireTap:
 
     def frames(self, direction: Way, at: float, run: bytes) -> None:
         dropped = self._dropped
-        if self._put((self.wire, direction, at, run), self._drop(at) if dropped[0] else None):
+        if self._put(self.wire, direction, at, run, self._drop(at) if dropped[0] else None):
             if dropped[0]:
                 self._dropped = [0, 0]
         else:

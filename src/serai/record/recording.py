@@ -262,7 +262,9 @@ class Recording:
         wire.ended, wire.why, wire.error, wire.stderr = entry.at, entry.why, entry.error, entry.stderr
         wire.exit = ExitStatus(**entry.exit) if entry.exit is not None else None
         text = wire.why or "ended"
-        return f"{text} ({wire.exit})" if wire.exit is not None else text
+        text += f" ({wire.exit})" if wire.exit is not None else ""
+        said = wire.stderr.strip().splitlines()
+        return f"{text}; the last on stderr: {said[-1]}" if said else text
 
 
 class _Pairs:

@@ -28,19 +28,21 @@ log = logging.getLogger("serai.record")
 # This much wakes the thread before the batch's time is up.
 _BATCH_BYTES = 1 << 18
 # How much is made ready between two calls of the kernel: the loop may have to wait so long for the interpreter.
-_SLICE_ITEMS = 128
+_SLICE_PARTS = 256
 _SLICE_BYTES = 1 << 18
+# Less than this is joined first, which the kernel likes better than many small pieces.
+_JOINED = 1 << 15
 # What an item costs beside its bytes.
 _OVERHEAD = 200
 # A clock that was set, or a machine that slept: wall time is taken anew beyond this many seconds.
 _DRIFT = 1.0
 
 Run = tuple[int, Way, float, bytes]  # wire, way, monotonic time, bytes
-Item = Run | Written
+Item = Run | Written | threading.Event  # the last is set when its turn has come
 
 
 class Writer:
-    """Writes one run's files. `put`, `tell` and `flush` from any thread; everything with an underscore belongs to its own."""
+    """Writes one run's files. `put`, `tell`, `flush` and `close` from any thread; what is below them belongs to its own."""
 
     def __init__(self, folder: Folder, head: Head, secrets: Secrets, limits: Limits) -> None:
         self._folder = folder
@@ -49,11 +51,9 @@ class Writer:
         self._limits = limits
         self._memory = limits.record_memory
         self._lock = threading.Lock()
-        self._signal = threading.Event()  # something to write, or enough, or the end
-        self._written = threading.Condition(self._lock)
+        self._signal = threading.Event()  # something to write, or enough of it, or no time to lose
         self._items: list[Item] = []
         self._queued = 0  # bytes put and not yet written
-        self._puts = self._done = 0  # how many items
         self._closing = self._hurry = False
         self._open: dict[int, Open] = {}  # the wires that the next file must tell of again
         self._lost = [0, 0]  # frames and bytes that could not be written
@@ -66,9 +66,9 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="serai-recorder", daemon=True)
         self._thread.start()
 
-    def put(self, run: Run, before: Written | None = None) -> bool:
+    def put(self, wire: int, way: Way, at: float, run: bytes, before: Written | None = None) -> bool:
         """Have a run written, and `before` in front of it; False when too much waits already: then neither was taken."""
-        size = len(run[3]) + _OVERHEAD
+        size = len(run) + _OVERHEAD
         with self._lock:
             queued = self._queued
             if self._closing or (queued and queued + size > self._memory):
@@ -76,20 +76,20 @@ class Writer:
             items = self._items
             wake = not items or queued < _BATCH_BYTES <= queued + size
             if before is not None:
-                self._append(before)
-            items.append(run)
-            self._puts += 1
+                items.append(before)
+            items.append((wire, way, at, run))
             self._queued = queued + size
         if wake:
             self._signal.set()
         return True
 
-    def tell(self, entry: Written) -> None:
-        """Have an entry written: there are few, and each is worth its memory."""
+    def tell(self, entry: Written | threading.Event) -> None:
+        """Have an entry written: there are few, and each is worth its memory. An event is set when its turn has come."""
         with self._lock:
-            if self._closing:
-                return
-            self._append(entry)
+            if not self._closing:
+                self._items.append(entry)
+            elif isinstance(entry, threading.Event):
+                entry.set()
         self._signal.set()
 
     def micros(self, at: float) -> int:
@@ -98,11 +98,10 @@ class Writer:
 
     def flush(self, timeout: float) -> bool:
         """Wait until everything put so far is written; False when that takes too long."""
-        with self._written:
-            wanted = self._puts
-            self._hurry = True
-            self._signal.set()
-            return self._written.wait_for(lambda: self._done >= wanted, timeout)
+        self._hurry = True
+        written = threading.Event()
+        self.tell(written)
+        return written.wait(timeout)
 
     def close(self, timeout: float) -> bool:
         """Write what is there and end; False when the disk does not let us. Idempotent."""
@@ -111,10 +110,6 @@ class Writer:
             self._signal.set()
         self._thread.join(timeout)
         return not self._thread.is_alive()
-
-    def _append(self, entry: Written) -> None:
-        self._items.append(entry)
-        self._puts += 1
 
     # -- the thread -------------------------------------------------------------------------------------------------------------
 
@@ -134,40 +129,32 @@ class Writer:
                 self._write_all(items)
             except Exception:  # a defect of ours: what is lost by it is lost, the rest must not be
                 log.exception("a part of the recording is lost")
+                self._recount()
             if closing:
                 os.close(self._file)
                 return
 
     def _write_all(self, items: list[Item]) -> None:
         self._set_clock()
-        at = 0
-        while at < len(items):
-            parts, end, size = self._slice(items, at)
-            self._write(parts, items[at:end])
-            with self._written:
-                self._queued -= size
-                self._done += end - at
-                self._written.notify_all()
-            at = end
-
-    def _slice(self, items: list[Item], at: int) -> tuple[list[bytes], int, int]:
-        """The bytes of the next items, where they end, and what they counted for."""
         parts: list[bytes] = []
-        size = 0
+        start = size = 0  # of the slice: its first item, and what it counts for
         mask = self._secrets.mask
-        end = min(at + _SLICE_ITEMS, len(items))
-        for number in range(at, end):
-            item = items[number]
+        for end, item in enumerate(items, 1):
             if type(item) is tuple:
-                wire, way, when, run = item
-                parts += (frames_head(wire, way, self.micros(when), len(run)), mask(run))
+                wire, way, at, run = item
+                parts += (frames_head(wire, way, self.micros(at), len(run)), mask(run))
                 size += len(run) + _OVERHEAD
-            else:
-                parts.append(self._pack(item))  # type: ignore[arg-type]
-            if size >= _SLICE_BYTES:
-                end = number + 1
-                break
-        return parts, end, size
+            elif isinstance(item, Written):
+                parts.append(self._pack(item))
+            if len(parts) >= _SLICE_PARTS or size >= _SLICE_BYTES or end == len(items):
+                if not self._write(parts):
+                    self._count_lost(items[start:end])
+                with self._lock:
+                    self._queued -= size
+                parts, start, size = [], end, 0
+        for item in items:
+            if isinstance(item, threading.Event):
+                item.set()
 
     def _pack(self, entry: Written) -> bytes:
         if isinstance(entry, Open):
@@ -176,21 +163,31 @@ class Writer:
             self._open.pop(entry.wire, None)
         return self._secrets.mask(pack(entry))
 
-    def _write(self, parts: list[bytes], items: list[Item]) -> None:
+    def _write(self, parts: list[bytes]) -> bool:
         try:
             if self._size >= self._limits.record_segment:
                 self._next_file()
-            if self._lost[1]:
+            if self._lost[0]:
                 lost = Dropped(wire=0, frames=self._lost[0], bytes=self._lost[1], why="the disk did not take them", at=_now())
                 parts = [pack(lost), *self._opened(), *parts]
             self._size += _write_fully(self._file, parts)
-            self._lost = [0, 0]
-            self._fails("")
         except OSError as error:
             self._fails(error.strerror or str(error))
             _cut_back(self._file, self._size)
-            runs = [item[3] for item in items if isinstance(item, tuple)]
-            self._lost = [self._lost[0] + sum(run.count(b"\n") for run in runs), self._lost[1] + sum(map(len, runs))]
+            return False
+        self._lost = [0, 0]
+        self._fails("")
+        return True
+
+    def _count_lost(self, items: list[Item]) -> None:
+        for item in items:
+            if isinstance(item, tuple):
+                self._lost[0] += item[3].count(b"\n") or 1
+                self._lost[1] += len(item[3])
+
+    def _recount(self) -> None:
+        with self._lock:
+            self._queued = sum(len(item[3]) + _OVERHEAD for item in self._items if isinstance(item, tuple))
 
     def _fails(self, why: str) -> None:
         if why and not self.failure:
@@ -234,6 +231,8 @@ def _now() -> int:
 def _write_fully(file: int, parts: list[bytes]) -> int:
     """Write all of it; how much that was. What is written when it fails half-way is cut back by the caller."""
     size = sum(map(len, parts))
+    if size < _JOINED:
+        parts = [b"".join(parts)]
     written = os.writev(file, parts)
     if written < size:
         rest = memoryview(b"".join(parts))[written:]
