@@ -45,6 +45,13 @@ def test_generated_tables_are_current(name: str, table: str) -> None:
 # Every program in the documents, with what it prints.
 PRINTED = {
     "README.md": ["b'{\"ok\":true}'\n"],
+    "record.md": [
+        """\
+open None   \nframe sent tool/execute 1 {"jsonrpc":"2.0","id":1,"method":"tool/execute","params":{"key":"*************"}}
+frame received result 1 {"jsonrpc":"2.0","id":1,"result":"done"}
+end None   \nAnswer b'"done"'
+""",
+    ],
     "wire.md": [
         """\
 exit status 3

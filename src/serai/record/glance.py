@@ -65,23 +65,25 @@ def glance(frame: bytes) -> Glance:
             return Glance("error", id, "answer" if id else "")
         return Glance("result", id, "answer" if id else "") if bytes(seen.result) else Glance("object", id)
     inner = _inner(seen)
-    detail = _text(seen.subtype) or _text(inner.subtype) or _text(seen.event) or _text(inner.type)
-    id = id or _id(inner.request_id)
+    detail = _text(seen.subtype) or _text(seen.event)
+    if inner is not None:
+        detail = detail or _text(inner.subtype) or _text(inner.type)
+        id = id or _id(inner.request_id)
     return Glance(f"{kind}:{detail}" if detail else kind, id, "either" if id else "")
 
 
-def _inner(seen: _Frame) -> _Nested:
+def _inner(seen: _Frame) -> _Nested | None:
     for raw in (seen.request, seen.response, seen.event):
-        if bytes(raw)[:1] == b"{":
+        if raw is not _NOTHING and bytes(raw)[:1] == b"{":
             try:
                 return _nested.decode(raw)
             except _BAD:
-                break
-    return _Nested()
+                return None
+    return None
 
 
 def _text(raw: Raw) -> str:
-    if bytes(raw)[:1] != b'"':
+    if raw is _NOTHING or bytes(raw)[:1] != b'"':
         return ""
     try:
         return _string.decode(raw)

@@ -28,7 +28,6 @@ CREATE TABLE items (
     number INTEGER PRIMARY KEY, what TEXT NOT NULL, at INTEGER NOT NULL, wire INTEGER NOT NULL,
     way TEXT, type TEXT, id BLOB, file INTEGER, offset INTEGER, size INTEGER,
     request INTEGER, latency INTEGER, text TEXT);
-CREATE INDEX by_request ON items (request);
 """
 _INSERT = "INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _MANY = 10_000
