@@ -6,15 +6,18 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 CORE := .venv/.core
 DEV := .venv/.dev
+PEERS := .venv-peers/.peers
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint bench requirements clean
+.PHONY: help demo test check lint bench bench-peers bench-page requirements clean
 
 help:
 	@echo "make demo          set up and show what Serai does, offline, with real child processes"
 	@echo "make test          set up and run all tests"
 	@echo "make check         ruff, mypy --strict, import-linter, tests"
-	@echo "make bench         round trips next to the physical limit (needs gcc); writes bench/results/latest.json"
+	@echo "make bench         everything next to the physical limit (needs gcc) and the peers; fails when a floor does not hold"
+	@echo "make bench-peers   install whom the bench compares with, into .venv-peers: mcp, ACP, claude-agent-sdk, orjson, Go (700 MB)"
+	@echo "make bench-page    docs/performance.md from the latest complete run of the bench"
 	@echo "make requirements  which promised behaviours are proved, planned or missing"
 	@echo "make clean         remove everything that was made here"
 
@@ -36,15 +39,20 @@ lint: $(DEV)
 	@$(BIN)/lint-imports --no-logo
 
 bench: $(DEV)
-	@echo "== bench: pinned to one core, medians of interleaved repetitions, about a minute"
+	@echo "== bench: pinned to one core, medians of interleaved repetitions, some minutes"
 	@$(BIN)/python -m bench
+
+bench-peers: $(PEERS)
+
+bench-page: $(DEV)
+	@$(BIN)/python -m bench.page
 
 requirements: $(DEV)
 	@$(BIN)/python -m tests.requirements.manifest
 
 clean:
-	@echo "== removing .venv, caches and build output"
-	@rm -rf .venv build dist bench/build bench/results .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	@echo "== removing .venv, .venv-peers, caches and build output"
+	@rm -rf .venv .venv-peers build dist bench/build bench/results .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(CORE): pyproject.toml
@@ -58,4 +66,11 @@ $(CORE): pyproject.toml
 $(DEV): $(CORE) pyproject.toml
 	@echo "== installing the tools of the developers"
 	@$(PIP) install --group dev -e '.[fast]'
+	@touch $@
+
+$(PEERS): pyproject.toml
+	@echo "== installing the peers of the bench into .venv-peers"
+	@$(PYTHON) -m venv .venv-peers
+	@.venv-peers/bin/python -m pip --disable-pip-version-check -qq install --upgrade pip
+	@.venv-peers/bin/python -m pip --disable-pip-version-check -qq install --group peers
 	@touch $@

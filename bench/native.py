@@ -1,11 +1,17 @@
-"""Builds the C programs of the bench with gcc, when their source is newer."""
+"""Builds the programs of the bench that are not Python, when their source is newer: C with gcc, Go where there is a Go."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from bench.harness import PEERS
+
+__all__ = ["build", "build_go"]
 
 HERE = Path(__file__).parent
 BUILD = HERE / "build"
@@ -14,10 +20,28 @@ BUILD = HERE / "build"
 def build(name: str) -> str:
     """The path of the program `name`, built from `c/name.c`."""
     source, program = HERE / "c" / f"{name}.c", BUILD / name
-    if not program.exists() or program.stat().st_mtime < source.stat().st_mtime:
+    if _older(program, source):
         gcc = shutil.which("gcc") or shutil.which("cc")
         if gcc is None:
             sys.exit("the bench compares with C and needs gcc")
-        BUILD.mkdir(exist_ok=True)
         subprocess.run([gcc, "-O2", "-Wall", "-Werror", "-o", str(program), str(source)], check=True)
     return str(program)
+
+
+def build_go(name: str) -> str | None:
+    """The path of the program `go-name`, built from `go/name.go`; None without Go (the peers' environment brings one)."""
+    go = shutil.which("go", path=f"{PEERS}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
+    if go is None:
+        return None
+    source, program = HERE / "go" / f"{name}.go", BUILD / f"go-{name}"
+    if _older(program, source):
+        # All it needs is here: no other toolchain, nothing from the network, and its cache of 140 MB does not stay.
+        with TemporaryDirectory() as cache:
+            env = os.environ | {"GOTOOLCHAIN": "local", "GOPROXY": "off", "GOFLAGS": "", "GOCACHE": cache}
+            subprocess.run([go, "build", "-o", str(program), source.name], cwd=source.parent, env=env, check=True)
+    return str(program)
+
+
+def _older(program: Path, source: Path) -> bool:
+    BUILD.mkdir(exist_ok=True)
+    return not program.exists() or program.stat().st_mtime < source.stat().st_mtime

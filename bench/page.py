@@ -55,7 +55,8 @@ One question alone: `python -m bench ingest`. The suites are in `bench/suites`, 
 run in `bench/workers` and `bench/c`.
 """
 
-MACHINE = {"date": "Date", "cpu": "CPU", "cores": "Cores", "memory_gib": "Memory, GiB", "kernel": "Linux", "python": "Python"}
+MACHINE = {"date": "Date", "cpu": "CPU", "cores": "Cores", "memory_gib": "Memory, GiB", "kernel": "Linux"}
+MACHINE |= {"python": "Python", "peers": "Peers"}
 
 
 def lacks(run: dict[str, Any]) -> list[str]:

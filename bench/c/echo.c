@@ -1,31 +1,78 @@
-/* A guest in C: answers each `tool_call` line with a `tool_result` that carries the same text. All lines of one read are
-   answered with one write. The fastest honest peer, so that a measurement shows the host and not the guest. */
+/* A guest in C: answers each call with a result that carries the same text, as its host speaks. All lines of one read are
+   answered with one write. The fastest honest peer, so that a measurement shows the host and not the guest.
+
+   It knows zot's `tool_call`, and of JSON-RPC `initialize`, `tools/list` and `tools/call` as an MCP client sends them; any other
+   request that carries a text (an extension method of ACP) is answered like `tools/call`. It looks for what it needs instead of
+   parsing: the keys come before the text, and the text is the last string of its line. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static const char HEAD[] = "{\"type\":\"tool_result\",\"id\":\"", MIDDLE[] = "\",\"content\":[{\"type\":\"text\",\"text\":\"", TAIL[] = "\"}]}\n";
+#define CONTENT "\"content\":[{\"type\":\"text\",\"text\":\""
+
+typedef struct {
+    const char *at;
+    size_t size;
+} piece;
+
+#define LITERAL(text) ((piece){text, sizeof text - 1})
 
 static char *in, *out;
 static size_t have, put, in_size = 1 << 20, out_size = 1 << 20;
 
-static void append(const char *data, size_t size) {
-    while (put + size > out_size) out = realloc(out, out_size *= 2);
-    memcpy(out + put, data, size);
-    put += size;
+static void append(piece p) {
+    while (put + p.size > out_size) out = realloc(out, out_size *= 2);
+    memcpy(out + put, p.at, p.size);
+    put += p.size;
 }
 
-static void answer(const char *line, size_t size) {
-    const char *id = memmem(line, size, "\"id\":\"", 6), *text = memmem(line, size, "\"text\":\"", 8);
-    if (!id || !text) return;
-    id += 6;
-    text += 8;
-    append(HEAD, sizeof HEAD - 1);
-    append(id, strchr(id, '"') - id);
-    append(MIDDLE, sizeof MIDDLE - 1);
-    append(text, line + size - 4 - text); /* the line ends in "}} and its newline */
-    append(TAIL, sizeof TAIL - 1);
+static void answer_with(piece before_id, piece id, piece after_id, piece text, piece tail) {
+    append(before_id);
+    append(id);
+    append(after_id);
+    append(text);
+    append(tail);
+}
+
+/* What follows `key` in the line, up to the first byte that is one of `ends`; nothing when there is no such key. */
+static piece after(piece line, piece key, const char *ends) {
+    char *at = memmem(line.at, line.size, key.at, key.size);
+    if (!at) return (piece){NULL, 0};
+    at += key.size;
+    return (piece){at, strcspn(at, ends)}; /* a line has its newline: the search ends */
+}
+
+/* From behind `"text":"` to the last quote of the line. */
+static piece text_of(piece line) {
+    char *at = memmem(line.at, line.size, "\"text\":\"", 8);
+    if (!at) return (piece){NULL, 0};
+    at += 8;
+    return (piece){at, (char *)memrchr(at, '"', line.at + line.size - at) - at};
+}
+
+static void answer_rpc(piece line) {
+    piece id = after(line, LITERAL("\"id\":"), ",}\n"), text = text_of(line), version;
+    if (!id.at) return; /* a notification */
+    piece head = LITERAL("{\"jsonrpc\":\"2.0\",\"id\":");
+    if (text.at)
+        answer_with(head, id, LITERAL(",\"result\":{" CONTENT), text, LITERAL("\"}]}}\n"));
+    else if ((version = after(line, LITERAL("\"protocolVersion\":"), ",}\n")).at)
+        answer_with(head, id, LITERAL(",\"result\":{\"protocolVersion\":"), version,
+                    LITERAL(",\"capabilities\":{\"tools\":{}},\"serverInfo\":{\"name\":\"echo\",\"version\":\"1\"}}}\n"));
+    else
+        answer_with(head, id, LITERAL(",\"result\":{\"tools\":[{\"name\":\"echo\",\"inputSchema\":{\"type\":\"object\"}}]}}\n"),
+                    LITERAL(""), LITERAL(""));
+}
+
+static void answer(piece line) {
+    if (line.size > 2 && line.at[2] == 'j') { /* {"jsonrpc" */
+        answer_rpc(line);
+        return;
+    }
+    piece id = after(line, LITERAL("\"id\":\""), "\"\n"), text = text_of(line);
+    if (id.at && text.at)
+        answer_with(LITERAL("{\"type\":\"tool_result\",\"id\":\""), id, LITERAL("\"," CONTENT), text, LITERAL("\"}]}\n"));
 }
 
 int main(void) {
@@ -39,7 +86,7 @@ int main(void) {
         have += got;
         char *start = in, *end;
         while ((end = memchr(in + from, '\n', have - from))) {
-            answer(start, end + 1 - start);
+            answer((piece){start, end + 1 - start});
             start = end + 1;
             from = start - in;
         }

@@ -7,9 +7,10 @@ from bench.native import build
 from bench.report import Column, Floor, Section, Table
 
 NOTE = """\
-The same round trip with no tap, and with the real recorder writing every frame of both directions to a file, with none and with ten \
-secrets to be found in every byte (some 60 forms of them). CPU is that of the whole host process, the recorder's thread included. \
-Nothing was dropped: each worker opens its recording afterwards and counts. "x off" is the CPU per call next to no tap."""
+The same round trip with no tap, and with the real recorder writing every frame of both directions to a file, with none and with ten
+secrets to be found in every byte (some 60 forms of them). CPU is that of the whole host process, the recorder's thread included.
+Nothing was dropped: each worker opens its recording afterwards and counts. "x off" is the CPU per call next to no tap.
+"""
 
 COLUMNS = (
     Column("p50_us", "p50 us"),
@@ -19,7 +20,11 @@ COLUMNS = (
     Column("x", "x off", ",.2f"),
     Column("mb", "MB written", ",.0f"),
 )
-CASES = {"100 B, one by one": (100, 20_000, 1), "100 B, 64 in flight": (100, 128_000, 64), "1 KB, 64 in flight": (1_000, 64_000, 64)}
+CASES = {
+    "100 B, one by one": (100, 20_000, 1),
+    "100 B, 64 in flight": (100, 128_000, 64),
+    "1 KB, 64 in flight": (1_000, 64_000, 64),
+}
 
 
 def run() -> Section:

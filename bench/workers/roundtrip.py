@@ -1,6 +1,7 @@
-"""One measurement of Serai's channel in a fresh process: `python -m bench.worker PEER BYTES CALLS IN_FLIGHT asyncio|uvloop`.
+"""One measurement of Serai's channel in a fresh process: `python -m bench.workers.roundtrip PEER BYTES CALLS IN_FLIGHT HOW [TAP]`.
 
-The channel as a guest adapter uses it: typed decode, a deadline on every call, a tap on every frame. Prints the same JSON
+The channel as a guest adapter uses it: typed decode, a deadline on every call, a tap on every frame. HOW is one of `asyncio`,
+`uvloop`, `mallopt` (asyncio with it) and `fast` (both, as the extra does it); TAP is `none` or `count`. Prints the same JSON
 object as `host.c`.
 """
 
@@ -9,16 +10,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import resource
 import sys
-from time import monotonic, perf_counter
+from collections.abc import Callable
+from time import monotonic
 from typing import Literal
 
 import msgspec
 
+from bench.workers.timing import Shape, measure
 from serai.errors import SeraiError
+from serai.wire import fast
 from serai.wire.calls import Calls
-from serai.wire.channel import Channel
+from serai.wire.channel import Channel, Tap
 from serai.wire.codec import Codec, encode
 from serai.wire.deadlines import Deadlines
 from serai.wire.framing import Oversize
@@ -52,23 +55,29 @@ CODEC: Codec[Result | Note] = Codec(Result | Note)
 
 
 class CountingTap:
-    """What a recorder's tap costs on the wire's side: keep the run."""
+    """What a recorder's tap costs on the wire's side: keep the run until there is enough for a batch."""
 
     def __init__(self) -> None:
         self.kept: list[tuple[str, float, bytes]] = []
+        self.size = 0
         self.runs = 0
 
     def frames(self, direction: Literal["sent", "received"], at: float, run: bytes) -> None:
         self.kept.append((direction, at, run))
-        if len(self.kept) >= 256:
+        self.size += len(run)
+        if self.size >= 1 << 18:
             self.runs += len(self.kept)
             self.kept.clear()
+            self.size = 0
 
     def skipped(self, at: float, frame: Oversize) -> None:
         raise AssertionError(frame)
 
     def ended(self, at: float, cause: SeraiError) -> None:
         self.runs += len(self.kept)
+
+
+TAPS: dict[str, Callable[[], Tap | None]] = {"none": lambda: None, "count": CountingTap}
 
 
 class Caller:
@@ -110,61 +119,29 @@ class Caller:
             call.waiter.set_exception(cause.for_call(call.id))
 
 
-async def sequential(caller: Caller, text: str, calls: int) -> list[float]:
-    times: list[float] = []
-    for _ in range(calls):
-        start = perf_counter()
-        await caller.call(text)
-        times.append(perf_counter() - start)
-    return times
-
-
-async def pipelined(caller: Caller, text: str, calls: int, in_flight: int) -> None:
-    async def work(share: int) -> None:
-        for _ in range(share):
-            await caller.call(text)
-
-    await asyncio.gather(*(work(calls // in_flight) for _ in range(in_flight)))
-
-
-def cpu() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
-
-
-async def main(peer: str, size: int, calls: int, in_flight: int) -> dict[str, float]:
-    deadlines = Deadlines()
+async def main(peer: str, shape: Shape, tap: Tap | None) -> dict[str, float]:
+    deadlines, text = Deadlines(), shape.text
     async with PlainSpawner() as spawner:
         child = await spawner.spawn(Launch(argv=[peer], env=dict(os.environ)))
         caller = Caller()
-        caller.channel = Channel(child, caller, deadlines=deadlines, tap=CountingTap())
-        text = "x" * max(size - len(encode(Call("1000", "echo", {"text": ""}))), 0)
-        times: list[float] = []
-        if in_flight == 1:
-            await sequential(caller, text, calls // 10)
-            start, used = perf_counter(), cpu()
-            times = sorted(await sequential(caller, text, calls))
-        else:
-            calls -= calls % in_flight
-            await pipelined(caller, text, calls // 10, in_flight)
-            start, used = perf_counter(), cpu()
-            await pipelined(caller, text, calls, in_flight)
-        wall, used = perf_counter() - start, cpu() - used
+        caller.channel = Channel(child, caller, deadlines=deadlines, tap=tap)
+        assert (await caller.call(text)).content[0].text == text
+        numbers = await measure(lambda: caller.call(text), shape)
         await stop(child, caller.channel.limits)
-    return {
-        "p50_us": times[len(times) // 2] * 1e6 if times else 0.0,
-        "p99_us": times[len(times) * 99 // 100] * 1e6 if times else 0.0,
-        "per_second": calls / wall,
-        "cpu_us": used / calls * 1e6,
-    }
+    return numbers
+
+
+def run(how: str, peer: str, shape: Shape, tap: str = "count") -> dict[str, float]:
+    work = main(peer, shape, TAPS[tap]())
+    if how == "fast":
+        return fast.run(work)
+    if how == "mallopt":
+        assert fast.raise_malloc_thresholds()
+    with asyncio.Runner(loop_factory=fast.loop_factory() if how == "uvloop" else None) as runner:
+        return runner.run(work)
 
 
 if __name__ == "__main__":
-    peer_, size_, calls_, in_flight_, kind = sys.argv[1:]
-    factory = None
-    if kind == "uvloop":
-        import uvloop
-
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
-        print(json.dumps(runner.run(main(peer_, int(size_), int(calls_), int(in_flight_)))))
+    peer_, *shape_ = sys.argv[1:5]
+    how_, *tap_ = sys.argv[5:]
+    print(json.dumps(run(how_, peer_, Shape.of(shape_), *tap_)))

@@ -18,7 +18,7 @@ from serai.errors import SeraiError
 from serai.limits import Limits
 from serai.record import Folder, Recorder, Recording
 from serai.testing import faults
-from serai.wire import Deadlines, Launch, PlainSpawner, Rpc, environ, proctree, stop
+from serai.wire import Deadlines, Launch, PlainSpawner, Rpc, environ, fast, proctree, stop
 from serai.wire.codec import Noise
 from serai.wire.framing import Oversize
 from serai.wire.jsonrpc import Stray
@@ -95,7 +95,7 @@ def run(*, color: bool | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="serai-demo-") as place:
         folder = Folder(Path(place) / "recordings")
         with Recorder(folder, command="serai demo") as recorder:
-            asyncio.run(_play(recorder, color=color))
+            fast.run(_play(recorder, color=color))
         with Recording.open("", folder) as recording:
             _what_is_on_record(recording, color=color)
 

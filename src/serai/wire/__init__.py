@@ -4,7 +4,8 @@ Sans-IO, usable by dialects: `framing` (lines), `codec` (typed messages), `foldi
 answer), `jsonrpc` (correlation both ways).
 
 With IO: `process` (the one way to start a program), `stopping` (and to stop it), `environ` (what it may know), `channel` (the
-hot path), `deadlines` (one timer), `rpc` (JSON-RPC over a channel), `watchdog` (nothing is left when the host dies).
+hot path), `deadlines` (one timer), `rpc` (JSON-RPC over a channel), `watchdog` (nothing is left when the host dies),
+`fast` (the extra of that name, for entry points).
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ class Outbox:
     """Writes frames to one descriptor. Its owner says why nothing can be sent any more, and is told of the end."""
 
     __slots__ = (
-        "_descriptor", "_drained", "_grown", "_limits", "_loop", "_most", "_on_broken", "_on_sent", "_planned", "_queue", "_rest",
-        "_shut", "_who", "_why", "_writer_added", "closed", "cork", "ending", "queued",
+        "_backlog", "_descriptor", "_drained", "_grown", "_limits", "_loop", "_most", "_on_broken", "_on_sent", "_planned",
+        "_queue", "_rest", "_shut", "_who", "_why", "_writer_added", "closed", "cork", "ending", "queued",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +59,7 @@ class Outbox:
         self.closed = descriptor < 0
         self._shut = self.closed  # ending or closed, and the longest frame: looked at for every frame
         self._most = limits.send
+        self._backlog = limits.backlog
 
     def send(self, frame: bytes) -> None:
         """One frame with its newline."""
@@ -68,7 +69,15 @@ class Outbox:
             limit = LimitHit("send", self._limits.send)
             raise FrameTooBig(f"a frame of {len(frame)} bytes is not sent", who=self._who, limit=limit)
         if self.cork or self.queued:
-            self._enqueue(frame)
+            size = self.queued + len(frame)
+            if size > self._backlog and self.queued:
+                limit = LimitHit("backlog", self._limits.backlog)
+                raise PeerStalled(f"{self.queued} bytes wait for it to read", who=self._who, limit=limit)
+            self._queue.append(frame)
+            self.queued = size
+            if not self._planned and self._rest is None:
+                self._planned = True
+                self._loop.call_soon(self.flush)
             return
         self.cork = True  # until something comes back
         self._on_sent(frame)
@@ -118,19 +127,13 @@ class Outbox:
 
     # -- inside -----------------------------------------------------------------------------------------------------------------
 
-    def _enqueue(self, frame: bytes) -> None:
-        if self.queued and self.queued + len(frame) > self._limits.backlog:
-            limit = LimitHit("backlog", self._limits.backlog)
-            raise PeerStalled(f"{self.queued} bytes wait for it to read", who=self._who, limit=limit)
-        self._queue.append(frame)
-        self.queued += len(frame)
-        if self._rest is None and not self._planned:
-            self._planned = True
-            self._loop.call_soon(self.flush)
-
     def _take(self) -> bytes:
         """The next run to write: a long frame alone, or short ones joined."""
         queue = self._queue
+        if self.queued <= LONG:  # all that waits; no rest does, or it would go first
+            run = b"".join(queue)
+            queue.clear()
+            return run
         if len(queue) == 1 or len(queue[0]) >= LONG:
             return queue.popleft()
         parts: list[bytes] = []

@@ -1,0 +1,3 @@
+module serai/bench
+
+go 1.22

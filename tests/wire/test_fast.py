@@ -1,0 +1,158 @@
+"""The extra `fast`: what it does where it is installed, and that nothing happens where nobody asked."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import uvloop
+
+import serai
+from serai.wire import fast
+
+SOURCE = str(Path(serai.__file__).parents[1])
+
+# glibc tells how many blocks it has from the kernel one by one, and how much it could give back. The thresholds also
+# move by themselves when a block is freed, and belong to the process: so each look has a process of its own.
+LOOK = """
+import ctypes, sys
+sys.path.insert(0, sys.argv[1])
+from serai.wire import fast
+
+NAMES = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
+Info = type("Info", (ctypes.Structure,), {"_fields_": [(name, ctypes.c_int) for name in NAMES]})
+mallinfo = ctypes.CDLL(None).mallinfo
+mallinfo.restype = Info
+if sys.argv[2] == "raised":
+    assert fast.raise_malloc_thresholds()
+before = mallinfo().hblks
+block = bytearray(4 * fast.MIB)
+alone = mallinfo().hblks - before
+del block
+print(alone, mallinfo().keepcost >= 4 * fast.MIB)
+"""
+
+IMPORT_ALL = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from importlib import import_module
+from pkgutil import iter_modules
+import serai.wire
+
+modules = sorted(module.name for module in iter_modules(serai.wire.__path__))
+modules.remove("fast")
+assert "channel" in modules
+for name in modules:
+    import_module(f"serai.wire.{name}")
+print("serai.wire.fast" in sys.modules, "uvloop" in sys.modules)
+from serai.wire import fast
+print("uvloop" in sys.modules)
+fast.loop_factory()
+print("uvloop" in sys.modules)
+"""
+
+
+def fresh(program: str, *arguments: str) -> list[str]:
+    """What a program printed, in a process of its own."""
+    argv = [sys.executable, "-I", "-c", program, SOURCE, *arguments]
+    return subprocess.run(argv, env={}, capture_output=True, text=True, check=True, timeout=30).stdout.split()
+
+
+async def loop_of_this() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+@pytest.fixture
+def raised(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Which times the thresholds were raised, instead of doing it to the process of the tests."""
+    times: list[str] = []
+    monkeypatch.setattr(fast, "raise_malloc_thresholds", lambda: times.append("raised"))
+    return times
+
+
+@pytest.fixture
+def without_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)  # what the import system takes as: there is none
+
+
+@pytest.mark.req("wire.fast.loop")
+def test_the_loop_is_uvloops() -> None:
+    with asyncio.Runner(loop_factory=fast.loop_factory()) as runner:
+        assert isinstance(runner.get_loop(), uvloop.Loop)
+
+
+@pytest.mark.req("wire.fast.loop")
+@pytest.mark.usefixtures("without_uvloop")
+def test_without_uvloop_there_is_no_factory() -> None:
+    assert fast.loop_factory() is None
+
+
+@pytest.mark.req("wire.fast.malloc")
+@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallopt"), reason="not glibc")
+def test_with_raised_thresholds_a_large_block_is_the_heaps_own_and_is_kept() -> None:
+    assert fresh(LOOK, "as it is") == ["1", "False"]
+    assert fresh(LOOK, "raised") == ["0", "True"]
+
+
+@pytest.mark.req("wire.fast.malloc-absent")
+@pytest.mark.parametrize("error", [OSError, TypeError])
+def test_without_a_c_library_nothing_is_raised(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
+    def cdll(name: None) -> None:
+        raise error
+
+    monkeypatch.setattr(ctypes, "CDLL", cdll)
+    assert fast.raise_malloc_thresholds() is False
+
+
+@pytest.mark.req("wire.fast.malloc-absent")
+def test_without_mallopt_nothing_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace())
+    assert fast.raise_malloc_thresholds() is False
+
+
+@pytest.mark.req("wire.fast.malloc-absent")
+@pytest.mark.parametrize("taken", [set(), {-1}, {-3}, {-1, -3}])
+def test_it_is_true_only_when_both_were_taken(monkeypatch: pytest.MonkeyPatch, taken: set[int]) -> None:
+    asked: list[int] = []
+
+    def mallopt(which: int, value: int) -> int:
+        asked.append(which)
+        return int(which in taken)
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
+    assert fast.raise_malloc_thresholds() is (taken == {-1, -3})
+    assert set(asked) == {-1, -3}
+
+
+@pytest.mark.req("wire.fast.run")
+def test_run_has_both_when_the_extra_is_installed(raised: list[str]) -> None:
+    assert isinstance(fast.run(loop_of_this()), uvloop.Loop)
+    assert raised == ["raised"]
+
+
+@pytest.mark.req("wire.fast.run")
+@pytest.mark.usefixtures("without_uvloop")
+def test_run_is_plain_asyncio_without_the_extra(raised: list[str]) -> None:
+    loop = fast.run(loop_of_this())
+    assert isinstance(loop, asyncio.SelectorEventLoop)
+    assert loop.is_closed()
+    assert not raised
+
+
+@pytest.mark.req("wire.fast.run")
+def test_run_hands_on_what_was_raised(raised: list[str]) -> None:
+    async def fails() -> None:
+        raise LookupError("mine")
+
+    with pytest.raises(LookupError, match="mine"):
+        fast.run(fails())
+
+
+@pytest.mark.req("wire.fast.asked")
+def test_nothing_else_of_the_wire_loads_it_and_it_loads_uvloop_only_when_asked() -> None:
+    assert fresh(IMPORT_ALL) == ["False", "False", "False", "True"]
