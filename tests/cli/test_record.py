@@ -59,7 +59,7 @@ def test_list_tells_what_there_is(home: dict[str, str], recorded: Run) -> None:
 
 @pytest.mark.req("record.cli.commands")
 def test_list_shows_the_good_ones_beside_a_bad_one(home: dict[str, str], recorded: Run) -> None:
-    (recorded.files[0].parent / "20200101T000000-aaaaaa.000.rec").write_bytes(b"rubbish")
+    (recorded.files[0].parent / "20200101T000000-000-aaaa.000.rec").write_bytes(b"rubbish")
     ran = run("record", "list", **home)
     assert ran.returncode == 0
     assert "no recording of Serai" in ran.stdout.splitlines()[0]
@@ -93,6 +93,8 @@ def test_show_is_a_timeline_of_all_wires(home: dict[str, str], recorded: Run) ->
         (["--pairs"], ["tool/execute", "result"]),
         (["--first", "3"], ["tool/execute"]),
         (["--last", "2"], ["noise"]),
+        (["--since", "0:00", "--until", "23:59:59.9"], ["tool/execute", "object", "result", "noise"]),
+        (["--text", "\udce9"], []),
         (["--since", "1h"], ["tool/execute", "object", "result", "noise"]),
         (["--until", "2020-01-01T00:00"], []),
         (["--since", "2020-01-01", "--until", "1d"], []),
@@ -173,6 +175,9 @@ def test_replay_prints_what_the_dialect_makes_of_it(home: dict[str, str], record
         (["show", "nonsense"], 1, "there is no recording nonsense\n`serai record list` shows what there is\n"),
         (["show", "./nowhere.rec"], 1, "there is no such file"),
         (["show", "--since", "yesterday"], 2, "'yesterday' is no time"),
+        (["show", "--since", "99999999999d"], 2, "is no time"),
+        (["show", "--last", "-1"], 2, "-1 is not in the range"),
+        (["show", "./\x1b[2J.rec"], 1, "\\x1b[2J.rec: there is no such file"),
         (["replay", "--wire", "9"], 1, "it has no wire 9\nit has the wires 1, 2\n"),
         (["replay", "--wire", "2"], 1, "nothing here replays the dialect 'http'"),
         (["export", "--wire", "9", "-o", "x.rec"], 1, "no wire 9"),
@@ -194,10 +199,54 @@ def test_without_any_recording_that_is_said(home: dict[str, str]) -> None:
     assert "nothing was recorded yet" in run("record", "show", **home).stderr
 
 
+HOSTILE = "\x1b]0;title\x07\x1b[2J"
+
+
+@pytest.mark.req("record.timeline.terminal", "record.secrets.lookalikes")
+@pytest.mark.parametrize(
+    "arguments", [["list"], ["list", "--json"], ["show"], ["show", "--json"], ["show", "--pretty"], ["replay", "--wire", "1"]]
+)
+def test_nothing_that_was_recorded_acts_on_the_terminal_or_shows_a_token(home: dict[str, str], arguments: list[str]) -> None:
+    folder = Folder(Path(home["SERAI_HOME"]) / "recordings")
+    with Recorder(folder, command=f"{HOSTILE} {TOKEN}", secrets=Secrets()) as recorder:
+        tap = recorder.wire(f"{HOSTILE} {TOKEN}", kind="guest", dialect="jsonrpc")
+        for frame in (
+            {"id": TOKEN, "method": HOSTILE, "params": {"inner": json.dumps({"password": "correct-horse"})}},
+            {"id": HOSTILE, "method": TOKEN},
+            {"type": TOKEN, "subtype": HOSTILE},
+        ):
+            tap.frames("received", monotonic(), json.dumps(frame).encode() + b"\n")
+        tap.frames("received", monotonic(), f"{HOSTILE} {TOKEN}\n".encode() + b'{"a":"\xff"}\n' + b"[" * 3000 + b"\n")
+        tap.end(stderr=f"{HOSTILE} {TOKEN}")
+        recorder.note(f"{HOSTILE} {TOKEN}")
+    ran = run("record", *arguments, **home)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert not {"\x1b", "\x07"} & set(ran.stdout)
+    assert TOKEN not in ran.stdout
+    assert "correct-horse" not in ran.stdout
+    assert len(ran.stdout) > 50
+
+
+@pytest.mark.parametrize("env", [{"LC_ALL": "C", "PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "ascii"}])
+def test_a_terminal_that_lacks_characters_is_no_trouble(home: dict[str, str], recorded: Run, env: dict[str, str]) -> None:
+    ran = run("record", "show", **home, **env)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+@pytest.mark.req("record.export.one-file")
+def test_an_export_may_replace_its_own_source(home: dict[str, str], recorded: Run, tmp_path: Path) -> None:
+    path = tmp_path / "bug.rec"
+    assert run("record", "export", "-o", str(path), **home).returncode == 0
+    before = path.read_bytes()
+    assert run("record", "export", str(path), "-o", str(path), "--force", **home).returncode == 0
+    assert path.read_bytes() == before
+    assert sorted(child.name for child in tmp_path.iterdir()) == ["bug.rec", "home"]
+
+
 @pytest.mark.req("record.cli.commands", "record.file.age-and-size")
 def test_prune_removes_what_it_is_told_to(home: dict[str, str], recorded: Run) -> None:
     folder = recorded.files[0].parent
-    for name in ("20200101T000000-aaaaaa", "20990101T000000-bbbbbb"):
+    for name in ("20200101T000000-000-aaaa", "20990101T000000-000-bbbb"):
         (folder / f"{name}.000.rec").write_bytes(b"x" * 2048)
     assert "1 files removed" in run("record", "prune", **home).stdout  # by the limits: what is too old
     assert run("record", "prune", "--total", "1G", **home).stdout.startswith("0 files removed")

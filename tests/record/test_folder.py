@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -11,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from serai.errors import NoRecording
+from serai.errors import NoRecording, NotRecorded
 from serai.record import Folder, Recorder
+from serai.record.folder import new_run
 from tests.record.helpers import folder_in, small_talk
 
-NAMES = ("20261110T000000-aaaaaa", "20261112T000000-bbbbbb", "20261112T000000-cccccb")
+NAMES = ("20261110T000000-000-aaaa", "20261112T000000-001-bbbb", "20261112T000000-002-cccb")
 
 
 @pytest.fixture
@@ -26,6 +28,7 @@ def folder(tmp_path: Path) -> Folder:
         for part in range(number + 1):
             (folder.path / f"{name}.{part:03}.rec").write_bytes(b"x" * 100)
     (folder.path / "notes.txt").write_text("somebody else's")
+    (folder.path / "20261340T000000-000-aaaa.000.rec").write_text("no such month")
     return folder
 
 
@@ -46,7 +49,7 @@ def test_a_folder_that_is_not_there_has_no_runs(tmp_path: Path) -> None:
         folder_in(tmp_path).find()
 
 
-@pytest.mark.parametrize(("wanted", "name"), [("", NAMES[2]), ("20261110", NAMES[0]), ("bbbbbb", NAMES[1]), (NAMES[1], NAMES[1])])
+@pytest.mark.parametrize(("wanted", "name"), [("", NAMES[2]), ("20261110", NAMES[0]), ("bbbb", NAMES[1]), (NAMES[1], NAMES[1])])
 def test_a_run_is_found_by_its_name_or_a_part_of_it(folder: Folder, wanted: str, name: str) -> None:
     assert folder.find(wanted).name == name
 
@@ -63,14 +66,38 @@ def test_a_name_that_fits_none_or_several_is_an_error(folder: Folder, wanted: st
 def test_what_is_too_old_goes_and_nothing_of_anybody_else(folder: Folder) -> None:
     removed = folder.prune(days=2, now=datetime(2026, 11, 13, tzinfo=UTC))
     assert [file.name for file in removed] == [f"{NAMES[0]}.000.rec"]
-    assert len(left(folder)) == 6
+    assert len(left(folder)) == 7
     assert "notes.txt" in left(folder)
 
 
 @pytest.mark.req("record.file.age-and-size")
 def test_the_oldest_files_go_until_the_rest_fits(folder: Folder) -> None:
     folder.prune(total=250)
-    assert left(folder) == [f"{NAMES[2]}.001.rec", f"{NAMES[2]}.002.rec", "notes.txt"]
+    assert left(folder) == [f"{NAMES[2]}.001.rec", f"{NAMES[2]}.002.rec", "20261340T000000-000-aaaa.000.rec", "notes.txt"]
+
+
+@pytest.mark.req("record.file.age-and-size")
+def test_no_age_is_too_great(folder: Folder) -> None:
+    assert folder.prune(days=10**12) == []
+
+
+def test_the_latest_run_is_the_one_that_began_last() -> None:
+    names = [new_run() for _ in range(50)]
+    assert [name[:19] for name in names] == sorted(name[:19] for name in names)
+
+
+@pytest.mark.req("record.file.in-use")
+def test_a_file_that_cannot_be_locked_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = folder_in(tmp_path)
+    folder.create()
+    monkeypatch.setattr("fcntl.flock", _no_locks)
+    with pytest.raises(NotRecorded, match="No locks available"):
+        Recorder(folder)
+    assert left(folder) == []
+
+
+def _no_locks(*_: object) -> None:
+    raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
 
 @pytest.mark.req("record.file.in-use")

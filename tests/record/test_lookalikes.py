@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.record.lookalikes import mask
+from serai.record.lookalikes import mask, mask_run
 
 # Made up, and put together here so that no scanner takes them for real ones.
 TOKENS = [
@@ -22,6 +22,12 @@ TOKENS = [
     "xoxb-" + "123456789012-abcdefghijkl",
     "hf" + "_abcdefghijklmnopqrstuvwxyz",
     "eyJ" + "hbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcdefghijkl",
+    "xai-" + "abcdefghijklmnopqrstuvwxyz",
+    "gsk_" + "abcdefghijklmnopqrstuvwxyz",
+    "hvs." + "abcdefghijklmnopqrstuvwxyz",
+    "GOCSPX-" + "abcdefghijklmnopqrst",
+    "dckr_pat_" + "abcdefghijklmnopqrstu",
+    "AGE-SECRET-KEY-" + "1QQQQQQQQQQQQQQQQQQQQQQQ",
 ]
 CARRIERS = ["%s", "a %s b", "key=%s", "line\n%s\nline", "url?x=%s&y", "'%s'", "tab\t%s"]
 
@@ -49,6 +55,18 @@ def test_tokens_that_say_what_they_are(token: str, carrier: str) -> None:
         ("-----BEGIN PRIVATE KEY-----\nMIIEabcd and cut", "MIIEabcd"),
         ("DB_PASSWORD=correct-horse rest", "correct-horse"),
         ("export API_KEY='correct-horse'", "correct-horse"),
+        ("password: correct-horse", "correct-horse"),
+        ("x-api-key: correct-horse", "correct-horse"),
+        ("Cookie: session=correct-horse", "correct-horse"),
+        ("Authorization: Token correct-horse", "correct-horse"),
+        ("login --password correct-horse --now", "correct-horse"),
+        ("{'password': 'correct-horse'}", "correct-horse"),
+        ("Server=db;Pwd=correct-horse;", "correct-horse"),
+        ("https://correct-horse-token@host/x.git", "correct-horse-token"),
+        ("https://hooks.slack.com/services/T00000000/B00000000/abcdefghijkl", "abcdefghijkl"),
+        ("https://account.blob/?sv=2020&sig=correct-horse%3D", "correct-horse"),
+        ("AccountName=a;AccountKey=correct-horse==;", "correct-horse"),
+        ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nlQOYBGabcd\n", "lQOYBGabcd"),
     ],
 )
 def test_secrets_by_what_stands_around_them(text: str, secret: str) -> None:
@@ -100,6 +118,54 @@ def test_json_stays_json_of_the_same_shape(value: object) -> None:
         masked = mask(frame)
         assert len(masked) == len(frame)
         assert _shape(json.loads(masked)) == _shape(json.loads(frame))
+
+
+@pytest.mark.req("record.secrets.lookalikes")
+@pytest.mark.parametrize("levels", range(4))
+def test_json_inside_json_is_masked_at_any_depth_and_stays_json(levels: int) -> None:
+    text = json.dumps({"password": 'co"rr\\ect-horse', "city": "Bern", "text": "plain"})
+    for _ in range(levels):
+        text = json.dumps({"text": text})
+    masked = mask(text.encode())
+    assert len(masked) == len(text.encode())
+    assert b"horse" not in masked
+    for _ in range(levels):
+        masked = json.loads(masked)["text"].encode()
+    assert json.loads(masked)["city"] == "Bern"
+
+
+@pytest.mark.req("record.secrets.lookalikes")
+def test_what_one_line_begins_is_not_the_next_ones_business() -> None:
+    run = b'-----BEGIN PRIVATE KEY-----\n{"id":1,"result":"MIIE"}\n"password": "\n{"id":2}\n'
+    assert mask_run(run) == run
+
+
+@pytest.mark.req("record.secrets.lookalikes")
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        b"eyJ-" * 25_000,
+        b"-eyJaaaaaaaa" * 9_000,
+        b'{"token":"' + b"a" * 1_000_000 + b'"}',
+        b'{"token":"' + b"\\" * 100_000,
+        b'"token":"' * 12_000,
+        b"token" * 20_000,
+        b"token " * 20_000,
+        b"password: " * 10_000,
+        b"://" * 40_000,
+        b"https://" * 15_000,
+        b"-----BEGIN PRIVATE KEY-----" * 4_000,
+        b"SG." * 40_000,
+        b"bearer " * 15_000,
+        b"--" * 60_000 + b"password x",
+        b" " * 100_000 + b"=",
+        b"'" * 100_000,
+    ],
+)
+def test_hostile_input_costs_no_more_than_its_length(hostile: bytes) -> None:
+    """Would not end within the suite's time limit if any pattern took quadratic time."""
+    for _ in range(10):
+        assert len(mask(hostile)) == len(hostile)
 
 
 def _shape(value: object) -> object:

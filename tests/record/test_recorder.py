@@ -168,12 +168,12 @@ def test_a_full_file_is_followed_by_one_that_stands_alone(tmp_path: Path) -> Non
 def test_a_new_recording_makes_the_old_ones_go(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     folder.create()
-    for name, size in (("20200101T000000-aaaaaa", 10), ("20990101T000000-bbbbbb", 3000), ("20990102T000000-cccccc", 3000)):
+    for name, size in (("20200101T000000-000-aaaa", 10), ("20990101T000000-000-bbbb", 3000), ("20990102T000000-000-cccc", 3000)):
         (folder.path / f"{name}.000.rec").write_bytes(b"x" * size)
     with Recorder(folder, limits=Limits().but(record_total=4000)) as recorder:
         recorder.note("here")
     left = [run.name for run in folder.runs()]
-    assert left == [recorder.run, "20990102T000000-cccccc"]
+    assert left == [recorder.run, "20990102T000000-000-cccc"]
 
 
 @pytest.mark.req("record.file.age-and-size", "record.file.rotation")

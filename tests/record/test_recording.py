@@ -88,6 +88,7 @@ def test_answers_know_their_requests_and_both_the_time_between(recording: Record
         (b'{"jsonrpc":"2.0","id":7,"method":"a/b"}', "a/b", b"7", "request"),
         (b'{"jsonrpc":"2.0","method":"a/b"}', "a/b", b"", ""),
         (b'{"id":7,"result":null}', "result", b"7", "answer"),
+        (b'{"jsonrpc":"2.0","id":7}', "result", b"7", "answer"),
         (b'{"id":7,"result":null,"error":{}}', "error", b"7", "answer"),
         (b'{"id":null,"error":{}}', "error", b"", ""),
         (b'{"type":"tool_call","id":"x"}', "tool_call", b'"x"', "either"),
@@ -133,10 +134,10 @@ def test_an_id_used_again_pairs_again(tmp_path: Path) -> None:
 def test_a_file_without_a_word_opens(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     folder.create()
-    path = folder.path / "20261110T000000-aaaaaa.000.rec"
+    path = folder.path / "20261110T000000-000-aaaa.000.rec"
     path.touch()
     with opened(folder) as recording:
-        assert (recording.run, list(recording.timeline())) == ("20261110T000000-aaaaaa", [])
+        assert (recording.run, list(recording.timeline())) == ("20261110T000000-000-aaaa", [])
 
 
 @pytest.mark.parametrize(

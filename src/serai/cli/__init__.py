@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 __all__ = ["main"]
@@ -11,6 +12,9 @@ def main() -> None:
     """The `serai` command; what it needs is imported only now. What fails for a known reason is said in two lines, status 1."""
     from serai.cli.main import serai
 
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # what a terminal's encoding lacks is spelt out
     try:
         serai(prog_name="serai")
     except Exception as error:
@@ -18,4 +22,5 @@ def main() -> None:
 
         if not isinstance(error, SeraiError):
             raise
-        sys.exit(f"serai: {error}" + (f"\n{error.hint}" if error.hint else ""))
+        said = [f"serai: {error}", *error.hint.splitlines()]
+        sys.exit("\n".join("".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in line) for line in said))

@@ -15,7 +15,7 @@ import msgspec
 
 from serai.cli import timeline
 from serai.errors import NoRecording
-from serai.record import Filter, Folder, Recording, export, replay
+from serai.record import Filter, Folder, Recording, export, lookalikes, replay
 from serai.record.folder import Run
 from serai.record.recording import head_of
 from serai.record.replaying import DIALECTS, describe, side_of
@@ -42,7 +42,7 @@ def record() -> None:
 def list_(*, as_json: bool) -> None:
     """The recordings there are, the latest last."""
     for run in Folder.usual().runs():
-        command = _command(run)
+        command = timeline.shown(_command(run))
         about = {"run": run.name, "started": run.started.isoformat(), "bytes": run.size, "running": run.live, "command": command}
         if as_json:
             click.echo(msgspec.json.encode(about))
@@ -55,7 +55,7 @@ def _command(run: Run) -> str:
     try:
         return head_of(run.files[0]).command
     except (NoRecording, OSError) as error:  # one bad file must not hide the others
-        return f"({error})"
+        return f"({error.message if isinstance(error, NoRecording) else error.strerror})"
 
 
 def _filters(command: Callable[..., None]) -> Callable[..., None]:
@@ -79,8 +79,8 @@ def _filters(command: Callable[..., None]) -> Callable[..., None]:
 @_filters
 @click.option("--pairs", is_flag=True, help="Only requests that were answered, with their answers and the time between.")
 @click.option("--pretty", is_flag=True, help="The frames in full.")
-@click.option("--first", type=int, help="Only so many, from the start.")
-@click.option("--last", type=int, help="Only so many, at the end.")
+@click.option("--first", type=click.IntRange(0), help="Only so many, from the start.")
+@click.option("--last", type=click.IntRange(0), help="Only so many, at the end.")
 @JSON
 def show(run: str, *, pairs: bool, pretty: bool, first: int | None, last: int | None, as_json: bool, **chosen: Any) -> None:
     """The timeline of a recording: all wires in the order of time."""
@@ -90,7 +90,7 @@ def show(run: str, *, pairs: bool, pretty: bool, first: int | None, last: int | 
             items = islice(items, first)
         if last is not None:
             items = deque(items, maxlen=last)
-        width = max((len(wire.who) for wire in recording.wires.values()), default=0)
+        width = timeline.width_of(recording.wires)
         if not as_json:
             click.secho(timeline.summary(recording), bold=True)
         for item in items:
@@ -125,13 +125,13 @@ def replay_(run: str, *, wire: int, side: Literal["ours", "theirs"], dialect: st
     """Play a wire to its dialect again and print what the dialect makes of it."""
     with Recording.open(run) as recording:
         chosen = side_of(dialect or recording.wire(wire).dialect, side)
-        for at, event in replay(recording, wire, chosen, view=side):
+        for at, event in replay(recording, wire, chosen, view=side, mask=lookalikes.mask_run):
             plain = describe(event)
             if as_json:
-                click.echo(timeline.masked(msgspec.json.encode({"at": at / 1e6, **plain})))
+                click.echo(msgspec.json.encode({"at": at / 1e6, **plain}))
             else:
                 name = click.style(plain.pop("event"), bold=True)
-                click.echo(f"{timeline.moment(at)} {name} {timeline.short(msgspec.json.encode(plain))}")
+                click.echo(f"{timeline.moment(at)} {name} {timeline.shown(msgspec.json.encode(plain))}")
 
 
 @record.command()
@@ -163,11 +163,13 @@ def _moment(text: str) -> datetime | None:
     if not text:
         return None
     now = datetime.now().astimezone()
-    if re.fullmatch(r"[\d.]+[smhd]", text):
-        return now - timedelta(seconds=_seconds(text))
     try:
-        return datetime.fromisoformat(f"{now.date()}T{text}" if re.match(r"\d\d?:", text) else text).astimezone()
-    except ValueError:
+        if re.fullmatch(r"[\d.]+[smhd]", text):
+            return now - timedelta(seconds=_seconds(text))
+        if re.match(r"\d\d?:", text):
+            text = f"{now.date()}T{text:0>{len(text) + (text[1] == ':')}}"
+        return datetime.fromisoformat(text).astimezone()
+    except (ValueError, OverflowError):
         raise click.BadParameter(f"{text!r} is no time: give 12:30, 2026-11-15T12:30, or 10m") from None
 
 

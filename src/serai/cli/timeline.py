@@ -1,4 +1,8 @@
-"""A recording as people read it: one line per frame, or the frames in full."""
+"""A recording as people read it: one line per frame, or the frames in full.
+
+Whatever is shown comes from programs one may not trust, or from somebody else's file. So every text goes through `shown`: what
+looks like a secret is masked, and what a terminal would act upon is spelt out.
+"""
 
 from __future__ import annotations
 
@@ -11,31 +15,47 @@ import msgspec
 from serai.record import lookalikes
 from serai.record.recording import Item, Recording, Wire
 
-__all__ = ["as_json", "line", "masked", "moment", "pretty", "short", "summary"]
+__all__ = ["as_json", "line", "moment", "pretty", "shown", "summary", "width_of"]
 
 _ARROWS = {"sent": "→", "received": "←"}
 _COLOURS = {"open": "green", "end": "yellow", "skipped": "red", "dropped": "red", "damaged": "red", "note": None}
-_WIDTH = 100
+_WIDTH = 100  # of a frame on its line
+_NAME = 40  # of a name
+_BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def shown(text: str | bytes, width: int = _WIDTH) -> str:
+    """The beginning of a text as it may be shown, on one line."""
+    raw = text[: 4 * width + 400]  # more than is shown, so that a secret that begins in it is seen whole
+    masked = lookalikes.mask(raw if isinstance(raw, bytes) else raw.encode(errors="replace")).decode(errors="replace")
+    printable = _printable(masked)
+    return printable if len(printable) <= width else printable[: width - 1] + "…"
 
 
 def summary(recording: Recording) -> str:
     """What it is, in one line."""
     wires = recording.wires.values()
     sent, received = sum(wire.frames["sent"] for wire in wires), sum(wire.frames["received"] for wire in wires)
-    about = f"{recording.run}: {len(wires)} wires, {sent:,} frames sent, {received:,} received"
-    return about + (f", {recording.damage} bytes cannot be read" if recording.damage else "")
+    about = f"{shown(recording.run, _NAME)}: {len(wires)} wires, {sent:,} frames sent, {received:,} received"
+    return about + (f", {recording.damage:,} bytes cannot be read" if recording.damage else "")
+
+
+def width_of(wires: dict[int, Wire]) -> int:
+    """How wide the column of names has to be."""
+    return max((len(shown(wire.who, _NAME)) for wire in wires.values()), default=0)
 
 
 def line(item: Item, wires: dict[int, Wire], width: int = 0) -> str:
     """One item in one line; `width` is that of the names."""
     wire = wires.get(item.wire)
-    who = (wire.who if wire else "").ljust(width)
+    who = shown(wire.who if wire else "", _NAME).ljust(width)
     head = f"{click.style(moment(item.at), dim=True)} {item.number:>6}  {who} "
     if item.what != "frame":
-        return head + click.style(f"· {item.what}: {short(item.text.encode())}", fg=_COLOURS[item.what])
+        return head + click.style(f"· {item.what}: {shown(item.text)}", fg=_COLOURS[item.what])
     took = f"{item.latency / 1000:,.3f} ms " if item.latency is not None and item.request is not None else ""
-    label = f"{_ARROWS[item.way or 'sent']} {click.style(item.type, bold=True)} {item.id}{' ' if item.id else ''}{took}"
-    return head + label + click.style(short(item.raw), dim=True)
+    type_, id = shown(item.type, _NAME), shown(item.id, _NAME)
+    label = f"{_ARROWS[item.way or 'sent']} {click.style(type_, bold=True)} {id}{' ' if id else ''}{took}"
+    return head + label + click.style(shown(item.raw), dim=True)
 
 
 def pretty(item: Item) -> str:
@@ -43,7 +63,7 @@ def pretty(item: Item) -> str:
     frame = lookalikes.mask(item.raw)
     try:
         text = msgspec.json.format(frame, indent=2).decode()
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _BAD:
         text = frame.decode(errors="replace")
     return "\n".join(f"    {_printable(part)}" for part in text.splitlines())
 
@@ -52,45 +72,34 @@ def as_json(item: Item, wires: dict[int, Wire]) -> str:
     """The item as one line of JSON; the frame as JSON in it, or as text when it is none."""
     wire = wires.get(item.wire)
     form: dict[str, Any] = {"number": item.number, "what": item.what, "at": item.at / 1e6, "wire": item.wire}
-    form |= {"who": wire.who} if wire else {}
+    form |= {"who": lookalikes.mask_text(wire.who)} if wire else {}
     if item.what == "frame":
-        form |= {"way": item.way, "type": item.type, "id": item.id, "size": item.size}
+        form |= {"way": item.way, "type": lookalikes.mask_text(item.type), "id": lookalikes.mask_text(item.id), "size": item.size}
         form |= {"request": item.request} if item.request is not None else {}
         form |= {"latency_us": item.latency} if item.latency is not None else {}
         form["frame"] = _frame(lookalikes.mask(item.raw))
     else:
-        form["text"] = masked(item.text.encode())
+        form["text"] = lookalikes.mask_text(item.text)
     return msgspec.json.encode(form).decode()
 
 
 def moment(micros: int) -> str:
     """The time of day here."""
     seconds, rest = divmod(micros, 1_000_000)
-    return f"{time.strftime('%H:%M:%S', time.localtime(seconds))}.{rest // 1000:03}"
-
-
-def masked(text: bytes) -> str:
-    """Text of a recording as it may be shown."""
-    return lookalikes.mask(text).decode(errors="replace")
-
-
-def short(text: bytes) -> str:
-    """The beginning of it, on one line, as it may be shown."""
-    return _cut(masked(text[: 4 * _WIDTH]))
+    try:
+        return f"{time.strftime('%H:%M:%S', time.localtime(seconds))}.{rest // 1000:03}"
+    except (OverflowError, ValueError, OSError):  # of a year that nobody knows
+        return "--:--:--.---"
 
 
 def _frame(frame: bytes) -> Any:
     try:
-        return msgspec.Raw(msgspec.json.format(frame, indent=-1))  # on one line, whatever line ends it holds
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        compact = msgspec.json.format(frame, indent=-1)  # on one line, whatever line ends it holds
+        compact.decode()
+    except _BAD:
         return frame.decode(errors="replace")
-
-
-def _cut(text: str) -> str:
-    text = _printable(text)
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+    return msgspec.Raw(compact)
 
 
 def _printable(text: str) -> str:
-    """What a terminal must not act upon is shown and not sent: frames come from programs one may not trust."""
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)

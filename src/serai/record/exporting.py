@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from serai.errors import NotRecorded
 from serai.record import lookalikes
@@ -17,12 +20,17 @@ __all__ = ["export", "export_bytes"]
 
 def export(recording: Recording, path: Path, *, keep: Callable[[int], bool] = lambda _: True, replace: bool = False) -> int:
     """Write the wires that `keep` names to `path`, for this user alone; the size. An existing file stays unless `replace`."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if replace else os.O_EXCL)
     try:
-        descriptor = os.open(path, flags, 0o600)
-        with open(descriptor, "wb") as file:
-            os.fchmod(descriptor, 0o600)
-            return sum(file.write(part) for part in export_bytes(recording, keep))
+        # Beside it first: the recording may be that very file, and a full disk must not cost it.
+        descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # for this user alone
+        try:
+            with open(descriptor, "wb") as file:
+                size = sum(file.write(part) for part in export_bytes(recording, keep))
+            _place(draft, path, replace=replace)
+        except BaseException:
+            os.unlink(draft)
+            raise
+        return size
     except FileExistsError:
         raise NotRecorded(
             "the file exists already", who=str(path), hint="choose another name, or replace it with --force"
@@ -31,16 +39,26 @@ def export(recording: Recording, path: Path, *, keep: Callable[[int], bool] = la
         raise NotRecorded(f"the file cannot be written: {error.strerror}", who=str(path), hint="choose another place") from None
 
 
+def _place(draft: str, path: Path, *, replace: bool) -> None:
+    if replace:
+        os.replace(draft, path)
+    else:
+        os.link(draft, path)  # fails when somebody made one meanwhile
+        os.unlink(draft)
+
+
 def export_bytes(recording: Recording, keep: Callable[[int], bool]) -> Iterator[bytes]:
     """The entries, masked at equal length: the file replays as the recording does."""
     for entry in recording.entries():
         if isinstance(entry, Damaged) or not _kept(entry, keep):
             continue
         if isinstance(entry, Frames):
+            lines = recording.wire(entry.wire).framing == "lines"
             yield frames_head(entry.wire, entry.way, entry.at, len(entry.run))
-            yield lookalikes.mask(entry.run)
+            yield lookalikes.mask_run(entry.run) if lines else lookalikes.mask(entry.run)
         else:
-            yield lookalikes.mask(pack(entry))
+            texts = {name: text for name in entry.__struct_fields__ if isinstance(text := getattr(entry, name), str)}
+            yield pack(msgspec.structs.replace(entry, **{name: lookalikes.mask_text(text) for name, text in texts.items()}))
 
 
 def _kept(entry: Entry, keep: Callable[[int], bool]) -> bool:

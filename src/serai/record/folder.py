@@ -23,13 +23,15 @@ from serai.limits import Limits
 
 __all__ = ["Folder", "Run", "new_run"]
 
-_FILE = re.compile(r"(\d{8}T\d{6}-[0-9a-f]{6})\.(\d{3,})\.rec")
+_FILE = re.compile(r"(\d{8}T\d{6}-\d{3}-[0-9a-f]{4})\.(\d{3,})\.rec")
 _TIME = "%Y%m%dT%H%M%S"
+_AGES = 365 * 1000  # days: nothing is older
 
 
 def new_run() -> str:
-    """A name for the run that starts now."""
-    return f"{datetime.now(UTC):{_TIME}}-{secrets.token_hex(3)}"
+    """A name for the run that starts now: its second, its millisecond, and something to tell it from others of the same."""
+    now = datetime.now(UTC)
+    return f"{now:{_TIME}}-{now.microsecond // 1000:03}-{secrets.token_hex(2)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Run:
 
     @property
     def size(self) -> int:
-        return sum(file.stat().st_size for file in self.files if file.exists())
+        return sum(map(_size, self.files))
 
     @property
     def live(self) -> bool:
@@ -72,20 +74,29 @@ class Folder:
             raise NotRecorded(f"the folder of recordings cannot be used: {error.strerror}", who=str(self.path)) from None
 
     def new_file(self, run: str, part: int) -> int:
-        """Create and lock a run's next file; its descriptor."""
+        """Create and lock a run's next file; its descriptor. Nothing is left behind when that fails."""
         path = self.path / f"{run}.{part:03}.rec"
         while True:
             descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            except OSError:
+                os.close(descriptor)
+                path.unlink(missing_ok=True)
+                raise
             if os.fstat(descriptor).st_nlink:
                 return descriptor
-            os.close(descriptor)  # somebody pruned it between the two lines above
+            os.close(descriptor)  # somebody pruned it before it was locked
+
+    def remove(self, run: str, part: int) -> None:
+        """Take back a file that could not be begun."""
+        (self.path / f"{run}.{part:03}.rec").unlink(missing_ok=True)
 
     def runs(self) -> list[Run]:
         """All runs, the oldest first."""
         found: dict[str, list[tuple[int, Path]]] = {}
         for path in self.path.iterdir() if self.path.is_dir() else ():
-            if match := _FILE.fullmatch(path.name):
+            if (match := _FILE.fullmatch(path.name)) and _is_time(match[1][:15]):
                 found.setdefault(match[1], []).append((int(match[2]), path))
         return [Run(name, tuple(path for _, path in sorted(parts))) for name, parts in sorted(found.items())]
 
@@ -108,10 +119,11 @@ class Folder:
         """
         removed: list[Path] = []
         if days is not None:
-            oldest = (now or datetime.now(UTC)) - timedelta(days=days)
+            age = timedelta(days=min(days, _AGES))
+            oldest = (now or datetime.now(UTC)) - age
             removed += _remove(file for run in self.runs() if run.started < oldest for file in run.files)
         if total is not None:
-            left = [(file, file.stat().st_size) for run in self.runs() for file in run.files if file.exists()]
+            left = [(file, _size(file)) for run in self.runs() for file in run.files]
             size = sum(bytes_ for _, bytes_ in left)
             for file, bytes_ in left:
                 if size <= total:
@@ -123,6 +135,21 @@ class Folder:
 
     def prune_by(self, limits: Limits) -> list[Path]:
         return self.prune(days=limits.record_age, total=limits.record_total)
+
+
+def _is_time(text: str) -> bool:
+    try:
+        datetime.strptime(text, _TIME).replace(tzinfo=UTC)
+    except ValueError:
+        return False
+    return True
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:  # somebody prunes at the same time
+        return 0
 
 
 def _remove(files: Iterable[Path]) -> list[Path]:

@@ -41,6 +41,7 @@ class _Frame(msgspec.Struct, gc=False):
     response: Raw = _NOTHING  # and that of its answer
     result: Raw = _NOTHING
     error: Raw = _NOTHING
+    jsonrpc: Raw = _NOTHING
 
 
 _frame: msgspec.json.Decoder[_Frame] = msgspec.json.Decoder(_Frame)
@@ -63,7 +64,9 @@ def glance(frame: bytes) -> Glance:
     if not kind:
         if bytes(seen.error) not in (b"", b"null"):
             return Glance("error", id, "answer" if id else "")
-        return Glance("result", id, "answer" if id else "") if bytes(seen.result) else Glance("object", id)
+        if bytes(seen.result) or seen.jsonrpc is not _NOTHING:  # JSON-RPC without either is an answer of null
+            return Glance("result", id, "answer" if id else "")
+        return Glance("object", id)
     inner = _inner(seen)
     detail = _text(seen.subtype) or _text(seen.event)
     if inner is not None:

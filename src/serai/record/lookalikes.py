@@ -1,63 +1,115 @@
 """What looks like a secret, masked at equal length whenever a recording is shown or exported (design rule 13).
 
 By looks only: some secrets have none, and some things only look like one. Rather too often than too seldom; whoever needs the bytes
-themselves has them in their own recording.
+themselves has them in their own recording. JSON stays JSON: only what is inside a string is ever masked.
+
+Input comes from programs one may not trust, so every pattern here takes linear time and no memory to speak of.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
-__all__ = ["mask"]
+__all__ = ["mask", "mask_run", "mask_text"]
 
+# Where a word begins; in a JSON string also after an escaped line end.
+_START = rb"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))"
 # Tokens that say what they are.
 _TOKENS = re.compile(
-    rb"""
-      (?:(?<![A-Za-z0-9_])|(?<=\\[nrt]))                                    # a word begins, also after an escaped line end
-      (?: sk-(?:ant-|proj-|or-|live-|test-)?[A-Za-z0-9_-]{16,}            # Anthropic, OpenAI and those who do the same
-          | (?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}                     # Stripe
-          | gh[pousr]_[A-Za-z0-9]{20,} | github_pat_[A-Za-z0-9_]{20,}       # GitHub
-          | glpat-[A-Za-z0-9_-]{16,}                                        # GitLab
-          | (?:AKIA|ASIA)[A-Z0-9]{16}                                       # AWS
-          | AIza[A-Za-z0-9_-]{30,} | ya29\.[A-Za-z0-9_-]{20,}               # Google
-          | xox[abeoprs]-[A-Za-z0-9-]{10,} | xapp-[A-Za-z0-9-]{10,}         # Slack
-          | hf_[A-Za-z0-9]{20,} | npm_[A-Za-z0-9]{20,} | pypi-[A-Za-z0-9_-]{20,}
-          | dop_v1_[a-f0-9]{32,} | SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}
-          | eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*         # a JSON web token
-        )
-    """,
+    _START
+    + rb"""(?:
+        sk-[A-Za-z0-9_-]{16,}+ | sess-[A-Za-z0-9]{20,}+                        # Anthropic, OpenAI and those who do the same
+      | (?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}+ | whsec_[A-Za-z0-9]{16,}+ # Stripe
+      | gh[pousr]_[A-Za-z0-9]{20,}+ | github_pat_[A-Za-z0-9_]{20,}+            # GitHub
+      | gl(?:pat|dt|rt|ft|soat)-[A-Za-z0-9_-]{16,}+                            # GitLab
+      | (?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}                                    # AWS
+      | AIza[A-Za-z0-9_-]{30,}+ | ya29\.[A-Za-z0-9_-]{20,}+ | GOCSPX-[A-Za-z0-9_-]{16,}+                # Google
+      | xox[abeoprs]-[A-Za-z0-9-]{10,}+ | xapp-[A-Za-z0-9-]{10,}+              # Slack
+      | (?:xai|pplx|nvapi|r8|gsk|hf|npm|pypi|dckr_pat|shpat|shpss|tgp_v1|figd|lin_api|rnd|ntn|secret)[-_][A-Za-z0-9_-]{20,}+
+      | hv[sb]\.[A-Za-z0-9_-]{20,}+ | dop_v1_[a-f0-9]{32,}+ | AGE-SECRET-KEY-[A-Z0-9]{20,}+
+      | SG\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,}+
+      | eyJ[A-Za-z0-9_-]{8,8192}\.[A-Za-z0-9_-]{8,}+(?:\.[A-Za-z0-9_-]*+)?     # a JSON web token
+    )""",
     re.VERBOSE,
 )
-# The password or token in a URL; group 1 is what goes.
-_URL = re.compile(rb"://[^/\s@:\"\\]*:([^/\s@\"\\]+)@")
-_HEADER = re.compile(rb"\b(?:bearer|basic)\s+([A-Za-z0-9._~+/=-]{8,})", re.IGNORECASE)
-_PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----([^\"]+?)(?:-----END|\"|$)")
-# The value of a member or a variable whose name says it: "api_key": "…", GITHUB_TOKEN=…; also inside a JSON string, where quotes
-# are escaped. Amounts (max_tokens) are numbers and have no quotes.
-_NAMED = re.compile(
-    rb"""(?:password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|authorization|credentials?|cookie)
-         [A-Za-z0-9_-]{0,20}
-         (?: "\s*:\s*" (?P<member>(?:[^"\\]|\\.){6,})
-           | \\"\s*:\s*\\" (?P<inner>(?:[^"\\]|\\(?!").){6,})
-           | \s*=\s*\\?["']? (?P<variable>[^\s"'\\;&,]{6,}) )""",
+# What stands around a secret; the group is what goes.
+_AROUND = (
+    re.compile(rb"://[^/\s@:\"'\\]{0,256}+:([^/\s@\"'\\]{1,1024}+)@"),  # the password in a URL
+    re.compile(rb"https?://([^/\s@:\"'\\]{8,1024}+)@"),  # or a token for a user
+    re.compile(rb"hooks\.slack\.com/services/([A-Za-z0-9/_-]{16,}+)"),
+    re.compile(rb"\b(?:bearer|basic|token)\s{1,8}+([A-Za-z0-9._~+/=-]{8,}+)", re.IGNORECASE),
+    re.compile(rb"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----([^\"'-]++)"),
+)
+# A name that says that its value is secret, up to where the value may begin.
+_NAME = re.compile(
+    rb"""(?: passw(?:or)?d | passphrase | \bpwd | secret | token | api[_-]?key | access[_-]?key | private[_-]?key | account[_-]?key
+           | authorization | credentials? | cookie | \bsig )
+         [A-Za-z0-9_-]{0,20}+
+         (?: (?P<escapes>\\{0,15}+)(?P<quote>["'])\s{0,8}+:\s{0,8}+(?P=escapes)(?P=quote)     # "api_key": "x", 'password': 'x'
+           | (?P<bare>\s{0,8}+[=:]\s{0,8}+|(?<=[a-z])\s++(?![=:])) )                          # TOKEN=x, password: x, --password x
+    """,
     re.VERBOSE | re.IGNORECASE,
 )
+_OPTION = re.compile(rb"--[A-Za-z-]{0,40}+$")
+_BARE = re.compile(rb"\\{0,15}+[\"']?([^\s\"'\\;&,{}\[\]]{6,}+)")
+_QUOTES = re.compile(rb"(?<!\\)(\\*+)([\"'])")  # with all the backslashes before it
+_SHORTEST = 6
+
+_STARS = bytes(byte if byte in b"\r\n" else ord("*") for byte in range(256))
 
 
-def mask(data: bytes) -> bytes:
-    """The same bytes with look-alikes masked; JSON stays JSON."""
-    data = _TOKENS.sub(lambda found: _stars(found[0]), data)
-    for pattern in (_URL, _HEADER, _PRIVATE_KEY, _NAMED):
-        data = pattern.sub(_mask_group, data)
-    return data
+def mask(frame: bytes) -> bytes:
+    """One frame, or one text, with look-alikes masked."""
+    masked = bytearray(frame)
+    for start, end in _found(frame):
+        masked[start:end] = frame[start:end].translate(_STARS)
+    return bytes(masked)
 
 
-def _mask_group(found: re.Match[bytes]) -> bytes:
-    """What was found, with its one group that took part masked."""
-    start, end = found.span(found.lastindex or 0)
-    return found[0][: start - found.start()] + _stars(found.string[start:end]) + found[0][end - found.start() :]
+def mask_run(run: bytes) -> bytes:
+    """Every line of a run by itself: what one line begins is not the next one's business."""
+    return b"".join(map(mask, run.splitlines(keepends=True)))
 
 
-def _stars(value: bytes) -> bytes:
-    """As many stars; line ends stay."""
-    return re.sub(rb"[^\r\n]", b"*", value)
+def mask_text(text: str) -> str:
+    return mask(text.encode(errors="replace")).decode(errors="replace")
+
+
+def _found(frame: bytes) -> Iterator[tuple[int, int]]:
+    for token in _TOKENS.finditer(frame):
+        yield token.span()
+    for pattern in _AROUND:
+        for around in pattern.finditer(frame):
+            yield _without_escape(frame, *around.span(1))
+    for name in _NAME.finditer(frame):
+        span = _bare(frame, name) if name["bare"] is not None else _quoted(frame, name)
+        if span is not None and span[1] - span[0] >= _SHORTEST:
+            yield span
+
+
+def _quoted(frame: bytes, name: re.Match[bytes]) -> tuple[int, int] | None:
+    """From the opening quote to the one that closes it: the same quote, escaped as often."""
+    level, start = len(name["escapes"]), name.end()
+    for found in _QUOTES.finditer(frame, start):
+        escapes = len(found[1])
+        if escapes < level:  # the string around it ends first
+            return start, found.start()
+        if found[2] == name["quote"] and (escapes == level if level else escapes % 2 == 0):
+            return start, found.end() - 1 - level
+    return _without_escape(frame, start, len(frame))
+
+
+def _bare(frame: bytes, name: re.Match[bytes]) -> tuple[int, int] | None:
+    """A value without quotes, or with quotes around it alone. After mere space only an option has one."""
+    if not name["bare"].strip() and not _OPTION.search(frame, max(0, name.start() - 60), name.start()):
+        return None
+    value = _BARE.match(frame, name.end())
+    return value and value.span(1)
+
+
+def _without_escape(frame: bytes, start: int, end: int) -> tuple[int, int]:
+    """Leave alone a backslash at the end, which may belong to the quote behind it."""
+    while end > start and frame[end - 1 : end] == b"\\":
+        end -= 1
+    return start, end

@@ -17,14 +17,15 @@ from serai.errors import ExitStatus, NotRecorded, SeraiError
 from serai.limits import Limits
 from serai.record.folder import Folder, new_run
 from serai.record.secrets import Secrets
-from serai.record.segment import FORMAT, Dropped, End, Head, Note, Open, Skipped, Way
-from serai.record.writer import Writer
+from serai.record.segment import FORMAT, Dropped, End, Exit, Head, Note, Open, Skipped, Way
+from serai.record.writer import Run, Writer
 from serai.wire.framing import Oversize
 
 __all__ = ["Kind", "Recorder", "WireTap"]
 
 Kind = Literal["guest", "agent", "hook", "box", "model"]
 
+_PAGE = 4096
 # How long an end may wait for the disk before it is given up, in seconds.
 _PATIENCE = 5.0
 
@@ -51,10 +52,9 @@ class Recorder:
             self._writer = Writer(self.folder, head, self.secrets, limits or Limits())
         except OSError as error:
             raise NotRecorded(f"the recording cannot be started: {error.strerror}", who=str(self.folder.path)) from None
+        self._taps: weakref.WeakSet[WireTap] = weakref.WeakSet()
         # At the latest when the interpreter ends: the last batch is the one that tells why.
-        self._finish = weakref.finalize(self, self._writer.close, _PATIENCE)
-        if self.secrets.too_short:
-            self.note(f"values too short to be masked: {', '.join(sorted(self.secrets.too_short))}")
+        self._finish = weakref.finalize(self, _finish, self._writer, self._taps)
 
     @classmethod
     def start(cls, *, command: str = "", secrets: Secrets | None = None, limits: Limits | None = None) -> Recorder | None:
@@ -87,11 +87,13 @@ class Recorder:
         entry = Open(
             wire=self._wires, who=who, kind=kind, dialect=dialect, generation=generation, pid=pid, framing=framing, at=self._now()
         )
-        return WireTap(self, entry)
+        tap = WireTap(self, entry)
+        self._taps.add(tap)
+        return tap
 
     def note(self, text: str) -> None:
-        """Something a reader should know."""
-        self._writer.tell(Note(text=text, at=self._now()))
+        """Something a reader should know; a page of it at most."""
+        self._writer.tell(Note(text=text[:_PAGE], at=self._now()))
 
     def flush(self, timeout: float = _PATIENCE) -> bool:
         """Wait until everything so far is written; False when the disk takes longer than that."""
@@ -105,32 +107,35 @@ class Recorder:
         return self._writer.micros(monotonic())
 
 
+def _finish(writer: Writer, taps: weakref.WeakSet[WireTap]) -> None:
+    for tap in list(taps):
+        tap.tell_dropped()
+    writer.close(_PATIENCE)
+
+
 class WireTap:
     """Puts one wire on record. It is a `serai.wire.channel.Tap`; `body` and `end` are for what has no channel."""
 
-    __slots__ = ("_dropped", "_ended", "_put", "_recorder", "_writer", "wire")
+    __slots__ = ("__weakref__", "_bodies", "_dropped", "_ended", "_put", "_recorder", "_writer", "wire")
 
     def __init__(self, recorder: Recorder, entry: Open) -> None:
         self.wire = entry.wire
+        self._bodies = entry.framing == "bodies"
         self._recorder = recorder  # which must not end before its wires
         self._writer = recorder._writer
         self._put = self._writer.put
-        self._dropped = [0, 0]  # frames and bytes, since the last run that was taken
+        self._dropped = [0, 0]  # frames and bytes, since the last that was taken
         self._ended = False
         self._writer.tell(entry)
 
     def frames(self, direction: Way, at: float, run: bytes) -> None:
-        dropped = self._dropped
-        if self._put(self.wire, direction, at, run, self._drop(at) if dropped[0] else None):
-            if dropped[0]:
-                self._dropped = [0, 0]
-        else:
-            dropped[0] += run.count(b"\n") or 1
-            dropped[1] += len(run)
+        if self._dropped[0] or not self._put((self.wire, direction, at, run), len(run)):
+            self._put_late((self.wire, direction, at, run), len(run), 1 if self._bodies else run.count(b"\n") or 1)
 
     def skipped(self, at: float, frame: Oversize) -> None:
         head = self._recorder.secrets.mask_piece(frame.head).decode(errors="replace")
-        self._writer.tell(Skipped(wire=self.wire, size=frame.size, limit=frame.limit, head=head, at=self._writer.micros(at)))
+        entry = Skipped(wire=self.wire, size=frame.size, limit=frame.limit, head=head, at=self._writer.micros(at))
+        self._put_late(entry, len(head), 1)
 
     def ended(self, at: float, cause: SeraiError) -> None:
         self.end(at, cause=cause, exit=cause.exit, stderr=cause.stderr)
@@ -147,19 +152,32 @@ class WireTap:
             return
         self._ended = True
         when = monotonic() if at is None else at
-        if self._dropped[0]:
-            self._writer.tell(self._drop(when))
+        self.tell_dropped(when)
         last = self._recorder.secrets.mask_piece(stderr.encode(errors="surrogateescape")).decode(errors="replace")
         self._writer.tell(
             End(
                 wire=self.wire,
                 why="" if cause is None else cause.message,
                 error="" if cause is None else type(cause).__name__,
-                exit=None if exit is None else exit._asdict(),
+                exit=None if exit is None else Exit(exit.code, exit.signal),
                 stderr=last,
                 at=self._writer.micros(when),
             )
         )
+
+    def tell_dropped(self, at: float | None = None) -> None:
+        """Say what was dropped since the last that was taken; done before an end and before a recording is closed."""
+        if self._dropped[0]:
+            self._writer.tell(self._drop(monotonic() if at is None else at))
+            self._dropped = [0, 0]
+
+    def _put_late(self, item: Run | Skipped, size: int, frames: int) -> None:
+        """Put it behind the news of what was dropped before it, or count it with that."""
+        if self._put(item, size, self._drop(monotonic()) if self._dropped[0] else None):
+            self._dropped = [0, 0]
+        else:
+            self._dropped[0] += frames
+            self._dropped[1] += size
 
     def _drop(self, at: float) -> Dropped:
         frames, size = self._dropped

@@ -28,6 +28,7 @@ CREATE TABLE items (
     number INTEGER PRIMARY KEY, what TEXT NOT NULL, at INTEGER NOT NULL, wire INTEGER NOT NULL,
     way TEXT, type TEXT, id BLOB, file INTEGER, offset INTEGER, size INTEGER,
     request INTEGER, latency INTEGER, text TEXT);
+CREATE TABLE chosen (wire INTEGER PRIMARY KEY);
 """
 _INSERT = "INSERT INTO items VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _MANY = 10_000
@@ -102,6 +103,9 @@ class Recording:
         self._index.executescript(_SCHEMA)
         try:
             self._build()
+        except OSError as error:
+            self.close()
+            raise NoRecording(f"it cannot be read: {error.strerror}", who=str(files[0])) from None
         except BaseException:
             self.close()
             raise
@@ -134,7 +138,7 @@ class Recording:
         """Everything that fits, in order."""
         wanted = wanted or Filter()
         where, values = self._where(wanted)
-        text = wanted.text.encode()
+        text = wanted.text.encode(errors="surrogateescape")
         for row in self._index.execute(f"SELECT * FROM items WHERE {where} ORDER BY number", values):  # noqa: S608  (our own words)
             item = self._item(row)
             if not text or text in item.raw or wanted.text in item.text:
@@ -158,9 +162,9 @@ class Recording:
         parts: list[str] = ["1"]
         values: list[object] = []
         if wanted.wire is not None or wanted.who:
-            fitting = self.fitting(wanted)
-            parts.append(f"wire IN ({', '.join('?' * len(fitting))})")
-            values += fitting
+            self._index.execute("DELETE FROM chosen")
+            self._index.executemany("INSERT INTO chosen VALUES (?)", ((number,) for number in self.fitting(wanted)))
+            parts.append("wire IN chosen")
         for column, value in (("way", wanted.way), ("type", wanted.type)):
             if value:
                 parts.append(f"{column} GLOB ?")
@@ -188,12 +192,17 @@ class Recording:
     def _read(self) -> Iterator[tuple[int, Entry]]:
         """All entries with the number of their file; neither what a later part repeats nor half a body."""
         framing: dict[int, str] = {}
+        due = 0  # the part that should come next
         for number, file in enumerate(self._opened):
             file.seek(0)
             for entry in segment.read(file):
                 match entry:
-                    case Head() if number:
-                        continue
+                    case Head(part=part):
+                        if part > due:
+                            yield number, Note(text=f"{part - due} parts of the recording are gone", at=entry.at)
+                        due = part + 1
+                        if number:
+                            continue
                     case Open(wire=wire):
                         if wire in framing:
                             continue
@@ -206,7 +215,8 @@ class Recording:
         rows: list[tuple[object, ...]] = []
         pairs = _Pairs()
         self._number = 0
-        self._opened += [path.open("rb") for path in self.files]
+        for path in self.files:
+            self._opened.append(path.open("rb"))
         for file, entry in self._read():
             rows += self._frames(entry, file, pairs) if isinstance(entry, Frames) else self._event(entry)
             if len(rows) >= _MANY:
@@ -259,7 +269,7 @@ class Recording:
     def _end(self, entry: End) -> str:
         wire = self.wires.setdefault(entry.wire, Wire(entry.wire, f"wire {entry.wire}"))
         wire.ended, wire.why, wire.error, wire.stderr = entry.at, entry.why, entry.error, entry.stderr
-        wire.exit = ExitStatus(**entry.exit) if entry.exit is not None else None
+        wire.exit = ExitStatus(entry.exit.code, entry.exit.signal) if entry.exit is not None else None
         text = wire.why or "ended"
         text += f" ({wire.exit})" if wire.exit is not None else ""
         said = wire.stderr.strip().splitlines()
@@ -284,14 +294,18 @@ class _Pairs:
                 self._open[entry.wire, entry.way, seen.id] = (number, entry.at)
             return None, None
         request, at = asked
-        self.latencies.append((entry.at - at, request))
-        return request, entry.at - at
+        took = max(0, entry.at - at)  # a clock may have been set meanwhile
+        self.latencies.append((took, request))
+        return request, took
 
 
 def head_of(path: Path) -> Head:
     """The first entry of a file, which says what it is."""
-    with path.open("rb") as file:
-        entry = next(segment.read(file), None)
+    try:
+        with path.open("rb") as file:
+            entry = next(segment.read(file), None)
+    except OSError as error:
+        raise NoRecording(f"it cannot be read: {error.strerror}", who=str(path)) from None
     if not isinstance(entry, Head):
         raise NoRecording("this is no recording of Serai", who=str(path))
     if entry.format > segment.FORMAT:

@@ -17,7 +17,7 @@ import msgspec
 
 from serai.errors import NoRecording
 from serai.record.recording import Recording
-from serai.record.segment import End, Frames, Skipped
+from serai.record.segment import Dropped, End, Frames, Skipped
 from serai.wire.framing import Oversize
 
 __all__ = ["DIALECTS", "Replayed", "Side", "View", "describe", "replay", "side_of"]
@@ -69,17 +69,31 @@ def side_of(dialect: str, view: View = "ours") -> Side:
     return make()
 
 
-def replay(recording: Recording, wire: int, side: Side | None = None, *, view: View = "ours") -> Iterator[Replayed]:
-    """Play one wire of a recording to `side` (by default a fresh one of its dialect) and give what it says, in order."""
+def replay(
+    recording: Recording,
+    wire: int,
+    side: Side | None = None,
+    *,
+    view: View = "ours",
+    mask: Callable[[bytes], bytes] = lambda run: run,
+) -> Iterator[Replayed]:
+    """Play one wire of a recording to `side` (by default a fresh one of its dialect) and give what it says, in order.
+
+    Where frames are missing, the `Dropped` entry that says so is given in their place. Two things a recording cannot know, so a
+    replay may differ there: calls that were made but never written to a peer that did not read, and calls that were given up in a
+    dialect that does not say so on the wire.
+    """
     about = recording.wire(wire)
     side = side or side_of(about.dialect, view)
     theirs = "received" if view == "ours" else "sent"
     for entry in recording.entries():
         if isinstance(entry, Frames) and entry.wire == wire:
             if entry.way == theirs:
-                yield from (Replayed(entry.at, event) for event in side.receive(entry.run))
+                yield from (Replayed(entry.at, event) for event in side.receive(mask(entry.run)))
             else:
-                side.sent(entry.run, entry.at / 1e6)
+                side.sent(mask(entry.run), entry.at / 1e6)
+        elif isinstance(entry, Dropped) and entry.wire in (0, wire):
+            yield Replayed(entry.at, entry)
         elif isinstance(entry, Skipped) and entry.wire == wire and view == "ours":
             frame = Oversize(entry.size, entry.head.encode(), entry.limit)
             yield Replayed(entry.at, frame)

@@ -13,7 +13,8 @@ can hold, at the start of a line:
 
 Rules:
 
-1. Lengths rule: what is inside a run is never looked at to find the next entry.
+1. A line that starts with the separator is an entry, and nothing else is: where a peer's own line starts with one, the ASCII
+   substitute character stands in its place (`guarded`). So no frame can pass for an entry, not even in a damaged file.
 2. Whatever cannot be read (a killed host's half entry, a damaged disk) is one `Damaged` entry; reading goes on at the next
    entry, and the whole frames before the damage count.
 3. An unknown kind of entry is `Damaged` too, so that an older Serai can open what a newer one wrote.
@@ -21,9 +22,10 @@ Rules:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from io import SEEK_END, BufferedReader
-from typing import Literal
+from io import SEEK_CUR, SEEK_END, BufferedReader
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -34,6 +36,7 @@ __all__ = [
     "Dropped",
     "End",
     "Entry",
+    "Exit",
     "Frames",
     "Head",
     "Note",
@@ -41,22 +44,31 @@ __all__ = [
     "Skipped",
     "Way",
     "frames_head",
+    "guarded",
     "pack",
     "read",
 ]
 
 MARK = b"\x1e"
+_SUBSTITUTE = b"\x1a"
 FORMAT = 1
+# The longest run that can be true: a channel's is one frame of 64 MiB and a read, a body may be longer.
+_LONGEST_RUN = 1 << 28
+_CHUNK = 1 << 16
 # The longest entry line: an end with 64 KiB of stderr, each byte of which may be escaped to six.
 _LONGEST = 1 << 20
 
 Way = Literal["sent", "received"]
 _SIGN: dict[Way, bytes] = {"sent": b">", "received": b"<"}
-_WAYS: dict[int, Way] = {ord(sign): way for way, sign in _SIGN.items()}
+_WAYS: dict[bytes, Way] = {sign: way for way, sign in _SIGN.items()}
+_HEAD = re.compile(MARK + rb"([<>])(\d{1,9}) (\d{1,18}) (\d{1,18})\n")
+
+
+Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]  # what an index can hold
 
 
 class _Entry(msgspec.Struct, tag_field="entry", tag=str.lower, omit_defaults=True, kw_only=True):
-    at: int = 0  # microseconds since 1970
+    at: Number = 0  # microseconds since 1970
 
 
 class Head(_Entry, tag="recording"):
@@ -64,8 +76,8 @@ class Head(_Entry, tag="recording"):
 
     format: int  # required, so that it is always written
     run: str
-    part: int = 0
-    pid: int = 0
+    part: Number = 0
+    pid: Number = 0
     serai: str = ""
     command: str = ""
 
@@ -73,41 +85,46 @@ class Head(_Entry, tag="recording"):
 class Open(_Entry):
     """A wire begins. `framing` says what one frame is: a line, or a whole run (`bodies`: HTTP, one-shot hooks)."""
 
-    wire: int
+    wire: Number
     who: str
     kind: str = ""
     dialect: str = ""
-    generation: int = 0
-    pid: int = 0
+    generation: Number = 0
+    pid: Number = 0
     framing: Literal["lines", "bodies"] = "lines"
     again: bool = False
+
+
+class Exit(msgspec.Struct):
+    code: int | None = None
+    signal: int | None = None
 
 
 class End(_Entry):
     """A wire is over: why, how its peer ended, and the last it said on stderr."""
 
-    wire: int
+    wire: Number
     why: str = ""
     error: str = ""
-    exit: dict[str, int | None] | None = None
+    exit: Exit | None = None
     stderr: str = ""
 
 
 class Skipped(_Entry):
     """A frame over the limit was received and not kept."""
 
-    wire: int
-    size: int
-    limit: int
+    wire: Number
+    size: Number
+    limit: Number
     head: str = ""
 
 
 class Dropped(_Entry):
     """What is not on record although it was on the wire, and why. Wire 0 means: of any."""
 
-    wire: int
-    frames: int
-    bytes: int
+    wire: Number
+    frames: Number
+    bytes: Number
     why: str = ""
 
 
@@ -125,7 +142,7 @@ class Frames(msgspec.Struct, frozen=True, gc=False):
     at: int
     run: bytes
     offset: int = 0
-    cut: int = 0  # so many bytes are missing at its end
+    cut: bool = False  # its end is missing
 
 
 class Damaged(msgspec.Struct, frozen=True, gc=False):
@@ -153,6 +170,14 @@ def frames_head(wire: int, way: Way, at: int, size: int) -> bytes:
     return b"\x1e%b%d %d %d\n" % (_SIGN[way], wire, at, size)
 
 
+def guarded(run: bytes) -> bytes:
+    """A run in which no line starts with the separator; nearly always the very same object."""
+    if MARK not in run:
+        return run
+    run = run.replace(b"\n" + MARK, b"\n" + _SUBSTITUTE)
+    return _SUBSTITUTE + run[1:] if run.startswith(MARK) else run
+
+
 def read(file: BufferedReader) -> Iterator[Entry]:
     """All entries of a file, from where it stands to where it ends now."""
     offset = file.tell()
@@ -161,22 +186,27 @@ def read(file: BufferedReader) -> Iterator[Entry]:
     damage = 0  # bytes that could not be read since the last entry
     why = ""
     while offset < end and (line := file.readline(_LONGEST)):
-        entry = _frames(line, file, offset, end) if line[1:2] in (b">", b"<") else _written(line)
+        entry = _frames(line, file, offset) if line[1:2] in (b">", b"<") else _written(line)
         if isinstance(entry, str):
             damage, why = damage + len(line), why or entry
             offset += len(line)
-            file.seek(offset)
             continue
-        if damage:
+        if why:
             yield Damaged(offset - damage, damage, why)
             damage, why = 0, ""
         offset += len(line)
-        if type(entry) is Frames:
-            yield from _whole(entry)
-            offset += len(entry.run)
-        else:
+        if type(entry) is not Frames:
             yield entry
-    if damage:
+            continue
+        run, left = entry.run, len(entry.run)
+        if entry.cut:  # its whole lines count, the rest is damage
+            run = run[: run.rfind(b"\n") + 1]
+            damage, why = left - len(run), "a run is not as long as it should be"
+            entry = Frames(entry.wire, entry.way, entry.at, run, entry.offset, cut=True)
+        if run:
+            yield entry
+        offset += left
+    if why:
         yield Damaged(offset - damage, damage, why)
 
 
@@ -192,26 +222,30 @@ def _written(line: bytes) -> Written | str:
         return f"the entry cannot be read: {error}"
 
 
-def _frames(line: bytes, file: BufferedReader, offset: int, end: int) -> Frames | str:
-    """The run that this line announces. It must end where the file ends or the next entry starts, else the line lies."""
-    try:
-        wire, at, size = map(int, line[2:].split(b" "))
-    except ValueError:
+def _frames(line: bytes, file: BufferedReader, offset: int) -> Frames | str:
+    """The run that this line announces, which ends at the next entry at the latest."""
+    head = _HEAD.fullmatch(line)
+    if head is None or int(head[4]) > _LONGEST_RUN:
         return "the head of a run cannot be read"
-    offset += len(line)
-    run = file.read(max(0, min(size, end - offset)))
-    complete = len(run) == size
-    if size < 0 or not (file.peek(1)[:1] in (b"", MARK) if complete else b"\n" + MARK not in b"\n" + run):
-        return "the length of a run is wrong"
-    return Frames(wire, _WAYS[line[1]], at, run, offset, cut=0 if complete else size - len(run))
+    size = int(head[4])
+    run = _take(file, size)
+    whole = len(run) == size and (run.endswith(b"\n") or file.peek(1)[:1] in (b"", MARK))
+    return Frames(int(head[2]), _WAYS[head[1]], int(head[3]), run, offset + len(line), cut=not whole)
 
 
-def _whole(entry: Frames) -> Iterator[Entry]:
-    """A run as it is; of one that the end of the file cuts, the whole lines."""
-    if not entry.cut:
-        yield entry
-        return
-    end = entry.run.rfind(b"\n") + 1
-    if end:
-        yield Frames(entry.wire, entry.way, entry.at, entry.run[:end], entry.offset, cut=entry.cut)
-    yield Damaged(entry.offset + end, len(entry.run) - end, f"the file ends {entry.cut} bytes before the end of a run")
+def _take(file: BufferedReader, size: int) -> bytes:
+    """So many bytes, or what is there before the next entry. In pieces: what a damaged head announces may not be there at all."""
+    parts: list[bytes] = []
+    start = b"\n"  # a run begins at the start of a line
+    while size:
+        part = file.read(min(size, _CHUNK))
+        if not part:
+            break
+        if MARK in part and (found := (start + part).find(b"\n" + MARK)) >= 0:
+            parts.append(part[:found])
+            file.seek(found - len(part), SEEK_CUR)
+            break
+        parts.append(part)
+        start = part[-1:]
+        size -= len(part)
+    return b"".join(parts)

@@ -9,6 +9,7 @@ the last seconds, and the reader copes.
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import threading
@@ -19,7 +20,7 @@ from msgspec.structs import replace
 from serai.limits import Limits
 from serai.record.folder import Folder
 from serai.record.secrets import Secrets
-from serai.record.segment import Dropped, End, Head, Open, Way, Written, frames_head, pack
+from serai.record.segment import Dropped, End, Head, Note, Open, Skipped, Way, Written, frames_head, guarded, pack
 
 __all__ = ["Writer"]
 
@@ -27,7 +28,8 @@ log = logging.getLogger("serai.record")
 
 # This much wakes the thread before the batch's time is up.
 _BATCH_BYTES = 1 << 18
-# How much is made ready between two calls of the kernel: the loop may have to wait so long for the interpreter.
+# How much is made ready between two calls of the kernel: the loop may have to wait so long for the interpreter. The kernel itself
+# takes no more than 1024 parts at once.
 _SLICE_PARTS = 256
 _SLICE_BYTES = 1 << 18
 # Less than this is joined first, which the kernel likes better than many small pieces.
@@ -56,7 +58,9 @@ class Writer:
         self._queued = 0  # bytes put and not yet written
         self._closing = self._hurry = False
         self._open: dict[int, Open] = {}  # the wires that the next file must tell of again
+        self._named: set[str] = set()  # values too short to be masked of which the recording tells
         self._lost = [0, 0]  # frames and bytes that could not be written
+        self._kept: list[bytes] = []  # entries that could not be written yet
         self._offset = time() - monotonic()
         self.failure = ""  # why nothing can be written at the moment
         self.part = -1
@@ -66,9 +70,9 @@ class Writer:
         self._thread = threading.Thread(target=self._run, name="serai-recorder", daemon=True)
         self._thread.start()
 
-    def put(self, wire: int, way: Way, at: float, run: bytes, before: Written | None = None) -> bool:
-        """Have a run written, and `before` in front of it; False when too much waits already: then neither was taken."""
-        size = len(run) + _OVERHEAD
+    def put(self, item: Run | Skipped, size: int, before: Written | None = None) -> bool:
+        """Have so many bytes written, and `before` in front; False when too much waits already: then neither was taken."""
+        size += _OVERHEAD
         with self._lock:
             queued = self._queued
             if self._closing or (queued and queued + size > self._memory):
@@ -77,7 +81,7 @@ class Writer:
             wake = not items or queued < _BATCH_BYTES <= queued + size
             if before is not None:
                 items.append(before)
-            items.append((wire, way, at, run))
+            items.append(item)
             self._queued = queued + size
         if wake:
             self._signal.set()
@@ -94,7 +98,7 @@ class Writer:
 
     def micros(self, at: float) -> int:
         """A monotonic time as microseconds since 1970."""
-        return int((at + self._offset) * 1e6)
+        return max(0, int((at + self._offset) * 1e6))
 
     def flush(self, timeout: float) -> bool:
         """Wait until everything put so far is written; False when that takes too long."""
@@ -124,44 +128,57 @@ class Writer:
             self._hurry = False
             with self._lock:
                 items, self._items = self._items, []
-                closing = self._closing
-            try:
-                self._write_all(items)
-            except Exception:  # a defect of ours: what is lost by it is lost, the rest must not be
-                log.exception("a part of the recording is lost")
-                self._recount()
+                queued, closing = self._queued, self._closing
+            self._write_all(items)
+            with self._lock:
+                self._queued -= queued  # only now: until here they were in memory
+            del items
             if closing:
-                os.close(self._file)
+                self._leave(self._file)
                 return
 
     def _write_all(self, items: list[Item]) -> None:
+        """Write them in slices. Whatever goes wrong with one is counted, and the next has its turn."""
         self._set_clock()
-        parts: list[bytes] = []
-        start = size = 0  # of the slice: its first item, and what it counts for
-        mask = self._secrets.mask
-        for end, item in enumerate(items, 1):
-            if type(item) is tuple:
-                wire, way, at, run = item
-                parts += (frames_head(wire, way, self.micros(at), len(run)), mask(run))
-                size += len(run) + _OVERHEAD
-            elif isinstance(item, Written):
-                parts.append(self._pack(item))
-            if len(parts) >= _SLICE_PARTS or size >= _SLICE_BYTES or end == len(items):
-                if not self._write(parts):
-                    self._count_lost(items[start:end])
-                with self._lock:
-                    self._queued -= size
-                parts, start, size = [], end, 0
+        self._name_short()
+        start = 0
+        while start < len(items):
+            end = _slice_end(items, start)
+            try:
+                parts = self._parts(items[start:end])
+                written = self._write(parts)
+            except Exception:  # a defect of ours
+                log.exception("a part of the recording is lost")
+                written = False
+            if not written:
+                self._count_lost(items[start:end])
+            start = end
+        if self._kept or self._lost[0]:
+            self._write([])
         for item in items:
             if isinstance(item, threading.Event):
                 item.set()
 
+    def _parts(self, items: list[Item]) -> list[bytes]:
+        parts: list[bytes] = []
+        mask = self._secrets.mask
+        for item in items:
+            if type(item) is tuple:
+                wire, way, at, run = item
+                run = guarded(mask(run))
+                parts += (frames_head(wire, way, self.micros(at), len(run)), run)
+            elif isinstance(item, Written):
+                parts.append(self._pack(item))
+        return parts
+
     def _pack(self, entry: Written) -> bytes:
+        """An entry as a line: its texts are masked one by one, so that no value can spoil the line itself."""
         if isinstance(entry, Open):
             self._open[entry.wire] = entry
         elif isinstance(entry, End):
             self._open.pop(entry.wire, None)
-        return self._secrets.mask(pack(entry))
+        texts = {name: text for name in entry.__struct_fields__ if isinstance(text := getattr(entry, name), str) and text}
+        return pack(replace(entry, **{name: self._secrets.mask_text(text) for name, text in texts.items()}))
 
     def _write(self, parts: list[bytes]) -> bool:
         try:
@@ -169,25 +186,28 @@ class Writer:
                 self._next_file()
             if self._lost[0]:
                 lost = Dropped(wire=0, frames=self._lost[0], bytes=self._lost[1], why="the disk did not take them", at=_now())
-                parts = [pack(lost), *self._opened(), *parts]
+                parts = [pack(lost), *parts]
+            if self._kept:
+                parts = [*self._kept, *parts]
             self._size += _write_fully(self._file, parts)
         except OSError as error:
             self._fails(error.strerror or str(error))
             _cut_back(self._file, self._size)
             return False
-        self._lost = [0, 0]
+        self._lost, self._kept = [0, 0], []
         self._fails("")
         return True
 
     def _count_lost(self, items: list[Item]) -> None:
+        """Frames are counted; entries, of which there are few, are kept for when the disk takes them."""
+        room = self._memory - sum(map(len, self._kept))
         for item in items:
             if isinstance(item, tuple):
-                self._lost[0] += item[3].count(b"\n") or 1
+                wire = self._open.get(item[0])
+                self._lost[0] += 1 if wire is not None and wire.framing == "bodies" else item[3].count(b"\n") or 1
                 self._lost[1] += len(item[3])
-
-    def _recount(self) -> None:
-        with self._lock:
-            self._queued = sum(len(item[3]) + _OVERHEAD for item in self._items if isinstance(item, tuple))
+            elif isinstance(item, Written) and (room := room - len(line := self._pack(item))) > 0:
+                self._kept.append(line)
 
     def _fails(self, why: str) -> None:
         if why and not self.failure:
@@ -197,31 +217,63 @@ class Writer:
         self.failure = why
 
     def _next_file(self) -> None:
-        """Go on in a new file, which can be understood without those before it."""
-        file = self._folder.new_file(self._head.run, self.part + 1)
-        if self._file >= 0:
-            os.close(self._file)
-        self._file, self._size = file, 0
-        self.part += 1
-        head = self._secrets.mask(pack(replace(self._head, part=self.part, at=_now())))
-        self._size = _write_fully(file, [head, *self._opened()])
-        if self.part:
+        """Go on in a new file, which can be understood without those before it. The old one stays in use when that fails."""
+        file, part = self._new_file()
+        head = self._pack(replace(self._head, part=part, at=_now()))
+        opened = [self._pack(replace(entry, again=True)) for entry in list(self._open.values())]
+        try:
+            size = _write_fully(file, [head, *opened])
+        except OSError:
+            self._leave(file)
+            self._folder.remove(self._head.run, part)
+            raise
+        old, self._file, self._size, self.part = self._file, file, size, part
+        if old >= 0:
+            self._leave(old)
             self._prune()
 
-    def _opened(self) -> list[bytes]:
-        """The wires that are open, for a reader who may not have seen them open."""
-        return [self._secrets.mask(pack(replace(entry, again=True))) for entry in self._open.values()]
+    def _new_file(self) -> tuple[int, int]:
+        """A file for the next part, and its number: those that a failed attempt could not remove are left out."""
+        part = self.part + 1
+        while True:
+            try:
+                return self._folder.new_file(self._head.run, part), part
+            except FileExistsError:
+                part += 1
+
+    def _leave(self, file: int) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_UN)  # a fork may hold the file open
+            os.close(file)
+        except OSError as error:  # some file systems tell only now that they did not write
+            log.warning("closing a file of the recording: %s", error)
 
     def _prune(self) -> None:
         try:
             self._folder.prune_by(self._limits)
-        except OSError as error:
+        except Exception as error:  # the recording itself matters more
             log.warning("old recordings cannot be removed: %s", error)
+
+    def _name_short(self) -> None:
+        """Say which values are too short to be masked, also those learned meanwhile."""
+        if new := self._secrets.too_short - self._named:
+            self._named |= new
+            self._kept.append(self._pack(Note(text=f"values too short to be masked: {', '.join(sorted(new))}", at=_now())))
 
     def _set_clock(self) -> None:
         offset = time() - monotonic()
         if abs(offset - self._offset) > _DRIFT:
             self._offset = offset
+
+
+def _slice_end(items: list[Item], start: int) -> int:
+    size = 0
+    for end in range(start, min(start + _SLICE_PARTS // 2, len(items))):
+        item = items[end]
+        size += len(item[3]) if type(item) is tuple else 0
+        if size >= _SLICE_BYTES:
+            return end + 1
+    return min(start + _SLICE_PARTS // 2, len(items))
 
 
 def _now() -> int:
@@ -231,7 +283,7 @@ def _now() -> int:
 def _write_fully(file: int, parts: list[bytes]) -> int:
     """Write all of it; how much that was. What is written when it fails half-way is cut back by the caller."""
     size = sum(map(len, parts))
-    if size < _JOINED:
+    if size < _JOINED or len(parts) > 4 * _SLICE_PARTS - 8:
         parts = [b"".join(parts)]
     written = os.writev(file, parts)
     if written < size:

@@ -292,7 +292,15 @@ class Connection:
     def _take_back(self, message: _Envelope) -> None:
         """This side said "never mind": it no longer waits."""
         if self._cancel is not None and message.method == self._cancel.method:
-            self._finish(bytes(_members.decode(message.params).get(self._cancel.member, b"")))
+            self._finish(self._cancelled_id(message.params))
+
+    def _cancelled_id(self, params: Raw) -> bytes:
+        """The id that a cancellation names; empty when it names none."""
+        assert self._cancel is not None
+        try:
+            return bytes(_members.decode(params).get(self._cancel.member, b""))
+        except BAD_INPUT:
+            return b""
 
     def _request(self, id: bytes, message: _Envelope) -> Event:
         if id in self._open:
@@ -304,11 +312,7 @@ class Connection:
     def _notification(self, message: _Envelope) -> Event:
         params = _params(message.params)
         if self._cancel is not None and message.method == self._cancel.method:
-            try:
-                id = bytes(_members.decode(params).get(self._cancel.member, b""))
-            except BAD_INPUT:
-                id = b""
-            request = self._open.get(id)
+            request = self._open.get(self._cancelled_id(params))
             return Stray(_encode_again(message), "cancels a request that is not open") if request is None else Cancelled(request)
         if not message.method:
             return Stray(_encode_again(message), "neither an id nor a method")
