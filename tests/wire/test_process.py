@@ -98,6 +98,28 @@ async def test_a_child_gets_exactly_the_given_environment_and_directory(
     assert about["argv"] == ["ä", ""]
 
 
+@pytest.mark.req("wire.process.environment")
+async def test_each_child_gets_the_environment_of_its_own_launch(spawner: PlainSpawner, environ: dict[str, str]) -> None:
+    """One after the other, changed in place or not, and also after one that could not be started."""
+    env = dict(environ)
+    show = Launch(argv=["sh", "-c", f"echo $WORD ${proctree.TAG}"], env=env)
+    words: list[bytes] = []
+    tags: set[bytes] = set()
+    for word in ("one", "one", "two", "", "bad\0", "three"):
+        env["WORD"] = word
+        env[proctree.TAG] = "not ours"
+        if "\0" in word:
+            with pytest.raises(SpawnFailed):
+                await spawner.spawn(show)
+            continue
+        *said, tag = (await run(spawner, show)).split()
+        words += said
+        tags.add(tag)
+    assert words == [b"one", b"one", b"two", b"three"]
+    assert len(tags) == 5
+    assert all(tag.startswith(spawner.tag.encode()) for tag in tags)
+
+
 @pytest.mark.req("wire.process.descriptors")
 @pytest.mark.parametrize("numbers", [(3, 4), (4, 3), (3, 9), (10, 5)])
 async def test_extra_descriptors_arrive_at_exactly_their_numbers(
@@ -161,6 +183,7 @@ async def test_what_fails_after_the_start_leaves_no_program_running(
         raise PermissionError(errno.EPERM, "no")
 
     started: list[int] = []
+    await run(spawner, Launch(argv=["true"], env=environ))  # what the spawner itself needs is open
     before = os.listdir("/proc/self/fd")
     with monkeypatch.context() as patch, pytest.raises(SpawnFailed, match="Operation not permitted") as failed:
         patch.setattr(os, "pidfd_open", refuse)
@@ -190,6 +213,10 @@ async def test_names_are_looked_up_in_the_given_path_and_never_in_the_directory(
         await spawner.spawn(Launch(argv=["tool"], env=environ, cwd=here))
     monkeypatch.chdir(tmp_path)
     assert await run(spawner, Launch(argv=["./tool"], env=env, cwd="here")) == b"from-cwd\n"
+    monkeypatch.chdir(tmp_path / "here")  # which an empty entry of the PATH would mean
+    for path in ("", f":{environ['PATH']}"):
+        with pytest.raises(SpawnFailed, match="no program tool on the PATH"):
+            await spawner.spawn(Launch(argv=["tool"], env={"PATH": path}))
 
 
 @pytest.mark.req("wire.process.exit-status")
@@ -206,17 +233,59 @@ async def test_the_end_of_a_child_is_its_code_or_its_signal_and_it_is_reaped(
     assert proctree.read(child.pid) is None
 
 
+@pytest.mark.req("wire.process.reaped")
 async def test_a_dead_child_is_reaped_even_when_nobody_closes_it(spawner: PlainSpawner, environ: dict[str, str]) -> None:
     child = await spawner.spawn(Launch(argv=["true"], env=environ))
     await child.exited
-    assert child._settling is not None
-    await child._settling
+    while proctree.read(child.pid) is not None:
+        await asyncio.sleep(0)
+
+
+@pytest.mark.req("wire.process.short-look")
+async def test_an_ended_child_that_left_nobody_is_closed_without_a_look_at_all_processes(
+    spawner: PlainSpawner, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scans: list[int] = []
+    monkeypatch.setattr(proctree, "scan", scans.append)
+    monkeypatch.setattr(proctree, "left_nobody", lambda *_: True)
+    child = await spawner.spawn(Launch(argv=["true"], env=environ))
+    await child.exited
+    await child.close()
+    assert (scans, proctree.read(child.pid), spawner.children) == ([], None, set())
+
+
+@pytest.mark.req("wire.stop.own-session")
+@pytest.mark.parametrize("quick", [True, False])
+async def test_what_an_ended_child_left_dies_when_it_is_closed_however_soon(
+    spawner: PlainSpawner, environ: dict[str, str], quick: bool
+) -> None:
+    """Its short life ends before anybody has looked at it; and it keeps its number until the daemon is dead."""
+    child = await spawner.spawn(Launch(argv=["sh", "-c", "setsid sleep 100 >&- 2>&- & echo $!"], env=environ))
+    daemon = int(await output(child))
+    await child.exited
+    while not quick and child._left is None:
+        await asyncio.sleep(0)
+    assert lives(daemon)
+    assert proctree.read(child.pid) is not None
+    await child.close()
+    assert not lives(daemon)
     assert proctree.read(child.pid) is None
+
+
+@pytest.mark.req("wire.process.identity")
+async def test_a_child_that_somebody_else_reaped_is_nobody(spawner: PlainSpawner, environ: dict[str, str]) -> None:
+    """Its number may be anybody's by then, and who is looked up first then must not be killed for it."""
+    child = await spawner.spawn(Launch(argv=["true"], env=environ))
+    child._root = None  # as if nobody had asked yet
+    os.waitpid(child.pid, 0)
+    assert child.root is None
+    assert await child.exited == ExitStatus()
+    await child.close()
 
 
 async def test_a_child_that_somebody_else_reaps_ends_with_an_unknown_status(spawner: PlainSpawner, environ: dict[str, str]) -> None:
     child = await spawner.spawn(Launch(argv=["sh", "-c", "read line"], env=environ))
-    asyncio.get_running_loop().remove_reader(child._pidfd)
+    child._house.poller.remove_reader(child._pidfd)
     child.close_descriptor(child.stdin)
     os.waitpid(child.pid, 0)
     child._ended()
@@ -239,6 +308,19 @@ async def test_stderr_is_drained_and_its_last_bytes_are_kept(
     assert sum(chunks) == child.stderr.total
     assert len(child.stderr.last()) == QUICK.stderr_tail
     assert "the end\n" in child.stderr.text()
+
+
+@pytest.mark.req("wire.process.stderr")
+@pytest.mark.parametrize("seconds", ["0", "0.1"])
+async def test_at_its_end_all_is_known_that_a_child_wrote(spawner: PlainSpawner, environ: dict[str, str], seconds: str) -> None:
+    """Whether it ended before anybody began to read or lived on for a while."""
+    script = f"read line; echo $line; echo why >&2; sleep {seconds}; echo last; echo really >&2"
+    child = await spawner.spawn(Launch(argv=["sh", "-c", script], env=environ))
+    output = child.to_noise(child.stdout, limit=100)
+    os.write(child.stdin, b"first\n")
+    await child.exited
+    assert (output.text(), child.stderr.text()) == ("first\nlast\n", "why\nreally\n")
+    await child.close()
 
 
 async def test_a_listener_to_stderr_that_fails_does_not_stop_the_draining(
@@ -430,6 +512,35 @@ async def test_to_give_up_waiting_for_the_end_harms_nobody(spawner: PlainSpawner
     assert (child.status, repr(child)) == (None, f"<cat pid {child.pid}: running>")
     await stop(child, PATIENT)
     assert child.status == await child.exited == ExitStatus(code=0)
+
+
+@pytest.mark.req("wire.process.wait")
+async def test_who_gave_up_waiting_is_forgotten(spawner: PlainSpawner, environ: dict[str, str]) -> None:
+    child = await spawner.spawn(Launch(argv=["cat"], env=environ))
+    for _ in range(100):
+        child.exited.cancel()
+    assert len(child._waiting) <= 1
+    await stop(child, PATIENT)
+
+
+@pytest.mark.req("wire.process.wait")
+async def test_callbacks_on_the_end_are_called_once_and_a_failing_one_harms_no_other(
+    spawner: PlainSpawner, environ: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("a defect")
+
+    child = await spawner.spawn(Launch(argv=["cat"], env=environ))
+    told: list[object] = []
+    child.on_exit(fail)
+    child.on_exit(lambda: told.append(child.status))
+    assert told == []
+    await stop(child, PATIENT)
+    child.on_exit(lambda: told.append("late"))
+    assert told == [ExitStatus(code=0)]
+    await asyncio.sleep(0)
+    assert told == [ExitStatus(code=0), "late"]
+    assert "a defect" in caplog.text
 
 
 @pytest.mark.req("wire.process.two-spawners")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,89 @@ def test_there_is_nothing_to_read_of_a_process_that_is_gone() -> None:
         process.wait()
     assert proctree.read(process.pid) is None
     assert proctree.walk([process.pid]) == set()
+
+
+def ended(*argv: str) -> Iterator[int]:
+    """A program that has ended and is not reaped."""
+    pid = os.posix_spawnp(argv[0], argv, {"PATH": os.environ["PATH"], proctree.TAG: "run.1"}, setsid=True)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    yield pid
+    os.waitpid(pid, 0)
+
+
+class Numbers:
+    """What the kernel tells of its numbers, as a test wants it: the last one, and how many there are."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.last: int | None = None
+        self.circle = 4_194_304
+        self._contents = proctree._contents
+        monkeypatch.setattr(proctree, "_contents", self.contents)
+        monkeypatch.setattr(proctree, "_FEW", 10_000)  # other tests start programs too
+        proctree._round.cache_clear()
+
+    def contents(self, path: str) -> bytes:
+        if path == "/proc/sys/kernel/pid_max":
+            return b"%d\n" % self.circle
+        if path == "/proc/sys/kernel/ns_last_pid":
+            if self.last is None:
+                raise FileNotFoundError(path)
+            return b"%d\n" % self.last
+        return self._contents(path)
+
+
+@pytest.fixture
+def numbers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Numbers]:
+    yield Numbers(monkeypatch)
+    proctree._round.cache_clear()
+
+
+@pytest.mark.req("wire.process.short-look")
+def test_when_no_number_was_given_since_it_left_nobody(numbers: Numbers) -> None:
+    for pid in ended("true"):
+        numbers.last = pid
+        assert proctree.left_nobody(pid, "run.1", 0.001)
+
+
+@pytest.mark.req("wire.process.short-look")
+def test_nobody_is_proved_only_when_the_kernel_tells_and_the_numbers_cannot_have_gone_round(numbers: Numbers) -> None:
+    for pid in ended("true"):
+        assert not proctree.left_nobody(pid, "run.1", 0.001)
+        numbers.last = pid
+        assert not proctree.left_nobody(pid, "run.1", 5.0)
+        numbers.circle = 32768
+        proctree._round.cache_clear()
+        assert not proctree.left_nobody(pid, "run.1", 0.05)
+        assert proctree.left_nobody(pid, "run.1", 0.005)
+        numbers.last = pid + 10_001  # more than a short look takes
+        assert not proctree.left_nobody(pid, "run.1", 0.005)
+        numbers.last = 300  # went round
+        assert not proctree.left_nobody(pid, "run.1", 0.005)
+
+
+@pytest.mark.req("wire.process.short-look")
+@pytest.mark.parametrize("script", ["setsid sleep 100 >&- 2>&- &", "env -i sleep 100 >&- 2>&- &"])
+def test_who_is_left_is_seen_by_its_tag_or_its_session(numbers: Numbers, script: str) -> None:
+    for pid in ended("sh", "-c", script):
+        left = [process for process in proctree.scan().values() if process.session == pid or process.carries("run.1")]
+        try:
+            numbers.last = max(process.pid for process in left)
+            assert not proctree.left_nobody(pid, "run.1", 0.001)
+        finally:
+            for process in left:
+                proctree.kill(process)
+
+
+@pytest.mark.req("wire.process.short-look")
+def test_strangers_that_are_younger_are_told_apart(numbers: Numbers) -> None:
+    for pid in ended("true"):
+        with subprocess.Popen(["sleep", "100"]) as stranger:
+            try:
+                numbers.last = max(stranger.pid, pid)
+                assert proctree.left_nobody(pid, "run.1", 0.001)
+                assert proctree.left_nobody(pid, "run.1", 0.001, range(stranger.pid + 1))
+            finally:
+                stranger.kill()
 
 
 def test_survivors_are_told_when_the_time_is_up() -> None:

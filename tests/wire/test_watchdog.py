@@ -250,5 +250,7 @@ def test_a_child_is_known_by_its_start_time_and_not_by_its_pid_alone() -> None:
     assert roots == {}
     _apply(b"+%d %d\n" % (me.pid, me.started), roots)
     assert list(roots) == [me.pid]
-    _apply(b"-%d\n-%d\n" % (me.pid, me.pid), roots)
+    _apply(b"-%d %d\n" % (me.pid, me.started + 1), roots)
+    assert list(roots) == [me.pid]
+    _apply(b"-%d %d\n-%d %d\n" % (me.pid, me.started, me.pid, me.started), roots)
     assert roots == {}

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections import deque
 from time import monotonic
 from typing import Literal, Protocol
 
@@ -30,6 +29,8 @@ log = logging.getLogger("serai.wire")
 
 # A run with more lines than this is handed on in pieces, with the loop's other work in between: short lines are dear.
 _LINES = 1000
+# For wires that have none of their own; shared, since it takes a while to check.
+_LIMITS = Limits()
 # How soon to look again whether everything held was handed on, in seconds.
 _HELD = 0.01
 
@@ -88,7 +89,7 @@ class Channel:
         write: int | None = None,
     ) -> None:
         self.child = child
-        self.limits = limits = limits or Limits()
+        self.limits = limits = limits or _LIMITS
         self.cause: SeraiError | None = None
         self._receiver = receiver
         self._tap = tap
@@ -100,7 +101,7 @@ class Channel:
             raise Closed("it has no output to read from", who=child.who)
         self._reading = False
         self._read_bytes = 0
-        self._held: deque[bytes | Oversize] = deque()  # read, to be handed on piece by piece
+        self._held: list[bytes | Oversize] = []  # read, to be handed on piece by piece; never many
         self._handing = False  # the next piece is on its way
         self._giving = False  # the receiver has an item in hand: it is told of the end only afterwards
         self._last_read = False  # nothing more is read
@@ -115,7 +116,7 @@ class Channel:
         self._start_reading()
         child.before_close(self._read, self._output_closes)
         child.before_close(self._write, self._input_closes)
-        child.exited.add_done_callback(self._exited)
+        child.on_exit(self._exited)
 
     @property
     def lost(self) -> bool:
@@ -223,10 +224,10 @@ class Channel:
         self._handing = False
         if self._paused or not self._held or self.cause is not None:
             return
-        item = self._held.popleft()
+        item = self._held.pop(0)
         if type(item) is bytes and _many(item):
             cut = _after_lines(item, _LINES)
-            self._held.appendleft(item[cut:])
+            self._held.insert(0, item[cut:])
             item = item[:cut]
         self._give(item)
         if self._held:
@@ -260,12 +261,12 @@ class Channel:
     def _start_reading(self) -> None:
         if not self._reading and not self._last_read and self.cause is None:
             self._reading = True
-            self._loop.add_reader(self._read, self._readable)
+            self.child.readers.add_reader(self._read, self._readable)
 
     def _stop_reading(self) -> None:
         if self._reading:
             self._reading = False
-            self._loop.remove_reader(self._read)
+            self.child.readers.remove_reader(self._read)
 
     # -- the end ----------------------------------------------------------------------------------------------------------------
 
@@ -276,7 +277,7 @@ class Channel:
             self._take(item)
         self._settle(self.limits.exit_grace)
 
-    def _exited(self, _: object) -> None:
+    def _exited(self) -> None:
         self._settle(self.limits.drain_grace)
 
     def _settle(self, grace: float) -> None:
@@ -358,10 +359,12 @@ class Channel:
 
     def _output_closes(self) -> None:
         """The child is being closed: its tree is dead, so what is in the pipe is all there will ever be."""
+        if self.cause is not None:
+            return
         self._paused = False
         self._read_rest()
         while self._held and self.cause is None:
-            self._give(self._held.popleft())
+            self._give(self._held.pop(0))
         ended = self._eof or self.child.status is not None
         self._finish(self._gone() if ended else Closed("its output was closed", who=self.child.who))
 

@@ -47,7 +47,7 @@ class Outbox:
         self._on_broken = on_broken  # nothing more will: the pipe broke, or everything was written after `end`
         self._why = why
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[bytes] = deque()  # frames not yet given to the kernel
+        self._queue: deque[bytes] | None = None  # frames not yet given to the kernel; most wires never have one
         self._rest: memoryview | None = None  # of a run the kernel took only part of
         self._planned = False  # a flush is on its way
         self._writer_added = False
@@ -73,6 +73,8 @@ class Outbox:
             if size > self._backlog and self.queued:
                 limit = LimitHit("backlog", self._limits.backlog)
                 raise PeerStalled(f"{self.queued} bytes wait for it to read", who=self._who, limit=limit)
+            if self._queue is None:
+                self._queue = deque()
             self._queue.append(frame)
             self.queued = size
             if not self._planned and self._rest is None:
@@ -100,18 +102,20 @@ class Outbox:
         """Write what can be written now."""
         self._planned = False
         self.cork = False
-        while self._rest is not None or self._queue:
+        while True:
             if self._rest is not None:
                 rest, self._rest = self._rest, None
                 self.queued -= len(rest)
                 if not self._put(rest):
                     return
-            else:
-                run = self._take()
+            elif self._queue:
+                run = self._take(self._queue)
                 self.queued -= len(run)
                 self._on_sent(run)
                 if not self._put(run):
                     return
+            else:
+                break
         self._stop_writing()
         self._wake(None)
         if self.ending and not self.closed:
@@ -119,17 +123,19 @@ class Outbox:
 
     def close(self) -> None:
         """Let go of the descriptor; what is queued is dropped, and who waits for it is told. Idempotent."""
+        if self.closed:
+            return
         self.closed = self._shut = True
         self._stop_writing()
-        self._queue.clear()
-        self.queued, self._rest = 0, None
-        self._wake(self._why)
+        self._queue = self._rest = None
+        self.queued = 0
+        if self._drained:
+            self._wake(self._why)
 
     # -- inside -----------------------------------------------------------------------------------------------------------------
 
-    def _take(self) -> bytes:
+    def _take(self, queue: deque[bytes]) -> bytes:
         """The next run to write: a long frame alone, or short ones joined."""
-        queue = self._queue
         if self.queued <= LONG:  # all that waits; no rest does, or it would go first
             run = b"".join(queue)
             queue.clear()

@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from fcntl import F_GETPIPE_SZ, F_SETPIPE_SZ, fcntl
 from typing import Literal
 
-__all__ = ["Pipes", "capacity", "close_all", "grow"]
+__all__ = ["Direction", "Pipes", "capacity", "close_all", "grow"]
 
 log = logging.getLogger("serai.wire")
+
+Direction = Literal["r", "w", "null"]  # as the child sees it
 
 _USUAL = 65536
 
@@ -18,7 +20,7 @@ _USUAL = 65536
 class Pipes:
     """The pipes of one child: `theirs` and `ours` by the child's numbers; ours do not block. What cannot be made leaves nothing."""
 
-    def __init__(self, wanted: Mapping[int, Literal["r", "w", "null"]], size: int | None) -> None:
+    def __init__(self, wanted: Mapping[int, Direction], size: int | None) -> None:
         self.theirs: dict[int, int] = {}
         self.ours: dict[int, int] = {}
         try:

@@ -6,20 +6,27 @@ import asyncio
 import logging
 import os
 import signal as signals
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
+from typing import NamedTuple
 
 from serai.errors import Closed, ExitStatus
 from serai.limits import Limits
 from serai.wire import proctree
+from serai.wire.poller import Patient, Poller, Readers
 from serai.wire.tail import Tail
 
-__all__ = ["PlainChild", "ProcessTable"]
+__all__ = ["House", "PlainChild", "ProcessTable"]
 
 log = logging.getLogger("serai.wire")
 
 Table = dict[int, proctree.Process]
+
+# What an ended child left is looked for so many seconds later, unless it is closed before.
+_LATER = 0.02
+
+_NONE: Mapping[int, int] = {}
 
 
 class ProcessTable:
@@ -31,6 +38,15 @@ class ProcessTable:
         self._thread: ThreadPoolExecutor | None = None
         self._reading: asyncio.Task[Table | None] | None = None
         self._next: asyncio.Task[Table | None] | None = None
+        self._due: list[Callable[[], None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self.ours: set[int] = set()  # children that are not reaped: none descends from another
+
+    def later(self, settle: Callable[[], None]) -> None:
+        """Have `settle` called a little later: whoever waits for a child's end comes first, and who end together share a look."""
+        self._due.append(settle)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_LATER, self._settle)
 
     async def now(self, seconds: float) -> Table | None:
         """Read after this call began; None when that is impossible or takes longer."""
@@ -43,9 +59,17 @@ class ProcessTable:
         return reading.result() if done and not reading.cancelled() else None
 
     def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         if self._thread is not None:
             self._thread.shutdown(wait=False)
             self._thread = None
+
+    def _settle(self) -> None:
+        self._timer = None
+        due, self._due = self._due, []
+        for settle in due:
+            settle()
 
     async def _read(self, before: asyncio.Task[Table | None] | None) -> Table | None:
         if before is not None:
@@ -60,55 +84,83 @@ class ProcessTable:
             return None
 
 
+class House(NamedTuple):
+    """What the children of one spawner share."""
+
+    limits: Limits
+    table: ProcessTable
+    poller: Poller
+    patient: Patient
+    on_closed: Callable[[PlainChild], None]
+
+
 class PlainChild:
     """A running program. Its protocol is `serai.wire.process.Child`, which says what each part promises."""
 
-    def __init__(
-        self,
-        who: str,
-        pid: int,
-        tag: str,
-        descriptors: dict[int, int],
-        *,
-        limits: Limits,
-        table: ProcessTable,
-        on_closed: Callable[[PlainChild], None],
-    ) -> None:
+    __slots__ = (
+        "__weakref__", "_closed", "_closing", "_house", "_left", "_loop", "_on_exit", "_pidfd", "_reaped", "_root", "_settling",
+        "_since", "_tag", "_users", "_waiting", "extra", "noise", "pid", "status", "stderr", "stdin", "stdout", "who",
+    )  # fmt: skip
+
+    def __init__(self, house: House, who: str, pid: int, tag: str, descriptors: dict[int, int], since: float) -> None:
         self._pidfd = os.pidfd_open(pid)  # first, since it may fail; cannot be another's: we have not reaped it
         self.who = who
         self.pid = pid
         self.status: ExitStatus | None = None
+        self._house = house
         self._tag = tag
-        self._limits = limits
-        self._table = table
-        self._on_closed = on_closed
+        self._since = since  # it did not run before
         self._loop = asyncio.get_running_loop()
         self.stdin = descriptors.get(0, -1)
         self.stdout = descriptors[1]
-        self.stderr = Tail(descriptors[2], limits.stderr_tail)
-        self.noise: list[Tail] = []
-        self.extra = {number: ours for number, ours in descriptors.items() if number > 2}
-        self._users: dict[int, Callable[[], None] | None] = {ours: None for number, ours in descriptors.items() if number != 2}
-        self._exit: asyncio.Future[ExitStatus] = self._loop.create_future()
-        self._root = proctree.read(pid)
+        self.stderr = Tail(descriptors[2], house.limits.stderr_tail, house.patient)
+        self.noise: tuple[Tail, ...] = ()
+        self.extra: Mapping[int, int] = {number: ours for number, ours in descriptors.items() if number > 2} or _NONE
+        self._users: dict[int, Callable[[], None] | None] = dict.fromkeys(descriptors.values())
+        del self._users[descriptors[2]]  # the tail's
+        self._waiting: list[asyncio.Future[ExitStatus]] = []
+        self._on_exit: list[Callable[[], None]] = []
+        self._root: proctree.Process | None = None
         self._left: list[proctree.Process] | None = None  # of its tree, when it ended; None while that is not known
         self._reaped = False
+        self._closed = False
         self._closing: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
-        self._loop.add_reader(self._pidfd, self._ended)
+        house.poller.add_reader(self._pidfd, self._ended)
+        house.table.ours.add(pid)
 
     def __repr__(self) -> str:
         return f"<{self.who} pid {self.pid}: {self.status or 'running'}>"
 
     @property
-    def started(self) -> int:
-        """When it started, in the kernel's ticks: with the pid, who it is."""
-        return self._root.started if self._root is not None else 0
+    def root(self) -> proctree.Process | None:
+        """Who it is. Looked up when first asked for: until it is reaped, its number cannot be another's."""
+        if self._root is None and not self._reaped:
+            root = proctree.read(self.pid)
+            if _exit_status(self._pidfd) != ExitStatus():  # else somebody else reaped it, and that was anybody
+                self._root = root
+        return self._root
 
     @property
     def exited(self) -> asyncio.Future[ExitStatus]:
         """A future of one's own each time: who gives up waiting cancels it for nobody else."""
-        return asyncio.shield(self._exit)
+        future: asyncio.Future[ExitStatus] = self._loop.create_future()
+        if self.status is not None:
+            future.set_result(self.status)
+        else:
+            self._waiting = [other for other in self._waiting if not other.done()]
+            self._waiting.append(future)
+        return future
+
+    @property
+    def readers(self) -> Readers:
+        return self._house.poller
+
+    def on_exit(self, callback: Callable[[], None]) -> None:
+        if self.status is None:
+            self._on_exit.append(callback)
+        else:
+            self._loop.call_soon(callback)
 
     def close_descriptor(self, number: int) -> None:
         self._warn_user(number)
@@ -119,12 +171,12 @@ class PlainChild:
         if number in self._users:
             self._users[number] = callback
 
-    def to_noise(self, number: int) -> Tail:
+    def to_noise(self, number: int, limit: int | None = None) -> Tail:
         self._warn_user(number)
         if not self._give_up(number):
             raise Closed(f"its descriptor {number} is closed", who=self.who)
-        tail = Tail(number, self._limits.noise_tail)
-        self.noise.append(tail)
+        tail = Tail(number, limit or self._house.limits.noise_tail, self._house.patient)
+        self.noise += (tail,)
         return tail
 
     def signal(self, number: int, *, group: bool = False) -> None:
@@ -142,7 +194,7 @@ class PlainChild:
             log.debug("%s: it cannot be signalled: %s", self.who, error)
 
     async def kill_tree(self) -> list[int]:
-        end = monotonic() + self._limits.stop_kill
+        end = monotonic() + self._house.limits.stop_kill
         pause = 0.001
         killed: set[int] = set()
         while True:
@@ -160,6 +212,11 @@ class PlainChild:
         return [process.pid for process in members]
 
     async def close(self) -> None:
+        if self.status is not None:
+            self._settle()
+        if self._left == [] and self._closing is None:
+            self._let_go()
+            return
         if self._closing is None:
             self._closing = self._loop.create_task(self._close(), name=f"close {self.who}")
         await asyncio.shield(self._closing)  # a cancelled caller does not leave a half-closed child
@@ -192,25 +249,50 @@ class PlainChild:
 
     async def _members(self) -> list[proctree.Process]:
         """The living processes of its tree, itself included."""
-        if self._settling is not None:
-            await asyncio.shield(self._settling)
+        if self.status is not None:
+            self._settle()
+            if self._settling is not None:
+                await asyncio.shield(self._settling)
             if self._left == []:  # nothing outlived it, so nothing can have come since
                 return []
-        everyone = await self._table.now(self._limits.stop_kill)
+        everyone = await self._house.table.now(self._house.limits.stop_kill)
         return [] if everyone is None else proctree.tree(everyone, self._roots(), self._tag, self._left or ())
 
     def _roots(self) -> list[proctree.Process]:
-        return [self._root] if self._root is not None and not self._reaped else []
+        return [self.root] if self.root is not None and not self._reaped else []
 
     def _ended(self) -> None:
         """The program has ended. It stays unreaped until its tree has been seen: its number marks its session so long."""
-        self._loop.remove_reader(self._pidfd)
         self.status = _exit_status(self._pidfd)
-        self._exit.set_result(self.status)
-        self._settling = self._loop.create_task(self._settle(), name=f"reap {self.who}")
+        if self.status is None:  # the news was of another that had this number before
+            return
+        self._house.poller.remove_reader(self._pidfd)
+        for tail in (self.stderr, *self.noise):
+            tail.drain()
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(self.status)
+        for callback in self._on_exit:
+            try:
+                callback()
+            except Exception:
+                log.exception("%s: who waited for its end failed", self.who)
+        self._waiting.clear()
+        self._on_exit.clear()
+        self._house.table.later(self._settle)
 
-    async def _settle(self) -> None:
-        everyone = await self._table.now(self._limits.stop_kill)
+    def _settle(self) -> None:
+        """It has ended: see what outlived it, at once where a short look tells, else in a task. Idempotent."""
+        if self._left is not None or self._settling is not None:
+            return
+        if proctree.left_nobody(self.pid, self._tag, monotonic() - self._since, self._house.table.ours):
+            self._left = []
+            self._reap()
+        else:
+            self._settling = self._loop.create_task(self._look(), name=f"reap {self.who}")
+
+    async def _look(self) -> None:
+        everyone = await self._house.table.now(self._house.limits.stop_kill)
         if everyone is not None:
             self._left = proctree.tree(everyone, self._roots(), self._tag)
         if self._left == []:  # else only once the rest is killed: their group needs its number
@@ -225,6 +307,7 @@ class PlainChild:
         except ChildProcessError:
             log.debug("%s: somebody else reaped it", self.who)
         os.close(self._pidfd)
+        self._house.table.ours.discard(self.pid)
 
     def _reap_adopted(self, pids: set[int]) -> None:
         """Descendants that lost their parents are our children where no init takes them: we as pid 1, or a subreaper."""
@@ -238,29 +321,37 @@ class PlainChild:
         try:
             survivors = await self.kill_tree()
             if survivors:
-                log.error("%s: processes %s survived SIGKILL for %g s", self.who, survivors, self._limits.stop_kill)
-            await asyncio.wait([self._exit], timeout=self._limits.stop_kill)
-            if self._settling is not None:
-                await self._settling
+                log.error("%s: processes %s survived SIGKILL for %g s", self.who, survivors, self._house.limits.stop_kill)
+            await asyncio.wait([self.exited], timeout=self._house.limits.stop_kill)
+            if self.status is not None:
+                self._settle()
+                if self._settling is not None:
+                    await self._settling
                 self._reap()
         except Exception:
             log.exception("%s: closing it failed", self.who)
         finally:
-            for number in list(self._users):
-                self.close_descriptor(number)
-            for tail in (self.stderr, *self.noise):
-                tail.drain()
-                tail.close()
-            self._on_closed(self)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Its tree is dead: close what is ours. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        for number in list(self._users):
+            self.close_descriptor(number)
+        for tail in (self.stderr, *self.noise):
+            tail.drain()
+            tail.close()
+        self._house.on_closed(self)
 
 
-def _exit_status(pidfd: int) -> ExitStatus:
+def _exit_status(pidfd: int) -> ExitStatus | None:
+    """How it ended; None while it runs."""
     try:
-        info = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT)
+        info = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     except ChildProcessError:  # reaped by somebody else, such as a program that waits for any child
         return ExitStatus()
     if info is None:
-        return ExitStatus()
-    if info.si_code == os.CLD_EXITED:
-        return ExitStatus(code=info.si_status)
-    return ExitStatus(signal=info.si_status)
+        return None
+    return ExitStatus(code=info.si_status) if info.si_code == os.CLD_EXITED else ExitStatus(signal=info.si_status)

@@ -11,10 +11,12 @@ import ctypes
 import os
 from collections.abc import Mapping, Sequence
 from fcntl import F_DUPFD_CLOEXEC, fcntl
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
-__all__ = ["posix_spawn"]
+__all__ = ["Environment", "posix_spawn", "strings"]
+
+Strings = Any  # as C has them: an array of pointers with a null at its end
 
 # <spawn.h>: the same numbers in glibc and musl.
 _SETSIGMASK = 0x08
@@ -25,14 +27,16 @@ _SETSID = 0x80
 _OPAQUE = 512
 
 
-def posix_spawn(path: str, argv: Sequence[str], env: Mapping[str, str], cwd: str | None, descriptors: Mapping[int, int]) -> int:
+def posix_spawn(path: str, argv: Strings, env: Strings, cwd: str | None, descriptors: Mapping[int, int]) -> int:
     """Start `path` in a session of its own; the pid.
 
     `descriptors` maps the child's numbers to ours. Everything else is closed in the child. Raises `OSError` when the program
     cannot be executed and `ValueError` for a NUL in a string.
     """
-    # Sources are moved above every target first, so that no target overwrites a source that is still needed.
     floor = max(descriptors, default=2) + 1
+    if min(descriptors.values(), default=floor) >= floor:
+        return _spawn(path, argv, env, cwd, descriptors)
+    # Sources are moved above every target first, so that no target overwrites a source that is still needed.
     parked: list[int] = []
     try:
         parked.extend(fcntl(source, F_DUPFD_CLOEXEC, floor) for source in descriptors.values())
@@ -42,69 +46,116 @@ def posix_spawn(path: str, argv: Sequence[str], env: Mapping[str, str], cwd: str
             os.close(descriptor)
 
 
-def _spawn(path: str, argv: Sequence[str], env: Mapping[str, str], cwd: str | None, descriptors: Mapping[int, int]) -> int:
-    libc = _libc()
-    actions = ctypes.create_string_buffer(_OPAQUE)
-    attributes = ctypes.create_string_buffer(_OPAQUE)
-    _check(libc.posix_spawn_file_actions_init(actions))
-    _check(libc.posix_spawnattr_init(attributes))
-    try:
+def _spawn(path: str, argv: Strings, env: Strings, cwd: str | None, descriptors: Mapping[int, int]) -> int:
+    actions = _actions(cwd, *descriptors.items()) if _closes_the_rest() else _Actions(cwd, dict(descriptors))
+    pid = ctypes.c_int()
+    _check(_libc().posix_spawn(ctypes.byref(pid), _cstring(path), actions.struct, _attributes(), argv, env), path)
+    return pid.value
+
+
+class _Actions:
+    """What happens in the child before it is the program: C's `posix_spawn_file_actions_t`."""
+
+    def __init__(self, cwd: str | None, descriptors: Mapping[int, int]) -> None:
+        libc = self._libc = _libc()
+        self.struct = ctypes.create_string_buffer(_OPAQUE)
+        _check(libc.posix_spawn_file_actions_init(self.struct))
         if cwd is not None:
-            _check(libc.posix_spawn_file_actions_addchdir_np(actions, _cstring(cwd)))
-        for target, source in descriptors.items():
-            _check(libc.posix_spawn_file_actions_adddup2(actions, source, target))
-        for low, high in _gaps(descriptors):
-            for number in range(low, high):
-                _check(libc.posix_spawn_file_actions_addclose(actions, number))
-        _close_from(libc, actions, max(descriptors, default=2) + 1)
-        _set_attributes(libc, attributes)
-        pid = ctypes.c_int()
-        _check(
-            libc.posix_spawn(
-                ctypes.byref(pid), _cstring(path), actions, attributes, _array(argv), _array(f"{k}={v}" for k, v in env.items())
-            ),
-            path,
-        )
-        return pid.value
-    finally:
-        libc.posix_spawn_file_actions_destroy(actions)
-        libc.posix_spawnattr_destroy(attributes)
+            _check(libc.posix_spawn_file_actions_addchdir_np(self.struct, _cstring(cwd)))
+        floor = max(descriptors, default=2) + 1
+        for target in range(floor):
+            if target in descriptors:
+                _check(libc.posix_spawn_file_actions_adddup2(self.struct, descriptors[target], target))
+            else:  # or the child sees whatever we have there
+                self._close(target)
+        if _closes_the_rest():
+            _check(libc.posix_spawn_file_actions_addclosefrom_np(self.struct, floor))
+        else:
+            for number in _inheritable(floor):
+                self._close(number)
+
+    def __del__(self) -> None:
+        self._libc.posix_spawn_file_actions_destroy(self.struct)
+
+    def _close(self, number: int) -> None:
+        _check(self._libc.posix_spawn_file_actions_addclose(self.struct, number))
 
 
-def _gaps(descriptors: Mapping[int, int]) -> list[tuple[int, int]]:
-    """The numbers between the wanted ones: they must be closed, or the child sees whatever we have there."""
-    numbers = sorted(descriptors)
-    return [(low + 1, high) for low, high in zip([-1, *numbers], numbers, strict=False) if high > low + 1]
+@lru_cache(64)
+def _actions(cwd: str | None, *descriptors: tuple[int, int]) -> _Actions:
+    """Kept: children that start one after the other have the same numbers."""
+    return _Actions(cwd, dict(descriptors))
 
 
-def _close_from(libc: Any, actions: Any, first: int) -> None:
-    if hasattr(libc, "posix_spawn_file_actions_addclosefrom_np"):  # glibc 2.34
-        _check(libc.posix_spawn_file_actions_addclosefrom_np(actions, first))
-        return
-    # Python's own descriptors close by themselves; this is for the inheritable ones of others.
+def _closes_the_rest() -> bool:
+    return hasattr(_libc(), "posix_spawn_file_actions_addclosefrom_np")  # glibc 2.34
+
+
+def _inheritable(first: int) -> list[int]:
+    """Python's own descriptors close by themselves; these are others', from `first` on."""
+    found = []
     for number in map(int, os.listdir("/proc/self/fd")):
         try:
             if number >= first and os.get_inheritable(number):
-                _check(libc.posix_spawn_file_actions_addclose(actions, number))
+                found.append(number)
         except OSError:  # the listing's own descriptor, gone by now
             continue
+    return found
 
 
-def _set_attributes(libc: Any, attributes: Any) -> None:
-    empty = ctypes.create_string_buffer(_OPAQUE)
+@cache
+def _attributes() -> Any:
+    """The same for every child, and only read: made once."""
+    libc = _libc()
+    attributes, empty, full = (ctypes.create_string_buffer(_OPAQUE) for _ in range(3))
     libc.sigemptyset(empty)
-    # An ignored signal stays ignored across exec. Python ignores SIGPIPE, nohup SIGHUP, a shell's `&` SIGINT; programs expect none.
-    restored = ctypes.create_string_buffer(_OPAQUE)
-    libc.sigfillset(restored)
+    libc.sigfillset(full)
+    _check(libc.posix_spawnattr_init(attributes))
     _check(libc.posix_spawnattr_setsigmask(attributes, empty))
-    _check(libc.posix_spawnattr_setsigdefault(attributes, restored))
+    # An ignored signal stays ignored across exec. Python ignores SIGPIPE, nohup SIGHUP, a shell's `&` SIGINT; programs expect none.
+    _check(libc.posix_spawnattr_setsigdefault(attributes, full))
     _check(libc.posix_spawnattr_setflags(attributes, ctypes.c_short(_SETSID | _SETSIGDEF | _SETSIGMASK)))
+    return attributes
 
 
 @cache
 def _libc() -> Any:
     """The C library of this process."""
     return ctypes.CDLL(None)
+
+
+class Environment:
+    """Environments of children that differ in one variable, mostly: the last one is kept as C has it."""
+
+    __slots__ = ("_last", "_name", "_strings")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._last: dict[str, str] | None = None
+        self._strings: Strings = None
+
+    def strings(self, env: Mapping[str, str], value: str) -> Strings:
+        """This environment, with this value of the variable. Good until the next one is made."""
+        if env != self._last:
+            self._last = None  # it may fail
+            self._strings = strings([*(f"{name}={value}" for name, value in env.items() if name != self._name), ""])
+            self._last = dict(env)
+        self._strings[len(self._strings) - 2] = _cstring(f"{self._name}={value}")  # before the null
+        return self._strings
+
+
+def strings(texts: Sequence[str]) -> Strings:
+    """`ValueError` for a NUL in one of them."""
+    return _array_type(len(texts) + 1)(*_cstrings(texts), None)
+
+
+def _cstrings(texts: Sequence[str]) -> list[bytes]:
+    """Encoded all together, which takes a fraction of the time."""
+    encoded = os.fsencode("\0".join(texts)).split(b"\0") if texts else []
+    if len(encoded) != len(texts):
+        culprit = next(text for text in texts if "\0" in text)
+        raise ValueError(f"NUL in {culprit!r}")
+    return encoded
 
 
 def _cstring(text: str) -> bytes:
@@ -114,9 +165,10 @@ def _cstring(text: str) -> bytes:
     return encoded
 
 
-def _array(strings: Any) -> Any:
-    encoded = [_cstring(text) for text in strings]
-    return (ctypes.c_char_p * (len(encoded) + 1))(*encoded, None)
+@cache
+def _array_type(size: int) -> Any:
+    """Kept: to make a new type takes longer than to make an array."""
+    return ctypes.c_char_p * size
 
 
 def _check(number: int, path: str = "") -> None:

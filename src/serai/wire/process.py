@@ -10,22 +10,26 @@ import asyncio
 import errno
 import os
 import secrets
-import shutil
 import signal as signals
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Literal, Protocol, Self
 
 from serai.errors import Closed, ExitStatus, SpawnFailed
 from serai.limits import Limits
 from serai.wire import proctree
-from serai.wire.pipes import Pipes, close_all
-from serai.wire.plain_child import PlainChild, ProcessTable
-from serai.wire.posix_spawn import posix_spawn
+from serai.wire.pipes import Direction, Pipes, close_all
+from serai.wire.plain_child import House, PlainChild, ProcessTable
+from serai.wire.poller import Patient, Poller, Readers
+from serai.wire.posix_spawn import Environment, posix_spawn, strings
 from serai.wire.tail import Tail
 from serai.wire.watchdog import Watchdog
 
 __all__ = ["Child", "Launch", "PlainChild", "PlainSpawner", "Spawner"]
+
+# A start within so many seconds of another one follows it directly: the loop had no turn in between.
+_BREATH = 0.0001
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,15 @@ class Child(Protocol):
         """Done once it has ended. A future of one's own: to give up waiting harms nobody."""
         ...
 
+    @property
+    def readers(self) -> Readers:
+        """Who calls back when one of its descriptors can be read: the loop, or a poller for many."""
+        ...
+
+    def on_exit(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called in the moment its end is known; soon, when it is known already."""
+        ...
+
     def close_descriptor(self, number: int) -> None:
         """Close one of ours by our number, such as `stdin`: the end of its input. Idempotent."""
         ...
@@ -82,8 +95,11 @@ class Child(Protocol):
         """Have `callback` called right before that descriptor is closed: its user must let go of it first."""
         ...
 
-    def to_noise(self, number: int) -> Tail:
-        """Drain a descriptor that carries no frames, such as the stdout of a child whose wire is elsewhere: it must not block."""
+    def to_noise(self, number: int, limit: int | None = None) -> Tail:
+        """Drain a descriptor that carries no frames, such as the stdout of a child whose wire is elsewhere: it must not block.
+
+        The last bytes are kept, `limits.noise_tail` of them unless told otherwise; at the child's end all that it wrote is there.
+        """
         ...
 
     def signal(self, number: int, *, group: bool = False) -> None:
@@ -119,8 +135,10 @@ class PlainSpawner:
         # A host inside a host keeps the outer tag in front, so that the outer watchdog finds its children too.
         self.tag = f"{outer}/{secrets.token_hex(8)}" if outer else secrets.token_hex(8)
         self._count = 0
-        self._table = ProcessTable()
+        self._environment = Environment(proctree.TAG)
+        self._house: House | None = None
         self._watchdog = Watchdog(self.tag, self.limits.see) if watchdog else None
+        self._breath = 0.0
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
 
@@ -132,30 +150,18 @@ class PlainSpawner:
 
     async def spawn(self, launch: Launch) -> PlainChild:
         """Start a program. `SpawnFailed` says why not; nothing is left behind then."""
-        await asyncio.sleep(0)  # starting takes a moment: many in a row must let others have theirs
+        if monotonic() < self._breath:
+            await asyncio.sleep(0)  # starting takes a moment: many in a row must let others have theirs
         if self._closed:
             raise Closed("the spawner is closed", who=launch.who)
-        path = find_program(launch)
-        self._count += 1
-        tag = f"{self.tag}.{self._count}"
-        wanted: dict[int, Literal["r", "w", "null"]] = {0: "r", 1: "w", 2: "w", **launch.extra}
-        if launch.stdin == "null":
-            wanted[0] = "null"
         try:
-            pipes = Pipes(wanted, launch.pipe)
-        except OSError as error:
-            raise _spawn_failed(launch, error) from None
-        try:
-            pid = posix_spawn(path, launch.argv, {**launch.env, proctree.TAG: tag}, launch.cwd, pipes.theirs)
-            child = self._take(launch.who or os.path.basename(path), pid, tag, pipes)
+            child = self._start(launch)
         except (OSError, ValueError, TypeError, AttributeError) as error:
-            close_all(pipes.ours)
             raise _spawn_failed(launch, error) from None
-        finally:
-            close_all(pipes.theirs)
+        self._breath = monotonic() + _BREATH
         self.children.add(child)
         if self._watchdog is not None:
-            self._watchdog.add(pid, child.started)
+            self._watchdog.add(child)
         return child
 
     async def close(self) -> None:
@@ -169,12 +175,34 @@ class PlainSpawner:
         await asyncio.gather(*(child.close() for child in list(self.children)), return_exceptions=True)
         if self._watchdog is not None:
             await self._watchdog.close(self.limits.stop_kill)
-        self._table.close()
+        if self._house is not None:
+            for part in (self._house.table, self._house.patient, self._house.poller):
+                part.close()
 
-    def _take(self, who: str, pid: int, tag: str, pipes: Pipes) -> PlainChild:
+    def _start(self, launch: Launch) -> PlainChild:
+        path = find_program(launch)
+        self._count += 1
+        tag = f"{self.tag}.{self._count}"
+        argv, env = strings(launch.argv), self._environment.strings(launch.env, tag)
+        stdin: Direction = "r" if launch.stdin == "pipe" else "null"
+        pipes = Pipes({0: stdin, 1: "w", 2: "w", **launch.extra}, launch.pipe)
+        try:
+            since = monotonic()
+            pid = posix_spawn(path, argv, env, launch.cwd, pipes.theirs)
+            return self._take(launch.who or path[path.rfind("/") + 1 :], pid, tag, pipes, since)
+        except BaseException:
+            close_all(pipes.ours)
+            raise
+        finally:
+            close_all(pipes.theirs)
+
+    def _take(self, who: str, pid: int, tag: str, pipes: Pipes, since: float) -> PlainChild:
         """A child for the program that runs already; should that fail, the program does not run on without an owner."""
         try:
-            return PlainChild(who, pid, tag, pipes.ours, limits=self.limits, table=self._table, on_closed=self._forget)
+            if self._house is None:
+                poller = Poller()
+                self._house = House(self.limits, ProcessTable(), poller, Patient(poller), self._forget)
+            return PlainChild(self._house, who, pid, tag, pipes.ours, since)
         except BaseException:
             os.kill(pid, signals.SIGKILL)
             os.waitpid(pid, 0)
@@ -183,40 +211,28 @@ class PlainSpawner:
     def _forget(self, child: PlainChild) -> None:
         self.children.discard(child)
         if self._watchdog is not None:
-            self._watchdog.remove(child.pid)
+            self._watchdog.remove(child)
 
 
 def find_program(launch: Launch) -> str:
-    """The file to execute. Checked here, so that the error can say what was looked for and where."""
-    try:
-        return _find(launch)
-    except OSError as error:  # such as a working directory of ours that was removed
-        raise _spawn_failed(launch, error) from None
-
-
-def _find(launch: Launch) -> str:
-    if not launch.argv or not launch.argv[0]:
+    """The file to execute. Whether it can be executed is for the kernel to say; only when it says no, we look why."""
+    name = launch.argv[0] if launch.argv else ""
+    if name.startswith("/"):
+        return name
+    if "/" in name:
+        return os.path.abspath(os.path.join(launch.cwd or "", name))
+    if not name:
         hint = "give the program and its arguments"
         raise SpawnFailed("no program to start: the command line is empty", who=launch.who, errno=errno.EINVAL, hint=hint)
-    if launch.cwd is not None and not os.path.isdir(launch.cwd):
-        hint = "make the directory, or start it in another"
-        raise SpawnFailed(f"its working directory {launch.cwd} does not exist", who=launch.who, errno=errno.ENOENT, hint=hint)
-    name = launch.argv[0]
-    if "/" in name:
-        path = os.path.abspath(os.path.join(launch.cwd or "", name))
-        if not os.path.exists(path):
-            hint = "correct the path, or install what it belongs to"
-            raise SpawnFailed(f"{path} does not exist", who=launch.who, errno=errno.ENOENT, hint=hint)
-        if not os.path.isfile(path) or not os.access(path, os.X_OK):
-            hint = f"make it executable: chmod +x {path}"
-            raise SpawnFailed(f"{path} is not an executable file", who=launch.who, errno=errno.EACCES, hint=hint)
-        return path
-    found = shutil.which(name, path=launch.env.get("PATH", os.defpath))
-    if found is None:
-        raise SpawnFailed(
-            f"there is no program {name} on the PATH", who=launch.who, errno=errno.ENOENT, hint=f"install {name}, or give its path"
-        )
-    return os.path.abspath(found)
+    for folder in launch.env.get("PATH", os.defpath).split(os.pathsep):
+        if folder and _executable(path := os.path.join(folder, name)):  # an empty one would mean our own directory
+            return os.path.abspath(path)
+    hint = f"install {name}, or give its path"
+    raise SpawnFailed(f"there is no program {name} on the PATH", who=launch.who, errno=errno.ENOENT, hint=hint)
+
+
+def _executable(path: str) -> bool:
+    return os.access(path, os.X_OK) and os.path.isfile(path)
 
 
 def _spawn_failed(launch: Launch, error: Exception) -> SpawnFailed:
@@ -224,6 +240,17 @@ def _spawn_failed(launch: Launch, error: Exception) -> SpawnFailed:
     if not isinstance(error, OSError):  # NUL, not a string, or a C library without what we need
         return SpawnFailed(f"cannot start {name}: {error}", who=launch.who, errno=errno.EINVAL)
     number = error.errno or 0
+    if number in (errno.ENOENT, errno.EACCES, errno.ENOTDIR):
+        if launch.cwd is not None and not os.path.isdir(launch.cwd):
+            hint = "make the directory, or start it in another"
+            return SpawnFailed(f"its working directory {launch.cwd} does not exist", who=launch.who, errno=number, hint=hint)
+        path = error.filename
+        if path and not os.path.exists(path):
+            hint = "correct the path, or install what it belongs to"
+            return SpawnFailed(f"{path} does not exist", who=launch.who, errno=number, hint=hint)
+        if path and not _executable(path):
+            hint = f"make it executable: chmod +x {path}"
+            return SpawnFailed(f"{path} is not an executable file", who=launch.who, errno=number, hint=hint)
     return SpawnFailed(f"cannot start {name}: {os.strerror(number)}", who=launch.who, errno=number, hint=_HINTS.get(number, ""))
 
 

@@ -11,6 +11,8 @@ import logging
 import os
 from collections.abc import Callable
 
+from serai.wire.poller import Readers
+
 __all__ = ["Tail"]
 
 log = logging.getLogger("serai.wire")
@@ -20,14 +22,16 @@ _READ = 65536
 class Tail:
     """Reads a descriptor until its end, keeps at most `limit` last bytes, and hands each chunk on as it comes."""
 
-    def __init__(self, descriptor: int, limit: int, on_chunk: Callable[[bytes], None] | None = None) -> None:
+    __slots__ = ("_descriptor", "_kept", "_limit", "_readers", "on_chunk", "total")
+
+    def __init__(self, descriptor: int, limit: int, readers: Readers | None = None) -> None:
         self._descriptor = descriptor
         self._limit = limit
         self._kept = bytearray()
         self.total = 0
-        self.on_chunk = on_chunk
-        self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(descriptor, self._readable)
+        self.on_chunk: Callable[[bytes], None] | None = None
+        self._readers = readers or asyncio.get_running_loop()
+        self._readers.add_reader(descriptor, self._readable)
 
     @property
     def closed(self) -> bool:
@@ -50,7 +54,7 @@ class Tail:
     def close(self) -> None:
         """Stop reading; what was kept stays. Idempotent."""
         if not self.closed:
-            self._loop.remove_reader(self._descriptor)
+            self._readers.remove_reader(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
 

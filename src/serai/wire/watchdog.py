@@ -7,8 +7,10 @@ import logging
 import os
 import sys
 from pathlib import Path
+from typing import Protocol
 
-from serai.wire.posix_spawn import posix_spawn
+from serai.wire.posix_spawn import posix_spawn, strings
+from serai.wire.proctree import Process
 
 __all__ = ["Watchdog"]
 
@@ -28,6 +30,13 @@ main(tag, int(host), float(see))
 _LATER = 0.02  # seconds
 
 
+class Watched(Protocol):
+    """A child, as far as the watchdog cares: by pid and start time, for the pid may be another's by the time it looks."""
+
+    @property
+    def root(self) -> Process | None: ...
+
+
 class Watchdog:
     """Outlives the host by a moment, to kill what carries the host's tag (design rule 2).
 
@@ -39,25 +48,25 @@ class Watchdog:
         self._tag = tag
         self._see = see
         self._pipe = -1
-        self._children: dict[int, int] = {}  # when each started
-        self._news: dict[int, bytes] = {}  # not yet told
+        self._children: set[Watched] = set()
+        self._news: dict[Watched, bytes] = {}  # not yet told: it came, or it went
         self._timer: asyncio.TimerHandle | None = None
         self._over: asyncio.Future[None] | None = None
         self.pid = 0
 
-    def add(self, pid: int, started: int) -> None:
-        """A child has started; by pid and start time, for the pid may be another's by the time the watchdog looks."""
-        self._children[pid] = started
+    def add(self, child: Watched) -> None:
+        """A child has started."""
+        self._children.add(child)
         if self._pipe < 0:
             self._start()
         else:
-            self._note(pid, b"+%d %d\n" % (pid, started))
+            self._note(child, b"+")
 
-    def remove(self, pid: int) -> None:
+    def remove(self, child: Watched) -> None:
         """A child was closed: what the watchdog alone has seen of it dies too."""
-        self._children.pop(pid, None)
-        if self._news.pop(pid, None) is None:  # else it came and went before the watchdog heard of it
-            self._note(pid, b"-%d\n" % pid)
+        self._children.discard(child)
+        if self._news.pop(child, None) is None:  # else it came and went before the watchdog heard of it
+            self._note(child, b"-")
 
     async def close(self, seconds: float) -> None:
         """Let go, and wait until it has swept and ended, but not longer than that. Idempotent."""
@@ -75,7 +84,7 @@ class Watchdog:
             null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
             argv = [sys.executable, "-I", "-S", "-c", _PROGRAM, _ROOT, self._tag, str(os.getpid()), str(self._see)]
             try:
-                self.pid = posix_spawn(sys.executable, argv, {}, "/", {0: read, 1: null, 2: null})
+                self.pid = posix_spawn(sys.executable, strings(argv), strings([]), "/", {0: read, 1: null, 2: null})
                 pidfd = os.pidfd_open(self.pid)
             except OSError:
                 os.close(write)
@@ -91,12 +100,12 @@ class Watchdog:
         loop = asyncio.get_running_loop()
         self._over = loop.create_future()
         loop.add_reader(pidfd, self._ended, pidfd, self._over)
-        self._news = {pid: b"+%d %d\n" % (pid, started) for pid, started in self._children.items()}
+        self._news = dict.fromkeys(self._children, b"+")
         self._tell()
 
-    def _note(self, pid: int, line: bytes) -> None:
+    def _note(self, child: Watched, news: bytes) -> None:
         """Tell a little later, all at once: each message wakes the watchdog, and a short-lived child is not worth one."""
-        self._news[pid] = line
+        self._news[child] = news
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LATER, self._tell)
 
@@ -105,12 +114,14 @@ class Watchdog:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._pipe >= 0 and self._news:
+        roots = ((news, child.root) for child, news in self._news.items())
+        lines = b"".join(b"%b%d %d\n" % (news, root.pid, root.started) for news, root in roots if root is not None)
+        self._news.clear()
+        if self._pipe >= 0 and lines:
             try:
-                os.write(self._pipe, b"".join(self._news.values()))
+                os.write(self._pipe, lines)
             except OSError as error:
                 log.debug("the watchdog does not listen: %s", error)
-        self._news.clear()
 
     def _hang_up(self) -> None:
         if self._pipe >= 0:

@@ -1,7 +1,7 @@
 """The watchdog: waits for its host to die, then kills what the host left. A program of its own, standard library only.
 
-Standard input is a pipe from the host: `+PID STARTED` when a child has started, `-PID` when the host has closed it, end of input
-when the host is gone. The host's pidfd is watched as well, because a forked copy of the host would hold the pipe open.
+Standard input is a pipe from the host: `+PID STARTED` when a child has started, `-PID STARTED` when the host has closed it, end of
+input when the host is gone. The host's pidfd is watched as well, because a forked copy of the host would hold the pipe open.
 
 It looks at the children's descendants every so often and remembers them: one that later loses its parent, its session and its
 environment is only known from then. Those of a child that was closed are killed at once.
@@ -92,11 +92,10 @@ def _watch(host: int, poll: select.poll) -> int:
 def _apply(text: bytes, roots: dict[int, Root]) -> bytes:
     *lines, rest = text.split(b"\n")
     for line in lines:
-        pid, *started = map(int, line[1:].split())
+        pid, started = map(int, line[1:].split())
         if line[:1] == b"-":
-            root = roots.pop(pid, None)
-            if root is not None:
-                root.kill_seen()
-        elif (process := proctree.read(pid)) and started == [process.started]:
+            if pid in roots and roots[pid].process.started == started:
+                roots.pop(pid).kill_seen()
+        elif (process := proctree.read(pid)) and started == process.started:
             roots[pid] = Root(process)
     return rest
