@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
+import fcntl
 import json
 import logging
 import os
@@ -14,13 +16,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
+from typing import Any
 
 import pytest
 
 from serai.errors import ExitStatus, NotRecorded, PeerGone, SeraiError
 from serai.limits import Limits
-from serai.record import Folder, Recorder, Secrets, segment
+from serai.record import Folder, Recorder, Recording, Secrets, segment
 from serai.record.segment import Dropped, Frames, Note
 from serai.wire import PlainSpawner
 from serai.wire.framing import Oversize
@@ -31,6 +34,10 @@ def entries(data: bytes) -> list[segment.Entry]:
     import io
 
     return list(segment.read(io.BufferedReader(io.BytesIO(data))))
+
+
+def notes(folder: Folder) -> list[str]:
+    return [entry.text for entry in entries(all_bytes(folder)) if isinstance(entry, Note)]
 
 
 def frames_of(folder: Folder, way: str) -> bytes:
@@ -281,6 +288,174 @@ def test_a_full_disk_costs_what_did_not_fit_and_nothing_else(tmp_path: Path, cap
     assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING"]
 
 
+class Faulty:
+    """Has a function of `os` fail at some of its calls."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, error: int, *calls: int) -> None:
+        self.real = getattr(module, name)
+        self.error, self.calls, self.count = error, calls, 0
+        monkeypatch.setattr(module, name, self)
+
+    def __call__(self, *arguments: Any) -> Any:
+        self.count += 1
+        if self.count in self.calls:
+            raise OSError(self.error, os.strerror(self.error))
+        return self.real(*arguments)
+
+
+@pytest.mark.req("record.disk.full")
+def test_an_opening_and_an_end_are_told_when_the_disk_takes_them_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = folder_in(tmp_path)
+    recorder = Recorder(folder)
+    recorder.flush()
+    Faulty(monkeypatch, os, "writev", errno.ENOSPC, 1, 2, 3)
+    first = recorder.wire("first", kind="guest", dialect="zot")
+    recorder.flush()
+    assert recorder.failure == "No space left on device"
+    first.ended(monotonic(), PeerGone("ended", exit=ExitStatus(code=3), stderr="last words"))
+    recorder.flush()
+    recorder.close()
+    with opened(folder) as recording:
+        wire = recording.wire(1)
+        assert (wire.who, wire.dialect, wire.exit, wire.stderr) == ("first", "zot", ExitStatus(code=3), "last words")
+
+
+@pytest.mark.req("record.disk.full", "record.file.rotation")
+@pytest.mark.parametrize(
+    ("module", "name", "error"), [(os, "open", errno.EMFILE), (fcntl, "flock", errno.ENOLCK), (os, "close", errno.EDQUOT)]
+)
+def test_a_next_file_that_cannot_be_made_at_once_is_made_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, error: int
+) -> None:
+    folder = folder_in(tmp_path)
+    with Recorder(folder, limits=Limits().but(record_segment=1000)) as recorder:
+        tap = recorder.wire("a", kind="guest", dialect="zot")
+        recorder.flush()
+        Faulty(monkeypatch, module, name, error, 1)
+        for number in range(30):
+            tap.frames("sent", monotonic(), CALL % number)
+            recorder.flush()
+        monkeypatch.undo()
+    with opened(folder) as recording:
+        numbers = [int(item.id) for item in recording.timeline() if item.what == "frame"]
+        lost = [item.text for item in recording.timeline() if item.what == "dropped"]
+        assert not [item for item in recording.timeline() if item.what == "note"]
+    assert len(numbers) + (int(lost[0].split()[0]) if lost else 0) == 30
+    assert len(numbers) >= 29
+    assert len(folder.find().files) > 2
+
+
+@pytest.mark.req("record.disk.full", "record.file.rotation")
+def test_a_next_file_whose_head_cannot_be_written_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = folder_in(tmp_path)
+    with Recorder(folder, limits=Limits().but(record_segment=100)) as recorder:
+        recorder.flush()
+        Faulty(monkeypatch, os, "writev", errno.ENOSPC, 1)
+        small_talk(recorder)
+        recorder.flush()
+        small_talk(recorder)
+    assert all(file.read_bytes().startswith(b'\x1e{"entry":"recording"') for file in folder.find().files)
+    with opened(folder) as recording:
+        assert [wire.who for wire in recording.wires.values()] == ["zot:weather", "zot:weather"]
+
+
+@pytest.mark.req("record.file.rotation")
+def test_a_thousand_open_wires_go_on_in_the_next_file(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    with Recorder(folder, limits=Limits().but(record_segment=100_000)) as recorder:
+        taps = [recorder.wire(f"guest {number}", kind="guest", dialect="zot") for number in range(1100)]
+        recorder.flush()
+        taps[-1].frames("sent", monotonic(), b"x" * 100_000 + b"\n")
+        recorder.flush()
+        taps[-1].frames("sent", monotonic(), b"in the next\n")
+    run = folder.find()
+    with Recording([run.files[-1]]) as recording:
+        assert len(recording.wires) == 1100
+        assert [item.raw for item in recording.timeline() if item.what == "frame"] == [b"in the next"]
+
+
+@pytest.mark.req("record.frames.exact")
+def test_a_name_that_cannot_be_encoded_costs_nobody_a_frame(tmp_path: Path) -> None:
+    with Recorder(folder_in(tmp_path), command="caf\udce9") as recorder:
+        odd = recorder.wire("caf\udce9", kind="guest", dialect="zot")
+        small_talk(recorder)
+        odd.end(stderr="\udcff", cause=PeerGone("\udcff"))
+        recorder.note("\udce9")
+        assert recorder.flush()
+    with opened(folder_in(tmp_path)) as recording:
+        assert [len(wire.who) for wire in recording.wires.values()] == [4, 11]
+        assert recording.wire(2).frames == {"sent": 3, "received": 3}
+        assert recording.damage == 0
+
+
+@pytest.mark.req("record.memory.bounded")
+def test_what_was_dropped_is_told_also_when_the_wire_never_ends(tmp_path: Path) -> None:
+    with Recorder(folder_in(tmp_path), limits=Limits().but(record_memory=2000, record_batch=60.0)) as recorder:
+        lines = recorder.wire("lines", kind="guest", dialect="zot")
+        bodies = recorder.wire("bodies", kind="model", dialect="http", framing="bodies")
+        for _ in range(10):
+            lines.frames("sent", monotonic(), b"a\nb\n" + b"x" * 500 + b"\n")
+            bodies.body("sent", b"many\nlines\n" * 100)
+            lines.skipped(monotonic(), Oversize(size=99, head=b"x" * 500, limit=9))
+    with opened(folder_in(tmp_path)) as recording:
+        kept = recording.wire(1).frames["sent"] + [item.what for item in recording.timeline()].count("skipped")
+        assert kept + recording.wire(1).dropped == 40
+        assert recording.wire(2).frames["sent"] + recording.wire(2).dropped == 10
+        assert recording.wire(1).dropped > 20
+
+
+@pytest.mark.req("record.memory.bounded")
+def test_a_frame_larger_than_the_memory_is_on_record_when_nothing_else_waits(tmp_path: Path) -> None:
+    with Recorder(folder_in(tmp_path), limits=Limits().but(record_memory=1000)) as recorder:
+        recorder.wire("a", kind="guest", dialect="zot").frames("sent", monotonic(), b"x" * 100_000 + b"\n")
+    assert len(frames_of(folder_in(tmp_path), "sent")) == 100_001
+
+
+def test_a_clock_that_was_set_is_taken_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time()
+    with Recorder(folder_in(tmp_path)) as recorder:
+        tap = recorder.wire("a", kind="guest", dialect="zot")
+        tap.frames("sent", monotonic(), b"before\n")
+        recorder.flush()
+        monkeypatch.setattr("serai.record.writer.time", lambda: now + 7200)
+        tap.frames("sent", monotonic(), b"after\n")
+    with opened(folder_in(tmp_path)) as recording:
+        before, after = (item.at / 1e6 for item in recording.timeline() if item.what == "frame")
+    assert 7100 < after - before < 7300
+
+
+@pytest.mark.req("record.file.in-use")
+def test_a_fork_of_the_writer_does_not_keep_its_file_in_use(tmp_path: Path) -> None:
+    program = """
+import os, sys, warnings
+from pathlib import Path
+from serai.record import Folder, Recorder
+warnings.simplefilter("ignore")
+recorder = Recorder(Folder(Path(sys.argv[1])))
+if os.fork() == 0:
+    sys.stdin.read()
+    os._exit(0)
+recorder.close()
+print("closed", flush=True)
+os.wait()
+"""
+    argv = [sys.executable, "-c", program, str(tmp_path)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stdout.readline() == b"closed\n"
+        assert not Folder(tmp_path).find().live
+
+
+@pytest.mark.req("record.file.age-and-size")
+def test_whatever_lies_in_the_folder_recording_goes_on(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    folder.create()
+    (folder.path / "20261340T000000-000-aaaa.000.rec").touch()
+    with Recorder(folder, limits=Limits().but(record_age=10**9)) as recorder:
+        small_talk(recorder)
+        assert recorder.flush()
+
+
 @pytest.mark.req("record.kill.exit")
 def test_a_program_that_just_ends_loses_nothing(tmp_path: Path) -> None:
     program = """
@@ -352,8 +527,27 @@ async def test_a_secret_granted_to_a_child_is_in_its_recording_in_no_form(
 def test_a_value_too_short_to_be_masked_is_named(tmp_path: Path) -> None:
     with Recorder(folder_in(tmp_path), secrets=Secrets([("PIN", "1234")])):
         pass
-    notes = [entry.text for entry in entries(all_bytes(folder_in(tmp_path))) if isinstance(entry, Note)]
-    assert notes == ["values too short to be masked: PIN"]
+    assert notes(folder_in(tmp_path)) == ["values too short to be masked: PIN"]
+
+
+@pytest.mark.req("record.secrets.short", "record.secrets.late")
+def test_a_value_too_short_that_comes_later_is_named_too(tmp_path: Path) -> None:
+    with Recorder(folder_in(tmp_path), secrets=Secrets()) as recorder:
+        small_talk(recorder)
+        recorder.flush()
+        recorder.secrets.add(("LATE", "1234"))
+    assert notes(folder_in(tmp_path)) == ["values too short to be masked: LATE"]
+
+
+@pytest.mark.req("record.secrets.length")
+@pytest.mark.parametrize("word", ["format", "recording", "entry", "weather"])
+def test_no_value_can_spoil_the_file_itself(tmp_path: Path, word: str) -> None:
+    with Recorder(folder_in(tmp_path), secrets=Secrets([("ODD", word)])) as recorder:
+        small_talk(recorder)
+    with opened(folder_in(tmp_path)) as recording:
+        assert recording.damage == 0
+        assert recording.wire(1).frames == {"sent": 3, "received": 3}
+        assert recording.wire(1).who == "zot:weather".replace(word, "*" * len(word))
 
 
 @pytest.mark.req("record.secrets.late")

@@ -7,14 +7,17 @@ import os
 import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import pytest
 
+from serai.cli import timeline
 from serai.errors import NoRecording, NotRecorded
-from serai.record import Filter, Recorder, Recording, Secrets, export
+from serai.limits import Limits
+from serai.record import Filter, Recorder, Recording, Secrets, export, segment
 from serai.record.glance import glance
 from serai.record.segment import Way
 from tests.record.helpers import CALL, RESULT, all_bytes, folder_in, opened
@@ -161,13 +164,126 @@ def test_a_wire_that_is_not_there_is_an_error_that_names_those_that_are(recordin
     assert raised.value.hint == "it has the wires 1, 2"
 
 
+@pytest.mark.req("record.damage.any")
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\x1e>1 99999999999999999999 3\nab\n",
+        b"\x1e>99999999999999999999 1 3\nab\n",
+        b'\x1e{"entry":"note","text":"x","at":99999999999999999999}\n',
+        b'\x1e{"entry":"end","wire":-1}\n',
+        b'\x1e{"entry":"end","wire":1,"exit":{"core":"dumped"},"at":1}\n',
+        b'\x1e{"entry":"open","wire":1,"who":7}\n',
+        b'\x1e{"entry":"note","text":"' + b"x" * 2_000_000 + b'"}\n',
+        b"\x1e>1 1 99999999999\n" * 300,
+        b"\x1e" * 1000 + b"\n",
+    ],
+)
+def test_a_strangers_file_opens_and_shows_what_is_whole(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "x.rec"
+    path.write_bytes(
+        b'\x1e{"entry":"recording","format":1,"run":"x"}\n'
+        + line
+        + b'\x1e{"entry":"note","text":"after","at":4611686018427387903}\n'
+    )
+    with Recording.open(path) as recording:
+        items = list(recording.timeline())
+        assert items[-1].text == "after"
+        assert [timeline.line(item, recording.wires) and timeline.as_json(item, recording.wires) for item in items]
+
+
+@pytest.mark.req("record.damage.any")
+def test_a_head_that_announces_more_than_there_is_allocates_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "x.rec"
+    path.write_bytes(b'\x1e{"entry":"recording","format":1,"run":"x"}\n\x1e>1 1 268435456\none\ntwo\nhal')
+    os.truncate(path, 1 << 36)  # sparse: 64 GiB of nothing
+    with path.open("rb") as file:
+        head, frames = islice(segment.read(file), 2)
+    assert isinstance(head, segment.Head)
+    assert isinstance(frames, segment.Frames | segment.Damaged)
+
+
+def test_a_filter_takes_any_number_of_wires(tmp_path: Path) -> None:
+    path = tmp_path / "x.rec"
+    opens = b"".join(b'\x1e{"entry":"open","wire":%d,"who":"w"}\n' % number for number in range(1, 40_000))
+    path.write_bytes(b'\x1e{"entry":"recording","format":1,"run":"x"}\n' + opens)
+    with Recording.open(path) as recording:
+        assert sum(1 for _ in recording.timeline(Filter(who="w"))) == 39_999
+
+
+def test_more_frames_than_are_indexed_at_once(tmp_path: Path) -> None:
+    with Recorder(folder_in(tmp_path)) as recorder:
+        tap = recorder.wire("a", kind="guest", dialect="zot")
+        tap.frames("sent", monotonic(), b"".join(CALL % number for number in range(25_000)))
+    with opened(folder_in(tmp_path)) as recording:
+        numbers = [int(item.id) for item in recording.timeline() if item.what == "frame"]
+    assert numbers == list(range(25_000))
+
+
+def test_parts_that_are_gone_are_told(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    with Recorder(folder, limits=Limits().but(record_segment=10)) as recorder:
+        tap = recorder.wire("a", kind="guest", dialect="zot")
+        for number in range(6):
+            tap.frames("sent", monotonic(), CALL % number)
+            recorder.flush()
+    files = folder.find().files
+    for number in (0, 2, 3):
+        files[number].unlink()
+    with opened(folder) as recording:
+        assert [item.text for item in recording.timeline() if item.what == "note"] == [
+            "1 parts of the recording are gone",
+            "2 parts of the recording are gone",
+        ]
+
+
+@pytest.mark.req("record.wire.bodies")
+def test_half_a_body_is_none(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    with Recorder(folder) as recorder:
+        tap = recorder.wire("m", kind="model", dialect="http", framing="bodies")
+        tap.body("sent", b"first\nbody")
+        tap.body("received", b"second\nbody")
+    [path] = folder.find().files
+    path.write_bytes(path.read_bytes()[:-3])
+    with opened(folder) as recording:
+        assert [item.raw for item in recording.timeline() if item.what == "frame"] == [b"first\nbody"]
+        assert recording.damage
+
+
+def test_a_frame_is_shown_without_the_space_around_it(tmp_path: Path) -> None:
+    with Recorder(folder_in(tmp_path)) as recorder:
+        recorder.wire("a", kind="guest", dialect="zot").frames("sent", monotonic(), b"\n  \t{}x \r\n\n y\n")
+    with opened(folder_in(tmp_path)) as recording:
+        assert [item.raw for item in recording.timeline() if item.what == "frame"] == [b"{}x", b"y"]
+
+
+@pytest.mark.req("record.timeline.pairs")
+def test_a_clock_set_back_gives_no_negative_time(tmp_path: Path) -> None:
+    with Recorder(folder_in(tmp_path)) as recorder:
+        tap = recorder.wire("a", kind="guest", dialect="zot")
+        tap.frames("sent", 100.0, CALL % 1)
+        tap.frames("received", 50.0, RESULT % 1)
+    with opened(folder_in(tmp_path)) as recording:
+        assert [item.latency for item in recording.timeline(Filter(pairs=True))] == [0, 0]
+
+
+def test_a_file_that_goes_while_it_is_opened_is_an_error_of_its_own(tmp_path: Path) -> None:
+    with pytest.raises(NoRecording, match="it cannot be read: No such file"):
+        Recording([tmp_path / "20261110T000000-000-aaaa.000.rec"])
+
+
 # -- export
 
 
 @pytest.mark.req("record.export.one-file")
 def test_an_export_opens_like_the_recording_itself(recording: Recording, tmp_path: Path) -> None:
     path = tmp_path / "bug.rec"
-    size = export(recording, path)
+    before = os.umask(0)
+    try:
+        size = export(recording, path)
+    finally:
+        os.umask(before)
     assert (path.stat().st_size, stat.S_IMODE(path.stat().st_mode)) == (size, 0o600)
     with Recording.open(path) as again:
         assert (again.run, again.command, seen(again)) == (recording.run, "serai test", ALL)
@@ -209,6 +325,21 @@ def test_what_looks_like_a_secret_is_not_exported(tmp_path: Path) -> None:
     with Recording.open(path) as again:
         [frame] = [item for item in again.timeline() if item.what == "frame"]
         assert json.loads(frame.raw)["result"]["said"] == "it is\n" + "*" * len(token)
+
+
+@pytest.mark.req("record.secrets.lookalikes", "record.export.one-file")
+def test_a_key_in_one_line_does_not_mask_the_frames_behind_it(tmp_path: Path) -> None:
+    with Recorder(folder_in(tmp_path), secrets=Secrets()) as recorder:
+        tap = recorder.wire("a", kind="guest", dialect="jsonrpc")
+        tap.frames("received", monotonic(), b'-----BEGIN PRIVATE KEY-----\n{"id":1,"result":2}\n')
+        tap.end(stderr='-----BEGIN RSA PRIVATE KEY-----\nMII "x"')
+    with opened(folder_in(tmp_path)) as recording:
+        export(recording, tmp_path / "bug.rec")
+        original = [item.raw for item in recording.timeline()]
+    with Recording.open(tmp_path / "bug.rec") as again:
+        assert [item.raw for item in again.timeline()] == original
+        assert again.damage == 0
+        assert "MII" not in again.wire(1).stderr
 
 
 def test_a_place_that_cannot_be_written_is_an_error(recording: Recording, tmp_path: Path) -> None:

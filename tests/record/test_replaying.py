@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from serai.errors import NoRecording, SeraiError
+from serai.limits import Limits
 from serai.record import Recorder, Recording, export, replay
 from serai.record.replaying import DIALECTS, describe, side_of
 from serai.wire import PlainSpawner, Rpc
@@ -136,6 +137,25 @@ def test_a_skipped_frame_ends_the_call_it_answered(tmp_path: Path) -> None:
     assert call == {"event": "Call", "id": 2, "what": "m"}
 
 
+@pytest.mark.req("record.replay.same")
+def test_only_that_wire_is_replayed_and_what_is_missing_is_told(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    with Recorder(folder, limits=Limits().but(record_memory=3000, record_batch=60.0)) as recorder:
+        mine, other = (recorder.wire(who, kind="guest", dialect="jsonrpc") for who in ("mine", "other"))
+        for tap in (mine, other):
+            tap.frames("sent", monotonic(), b'{"id":1,"method":"m"}\n')
+            tap.skipped(monotonic(), Oversize(size=999, head=b'{"id":9,"result":"xxx', limit=99))
+            tap.frames("received", monotonic(), b'{"id":1,"result":1}\n')
+            tap.frames("sent", monotonic(), b'{"id":2,"method":"waits"}\n')
+        mine.frames("received", monotonic(), b'{"method":"told","params":"%s"}\n' % (b"x" * 5000))
+        other.end()
+    with opened(folder) as recording:
+        ours = [describe(event)["event"] for _, event in replay(recording, 1)]
+        theirs = [describe(event)["event"] for _, event in replay(recording, 1, view="theirs")]
+    assert ours == ["Oversize", "Answer", "Dropped"]  # no end on record: the call that waits is not given up
+    assert theirs == ["Request", "Request", "Dropped"]
+
+
 def test_a_dialect_nobody_speaks_here_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NoRecording, match="'klingon'") as raised:
         side_of("klingon")
@@ -151,6 +171,7 @@ def test_every_dialect_in_the_table_can_be_made(dialect: str, view: Any) -> None
 def test_taking_up_what_was_said_earlier() -> None:
     """The parts of `Connection.sent` one by one."""
     side = Connection()
+    side.sent(b'{"method":"$/cancelRequest","params":[1]}\n{"method":"$/cancelRequest"}\n', 0.0)
     side.sent(
         b'{"id":5,"method":"m"}\n{"method":"told"}\n{"method":"$/cancelRequest","params":{"id":9}}\nrubbish\n{"id":"x","method":"y"}\n',
         0.0,

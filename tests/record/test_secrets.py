@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-from urllib.parse import quote
+import os
+import re
+import threading
+from urllib.parse import quote, quote_plus
 
 import msgspec
 import pytest
@@ -52,6 +55,92 @@ def test_a_value_inside_base64_is_masked_at_every_alignment_and_still_decodes(va
         assert len(masked) == len(before + raw + after)
         middle = masked[len(before) + 1 : len(before) + len(raw) - 1]
         assert not any(raw[at : at + 4] in middle for at in range(len(raw) - 4))
+
+
+AWKWARD = "pa\"ss/wo\\rd é+<&>'`!(1)"
+
+
+@pytest.mark.req("record.secrets.granted")
+@pytest.mark.parametrize(
+    "carried",
+    [
+        json.dumps({"text": json.dumps({"p": AWKWARD})}),  # JSON in JSON, as tool results have it
+        json.dumps({"text": json.dumps({"p": AWKWARD}, ensure_ascii=False)}, ensure_ascii=False),
+        json.dumps(AWKWARD).replace("\\u00e9", "\\u00E9"),
+        json.dumps(AWKWARD, ensure_ascii=False).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"),  # Go
+        "pa\\u0022ss/wo\\\\rd \\u00E9\\u002B\\u003C\\u0026\\u003E\\u0027\\u0060!(1)",  # .NET
+        json.dumps(AWKWARD, ensure_ascii=False).replace("/", "\\/"),  # PHP
+        quote(AWKWARD),
+        quote(AWKWARD).lower(),
+        quote(AWKWARD, safe="!'()*"),  # encodeURIComponent
+        quote_plus(AWKWARD),
+        AWKWARD.encode().hex().upper(),
+        base64.b64encode(("?" * 40 + AWKWARD + "?" * 40).encode()).decode().replace("/", "\\/"),
+    ],
+)
+def test_no_encoder_carries_a_value_past_the_mask(carried: str) -> None:
+    masked = Secrets([("TOKEN", AWKWARD)]).mask(carried.encode())
+    assert len(masked) == len(carried.encode())
+    assert max(len(run) for run in re.findall(rb"[*x1]*", masked)) >= len(AWKWARD)
+    for piece in (b"(1)", b"ss/wo", b"ss\\/wo", b"rd%20", b"rd+", quote(AWKWARD)[6:20].encode(), b"706122", b"2831"):
+        assert piece not in masked
+
+
+@pytest.mark.req("record.secrets.granted")
+def test_values_that_overlap_are_both_masked_whole() -> None:
+    secrets = Secrets([("A", "acme-prod"), ("B", "acme-prod-9f8d7c6b5a"), ("C", "key-acme")])
+    secrets.add(*((f"X{number}", f"filler-{number:04}") for number in range(30)))  # more than one searcher takes
+    assert secrets.mask(b"acme-prod-9f8d7c6b5a, key-acme-prod.") == b"********************, *************."
+
+
+@pytest.mark.req("record.secrets.granted")
+def test_of_an_object_the_strings_are_secret_wherever_they_come_again() -> None:
+    account = {"type": "service_account", "key": {"private": "-----BEGIN-----\nMIIEabcdef\n"}, "id": 7}
+    secrets = Secrets([("ACCOUNT", json.dumps(account, indent=2))])
+    masked = json.loads(secrets.mask(json.dumps({"account": account}).encode()))["account"]
+    assert masked == {"type": "*" * 15, "key": {"private": "*" * 15 + "\n" + "*" * 10 + "\n"}, "id": 7}
+
+
+@pytest.mark.req("record.secrets.granted")
+def test_a_value_that_is_no_utf8_is_found_as_it_is_and_as_it_is_shown() -> None:
+    secrets = Secrets([("TOKEN", os.fsdecode(b"caf\xe9-passw0rd"))])
+    assert b"passw0rd" not in secrets.mask(b"caf\xe9-passw0rd")
+    assert b"passw0rd" not in secrets.mask(b"caf\xe9-passw0rd".decode(errors="replace").encode())
+
+
+@pytest.mark.req("record.secrets.granted")
+def test_a_tail_that_begins_in_the_middle_of_a_character_hides_no_part_of_a_value() -> None:
+    value = "secret-é-hidden-value"
+    tail = value.encode()[8:].decode(errors="replace")  # begins with the second byte of the é
+    assert "hidden" not in Secrets([("TOKEN", value)]).mask_piece(tail.encode()).decode()
+
+
+@pytest.mark.req("record.secrets.granted", "record.secrets.late")
+def test_values_learned_by_several_threads_at_once_are_all_known() -> None:
+    secrets = Secrets()
+    start = threading.Barrier(4)
+
+    def learn(who: int) -> None:
+        start.wait()
+        for number in range(20):
+            secrets.add((f"T{who}", f"value-{who}-{number:04}"))
+
+    threads = [threading.Thread(target=learn, args=(who,)) for who in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    everything = " ".join(f"value-{who}-{number:04}" for who in range(4) for number in range(20))
+    assert b"value" not in secrets.mask(everything.encode())
+
+
+@pytest.mark.req("record.secrets.length")
+@pytest.mark.parametrize("number", ["12345678", "-1234567", "1234.5678"])
+def test_a_number_stays_a_number(number: str) -> None:
+    frame = b'{"pin":%s}' % number.encode()
+    masked = Secrets([("PIN", number)]).mask(frame)
+    assert masked != frame
+    assert isinstance(json.loads(masked)["pin"], int | float)
 
 
 @pytest.mark.req("record.secrets.length")
@@ -103,7 +192,7 @@ def test_of_a_piece_the_parts_at_both_ends_are_masked(value: str, left: int, rig
 
 
 @pytest.mark.req("record.secrets.short")
-@pytest.mark.parametrize("value", ["x", "1234", "a" * (SHORTEST - 1), " yes \n"])
+@pytest.mark.parametrize("value", ["x", "1234", "a" * (SHORTEST - 1), " yes \n", "a line long enough\n1234"])
 def test_a_value_too_short_is_named_and_not_masked(value: str) -> None:
     secrets = Secrets([("SHORT", value)])
     assert secrets.too_short == {"SHORT"}
@@ -113,6 +202,10 @@ def test_a_value_too_short_is_named_and_not_masked(value: str) -> None:
 def test_an_empty_value_is_nobodys_secret() -> None:
     secrets = Secrets([("EMPTY", ""), ("BLANK", "  \n")])
     assert (secrets.too_short, len(secrets)) == (set(), 0)
+
+
+def test_everyday_words_of_a_family_of_credentials_are_not_masked() -> None:
+    assert len(Secrets.of({"AWS_PROFILE": "default", "AWS_REGION": "eu-west-1"})) == 0
 
 
 def test_of_an_environment_what_looks_like_a_credential_and_what_was_named() -> None:
