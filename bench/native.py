@@ -20,7 +20,7 @@ BUILD = HERE / "build"
 def build(name: str) -> str:
     """The path of the program `name`, built from `c/name.c`."""
     source, program = HERE / "c" / f"{name}.c", BUILD / name
-    if _older(program, source):
+    if _older(program, source, *source.parent.glob("*.h")):
         gcc = shutil.which("gcc") or shutil.which("cc")
         if gcc is None:
             sys.exit("the bench compares with C and needs gcc")
@@ -42,6 +42,6 @@ def build_go(name: str) -> str | None:
     return str(program)
 
 
-def _older(program: Path, source: Path) -> bool:
+def _older(program: Path, *sources: Path) -> bool:
     BUILD.mkdir(exist_ok=True)
-    return not program.exists() or program.stat().st_mtime < source.stat().st_mtime
+    return not program.exists() or program.stat().st_mtime < max(source.stat().st_mtime for source in sources)

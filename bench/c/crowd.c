@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
 
 extern char **environ;
 
@@ -23,20 +23,6 @@ struct child {
 };
 
 static int epoll;
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1e3 + t.tv_nsec / 1e6;
-}
-
-static double cpu(void) {
-    struct rusage u;
-    getrusage(RUSAGE_SELF, &u);
-    return (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e3 + (u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e3;
-}
-
-static int compare(const void *a, const void *b) { return (*(double *)a > *(double *)b) - (*(double *)a < *(double *)b); }
 
 static long private_kb(void) {
     char line[256];
@@ -122,7 +108,7 @@ int main(int count, char **arguments) {
     for (long n = 0; n <= many; n++) close(children[n].in);
     for (long n = 0; n <= many; n++) waitpid(children[n].pid, NULL, 0);
     qsort(took, times, sizeof *took, compare);
-    printf("{\"spawn_ms\":%.1f,\"spawn_cpu_ms\":%.1f,\"kb\":%.2f,\"p50_ms\":%.3f,\"p95_ms\":%.3f,\"cpu_ms\":%.3f}\n", spawn, spawn_cpu,
-           (double)(after - before) / many, took[times / 2], took[times * 95 / 100], used / times);
+    printf("{\"spawn_ms\":%.1f,\"spawn_cpu_ms\":%.1f,\"kb\":%.2f,\"p50_ms\":%.3f,\"p95_ms\":%.3f,\"cpu_ms\":%.3f}\n", spawn / 1e3, spawn_cpu / 1e3,
+           (double)(after - before) / many, took[times / 2] / 1e3, took[times * 95 / 100] / 1e3, used / times / 1e3);
     return 0;
 }

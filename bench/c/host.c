@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "clock.h"
 
 extern char **environ;
 static int to_peer, from_peer;
@@ -19,20 +19,6 @@ static char *buffer, *lines;
 static const size_t room = 1 << 22;
 static const char LINE[] = "src/main.py:12: x is not used\\n"; /* the text is of such lines: what a tool prints has some escapes */
 enum { LINE_SIZE = sizeof LINE - 1 };
-
-static double now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return t.tv_sec * 1e6 + t.tv_nsec / 1e3;
-}
-
-static double cpu(void) {
-    struct rusage u;
-    getrusage(RUSAGE_SELF, &u);
-    return (u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1e6 + u.ru_utime.tv_usec + u.ru_stime.tv_usec;
-}
-
-static int compare(const void *a, const void *b) { return (*(double *)a > *(double *)b) - (*(double *)a < *(double *)b); }
 
 static pid_t start(char **argv, int pipe_size) {
     int to[2], from[2];

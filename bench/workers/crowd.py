@@ -13,74 +13,16 @@ import os
 import resource
 import sys
 from collections.abc import Callable
-from time import monotonic, perf_counter
+from time import perf_counter
 
-import msgspec
-
+from bench.workers.guest import Call, Guest, Result
 from bench.workers.timing import cpu
-from serai.errors import SeraiError
-from serai.wire.calls import Calls
 from serai.wire.channel import Channel
-from serai.wire.codec import Codec, encode
+from serai.wire.codec import encode
 from serai.wire.deadlines import Deadlines
-from serai.wire.framing import Oversize
 from serai.wire.process import Launch, PlainSpawner
 
-TIMEOUT = 60.0
 BYTES = 100
-
-
-class Block(msgspec.Struct, gc=False):
-    type: str
-    text: str
-
-
-class Result(msgspec.Struct, tag_field="type", tag="tool_result", gc=False):
-    id: str
-    content: list[Block]
-
-
-class Event(msgspec.Struct, tag_field="type", tag="tool_call", gc=False):
-    id: str
-    name: str
-    args: dict[str, str]
-
-
-CODEC: Codec[Result] = Codec(Result)
-
-
-class Guest:
-    """What an adapter keeps of one child: the calls that wait, each with its deadline, and the wire."""
-
-    __slots__ = ("calls", "channel", "reader")
-
-    def __init__(self) -> None:
-        self.calls: Calls[str] = Calls()
-        self.reader = CODEC.reader()
-        self.channel: Channel
-
-    def call(self, id: str, frame: bytes, waiter: asyncio.Future[Result]) -> None:
-        call = self.calls.start(id, "event", now=monotonic(), timeout=TIMEOUT, waiter=waiter)
-        self.channel.send(frame)
-        self.channel.wake_by(call.deadline)
-
-    def received(self, run: bytes) -> None:
-        for message in self.reader.read(run):
-            if type(message) is Result:
-                call = self.calls.finish(message.id)
-                if call is not None and not call.waiter.done():
-                    call.waiter.set_result(message)
-
-    def oversize(self, frame: Oversize) -> None:
-        raise AssertionError(frame)
-
-    def tick(self, now: float) -> float | None:
-        assert not self.calls.expire(now)
-        return self.calls.next_deadline()
-
-    def lost(self, cause: SeraiError) -> None:
-        for call in self.calls.abandon():
-            call.waiter.set_exception(cause.for_call(call.id))
 
 
 class Serai:
@@ -146,7 +88,7 @@ def private_kb() -> int:
 
 
 async def measure(host: Serai | Streams, children: int, times: int) -> dict[str, float]:
-    event = Event("0", "echo", {"text": ""})
+    event = Call("0", "echo", {"text": ""})
     event.args["text"] = "x" * (BYTES - len(encode(event)))
 
     async def broadcast(number: int) -> float:

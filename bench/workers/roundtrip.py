@@ -12,46 +12,19 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from time import monotonic
+from itertools import count
 from typing import Literal
 
-import msgspec
-
+from bench.workers.guest import Call, Guest, Result
 from bench.workers.timing import Shape, measure
 from serai.errors import SeraiError
 from serai.wire import fast
-from serai.wire.calls import Calls
 from serai.wire.channel import Channel, Tap
-from serai.wire.codec import Codec, encode
+from serai.wire.codec import encode
 from serai.wire.deadlines import Deadlines
 from serai.wire.framing import Oversize
 from serai.wire.process import Launch, PlainSpawner
 from serai.wire.stopping import stop
-
-TIMEOUT = 60.0
-
-
-class Block(msgspec.Struct, gc=False):
-    type: str
-    text: str
-
-
-class Result(msgspec.Struct, tag_field="type", tag="tool_result", gc=False):
-    id: str
-    content: list[Block]
-
-
-class Note(msgspec.Struct, tag_field="type", tag="notify", gc=False):
-    text: str
-
-
-class Call(msgspec.Struct, tag_field="type", tag="tool_call", gc=False):
-    id: str
-    name: str
-    args: dict[str, str]
-
-
-CODEC: Codec[Result | Note] = Codec(Result | Note)
 
 
 class CountingTap:
@@ -80,55 +53,21 @@ class CountingTap:
 TAPS: dict[str, Callable[[], Tap | None]] = {"none": lambda: None, "count": CountingTap}
 
 
-class Caller:
-    """Calls by id over a channel."""
-
-    def __init__(self) -> None:
-        self.calls: Calls[str] = Calls()
-        self.reader = CODEC.reader()
-        self.last = 0
-        self.channel: Channel
-        self.loop = asyncio.get_running_loop()
-
-    def call(self, text: str) -> asyncio.Future[Result]:
-        self.last += 1
-        id = str(self.last)
-        waiter: asyncio.Future[Result] = self.loop.create_future()
-        frame = encode(Call(id, "echo", {"text": text}))
-        call = self.calls.start(id, "echo", now=monotonic(), timeout=TIMEOUT, waiter=waiter)
-        self.channel.send(frame)
-        self.channel.wake_by(call.deadline)
-        return waiter
-
-    def received(self, run: bytes) -> None:
-        for message in self.reader.read(run):
-            if type(message) is Result:
-                call = self.calls.finish(message.id)
-                if call is not None and not call.waiter.done():
-                    call.waiter.set_result(message)
-
-    def oversize(self, frame: Oversize) -> None:
-        raise AssertionError(frame)
-
-    def tick(self, now: float) -> float | None:
-        assert not self.calls.expire(now)
-        return self.calls.next_deadline()
-
-    def lost(self, cause: SeraiError) -> None:
-        for call in self.calls.abandon():
-            call.waiter.set_exception(cause.for_call(call.id))
-
-
 async def main(peer: str, shape: Shape, tap: Tap | None) -> dict[str, float]:
-    deadlines, text = Deadlines(), shape.text
+    text, guest, numbers = shape.text, Guest(), count(1)
+    new_future = asyncio.get_running_loop().create_future
+
+    def call() -> asyncio.Future[Result]:
+        id = str(next(numbers))
+        return guest.call(id, encode(Call(id, "echo", {"text": text})), new_future())
+
     async with PlainSpawner() as spawner:
         child = await spawner.spawn(Launch(argv=[peer], env=dict(os.environ)))
-        caller = Caller()
-        caller.channel = Channel(child, caller, deadlines=deadlines, tap=tap)
-        assert (await caller.call(text)).content[0].text == text
-        numbers = await measure(lambda: caller.call(text), shape)
-        await stop(child, caller.channel.limits)
-    return numbers
+        guest.channel = Channel(child, guest, deadlines=Deadlines(), tap=tap)
+        assert (await call()).content[0].text == text
+        measured = await measure(call, shape)
+        await stop(child, guest.channel.limits)
+    return measured
 
 
 def run(how: str, peer: str, shape: Shape, tap: str = "count") -> dict[str, float]:
