@@ -123,7 +123,7 @@ def test_json_stays_json_of_the_same_shape(value: object) -> None:
 @pytest.mark.req("record.secrets.lookalikes")
 @pytest.mark.parametrize("levels", range(4))
 def test_json_inside_json_is_masked_at_any_depth_and_stays_json(levels: int) -> None:
-    text = json.dumps({"password": 'co"rr\\ect-horse', "city": "Bern", "text": "plain"})
+    text = json.dumps({"password": 'co"rr\\ect-horse\\', "city": "Bern", "text": "plain"})
     for _ in range(levels):
         text = json.dumps({"text": text})
     masked = mask(text.encode())
@@ -132,6 +132,47 @@ def test_json_inside_json_is_masked_at_any_depth_and_stays_json(levels: int) -> 
     for _ in range(levels):
         masked = json.loads(masked)["text"].encode()
     assert json.loads(masked)["city"] == "Bern"
+
+
+texts = st.lists(
+    st.sampled_from(
+        [
+            "password",
+            "token",
+            "api_key",
+            "=",
+            ":",
+            " ",
+            "--",
+            "\\",
+            '"',
+            "'",
+            "\n",
+            "\t",
+            "é",
+            "abcdefgh",
+            "12345678",
+            "{",
+            "}",
+            "://",
+            "@",
+            "Bearer ",
+            "sk-",
+        ]
+    ),
+    max_size=12,
+).map("".join)
+
+
+@pytest.mark.req("record.secrets.lookalikes")
+@given(texts, texts, st.integers(0, 3))
+def test_json_stays_json_whatever_its_strings_say(name: str, text: str, levels: int) -> None:
+    frame = json.dumps({name: text, "n": [-12345678, None]})
+    for _ in range(levels):
+        frame = json.dumps({"text": frame, name: text})
+    masked = mask(frame.encode())
+    assert len(masked) == len(frame.encode())
+    assert _shape(json.loads(masked)) == _shape(json.loads(frame))
 
 
 @pytest.mark.req("record.secrets.lookalikes")
@@ -150,6 +191,8 @@ def test_what_one_line_begins_is_not_the_next_ones_business() -> None:
         b'{"token":"' + b"\\" * 100_000,
         b'"token":"' * 12_000,
         b"token" * 20_000,
+        b"token=" * 100_000,
+        b"password:x" * 50_000,
         b"token " * 20_000,
         b"password: " * 10_000,
         b"://" * 40_000,

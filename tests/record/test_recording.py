@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import tracemalloc
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import islice
@@ -201,6 +202,32 @@ def test_a_head_that_announces_more_than_there_is_allocates_nothing(tmp_path: Pa
         head, frames = islice(segment.read(file), 2)
     assert isinstance(head, segment.Head)
     assert isinstance(frames, segment.Frames | segment.Damaged)
+
+
+@pytest.mark.req("record.damage.any")
+def test_an_entry_at_the_border_of_two_chunks_ends_a_run(tmp_path: Path) -> None:
+    path = tmp_path / "x.rec"
+    for size in range(65530, 65540):
+        run = b"x" * (size - 1) + b"\n"
+        path.write_bytes(
+            b'\x1e{"entry":"recording","format":1,"run":"x"}\n\x1e>1 1 99999\n'
+            + run
+            + b'\x1e{"entry":"note","text":"after"}\n'
+            + b"y" * 99999
+        )
+        with Recording.open(path) as recording:
+            assert [(item.what, item.size) for item in recording.timeline()][:2] == [("frame", size - 1), ("damaged", 0)]
+            assert "after" in [item.text for item in recording.timeline()]
+
+
+def test_a_run_of_a_million_lines_takes_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "x.rec"
+    path.write_bytes(b'\x1e{"entry":"recording","format":1,"run":"x"}\n\x1e>1 1 300000\n' + b"{}\n" * 100_000)
+    tracemalloc.start()
+    with Recording.open(path):
+        _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20_000_000
 
 
 def test_a_filter_takes_any_number_of_wires(tmp_path: Path) -> None:

@@ -76,6 +76,8 @@ AWKWARD = "pa\"ss/wo\\rd é+<&>'`!(1)"
         quote_plus(AWKWARD),
         AWKWARD.encode().hex().upper(),
         base64.b64encode(("?" * 40 + AWKWARD + "?" * 40).encode()).decode().replace("/", "\\/"),
+        base64.b64encode(("?" * 40 + AWKWARD + "?" * 40).encode()).decode().replace("/", "%2F").replace("+", "%2B"),
+        json.dumps(AWKWARD, ensure_ascii=False).translate({ord(char): f"\\u{ord(char):04x}" for char in "<>&='"}),  # Gson
     ],
 )
 def test_no_encoder_carries_a_value_past_the_mask(carried: str) -> None:
@@ -99,6 +101,16 @@ def test_of_an_object_the_strings_are_secret_wherever_they_come_again() -> None:
     secrets = Secrets([("ACCOUNT", json.dumps(account, indent=2))])
     masked = json.loads(secrets.mask(json.dumps({"account": account}).encode()))["account"]
     assert masked == {"type": "*" * 15, "key": {"private": "*" * 15 + "\n" + "*" * 10 + "\n"}, "id": 7}
+    assert secrets.too_short == set()
+
+
+@pytest.mark.req("record.secrets.granted", "record.secrets.short")
+@pytest.mark.parametrize(
+    "value", ["[12345678,87654321]", '{"pin":12345678}', '{"sk-live-key-abcdefgh":true}', "[not JSON, but secret"]
+)
+def test_an_object_without_strings_is_masked_all_the_same(value: str) -> None:
+    assert Secrets([("ODD", value)]).mask(value.encode()) != value.encode()
+    assert Secrets([("ODD", '{"a":"b"}')]).too_short == {"ODD"}
 
 
 @pytest.mark.req("record.secrets.granted")
@@ -135,12 +147,26 @@ def test_values_learned_by_several_threads_at_once_are_all_known() -> None:
 
 
 @pytest.mark.req("record.secrets.length")
-@pytest.mark.parametrize("number", ["12345678", "-1234567", "1234.5678"])
+@pytest.mark.parametrize("number", ["12345678", "-1234567", "1234.5678", "1e234567", "-1.25E-10"])
 def test_a_number_stays_a_number(number: str) -> None:
     frame = b'{"pin":%s}' % number.encode()
     masked = Secrets([("PIN", number)]).mask(frame)
     assert masked != frame
     assert isinstance(json.loads(masked)["pin"], int | float)
+
+
+@pytest.mark.req("record.secrets.granted")
+@pytest.mark.parametrize("value", ["١٢٣٤٥٦٧", "00001½2¡"])
+def test_characters_that_only_look_like_something_else(value: str) -> None:
+    secrets = Secrets([("TOKEN", value)])
+    assert secrets.mask(value.encode()) == b"*" * len(value.encode())
+    assert secrets.mask_piece(value.encode()[-4:]) == b"****"
+
+
+@pytest.mark.req("record.secrets.granted")
+@pytest.mark.parametrize("text", ["\ud800", "x\udce9", "a\ud800b"])
+def test_text_that_cannot_be_encoded_can_be_afterwards(text: str) -> None:
+    Secrets([("ODD", f"{text}-something")]).mask_text(text).encode()
 
 
 @pytest.mark.req("record.secrets.length")

@@ -9,6 +9,7 @@ import os
 import select
 import signal
 import stat
+from contextvars import ContextVar, copy_context
 from fcntl import F_GETPIPE_SZ, fcntl
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import pytest
 from serai.errors import Closed, ExitStatus, SpawnFailed
 from serai.testing import faults
 from serai.wire import pipes, proctree
+from serai.wire.poller import Poller
 from serai.wire.process import Launch, PlainChild, PlainSpawner
 from serai.wire.stopping import stop
 from tests.conftest import PATIENT, QUICK
@@ -270,6 +272,101 @@ async def test_what_an_ended_child_left_dies_when_it_is_closed_however_soon(
     await child.close()
     assert not lives(daemon)
     assert proctree.read(child.pid) is None
+
+
+@pytest.mark.req("wire.stop.own-session")
+async def test_the_group_of_an_ended_child_dies_when_it_is_closed_whatever_a_look_says(
+    spawner: PlainSpawner, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proctree, "left_nobody", lambda *_: True)
+    child = await spawner.spawn(Launch(argv=["sh", "-c", "sleep 100 >&- 2>&- & echo $!"], env=environ))
+    left = int(await output(child))
+    with Ends([left]) as ends:
+        await child.exited
+        await child.close()
+        assert ends.left_after(15) == set()
+
+
+@pytest.mark.req("wire.process.stderr")
+async def test_the_end_of_stderr_is_there_also_of_a_large_pipe(spawner: PlainSpawner, environ: dict[str, str]) -> None:
+    argv = ["sh", "-c", "head -c 500000 /dev/zero >&2; echo the reason >&2"]
+    child = await spawner.spawn(Launch(argv=argv, env=environ, pipe=1 << 20))
+    await child.exited
+    assert child.stderr.text().endswith("the reason\n")
+    await child.close()
+
+
+@pytest.mark.req("wire.process.spawn-failed")
+async def test_a_child_that_cannot_be_watched_does_not_harm_the_next(
+    spawner: PlainSpawner, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await (await spawner.spawn(Launch(argv=["true"], env=environ))).close()
+
+    def no_more(*_: object) -> None:
+        monkeypatch.undo()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before = len(os.listdir("/proc/self/fd"))
+    monkeypatch.setattr(Poller, "add_reader", no_more)
+    with pytest.raises(SpawnFailed, match="No space left"):
+        await spawner.spawn(Launch(argv=["sleep", "100"], env=environ))
+    assert len(os.listdir("/proc/self/fd")) == before
+    for _ in range(3):
+        child = await spawner.spawn(Launch(argv=["sh", "-c", "echo why >&2; exit 3"], env=environ))
+        assert (await asyncio.wait_for(child.exited, 15)).code == 3
+        assert child.stderr.text() == "why\n"
+        await child.close()
+
+
+def test_a_spawner_of_one_loop_says_so_in_another(environ: dict[str, str]) -> None:
+    async def start(spawner: PlainSpawner) -> None:
+        await (await spawner.spawn(Launch(argv=["true"], env=environ))).close()
+
+    async def make() -> PlainSpawner:
+        spawner = PlainSpawner(watchdog=False)
+        await start(spawner)
+        assert spawner._house
+        for part in (spawner._house.table, spawner._house.patient, spawner._house.poller):
+            part.close()
+        return spawner
+
+    spawner = asyncio.run(make())
+    with pytest.raises(Closed, match="another event loop"):
+        asyncio.run(start(spawner))
+
+
+async def test_many_starts_at_once_leave_the_loop_its_turns(spawner: PlainSpawner, environ: dict[str, str]) -> None:
+    turns = 0
+    over = asyncio.Event()
+
+    async def count() -> None:
+        nonlocal turns
+        while not over.is_set():
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    children = await asyncio.gather(*(spawner.spawn(Launch(argv=["true"], env=environ)) for _ in range(30)))
+    over.set()
+    await counting
+    assert turns >= 30
+    await asyncio.gather(*(child.close() for child in children))
+
+
+@pytest.mark.req("wire.process.wait")
+async def test_callbacks_on_the_end_run_in_the_context_of_who_asked(spawner: PlainSpawner, environ: dict[str, str]) -> None:
+    name: ContextVar[str] = ContextVar("name", default="nobody")
+    seen: list[str] = []
+    child = await spawner.spawn(Launch(argv=["true"], env=environ))
+
+    def ask() -> None:
+        name.set("who asked")
+        child.on_exit(lambda: seen.append(name.get()))
+
+    copy_context().run(ask)
+    await child.exited
+    assert seen == ["who asked"]
+    await child.close()
 
 
 @pytest.mark.req("wire.process.identity")

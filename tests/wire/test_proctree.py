@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -129,6 +129,22 @@ def test_when_no_number_was_given_since_it_left_nobody(numbers: Numbers) -> None
     for pid in ended("true"):
         numbers.last = pid
         assert proctree.left_nobody(pid, "run.1", 0.001)
+
+
+@pytest.mark.req("wire.process.short-look")
+def test_nobody_is_proved_only_when_nobody_was_born_meanwhile(numbers: Numbers, monkeypatch: pytest.MonkeyPatch) -> None:
+    for pid in ended("true"):
+        numbers.last = pid
+        real = numbers.contents
+
+        def hurried(path: str, real: Callable[[str], bytes] = real) -> bytes:
+            answer = real(path)
+            if path.endswith("ns_last_pid"):
+                numbers.last = (numbers.last or 0) + 1
+            return answer
+
+        monkeypatch.setattr(proctree, "_contents", hurried)
+        assert not proctree.left_nobody(pid, "run.1", 0.001)
 
 
 @pytest.mark.req("wire.process.short-look")

@@ -40,11 +40,9 @@ def export(recording: Recording, path: Path, *, keep: Callable[[int], bool] = la
 
 
 def _place(draft: str, path: Path, *, replace: bool) -> None:
-    if replace:
-        os.replace(draft, path)
-    else:
-        os.link(draft, path)  # fails when somebody made one meanwhile
-        os.unlink(draft)
+    if not replace:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))  # fails when there is one; then it is ours to replace
+    os.replace(draft, path)
 
 
 def export_bytes(recording: Recording, keep: Callable[[int], bool]) -> Iterator[bytes]:

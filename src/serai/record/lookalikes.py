@@ -52,7 +52,9 @@ _NAME = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _OPTION = re.compile(rb"--[A-Za-z-]{0,40}+$")
-_BARE = re.compile(rb"\\{0,15}+[\"']?([^\s\"'\\;&,{}\[\]]{6,}+)")
+# A value without quotes around it, or with its own; an escape in front of it that is no quote's is left alone, and so is what no
+# string can be around.
+_BARE = re.compile(rb"(?:\\[nrt])?(?:\\{0,15}+(?P<own>[\"']))?(?P<value>[^\s\"'\\;&,{}\[\]:][^\s\"'\\;&,{}\[\]]{5,}+)")
 _QUOTES = re.compile(rb"(?<!\\)(\\*+)([\"'])")  # with all the backslashes before it
 _SHORTEST = 6
 
@@ -82,9 +84,13 @@ def _found(frame: bytes) -> Iterator[tuple[int, int]]:
     for pattern in _AROUND:
         for around in pattern.finditer(frame):
             yield _without_escape(frame, *around.span(1))
+    done = 0  # up to here a value was found: a name inside it needs no look of its own, or a frame of names would take for ever
     for name in _NAME.finditer(frame):
+        if name.end() <= done:
+            continue
         span = _bare(frame, name) if name["bare"] is not None else _quoted(frame, name)
         if span is not None and span[1] - span[0] >= _SHORTEST:
+            done = span[1]
             yield span
 
 
@@ -95,7 +101,7 @@ def _quoted(frame: bytes, name: re.Match[bytes]) -> tuple[int, int] | None:
         escapes = len(found[1])
         if escapes < level:  # the string around it ends first
             return start, found.start()
-        if found[2] == name["quote"] and (escapes == level if level else escapes % 2 == 0):
+        if found[2] == name["quote"] and escapes % (2 * level + 2) == level:  # more of them are backslashes of the value's own
             return start, found.end() - 1 - level
     return _without_escape(frame, start, len(frame))
 
@@ -105,7 +111,7 @@ def _bare(frame: bytes, name: re.Match[bytes]) -> tuple[int, int] | None:
     if not name["bare"].strip() and not _OPTION.search(frame, max(0, name.start() - 60), name.start()):
         return None
     value = _BARE.match(frame, name.end())
-    return value and value.span(1)
+    return value and value.span("value")
 
 
 def _without_escape(frame: bytes, start: int, end: int) -> tuple[int, int]:

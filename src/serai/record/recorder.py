@@ -16,7 +16,7 @@ from serai import __version__, home
 from serai.errors import ExitStatus, NotRecorded, SeraiError
 from serai.limits import Limits
 from serai.record.folder import Folder, new_run
-from serai.record.secrets import Secrets
+from serai.record.secrets import Secrets, encoded
 from serai.record.segment import FORMAT, Dropped, End, Exit, Head, Note, Open, Skipped, Way
 from serai.record.writer import Run, Writer
 from serai.wire.framing import Oversize
@@ -153,7 +153,7 @@ class WireTap:
         self._ended = True
         when = monotonic() if at is None else at
         self.tell_dropped(when)
-        last = self._recorder.secrets.mask_piece(stderr.encode(errors="surrogateescape")).decode(errors="replace")
+        last = self._recorder.secrets.mask_piece(encoded(stderr)).decode(errors="replace")
         self._writer.tell(
             End(
                 wire=self.wire,

@@ -218,10 +218,11 @@ class Recording:
         for path in self.files:
             self._opened.append(path.open("rb"))
         for file, entry in self._read():
-            rows += self._frames(entry, file, pairs) if isinstance(entry, Frames) else self._event(entry)
-            if len(rows) >= _MANY:
-                self._index.executemany(_INSERT, rows)
-                rows.clear()
+            for row in self._frames(entry, file, pairs) if isinstance(entry, Frames) else self._event(entry):
+                rows.append(row)
+                if len(rows) >= _MANY:
+                    self._index.executemany(_INSERT, rows)
+                    rows.clear()
         self._index.executemany(_INSERT, rows)
         # A request gets its answer's latency too, so that both show it.
         self._index.executemany("UPDATE items SET latency = ? WHERE number = ?", pairs.latencies)
@@ -330,10 +331,13 @@ def _split(run: bytes, framing: str) -> Iterator[tuple[int, bytes]]:
         yield 0, run.removesuffix(b"\n")
         return
     at = 0
-    for line in run.split(b"\n"):
+    while at < len(run):  # one by one: a run may have millions of lines
+        end = run.find(b"\n", at)
+        end = len(run) if end < 0 else end
+        line = run[at:end]
         if frame := line.strip(b" \t\r"):
             yield at + line.index(frame[:1]), frame
-        at += len(line) + 1
+        at = end + 1
 
 
 def _glob(wanted: str) -> str:

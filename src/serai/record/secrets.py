@@ -25,7 +25,7 @@ from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
 from serai.wire import environ
 
-__all__ = ["SHORTEST", "Secrets"]
+__all__ = ["SHORTEST", "Secrets", "encoded"]
 
 SHORTEST = 6
 # A searcher with more patterns than this loses its SIMD prefilter and gets ten times slower: two searchers are quicker.
@@ -66,12 +66,13 @@ class Secrets:
         with self._lock:
             masks = dict(self._masks)
             for name, value in values:
-                parts = [part.strip() for part in _parts(value) if part.strip()]
-                if any(len(part) < SHORTEST for part in parts):
+                leaves = _leaves_of(value)
+                lines = [line.strip() for part in leaves or [value] for line in part.splitlines() if line.strip()]
+                long = [line for line in lines if len(line) >= SHORTEST]
+                if len(long) < len(lines) and not (leaves and long):  # most objects hold short strings that are no secret
                     self.too_short = self.too_short | {name}
-                for part in parts:
-                    if len(part) >= SHORTEST:
-                        masks.update(_forms(part))
+                for line in long:
+                    masks.update(_forms(line))
             if len(masks) > len(self._masks):
                 patterns = list(masks)
                 groups = [patterns[at : at + _PATTERNS] for at in range(0, len(patterns), _PATTERNS)]
@@ -87,12 +88,14 @@ class Secrets:
 
     def mask_text(self, text: str) -> str:
         """The same for text, which can be encoded afterwards whatever it held."""
-        return self.mask(text.encode(errors="surrogateescape")).decode(errors="replace")
+        return self.mask(encoded(text)).decode(errors="replace")
 
     def mask_piece(self, data: bytes) -> bytes:
         """Like `mask`, for a piece cut out of something longer: parts of values at its two ends are masked too."""
         data = self.mask(data)
-        start = len(data) - len(data.lstrip(_REPLACEMENT))
+        start = 0
+        while data.startswith(_REPLACEMENT, start):
+            start += len(_REPLACEMENT)
         for form, mask in self._masks.items():
             for size in range(min(len(form) - 1, len(data) - start), _PART - 1, -1):
                 if data.startswith(form[-size:], start):
@@ -112,34 +115,38 @@ class Secrets:
         return bytes(masked)
 
 
-def _parts(value: str) -> Iterator[str]:
-    """What of a value may come alone: the strings in a JSON object, else the lines."""
-    if value.lstrip()[:1] in ("{", "["):
-        try:
-            leaves = list(_leaves(json.loads(value)))
-        except (ValueError, RecursionError):
-            pass
-        else:
-            for leaf in leaves:
-                yield from leaf.splitlines()
-            return
-    yield from value.splitlines()
+def encoded(text: str) -> bytes:
+    """As the operating system has it, where it came from there; what cannot be encoded at all is replaced."""
+    try:
+        return text.encode(errors="surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode(errors="replace")
+
+
+def _leaves_of(value: str) -> list[str]:
+    """The strings and numbers in a JSON object or array, each of which may come alone; nothing of any other value."""
+    if value.lstrip()[:1] not in ("{", "["):
+        return []
+    try:
+        return list(_leaves(json.loads(value)))
+    except (ValueError, RecursionError):
+        return []
 
 
 def _leaves(value: object) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
+    if isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from _leaves(inner)
+    elif isinstance(value, str | int | float) and not isinstance(value, bool):
+        yield str(value)
 
 
 def _forms(value: str) -> Iterator[tuple[bytes, bytes]]:
     """Every form of a value on a wire, with its mask."""
-    raw = value.encode(errors="surrogateescape")
-    number = re.fullmatch(r"-?\d+(\.\d+)?", value)
-    for form in {raw, raw.decode(errors="replace").encode(), *_escaped(value), *_percent(value)}:
-        yield form, re.sub(rb"\d", b"1", form) if number else b"*" * len(form)
+    raw = encoded(value)
+    number = re.fullmatch(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", value)
+    for form in {raw, raw.decode(errors="replace").encode(), *map(encoded, _escaped(value)), *map(str.encode, _percent(value))}:
+        yield form, re.sub(rb"[0-9]", b"1", form) if number else b"*" * len(form)
     for form in (raw.hex().encode(), raw.hex().upper().encode()):
         yield form, b"1" * len(form)
     for encode in (base64.b64encode, base64.urlsafe_b64encode):
@@ -147,24 +154,23 @@ def _forms(value: str) -> Iterator[tuple[bytes, bytes]]:
             # What stands before shifts the value by `skip` bytes; only the characters that the value alone decides are known.
             inside = encode(b"\0" * skip + raw)[(skip * 8 + 5) // 6 : (skip + len(raw)) * 8 // 6]
             if len(inside) >= SHORTEST:
-                yield inside, b"x" * len(inside)
-                escaped = inside.replace(b"/", b"\\/")
-                yield escaped, b"x" * len(escaped)
+                text = inside.decode()
+                for carried in {text, *(escape(text) for escape in _ESCAPES), *_percent(text)}:
+                    yield carried.encode(), b"x" * len(carried)
 
 
-def _percent(value: str) -> Iterator[bytes]:
+def _percent(value: str) -> Iterator[str]:
     """As URLs carry it: encoders differ in what they leave alone, and in the case of the digits."""
     for safe in ("", "/", "!'()*", "/!'()*"):
-        for form in (quote(value, safe=safe, errors="surrogateescape"), quote_plus(value, safe=safe, errors="surrogateescape")):
-            yield form.encode()
-            yield re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), form).encode()
+        for form in (quote(encoded(value), safe=safe), quote_plus(encoded(value), safe=safe)):
+            yield form
+            yield re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), form)
 
 
-def _escaped(value: str) -> set[bytes]:
+def _escaped(value: str) -> set[str]:
     """As JSON encoders write it, and as they write a JSON text that holds it."""
     once = {escape(value) for escape in _ESCAPES}
-    twice = {escape(text) for escape in _ESCAPES for text in once if text != value}
-    return {text.encode(errors="surrogateescape") for text in once | twice}
+    return once | {escape(text) for escape in _ESCAPES for text in once if text != value}
 
 
 def _escape(special: str, digits: str = "04x") -> Callable[[str], str]:
@@ -182,6 +188,7 @@ _ESCAPES = (
     _escape(r"[^\x00-\x7f]"),  # all in ASCII, as Python does
     _escape(r"[^\x00-\x7f]", "04X"),
     _escape(r"[<>&\u2028\u2029]"),  # fit for HTML, as Go does
+    _escape(r"[<>&='\u2028\u2029]"),  # and as Gson does
     _escape(r"[^\x00-\x7f]|[<>&'+`]|\\\"", "04X"),  # and as .NET does
     lambda text: json.dumps(text, ensure_ascii=False)[1:-1].replace("/", "\\/"),  # PHP, some in JavaScript
     lambda text: json.dumps(text)[1:-1].replace("/", "\\/"),

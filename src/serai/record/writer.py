@@ -59,7 +59,7 @@ class Writer:
         self._closing = self._hurry = False
         self._open: dict[int, Open] = {}  # the wires that the next file must tell of again
         self._named: set[str] = set()  # values too short to be masked of which the recording tells
-        self._lost = [0, 0]  # frames and bytes that could not be written
+        self._lost = [0, 0]  # frames (and entries there was no room for) and bytes that could not be written
         self._kept: list[bytes] = []  # entries that could not be written yet
         self._offset = time() - monotonic()
         self.failure = ""  # why nothing can be written at the moment
@@ -181,9 +181,9 @@ class Writer:
         return pack(replace(entry, **{name: self._secrets.mask_text(text) for name, text in texts.items()}))
 
     def _write(self, parts: list[bytes]) -> bool:
+        if self._size >= self._limits.record_segment:
+            self._rotate()
         try:
-            if self._size >= self._limits.record_segment:
-                self._next_file()
             if self._lost[0]:
                 lost = Dropped(wire=0, frames=self._lost[0], bytes=self._lost[1], why="the disk did not take them", at=_now())
                 parts = [pack(lost), *parts]
@@ -192,22 +192,30 @@ class Writer:
             self._size += _write_fully(self._file, parts)
         except OSError as error:
             self._fails(error.strerror or str(error))
-            _cut_back(self._file, self._size)
+            if not _cut_back(self._file, self._size):
+                self._kept.insert(0, b"\n")  # then a half entry stands there: what follows begins on a line of its own
             return False
         self._lost, self._kept = [0, 0], []
         self._fails("")
         return True
 
     def _count_lost(self, items: list[Item]) -> None:
-        """Frames are counted; entries, of which there are few, are kept for when the disk takes them."""
+        """Frames are counted; entries, of which there are few, are kept for when the disk takes them, as far as there is room."""
         room = self._memory - sum(map(len, self._kept))
         for item in items:
             if isinstance(item, tuple):
                 wire = self._open.get(item[0])
-                self._lost[0] += 1 if wire is not None and wire.framing == "bodies" else item[3].count(b"\n") or 1
-                self._lost[1] += len(item[3])
-            elif isinstance(item, Written) and (room := room - len(line := self._pack(item))) > 0:
-                self._kept.append(line)
+                frames = 1 if wire is not None and wire.framing == "bodies" else item[3].count(b"\n") or 1
+                self._lost = [self._lost[0] + frames, self._lost[1] + len(item[3])]
+            elif isinstance(item, Dropped):
+                self._lost = [self._lost[0] + item.frames, self._lost[1] + item.bytes]
+            elif isinstance(item, Written):
+                line = self._pack(item)
+                room -= len(line)
+                if room > 0:
+                    self._kept.append(line)
+                else:
+                    self._lost[0] += 1
 
     def _fails(self, why: str) -> None:
         if why and not self.failure:
@@ -215,6 +223,12 @@ class Writer:
         elif self.failure and not why:
             log.warning("the recording is written again")
         self.failure = why
+
+    def _rotate(self) -> None:
+        try:
+            self._next_file()
+        except OSError as error:  # then the old one gets longer than it should; the next batch tries again
+            log.warning("the recording cannot go on in a new file: %s", error)
 
     def _next_file(self) -> None:
         """Go on in a new file, which can be understood without those before it. The old one stays in use when that fails."""
@@ -293,9 +307,11 @@ def _write_fully(file: int, parts: list[bytes]) -> int:
     return size
 
 
-def _cut_back(file: int, size: int) -> None:
+def _cut_back(file: int, size: int) -> bool:
     """Take off a half-written entry."""
     try:
         os.ftruncate(file, size)
     except OSError as error:
         log.debug("cutting back: %s", error)
+        return False
+    return True

@@ -8,6 +8,8 @@ import os
 import signal as signals
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from functools import partial
 from time import monotonic
 from typing import NamedTuple
 
@@ -26,7 +28,11 @@ Table = dict[int, proctree.Process]
 # What an ended child left is looked for so many seconds later, unless it is closed before.
 _LATER = 0.02
 
+# How soon to look again at one that has ended and cannot be waited for, in seconds.
+_TRACED = 0.05
+
 _NONE: Mapping[int, int] = {}
+_UNKNOWN = ExitStatus()
 
 
 class ProcessTable:
@@ -88,6 +94,7 @@ class House(NamedTuple):
     """What the children of one spawner share."""
 
     limits: Limits
+    loop: asyncio.AbstractEventLoop
     table: ProcessTable
     poller: Poller
     patient: Patient
@@ -103,14 +110,20 @@ class PlainChild:
     )  # fmt: skip
 
     def __init__(self, house: House, who: str, pid: int, tag: str, descriptors: dict[int, int], since: float) -> None:
-        self._pidfd = os.pidfd_open(pid)  # first, since it may fail; cannot be another's: we have not reaped it
+        # First, since it may fail, and then nothing else must know of us. It cannot be another's: we have not reaped it.
+        self._pidfd = os.pidfd_open(pid)
+        try:
+            house.poller.add_reader(self._pidfd, self._ended)
+        except BaseException:
+            os.close(self._pidfd)
+            raise
         self.who = who
         self.pid = pid
         self.status: ExitStatus | None = None
         self._house = house
         self._tag = tag
         self._since = since  # it did not run before
-        self._loop = asyncio.get_running_loop()
+        self._loop = house.loop
         self.stdin = descriptors.get(0, -1)
         self.stdout = descriptors[1]
         self.stderr = Tail(descriptors[2], house.limits.stderr_tail, house.patient)
@@ -126,7 +139,6 @@ class PlainChild:
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
-        house.poller.add_reader(self._pidfd, self._ended)
         house.table.ours.add(pid)
 
     def __repr__(self) -> str:
@@ -137,7 +149,7 @@ class PlainChild:
         """Who it is. Looked up when first asked for: until it is reaped, its number cannot be another's."""
         if self._root is None and not self._reaped:
             root = proctree.read(self.pid)
-            if _exit_status(self._pidfd) != ExitStatus():  # else somebody else reaped it, and that was anybody
+            if _exit_status(self._pidfd) != _UNKNOWN:  # else somebody else reaped it, and that was anybody
                 self._root = root
         return self._root
 
@@ -148,7 +160,8 @@ class PlainChild:
         if self.status is not None:
             future.set_result(self.status)
         else:
-            self._waiting = [other for other in self._waiting if not other.done()]
+            if len(self._waiting) & (len(self._waiting) - 1) == 0:  # forget who gave up whenever the list has doubled
+                self._waiting = [other for other in self._waiting if not other.done()]
             self._waiting.append(future)
         return future
 
@@ -158,7 +171,7 @@ class PlainChild:
 
     def on_exit(self, callback: Callable[[], None]) -> None:
         if self.status is None:
-            self._on_exit.append(callback)
+            self._on_exit.append(partial(copy_context().run, callback))  # as a loop would do it
         else:
             self._loop.call_soon(callback)
 
@@ -181,7 +194,7 @@ class PlainChild:
 
     def signal(self, number: int, *, group: bool = False) -> None:
         # An unreaped leader, dead or alive, keeps its number from being given to another group.
-        if self._reaped:
+        if self._reaped or self.status == _UNKNOWN:
             return
         try:
             if group:
@@ -213,6 +226,7 @@ class PlainChild:
 
     async def close(self) -> None:
         if self.status is not None:
+            self.signal(signals.SIGKILL, group=True)  # by the kernel, at once: whoever forks meanwhile does not get away
             self._settle()
         if self._left == [] and self._closing is None:
             self._let_go()
@@ -264,9 +278,10 @@ class PlainChild:
     def _ended(self) -> None:
         """The program has ended. It stays unreaped until its tree has been seen: its number marks its session so long."""
         self.status = _exit_status(self._pidfd)
-        if self.status is None:  # the news was of another that had this number before
-            return
         self._house.poller.remove_reader(self._pidfd)
+        if self.status is None:  # it cannot be waited for yet: somebody traces it
+            self._loop.call_later(_TRACED, self._watch)
+            return
         for tail in (self.stderr, *self.noise):
             tail.drain()
         for future in self._waiting:
@@ -280,6 +295,10 @@ class PlainChild:
         self._waiting.clear()
         self._on_exit.clear()
         self._house.table.later(self._settle)
+
+    def _watch(self) -> None:
+        if not self._reaped and not self._closed:
+            self._house.poller.add_reader(self._pidfd, self._ended)
 
     def _settle(self) -> None:
         """It has ended: see what outlived it, at once where a short look tells, else in a task. Idempotent."""
@@ -351,7 +370,7 @@ def _exit_status(pidfd: int) -> ExitStatus | None:
     try:
         info = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     except ChildProcessError:  # reaped by somebody else, such as a program that waits for any child
-        return ExitStatus()
+        return _UNKNOWN
     if info is None:
         return None
     return ExitStatus(code=info.si_status) if info.si_code == os.CLD_EXITED else ExitStatus(signal=info.si_status)

@@ -130,4 +130,7 @@ class Patient:
         due, self._waiting, self._fresh = self._waiting, self._fresh, {}
         self._timer = self._loop.call_later(_MOMENT, self._look) if self._waiting else None
         for descriptor, callback in due.items():
-            self._readers.add_reader(descriptor, callback)
+            try:
+                self._readers.add_reader(descriptor, callback)
+            except OSError:  # no more can be watched; it is still read at the end
+                log.exception("descriptor %d cannot be watched", descriptor)

@@ -28,9 +28,6 @@ from serai.wire.watchdog import Watchdog
 
 __all__ = ["Child", "Launch", "PlainChild", "PlainSpawner", "Spawner"]
 
-# A start within so many seconds of another one follows it directly: the loop had no turn in between.
-_BREATH = 0.0001
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
@@ -138,7 +135,7 @@ class PlainSpawner:
         self._environment = Environment(proctree.TAG)
         self._house: House | None = None
         self._watchdog = Watchdog(self.tag, self.limits.see) if watchdog else None
-        self._breath = 0.0
+        self._busy = False  # a program was started in this turn of the loop
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
 
@@ -150,15 +147,21 @@ class PlainSpawner:
 
     async def spawn(self, launch: Launch) -> PlainChild:
         """Start a program. `SpawnFailed` says why not; nothing is left behind then."""
-        if monotonic() < self._breath:
-            await asyncio.sleep(0)  # starting takes a moment: many in a row must let others have theirs
+        while self._busy:  # noqa: ASYNC110  (a turn of the loop is what we wait for)
+            await asyncio.sleep(0)  # starting takes a moment: one in a turn, or others would have to wait for many
         if self._closed:
             raise Closed("the spawner is closed", who=launch.who)
+        loop = asyncio.get_running_loop()
+        if self._house is not None and self._house.loop is not loop:
+            raise Closed(
+                "the spawner belongs to another event loop", who=launch.who, hint="make one for each loop, and close it there"
+            )
+        self._busy = True
+        loop.call_soon(self._turn_over)
         try:
             child = self._start(launch)
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise _spawn_failed(launch, error) from None
-        self._breath = monotonic() + _BREATH
         self.children.add(child)
         if self._watchdog is not None:
             self._watchdog.add(child)
@@ -178,6 +181,9 @@ class PlainSpawner:
         if self._house is not None:
             for part in (self._house.table, self._house.patient, self._house.poller):
                 part.close()
+
+    def _turn_over(self) -> None:
+        self._busy = False
 
     def _start(self, launch: Launch) -> PlainChild:
         path = find_program(launch)
@@ -201,7 +207,8 @@ class PlainSpawner:
         try:
             if self._house is None:
                 poller = Poller()
-                self._house = House(self.limits, ProcessTable(), poller, Patient(poller), self._forget)
+                loop = asyncio.get_running_loop()
+                self._house = House(self.limits, loop, ProcessTable(), poller, Patient(poller), self._forget)
             return PlainChild(self._house, who, pid, tag, pipes.ours, since)
         except BaseException:
             os.kill(pid, signals.SIGKILL)

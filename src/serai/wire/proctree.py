@@ -157,11 +157,13 @@ def left_nobody(pid: int, tag: str, seconds: float, strangers: Container[int] = 
     if not young or not 0 <= last - pid <= _FEW:
         return False
     found = [process for number in range(pid + 1, last + 1) if number not in strangers and (process := read(number))]
-    if not found:
-        return True
-    ended = read(pid)
-    everyone = {process.pid: process._replace(tag=_tag(process)) for process in found}
-    return ended is not None and not tree({pid: ended, **everyone}, [ended], tag)
+    if found:
+        ended = read(pid)
+        everyone = {process.pid: process._replace(tag=_tag(process)) for process in found}
+        if ended is None or tree({pid: ended, **everyone}, [ended], tag):
+            return False
+    # Nobody was born while we looked: one that was alive may have had a child and ended before its turn to be looked at.
+    return int(_contents("/proc/sys/kernel/ns_last_pid")) == last
 
 
 @cache

@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Callable
 
+from serai.wire.pipes import capacity
 from serai.wire.poller import Readers
 
 __all__ = ["Tail"]
@@ -46,9 +47,10 @@ class Tail:
         return self.last().decode(errors="replace")
 
     def drain(self) -> None:
-        """Take what is there now, up to one tail's worth: for the moment a peer's end is reported."""
-        for _ in range(self._limit // _READ + 1):
-            if self.closed or not self._readable():
+        """Take what is there now, up to a pipe's worth: for the moment a peer's end is reported. Somebody may write without end."""
+        reads = 0 if self.closed else max(self._limit, capacity(self._descriptor)) // _READ + 1
+        for _ in range(reads):
+            if not self._readable():
                 return
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Protocol
@@ -28,6 +29,8 @@ main(tag, int(host), float(see))
 
 
 _LATER = 0.02  # seconds
+# So many lines are less than PIPE_BUF: written whole, or not at all.
+_LINES = 100
 
 
 class Watched(Protocol):
@@ -85,7 +88,7 @@ class Watchdog:
             argv = [sys.executable, "-I", "-S", "-c", _PROGRAM, _ROOT, self._tag, str(os.getpid()), str(self._see)]
             try:
                 self.pid = posix_spawn(sys.executable, strings(argv), strings([]), "/", {0: read, 1: null, 2: null})
-                pidfd = os.pidfd_open(self.pid)
+                pidfd = _watch(self.pid)
             except OSError:
                 os.close(write)
                 raise
@@ -115,13 +118,14 @@ class Watchdog:
             self._timer.cancel()
             self._timer = None
         roots = ((news, child.root) for child, news in self._news.items())
-        lines = b"".join(b"%b%d %d\n" % (news, root.pid, root.started) for news, root in roots if root is not None)
+        lines = [b"%b%d %d\n" % (news, root.pid, root.started) for news, root in roots if root is not None]
         self._news.clear()
-        if self._pipe >= 0 and lines:
-            try:
-                os.write(self._pipe, lines)
-            except OSError as error:
-                log.debug("the watchdog does not listen: %s", error)
+        try:
+            while lines and self._pipe >= 0:
+                os.write(self._pipe, b"".join(lines[:_LINES]))
+                del lines[:_LINES]
+        except OSError as error:
+            log.debug("the watchdog does not listen: %s", error)
 
     def _hang_up(self) -> None:
         if self._pipe >= 0:
@@ -139,3 +143,13 @@ class Watchdog:
         if over is self._over and self._pipe >= 0:
             log.warning("the watchdog ended; the next child starts another")
             self._hang_up()
+
+
+def _watch(pid: int) -> int:
+    """Its pidfd; without one it does not run on."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
