@@ -21,7 +21,8 @@ COLUMNS = (
 NOTE = f"""\
 {CHILDREN} children in C, started one after the other; then, {BROADCASTS} times, one event of 100 bytes to all of them until all
 have answered. C writes to each and reads with epoll, without a look into the answers. Serai does it as a guest's adapter would: a
-channel, a deadline and a typed answer for each, the watchdog on, no tap; asyncio with its subprocess streams, `readline` and `json`. CPU
+channel, a deadline and a typed answer for each, the watchdog on, no tap; asyncio with its subprocess streams, `readline` and
+`json`. CPU
 and memory are the host's alone. "KB each" is what became private to the host between the first child and the last; the kernel's
 own (pipes, descriptors) is not in it and the same for all. All share one core, so most of a broadcast's time is the children's.
 """

@@ -30,8 +30,8 @@ NOTE = f"""\
 A program in C that reads its input to the end, writes one line and ends, {TIMES} times one after the other: start it, write and
 close its input, read output and stderr to their ends, have its exit status. The limit is a C program that does just that, with
 `posix_spawn` and reads that block. Serai's rows have what the others do without: a tag and a watchdog by which descendants are
-found and killed, a pidfd, no wait that blocks (but no tap); over a channel the output is also framed as it comes, and the end is an error that
-says why.
+found and killed, a pidfd, no wait that blocks (but no tap); over a channel the output is also framed as it comes, and the end is
+an error that says why.
 What follows, `close()` with its proof that nothing outlived the child, is a column of its own; the CPU has it all. Parent and child
 share one core here, so whatever the parent computes adds up; with two it runs beside the start of the child. "Flat" compares
 Serai's p50 with itself, from a parent with 2 GB of touched 4 KB pages and from a small one, and leaves room for the noise between

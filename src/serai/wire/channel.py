@@ -29,6 +29,7 @@ log = logging.getLogger("serai.wire")
 
 # A run with more lines than this is handed on in pieces, with the loop's other work in between: short lines are dear.
 _LINES = 1000
+_SAMPLE = 2000  # bytes
 # For wires that have none of their own; shared, since it takes a while to check.
 _LIMITS = Limits()
 # How soon to look again whether everything held was handed on, in seconds.
@@ -412,11 +413,12 @@ class Channel:
 
 
 def _many(run: bytes) -> bool:
-    """Whether to hand it on in pieces. `replace` finds line ends five times as fast as `count`, which looks at every byte.
-
-    One long frame, the common long run, is told at once: `replace` would copy it.
+    """Whether to hand it on in pieces. Its beginning tells, for to count all line ends takes longer than to read the run: who
+    begins with long lines and goes on with short ones gets a long turn, of one read at most. (`replace` is quicker than `count`.)
     """
-    return run.find(b"\n") + 1 < len(run) and len(run) - len(run.replace(b"\n", b"")) > _LINES
+    if run.count(b"\n", 0, _SAMPLE) * len(run) <= _LINES * _SAMPLE:
+        return False
+    return len(run) - len(run.replace(b"\n", b"")) > _LINES
 
 
 def _after_lines(run: bytes, lines: int) -> int:
