@@ -10,6 +10,7 @@ from time import monotonic, time
 
 import pytest
 
+from serai.cli import timeline
 from serai.record import Folder, Recorder, Secrets
 from serai.record.folder import Run
 from tests.cli.test_main import run
@@ -204,7 +205,16 @@ HOSTILE = "\x1b]0;title\x07\x1b[2J"
 
 @pytest.mark.req("record.timeline.terminal", "record.secrets.lookalikes")
 @pytest.mark.parametrize(
-    "arguments", [["list"], ["list", "--json"], ["show"], ["show", "--json"], ["show", "--pretty"], ["replay", "--wire", "1"]]
+    "arguments",
+    [
+        ["list"],
+        ["list", "--json"],
+        ["show"],
+        ["show", "--json"],
+        ["show", "--pretty"],
+        ["replay", "--wire", "1"],
+        ["replay", "--wire", "1", "--json"],
+    ],
 )
 def test_nothing_that_was_recorded_acts_on_the_terminal_or_shows_a_token(home: dict[str, str], arguments: list[str]) -> None:
     folder = Folder(Path(home["SERAI_HOME"]) / "recordings")
@@ -225,6 +235,14 @@ def test_nothing_that_was_recorded_acts_on_the_terminal_or_shows_a_token(home: d
     assert TOKEN not in ran.stdout
     assert "correct-horse" not in ran.stdout
     assert len(ran.stdout) > 50
+
+
+@pytest.mark.req("record.secrets.lookalikes")
+@pytest.mark.parametrize("place", [0, 50, 80, 95, 98, 99, 100, 101])
+def test_a_token_at_the_end_of_what_is_shown_is_masked_before_it_is_cut(place: int) -> None:
+    shown = timeline.shown(" " * place + TOKEN)
+    assert len(shown) <= 100
+    assert "gh" not in shown
 
 
 @pytest.mark.parametrize("env", [{"LC_ALL": "C", "PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "ascii"}])

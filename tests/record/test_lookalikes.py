@@ -176,6 +176,14 @@ def test_json_stays_json_whatever_its_strings_say(name: str, text: str, levels: 
 
 
 @pytest.mark.req("record.secrets.lookalikes")
+def test_a_string_that_ends_early_ends_the_mask() -> None:
+    frame = b'{"text":"{\\"password\\":\\"correct-horse","b":"plain text"}'
+    masked = mask(frame)
+    assert b"horse" not in masked
+    assert json.loads(masked)["b"] == "plain text"
+
+
+@pytest.mark.req("record.secrets.lookalikes")
 def test_what_one_line_begins_is_not_the_next_ones_business() -> None:
     run = b'-----BEGIN PRIVATE KEY-----\n{"id":1,"result":"MIIE"}\n"password": "\n{"id":2}\n'
     assert mask_run(run) == run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -367,6 +368,21 @@ def test_a_key_in_one_line_does_not_mask_the_frames_behind_it(tmp_path: Path) ->
         assert [item.raw for item in again.timeline()] == original
         assert again.damage == 0
         assert "MII" not in again.wire(1).stderr
+
+
+@pytest.mark.req("record.export.one-file")
+def test_an_export_that_fails_leaves_nothing_behind(recording: Recording, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    (tmp_path / "mine.rec").write_text("dear to me")
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(NotRecorded, match="Input/output error"):
+        export(recording, tmp_path / "mine.rec", replace=True)
+    with pytest.raises(NotRecorded, match="Input/output error"):
+        export(recording, tmp_path / "new.rec")
+    assert sorted(os.listdir(tmp_path)) == ["mine.rec", "recordings"]
+    assert (tmp_path / "mine.rec").read_text() == "dear to me"
 
 
 def test_a_place_that_cannot_be_written_is_an_error(recording: Recording, tmp_path: Path) -> None:

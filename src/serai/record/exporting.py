@@ -41,8 +41,13 @@ def export(recording: Recording, path: Path, *, keep: Callable[[int], bool] = la
 
 def _place(draft: str, path: Path, *, replace: bool) -> None:
     if not replace:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))  # fails when there is one; then it is ours to replace
-    os.replace(draft, path)
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))  # fails when there is one; else it is ours to replace
+    try:
+        os.replace(draft, path)
+    except OSError:
+        if not replace:
+            os.unlink(path)
+        raise
 
 
 def export_bytes(recording: Recording, keep: Callable[[int], bool]) -> Iterator[bytes]:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from serai.limits import Limits
 from serai.record.folder import Folder
 from serai.record.secrets import Secrets
-from serai.record.segment import Dropped, End, Head, Note, Open, Skipped, Way, Written, frames_head, guarded, pack
+from serai.record.segment import MARK, Dropped, End, Head, Note, Open, Skipped, Way, Written, frames_head, guarded, pack
 
 __all__ = ["Writer"]
 
@@ -160,13 +160,18 @@ class Writer:
                 item.set()
 
     def _parts(self, items: list[Item]) -> list[bytes]:
+        """The bytes of the items. Everything on every wire comes through here: no call that can be spared."""
         parts: list[bytes] = []
-        mask = self._secrets.mask
+        mask = self._secrets.mask if len(self._secrets) else None
+        offset = self._offset
         for item in items:
             if type(item) is tuple:
                 wire, way, at, run = item
-                run = guarded(mask(run))
-                parts += (frames_head(wire, way, self.micros(at), len(run)), run)
+                if mask is not None:
+                    run = mask(run)
+                if MARK in run:
+                    run = guarded(run)
+                parts += (frames_head(wire, way, int((at + offset) * 1e6), len(run)), run)
             elif isinstance(item, Written):
                 parts.append(self._pack(item))
         return parts
