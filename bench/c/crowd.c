@@ -13,14 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "child.h"
 #include "clock.h"
-
-extern char **environ;
-
-struct child {
-    pid_t pid;
-    int in, out, err;
-};
 
 static int epoll;
 
@@ -34,24 +28,8 @@ static long private_kb(void) {
     return total;
 }
 
-static struct child start(char **argv) {
-    int in[2], out[2], err[2];
-    if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)) exit(1);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, in[0], 0);
-    posix_spawn_file_actions_adddup2(&actions, out[1], 1);
-    posix_spawn_file_actions_adddup2(&actions, err[1], 2);
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
-    struct child child = {0, in[1], out[0], err[0]};
-    if (posix_spawn(&child.pid, argv[0], &actions, &attributes, argv, environ)) exit(1);
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-    close(in[0]);
-    close(out[1]);
-    close(err[1]);
+static struct child watched(char **argv) {
+    struct child child = start(argv);
     int descriptors[] = {child.out, child.err};
     for (int n = 0; n < 2; n++) {
         struct epoll_event event = {.events = EPOLLIN, .data.fd = descriptors[n]};
@@ -91,11 +69,11 @@ int main(int count, char **arguments) {
     epoll = epoll_create1(EPOLL_CLOEXEC);
     struct child *children = malloc(sizeof *children * (many + 1));
     double *took = malloc(sizeof *took * times);
-    children[0] = start(argv);
+    children[0] = watched(argv);
     broadcast(children, 1, 0);
     long before = private_kb();
     double from = now(), used = cpu();
-    for (long n = 1; n <= many; n++) children[n] = start(argv);
+    for (long n = 1; n <= many; n++) children[n] = watched(argv);
     double spawn = now() - from, spawn_cpu = cpu() - used;
     for (long n = -warm; n < times; n++) {
         if (n == 0) used = cpu();

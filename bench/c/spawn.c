@@ -12,9 +12,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "child.h"
 #include "clock.h"
 
-extern char **environ;
 static const char INPUT[] = "{\"hook\":\"create\",\"box\":\"0123456789abcdef\",\"state\":{\"image\":\"debian\",\"owner\":\"somebody\"}}\n";
 
 static long read_all(int fd) {
@@ -26,27 +26,12 @@ static long read_all(int fd) {
 }
 
 static void once(char **argv) {
-    int in[2], out[2], err[2], status;
-    if (pipe2(in, O_CLOEXEC) || pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)) exit(1);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, in[0], 0);
-    posix_spawn_file_actions_adddup2(&actions, out[1], 1);
-    posix_spawn_file_actions_adddup2(&actions, err[1], 2);
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
-    pid_t pid;
-    if (posix_spawn(&pid, argv[0], &actions, &attributes, argv, environ)) exit(1);
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-    close(in[0]);
-    close(out[1]);
-    close(err[1]);
-    if (write(in[1], INPUT, sizeof INPUT - 1) != sizeof INPUT - 1) exit(1);
-    close(in[1]);
-    if (read_all(out[0]) == 0 || read_all(err[0]) != 0) exit(1);
-    if (waitpid(pid, &status, 0) != pid || status) exit(1);
+    int status;
+    struct child child = start(argv);
+    if (write(child.in, INPUT, sizeof INPUT - 1) != sizeof INPUT - 1) exit(1);
+    close(child.in);
+    if (read_all(child.out) == 0 || read_all(child.err) != 0) exit(1);
+    if (waitpid(child.pid, &status, 0) != child.pid || status) exit(1);
 }
 
 int main(int count, char **arguments) {

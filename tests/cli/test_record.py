@@ -72,8 +72,8 @@ def test_show_is_a_timeline_of_all_wires(home: dict[str, str], recorded: Run) ->
     ran = run("record", "show", **home)
     assert ran.stdout.splitlines()[0] == f"{recorded.name}: 2 wires, 2 frames sent, 2 received"
     assert lines(ran.stdout)[1:] == [
-        "piglet:notes · open: guest speaks jsonrpc, generation 1, pid 17",
-        "model:m      · open: model speaks http, generation 1",
+        "piglet:notes · open: wire 1, guest speaks jsonrpc, generation 1, pid 17",
+        "model:m      · open: wire 2, model speaks http, generation 1",
         'piglet:notes → tool/execute 1 {"jsonrpc":"2.0","id":1,"method":"tool/execute","params":{"city":"Bern"}}',
         f'model:m      → object {{\\x0a"text": "{"*" * len(TOKEN)}"\\x0a}}',
         'piglet:notes ← result 1 250.000 ms {"jsonrpc":"2.0","id":1,"result":{"ok":true}}',
@@ -179,7 +179,9 @@ def test_replay_prints_what_the_dialect_makes_of_it(home: dict[str, str], record
         (["show", "--since", "99999999999d"], 2, "is no time"),
         (["show", "--last", "-1"], 2, "-1 is not in the range"),
         (["show", "./\x1b[2J.rec"], 1, "\\x1b[2J.rec: there is no such file"),
-        (["replay", "--wire", "9"], 1, "it has no wire 9\nit has the wires 1, 2\n"),
+        (["replay", "--wire", "9"], 1, "it has no wire 9\nit has 1 (piglet:notes), 2 (model:m)\n"),
+        (["replay"], 1, "it has several wires: say which\nit has 1 (piglet:notes), 2 (model:m)\n"),
+        (["show", "--wire", "9"], 1, "it has no wire 9"),
         (["replay", "--wire", "2"], 1, "nothing here replays the dialect 'http'"),
         (["export", "--wire", "9", "-o", "x.rec"], 1, "no wire 9"),
         (["prune", "--older", "long"], 2, "'long' is no span of time"),
@@ -196,7 +198,9 @@ def test_what_cannot_be_is_said_in_a_line_or_two(
 
 
 def test_without_any_recording_that_is_said(home: dict[str, str]) -> None:
-    assert run("record", "list", **home).stdout == ""
+    ran = run("record", "list", **home)
+    assert (ran.returncode, ran.stdout) == (0, "")
+    assert "nothing was recorded yet" in ran.stderr
     assert "nothing was recorded yet" in run("record", "show", **home).stderr
 
 
@@ -213,7 +217,7 @@ HOSTILE = "\x1b]0;title\x07\x1b[2J"
         ["show", "--json"],
         ["show", "--pretty"],
         ["replay", "--wire", "1"],
-        ["replay", "--wire", "1", "--json"],
+        ["replay", "--json"],  # there is only one
     ],
 )
 def test_nothing_that_was_recorded_acts_on_the_terminal_or_shows_a_token(home: dict[str, str], arguments: list[str]) -> None:

@@ -163,7 +163,7 @@ def test_a_file_that_is_no_recording_is_an_error(tmp_path: Path, content: bytes,
 def test_a_wire_that_is_not_there_is_an_error_that_names_those_that_are(recording: Recording) -> None:
     with pytest.raises(NoRecording, match="no wire 9") as raised:
         recording.wire(9)
-    assert raised.value.hint == "it has the wires 1, 2"
+    assert raised.value.hint == "it has 1 (zot:weather), 2 (piglet:notes)"
 
 
 @pytest.mark.req("record.damage.any")

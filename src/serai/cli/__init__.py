@@ -18,9 +18,10 @@ def main() -> None:
     try:
         serai(prog_name="serai")
     except Exception as error:
+        from serai.cli.plain import printable
         from serai.errors import SeraiError
 
         if not isinstance(error, SeraiError):
             raise
         said = [f"serai: {error}", *error.hint.splitlines()]
-        sys.exit("\n".join("".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in line) for line in said))
+        sys.exit("\n".join(map(printable, said)))

@@ -41,7 +41,10 @@ def record() -> None:
 @JSON
 def list_(*, as_json: bool) -> None:
     """The recordings there are, the latest last."""
-    for run in Folder.usual().runs():
+    folder = Folder.usual()
+    if not (runs := folder.runs()):
+        click.echo(f"nothing was recorded yet in {timeline.shown(str(folder.path))}", err=True)
+    for run in runs:
         command = timeline.shown(_command(run))
         about = {"run": run.name, "started": run.started.isoformat(), "bytes": run.size, "running": run.live, "command": command}
         if as_json:
@@ -85,6 +88,8 @@ def _filters(command: Callable[..., None]) -> Callable[..., None]:
 def show(run: str, *, pairs: bool, pretty: bool, first: int | None, last: int | None, as_json: bool, **chosen: Any) -> None:
     """The timeline of a recording: all wires in the order of time."""
     with Recording.open(run) as recording:
+        if chosen["wire"] is not None:
+            recording.wire(chosen["wire"])
         items: Iterable[Any] = recording.timeline(_filter(pairs=pairs, **chosen))
         if first is not None:
             items = islice(items, first)
@@ -117,15 +122,16 @@ def export_(run: str, *, output: Path, wire: int | None, who: str, force: bool) 
 
 @record.command("replay")
 @RUN
-@click.option("--wire", type=int, required=True, help="The wire, by its number.")
+@click.option("--wire", type=int, help="The wire, by its number; not needed when there is only one.")
 @click.option("--side", type=click.Choice(["ours", "theirs"]), default="ours", help="Whose side is played.")
 @click.option("--dialect", type=click.Choice(list(DIALECTS)), help="By default the one that was spoken.")
 @JSON
-def replay_(run: str, *, wire: int, side: Literal["ours", "theirs"], dialect: str | None, as_json: bool) -> None:
+def replay_(run: str, *, wire: int | None, side: Literal["ours", "theirs"], dialect: str | None, as_json: bool) -> None:
     """Play a wire to its dialect again and print what the dialect makes of it."""
     with Recording.open(run) as recording:
-        chosen = side_of(dialect or recording.wire(wire).dialect, side)
-        for at, event in replay(recording, wire, chosen, view=side, mask=lookalikes.mask_run):
+        about = recording.wire(wire)
+        chosen = side_of(dialect or about.dialect, side)
+        for at, event in replay(recording, about.number, chosen, view=side, mask=lookalikes.mask_run):
             plain = describe(event)
             if as_json:
                 click.echo(msgspec.json.encode({"at": at / 1e6, **plain}))

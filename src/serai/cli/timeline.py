@@ -12,6 +12,7 @@ from typing import Any
 import click
 import msgspec
 
+from serai.cli.plain import printable
 from serai.record import lookalikes
 from serai.record.recording import Item, Recording, Wire
 
@@ -28,8 +29,8 @@ def shown(text: str | bytes, width: int = _WIDTH) -> str:
     """The beginning of a text as it may be shown, on one line."""
     raw = text[: 4 * width + 400]  # more than is shown, so that a secret that begins in it is seen whole
     masked = lookalikes.mask(raw if isinstance(raw, bytes) else raw.encode(errors="replace")).decode(errors="replace")
-    printable = _printable(masked)
-    return printable if len(printable) <= width else printable[: width - 1] + "…"
+    text = printable(masked)
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def summary(recording: Recording) -> str:
@@ -65,7 +66,7 @@ def pretty(item: Item) -> str:
         text = msgspec.json.format(frame, indent=2).decode()
     except _BAD:
         text = frame.decode(errors="replace")
-    return "\n".join(f"    {_printable(part)}" for part in text.splitlines())
+    return "\n".join(f"    {printable(part)}" for part in text.splitlines())
 
 
 def as_json(item: Item, wires: dict[int, Wire]) -> str:
@@ -99,7 +100,3 @@ def _frame(frame: bytes) -> Any:
     except _BAD:
         return frame.decode(errors="replace")
     return msgspec.Raw(compact)
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)

@@ -8,12 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from serai.errors import NotRecorded
 from serai.record import lookalikes
 from serai.record.recording import Recording
-from serai.record.segment import Damaged, Entry, Frames, Head, frames_head, pack
+from serai.record.segment import Damaged, Entry, Frames, Head, frames_head, pack, with_texts
 
 __all__ = ["export", "export_bytes"]
 
@@ -60,8 +58,7 @@ def export_bytes(recording: Recording, keep: Callable[[int], bool]) -> Iterator[
             yield frames_head(entry.wire, entry.way, entry.at, len(entry.run))
             yield lookalikes.mask_run(entry.run) if lines else lookalikes.mask(entry.run)
         else:
-            texts = {name: text for name in entry.__struct_fields__ if isinstance(text := getattr(entry, name), str)}
-            yield pack(msgspec.structs.replace(entry, **{name: lookalikes.mask_text(text) for name, text in texts.items()}))
+            yield pack(with_texts(entry, lookalikes.mask_text))
 
 
 def _kept(entry: Entry, keep: Callable[[int], bool]) -> bool:

@@ -153,9 +153,14 @@ class Recording:
         pattern = _glob(wanted.who) or "*"
         return [n for n, wire in self.wires.items() if wanted.wire in (None, n) and fnmatchcase(wire.who, pattern)]
 
-    def wire(self, number: int) -> Wire:
-        if number not in self.wires:
-            raise NoRecording(f"it has no wire {number}", who=self.run, hint=f"it has the wires {', '.join(map(str, self.wires))}")
+    def wire(self, number: int | None = None) -> Wire:
+        """A wire by its number; the only one when nothing is said."""
+        if number is None and len(self.wires) == 1:
+            return next(iter(self.wires.values()))
+        if number is None or number not in self.wires:
+            there = ", ".join(f"{wire.number} ({wire.who})" for wire in list(self.wires.values())[:20])
+            why = "it has several wires: say which" if number is None and self.wires else f"it has no wire {number or ''}".rstrip()
+            raise NoRecording(why, who=self.run, hint=f"it has {there}{' and more' * (len(self.wires) > 20)}" if there else "")
         return self.wires[number]
 
     def _where(self, wanted: Filter) -> tuple[str, list[object]]:
@@ -321,7 +326,12 @@ def _wire(entry: Open) -> Wire:
 
 
 def _describe(wire: Wire) -> str:
-    parts = [f"{wire.kind} speaks {wire.dialect}", f"generation {wire.generation}", f"pid {wire.pid}" if wire.pid else ""]
+    parts = [
+        f"wire {wire.number}",
+        f"{wire.kind} speaks {wire.dialect}",
+        f"generation {wire.generation}",
+        f"pid {wire.pid}" if wire.pid else "",
+    ]
     return ", ".join(part for part in parts if part)
 
 

@@ -23,7 +23,7 @@ Rules:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import SEEK_CUR, SEEK_END, BufferedReader
 from typing import Annotated, Literal
 
@@ -47,6 +47,7 @@ __all__ = [
     "guarded",
     "pack",
     "read",
+    "with_texts",
 ]
 
 MARK = b"\x1e"
@@ -163,6 +164,12 @@ _encoder = msgspec.json.Encoder()
 def pack(entry: Written) -> bytes:
     """An entry as a line."""
     return MARK + _encoder.encode(entry) + b"\n"
+
+
+def with_texts(entry: Written, change: Callable[[str], str]) -> Written:
+    """The same entry with each of its texts changed: to mask a packed one could spoil the line itself."""
+    texts = {name: text for name in entry.__struct_fields__ if isinstance(text := getattr(entry, name), str) and text}
+    return msgspec.structs.replace(entry, **{name: change(text) for name, text in texts.items()})
 
 
 def frames_head(wire: int, way: Way, at: int, size: int) -> bytes:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from serai.limits import Limits
 from serai.record.folder import Folder
 from serai.record.secrets import Secrets
-from serai.record.segment import MARK, Dropped, End, Head, Note, Open, Skipped, Way, Written, frames_head, guarded, pack
+from serai.record.segment import MARK, Dropped, End, Head, Note, Open, Skipped, Way, Written, frames_head, guarded, pack, with_texts
 
 __all__ = ["Writer"]
 
@@ -177,13 +177,11 @@ class Writer:
         return parts
 
     def _pack(self, entry: Written) -> bytes:
-        """An entry as a line: its texts are masked one by one, so that no value can spoil the line itself."""
         if isinstance(entry, Open):
             self._open[entry.wire] = entry
         elif isinstance(entry, End):
             self._open.pop(entry.wire, None)
-        texts = {name: text for name in entry.__struct_fields__ if isinstance(text := getattr(entry, name), str) and text}
-        return pack(replace(entry, **{name: self._secrets.mask_text(text) for name, text in texts.items()}))
+        return pack(with_texts(entry, self._secrets.mask_text))
 
     def _write(self, parts: list[bytes]) -> bool:
         if self._size >= self._limits.record_segment:
