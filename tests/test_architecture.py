@@ -26,6 +26,7 @@ def lint(folder: Path) -> subprocess.CompletedProcess[str]:
         ("wire/framing.py", "import serai.testing.faults", "Imports go down only"),
         ("wire/codec.py", "import asyncio", "The sans-IO half of the wire does no IO"),
         ("wire/channel.py", "import click", "The wire needs msgspec and the standard library, nothing else"),
+        ("host/finding.py", "import serai.dialects.zot.manifest", "The host is neutral: only its adapters know a dialect"),
         ("dialects/zot/ours.py", "import asyncio", "Dialects do no IO: of the wire they use the sans-IO half"),
         ("dialects/zot/ours.py", "import serai.wire.channel", "Dialects do no IO: of the wire they use the sans-IO half"),
         ("dialects/zot/ours.py", "import serai.dialects.piglet.ours", "No dialect knows another"),
@@ -48,7 +49,8 @@ def test_a_forbidden_import_breaks_its_contract(tmp_path: Path, where: str, line
     broken.write_text(broken.read_text().replace("from __future__ import annotations\n", "") + f"\n{line}\n")
     ran = lint(tmp_path)
     broken_contracts = re.findall(r"^(.+) BROKEN\b", ran.stdout, re.MULTILINE)
-    assert (ran.returncode, broken_contracts) == (1, [contract]), ran.stdout
+    assert ran.returncode == 1
+    assert contract in broken_contracts, ran.stdout  # one import may break two: what a dialect imports counts for the dialect too
 
 
 def test_every_package_says_what_lives_there() -> None:
@@ -56,7 +58,7 @@ def test_every_package_says_what_lives_there() -> None:
     assert packages
     for package in packages:
         assert package.read_text().startswith('"""'), package
-        assert [path for path in package.parent.iterdir() if path.suffix == ".py" and path != package], f"{package.parent} is empty"
+        assert [path for path in package.parent.rglob("*.py") if path != package], f"{package.parent} is empty"
 
 
 def test_modules_stay_small() -> None:

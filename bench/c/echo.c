@@ -3,7 +3,10 @@
 
    It knows zot's `tool_call`, and of JSON-RPC `initialize`, `tools/list` and `tools/call` as an MCP client sends them; any other
    request that carries a text (an extension method of ACP) is answered like `tools/call`. It looks for what it needs instead of
-   parsing: the keys come before the text, and the text is the last string of its line. */
+   parsing: the keys come before the text, and the text is the last string of its line.
+
+   With the argument `zot` it is a whole extension: it says hello, offers its tool with a schema, subscribes to `session_start` and
+   answers each event with a notice, so that a broadcast can be seen to have arrived. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +69,10 @@ static void answer_rpc(piece line) {
 }
 
 static void answer(piece line) {
+    if (memmem(line.at, line.size > 20 ? 20 : line.size, "\"event\"", 7)) {
+        append(LITERAL("{\"type\":\"notify\",\"level\":\"info\",\"message\":\"heard\"}\n"));
+        return;
+    }
     if (line.size > 2 && line.at[2] == 'j') { /* {"jsonrpc" */
         answer_rpc(line);
         return;
@@ -75,9 +82,17 @@ static void answer(piece line) {
         answer_with(LITERAL("{\"type\":\"tool_result\",\"id\":\""), id, LITERAL("\"," CONTENT), text, LITERAL("\"}]}\n"));
 }
 
-int main(void) {
+static const char greeting[] =
+    "{\"type\":\"hello\",\"name\":\"echo\",\"version\":\"1\"}\n"
+    "{\"type\":\"register_tool\",\"name\":\"echo\",\"description\":\"Says it again.\",\"schema\":{\"type\":\"object\","
+    "\"properties\":{\"text\":{\"type\":\"string\"}},\"required\":[\"text\"],\"additionalProperties\":false}}\n"
+    "{\"type\":\"subscribe\",\"events\":[\"session_start\"]}\n"
+    "{\"type\":\"ready\"}\n";
+
+int main(int argc, char **argv) {
     in = malloc(in_size);
     out = malloc(out_size);
+    if (argc > 1 && !strcmp(argv[1], "zot") && write(1, greeting, sizeof greeting - 1) < 0) return 1;
     for (;;) {
         if (have == in_size) in = realloc(in, in_size *= 2);
         ssize_t got = read(0, in + have, in_size - have);

@@ -7,22 +7,56 @@ This package is the public surface; `docs/architecture.md` draws the house. Name
 from __future__ import annotations
 
 from serai.lazy import lazy
+from serai.version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from serai.errors import LocalError, MachineError, PeerError, SeraiError
+    from serai.host.host import Host
     from serai.limits import Limits
+    from serai.model.ask import Allow, Answer, Approval, Deny, Question
+    from serai.model.events import Text, Thinking, TurnResult
+    from serai.model.tools import ToolCall, ToolResult, ToolSpec
 
-__all__ = ["Limits", "LocalError", "MachineError", "PeerError", "SeraiError", "__version__"]
-
-__version__ = "0.1.0"
+__all__ = [
+    "Allow",
+    "Answer",
+    "Approval",
+    "Deny",
+    "Host",
+    "Limits",
+    "LocalError",
+    "MachineError",
+    "PeerError",
+    "Question",
+    "SeraiError",
+    "Text",
+    "Thinking",
+    "ToolCall",
+    "ToolResult",
+    "ToolSpec",
+    "TurnResult",
+    "__version__",
+]
 
 _HOMES = {
+    "Allow": "model.ask",
+    "Answer": "model.ask",
+    "Approval": "model.ask",
+    "Deny": "model.ask",
+    "Host": "host.host",
     "Limits": "limits",
     "LocalError": "errors",
     "MachineError": "errors",
     "PeerError": "errors",
+    "Question": "model.ask",
     "SeraiError": "errors",
+    "Text": "model.events",
+    "Thinking": "model.events",
+    "ToolCall": "model.tools",
+    "ToolResult": "model.tools",
+    "ToolSpec": "model.tools",
+    "TurnResult": "model.events",
 }
 
 __getattr__, __dir__ = lazy(__name__, _HOMES, "__version__")

@@ -16,15 +16,21 @@ from typing import ClassVar, NamedTuple, Self
 
 __all__ = [
     "BadFrame",
+    "BadManifest",
     "BadSettings",
     "Closed",
     "ExitStatus",
     "FrameTooBig",
+    "GuardDown",
     "LimitHit",
     "LocalError",
     "MachineError",
+    "NoCommand",
+    "NoGuest",
     "NoRecording",
+    "NoTool",
     "NotRecorded",
+    "NotTrusted",
     "OversizeFrame",
     "PeerError",
     "PeerGone",
@@ -174,10 +180,34 @@ class FrameTooBig(LocalError):
     default_hint = "send a smaller frame, or raise the limit if the peer can read more"
 
 
+class NoCommand(LocalError):
+    """No guest offers a command of that name, and it is none of Serai's own. Look at the list."""
+
+    default_hint = "`serai guest list` shows which commands there are"
+
+
+class NoGuest(LocalError):
+    """There is no guest of that name where it was looked for. Look at the list."""
+
+    default_hint = "`serai guest list` shows what there is"
+
+
 class NoRecording(LocalError):
     """There is no such recording, no such wire in it, or the file is none. Look at the list."""
 
     default_hint = "`serai record list` shows what there is"
+
+
+class NoTool(LocalError):
+    """Nobody offers a tool of that name. Look at the list."""
+
+    default_hint = "`serai tool list` shows what there is"
+
+
+class NotTrusted(LocalError):
+    """A project's guest was not started: nobody has said that the project may (design rule 12). Look at it, then say so."""
+
+    default_hint = "look at what it would start, then `serai trust` in that folder"
 
 
 class PeerGone(PeerError):
@@ -208,6 +238,18 @@ class OversizeFrame(BadFrame):
     """The peer's answer was longer than the limit. It was skipped; the wire goes on."""
 
     default_hint = "the answer was skipped: ask for less, or raise the limit"
+
+
+class BadManifest(PeerError):
+    """A guest's folder says something that cannot be: its manifest is missing, broken or lacks a field. `who` is the folder."""
+
+    default_hint = "correct the manifest, or ask the author of the guest"
+
+
+class GuardDown(PeerError):
+    """A guest that must hold is not there: it failed, is not ready yet, or cannot be found. Nothing runs (design rule 8)."""
+
+    default_hint = "mend the guard, or disable it on purpose: `serai guest disable NAME`"
 
 
 class Refused(PeerError):

@@ -42,6 +42,22 @@ class Limits:
     requests: int = _limit(1000, "requests", "a peer's requests being served at once; beyond it they are refused")
 
     call: float | None = _limit(HOUR, "seconds", "an answer to a call for which the dialect sets no deadline of its own")
+    hello: float = _limit(10.0, "seconds", "from a guest's start to its first frame; a mute one must not hang the others")
+    ready: float = _limit(3.0, "seconds", "from a guest's hello to its ready; then it is taken as it is")
+    ready_idle: float = _limit(
+        0.25, "seconds", "a guest that says nothing for so long after its hello counts as ready (spec zot 2.2)"
+    )
+    tool: float | None = _limit(HOUR, "seconds", "a guest's tool; a dialect sets its own, such as 60 for zot")
+    command: float | None = _limit(HOUR, "seconds", "a guest's command; a dialect sets its own")
+    intercept: float = _limit(30.0, "seconds", "one interceptor's answer; everything waits for it")
+    drain: float = _limit(10.0, "seconds", "what a replaced guest still has under way may take so long to end")
+    events: int = _limit(1000, "events", "waiting for a guest that is behind; beyond it the oldest events go, never a request")
+    log: int = _limit(1 * MIB, "bytes", "a guest's log; beyond it the older half goes to a second file")
+    restarts: int = _limit(5, "starts", "again after a crash; then it stays down until it is reloaded")
+    restart_wait: float = _limit(1.0, "seconds", "before the first start again; doubles with each crash")
+    restart_wait_most: float = _limit(16.0, "seconds", "the longest wait before a start again")
+    restart_healthy: float = _limit(30.0, "seconds", "a guest that lived so long has its restarts forgotten")
+    reload_wait: float = _limit(0.5, "seconds", "after the last change of a guest's files, before it is started anew")
     exit_grace: float = _limit(1.0, "seconds", "from end of output to exit: only then is the exit status part of the error")
     drain_grace: float = _limit(1.0, "seconds", "from exit to end of output: a grandchild may hold the pipe for ever")
     stop_polite: float = _limit(2.0, "seconds", "after the polite frame and the end of its input, before SIGTERM")

@@ -389,3 +389,28 @@ def test_a_place_that_cannot_be_written_is_an_error(recording: Recording, tmp_pa
     with pytest.raises(NotRecorded, match="cannot be written"):
         export(recording, tmp_path / "nowhere" / "bug.rec")
     assert os.listdir(tmp_path) == ["recordings"]
+
+
+@pytest.mark.req("record.timeline.pairs")
+def test_in_zot_the_type_of_a_frame_tells_whether_it_asks_or_answers(tmp_path: Path) -> None:
+    """The same id is open in three kinds at once, answered out of order, and once more by a frame that is no answer."""
+    now = monotonic()
+    sent = ["tool_call", "command_invoked", 'event_intercept","event":"tool_call']
+    received = ["notify", "event_intercept_response", "tool_result", "tool_result", "command_response", "future"]
+    with Recorder(folder_in(tmp_path), secrets=Secrets()) as recorder:
+        tap = recorder.wire("zot:weather", kind="guest", dialect="zot")
+        tap.frames("received", now, b'{"type":"tool_result","id":"1"}\n')  # before anybody asked: it must not look like a request
+        for number, kind in enumerate(sent):
+            tap.frames("sent", now + number, f'{{"id":"1","type":"{kind}"}}\n'.encode())
+        for number, kind in enumerate(received):
+            tap.frames("received", now + 10 + number, f'{{"id":"1","type":"{kind}"}}\n'.encode())
+        tap.frames("sent", now + 20, b'{"type":"event","event":"turn_end"}\n{"type":"tool_call","id":""}\n{"type":"tool_call"}\n')
+    with opened(folder_in(tmp_path)) as recording:
+        items = {item.number: item for item in recording.timeline()}
+    pairs = [(items[item.request].type, item.type, item.latency) for item in items.values() if item.request]
+    assert pairs == [
+        ("event_intercept:tool_call", "event_intercept_response", 9_000_000),
+        ("tool_call", "tool_result", 12_000_000),
+        ("command_invoked", "command_response", 13_000_000),
+    ]
+    assert sum(item.latency is not None for item in items.values()) == 6

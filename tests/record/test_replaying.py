@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from serai.dialects.zot.messages import ContentBlock, HelloAck
+from serai.dialects.zot.ours import Ours
+from serai.dialects.zot.theirs import Theirs
 from serai.errors import NoRecording, SeraiError
 from serai.limits import Limits
 from serai.record import Recorder, Recording, export, replay
@@ -154,6 +157,56 @@ def test_only_that_wire_is_replayed_and_what_is_missing_is_told(tmp_path: Path) 
         theirs = [describe(event)["event"] for _, event in replay(recording, 1, view="theirs")]
     assert ours == ["Oversize", "Answer", "Dropped"]  # no end on record: the call that waits is not given up
     assert theirs == ["Request", "Request", "Dropped"]
+
+
+def zot_talk(recorder: Recorder) -> tuple[list[Any], list[Any]]:
+    """A guest of the dialect zot and the host, with all they say on record; what each made of the other."""
+    tap = recorder.wire("zot:tides", kind="guest", dialect="zot")
+    ours, theirs = Ours(), Theirs()
+    heard: list[Any] = []
+    asked: list[Any] = []
+
+    def say(frame: bytes | None) -> None:
+        assert frame is not None
+        tap.frames("received", monotonic(), frame)
+        heard.extend(ours.receive(frame))
+
+    def tell(frame: bytes) -> None:
+        tap.frames("sent", monotonic(), frame)
+        asked.extend(theirs.receive(frame))
+
+    say(theirs.hello("tides", "1") + theirs.register_tool("t") + theirs.subscribe(["turn_end"], ["tool_call"]))
+    tell(ours.welcome(HelloAck(cwd="/w"), now=0.0))
+    say(theirs.ready() + b"a stray print\n")
+    call, frame = ours.call_tool("t", {"a": [1]}, now=0.0, timeout=60.0)
+    tell(frame)
+    tell(ours.invoke_command("c", "", now=0.0, timeout=30.0)[1] + ours.intercept_turn_start(1, now=0.0, timeout=5.0)[1])
+    say(theirs.answer_tool(call.id, [ContentBlock("text", "HW")]))
+    say(b'{"type":"tool_result","id":"%s"}\n' % call.id.encode())
+    heard.extend(ours.lose())
+    asked.extend(theirs.lose())
+    tap.end()
+    return heard, asked
+
+
+@pytest.mark.req("record.replay.same", "record.replay.either-side")
+def test_a_wire_of_zot_replays_from_either_side(tmp_path: Path) -> None:
+    folder = folder_in(tmp_path)
+    with Recorder(folder) as recorder:
+        heard, asked = zot_talk(recorder)
+    with opened(folder) as recording:
+        ours = [describe(event) for _, event in replay(recording, 1)]
+        theirs = [describe(event) for _, event in replay(recording, 1, view="theirs")]
+    assert ours == [describe(event) for event in heard]
+    assert theirs == [describe(event) for event in asked]
+    assert [event["event"] for event in ours] == [
+        "Hello", "ToolOffered", "Subscribed", "Ready", "Malformed", "Answered", "Stray", "Call", "Call",
+    ]  # fmt: skip
+    assert [event["event"] for event in theirs] == [
+        "Welcomed", "ToolCalled", "CommandInvoked", "Intercepted", "CommandInvoked", "Intercepted",
+    ]  # fmt: skip
+    assert json.dumps([ours, theirs])  # plain data, all of it
+    assert ours[5]["frame"]["content"] == [{"event": "ContentBlock", "type": "text", "text": "HW", "mime_type": "", "data": ""}]
 
 
 def test_a_dialect_nobody_speaks_here_is_an_error(tmp_path: Path) -> None:

@@ -530,7 +530,7 @@ async def test_a_child_may_ignore_its_input_once_we_have_said_all(
     channel = Channel(child, collector, deadlines=deadlines, limits=PATIENT.but(exit_grace=0.01))
     channel.send(b"x" * 1_000_000 + b"\n")
     channel.end_input()
-    while not channel._outbox.closed:  # the pipe is broken
+    while not channel.outbox.closed:  # the pipe is broken
         await asyncio.sleep(0)
     looked = asyncio.Event()
     deadlines.watch(lambda now: looked.set()).by(monotonic() + 0.05)  # and the grace long over

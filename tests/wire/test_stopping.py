@@ -50,9 +50,9 @@ async def test_a_child_that_reads_late_still_gets_everything_and_the_farewell(
     for _ in range(40):
         channel.send(b"x" * 99_999 + b"\n")
     stopping = asyncio.create_task(stop(child, PATIENT, polite=lambda: channel.farewell(b"bye\n")))
-    while not channel._outbox.ending:
+    while not channel.outbox.ending:
         await asyncio.sleep(0)
-    assert channel._outbox.queued > 1_000_000
+    assert channel.outbox.queued > 1_000_000
     os.write(child.extra[3], b".")  # only now it begins to read
     assert (await stopping).step == "polite"
     assert collector.lines() == [b"4000004 bye"]

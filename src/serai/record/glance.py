@@ -11,9 +11,23 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec import Raw
 
-__all__ = ["Glance", "glance"]
+__all__ = ["Glance", "Role", "glance", "part_of"]
 
 _NOTHING = Raw()
+Role = Literal["request", "answer", "either", ""]
+
+# Where a frame's type alone tells whether it asks or answers: its role, and the kind of exchange that it is part of. In such a
+# dialect ids are unique per kind only, so a pair has the same kind as well as the same id.
+_PARTS: dict[str, dict[str, tuple[Role, str]]] = {
+    "zot": {
+        "tool_call": ("request", "tool"),
+        "tool_result": ("answer", "tool"),
+        "command_invoked": ("request", "command"),
+        "command_response": ("answer", "command"),
+        "event_intercept": ("request", "intercept"),
+        "event_intercept_response": ("answer", "intercept"),
+    },
+}
 
 
 class Glance(NamedTuple):
@@ -21,7 +35,7 @@ class Glance(NamedTuple):
 
     type: str
     id: bytes = b""
-    role: Literal["request", "answer", "either", ""] = ""
+    role: Role = ""
 
 
 class _Nested(msgspec.Struct, gc=False):
@@ -73,6 +87,14 @@ def glance(frame: bytes) -> Glance:
         detail = detail or _text(inner.subtype) or _text(inner.type)
         id = id or _id(inner.request_id)
     return Glance(f"{kind}:{detail}" if detail else kind, id, "either" if id else "")
+
+
+def part_of(seen: Glance, dialect: str) -> tuple[Role, str]:
+    """The role of a frame in its dialect, and the kind of exchange if its dialect tells several apart."""
+    parts = _PARTS.get(dialect)
+    if parts is None:
+        return seen.role, ""
+    return parts.get(seen.type.partition(":")[0], ("", "")) if seen.id else ("", "")
 
 
 def _inner(seen: _Frame) -> _Nested | None:

@@ -12,13 +12,14 @@ import weakref
 from time import monotonic
 from typing import Literal, Self
 
-from serai import __version__, home
+from serai import home
 from serai.errors import ExitStatus, NotRecorded, SeraiError
 from serai.limits import Limits
 from serai.record.folder import Folder, new_run
 from serai.record.secrets import Secrets, encoded
 from serai.record.segment import FORMAT, Dropped, End, Exit, Head, Note, Open, Skipped, Way
 from serai.record.writer import Run, Writer
+from serai.version import __version__
 from serai.wire.framing import Oversize
 
 __all__ = ["Kind", "Recorder", "WireTap"]

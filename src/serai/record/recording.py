@@ -18,7 +18,7 @@ from typing import Literal, Self
 from serai.errors import ExitStatus, NoRecording
 from serai.record import segment
 from serai.record.folder import Folder
-from serai.record.glance import Glance, glance
+from serai.record.glance import Glance, glance, part_of
 from serai.record.segment import Damaged, Dropped, End, Entry, Frames, Head, Note, Open, Skipped, Way
 
 __all__ = ["Filter", "Item", "Recording", "Wire", "head_of"]
@@ -239,7 +239,7 @@ class Recording:
             wire.frames[entry.way] += 1
             wire.bytes[entry.way] += len(line)
             seen = glance(line)
-            request, latency = pairs.see(self._number, entry, seen)
+            request, latency = pairs.see(self._number, entry, seen, wire.dialect)
             yield (
                 self._number, "frame", entry.at, entry.wire, entry.way, seen.type, seen.id, file, entry.offset + start, len(line),
                 request, latency, None,
@@ -286,18 +286,19 @@ class _Pairs:
     """Which answer belongs to which request, by id, as the frames come."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[int, Way, bytes], tuple[int, int]] = {}  # number and time of the request
+        self._open: dict[tuple[int, Way, str, bytes], tuple[int, int]] = {}  # number and time of the request
         self.latencies: list[tuple[int, int]] = []
 
-    def see(self, number: int, entry: Frames, seen: Glance) -> tuple[int | None, int | None]:
+    def see(self, number: int, entry: Frames, seen: Glance, dialect: str) -> tuple[int | None, int | None]:
         """The number of the request that this frame answers, and how long that took."""
-        if not seen.role:
+        role, kind = part_of(seen, dialect)
+        if not role:
             return None, None
         other: Way = "received" if entry.way == "sent" else "sent"
-        asked = self._open.pop((entry.wire, other, seen.id), None) if seen.role != "request" else None
+        asked = self._open.pop((entry.wire, other, kind, seen.id), None) if role != "request" else None
         if asked is None:
-            if seen.role != "answer":
-                self._open[entry.wire, entry.way, seen.id] = (number, entry.at)
+            if role != "answer":
+                self._open[entry.wire, entry.way, kind, seen.id] = (number, entry.at)
             return None, None
         request, at = asked
         took = max(0, entry.at - at)  # a clock may have been set meanwhile

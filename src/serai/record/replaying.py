@@ -55,6 +55,7 @@ class Replayed(NamedTuple):
 # By dialect: the side that Serai takes and the one its peer takes.
 DIALECTS: dict[str, dict[View, str]] = {
     "jsonrpc": {"ours": "serai.wire.jsonrpc:Connection", "theirs": "serai.wire.jsonrpc:Connection"},
+    "zot": {"ours": "serai.dialects.zot.ours:Ours", "theirs": "serai.dialects.zot.theirs:Theirs"},
 }
 
 
@@ -120,4 +121,8 @@ def _plain(value: object) -> Any:
         return bytes(value).decode(errors="replace")
     if isinstance(value, bytes):
         return value.decode(errors="replace")
+    if isinstance(value, tuple | list):
+        return [_plain(item) for item in value]
+    if isinstance(value, frozenset):
+        return sorted(value)
     return describe(value) if isinstance(value, msgspec.Struct) else value

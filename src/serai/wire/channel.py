@@ -112,8 +112,8 @@ class Channel:
         self._broken = False  # the peer closed its input before we did
         self._finish_at: float | None = None
         self._watch = deadlines.watch(self._tick)
-        self._outbox = Outbox(self._write, limits, who=child.who, on_sent=self._sent, on_broken=self._input_over, why=self._over)
-        self.send = self._outbox.send  # one call less on the hot path; documented there
+        self.outbox = Outbox(self._write, limits, who=child.who, on_sent=self._sent, on_broken=self._input_over, why=self._over)
+        self.send = self.outbox.send  # one call less on the hot path; documented there
         self._start_reading()
         child.before_close(self._read, self._output_closes)
         child.before_close(self._write, self._input_closes)
@@ -135,11 +135,11 @@ class Channel:
         """Wait until everything sent was taken by the kernel: back-pressure for who sends much. Raises when the wire is lost."""
         if self.cause is not None or self._broken:
             raise self._over()
-        await self._outbox.drain()
+        await self.outbox.drain()
 
     def end_input(self) -> None:
         """Close the peer's input once everything sent is written. Idempotent; `send` fails from now on."""
-        self._outbox.end()
+        self.outbox.end()
         if self._broken:  # by what was sent just before: with nothing more to say, that is the peer's business
             self._broken = False
             if not self._eof and self.child.status is None:
@@ -150,7 +150,7 @@ class Channel:
         for frame in frames:
             self.send(frame)
         self.end_input()
-        await self._outbox.drain()
+        await self.outbox.drain()
 
     def pause(self) -> None:
         """Stop reading, so that the peer feels that we are behind. Idempotent."""
@@ -245,7 +245,7 @@ class Channel:
         try:
             if type(item) is bytes:
                 # One frame came back: the next is alone again. Several: as many are likely to follow.
-                self._outbox.cork = item.find(b"\n") + 1 < len(item)
+                self.outbox.cork = item.find(b"\n") + 1 < len(item)
                 if self._tap is not None:
                     self._record("received", item)
                 self._receiver.received(item)
@@ -340,7 +340,7 @@ class Channel:
         self._watch.close()
         self._stop_reading()
         self._held.clear()
-        self._outbox.close()
+        self.outbox.close()
         if not self._giving:
             self._tell_lost()
 
@@ -371,9 +371,9 @@ class Channel:
 
     def _input_closes(self) -> None:
         """A last try for what is queued, such as a farewell, then let go of the descriptor."""
-        if not self._outbox.closed:
-            self._outbox.flush()
-        self._outbox.close()
+        if not self.outbox.closed:
+            self.outbox.flush()
+        self.outbox.close()
 
     def _input_over(self, error: OSError | None) -> None:
         """All is written after `end_input`, or the peer closed its input.
@@ -381,8 +381,8 @@ class Channel:
         A broken pipe is its peer's business once we have nothing more to say (spec hooks 1.11). Before that the peer is lost; its
         exit says more than the broken pipe does, so wait a moment for that (spec agents 7.13).
         """
-        self._broken = error is not None and not self._outbox.ending
-        self._outbox.close()
+        self._broken = error is not None and not self.outbox.ending
+        self.outbox.close()
         self.child.close_descriptor(self._write)
         if self._broken:
             log.debug("%s: writing: %s", self.child.who, error)

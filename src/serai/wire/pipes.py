@@ -20,11 +20,17 @@ _USUAL = 65536
 class Pipes:
     """The pipes of one child: `theirs` and `ours` by the child's numbers; ours do not block. What cannot be made leaves nothing."""
 
-    def __init__(self, wanted: Mapping[int, Direction], size: int | None) -> None:
+    def __init__(self, wanted: Mapping[int, Direction | int], size: int | None) -> None:
+        """A number in place of a direction is a file of ours that the child gets as it is; ours is one to read it, at its end now."""
         self.theirs: dict[int, int] = {}
         self.ours: dict[int, int] = {}
         try:
             for number, direction in wanted.items():
+                if isinstance(direction, int):
+                    self.theirs[number] = os.dup(direction)
+                    self.ours[number] = os.open(f"/proc/self/fd/{direction}", os.O_RDONLY | os.O_CLOEXEC)
+                    os.lseek(self.ours[number], 0, os.SEEK_END)  # before the child runs, which may write at once
+                    continue
                 if direction == "null":
                     self.theirs[number] = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
                     continue

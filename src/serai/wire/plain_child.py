@@ -17,7 +17,7 @@ from serai.errors import Closed, ExitStatus
 from serai.limits import Limits
 from serai.wire import proctree
 from serai.wire.poller import Patient, Poller, Readers
-from serai.wire.tail import Tail
+from serai.wire.tail import FileTail, Tail
 
 __all__ = ["House", "PlainChild", "ProcessTable"]
 
@@ -109,7 +109,9 @@ class PlainChild:
         "_since", "_tag", "_users", "_waiting", "extra", "noise", "pid", "status", "stderr", "stdin", "stdout", "who",
     )  # fmt: skip
 
-    def __init__(self, house: House, who: str, pid: int, tag: str, descriptors: dict[int, int], since: float) -> None:
+    def __init__(
+        self, house: House, who: str, pid: int, tag: str, descriptors: dict[int, int], since: float, *, logged: bool = False
+    ) -> None:
         # First, since it may fail, and then nothing else must know of us. It cannot be another's: we have not reaped it.
         self._pidfd = os.pidfd_open(pid)
         try:
@@ -126,7 +128,8 @@ class PlainChild:
         self._loop = house.loop
         self.stdin = descriptors.get(0, -1)
         self.stdout = descriptors[1]
-        self.stderr = Tail(descriptors[2], house.limits.stderr_tail, house.patient)
+        tail = house.limits.stderr_tail
+        self.stderr = FileTail(descriptors[2], tail) if logged else Tail(descriptors[2], tail, house.patient)
         self.noise: tuple[Tail, ...] = ()
         self.extra: Mapping[int, int] = {number: ours for number, ours in descriptors.items() if number > 2} or _NONE
         self._users: dict[int, Callable[[], None] | None] = dict.fromkeys(descriptors.values())

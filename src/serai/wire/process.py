@@ -34,6 +34,7 @@ class Launch:
     """What to start. `env` is the whole environment: who may see what is decided before (`serai.wire.environ`).
 
     `extra` gives the child further descriptors at exactly these numbers; the direction is the child's: it reads `"r"`.
+    `stderr` is a descriptor of ours that it gets as its own, such as that of a log that can be read and appended to; we keep ours.
     A program name without a slash is looked up in the PATH of `env`; a relative one with a slash starts at `cwd`.
     """
 
@@ -42,6 +43,7 @@ class Launch:
     cwd: str | None = None
     who: str = ""
     stdin: Literal["pipe", "null"] = "pipe"
+    stderr: int | None = None  # None: a pipe, always drained
     extra: Mapping[int, Literal["r", "w"]] = field(default_factory=dict)
     pipe: int | None = None  # bytes: make the pipes this large at once, for programs that lose what does not fit
 
@@ -191,25 +193,27 @@ class PlainSpawner:
         tag = f"{self.tag}.{self._count}"
         argv, env = strings(launch.argv), self._environment.strings(launch.env, tag)
         stdin: Direction = "r" if launch.stdin == "pipe" else "null"
-        pipes = Pipes({0: stdin, 1: "w", 2: "w", **launch.extra}, launch.pipe)
+        stderr: Direction | int = "w" if launch.stderr is None else launch.stderr
+        pipes = Pipes({0: stdin, 1: "w", 2: stderr, **launch.extra}, launch.pipe)
         try:
             since = monotonic()
             pid = posix_spawn(path, argv, env, launch.cwd, pipes.theirs)
-            return self._take(launch.who or path[path.rfind("/") + 1 :], pid, tag, pipes, since)
+            return self._take(launch, path, pid, tag, pipes, since)
         except BaseException:
             close_all(pipes.ours)
             raise
         finally:
             close_all(pipes.theirs)
 
-    def _take(self, who: str, pid: int, tag: str, pipes: Pipes, since: float) -> PlainChild:
+    def _take(self, launch: Launch, path: str, pid: int, tag: str, pipes: Pipes, since: float) -> PlainChild:
         """A child for the program that runs already; should that fail, the program does not run on without an owner."""
         try:
             if self._house is None:
                 poller = Poller()
                 loop = asyncio.get_running_loop()
                 self._house = House(self.limits, loop, ProcessTable(), poller, Patient(poller), self._forget)
-            return PlainChild(self._house, who, pid, tag, pipes.ours, since)
+            who = launch.who or path[path.rfind("/") + 1 :]
+            return PlainChild(self._house, who, pid, tag, pipes.ours, since, logged=launch.stderr is not None)
         except BaseException:
             os.kill(pid, signals.SIGKILL)
             os.waitpid(pid, 0)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from serai.wire.pipes import capacity
 from serai.wire.poller import Readers
 
-__all__ = ["Tail"]
+__all__ = ["FileTail", "Tail"]
 
 log = logging.getLogger("serai.wire")
 _READ = 65536
@@ -84,3 +84,42 @@ class Tail:
                 self.on_chunk(chunk)
             except Exception:
                 log.exception("a listener to a drained descriptor failed")
+
+
+class FileTail(Tail):
+    """The end of a file that its writer appends to by itself: nothing to drain, however much it writes (spec zot 7.40).
+
+    Only what comes after the descriptor's position counts. Should somebody make the file shorter meanwhile, it starts anew.
+    """
+
+    __slots__ = ("_start",)
+
+    def __init__(self, descriptor: int, limit: int) -> None:
+        self._descriptor = descriptor
+        self._limit = limit
+        self._kept = bytearray()
+        self._start = os.lseek(descriptor, 0, os.SEEK_CUR)
+        self.on_chunk = None
+
+    @property
+    def total(self) -> int:  # type: ignore[override]
+        return len(self._kept) if self.closed else max(os.fstat(self._descriptor).st_size - self._start, 0)
+
+    def last(self) -> bytes:
+        self.drain()
+        return bytes(self._kept)
+
+    def drain(self) -> None:
+        """See what is there now."""
+        if self.closed:
+            return
+        size = os.fstat(self._descriptor).st_size
+        self._start = self._start if size >= self._start else 0
+        begin = max(self._start, size - self._limit)
+        self._kept = bytearray(os.pread(self._descriptor, size - begin, begin))
+
+    def close(self) -> None:
+        if not self.closed:
+            self.drain()
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -1,0 +1,96 @@
+"""`serai command`: the commands that guests offer, and a run of one."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from serai.cli import telling
+from serai.cli.opening import JSON, Options, Status, opened, run, status_of, with_options
+from serai.errors import NoCommand
+from serai.model.actions import Action, Display, Insert, OpenPanel, Panel, Prompt
+
+__all__ = ["command"]
+
+
+@click.group()
+def command() -> None:
+    """List the commands that guests offer, and run one.
+
+    Guests offer commands for people to type, such as /weather. From here one runs without a conversation around it.
+    """
+
+
+@command.command("list")
+@with_options
+@JSON
+def list_(*, options: Options, as_json: bool) -> None:
+    """The commands there are, each with its owner."""
+    run(_list(options, as_json=as_json))
+
+
+async def _list(options: Options, *, as_json: bool) -> Status:
+    async with opened(options, command="serai command list") as host:
+        commands = host.table.commands
+        if as_json:
+            for name, (guest, about) in commands.items():
+                form = {"name": name, "owner": guest.id, "description": about.description, "state": guest.state}
+                click.echo(telling.as_json(form))
+        else:
+            rows = [(f"/{name}", guest.id, " ".join(about.description.split())) for name, (guest, about) in commands.items()]
+            telling.table(rows)
+        if not commands:
+            telling.tell("there are no commands; `serai guest list --live` shows who offers what")
+    return Status.OK
+
+
+@command.command("run")
+@click.argument("name")
+@click.argument("arguments", nargs=-1, metavar="[ARGS]...")
+@with_options
+@JSON
+def run_(name: str, arguments: tuple[str, ...], *, options: Options, as_json: bool) -> None:
+    """Run a guest's command and print what it wants done.
+
+    ARGS are joined by single spaces; one alone is handed on as it is. Write -- before those that begin with a dash.
+    """
+    run(_run(name.removeprefix("/"), " ".join(arguments), options, as_json=as_json))
+
+
+async def _run(name: str, args: str, options: Options, *, as_json: bool) -> Status:
+    async with opened(options, command=f"serai command run {name}") as host:
+        if name not in host.table.commands:
+            hint = telling.similar(name, host.table.commands) or "`serai command list` shows what there is"
+            raise NoCommand(f"there is no command /{name}", hint=hint)
+        outcome = await host.run_command(name, args)
+        if as_json:
+            click.echo(telling.as_json(msgspec.to_builtins(outcome)))
+        elif outcome.error:
+            click.echo(telling.safe(outcome.error), err=True)
+        else:
+            _print(outcome.action)
+    return status_of(outcome.code) if outcome.error else Status.OK
+
+
+def _print(action: Action) -> None:
+    """What the action means to somebody without a conversation. A notice was shown by the surface; the rest is nothing here."""
+    match action:
+        case Display():
+            telling.result("\n".join(action.lines()))
+        case Prompt(text=text):
+            if text.strip():  # blank text is nothing (spec zot 4.2)
+                click.echo("would send to the agent:", err=True)
+                telling.result(text)
+        case Insert(text=text):
+            telling.result(text)
+        case OpenPanel(panel=panel):
+            telling.result("\n".join(_panel(panel)))
+        case _:
+            pass
+
+
+def _panel(panel: Panel) -> list[str]:
+    """A panel as plain text: the title is the guest's name when it has none, the footer stands apart (spec zot 4.6)."""
+    title = panel.title or panel.owner.partition(":")[2]
+    footer = ["", panel.footer] if panel.footer.strip() else []
+    return [title, *panel.lines, *footer]

@@ -1,0 +1,131 @@
+"""What the commands about guests share: their options, the way in and out of a host, and what their exit status means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from serai.cli.telling import LineSurface, tell
+
+if TYPE_CHECKING:
+    from serai.host.finding import Found
+    from serai.host.host import Host
+
+__all__ = ["JSON", "Options", "Status", "interruptible", "opened", "run", "status_of", "with_options"]
+
+JSON = click.option("--json", "as_json", is_flag=True, help="JSON, one object per line.")
+
+
+class Status(IntEnum):
+    """What the exit status of a command says."""
+
+    OK = 0
+    FAILED = 1  # Serai could not do it: no such guest, no such tool, bad settings
+    USAGE = 2  # the command line is wrong
+    ERROR = 3  # the tool or the command answered with an error
+    REFUSED = 4  # a guard or an interceptor refused, or a guard is down
+    UNAVAILABLE = 5  # no answer: the guest is down, has crashed, was too late, or cannot be understood
+    INVALID = 6  # the arguments do not fit the tool's schema
+    INTERRUPTED = 130  # Ctrl-C
+
+
+_STATUS = {
+    "BLOCKED": Status.REFUSED,
+    "DENIED": Status.REFUSED,
+    "INVALID_ARGS": Status.INVALID,
+    "UNKNOWN_TOOL": Status.FAILED,
+    "TOOL_UNAVAILABLE": Status.UNAVAILABLE,
+    "COMMAND_UNAVAILABLE": Status.UNAVAILABLE,
+    "TIMEOUT": Status.UNAVAILABLE,
+    "BAD_ANSWER": Status.UNAVAILABLE,
+    "FAILED": Status.UNAVAILABLE,
+}
+
+
+def status_of(code: str) -> Status:
+    """The status for the code of an error; a code of the guest's own is an answer."""
+    return _STATUS.get(code, Status.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Where guests are looked for. All paths are absolute: nothing later depends on the folder of the shell (spec zot 7.44)."""
+
+    cwd: Path
+    guests: tuple[Path, ...] = ()
+    installed: bool = True
+
+    def find(self) -> Found:
+        """Which guests there are; starts nothing."""
+        from serai.host.finding import find
+
+        return find(cwd=self.cwd, guests=self.guests, installed=self.installed)
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of every command about guests; the command gets them as one `options`."""
+
+    @wraps(command)
+    def wrapped(*arguments: Any, home: str | None, cwd: str, guests: tuple[str, ...], no_installed: bool, **others: Any) -> None:
+        if home := home or os.environ.get("SERAI_HOME"):
+            os.environ["SERAI_HOME"] = os.path.abspath(home)  # this is the entry point: for all of this run, guests included
+        paths = tuple(Path(os.path.abspath(path)) for path in guests)
+        options = Options(Path(os.path.abspath(cwd)), paths, not no_installed)
+        command(*arguments, options=options, **others)
+
+    folder = click.Path(file_okay=False)
+    for option in (
+        click.option("--no-ext", "--no-extensions", "no_installed", is_flag=True, help="Only the guests that --guest names."),
+        click.option(
+            "--cwd", type=click.Path(exists=True, file_okay=False), default=".", help="The project; this folder by default."
+        ),
+        click.option("--home", type=folder, help="Where Serai keeps its things, instead of SERAI_HOME."),
+        click.option("--guest", "--ext", "-e", "guests", multiple=True, metavar="PATH", help="Take this guest in too; repeatable."),
+    ):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+@asynccontextmanager
+async def opened(options: Options, *, command: str) -> AsyncIterator[Host]:
+    """A host with its guests started, on record as `command`. What went wrong with whom is told on stderr."""
+    from serai.host.host import Host
+    from serai.record import Recorder
+
+    recorder = Recorder.start(command=command)
+    with recorder or nullcontext():
+        surface = LineSurface()
+        host = Host.discover(options.cwd, guests=options.guests, installed=options.installed, surface=surface, recorder=recorder)
+        try:
+            for line in (await host.start()).lines():
+                tell(line)
+            yield host
+        finally:
+            await host.close()
+
+
+def run(main: Coroutine[Any, Any, Status]) -> None:
+    """Run it to its end and exit with its status."""
+    from serai.wire import fast
+
+    with interruptible():
+        status = fast.run(main)
+    if status is not Status.OK:
+        raise click.exceptions.Exit(status)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C ends what is inside, without a word, as a shell expects it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(Status.INTERRUPTED) from None

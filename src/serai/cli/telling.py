@@ -1,0 +1,91 @@
+"""How the commands speak: results on stdout, everything else on stderr, and nothing that a terminal would act upon.
+
+What a person asked for is never masked. What is told beside it may quote a guest's stderr, so what looks like a secret is.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import click
+import msgspec
+
+from serai.cli.plain import printable
+from serai.model.actions import Action, Notice
+from serai.model.ask import Approval, Decision, Question
+from serai.model.events import Event
+from serai.model.surface import HeadlessSurface
+from serai.record import lookalikes
+
+__all__ = ["LineSurface", "as_json", "lines", "result", "safe", "say", "similar", "table", "tell"]
+
+
+def safe(text: str) -> str:
+    """A text of several lines as a terminal may show it."""
+    return "\n".join(printable(line.removesuffix("\r")) for line in text.expandtabs().split("\n"))
+
+
+def say(text: str) -> None:
+    """A line of ours on stdout; a part of it may be a guest's, such as a path."""
+    click.echo(printable(text))
+
+
+def tell(text: str) -> None:
+    """A line beside the result, on stderr."""
+    click.echo(printable(lookalikes.mask_text(text)), err=True)
+
+
+def result(text: str) -> None:
+    """What a guest answered, on stdout: byte for byte into a file or a pipe, spelt out on a terminal."""
+    click.echo(safe(text) if sys.stdout.isatty() else text, color=True)  # else click would take colours out
+
+
+def as_json(value: Any) -> str:
+    """One line of JSON that is also safe on a terminal: what it would act upon is escaped, and so are odd bytes of a path."""
+    text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, separators=(",", ":"))
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+
+
+def table(rows: Iterable[Sequence[str]]) -> None:
+    """Rows in columns on stdout; on a terminal each stays on its line."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in lines([[printable(cell) for cell in row] for row in rows], width):
+        click.echo(line)
+
+
+def lines(rows: Sequence[Sequence[str]], width: int | None = None) -> Iterator[str]:
+    """The rows of a table, the last column as long as it is; what sticks out of `width` is cut."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        line = "  ".join(cell.ljust(size) for cell, size in zip(row, widths, strict=True)).rstrip()
+        yield line if width is None or len(line) <= width else line[: width - 1] + "…"
+
+
+def similar(name: str, names: Iterable[str]) -> str:
+    """A hint for somebody who mistyped a name; nothing when none is near."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, names)
+    return f"there is {', '.join(near)}" if near else ""
+
+
+class LineSurface:
+    """A command that runs once: notices go to stderr (spec zot 4.5), nobody is asked, what a command answers is its caller's."""
+
+    interactive = False
+
+    async def ask(self, request: Approval | Question) -> Decision:
+        return await HeadlessSurface().ask(request)
+
+    def act(self, action: Action) -> None:
+        if isinstance(action, Notice):
+            click.echo(f"[{printable(action.source)}] {action.level}: {safe(action.text)}", err=True)
+
+    def tell(self, event: Event) -> None:
+        pass

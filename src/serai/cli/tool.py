@@ -1,0 +1,142 @@
+"""`serai tool`: the tools that guests offer, and a call of one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from serai.cli import telling
+from serai.cli.opening import JSON, Options, Status, opened, run, status_of, with_options
+from serai.errors import NoTool
+from serai.model.tools import ImageBlock, OtherBlock, TextBlock, ToolCall, ToolResult
+
+if TYPE_CHECKING:
+    from serai.host.host import Host
+
+__all__ = ["tool"]
+
+
+@click.group()
+def tool() -> None:
+    """List the tools that guests offer, and call one.
+
+    A call from here is your own act: nobody asks whether it may be. Guards still judge it, and it is on record.
+    """
+
+
+@tool.command("list")
+@with_options
+@JSON
+def list_(*, options: Options, as_json: bool) -> None:
+    """The tools there are, each with its owner."""
+    run(_list(options, as_json=as_json))
+
+
+async def _list(options: Options, *, as_json: bool) -> Status:
+    async with opened(options, command="serai tool list") as host:
+        tools = host.table.tools
+        if as_json:
+            for name, entry in tools.items():
+                spec, owner = entry.spec, entry.owner.id
+                form = {"name": name, "owner": owner, "description": spec.description, "schema": spec.schema}
+                click.echo(telling.as_json(form | {"state": _state(host, owner)}))
+        else:
+            telling.table([(name, entry.owner.id, _line(entry.spec.description)) for name, entry in tools.items()])
+        if not tools:
+            telling.tell("there are no tools; `serai guest list --live` shows who offers what")
+    return Status.OK
+
+
+def _state(host: Host, owner: str) -> str:
+    guest = host.guests.get(owner)
+    return "ready" if guest is None else str(guest.state)  # Serai's own have no other
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+@tool.command("call")
+@click.argument("name")
+@click.argument("arguments", default="{}", metavar="[JSON]")
+@with_options
+@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the first image of the result there.")
+@click.option("--force", is_flag=True, help="Replace the file of --output if there is one.")
+@JSON
+def call_(name: str, arguments: str, *, options: Options, output: Path | None, force: bool, as_json: bool) -> None:
+    """Call a tool and print its result.
+
+    JSON are its arguments, {} by default; - reads them from stdin and @FILE from a file.
+    """
+    if output is not None and not force and os.path.lexists(output):  # before the call: it may not be one to be made twice
+        raise click.UsageError(f"{telling.safe(str(output))} exists already: choose another name, or replace it with --force")
+    run(_call(ToolCall(name, _parsed(arguments), asker="person"), options, output, as_json=as_json))
+
+
+async def _call(call: ToolCall, options: Options, output: Path | None, *, as_json: bool) -> Status:
+    async with opened(options, command=f"serai tool call {call.name}") as host:
+        known = host.table.tools.get(call.name)
+        if known is None:
+            raise NoTool(f"there is no tool {call.name}", hint=telling.similar(call.name, host.table.tools))
+        result = await host.call_tool(call)
+        if as_json:
+            click.echo(
+                telling.as_json({"tool": call.name, "owner": known.owner.id, "is_error": False} | msgspec.to_builtins(result))
+            )
+        else:
+            _print(result)
+    status = status_of(result.code) if result.is_error else Status.OK
+    if output is not None and status is Status.OK:
+        status = _write(result, output)
+    return status
+
+
+def _parsed(text: str) -> Any:
+    """The arguments of a call, from wherever they are. What is no JSON is a wrong command line."""
+    raw, where = os.fsencode(text), "JSON"
+    try:
+        if text == "-":
+            raw, where = sys.stdin.buffer.read(), "stdin"
+        elif text.startswith("@"):
+            where = text[1:]
+            raw = Path(where).read_bytes()
+        return msgspec.json.decode(raw)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        reason = f"not JSON: {error}"
+    raise click.UsageError(f"{telling.safe(where)}: {telling.safe(reason)}")
+
+
+def _print(result: ToolResult) -> None:
+    """Text on stdout, or on stderr when it is an error; what is no text has a line on stderr, and never gets into a pipe."""
+    for block in result.content:
+        match block:
+            case TextBlock(text=text) if result.is_error:
+                click.echo(telling.safe(text), err=True)
+            case TextBlock(text=text):
+                telling.result(text)
+            case ImageBlock(data=data, mime=mime):
+                telling.tell(f"[image {mime or 'of an unknown kind'}, {len(data)} bytes]")
+            case OtherBlock(kind=kind):
+                telling.tell(f"[{kind}: see it with --json]")
+    if result.is_error and result.hint:
+        click.echo(telling.safe(result.hint), err=True)
+
+
+def _write(result: ToolResult, output: Path) -> Status:
+    image = next((block for block in result.content if isinstance(block, ImageBlock)), None)
+    if image is None:
+        telling.tell(f"{output}: not written, there is no image in the result")
+        return Status.FAILED
+    try:
+        output.write_bytes(image.data)
+    except OSError as error:
+        telling.tell(f"{output}: not written: {error.strerror}")
+        return Status.FAILED
+    return Status.OK

@@ -1,0 +1,82 @@
+"""`serai trust`: let a project start its guests (design rule 12)."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from serai.cli import telling
+from serai.cli.opening import JSON, Options, with_options
+
+if TYPE_CHECKING:
+    from serai.host.manifest import Manifest
+
+__all__ = ["trust"]
+
+
+@click.command()
+@click.argument("path", required=False)
+@click.option("--withdraw", is_flag=True, help="Trust it no longer.")
+@with_options
+@JSON
+def trust(path: str | None, *, withdraw: bool, options: Options, as_json: bool) -> None:
+    """Let a project start its guests, as they are now.
+
+    PATH is the project; this folder by default. What changes or comes later has to be trusted again.
+    """
+    project = options.cwd if path is None else Path(os.path.abspath(path))
+    if withdraw:
+        _withdraw(project, as_json=as_json)
+    else:
+        _allow(project, as_json=as_json)
+
+
+def _allow(project: Path, *, as_json: bool) -> None:
+    from serai.host.finding import find
+    from serai.host.trust import Trust
+
+    trust = Trust.usual()
+    found = find(cwd=project, trust=trust)
+    before = {manifest.folder: trust.check(manifest) for manifest in found.all() if manifest.scope == "project"}
+    pinned = trust.allow(project)
+    if as_json:
+        guests = [_form(manifest, before.get(manifest.folder, "")) for manifest in pinned]
+        click.echo(telling.as_json({"project": str(project), "guests": guests}))
+    else:
+        for manifest in pinned:
+            _say(manifest, before.get(manifest.folder, ""))
+    for problem in found.problems:
+        if problem.folder.is_relative_to(project):
+            telling.tell(f"left out: {problem}")
+    if not pinned:
+        telling.tell(f"{project}: there is nothing to trust, it has no guests")
+
+
+def _form(manifest: Manifest, was: str) -> dict[str, object]:
+    settings = manifest.settings
+    asks = {"env": settings.asked_env, "replace": settings.asked_replace}
+    return {"id": manifest.id, "folder": str(manifest.folder), "command": manifest.argv, "asks": asks, "before": was}
+
+
+def _say(manifest: Manifest, was: str) -> None:
+    telling.say(f"trusted {manifest.id}: {manifest.folder}")
+    telling.say(f"  runs {shlex.join(manifest.argv)}")
+    if manifest.settings.asked:
+        telling.say(f"  gets what it asks for: {', '.join(manifest.settings.asked)}")
+    telling.say(f"  before: {was or 'the same'}")
+
+
+def _withdraw(project: Path, *, as_json: bool) -> None:
+    from serai.host.trust import Trust
+
+    known = Trust.usual().withdraw(project)
+    if as_json:
+        click.echo(telling.as_json({"project": str(project), "withdrawn": known}))
+    elif known:
+        telling.say(f"{project}: its guests are not trusted any longer")
+    else:
+        telling.tell(f"{project}: it was not trusted before")

@@ -1,0 +1,1 @@
+"""One wire protocol each: typed messages and their rules, sans-IO. None imports another."""

@@ -1,0 +1,1 @@
+"""The dialect zot: extension processes that speak newline-delimited JSON (seed 001)."""

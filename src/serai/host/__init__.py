@@ -1,0 +1,59 @@
+"""Takes guests in: finds them, starts them, watches over them, registers what they offer and brings calls to them.
+
+Neutral outside `adapters/`: no module here knows a dialect. `finding`, `manifest`, `settings` and `trust` say which guests there
+are; `house` and `guest` are where and how they live; `registry` says who owns what; `host` brings calls, commands and events;
+`steps` puts a turn in order for them; `services` is what they may ask in return.
+"""
+
+from __future__ import annotations
+
+from serai.lazy import lazy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from serai.host.adapter import About, Adapter, Running, Taking
+    from serai.host.finding import Found, find
+    from serai.host.guest import Guest, State
+    from serai.host.host import Host
+    from serai.host.report import LoadReport
+    from serai.host.services import NoServices, Services
+    from serai.host.steps import Prompts, Steps
+    from serai.host.trust import Trust
+
+__all__ = [
+    "About",
+    "Adapter",
+    "Found",
+    "Guest",
+    "Host",
+    "LoadReport",
+    "NoServices",
+    "Prompts",
+    "Running",
+    "Services",
+    "State",
+    "Steps",
+    "Taking",
+    "Trust",
+    "find",
+]
+
+_HOMES = {
+    "About": "adapter",
+    "Adapter": "adapter",
+    "Found": "finding",
+    "Guest": "guest",
+    "Host": "host",
+    "LoadReport": "report",
+    "NoServices": "services",
+    "Prompts": "steps",
+    "Running": "adapter",
+    "Services": "services",
+    "State": "guest",
+    "Steps": "steps",
+    "Taking": "adapter",
+    "Trust": "trust",
+    "find": "finding",
+}
+
+__getattr__, __dir__ = lazy(__name__, _HOMES)

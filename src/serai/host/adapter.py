@@ -1,0 +1,135 @@
+"""Between the host and a dialect: what an adapter is given to take a guest in, and what it gives back.
+
+The host is neutral; whatever a dialect needs to say is said in `host/adapters/<dialect>.py`. An adapter is a function
+`async def start(taking: Taking) -> Running`: it starts the guest and returns once it is ready, or raises and leaves nothing
+behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
+
+from serai.errors import SeraiError
+from serai.host.logs import GuestLog
+from serai.host.manifest import Manifest
+from serai.host.services import Services
+from serai.limits import Limits
+from serai.model.actions import Action, Panel
+from serai.model.contributions import Contributions, Interceptor, Stage, Verdict
+from serai.model.events import Event
+from serai.model.tools import ToolCall, ToolResult
+from serai.wire.channel import Tap
+from serai.wire.deadlines import Deadlines
+from serai.wire.process import Spawner
+
+__all__ = ["About", "Adapter", "Listener", "Running", "Taking"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What guests are told of the house they are in."""
+
+    cwd: str
+    agent: str = ""
+    provider: str = ""
+    model: str = ""
+
+
+class Listener(Protocol):
+    """Who is told what a running guest does. Called from the loop, never concurrently; must not block or raise."""
+
+    def changed(self) -> None:
+        """Its contributions are others now."""
+        ...
+
+    def acted(self, action: Action) -> None:
+        """It wants something shown or done."""
+        ...
+
+    def rendered(self, panel: str, change: Callable[[Panel], Panel]) -> None:
+        """It draws its panel anew, if that is the one that is open."""
+        ...
+
+    def closed_panel(self, panel: str) -> None:
+        """It closes its panel."""
+        ...
+
+    def ended(self, cause: SeraiError) -> None:
+        """It is gone, though nobody stopped it. Once, last."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taking:
+    """One start of one guest."""
+
+    manifest: Manifest
+    limits: Limits
+    env: Mapping[str, str]
+    spawner: Spawner
+    deadlines: Deadlines
+    log: GuestLog
+    about: About
+    services: Services
+    listener: Listener
+    tap: Callable[[int], Tap | None]  # by the process's number
+
+    @property
+    def who(self) -> str:
+        return self.manifest.id
+
+
+class Running(Protocol):
+    """A guest that is ready. Whatever it does wrong is a `SeraiError`; the host decides what that means."""
+
+    @property
+    def contributions(self) -> Contributions: ...
+
+    @property
+    def pid(self) -> int: ...
+
+    async def idle(self) -> None:
+        """Wait until no answer is waited for any more."""
+        ...
+
+    def call_tool(self, call: ToolCall) -> Awaitable[ToolResult]: ...
+
+    async def run_command(self, name: str, args: str) -> Action: ...
+
+    async def intercept(self, interceptor: Interceptor, stage: Stage, subject: Any, /) -> Verdict:
+        """`subject` is a `ToolCall`, a step's number, a text, or a `(ToolCall, ToolResult)`, by stage."""
+        ...
+
+    def tell(self, event: Event) -> None:
+        """Queue an event; never waits, never raises."""
+        ...
+
+    def press(self, panel: str, key: str, text: str = "") -> None:
+        """A key for its open panel."""
+        ...
+
+    def resize(self, panel: str, width: int, height: int) -> None: ...
+
+    def close_panel(self, panel: str) -> None:
+        """Somebody else closed its panel."""
+        ...
+
+    async def stop(self) -> None:
+        """Say goodbye and see to its end. Bounded, idempotent, never raises; `Listener.ended` is not called."""
+        ...
+
+
+class Explain(Protocol):
+    """A dialect's words for a guest's tool or command that failed."""
+
+    def __call__(self, what: Literal["tool", "command"], guest: str, name: str, error: SeraiError) -> str: ...
+
+
+class Adapter(NamedTuple):
+    """How one dialect takes guests in, the limits it sets, and how it speaks of failures."""
+
+    start: Callable[[Taking], Awaitable[Running]]
+    limits: Mapping[str, float | None]
+    explain: Explain

@@ -1,0 +1,372 @@
+"""Takes zot extensions in: the dialect `zot` on a child's pipes.
+
+What the frames mean is in `serai.dialects.zot`; here are the process, the clock and the waiting. The host is told in neutral words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from time import monotonic
+from typing import Any, Literal
+
+from serai.dialects.zot import heard, messages, neutral
+from serai.dialects.zot.ours import Ours
+from serai.errors import BadFrame, Closed, LimitHit, OversizeFrame, PeerGone, PeerTimeout, Refused, SeraiError
+from serai.host.adapter import Adapter, Running, Taking
+from serai.host.mailbox import Mailbox
+from serai.limits import MIB
+from serai.model.actions import Action
+from serai.model.contributions import Command, Contributions, EventHandler, Interceptor, Stage, Verdict
+from serai.model.events import Event
+from serai.model.tools import ToolCall, ToolResult, ToolSpec
+from serai.version import __version__
+from serai.wire.calls import Call
+from serai.wire.channel import Channel
+from serai.wire.codec import encode
+from serai.wire.framing import Oversize
+from serai.wire.process import Child, Launch
+from serai.wire.stopping import stop
+
+__all__ = ["ADAPTER", "LIMITS", "ZotGuest", "start"]
+
+# Spec zot 9. Frames are limited both ways: the guest's SDK reads no longer ones either.
+LIMITS: dict[str, float | None] = {
+    "frame": 4 * MIB,
+    "send": 4 * MIB,
+    "hello": 10.0,
+    "ready": 3.0,
+    "ready_idle": 0.25,
+    "tool": 60.0,
+    "command": 30.0,
+    "intercept": 5.0,
+    "stop_polite": 2.0,
+    "stop_term": 1.0,
+}
+
+# What is left of a guest's time to stop, in seconds, however long it took to tell it (spec zot 9).
+_LEAST = 0.1
+# So many odd frames of one life are told one by one in its log; the rest is only counted.
+_ODD = 100
+
+
+async def start(taking: Taking) -> Running:
+    """Start the program and see it through hello to ready. Whatever fails, no process is left (spec zot 2.2, ours)."""
+    manifest = taking.manifest
+    taking.log.remark(f"starts {manifest.name} {manifest.version}".rstrip())  # before its own words: those are for errors
+    child = await taking.spawner.spawn(
+        Launch(argv=manifest.argv, env=taking.env, cwd=str(manifest.folder), who=taking.who, stderr=taking.log.descriptor)
+    )
+    try:
+        guest = ZotGuest(taking, child)
+        await guest.started
+    except BaseException:
+        await child.close()
+        raise
+    return guest
+
+
+class ZotGuest:
+    """One running zot extension. The channel's receiver, and what the host asks."""
+
+    def __init__(self, taking: Taking, child: Child) -> None:
+        self._taking = taking
+        self._name = taking.manifest.name
+        self._listener = taking.listener
+        self._limits = limits = taking.limits
+        self._loop = asyncio.get_running_loop()
+        self.started: asyncio.Future[None] = self._loop.create_future()
+        self.contributions = Contributions()
+        self._tools: dict[str, ToolSpec] = {}
+        self._commands: dict[str, Command] = {}
+        self._events: frozenset[str] = frozenset()
+        self._stages: frozenset[Stage] = frozenset()
+        self._stopping: asyncio.Task[Any] | None = None
+        self._idle: asyncio.Future[None] | None = None
+        self._odd = 0
+        self.ours = Ours(hello=limits.hello, idle=limits.ready_idle, ready=limits.ready)
+        self.ours.begin(monotonic())
+        self.channel = Channel(child, self, deadlines=taking.deadlines, limits=limits, tap=taking.tap(child.pid))
+        self.channel.wake_by(self.ours.next_deadline())
+        self._mail = Mailbox(self.channel, self._frame_of, self._waits_for, limits)
+
+    # -- what the host asks ------------------------------------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        return self.channel.child.pid
+
+    async def idle(self) -> None:
+        if self.ours.pending:
+            self._idle = self._idle or self._loop.create_future()
+            await asyncio.shield(self._idle)
+
+    def call_tool(self, call: ToolCall) -> Awaitable[ToolResult]:
+        """The hot path: no coroutine of its own. Who gives up cancels the future; zot has no word to take a call back."""
+        waiter: asyncio.Future[ToolResult] = self._loop.create_future()
+        asked, frame = self.ours.call_tool(call.name, call.arguments, now=monotonic(), timeout=self._limits.tool, waiter=waiter)
+        try:
+            self._mail.request(frame, asked)  # the write counts against the deadline of the call (spec zot 5.4, ours)
+        except BaseException:
+            self.ours.forget(asked)
+            raise
+        self.channel.wake_by(asked.deadline)
+        return waiter
+
+    async def run_command(self, name: str, args: str) -> Action:
+        waiter: asyncio.Future[messages.CommandResponse] = self._loop.create_future()
+        asked, frame = self.ours.invoke_command(name, args, now=monotonic(), timeout=self._limits.command, waiter=waiter)
+        answer = neutral.action(await self._ask(asked, frame), ext=self._name)
+        if isinstance(answer, neutral.CommandError):
+            raise Refused(answer.text, who=self._taking.who)
+        return answer
+
+    async def intercept(self, _interceptor: Interceptor, stage: Stage, subject: Any) -> Verdict:
+        waiter: asyncio.Future[messages.EventInterceptResponse] = self._loop.create_future()
+        now, timeout = monotonic(), self._limits.intercept
+        asked_about: Any = None
+        if stage == "tool_call":
+            asked_about = subject.arguments
+            asked, frame = self.ours.intercept_tool_call(
+                subject.id, subject.name, subject.arguments, now=now, timeout=timeout, waiter=waiter
+            )
+        elif stage == "turn_start":
+            asked, frame = self.ours.intercept_turn_start(subject, now=now, timeout=timeout, waiter=waiter)
+        else:
+            asked, frame = self.ours.intercept_assistant_message(subject, now=now, timeout=timeout, waiter=waiter)
+        return neutral.verdict(stage, await self._ask(asked, frame), asked_about)
+
+    def tell(self, event: Event) -> None:
+        self._mail.tell(event)
+
+    def press(self, panel: str, key: str, text: str = "") -> None:
+        self._say(messages.PanelKey(panel_id=panel, key=key, text=text))
+
+    def resize(self, panel: str, width: int, height: int) -> None:
+        self._say(messages.PanelResize(panel_id=panel, width=width, height=height))
+
+    def close_panel(self, panel: str) -> None:
+        self._say(messages.PanelClose(panel_id=panel))
+
+    async def stop(self) -> None:
+        if self._stopping is None:
+            self._stopping = self._loop.create_task(self._stop(), name=f"stop {self._taking.who}")
+        await asyncio.shield(self._stopping)
+
+    # -- the channel's receiver --------------------------------------------------------------------------------------------------
+
+    def received(self, run: bytes) -> None:
+        for event in self.ours.receive(run):
+            if type(event) is heard.Answered:
+                call, frame = event.call, event.frame
+                waiter = call.waiter
+                if waiter.done():  # nobody waits any more: a late answer is dropped silently (spec zot 4.1)
+                    continue
+                if isinstance(frame, messages.ToolResult):
+                    waiter.set_result(neutral.tool_result(frame, self._name, call.what))
+                else:
+                    waiter.set_result(frame)
+            else:
+                self._handle(event)
+        if self._idle is not None:
+            self._look_idle()
+
+    def oversize(self, frame: Oversize) -> None:
+        self._remark_odd(f"a frame of {frame.size} bytes was skipped; the limit is {frame.limit}")
+        limit = LimitHit("frame", frame.limit)
+        if self.ours.phase == "hello":
+            self._fail_start(OversizeFrame(f"its first frame had {frame.size} bytes", who=self._taking.who, limit=limit))
+        for call in self.ours.oversize(frame):
+            why = f"its answer to {call.what} had {frame.size} bytes"
+            self._fail(call, OversizeFrame(why, who=self._taking.who, id=call.id, limit=limit))
+
+    def tick(self, now: float) -> float | None:
+        for event in self.ours.expire(now):
+            if isinstance(event, heard.Expired):
+                limit = LimitHit(_LIMIT_OF.get(event.call.what.partition(" ")[0], "call"), event.call.timeout or 0)
+                why = f"no answer to {event.call.what}"
+                self._fail(event.call, PeerTimeout(why, who=self._taking.who, id=event.call.id, limit=limit))
+            else:
+                self._handle(event)
+        return self.ours.next_deadline()
+
+    def lost(self, cause: SeraiError) -> None:
+        self._mail.close()
+        begun = self.ours.phase
+        for call in self.ours.lose():
+            self._fail(call, cause.for_call(call.id))
+        if not self.started.done():
+            ended = "exited" if cause.exit is not None else "closed its output"
+            before = {"hello": f"{ended} before hello", "registering": f"{ended} before ready"}.get(begun, ended)
+            self._fail_start(PeerGone(before, who=cause.who, exit=cause.exit, stderr=cause.stderr))
+        elif self._stopping is None:
+            self._listener.ended(cause)
+
+    # -- what the guest says -----------------------------------------------------------------------------------------------------
+
+    def _handle(self, event: heard.Event) -> None:
+        match event:
+            case heard.Hello():
+                self._welcome()
+            case heard.Ready(how=how):
+                if how != "frame":
+                    self._taking.log.remark(_NOT_READY[how])
+                if not self.started.done():
+                    self.started.set_result(None)
+            case heard.NoHello(why=why, late=late):
+                self._no_hello(why, late=late)
+            case heard.ToolOffered(name=name, description=description, schema=schema):
+                self._tools[name] = ToolSpec(name, description, schema)
+                self._changed()
+            case heard.CommandOffered(name=name, description=description):
+                self._commands[name] = Command(name, description, immediate=True)
+                self._changed()
+            case heard.Subscribed(events=events, intercept=intercept):
+                self._events |= {neutral.KINDS[name] for name in events if name in neutral.KINDS}
+                self._stages |= {neutral.STAGES[name] for name in intercept}
+                self._changed()
+                if event.unknown:
+                    self._remark_odd(f"it subscribed to what never fires: {', '.join(event.unknown)}")
+            case heard.Notified(level=level, message=message):
+                if (notice := neutral.notice(level, message, ext=self._name)) is not None:
+                    self._listener.acted(notice)
+            case heard.PanelRendered():
+                self._listener.rendered(event.panel_id, lambda panel: neutral.rendered(panel, event))
+            case heard.PanelClosed(panel_id=panel):
+                self._listener.closed_panel(panel)
+            case heard.Garbled(call=call, why=why):
+                self._remark_odd(f"its answer to {call.what} cannot be read: {why}")
+                self._fail(call, BadFrame(f"its answer to {call.what} cannot be read: {why}", who=self._taking.who, id=call.id))
+            case _:
+                if text := _odd(event):
+                    self._remark_odd(text)
+
+    def _welcome(self) -> None:
+        manifest, about = self._taking.manifest, self._taking.about
+        folder = str(manifest.folder)
+        ack = messages.HelloAck(
+            zot_version=__version__,
+            provider=about.provider,
+            model=about.model,
+            cwd=about.cwd,
+            extension_dir=folder,
+            data_dir=folder,
+        )
+        try:
+            self.channel.send(self.ours.welcome(ack, now=monotonic()))
+        except SeraiError as error:  # it is going: its end says more
+            self._taking.log.remark(f"send hello_ack: {error}")
+        self.channel.wake_by(self.ours.next_deadline())
+
+    def _no_hello(self, why: str, *, late: bool) -> None:
+        child = self.channel.child
+        child.stderr.drain()
+        if late:
+            limit = LimitHit("hello", self._limits.hello)
+            hint = "it must write its hello as the first line of its standard output, and flush it"
+            error: SeraiError = PeerTimeout(why, who=self._taking.who, limit=limit, stderr=child.stderr.text(), hint=hint)
+        else:
+            error = BadFrame(why, who=self._taking.who, stderr=child.stderr.text())
+        self._fail_start(error)
+
+    def _changed(self) -> None:
+        interceptors = (Interceptor(self._name, self._stages),) if self._stages else ()
+        handlers = (EventHandler(self._name, self._events),) if self._events else ()
+        self.contributions = Contributions(
+            tools=tuple(self._tools.values()),
+            commands=tuple(self._commands.values()),
+            interceptors=interceptors,
+            event_handlers=handlers,
+        )
+        if self.started.done():  # before that the host looks when it is ready
+            self._listener.changed()
+
+    # -- inside ------------------------------------------------------------------------------------------------------------------
+
+    async def _ask(self, asked: Call[str], frame: bytes) -> Any:
+        try:
+            self._mail.request(frame, asked)
+            self.channel.wake_by(asked.deadline)
+            return await asked.waiter
+        except BaseException:
+            self.ours.forget(asked)  # zot has no word to take a question back: its late answer is a stray
+            raise
+
+    def _say(self, message: messages.FromHost) -> None:
+        """Something nobody waits for an answer to; a guest that is gone or full misses it."""
+        try:
+            self._mail.request(encode(message))
+        except SeraiError as error:
+            self._taking.log.remark(f"{type(message).__name__} was not sent: {error}")
+
+    def _waits_for(self, call: Call[str]) -> bool:
+        return not call.waiter.done() and self.ours.waits_for(call)
+
+    def _frame_of(self, event: Event) -> bytes | None:
+        message = neutral.event(event)
+        return None if message is None or neutral.KINDS[message.event] not in self._events else encode(message)
+
+    def _fail(self, call: Call[str], error: SeraiError) -> None:
+        if not call.waiter.done():
+            call.waiter.set_exception(error)
+        self._look_idle()
+
+    def _look_idle(self) -> None:
+        if self._idle is not None and not self.ours.pending and not self._idle.done():
+            self._idle.set_result(None)
+
+    def _fail_start(self, error: SeraiError) -> None:
+        if not self.started.done():
+            self.started.set_exception(error)
+
+    def _remark_odd(self, text: str) -> None:
+        self._odd += 1
+        if self._odd <= _ODD:
+            self._taking.log.remark(text)
+        elif self._odd == _ODD + 1:
+            self._taking.log.remark("further frames of this kind are not told one by one")
+
+    async def _stop(self) -> None:
+        for call in self.ours.lose():  # nobody waits for an answer until the process has ended
+            self._fail(call, Closed("it was stopped before it answered", who=self._taking.who, id=call.id))
+        await stop(self.channel.child, self._limits, polite=self._farewell)
+
+    async def _farewell(self) -> None:
+        async with asyncio.timeout(max(self._limits.stop_polite - _LEAST, 0)):  # one that does not read gets the rest of its time
+            await self._mail.flush()  # the last events of a run are not lost (spec zot 4.3, ours)
+            await self.channel.farewell(encode(messages.Shutdown()))
+
+
+def _odd(event: heard.Event) -> str:
+    """What the log says of a frame that fits nothing; empty for what needs no word."""
+    match event:
+        case heard.Malformed(why=why, raw=raw):
+            return f"malformed frame: {why}: {raw[:200].decode(errors='replace')}"
+        case heard.UnknownFrame(kind=kind):
+            return f'unknown frame type "{kind}"'
+        case heard.Stray(why=why):
+            return f"stray frame: {why}"
+        case heard.ToolRefused(name=name, why=why):
+            return f"its tool {name} is not taken: {why}"
+        case heard.Repeated(what=what, name=name):
+            return f"its {what} {name} was registered twice: the first counts"
+        case _:
+            return ""
+
+
+_LIMIT_OF = {"tool_call": "tool", "command_invoked": "command", "event_intercept": "intercept"}
+_NOT_READY = {
+    "idle": "no ready frame; auto-readying after idle (legacy SDK?)",
+    "late": "timed out waiting for ready frame; proceeding",
+}
+
+
+def explain(what: Literal["tool", "command"], guest: str, name: str, error: SeraiError) -> str:
+    """The origin's words (spec zot 4.1, 4.2); what it did not tell apart is told as it is."""
+    why = error.message if isinstance(error, Refused) else str(error).removeprefix(f"zot:{guest}: ")
+    if isinstance(error, PeerTimeout):
+        why = f"timeout waiting for {guest}/{name}"
+    return f"extension {guest}/{name} failed: {why}" if what == "tool" else f"extension /{name}: {why}"
+
+
+ADAPTER = Adapter(start, LIMITS, explain)

@@ -1,0 +1,231 @@
+"""Which guests there are, which of them are started, and why the others are not.
+
+Places in order: each `--guest PATH`, the project's folders, the user's, and zot's and piglet's own homes where the person has
+switched them on. Finding only reads: nothing is started here, and what a project says counts only once it is trusted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from serai import home
+from serai.errors import BadManifest
+from serai.host.adapters import DIALECTS
+from serai.host.manifest import PROJECT_PLACES, Manifest, Scope, folders_in, look, read
+from serai.host.settings import Person, read_person
+from serai.host.trust import Trust
+
+__all__ = ["Aside", "Found", "Problem", "find", "piglet_home", "zot_home"]
+
+
+class Problem(NamedTuple):
+    """A folder that does not give a guest as it should, and the reason."""
+
+    folder: Path
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.folder}: {self.reason}"
+
+
+class Aside(NamedTuple):
+    """A guest that is there and is not started, and the reason."""
+
+    manifest: Manifest
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What was found. `guests` are to be started, in load order; everybody else is in one of the other lists.
+
+    `shadowed` guests gave way to another: to a project's folder of the same name, or to an earlier guest with the same id (which
+    is a problem too). `hidden_guards` are guests that must hold and cannot: nothing may run then (design rule 8).
+    """
+
+    guests: tuple[Manifest, ...] = ()
+    disabled: tuple[Manifest, ...] = ()
+    untrusted: tuple[Aside, ...] = ()
+    shadowed: tuple[Aside, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    hidden_guards: tuple[Problem, ...] = ()
+
+    def all(self) -> Iterator[Manifest]:
+        """Every guest whose manifest can be read, those to be started first."""
+        yield from self.guests
+        yield from self.disabled
+        for aside in (*self.untrusted, *self.shadowed):
+            yield aside.manifest
+
+
+def find(
+    *,
+    cwd: Path,
+    guests: Sequence[Path] = (),
+    installed: bool = True,
+    config: Mapping[str, Any] | None = None,
+    environ: Mapping[str, str] = os.environ,
+    trust: Trust | None = None,
+) -> Found:
+    """Look everywhere. `installed=False` (`--no-ext`) leaves only what `guests` names; relative paths count from here on."""
+    settings = os.path.join(home.config_folder(environ), "config.toml")
+    person = read_person(home.settings(environ) if config is None else config, who=settings)
+    search = _Search(person, trust or Trust.usual(environ))
+    for path in guests:
+        search.add_ad_hoc(_absolute(path))
+    for place in _places(_absolute(cwd), person, environ) if installed else ():
+        search.add_place(place)
+    return search.found()
+
+
+def zot_home(environ: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path:
+    """Where zot keeps its things (spec zot 1.1)."""
+    if said := environ.get("ZOT_HOME"):
+        return _absolute(said)
+    if platform == "darwin":
+        return _person(environ) / "Library" / "Application Support" / "zot"
+    if platform == "win32" and (local := environ.get("LOCALAPPDATA")):
+        return _absolute(local) / "zot"
+    state = environ.get("XDG_STATE_HOME")
+    return (_absolute(state) if state else _person(environ) / ".local" / "state") / "zot"
+
+
+def piglet_home(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where piglet keeps its things (spec piglet 1.1)."""
+    config = environ.get("XDG_CONFIG_HOME")
+    return (_absolute(config) if config else _person(environ) / ".config") / "piglet"
+
+
+class _Place(NamedTuple):
+    path: Path
+    scope: Scope
+
+
+def _places(cwd: Path, person: Person, environ: Mapping[str, str]) -> list[_Place]:
+    own = [_Place(_absolute(home.config_folder(environ)) / "guests", "user")]
+    if "zot" in person.homes:
+        own.append(_Place(zot_home(environ) / "extensions", "zot home"))
+    if "piglet" in person.homes:
+        own.append(_Place(piglet_home(environ) / "extensions", "piglet home"))
+    # A place of the person's own that happens to lie in the project is the person's, once.
+    taken = {os.path.realpath(place.path) for place in own}
+    project = [_Place(cwd / name, "project") for name in PROJECT_PLACES]
+    return [place for place in project if os.path.realpath(place.path) not in taken] + own
+
+
+@dataclass(slots=True)
+class _Search:
+    """The lists of `Found` as they grow. The order of calls is the load order."""
+
+    person: Person
+    trust: Trust
+    guests: dict[str, Manifest] = field(default_factory=dict)  # by id: the first of an id wins
+    disabled: list[Manifest] = field(default_factory=list)
+    untrusted: list[Aside] = field(default_factory=list)
+    shadowed: list[Aside] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    hidden_guards: list[Problem] = field(default_factory=list)
+    hiding: dict[str, Path] = field(default_factory=dict)  # the project's folders by their names, whatever is in them
+
+    def found(self) -> Found:
+        return Found(
+            guests=tuple(self.guests.values()),
+            disabled=tuple(self.disabled),
+            untrusted=tuple(self.untrusted),
+            shadowed=tuple(self.shadowed),
+            problems=tuple(self.problems),
+            hidden_guards=tuple(self.hidden_guards),
+        )
+
+    def add_ad_hoc(self, folder: Path) -> None:
+        if not os.path.isdir(folder):
+            self.problems.append(Problem(folder, "not a directory" if os.path.lexists(folder) else "there is no such folder"))
+        elif (manifest := self._read(folder, "ad hoc")) is not None:
+            self._take(manifest)
+        elif not any(problem.folder == folder for problem in self.problems):
+            names = ", ".join(row.manifest for row in DIALECTS.values())
+            self.problems.append(Problem(folder, f"read manifest: there is none of {names}"))
+
+    def add_place(self, place: _Place) -> None:
+        try:
+            folders = folders_in(place.path)
+        except BadManifest as error:
+            self.problems.append(Problem(place.path, error.message))
+            return
+        read_here: list[Manifest] = []
+        for folder in folders:
+            hider = None if place.scope == "project" else self.hiding.get(folder.name)
+            manifest = self._read(folder, place.scope, hidden=hider is not None)
+            if hider is not None:
+                self._hide(folder, manifest, hider)
+            elif manifest is not None:
+                read_here.append(manifest)
+        for manifest in sorted(read_here, key=lambda manifest: (manifest.name, manifest.folder.name)):
+            self._take(manifest)
+        if place.scope == "project":  # for the later places: one project's folders do not hide each other
+            self.hiding |= {folder.name: folder for folder in reversed(folders)}
+
+    def _read(self, path: Path, scope: Scope, *, hidden: bool = False) -> Manifest | None:
+        """The guest of a folder; None if it has no manifest, or one that was reported. A hidden one is nobody's problem."""
+        guard: bool | None = None  # not known yet
+        try:
+            folder = look(path)
+            if folder is None:
+                return None
+            guard = folder.author.guard is True
+            manifest = read(folder, scope, self.person)
+        except BadManifest as error:
+            if not hidden:
+                self.problems.append(Problem(path, error.message))
+            if guard is not False and scope != "project":  # what cannot be read may say `guard = true`: the person may count on it
+                what = "this guard cannot be read" if guard else "it cannot be told whether this is a guard"
+                self.hidden_guards.append(Problem(path, f"{what}: {error.message}"))
+            return None
+        if folder.others and not hidden:
+            taken, others = DIALECTS[folder.dialect].manifest, ", ".join(DIALECTS[name].manifest for name in folder.others)
+            self.problems.append(Problem(path, f"it has several manifests: {taken} counts, {others} not"))
+        return manifest
+
+    def _take(self, manifest: Manifest) -> None:
+        """Put a guest where it belongs. Only what may start takes part in the contest for an id."""
+        winner = self.guests.get(manifest.id)
+        if winner is not None and os.path.realpath(winner.folder) == os.path.realpath(manifest.folder):
+            return  # the same one, found again
+        if not manifest.active:
+            self.disabled.append(manifest)
+            return
+        if manifest.scope == "project":
+            if reason := self.trust.check(manifest):
+                self.untrusted.append(Aside(manifest, reason))
+                return
+            manifest = manifest.trusted()
+        if winner is None:
+            self.guests[manifest.id] = manifest
+        else:
+            reason = f"{manifest.id} is there already, from {winner.folder}: this one is not started"
+            self.problems.append(Problem(manifest.folder, reason))
+            self.shadowed.append(Aside(manifest, reason))
+            if winner.scope == "project" and manifest.settings.guard:
+                self.hidden_guards.append(Problem(manifest.folder, f"the project's {winner.folder} takes the place of this guard"))
+
+    def _hide(self, folder: Path, manifest: Manifest | None, hider: Path) -> None:
+        """A project's folder hides the person's of the same name, even when it is disabled, broken or empty (spec zot 1.2)."""
+        if manifest is None:
+            return
+        self.shadowed.append(Aside(manifest, f"hidden by {hider}"))
+        # Whoever sends a project must not be able to switch a guard off by the name of a folder (design rule 12).
+        if manifest.settings.guard and manifest.active:
+            self.hidden_guards.append(Problem(folder, f"the project's {hider} hides this guard"))
+
+
+def _absolute(path: Path | str) -> Path:
+    return Path(os.path.abspath(path))
+
+
+def _person(environ: Mapping[str, str]) -> Path:
+    return _absolute(environ.get("HOME") or os.path.expanduser("~"))

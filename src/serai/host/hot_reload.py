@@ -1,0 +1,62 @@
+"""Hot reload: a guest is started anew when its files change, never because of what it writes itself.
+
+Its folder is its data folder too. So what counts is settled before its first process starts: the sources that lie there then, and
+whatever its manifest names, now or later. A source file that appears afterwards may be the guest's own work and is not watched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from serai.errors import SeraiError
+from serai.host.manifest import Manifest
+from serai.host.watching import Watcher, sources_of
+
+__all__ = ["HotReload"]
+
+log = logging.getLogger("serai.host")
+
+
+class HotReload:
+    """Calls `reload` with the ids of guests whose files have changed and come to rest; never when it is not switched on."""
+
+    def __init__(self, reload: Callable[..., Awaitable[object]], *, on: bool, debounce: float) -> None:
+        self._reload = reload
+        self._on = on
+        self._watcher = Watcher(self._changed, debounce=debounce)
+        self._settled: dict[str, frozenset[Path]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def watch(self, manifest: Manifest) -> None:
+        """Before each start of the guest, so that no change is missed."""
+        if not (self._on and manifest.settings.watch):
+            self.forget(manifest.id)
+            return
+        if manifest.id not in self._settled:
+            self._settled[manifest.id] = sources_of(manifest.folder, manifest.sources)
+        self._watcher.watch(manifest.id, self._settled[manifest.id].union(manifest.sources))
+
+    def forget(self, id: str) -> None:
+        if self._settled.pop(id, None) is not None:
+            self._watcher.forget(id)
+
+    async def close(self) -> None:
+        await self._watcher.close()
+        for task in self._tasks:
+            task.cancel()
+
+    def _changed(self, ids: frozenset[str]) -> None:
+        task = asyncio.get_running_loop().create_task(self._start_anew(ids), name="hot reload")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _start_anew(self, ids: frozenset[str]) -> None:
+        known = [id for id in ids if id in self._settled]
+        try:
+            if known:
+                await self._reload(*known)
+        except SeraiError as error:  # a manifest half written: the next change comes soon
+            log.warning("hot reload: %s", error)

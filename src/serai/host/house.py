@@ -1,0 +1,147 @@
+"""What the guests of one host share: how they are started, where they are shown, who is told of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from serai import home
+from serai.host.adapter import About, Adapter, Running
+from serai.host.adapters import adapter
+from serai.host.guest import Guest
+from serai.host.logs import GuestLog
+from serai.host.manifest import Manifest
+from serai.host.panels import Panels
+from serai.host.services import NoServices, Services
+from serai.limits import Limits
+from serai.model.actions import Action, Display, Level, Notice, OpenPanel
+from serai.model.surface import Surface
+from serai.record.recorder import Recorder
+from serai.wire.channel import Tap
+from serai.wire.deadlines import Deadlines
+from serai.wire.process import Spawner
+
+__all__ = ["House"]
+
+log = logging.getLogger("serai.host")
+
+# Notes that nobody has seen yet, or cleared: the oldest go.
+_NOTES = 1000
+
+
+class House:
+    """The place where guests live. The host opens and closes it."""
+
+    def __init__(
+        self,
+        *,
+        spawner: Spawner,
+        about: About,
+        environ: Mapping[str, str],
+        limits: Mapping[str, float | None],
+        services: Services | None = None,
+        recorder: Recorder | None = None,
+        surface: Surface | None = None,
+        on_change: Callable[[], None],
+        on_join: Callable[[Guest], None],
+    ) -> None:
+        self.spawner = spawner
+        self.about = about
+        self.environ = environ
+        self.services: Services = services or NoServices()
+        self.guests: dict[str, Guest] = {}
+        self.deadlines = Deadlines()
+        self.slots = asyncio.Semaphore(2 * (os.cpu_count() or 1))  # design rule 9
+        self.panels = Panels(self)
+        self.notes: deque[str] = deque(maxlen=_NOTES)  # note lines, until a person clears them (spec zot 4.2)
+        self._limits = limits
+        self._recorder = recorder
+        self._surface = surface
+        self._unseen: deque[Action] = deque(maxlen=_NOTES)
+        self._on_change = on_change
+        self._on_join = on_join
+
+    # -- how they are started -----------------------------------------------------------------------------------------------------
+
+    def adapter(self, manifest: Manifest) -> Adapter:
+        return adapter(manifest.dialect)
+
+    @property
+    def limits(self) -> Limits:
+        """The person's for all."""
+        return Limits().but(**self._limits)
+
+    def limits_of(self, manifest: Manifest) -> Limits:
+        """The dialect's, then the person's for all, then those for this guest."""
+        dialect = self.adapter(manifest).limits
+        return Limits().but(**{**dialect, **self._limits, **manifest.settings.limits})
+
+    def open_log(self, manifest: Manifest) -> GuestLog:
+        return GuestLog(Path(home.state_folder(self.environ)) / "logs", manifest.name, limit=self.limits_of(manifest).log)
+
+    def tap(self, manifest: Manifest, generation: int, pid: int) -> Tap | None:
+        if self._recorder is None:
+            return None
+        # What it was granted is known to be secret: masked before it is written (design rule 13).
+        self._recorder.secrets.add(*((name, value) for name in manifest.settings.env if (value := self.environ.get(name))))
+        return self._recorder.wire(manifest.id, kind="guest", dialect=manifest.dialect, generation=generation, pid=pid)
+
+    # -- who is told --------------------------------------------------------------------------------------------------------------
+
+    def running(self, guest: str) -> Running | None:
+        """The live process of a guest, by its id."""
+        return None if guest not in self.guests else self.guests[guest].running
+
+    def changed(self) -> None:
+        """Somebody's state or offer is another now."""
+        self._on_change()
+
+    def joined(self, guest: Guest) -> None:
+        """A process of this guest has just become the one that serves."""
+        self._on_join(guest)
+
+    def notify(self, level: Level, text: str) -> None:
+        """A word of Serai's own."""
+        self.act(Notice(text, level, "serai"))
+
+    def act(self, action: Action) -> None:
+        """A guest wants something shown or done."""
+        if isinstance(action, Notice | Display):
+            if action.text:  # an empty one is ignored (spec zot 4.5)
+                self.notes.extend(action.lines())
+                self.show(action)
+        elif isinstance(action, OpenPanel):
+            self.panels.show(action.panel)
+        else:
+            self.show(action)
+
+    def show(self, action: Action) -> None:
+        """To the surface, or kept until there is one (spec zot 2.2, ours)."""
+        if self._surface is None:
+            self._unseen.append(action)
+            return
+        try:
+            self._surface.act(action)
+        except Exception:  # a surface's defect must not reach the guest that wanted to be seen
+            log.exception("the surface failed on %s", type(action).__name__)
+
+    def attach(self, surface: Surface) -> None:
+        """From now on there is somebody to see; what was kept is shown first, in order."""
+        self._surface = surface
+        while self._unseen:
+            self.show(self._unseen.popleft())
+
+    def escape(self) -> bool:
+        """The person pressed Esc: the panel goes first, then the notes; False when there was nothing of the kind."""
+        if self.panels.dismiss():
+            return True
+        seen = bool(self.notes)
+        self.notes.clear()
+        return seen
+
+    def close(self) -> None:
+        self.deadlines.close()

@@ -1,0 +1,166 @@
+"""A guest's log: its stderr and the host's remarks on it, in one file that stays small (spec zot 2.1).
+
+The child writes straight into the file, without a pipe in between: a flood of it can neither block the child nor hold up the host
+(spec zot 7.40). So nobody counts what it writes, and `trim` is called from time to time.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import logging
+import os
+import re
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+
+from serai.errors import SpawnFailed
+from serai.limits import MIB
+
+__all__ = ["GuestLog", "log_file", "safe_name"]
+
+log = logging.getLogger("serai.host")
+
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_HASHED = re.compile(r"-[0-9a-f]{16}$")
+_NAME = 100  # characters: with all that is added it fits any file system
+_REMARK = 4000  # characters: what a guest sent may be in it
+
+
+def safe_name(name: str) -> str:
+    """A part of a file name for any guest's name: never another's, never out of the folder (spec zot 7.41).
+
+    What is changed gets a digest of the original, and so does what only looks as if it had one.
+    """
+    safe = re.sub(r"[^A-Za-z0-9._-]", "_", name)[:_NAME]
+    if safe.startswith("."):
+        safe = f"_{safe[1:]}"
+    if safe == name and name and not _HASHED.search(name):
+        return name
+    return f"{safe}-{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:16]}"
+
+
+def log_file(folder: Path, name: str) -> Path:
+    """Where the log of the guest of that name lies in the folder of logs."""
+    return folder / f"ext-{safe_name(name)}.log"
+
+
+class GuestLog:
+    """The open log of one guest. `descriptor` is for the child's stderr; -1 once closed."""
+
+    def __init__(self, folder: Path, name: str, *, limit: int = MIB) -> None:
+        self.path = log_file(folder, name)
+        self.limit = limit
+        self.descriptor = -1
+        self._complained = False
+        self._moved = 0  # how many bytes of this start `trim` has put at the end of the older file
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.chmod(0o700)
+            self.descriptor = self._open()
+        except OSError as error:
+            hint = "make it writable; the guest cannot be started without its log"
+            reason = "it is a link" if error.errno == errno.ELOOP else error.strerror
+            raise SpawnFailed(f"open log: {self.path}: {reason}", who=name, errno=error.errno or 0, hint=hint) from None
+        self._since = self._size()
+        self.trim()
+        self._since, self._moved = self._size(), 0
+
+    def _open(self) -> int:
+        descriptor = os.open(self.path, _FLAGS, 0o600)
+        try:
+            os.fchmod(descriptor, 0o600)
+            regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        except OSError:
+            os.close(descriptor)
+            raise
+        if not regular:
+            os.close(descriptor)
+            raise OSError(errno.EINVAL, "it is not a file")
+        return descriptor
+
+    def remark(self, text: str) -> None:
+        """One line of the host's own. Never raises: a full disk must not end what is remarked on."""
+        if self.descriptor < 0:
+            return
+        if len(text) > _REMARK:
+            text = f"{text[:_REMARK]}…"
+        shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+        line = f"[serai] {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {shown}\n".encode()
+        try:
+            size = self._size()
+            if size and os.pread(self.descriptor, 1, size - 1) != b"\n":  # the child was in the middle of a line
+                line = b"\n" + line
+            os.write(self.descriptor, line)
+        except OSError as error:
+            self._complain(error)
+        self.trim()
+
+    def tail(self, limit: int) -> bytes:
+        """The last bytes that were written since this start, at most so many."""
+        if self.descriptor < 0:
+            return b""
+        try:
+            size = self._size()
+            since = self._since if self._since <= size else 0  # another Serai has trimmed it
+            fresh = os.pread(self.descriptor, min(limit, size - since), max(since, size - limit))
+            missing = min(limit - len(fresh), self._moved)
+            return (_last(self._older, missing) if missing > 0 else b"") + fresh
+        except OSError as error:
+            self._complain(error)
+            return b""
+
+    def trim(self) -> None:
+        """Beyond the limit the last half goes to the older file, `….log.1`, and the rest is forgotten.
+
+        The child may write in the moment between copy and cut; those lines are lost, and nothing else ever.
+        """
+        if self.descriptor < 0:
+            return
+        try:
+            size = self._size()
+            if size <= self.limit:
+                return
+            kept = os.pread(self.descriptor, self.limit // 2, size - self.limit // 2)
+            _replace(self._older, kept)
+            os.ftruncate(self.descriptor, 0)
+        except OSError as error:
+            self._complain(error)
+            return
+        self._moved = min(len(kept), max(size - self._since, 0))
+        self._since = 0
+
+    def close(self) -> None:
+        """Let go of the file; a child that has it goes on writing. Idempotent."""
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    @property
+    def _older(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.1")
+
+    def _size(self) -> int:
+        return os.fstat(self.descriptor).st_size
+
+    def _complain(self, error: OSError) -> None:
+        if not self._complained:
+            self._complained = True
+            log.warning("%s: the log cannot be kept: %s", self.path, error.strerror)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f"{path.name}.new")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+    os.replace(temporary, path)
+
+
+def _last(path: Path, count: int) -> bytes:
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - count, 0))
+        return file.read(count)

@@ -1,0 +1,163 @@
+"""What goes to one guest, in order, without anybody waiting for it (spec zot 4.3, ours).
+
+As long as the guest reads, frames go straight to its wire. When it is behind, they wait here: pieces of one stream are joined,
+beyond the limit the oldest *events* go, never a request. A request that nobody waits for any more is not sent at all: zot could
+not take it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from serai.errors import FrameTooBig, LimitHit, PeerStalled, SeraiError
+from serai.limits import Limits
+from serai.model.events import Event, merged
+from serai.wire.calls import Call
+from serai.wire.channel import Channel
+
+__all__ = ["Mailbox"]
+
+# A guest that left so many bytes unread is behind. A pipe holds as many again.
+_BEHIND = 65536
+
+
+class _Request(NamedTuple):
+    frame: bytes
+    call: Call[str] | None
+
+
+class Mailbox:
+    """The way to one guest.
+
+    `encode` makes an event's frame, or None when the guest's dialect has no word for it; `wanted` says whether a call still waits.
+    """
+
+    __slots__ = (
+        "_channel",
+        "_encode",
+        "_events",
+        "_limits",
+        "_loop",
+        "_mover",
+        "_outbox",
+        "_put",
+        "_queue",
+        "_queued",
+        "_wanted",
+        "dropped",
+    )
+
+    def __init__(
+        self, channel: Channel, encode: Callable[[Event], bytes | None], wanted: Callable[[Call[str]], bool], limits: Limits
+    ) -> None:
+        self._channel = channel
+        self._outbox = channel.outbox  # looked at for every frame
+        self._put = channel.send
+        self._encode = encode
+        self._wanted = wanted
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._queue: deque[Event | _Request] = deque()
+        self._events = 0  # how many of the queue are events
+        self._queued = 0  # bytes of its requests
+        self._mover: asyncio.Task[None] | None = None
+        self.dropped = 0  # events that an idle guest would have got
+
+    def request(self, frame: bytes, call: Call[str] | None = None) -> None:
+        """A frame that must not be dropped; not sent after all when its call has ended meanwhile.
+
+        Raises when the wire is lost, or when more than the backlog waits for a guest that does not read.
+        """
+        if not self._queue and self._outbox.queued < _BEHIND:
+            self._put(frame)
+            return
+        channel = self._channel
+        if channel.cause is not None:
+            raise channel.cause.for_call("")
+        if len(frame) > self._limits.send:  # said now: once it has waited, nobody is there to hear it
+            raise FrameTooBig(
+                f"a frame of {len(frame)} bytes is not sent", who=channel.child.who, limit=LimitHit("send", self._limits.send)
+            )
+        if self._queued and self._queued + len(frame) > self._limits.backlog:
+            limit = LimitHit("backlog", self._limits.backlog)
+            raise PeerStalled(f"{self._queued} bytes wait for it to read", who=channel.child.who, limit=limit)
+        self._queue.append(_Request(frame, call))
+        self._queued += len(frame)
+        self._move()
+
+    def tell(self, event: Event) -> None:
+        """Never waits and never raises: an event is news, and who does not read it has missed it."""
+        if not self._queue and self._outbox.queued < _BEHIND:
+            self._send(self._encode(event))
+            return
+        last = self._queue[-1] if self._queue else None
+        if last is not None and not isinstance(last, _Request) and (both := merged(last, event)) is not None:
+            self._queue[-1] = both
+            return
+        self._queue.append(event)
+        self._events += 1
+        if self._events > self._limits.events:
+            self._drop_oldest()
+        self._move()
+
+    async def flush(self) -> None:
+        """Wait until everything is on the wire: before a farewell. Raises when the wire is lost."""
+        while self._queue or self._outbox.queued:
+            if self._mover is not None:
+                await asyncio.shield(self._mover)
+            await self._channel.drain()
+
+    def close(self) -> None:
+        """The wire is over, which the mover has heard from it too. Idempotent."""
+        self._queue.clear()
+        self._events = self._queued = 0
+
+    # -- inside -----------------------------------------------------------------------------------------------------------------
+
+    def _move(self) -> None:
+        if self._mover is None or self._mover.done():
+            self._mover = self._loop.create_task(self._moving(), name=f"catch up {self._channel.child.who}")
+
+    async def _moving(self) -> None:
+        """Only while the guest is behind: what waits goes out whenever it has read what went before."""
+        try:
+            while self._queue:
+                await self._channel.drain()
+                while self._queue and self._has_room(self._queue[0]):
+                    self._send_next()
+        except SeraiError:  # the wire is lost: whoever waits is told by it
+            self.close()
+
+    def _has_room(self, item: Event | _Request) -> bool:
+        """Whether the wire takes it now: a request that its budget refused would be lost."""
+        queued = self._outbox.queued
+        size = len(item.frame) if isinstance(item, _Request) else 0
+        return not queued or (queued < _BEHIND and queued + size <= self._limits.backlog)
+
+    def _send_next(self) -> None:
+        item = self._queue.popleft()
+        if isinstance(item, _Request):
+            self._queued -= len(item.frame)
+            if item.call is None or self._wanted(item.call):
+                self._put(item.frame)
+        else:
+            self._events -= 1
+            self._send(self._encode(item))
+
+    def _send(self, frame: bytes | None) -> None:
+        if frame is not None:
+            try:
+                self._put(frame)
+            except SeraiError:  # lost, or longer than its protocol allows: an event is only news
+                self.dropped += 1
+
+    def _drop_oldest(self) -> None:
+        for at, item in enumerate(self._queue):
+            if not isinstance(item, _Request):
+                del self._queue[at]
+                self._events -= 1
+                self.dropped += 1
+                return

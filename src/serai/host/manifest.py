@@ -1,0 +1,170 @@
+"""What a guest's folder says, in neutral words: whatever its dialect, the host reads this record."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from serai.errors import BadManifest
+from serai.host.adapters import DIALECTS, OWN, Reader, is_built, reader
+from serai.host.settings import Author, GuestSettings, Person, combine, read_author
+from serai.limits import MIB
+
+__all__ = ["PROJECT_PLACES", "SCOPES", "Folder", "Manifest", "Scope", "folders_in", "look", "read"]
+
+Scope = Literal["ad hoc", "project", "user", "zot home", "piglet home"]
+SCOPES: tuple[Scope, ...] = ("ad hoc", "project", "user", "zot home", "piglet home")  # as they are loaded
+PROJECT_PLACES = (".serai/guests", ".zot/extensions", ".piglet/extensions")
+_LONGEST = 1 * MIB  # no manifest is longer; a device or a log by that name would be
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A guest as it lies in its folder.
+
+    `folder` is absolute and as it was given, links and all. `enabled` is what the manifest says; `active` counts the person's word
+    too. `sources` are the files that make the guest what it is: trust pins them and a change of one is a reason to reload.
+    """
+
+    dialect: str
+    name: str
+    folder: Path
+    file: Path
+    scope: Scope
+    argv: tuple[str, ...]
+    version: str = ""
+    language: str = ""
+    description: str = ""
+    enabled: bool = True
+    sources: tuple[Path, ...] = ()
+    settings: GuestSettings = field(default_factory=GuestSettings)
+
+    @property
+    def id(self) -> str:
+        return f"{self.dialect}:{self.name}"
+
+    @property
+    def active(self) -> bool:
+        return self.enabled and self.settings.enabled
+
+    def trusted(self) -> Manifest:
+        """The same with what it asks for: its project is trusted."""
+        return replace(self, settings=self.settings.granted())
+
+
+class Folder(NamedTuple):
+    """A guest's folder before its manifest is read: the dialect that is taken, those that are not, and the author's words."""
+
+    path: Path
+    dialect: str
+    others: tuple[str, ...]
+    author: Author
+
+
+def folders_in(place: Path) -> list[Path]:
+    """The folders of guests in a search place, by name: links to folders too, hidden ones and plain files not (spec zot 7.43).
+
+    A place that does not exist has none; one that cannot be read is a `BadManifest`.
+    """
+    try:
+        names = sorted(os.listdir(place))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise BadManifest(f"cannot be searched: {error.strerror}", who=str(place)) from None
+    return [place / name for name in names if not name.startswith(".") and os.path.isdir(place / name)]
+
+
+def look(path: Path) -> Folder | None:
+    """Which manifests there are, and `guest.toml` if it is one of them; None if there is nothing of the kind."""
+    try:
+        names = set(os.listdir(path))
+    except OSError as error:
+        raise BadManifest(f"read manifest: {error.strerror}", who=str(path)) from None
+    present = [dialect for dialect, row in DIALECTS.items() if row.manifest in names]
+    if not present:
+        return None
+    author = Author()
+    if OWN in present:
+        present.remove(OWN)
+        author = read_author(_content(path, DIALECTS[OWN].manifest), who=str(path))
+    dialect = author.dialect or (present[0] if present else "")
+    return Folder(path, dialect, tuple(other for other in present if other != dialect), author)
+
+
+def read(folder: Folder, scope: Scope, person: Person) -> Manifest:
+    """The guest of this folder, or `BadManifest` with the reason."""
+    dialect, who = folder.dialect, str(folder.path)
+    if not dialect:
+        raise BadManifest("guest.toml: it stands alone here, so it has to name a `dialect`", who=who)
+    if dialect not in DIALECTS and not is_built(dialect):
+        raise BadManifest(f"guest.toml: there is no dialect {dialect}", who=who, hint=f"the dialects are {', '.join(DIALECTS)}")
+    if (reading := reader(dialect)) is None:
+        raise BadManifest(f"the dialect {dialect} is not built yet", who=who, hint="remove the folder, or wait for a later Serai")
+    manifest = _manifest(reading, dialect, folder.path, scope)
+    settings = combine(folder.author, person, dialect=dialect, name=manifest.name)
+    return replace(manifest, settings=settings, sources=tuple(_sources(manifest)))
+
+
+def _manifest(reading: Reader, dialect: str, folder: Path, scope: Scope) -> Manifest:
+    name = DIALECTS[dialect].manifest
+    try:
+        said = reading.parse(_content(folder, name))
+    except ValueError as error:
+        raise BadManifest(str(error), who=str(folder)) from None
+    return Manifest(
+        dialect=dialect,
+        name=said.name,
+        folder=folder,
+        file=folder / name,
+        scope=scope,
+        argv=reading.argv(said, str(folder)),
+        version=said.version,
+        language=said.language,
+        description=said.description,
+        enabled=said.enabled,
+    )
+
+
+def _sources(manifest: Manifest) -> Iterator[Path]:
+    """The manifest, `guest.toml`, and what the command line names: a program or an argument that is a file, from this folder on.
+
+    `--require=./hook.js` names one too. A program from PATH or with an absolute path elsewhere belongs to the machine.
+    """
+    yield manifest.file
+    if os.path.isfile(own := manifest.folder / DIALECTS[OWN].manifest):
+        yield own
+    yield from dict.fromkeys(_named(manifest.folder, manifest.argv))
+
+
+def _named(folder: Path, argv: Sequence[str]) -> Iterator[Path]:
+    inside = f"{folder}/"
+    words = [argv[0]] if "/" in argv[0] else []
+    for argument in argv[1:]:
+        words += [argument, argument.partition("=")[2]]
+    for word in words:
+        path = os.path.join(folder, word)
+        if word and path.startswith(inside) and os.path.isfile(path):
+            yield Path(path)
+
+
+def _content(folder: Path, name: str) -> bytes:
+    """The bytes of a manifest. Never waits for a pipe of that name, never takes in a whole disk."""
+    try:
+        descriptor = os.open(folder / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise BadManifest(f"read manifest: {name} is not a file", who=str(folder))
+            with open(descriptor, "rb", closefd=False) as file:
+                content = file.read(_LONGEST + 1)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise BadManifest(f"read manifest: {name}: {error.strerror}", who=str(folder)) from None
+    if len(content) > _LONGEST:
+        raise BadManifest(f"read manifest: {name} is longer than {_LONGEST} bytes", who=str(folder))
+    return content

@@ -1,0 +1,220 @@
+"""Who owns which name, and who is asked in which order. One immutable table, made anew when something has changed.
+
+Everything is deterministic (design rule 10): built-ins first, then guests in load order, however late a registration arrived.
+Description, schema and routing of a name come from the same owner, and every shadowed name is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from serai.errors import SeraiError
+from serai.host.guest import Guest, State
+from serai.host.schemas import Checked, checker
+from serai.model.contributions import EVERY_EVENT, Command, Interceptor, Stage
+from serai.model.tools import BUILT_IN, ToolBox, ToolCall, ToolResult, ToolSpec
+
+__all__ = ["BuiltIn", "Link", "Registry", "Shadowed", "Table", "Tool"]
+
+STAGES: tuple[Stage, ...] = ("tool_call", "tool_result", "turn_start", "assistant_message")
+
+
+class Owner(Protocol):
+    """Who runs a tool."""
+
+    @property
+    def id(self) -> str: ...
+
+    def way(self) -> Callable[[ToolCall], Awaitable[ToolResult]]:
+        """What runs its tools now."""
+        ...
+
+    def failed(self, call: ToolCall, error: SeraiError) -> ToolResult:
+        """What is told of a call that ended in this error."""
+        ...
+
+
+class BuiltIn:
+    """Serai's own tools as an owner."""
+
+    id = "serai"
+
+    def __init__(self, box: ToolBox) -> None:
+        self.box = box
+
+    def way(self) -> Callable[[ToolCall], Awaitable[ToolResult]]:
+        return self.box.call
+
+    def failed(self, call: ToolCall, error: SeraiError) -> ToolResult:
+        return ToolResult.error(f"{call.name}: {error}", code="FAILED", hint=error.hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool that can be called: what it is, who runs it, and how its arguments are checked.
+
+    `run` is the way to the process that serves at this moment: whenever that changes, there is a new table.
+    """
+
+    spec: ToolSpec
+    owner: Owner
+    run: Callable[[ToolCall], Awaitable[ToolResult]]
+    check: Callable[[object], str]
+    problem: str  # why its arguments go unchecked, or ""
+
+    @classmethod
+    def of(cls, spec: ToolSpec, owner: Owner, checked: Checked) -> Tool:
+        return cls(spec, owner, owner.way(), checked.check, checked.problem)
+
+
+class Link(NamedTuple):
+    """One interceptor in its chain."""
+
+    guest: Guest
+    interceptor: Interceptor
+
+
+class Shadowed(NamedTuple):
+    """A name that a guest offers in vain."""
+
+    what: str  # "tool" or "command"
+    name: str
+    guest: str
+    by: str
+
+    def __str__(self) -> str:
+        hint = (
+            f'; `replace = ["{self.name}"]` among its settings would grant it' if self.by == "serai" and self.what == "tool" else ""
+        )
+        return f"its {self.what} {self.name} is shadowed by that of {self.by}{hint}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """The state of the house at one moment."""
+
+    tools: Mapping[str, Tool]
+    commands: Mapping[str, tuple[Guest, Command]]
+    chains: Mapping[Stage, tuple[Link, ...]]
+    handlers: Mapping[str, tuple[Guest, ...]]  # by the kind of event; "*" for those that want all
+    shadowed: tuple[Shadowed, ...]
+    missing: tuple[Guest, ...]  # guards whose interceptors nobody knows yet
+    plain: bool  # nobody wants to be asked about a tool call, before or after
+
+
+class Registry:
+    """Makes the table. `guests` are in load order."""
+
+    def __init__(
+        self, guests: list[Guest], built_in: ToolBox | None, commands: Iterable[str], told: Callable[[Shadowed], None]
+    ) -> None:
+        self._guests = guests
+        self._built_in = None if built_in is None else BuiltIn(built_in)
+        self._commands = frozenset(commands)
+        self._told = told
+        self._known: set[Shadowed] = set()
+        self._checked: dict[tuple[str, str], tuple[ToolSpec, Checked]] = {}
+        self.made: Table | None = None  # the latest table, None when it is out of date: read for every call
+
+    def forget(self) -> None:
+        """Something has changed: the next look makes a new table."""
+        self.made = None
+
+    @property
+    def table(self) -> Table:
+        if self.made is None:
+            self.made = self._make()
+        return self.made
+
+    def _make(self) -> Table:
+        present = [guest for guest in self._guests if guest.state not in (State.FOUND, State.STOPPED)]
+        shadowed: list[Shadowed] = []
+        chains = {stage: _chain(present, stage) for stage in STAGES}
+        missing = tuple(g for g in self._guests if g.guard and not g.ever_ready and g.state is not State.STOPPED)
+        table = Table(
+            tools=self._tools(present, shadowed),
+            commands=self._owned_commands(present, shadowed),
+            chains=chains,
+            handlers=_handlers(present),
+            shadowed=tuple(shadowed),
+            missing=missing,
+            plain=not (chains["tool_call"] or chains["tool_result"] or missing),
+        )
+        for entry in shadowed:
+            if entry not in self._known:  # said once, in the guest's log (spec zot 2.3, ours)
+                self._known.add(entry)
+                self._told(entry)
+        return table
+
+    def _tools(self, present: list[Guest], shadowed: list[Shadowed]) -> dict[str, Tool]:
+        tools: dict[str, Tool] = {}
+        reserved = set(BUILT_IN)  # whoever replaces one of them, nobody else gets it
+        replaced = {name for guest in present for name in guest.manifest.settings.replace if _offers(guest, name)}
+        if self._built_in is not None:
+            for spec in self._built_in.box.list():
+                reserved.add(spec.name)
+                if spec.name not in replaced:
+                    tools[spec.name] = Tool.of(spec, self._built_in, self._check("serai", spec))
+        for guest in present:
+            for spec in guest.tools:
+                if spec.name in reserved and spec.name not in guest.manifest.settings.replace:
+                    shadowed.append(Shadowed("tool", spec.name, guest.id, "serai"))
+                elif spec.name in tools:
+                    shadowed.append(Shadowed("tool", spec.name, guest.id, tools[spec.name].owner.id))
+                else:
+                    tools[spec.name] = Tool.of(spec, guest, self._check(guest.id, spec))
+        return tools
+
+    def _owned_commands(self, present: list[Guest], shadowed: list[Shadowed]) -> dict[str, tuple[Guest, Command]]:
+        commands: dict[str, tuple[Guest, Command]] = {}
+        for guest in present:
+            for command in guest.contributions.commands:
+                if command.name in self._commands:
+                    shadowed.append(Shadowed("command", command.name, guest.id, "serai"))
+                elif command.name in commands:
+                    shadowed.append(Shadowed("command", command.name, guest.id, commands[command.name][0].id))
+                else:
+                    commands[command.name] = (guest, command)
+        return commands
+
+    def _check(self, owner: str, spec: ToolSpec) -> Checked:
+        """Kept as long as the tool is the same: to build a validator takes a while."""
+        known = self._checked.get((owner, spec.name))
+        if known is None or (known[0] is not spec and known[0].schema != spec.schema):
+            known = (spec, checker(spec.schema, who=f"{owner}/{spec.name}"))
+            self._checked[owner, spec.name] = known
+        return known[1]
+
+
+def _offers(guest: Guest, name: str) -> bool:
+    return any(spec.name == name for spec in guest.tools)
+
+
+def _chain(present: list[Guest], stage: Stage) -> tuple[Link, ...]:
+    links = [Link(guest, one) for guest in present for one in guest.contributions.interceptors if stage in one.stages]
+    return tuple(sorted(links, key=lambda link: -link.interceptor.priority))  # stable: then load order
+
+
+def _handlers(present: list[Guest]) -> dict[str, tuple[Guest, ...]]:
+    """A guest is told of an event once, in the place of the first of its handlers that wants it (spec piglet FIX-16)."""
+    wanted: dict[str, list[tuple[int, Guest]]] = {}
+    for guest in present:
+        first: dict[str, int] = {}
+        for handler in guest.contributions.event_handlers:
+            for kind in handler.events:
+                first[kind] = min(first.get(kind, handler.priority), handler.priority)
+        for kind, priority in first.items():
+            wanted.setdefault(kind, []).append((priority, guest))
+    every = wanted.pop(next(iter(EVERY_EVENT)), [])
+    told = {kind: tuple(guest for _, guest in _merge(some, every)) for kind, some in wanted.items()}
+    return told | {"*": tuple(guest for _, guest in sorted(every, key=lambda pair: pair[0]))}
+
+
+def _merge(some: list[tuple[int, Guest]], every: list[tuple[int, Guest]]) -> list[tuple[int, Guest]]:
+    best: dict[str, tuple[int, Guest]] = {}
+    for priority, guest in (*some, *every):
+        if guest.id not in best or priority < best[guest.id][0]:
+            best[guest.id] = (priority, guest)
+    return sorted(best.values(), key=lambda pair: (pair[0], pair[1].order))

@@ -1,0 +1,31 @@
+"""What a guest may ask of Serai. The app answers; a host that is used alone answers nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from serai.errors import Refused
+
+__all__ = ["GROUPS", "NoServices", "Services"]
+
+# Services come in groups, so that a person can say which ones a guest may use.
+GROUPS = (
+    "tools", "config", "credentials", "chat", "conversation", "sessions", "models", "background", "control", "dialogs", "undo",
+    "bus", "guests",
+)  # fmt: skip
+
+
+class Services(Protocol):
+    """Host services, whatever dialect the asking guest speaks."""
+
+    async def ask(self, guest: str, group: str, what: str, arguments: Mapping[str, Any]) -> Any:
+        """Do it and give the result as JSON data; `Refused` says why not. Cancelled when the guest no longer wants it."""
+        ...
+
+
+class NoServices:
+    """Nobody is there to serve."""
+
+    async def ask(self, guest: str, group: str, what: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ARG002
+        raise Refused(f"{group}.{what} is not to be had: this host runs without an app", who=guest)

@@ -1,0 +1,96 @@
+"""Who streams a model's answer: an SDK, the offline parrot, a guest. Two methods, so that anybody can be one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from serai.model.events import Stop, Usage
+from serai.model.tools import Block, ToolCall, ToolSpec
+
+__all__ = ["Chunk", "Completion", "Cost", "Model", "ModelMessage", "ModelProvider", "ModelRequest", "Options"]
+
+
+class Cost(msgspec.Struct, frozen=True, omit_defaults=True):
+    """US dollars per million tokens."""
+
+    input: float = 0.0
+    output: float = 0.0
+    cache_read: float = 0.0
+    cache_write: float = 0.0
+
+
+class Model(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A model as the catalogue knows it; its key is `provider/id`."""
+
+    id: str
+    name: str = ""
+    api: str = "openai"
+    provider: str = ""
+    base_url: str = ""
+    reasoning: bool = False
+    context_window: int = 0
+    max_tokens: int = 0
+    cost: Cost = Cost()
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return f"{self.provider}/{self.id}"
+
+
+class ModelMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One message of a conversation as a model sees it. A tool's result has the id of its call."""
+
+    role: Literal["user", "assistant", "tool"]
+    content: tuple[Block, ...] = ()
+    calls: tuple[ToolCall, ...] = ()
+    call_id: str = ""
+    is_error: bool = False
+    thinking: str = ""
+    native: Any = None  # what a provider needs again, such as signatures
+
+
+class Options(msgspec.Struct, frozen=True, omit_defaults=True):
+    temperature: float | None = None
+    max_tokens: int | None = None
+    thinking: Literal["off", "low", "medium", "high"] = "off"
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class ModelRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    model: Model
+    messages: tuple[ModelMessage, ...]
+    system: str = ""
+    tools: tuple[ToolSpec, ...] = ()
+    options: Options = Options()
+
+
+class Chunk(msgspec.Struct, frozen=True, omit_defaults=True, tag="chunk"):
+    """A piece of the answer as it streams."""
+
+    text: str
+    what: Literal["text", "thinking", "tool_input"] = "text"
+    index: int = 0
+
+
+class Completion(msgspec.Struct, frozen=True, omit_defaults=True, tag="completion"):
+    """The whole answer: last, and what counts."""
+
+    message: ModelMessage
+    stop: Stop = "end"
+    usage: Usage = Usage()
+
+
+class ModelProvider(Protocol):
+    """A source of models."""
+
+    async def models(self) -> Sequence[Model]:
+        """Which ones it can stream."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk | Completion]:
+        """Chunks, then exactly one completion. Raises a `SeraiError` when it fails; closing the iterator cancels the call."""
+        ...

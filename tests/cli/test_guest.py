@@ -1,0 +1,331 @@
+"""`serai guest …` and `serai ext …` as a person calls them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.guests import EXAMPLES, Shell, guest, objects, text
+
+WEATHER = EXAMPLES / "weather-python"
+TOKEN = "ghp" + "_abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def mine(shell: Shell, name: str) -> Path:
+    """Where a guest of the person's own lies."""
+    return shell.home / "guests" / name
+
+
+def ours(shell: Shell, name: str) -> Path:
+    """Where a guest of the project lies."""
+    return shell.cwd / ".zot" / "extensions" / name
+
+
+# -- the list ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_list_has_the_columns_of_the_protocol(shell: Shell) -> None:
+    guest(mine(shell, "one"), version="1.2", language="python")
+    guest(mine(shell, "folder"), name="two", enabled=False)
+    ran = shell("guest", "list")
+    assert ran.stdout.splitlines() == [
+        "scope  name  version  enabled  language  dir",
+        f"user   one   1.2      yes      python    {mine(shell, 'one')}",
+        f"user   two   -        no       -         {mine(shell, 'folder')}",
+    ]
+    assert (ran.stderr, ran.returncode) == ("", 0)
+
+
+def test_the_list_starts_nobody_and_records_nothing(shell: Shell) -> None:
+    guest(mine(shell, "one"))
+    shell("guest", "list")
+    assert not (shell.home / "logs").exists()
+    assert not (shell.home / "recordings").exists()
+
+
+def test_the_list_as_json_says_who_would_come_in_and_why_others_not(shell: Shell, tmp_path: Path) -> None:
+    guest(mine(shell, "one"), version="1.2", guest_toml='env = ["KEY"]\nreplace = ["read"]\n')
+    guest(mine(shell, "off"), enabled=False)
+    guest(ours(shell, "new"))
+    named = guest(tmp_path / "other", name="one")
+    forms = objects(shell("guest", "list", "--json", "-e", named))
+    assert [(form["id"], form["scope"], form["state"]) for form in forms] == [
+        ("zot:one", "ad hoc", "found"),
+        ("zot:off", "user", "disabled"),
+        ("zot:new", "project", "untrusted"),
+        ("zot:one", "user", "shadowed"),
+    ]
+    assert forms[2]["reason"] == "it was never trusted"
+    assert (forms[1]["enabled"], forms[3]["enabled"]) == (False, True)
+    shadowed = forms[3]
+    assert shadowed["asks"] == {"env": ["KEY"], "replace": ["read"]}
+    assert shadowed["folder"] == str(mine(shell, "one"))
+    assert shadowed["command"][1:] == ["-I", "-S", "./guest.py"]
+    assert {"name", "dialect", "version", "language", "description", "guard"} <= shadowed.keys()
+
+
+def test_the_list_tells_beside_itself_who_does_not_come_in_as_it_should(shell: Shell, tmp_path: Path) -> None:
+    guest(mine(shell, "broken")).joinpath("extension.json").write_text("{")
+    guest(mine(shell, "same"), guest_toml="guard = true")
+    guest(ours(shell, "same"), name="another")
+    ran = shell("guest", "list")
+    assert ran.returncode == 0
+    told = ran.stderr.splitlines()
+    assert any(line.startswith(f"extension load: {mine(shell, 'broken')}: parse manifest: ") for line in told)
+    assert f"not trusted: zot:another in {ours(shell, 'same')}: it was never trusted" in told
+    assert f"shadowed: zot:same in {mine(shell, 'same')}: hidden by {ours(shell, 'same')}" in told
+    assert any(line.startswith(f"guard: {mine(shell, 'same')}: ") for line in told)
+
+
+def test_the_live_list_says_how_it_went(shell: Shell) -> None:
+    guest(mine(shell, "good"), tools=["ping"], commands=["go"])
+    guest(mine(shell, "bad"), exec="./missing")
+    guest(mine(shell, "off"), enabled=False)
+    ran = shell("guest", "list", "--live")
+    head, *rows = (line.split() for line in ran.stdout.splitlines())
+    assert head == ["scope", "name", "version", "state", "seconds", "tools", "commands", "dir"]
+    by_name = {row[1]: row for row in rows}
+    assert by_name["good"][3] == "ready"
+    assert by_name["good"][5:7] == ["ping", "go"]
+    assert by_name["bad"][3] == "gone"
+    assert by_name["off"][3:7] == ["disabled", "-", "-", "-"]
+    assert "extension load: zot:bad gone: " in ran.stderr
+    forms = {form["name"]: form for form in objects(shell("guest", "list", "--live", "--json"))}
+    assert (forms["good"]["state"], forms["good"]["tools"], forms["good"]["commands"]) == ("ready", ["ping"], ["go"])
+    assert forms["good"]["pid"] > 1
+    assert forms["bad"]["error"]["message"]
+    assert forms["off"]["state"] == "disabled"
+
+
+def test_an_empty_list_says_so(shell: Shell) -> None:
+    ran = shell("guest", "list")
+    assert (ran.stdout, ran.returncode) == ("", 0)
+    assert "there are no guests" in ran.stderr
+
+
+def test_nothing_in_a_manifest_acts_on_the_terminal(shell: Shell) -> None:
+    guest(mine(shell, "one"), name="a\x1b[2J\nb", version="\x07\x9b")
+    for arguments in (["list"], ["list", "--json"], ["list", "--live"], ["disable", "one"]):
+        ran = shell("guest", *arguments)
+        assert ran.returncode == 0
+        assert not set("\x1b\x07\x9b") & set(ran.stdout + ran.stderr)
+
+
+# -- coming and going -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("zot.ours.1.4-canonical-path")
+@pytest.mark.parametrize("words", [("guest", "add"), ("ext", "add"), ("ext", "install")])
+def test_a_guest_is_added_from_the_folder_one_stands_in(shell: Shell, tmp_path: Path, words: tuple[str, str]) -> None:
+    folder = guest(tmp_path / "source", tools=["ping"], answers={"tool_call ping": [text("pong")]})
+    ran = shell(*words, ".", cwd=folder)
+    assert (ran.stdout, ran.stderr, ran.returncode) == (f"added zot:source: {mine(shell, 'source')}\n", "", 0)
+    assert shell("tool", "call", "ping").stdout == "pong\n"
+    again = shell(*words, ".", cwd=folder)
+    assert again.returncode == 1
+    assert "already exists; remove it first" in again.stderr
+
+
+def test_what_an_added_guest_asks_for_is_told_with_how_to_grant_it(shell: Shell, tmp_path: Path) -> None:
+    source = guest(tmp_path / "source", guest_toml='env = ["GIT_KEY"]\nreplace = ["read"]\n', tools=["read"])
+    ran = shell("guest", "add", source, "--name", "reader")
+    assert ran.stdout == f"added zot:source: {mine(shell, 'reader')}\n"
+    first, *lines = ran.stderr.splitlines()
+    assert first == f"it asks for env GIT_KEY, replace read; to grant that, write into {shell.home / 'config.toml'}:"
+    assert "its tool read is shadowed" in shell("tool", "list").stderr
+    (shell.home / "config.toml").write_text("\n".join(lines))
+    [form] = objects(shell("guest", "list", "--json"))
+    assert form["asks"] == {"env": [], "replace": []}
+    granted = shell("tool", "list")
+    assert (granted.stdout, granted.stderr) == ("read  zot:source  the tool read\n", "")
+
+
+def test_an_added_guest_that_cannot_come_in_is_told(shell: Shell, tmp_path: Path) -> None:
+    broken = guest(tmp_path / "broken")
+    (broken / "extension.json").write_text("{}")
+    ran = shell("guest", "add", broken, "--json")
+    assert objects(ran) == [{"folder": str(mine(shell, "broken"))}]
+    assert ran.stderr == "it cannot be started: manifest: name is required\n"
+    assert "`serai guest enable off` switches it on" in shell("guest", "add", guest(tmp_path / "off", enabled=False)).stderr
+    guest(ours(shell, "same"))
+    assert "not started here: hidden by " in shell("guest", "add", guest(tmp_path / "same")).stderr
+
+
+@pytest.mark.parametrize(("source", "said"), [("nowhere", "not a directory: nowhere"), (".", "source lacks extension.json")])
+def test_what_is_no_guest_is_not_added(shell: Shell, source: str, said: str) -> None:
+    ran = shell("guest", "add", source)
+    assert (ran.stdout, ran.returncode) == ("", 1)
+    assert said in ran.stderr
+
+
+def test_a_guest_is_cloned(shell: Shell, tmp_path: Path) -> None:
+    folder = guest(tmp_path / "kept.git")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=b@c", "-C", str(folder)]
+    for arguments in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "all"]):
+        subprocess.run([*git, *arguments], check=True, capture_output=True)
+    ran = shell("guest", "add", f"file://{folder}", "--json")
+    assert ran.returncode == 0, ran.stderr
+    [form] = objects(ran)
+    assert (form["id"], form["folder"]) == ("zot:kept.git", str(mine(shell, "kept")))
+    failed = shell("guest", "add", f"file://{tmp_path}/nowhere.git")
+    assert failed.returncode == 1
+    assert "git clone failed" in failed.stderr
+
+
+@pytest.mark.parametrize("answer", ["", "\n", "n\n", "yes\n", "no\n"])
+def test_nothing_is_removed_without_a_yes(shell: Shell, answer: str) -> None:
+    folder = guest(mine(shell, "one"))
+    ran = shell("guest", "remove", "one", input=answer)
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("", f"remove {folder} ? [y/N] aborted\n", 0)
+    assert folder.is_dir()
+
+
+@pytest.mark.parametrize(("words", "answer"), [(("guest", "remove"), "y\n"), (("ext", "rm"), "Y\n")])
+def test_a_guest_is_removed_with_a_yes(shell: Shell, words: tuple[str, str], answer: str) -> None:
+    folder = guest(mine(shell, "one"))
+    ran = shell(*words, "one", input=answer)
+    assert (ran.stdout, ran.returncode) == (f"removed zot:one: {folder}\n", 0)
+    assert not folder.exists()
+
+
+def test_a_guest_is_removed_without_a_question(shell: Shell) -> None:
+    folder = guest(mine(shell, "one"))
+    ran = shell("guest", "remove", "one", "-y", "--json")
+    assert objects(ran) == [{"id": "zot:one", "folder": str(folder), "removed": True}]
+    assert ran.stderr == ""
+    assert not folder.exists()
+
+
+def test_what_is_only_named_on_the_line_is_never_removed(shell: Shell, tmp_path: Path) -> None:
+    folder = guest(tmp_path / "one")
+    ran = shell("guest", "remove", "one", "-e", folder, input="y\n")
+    assert (ran.stdout, ran.returncode) == ("", 1)
+    assert "it was named on the command line" in ran.stderr
+    assert folder.is_dir()
+
+
+@pytest.mark.req("zot.rule.1.4-enable-disable")
+def test_a_guest_is_switched_off_and_on(shell: Shell) -> None:
+    folder = guest(mine(shell, "one"), odd={"kept": [1]})
+    before = json.loads((folder / "extension.json").read_text())
+    ran = shell("guest", "disable", "one")
+    assert (ran.stdout, ran.returncode) == (f"disabled zot:one: {folder}\n", 0)
+    assert json.loads((folder / "extension.json").read_text()) == before | {"enabled": False}
+    ran = shell("guest", "enable", "one", "--json")
+    assert objects(ran) == [{"id": "zot:one", "folder": str(folder), "enabled": True}]
+    assert json.loads((folder / "extension.json").read_text()) == before | {"enabled": True}
+
+
+def test_a_trusted_guest_that_is_switched_has_to_be_trusted_again(shell: Shell) -> None:
+    guest(ours(shell, "one"))
+    shell("trust")
+    shell("guest", "disable", "one")
+    ran = shell("guest", "enable", "one")
+    assert "extension.json; `serai trust` lets it in" in ran.stderr
+
+
+@pytest.mark.req("zot.ours.1.4-either-name")
+@pytest.mark.parametrize("name", ["zot:inner", "inner", "outer"])
+def test_the_verbs_know_a_guest_by_id_by_its_own_name_and_by_its_folder(shell: Shell, name: str) -> None:
+    folder = guest(mine(shell, "outer"), name="inner")
+    shell("tool", "list")  # so that there is a log
+    assert f"zot:inner: {folder}" in shell("guest", "disable", name).stdout
+    assert f"zot:inner: {folder}" in shell("guest", "enable", name).stdout
+    assert shell("guest", "logs", name).returncode == 0
+    assert f"zot:inner: {folder}" in shell("guest", "remove", "--yes", name).stdout
+
+
+@pytest.mark.req("zot.ours.1.4-project-first")
+@pytest.mark.parametrize("trusted", [True, False])
+def test_the_verbs_take_the_projects_guest_first(shell: Shell, trusted: bool) -> None:
+    guest(mine(shell, "one"))
+    guest(ours(shell, "one"))
+    if trusted:
+        shell("trust")
+    assert str(ours(shell, "one")) in shell("guest", "disable", "one").stdout
+    assert str(ours(shell, "one")) in shell("guest", "enable", "one").stdout
+    shell("guest", "remove", "-y", "one")
+    assert not ours(shell, "one").exists()
+    assert mine(shell, "one").is_dir()
+
+
+def test_an_unknown_name_is_told_with_those_there_are(shell: Shell) -> None:
+    guest(mine(shell, "one"))
+    ran = shell("ext", "remove", "two")
+    assert (ran.stdout, ran.returncode) == ("", 1)
+    assert "there is no guest two; there is zot:one" in ran.stderr
+
+
+# -- logs -------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("zot.rule.2.1-log")
+def test_a_log_has_the_guests_stderr_and_the_hosts_remarks(shell: Shell, tmp_path: Path) -> None:
+    one = guest(tmp_path / "folder", name="one", stderr="hello\n")
+    for _ in range(2):
+        shell("tool", "list", "-e", one)
+    log = shell.home / "logs" / "ext-one.log"
+    lines = log.read_text().splitlines()
+    assert lines.count("hello") == 2  # the second after the first
+    assert any(line.startswith("[serai] ") and "starts one" in line for line in lines)
+    ran = shell("guest", "logs", "folder", "-e", one)
+    assert (ran.stdout, ran.stderr, ran.returncode) == (log.read_text(), "", 0)
+    assert shell("guest", "logs", "one").stdout == log.read_text()  # by its own name it is known when it is gone, too
+
+
+def written(shell: Shell, older: bytes | None, newer: bytes) -> None:
+    (shell.home / "logs").mkdir(parents=True)
+    (shell.home / "logs" / "ext-one.log").write_bytes(newer)
+    if older is not None:
+        (shell.home / "logs" / "ext-one.log.1").write_bytes(older)
+
+
+def test_the_older_half_of_a_log_comes_first(shell: Shell) -> None:
+    written(shell, b"a\nb\n", b"c\nd")
+    assert shell("guest", "logs", "one").stdout == "a\nb\nc\nd\n"
+    assert shell("guest", "logs", "one", "--lines", "3").stdout == "b\nc\nd\n"
+    assert shell("guest", "logs", "one", "--lines", "0").stdout == ""
+    assert shell("guest", "logs", "one", "--lines", "99").stdout == "a\nb\nc\nd\n"
+
+
+def test_a_log_is_masked_and_does_not_act_on_the_terminal(shell: Shell) -> None:
+    written(shell, None, f"token {TOKEN}\n\x1b[2J\ttab\r\n\xff\n".encode("latin-1"))
+    assert shell("guest", "logs", "one").stdout == f"token {'*' * len(TOKEN)}\n\\x1b[2J    tab\n\\xff\n"
+    forms = objects(shell("guest", "logs", "one", "--json"))
+    assert forms[0] == {"guest": "one", "line": f"token {'*' * len(TOKEN)}"}
+    assert [form["line"] for form in forms[1:]] == ["\x1b[2J\ttab\r", "\\xff"]
+
+
+def test_a_log_that_is_not_there_is_told_with_its_place(shell: Shell) -> None:
+    place = shell.home / "logs" / "ext-one.log"
+    ran = shell("guest", "logs", "one")
+    assert (ran.stdout, ran.returncode) == ("", 1)
+    assert ran.stderr.splitlines()[0] == f'serai: no log for "one" at {place}'
+    guest(mine(shell, "one"))
+    assert shell("guest", "logs", "one").stderr == f'serai: no log for "one" at {place}\nit was never started\n'
+
+
+def test_a_log_is_followed_until_an_interrupt(shell: Shell) -> None:
+    written(shell, None, b"first\nhal")
+    log = shell.home / "logs" / "ext-one.log"
+    argv = shell.argv("guest", "logs", "-f", "one")
+    process = subprocess.Popen(argv, env=shell.env, cwd=shell.cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "first\n"
+    with log.open("ab") as file:
+        file.write(b"f a line\nbegun")
+    assert process.stdout.readline() == "half a line\n"
+    log.write_bytes(b"cut\n")
+    assert process.stdout.readline() == "cut\n"
+    other = log.with_name("other")
+    other.write_bytes(b"another file, which is longer\n")
+    os.replace(other, log)
+    assert process.stdout.readline() == "another file, which is longer\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (out, err, process.returncode) == ("", "", 130)

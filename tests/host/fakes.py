@@ -1,0 +1,108 @@
+"""Guests without a process: for what no dialect of today does, such as priorities and results that are rewritten."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from serai.errors import PeerGone, SeraiError
+from serai.host.adapter import Adapter, Running, Taking
+from serai.host.finding import Found
+from serai.host.host import Host
+from serai.host.house import House
+from serai.host.manifest import Manifest
+from serai.host.settings import GuestSettings
+from serai.model.actions import Action, Nothing
+from serai.model.contributions import Contributions, Interceptor, Pass, Stage, Verdict
+from serai.model.events import Event
+from serai.model.tools import ToolCall, ToolResult
+
+Judge = Callable[[Stage, Any], Verdict]
+
+
+class Fake:
+    """A running guest that offers what it is told to, judges by a function and remembers everything."""
+
+    pid = 0
+
+    def __init__(self, name: str, contributions: Contributions, *, judge: Judge | None = None, **settings: Any) -> None:
+        self.name = name
+        self.contributions = contributions
+        self.settings = GuestSettings(**settings)
+        self.judge = judge
+        self.asked: list[tuple[Stage, Any]] = []
+        self.told: list[Event] = []
+        self.panel: list[tuple[object, ...]] = []
+        self.taking: Taking | None = None
+
+    async def idle(self) -> None:
+        pass
+
+    async def call_tool(self, call: ToolCall) -> ToolResult:
+        return ToolResult.of(f"{self.name} ran {call.name} with {call.arguments}")
+
+    async def run_command(self, name: str, args: str) -> Action:
+        return Nothing()
+
+    async def intercept(self, interceptor: Interceptor, stage: Stage, subject: Any, /) -> Verdict:
+        self.asked.append((stage, subject))
+        return Pass() if self.judge is None else self.judge(stage, subject)
+
+    def tell(self, event: Event) -> None:
+        self.told.append(event)
+
+    def press(self, panel: str, key: str, text: str = "") -> None:
+        self.panel.append((panel, key, text))
+
+    def resize(self, panel: str, width: int, height: int) -> None:
+        self.panel.append((panel, width, height))
+
+    def close_panel(self, panel: str) -> None:
+        self.panel.append((panel, "closed"))
+
+    async def stop(self) -> None:
+        pass
+
+    def die(self) -> None:
+        """As if its process had ended."""
+        assert self.taking is not None
+        self.taking.listener.ended(PeerGone("ended", who=self.taking.who))
+
+
+def _explain(what: Literal["tool", "command"], guest: str, name: str, error: SeraiError) -> str:
+    return f"{what} {guest}/{name}: {error}"
+
+
+@asynccontextmanager
+async def fake_house(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *fakes: Fake, **options: Any) -> AsyncIterator[Host]:
+    """A host with these guests, in this order."""
+    by_name = {fake.name: fake for fake in fakes}
+
+    async def start(taking: Taking) -> Running:
+        fake = by_name[taking.manifest.name]
+        fake.taking = taking
+        return fake
+
+    monkeypatch.setattr(House, "adapter", lambda self, manifest: Adapter(start, {}, _explain))
+    found = Found(
+        guests=tuple(
+            Manifest(
+                dialect="fake",
+                name=fake.name,
+                folder=tmp_path,
+                file=tmp_path,
+                scope="ad hoc",
+                argv=("none",),
+                settings=fake.settings,
+            )
+            for fake in fakes
+        )
+    )
+    limits = {"restart_wait": 60.0, "restart_wait_most": 60.0, **options.pop("limits", {})}
+    environ = {"SERAI_HOME": str(tmp_path / "home")}
+    async with Host(lambda: found, environ=environ, limits=limits, **options) as host:
+        yield host

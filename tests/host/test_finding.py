@@ -1,0 +1,433 @@
+"""Who is found where, who wins, who is only reported, and what stops a run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serai.errors import BadManifest, BadSettings
+from serai.host import adapters
+from serai.host.finding import Found, find, piglet_home, zot_home
+from tests.host.folders import House, folders, zot_guest
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    house = House(tmp_path)
+    house.project.mkdir()
+    return house
+
+
+def reasons(found: Found) -> list[tuple[str, str]]:
+    return [(problem.folder.name, problem.reason) for problem in found.problems]
+
+
+# -- places
+
+
+@pytest.mark.req("zot.rule.1.2-places")
+def test_guests_are_found_in_every_place_in_load_order(house: House, tmp_path: Path) -> None:
+    for place in (".serai/guests", ".zot/extensions", ".piglet/extensions"):
+        zot_guest(house.project / place / f"of{place.replace('/', '-')}")
+    zot_guest(house.user / "user-b", name="a-first")
+    zot_guest(house.user / "user-a", name="b-second")
+    zot_guest(tmp_path / "zot" / "extensions" / "zots")
+    zot_guest(tmp_path / ".config" / "piglet" / "extensions" / "piglets")
+    adhoc = [zot_guest(tmp_path / "z-first"), zot_guest(tmp_path / "a-then")]
+    house.trust.allow(house.project)
+    found = house.find(*adhoc, config={"guests": {"homes": True}})
+    assert folders(found) == [
+        "z-first",
+        "a-then",
+        "of.serai-guests",
+        "of.zot-extensions",
+        "of.piglet-extensions",
+        "user-b",
+        "user-a",
+        "zots",
+        "piglets",
+    ]
+    scopes = ["ad hoc", "ad hoc", "project", "project", "project", "user", "user", "zot home", "piglet home"]
+    assert [guest.scope for guest in found.guests] == scopes
+    assert found.problems == ()
+
+
+@pytest.mark.req("zot.rule.1.2-places")
+def test_only_direct_folders_with_a_manifest_count_and_missing_places_are_fine(house: House) -> None:
+    assert house.find() == Found()
+    zot_guest(house.user / "weather" / "deeper" / "inner").parent.joinpath("x").touch()
+    zot_guest(house.user / ".git")
+    (house.user / "empty").mkdir()
+    (house.user / "file").write_text("plain")
+    (house.user / "dangling").symlink_to("nowhere")
+    assert house.find() == Found()
+
+
+@pytest.mark.req("zot.edge.43")
+def test_a_link_to_a_folder_is_followed_and_keeps_its_name(house: House, tmp_path: Path) -> None:
+    zot_guest(tmp_path / "work" / "copy", name="weather", exec="./run")
+    house.user.mkdir(parents=True)
+    (house.user / "linked").symlink_to(tmp_path / "work" / "copy")
+    [guest] = house.find().guests
+    assert (guest.id, guest.folder) == ("zot:weather", house.user / "linked")
+    assert guest.argv == (str(house.user / "linked" / "run"),)
+
+
+@pytest.mark.req("zot.rule.1.2-trust")
+def test_foreign_homes_are_searched_only_when_switched_on(house: House, tmp_path: Path) -> None:
+    zot_guest(tmp_path / "zot" / "extensions" / "zots")
+    assert house.find().guests == ()
+    assert folders(house.find(config={"guests": {"homes": ["piglet"]}})) == []
+    assert folders(house.find(config={"guests": {"homes": ["zot"]}})) == ["zots"]
+
+
+@pytest.mark.req("zot.rule.1.1-home")
+@pytest.mark.parametrize(
+    ("environ", "platform", "home"),
+    [
+        ({"ZOT_HOME": "/z", "XDG_STATE_HOME": "/s"}, "linux", "/z"),
+        ({"ZOT_HOME": "/z"}, "darwin", "/z"),
+        ({"ZOT_HOME": "", "XDG_STATE_HOME": "/s"}, "linux", "/s/zot"),
+        ({"XDG_STATE_HOME": ""}, "linux", "/me/.local/state/zot"),
+        ({"XDG_STATE_HOME": "/s"}, "darwin", "/me/Library/Application Support/zot"),
+        ({"LOCALAPPDATA": "/local"}, "win32", "/local/zot"),
+    ],
+)
+def test_zots_home_is_where_zot_has_it(environ: dict[str, str], platform: str, home: str) -> None:
+    assert zot_home({"HOME": "/me", **environ}, platform) == Path(home)
+
+
+def test_piglets_home_is_where_piglet_has_it() -> None:
+    assert piglet_home({"HOME": "/me"}) == Path("/me/.config/piglet")
+    assert piglet_home({"HOME": "/me", "XDG_CONFIG_HOME": "/c"}) == Path("/c/piglet")
+
+
+@pytest.mark.req("zot.edge.44")
+def test_relative_paths_are_made_absolute_before_anything_uses_them(
+    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zot_guest(tmp_path / "adhoc", exec="./run")
+    zot_guest(house.project / ".zot" / "extensions" / "weather", exec="bin/run")
+    zot_guest(tmp_path / "zot" / "extensions" / "zots", exec="../run")
+    house.trust.allow(house.project)
+    monkeypatch.chdir(tmp_path)
+    environ = {**house.environ, "ZOT_HOME": "zot"}
+    found = find(cwd=Path("project"), guests=[Path("adhoc")], config={"guests": {"homes": True}}, environ=environ)
+    monkeypatch.chdir("/")
+    assert [guest.argv[0] for guest in found.guests] == [
+        str(tmp_path / "adhoc" / "run"),
+        str(house.project / ".zot/extensions/weather/bin/run"),
+        f"{tmp_path}/zot/extensions/zots/../run",
+    ]
+    assert all(guest.folder.is_absolute() and guest.file.is_file() for guest in found.guests)
+
+
+@pytest.mark.req("zot.rule.1.2-no-ext")
+def test_without_the_installed_ones_only_what_is_named_is_left(house: House, tmp_path: Path) -> None:
+    zot_guest(house.user / "mine")
+    zot_guest(house.project / ".zot" / "extensions" / "projects")
+    house.trust.allow(house.project)
+    found = house.find(zot_guest(tmp_path / "x"), installed=False, config={"guests": {"homes": True}})
+    assert folders(found) == ["x"]
+    assert (found.untrusted, found.disabled, found.shadowed) == ((), (), ())
+
+
+def test_a_place_of_the_persons_own_inside_the_project_is_the_persons(tmp_path: Path) -> None:
+    zot_guest(tmp_path / ".serai" / "guests" / "weather")
+    found = find(cwd=tmp_path, config={}, environ={"SERAI_HOME": str(tmp_path / ".serai")})
+    assert [(guest.scope, guest.name) for guest in found.guests] == [("user", "weather")]
+    assert (found.shadowed, found.untrusted) == ((), ())
+
+
+# -- what a folder says
+
+
+def test_what_is_found_says_all_that_the_manifest_says(house: House) -> None:
+    folder = zot_guest(
+        house.user / "weather", exec="./run", args=["main.py", "--hook=lib.js", "x"], version="1.2", language="py", description="d"
+    )
+    for name in ("run", "main.py", "lib.js", "unnamed.py"):
+        (folder / name).touch()
+    (folder / "guest.toml").write_text("exclusive = true")
+    [guest] = house.find().guests
+    assert (guest.id, guest.dialect, guest.version, guest.language, guest.description) == ("zot:weather", "zot", "1.2", "py", "d")
+    assert guest.argv == (str(folder / "run"), "main.py", "--hook=lib.js", "x")
+    assert [path.name for path in guest.sources] == ["extension.json", "guest.toml", "run", "main.py", "lib.js"]
+    assert guest.settings.exclusive
+
+
+@pytest.mark.req("zot.edge.45")
+def test_a_bare_program_is_no_file_of_the_folder_even_if_there_is_one(house: House) -> None:
+    folder = zot_guest(house.user / "weather", exec="run")
+    (folder / "run").touch(mode=0o755)
+    [guest] = house.find().guests
+    assert guest.argv == ("run",)
+    assert guest.sources == (folder / "extension.json",)
+
+
+@pytest.mark.req("zot.rule.1.2-one-bad-guest", "zot.rule.1.3-required")
+def test_each_broken_guest_is_one_problem_and_the_others_load(house: House, tmp_path: Path) -> None:
+    for name, content in {"a": "{", "b": "{}", "c": '{"name": "c"}', "d": '{"name": 1, "exec": "x"}'}.items():
+        (house.user / name).mkdir(parents=True)
+        (house.user / name / "extension.json").write_text(content)
+    (house.user / "e" / "extension.json").mkdir(parents=True)
+    (house.user / "f").mkdir()
+    os.mkfifo(house.user / "f" / "extension.json")
+    (house.user / "g").mkdir()
+    (house.user / "g" / "extension.json").symlink_to("gone")
+    (house.user / "h").mkdir()
+    (house.user / "h" / "extension.json").write_bytes(b" " * (1024 * 1024 + 1))
+    zot_guest(house.user / "sound")
+    found = house.find()
+    assert folders(found) == ["sound"]
+    assert [(name, reason[:31]) for name, reason in reasons(found)] == [
+        ("a", "parse manifest: Input data was "),
+        ("b", "manifest: name is required"),
+        ("c", "manifest: exec is required"),
+        ("d", "parse manifest: Expected `str |"),
+        ("e", "read manifest: extension.json i"),
+        ("f", "read manifest: extension.json i"),
+        ("g", "read manifest: extension.json: "),
+        ("h", "read manifest: extension.json i"),
+    ]
+    assert str(found.problems[1]) == f"{house.user / 'b'}: manifest: name is required"
+
+
+def test_what_is_named_and_not_there_is_a_problem(house: House, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "bare").mkdir()
+    found = house.find(tmp_path / "gone", tmp_path / "file", tmp_path / "bare")
+    assert reasons(found) == [
+        ("gone", "there is no such folder"),
+        ("file", "not a directory"),
+        ("bare", "read manifest: there is none of extension.json, manifest.yaml, plugin.toml, guest.toml"),
+    ]
+
+
+def test_dialects_that_are_not_built_are_said_and_do_not_stop_others(house: House) -> None:
+    tomls = {"alone": "guard = false", "later": 'dialect = "serai"', "typo": 'dialect = "zott"', "bare": 'dialect = "zot"'}
+    for name, text in tomls.items():
+        (house.user / name).mkdir(parents=True)
+        (house.user / name / "guest.toml").write_text(text)
+    (house.user / "pig").mkdir()
+    (house.user / "pig" / "manifest.yaml").write_text("name: pig")
+    zot_guest(house.user / "sound")
+    found = house.find()
+    assert folders(found) == ["sound"]
+    assert dict(reasons(found)) == {
+        "alone": "guest.toml: it stands alone here, so it has to name a `dialect`",
+        "bare": "read manifest: extension.json: No such file or directory",
+        "later": "the dialect serai is not built yet",
+        "pig": "the dialect piglet is not built yet",
+        "typo": "guest.toml: there is no dialect zott",
+    }
+
+
+def test_of_several_manifests_the_first_of_the_table_counts_and_the_others_are_reported(house: House) -> None:
+    folder = zot_guest(house.user / "both")
+    (folder / "plugin.toml").touch()
+    (folder / "manifest.yaml").touch()
+    found = house.find()
+    assert [guest.dialect for guest in found.guests] == ["zot"]
+    assert reasons(found) == [("both", "it has several manifests: extension.json counts, manifest.yaml, plugin.toml not")]
+
+
+def test_the_author_may_choose_among_several_manifests(house: House) -> None:
+    folder = zot_guest(house.user / "both", guest_toml='dialect = "piglet"')
+    (folder / "manifest.yaml").touch()
+    assert reasons(house.find()) == [("both", "the dialect piglet is not built yet")]
+
+
+@pytest.mark.req("zot.rule.1.3-enabled")
+def test_who_is_disabled_is_skipped_without_a_word_and_can_be_listed(house: House) -> None:
+    zot_guest(house.user / "by-author", enabled=False)
+    zot_guest(house.user / "by-person")
+    zot_guest(house.user / "null", enabled=None)
+    found = house.find(config={"guest": {"by-person": {"enabled": False}}})
+    assert folders(found) == ["null"]
+    assert [guest.name for guest in found.disabled] == ["by-author", "by-person"]
+    assert (found.problems, found.hidden_guards) == ((), ())
+
+
+def test_a_mistake_in_the_persons_settings_names_their_file(house: House) -> None:
+    house.user.mkdir(parents=True)
+    (house.user.parent / "config.toml").write_text("[guest.weather]\ngaurd = true\n")
+    with pytest.raises(BadSettings, match="gaurd") as raised:
+        house.find()
+    assert raised.value.who == str(house.user.parent / "config.toml")
+
+
+def test_the_persons_settings_are_read_from_their_file(house: House) -> None:
+    zot_guest(house.user / "weather")
+    (house.user.parent / "config.toml").write_text('[guest."zot:weather"]\nenv = ["A_TOKEN"]\n')
+    assert house.find().guests[0].settings.env == ("A_TOKEN",)
+
+
+# -- who wins
+
+
+@pytest.mark.req("zot.ours.1.2-name-priority", "zot.ours.1.2-loser-reported")
+def test_of_one_name_the_order_is_ad_hoc_project_user_and_then_the_folders_name(house: House, tmp_path: Path) -> None:
+    order = [
+        zot_guest(tmp_path / "z-adhoc", name="weather"),
+        zot_guest(house.project / ".zot/extensions/y-project", name="weather"),
+        zot_guest(house.user / "a-user", name="weather"),
+        zot_guest(house.user / "b-user", name="weather"),
+    ]
+    house.trust.allow(house.project)
+    for first, winner in enumerate(order):
+        found = house.find(*order[:1] if first == 0 else ())
+        assert [guest.folder for guest in found.guests] == [winner]  # only the winner would be started
+        assert [problem.folder for problem in found.problems] == order[first + 1 :]
+        assert [aside.manifest.folder for aside in found.shadowed] == order[first + 1 :]
+        assert all(f"zot:weather is there already, from {winner}" in problem.reason for problem in found.problems)
+        if first > 0:
+            (winner / "extension.json").unlink()
+
+
+@pytest.mark.req("zot.edge.46")
+def test_of_two_named_ones_with_one_name_the_first_wins_every_time(house: House, tmp_path: Path) -> None:
+    one, two = zot_guest(tmp_path / "one", name="weather"), zot_guest(tmp_path / "two", name="weather")
+    assert [guest.folder for guest in house.find(one, two).guests] == [one]
+    assert [guest.folder for guest in house.find(two, one).guests] == [two]
+    assert reasons(house.find(two, one)) == [("one", f"zot:weather is there already, from {two}: this one is not started")]
+
+
+def test_a_folder_that_is_found_twice_is_one_guest_and_no_problem(house: House) -> None:
+    folder = zot_guest(house.project / ".zot" / "extensions" / "weather")
+    found = house.find(folder, folder)
+    assert [guest.scope for guest in found.guests] == ["ad hoc"]
+    assert (found.problems, found.shadowed, found.untrusted) == ((), (), ())
+
+
+@pytest.mark.req("zot.edge.42")
+@pytest.mark.parametrize(
+    "content", ['{"name": "other", "exec": "x", "enabled": false}', "{", None], ids=["disabled", "broken", "empty"]
+)
+def test_a_projects_folder_hides_the_persons_of_the_same_name(house: House, content: str | None) -> None:
+    zot_guest(house.user / "weather")
+    zot_guest(house.user / "sound")
+    hider = house.project / ".zot" / "extensions" / "weather"
+    hider.mkdir(parents=True)
+    if content is not None:
+        (hider / "extension.json").write_text(content)
+    found = house.find()
+    assert folders(found) == ["sound"]
+    assert [(aside.manifest.folder, aside.reason) for aside in found.shadowed] == [(house.user / "weather", f"hidden by {hider}")]
+    assert found.hidden_guards == ()
+
+
+def test_a_projects_folders_do_not_hide_each_other(house: House) -> None:
+    zot_guest(house.project / ".zot" / "extensions" / "same", name="one")
+    zot_guest(house.project / ".piglet" / "extensions" / "same", name="two")
+    house.trust.allow(house.project)
+    assert [guest.name for guest in house.find().guests] == ["one", "two"]
+
+
+# -- trust and guards
+
+
+@pytest.mark.req("zot.rule.1.2-trust")
+def test_a_projects_guests_wait_for_trust(house: House) -> None:
+    zot_guest(house.project / ".zot" / "extensions" / "weather", guest_toml='env = ["A_TOKEN"]\nreplace = ["read"]')
+    [untrusted] = house.find().untrusted
+    assert (untrusted.manifest.id, untrusted.reason) == ("zot:weather", "it was never trusted")
+    assert untrusted.manifest.settings.asked == ("env A_TOKEN", "replace read")
+    assert house.find().guests == ()
+    house.trust.allow(house.project)
+    found = house.find()
+    assert found.untrusted == ()
+    assert (found.guests[0].settings.env, found.guests[0].settings.replace) == (("A_TOKEN",), ("read",))
+
+
+def test_an_untrusted_guest_does_not_take_the_place_of_the_persons(house: House) -> None:
+    zot_guest(house.project / ".zot" / "extensions" / "theirs", name="weather")
+    zot_guest(house.user / "mine", name="weather", guest_toml="guard = true")
+    found = house.find()
+    assert folders(found) == ["mine"]
+    assert (len(found.untrusted), found.hidden_guards) == (1, ())
+
+
+GUARDS: list[tuple[str, dict[str, Any]]] = [
+    ("guard = true", {}),
+    ("", {"guest": {"keeper": {"guard": True}}}),
+    ("", {"guest": {"zot:keeper": {"guard": True}}}),
+]
+
+
+@pytest.mark.parametrize(("toml", "config"), GUARDS)
+@pytest.mark.parametrize("trusted", [False, True])
+def test_a_guard_that_a_project_hides_is_told(house: House, toml: str, config: dict[str, Any], trusted: bool) -> None:
+    mine = zot_guest(house.user / "keeper", guest_toml=toml)
+    hider = zot_guest(house.project / ".zot" / "extensions" / "keeper", name="other")
+    if trusted:
+        house.trust.allow(house.project)
+    [hidden] = house.find(config=config).hidden_guards
+    assert (hidden.folder, hidden.reason) == (mine, f"the project's {hider} hides this guard")
+
+
+@pytest.mark.parametrize(("toml", "config"), GUARDS)
+def test_a_guard_that_a_project_displaces_by_its_id_is_told(house: House, toml: str, config: dict[str, Any]) -> None:
+    mine = zot_guest(house.user / "keeper", guest_toml=toml)
+    winner = zot_guest(house.project / ".zot" / "extensions" / "innocent", name="keeper")
+    house.trust.allow(house.project)
+    [hidden] = house.find(config=config).hidden_guards
+    assert (hidden.folder, hidden.reason) == (mine, f"the project's {winner} takes the place of this guard")
+
+
+def test_the_person_may_displace_and_disable_guards(house: House, tmp_path: Path) -> None:
+    zot_guest(house.user / "keeper", guest_toml="guard = true")
+    zot_guest(house.user / "off", guest_toml="guard = true", enabled=False)
+    zot_guest(house.project / ".zot" / "extensions" / "off")
+    assert house.find(zot_guest(tmp_path / "mine", name="keeper")).hidden_guards == ()
+
+
+@pytest.mark.parametrize(
+    ("toml", "manifest", "reason"),
+    [
+        ("guard = true", "{", "this guard cannot be read: parse manifest: "),
+        ("guard = ", '{"name": "a", "exec": "x"}', "it cannot be told whether this is a guard: guest.toml: "),
+    ],
+)
+def test_a_guard_that_cannot_be_read_is_not_taken_for_none(house: House, toml: str, manifest: str, reason: str) -> None:
+    for folder in (house.user / "keeper", house.project / ".zot" / "extensions" / "theirs"):
+        folder.mkdir(parents=True)
+        (folder / "guest.toml").write_text(toml)
+        (folder / "extension.json").write_text(manifest)
+    [hidden] = house.find().hidden_guards  # a project's own counts for nothing
+    assert hidden.folder == house.user / "keeper"
+    assert hidden.reason.startswith(reason)
+
+
+# -- the table
+
+
+def test_every_manifest_file_belongs_to_one_dialect() -> None:
+    assert [row.manifest for row in adapters.DIALECTS.values()] == ["extension.json", "manifest.yaml", "plugin.toml", "guest.toml"]
+
+
+def test_an_adapter_that_is_not_built_is_a_clear_error() -> None:
+    with pytest.raises(BadManifest, match="the dialect piglet is not built yet"):
+        adapters.adapter("piglet")
+    with pytest.raises(BadManifest, match="the dialect nonsense is not built yet"):
+        adapters.adapter("nonsense")
+
+
+def test_an_adapter_is_imported_by_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(adapters.DIALECTS, "zot", adapters.Dialect("extension.json", "os.path:join"))
+    found: object = adapters.adapter("zot")
+    assert found is os.path.join
+
+
+def test_other_packages_add_dialects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "other-1.0.dist-info").mkdir()
+    (tmp_path / "other-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    (tmp_path / "other-1.0.dist-info" / "entry_points.txt").write_text("[serai.guests]\nother = os.path:join\n")
+    assert not adapters.is_built("other")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert adapters.is_built("other")
+    found: object = adapters.adapter("other")
+    assert found is os.path.join

@@ -1,0 +1,354 @@
+"""Adding, removing and switching guests, and finding the one that is meant."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from serai.errors import BadManifest, BadSettings, NoGuest, PeerGone, PeerTimeout, SeraiError, SpawnFailed
+from serai.host.installing import add, add_url, choose, is_url, remove, set_enabled
+from serai.host.manifest import Manifest
+from tests.host.folders import House, folders, zot_guest
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    house = House(tmp_path)
+    house.project.mkdir()
+    return house
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    folder = zot_guest(tmp_path / "work" / "weather", exec="./run")
+    (folder / "run").write_text("#!/bin/sh\n")
+    (folder / "run").chmod(0o751)
+    (folder / "lib").mkdir()
+    (folder / "lib" / "real.py").touch()
+    (folder / "lib" / "link.py").symlink_to("../run")
+    return folder
+
+
+def left(house: House) -> list[str]:
+    """Everything in the user's guests, hidden things too."""
+    return sorted(os.listdir(house.user)) if house.user.exists() else []
+
+
+# -- add
+
+
+def test_a_folder_is_copied_with_modes_and_links(house: House, source: Path) -> None:
+    target = add(str(source), environ=house.environ)
+    assert target == house.user / "weather"
+    assert stat.S_IMODE((target / "run").stat().st_mode) == 0o751
+    assert (target / "lib" / "link.py").readlink() == Path("../run")
+    assert folders(house.find()) == left(house) == ["weather"]
+
+
+@pytest.mark.req("zot.ours.1.4-canonical-path")
+def test_the_path_is_made_canonical_before_its_base_name_is_taken(
+    house: House, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(source / "lib")
+    assert add("..", environ=house.environ) == house.user / "weather"
+    remove(choose(house.find(), "weather"))
+    monkeypatch.chdir(source)
+    assert add(".", environ=house.environ) == house.user / "weather"
+
+
+def test_another_name_may_be_given(house: House, source: Path) -> None:
+    assert add(str(source), environ=house.environ, name="other") == house.user / "other"
+
+
+@pytest.mark.parametrize("name", [".", "..", ".hidden", "a/b", "a\0b"])
+def test_a_name_that_would_not_be_found_is_refused(house: House, source: Path, name: str) -> None:
+    with pytest.raises(NoGuest, match="no name for a guest's folder"):
+        add(str(source), environ=house.environ, name=name)
+    assert left(house) == []
+
+
+def test_what_is_there_already_is_not_overwritten(house: House, source: Path) -> None:
+    add(str(source), environ=house.environ)
+    with pytest.raises(BadSettings, match="already exists; remove it first") as raised:
+        add(str(source), environ=house.environ)
+    assert "serai guest remove weather" in raised.value.hint
+    assert left(house) == ["weather"]
+
+
+def test_what_is_no_guest_is_refused(house: House, tmp_path: Path) -> None:
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(BadManifest, match="source lacks extension.json or manifest.yaml"):
+        add(str(tmp_path / "bare"), environ=house.environ)
+    for name in ("file", "gone"):
+        with pytest.raises(NoGuest, match="not a directory: "):
+            add(str(tmp_path / name), environ=house.environ)
+
+
+@pytest.mark.parametrize("link", ["/etc/hostname", "../../secret", "../weather/run", "lib/../../out"])
+def test_a_link_that_leads_out_is_an_error_and_nothing_is_left(house: House, source: Path, link: str) -> None:
+    (source / "out").symlink_to(link)
+    with pytest.raises(BadManifest, match="out is a link that leads out of the guest's folder"):
+        add(str(source), environ=house.environ)
+    assert left(house) == []
+
+
+def test_what_cannot_be_copied_is_an_error_and_nothing_is_left(house: House, source: Path) -> None:
+    os.mkfifo(source / "pipe")
+    with pytest.raises(SpawnFailed, match="cannot be copied: .*pipe is neither a file nor a folder"):
+        add(str(source), environ=house.environ)
+    assert left(house) == []
+
+
+def test_a_folder_is_not_copied_into_itself(house: House, tmp_path: Path) -> None:
+    (tmp_path / "extension.json").touch()
+    with pytest.raises(BadSettings, match="into itself"):
+        add(str(tmp_path), environ=house.environ)
+
+
+# -- add from a URL
+
+
+@pytest.mark.parametrize("source", ["https://example.org/weather", "git@example.org:me/weather", "/some/weather.git"])
+def test_what_is_cloned(source: str) -> None:
+    assert is_url(source)
+
+
+@pytest.mark.parametrize("source", [".", "weather", "/some/https://weather"])
+def test_what_is_copied(source: str) -> None:
+    assert not is_url(source)
+
+
+@pytest.fixture
+def repository(source: Path, environ: dict[str, str]) -> str:
+    """The address of a repository with a guest in it, on this disk."""
+    target = source.parent / "weather.git"
+    who = {f"GIT_{role}_{what}": "x@y" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    env = {**environ, **who, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
+    for argv in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "x"], ["clone", "-q", "--bare", ".", str(target)]):
+        subprocess.run(["git", *argv], cwd=source, env=env, check=True, capture_output=True, timeout=30)
+    return f"file://{target}"
+
+
+async def test_a_repository_is_cloned_without_its_history(house: House, repository: str, environ: dict[str, str]) -> None:
+    target = await add_url(repository, environ={**environ, **house.environ})
+    assert target == house.user / "weather"
+    assert (target / ".git" / "shallow").exists()
+    assert folders(house.find()) == left(house) == ["weather"]
+
+
+async def test_a_repository_without_a_manifest_is_rolled_back(house: House, repository: str, environ: dict[str, str]) -> None:
+    source = Path(repository.removeprefix("file://")).with_suffix("")
+    (source / "extension.json").unlink()
+    env = {**environ, "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_SYSTEM": "/dev/null"}
+    name = ["-c", "user.name=x", "-c", "user.email=x@y"]
+    subprocess.run(["git", *name, "commit", "-qam", "x"], cwd=source, env=env, check=True, timeout=30)
+    with pytest.raises(BadManifest, match="installed dir lacks extension.json .*; aborted and rolled back"):
+        await add_url(f"file://{source}/.git", environ={**environ, **house.environ}, name="weather")
+    assert left(house) == []
+
+
+async def test_a_clone_that_fails_says_what_git_said(house: House, environ: dict[str, str]) -> None:
+    with pytest.raises(PeerGone, match="git clone failed .exit status 128.; stderr ended with: .*nowhere/weather.git"):
+        await add_url("file:///nowhere/weather.git", environ={**environ, **house.environ})
+    assert left(house) == []
+
+
+@pytest.mark.parametrize("url", ["--upload-pack=touch ran.git", "ext::touch ran.git"])
+async def test_an_address_is_neither_an_option_nor_a_program(
+    house: House, environ: dict[str, str], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PeerGone):
+        await add_url(url, environ={**environ, **house.environ}, name="weather")
+    assert not (tmp_path / "ran.git").exists()
+    assert left(house) == []
+
+
+def with_git(house: House, folder: Path, script: str) -> dict[str, str]:
+    """An environment whose git is this script; its seventh argument is where to clone to."""
+    program = folder / "bin" / "git"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return {**house.environ, "PATH": f"{program.parent}:/usr/bin:/bin"}
+
+
+async def test_a_clone_cannot_ask_and_leaves_nothing_when_it_fails(house: House, tmp_path: Path) -> None:
+    environ = with_git(house, tmp_path, 'mkdir "$7"; echo "$5 $6 $GIT_TERMINAL_PROMPT" >&2; exit 3')
+    with pytest.raises(PeerGone, match="-- https://example.org/weather 0"):
+        await add_url("https://example.org/weather", environ=environ)
+    assert left(house) == []
+
+
+async def test_a_password_in_the_address_is_not_shown(house: House, tmp_path: Path) -> None:
+    environ = with_git(house, tmp_path, 'echo "no such $6" >&2; exit 128')
+    with pytest.raises(PeerGone) as raised:
+        await add_url("https://me:secret@example.org/weather", environ=environ)
+    assert raised.value.stderr == "no such https://…@example.org/weather\n"
+    assert "secret" not in str(raised.value)
+
+
+async def test_a_clone_has_a_deadline(house: House, tmp_path: Path) -> None:
+    environ = with_git(house, tmp_path, "exec sleep 600")
+    with pytest.raises(PeerTimeout, match="longer than 0.1 s"):
+        await add_url("https://example.org/weather", environ=environ, timeout=0.1)
+    assert left(house) == []
+
+
+# -- remove
+
+
+def test_a_removed_guest_is_gone(house: House, source: Path) -> None:
+    add(str(source), environ=house.environ)
+    remove(choose(house.find(), "weather"))
+    assert left(house) == []
+
+
+def test_of_a_linked_guest_only_the_link_goes(house: House, source: Path) -> None:
+    house.user.mkdir(parents=True)
+    (house.user / "linked").symlink_to(source)
+    remove(choose(house.find(), "linked"))
+    assert left(house) == []
+    assert (source / "run").exists()
+
+
+def test_what_was_only_named_is_not_deleted(house: House, source: Path) -> None:
+    with pytest.raises(NoGuest, match="zot:weather is not installed"):
+        remove(choose(house.find(source), "weather"))
+    assert (source / "run").exists()
+
+
+def test_what_cannot_be_removed_is_an_error(house: House, source: Path) -> None:
+    add(str(source), environ=house.environ)
+    guest = choose(house.find(), "weather")
+    shutil.rmtree(guest.folder)
+    with pytest.raises(SpawnFailed, match="cannot be removed: No such file or directory"):
+        remove(guest)
+
+
+# -- enable and disable
+
+
+@pytest.mark.req("zot.rule.1.4-enable-disable")
+def test_disable_and_enable_change_one_field_and_keep_the_mode(house: House) -> None:
+    folder = zot_guest(house.user / "weather", zoo={"b": 1})
+    (folder / "extension.json").chmod(0o640)
+    set_enabled(choose(house.find(), "weather"), enabled=False)
+    assert (house.find().guests, [guest.name for guest in house.find().disabled]) == ((), ["weather"])
+    assert json.loads((folder / "extension.json").read_text()) == {
+        "name": "weather",
+        "exec": "python3",
+        "zoo": {"b": 1},
+        "enabled": False,
+    }
+    set_enabled(choose(house.find(), "weather"), enabled=True)
+    assert folders(house.find()) == ["weather"]
+    assert stat.S_IMODE((folder / "extension.json").stat().st_mode) == 0o640
+    assert os.listdir(folder) == ["extension.json"]
+
+
+def test_a_linked_manifest_stays_a_link(house: House, tmp_path: Path) -> None:
+    zot_guest(tmp_path / "real")
+    folder = house.user / "weather"
+    folder.mkdir(parents=True)
+    (folder / "extension.json").symlink_to(tmp_path / "real" / "extension.json")
+    set_enabled(choose(house.find(), "weather"), enabled=False)
+    assert (folder / "extension.json").is_symlink()
+    assert json.loads((tmp_path / "real" / "extension.json").read_text())["enabled"] is False
+
+
+def test_what_the_person_switched_off_is_not_switched_on_elsewhere(house: House) -> None:
+    zot_guest(house.user / "weather")
+    guest = choose(house.find(config={"guest": {"weather": {"enabled": False}}}), "weather")
+    with pytest.raises(BadSettings, match="enabled = false"):
+        set_enabled(guest, enabled=True)
+
+
+def test_a_manifest_that_cannot_be_rewritten_is_left_as_it_is(house: House) -> None:
+    folder = zot_guest(house.user / "weather")
+    guest = choose(house.find(), "weather")
+    (folder / "extension.json").write_text("{")
+    with pytest.raises(BadManifest, match="parse manifest: "):
+        set_enabled(guest, enabled=False)
+    assert (folder / "extension.json").read_text() == "{"
+    (folder / "extension.json").unlink()
+    with pytest.raises(SpawnFailed, match="cannot be rewritten: No such file or directory"):
+        set_enabled(guest, enabled=False)
+
+
+def test_other_dialects_have_no_switch_yet(house: House) -> None:
+    guest = Manifest(dialect="piglet", name="a", folder=house.user, file=house.user, scope="user", argv=("x",))
+    with pytest.raises(BadManifest, match="the dialect piglet has no such switch yet"):
+        set_enabled(guest, enabled=False)
+
+
+# -- choose
+
+
+@pytest.mark.req("zot.ours.1.4-either-name")
+@pytest.mark.parametrize("name", ["zot:weather", "weather", "folder"])
+def test_a_guest_is_known_by_id_name_and_folder(house: House, name: str) -> None:
+    zot_guest(house.user / "folder", name="weather")
+    assert choose(house.find(), name).id == "zot:weather"
+
+
+@pytest.mark.req("zot.ours.1.4-project-first")
+@pytest.mark.parametrize("trusted", [False, True])
+@pytest.mark.parametrize("folder", ["weather", "other"])
+def test_the_named_one_comes_before_the_projects_and_that_before_the_persons(
+    house: House, tmp_path: Path, folder: str, trusted: bool
+) -> None:
+    zot_guest(house.user / "weather")
+    zot_guest(house.project / ".zot" / "extensions" / folder, name="weather")
+    named = zot_guest(tmp_path / "named", name="weather")
+    if trusted:
+        house.trust.allow(house.project)
+    assert choose(house.find(), "weather").scope == "project"
+    assert choose(house.find(named), "weather").scope == "ad hoc"
+
+
+def test_the_name_says_more_than_the_folder(house: House) -> None:
+    zot_guest(house.user / "a", name="b")
+    zot_guest(house.user / "b", name="a")
+    assert choose(house.find(), "a").folder.name == "b"
+
+
+def test_nobody_of_that_name_names_who_there_is(house: House) -> None:
+    with pytest.raises(NoGuest, match="there is no guest x, nor any other"):
+        choose(house.find(), "x")
+    zot_guest(house.user / "weather")
+    zot_guest(house.user / "off", enabled=False)
+    with pytest.raises(NoGuest, match="there is no guest x; there is zot:off, zot:weather"):
+        choose(house.find(), "x")
+
+
+def test_one_that_is_broken_says_so(house: House) -> None:
+    (house.user / "weather").mkdir(parents=True)
+    (house.user / "weather" / "extension.json").write_text("{}")
+    with pytest.raises(NoGuest, match="weather cannot be read: manifest: name is required"):
+        choose(house.find(), "weather")
+
+
+def test_one_name_in_two_dialects_has_to_be_said_by_id(house: House) -> None:
+    found = house.find()
+    zot, piglet = (
+        Manifest(dialect=dialect, name="weather", folder=house.user / dialect, file=house.user, scope="user", argv=("x",))
+        for dialect in ("zot", "piglet")
+    )
+    found = type(found)(guests=(zot, piglet))
+    with pytest.raises(NoGuest, match="weather may be piglet:weather or zot:weather"):
+        choose(found, "weather")
+    assert choose(found, "piglet:weather") is piglet
+
+
+def test_every_error_says_what_to_do(house: House) -> None:
+    with pytest.raises(SeraiError) as raised:
+        add("/nowhere", environ=house.environ)
+    assert raised.value.hint
