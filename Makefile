@@ -1,4 +1,4 @@
-# Serai. `make demo` and `make test` need nothing but python3 (3.11 or newer) and do their own set-up.
+# Serai. `make demo` needs nothing but python3 (3.11 or newer) and does its own set-up; so does `make test`, which also needs node and jq.
 # Every target says what it does; set-up runs again only when pyproject.toml changes.
 
 PYTHON ?= python3

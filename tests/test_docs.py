@@ -13,7 +13,7 @@ from serai.limits import KIB, MIB, Limits
 from serai.testing import faults
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md")])
 
 
 def amount(value: object, unit: str) -> str:
@@ -44,15 +44,16 @@ def test_generated_tables_are_current(name: str, table: str) -> None:
 
 # Every program in the documents, with what it prints.
 PRINTED = {
+    "docs/host.md": ["['weather']\nBern: 16 degrees, fog\nBLOCKED - weather: rm -rf is not run here; delete files by name\n"],
     "README.md": ["b'{\"ok\":true}'\n"],
-    "record.md": [
+    "docs/record.md": [
         """\
 open None   \nframe sent tool/execute 1 {"jsonrpc":"2.0","id":1,"method":"tool/execute","params":{"key":"*************"}}
 frame received result 1 {"jsonrpc":"2.0","id":1,"result":"done"}
 end None   \nAnswer b'"done"'
 """,
     ],
-    "wire.md": [
+    "docs/wire.md": [
         """\
 exit status 3
 why
@@ -76,7 +77,7 @@ def test_programs_in_the_documents_run_as_they_stand(document: Path) -> None:
         ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
         assert (ran.returncode, ran.stderr) == (0, "")
         printed.append(ran.stdout)
-    assert printed == PRINTED.get(document.name, [])
+    assert printed == PRINTED.get(str(document.relative_to(ROOT)), [])
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -183,7 +183,7 @@ class FrameTooBig(LocalError):
 class NoCommand(LocalError):
     """No guest offers a command of that name, and it is none of Serai's own. Look at the list."""
 
-    default_hint = "`serai guest list` shows which commands there are"
+    default_hint = "`serai command list` shows what there is"
 
 
 class NoGuest(LocalError):

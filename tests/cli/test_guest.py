@@ -301,6 +301,19 @@ def test_a_log_is_masked_and_does_not_act_on_the_terminal(shell: Shell) -> None:
     assert [form["line"] for form in forms[1:]] == ["\x1b[2J\ttab\r", "\\xff"]
 
 
+def test_a_key_over_several_lines_of_a_log_is_masked(shell: Shell) -> None:
+    key = "-----BEGIN " + "PRIVATE KEY-----\nMIIEvQ\nabc\n-----END PRIVATE KEY-----"
+    written(shell, None, f"{key}\nafter\n".encode())
+    shown = shell("guest", "logs", "one").stdout.splitlines()
+    assert shown[1:3] == ["******", "***"]
+    assert shown[-1] == "after"
+
+
+def test_what_one_line_of_a_log_begins_masks_no_other(shell: Shell) -> None:
+    written(shell, None, b'{"password": "correct-horse\nafter\n')
+    assert shell("guest", "logs", "one").stdout == '{"password": "*************\nafter\n'
+
+
 def test_a_log_that_is_not_there_is_told_with_its_place(shell: Shell) -> None:
     place = shell.home / "logs" / "ext-one.log"
     ran = shell("guest", "logs", "one")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from serai.cli.opening import Status
 from tests.cli.guests import EXAMPLES, Shell, guest, objects, text
 
 WEATHER, GUARD, WORDS = EXAMPLES / "weather-python", EXAMPLES / "guard-python", EXAMPLES / "words-node"
@@ -183,10 +184,11 @@ def test_what_a_guest_says_does_not_act_on_the_terminal(shell: Shell, tmp_path: 
     assert on_a_terminal(shell, "tool", "call", "ping", "-e", bad) == f"{spelt}\n"
 
 
-def on_a_terminal(shell: Shell, *arguments: str | Path) -> str:
+def on_a_terminal(shell: Shell, *arguments: str | Path, columns: int = 80) -> str:
     """What a terminal gets on stdout."""
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(shell.argv(*arguments), env=shell.env, cwd=shell.cwd, stdout=theirs, stderr=subprocess.DEVNULL)
+    env = shell.env | {"COLUMNS": str(columns)}
+    process = subprocess.Popen(shell.argv(*arguments), env=env, cwd=shell.cwd, stdout=theirs, stderr=subprocess.DEVNULL)
     os.close(theirs)
     shown = b""
     try:
@@ -246,6 +248,13 @@ def test_the_list_has_all_tools_of_those_that_came_in(shell: Shell, tmp_path: Pa
     forms = objects(shell("tool", "list", "--json", "-e", bad, "-e", one))
     assert [form["name"] for form in forms] == ["ping", "longer"]
     assert forms[0] == {"name": "ping", "owner": "zot:one", "description": "the tool ping", "schema": {}, "state": "ready"}
+
+
+def test_each_tool_stays_on_its_line_of_the_terminal(shell: Shell, tmp_path: Path) -> None:
+    about = {"type": "register_tool", "name": "ping", "description": "first line\nsecond\x1b line", "schema": {}}
+    one = guest(tmp_path / "one", about)
+    assert shell("tool", "list", "-e", one).stdout == "ping  zot:one  first line second\\x1b line\n"
+    assert on_a_terminal(shell, "tool", "list", "-e", one, columns=24) == "ping  zot:one  first li…\n"
 
 
 def test_an_empty_list_says_so(shell: Shell) -> None:
@@ -361,3 +370,8 @@ def test_the_words_in_the_help_of_a_call_name_its_ways_in(shell: Shell) -> None:
     for option in ("--guest", "--ext", "--home", "--cwd", "--no-ext", "--no-extensions", "--json", "--output"):
         assert option in ran.stdout
     assert json.dumps({}) in ran.stdout
+
+
+def test_every_status_is_documented() -> None:
+    page = (EXAMPLES.parents[1] / "docs" / "cli.md").read_text()
+    assert [int(status) for status in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)] == list(Status)

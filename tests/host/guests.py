@@ -115,28 +115,37 @@ def make(place: Path, body: str, *, name: str = "probe", settings: str = "", **m
     return folder
 
 
-@asynccontextmanager
-async def opened(
+def unopened(
     tmp_path: Path,
     *folders: Path,
     limits: Mapping[str, float | None] | None = None,
     environ: Mapping[str, str] | None = None,
     config: Mapping[str, Any] | None = None,
     **options: Any,
-) -> AsyncIterator[Host]:
-    """A host with these guests. At the end nothing that it started runs any more."""
+) -> Host:
+    """A host for these guests that is not started yet."""
     env = {"PATH": os.environ.get("PATH", os.defpath), "SERAI_HOME": str(tmp_path / "home"), **(environ or {})}
-    host = Host.discover(
-        tmp_path / "project", guests=folders, environ=env, config=config or {}, limits={**LIMITS, **(limits or {})}, **options
-    )
+    all_limits = {**LIMITS, **(limits or {})}
+    return Host.discover(tmp_path / "project", guests=folders, environ=env, config=config or {}, limits=all_limits, **options)
+
+
+@asynccontextmanager
+async def opened(tmp_path: Path, *folders: Path, **options: Any) -> AsyncIterator[Host]:
+    """A host with these guests, which all had their chance. At the end nothing that it started runs any more."""
+    host = unopened(tmp_path, *folders, **options)
     try:
         await host.start()
         yield host
     finally:
-        await host.close()
-        tag = host._spawner.tag if host._spawner is not None else ""
-        left = [process for process in proctree.scan().values() if tag and process.alive and process.carries(tag)]
-        assert not left, f"left running: {left}"
+        await closed(host)
+
+
+async def closed(host: Host) -> None:
+    """Close the host, and see that nothing is left."""
+    await host.close()
+    tag = host._spawner.tag if host._spawner is not None else ""
+    left = [process for process in proctree.scan().values() if tag and process.alive and process.carries(tag)]
+    assert not left, f"left running: {left}"
 
 
 class Latch:
@@ -216,3 +225,39 @@ class Window(ScriptedSurface):
 
     def events_of(self, *kinds: type) -> list[Event]:
         return [event for event in self.events if isinstance(event, kinds)]
+
+
+# First in a body: leaves a line with the number of every process that was started from this folder.
+NOTE = "with open('pids', 'a') as file: file.write(f'{os.getpid()}\\n')\n"
+
+
+def pids(folder: Path) -> list[int]:
+    """The processes of a guest that begins with `NOTE`, in the order of their starts."""
+    note = folder / "pids"
+    return [int(line) for line in note.read_text().split()] if note.exists() else []
+
+
+def pid_of(host: Host, id: str) -> int:
+    """The process that serves."""
+    running = host.guest(id).running
+    assert running is not None
+    return running.pid
+
+
+async def reaped(*processes: int) -> None:
+    """Wait until not even a zombie is left of them."""
+    while any(proctree.read(pid) is not None for pid in processes):
+        await asyncio.sleep(0)
+
+
+def states(host: Host, id: str) -> list[State]:
+    """The states of a guest from now on, as they come."""
+    before, seen = host.house._on_change, [host.guest(id).state]
+
+    def look() -> None:
+        before()
+        if host.guest(id).state is not seen[-1]:
+            seen.append(host.guest(id).state)
+
+    host.house._on_change = look
+    return seen

@@ -16,7 +16,7 @@ from serai.host.guest import State
 from serai.model.contributions import Contributions, Interceptor, Pass, Refuse, Rewrite, Stage, Verdict
 from serai.model.tools import ToolCall, ToolResult, ToolSpec
 from tests.host.fakes import Fake, fake_house
-from tests.host.guests import Latch, heard, log_of, make, opened, until
+from tests.host.guests import Latch, heard, log_of, make, opened, pid_of, until
 
 ECHO = "remember(tools=('echo',))"
 TOOL_CALL = "subscribe(intercept=['tool_call'])"
@@ -71,7 +71,8 @@ async def test_what_is_no_other_object_is_no_rewrite(tmp_path: Path, modified: s
 hello(subscribe(intercept=["tool_call"]), tool("echo"))
 for frame in frames():
     if frame["type"] == "event_intercept":
-        raw(b'{{"type":"event_intercept_response","id":"%s","modified_args":%s}}\\n' % (frame["id"].encode(), {modified.encode()!r}))
+        line = b'{{"type":"event_intercept_response","id":"%s","modified_args":%s}}\\n'
+        raw(line % (frame["id"].encode(), {modified.encode()!r}))
     elif frame["type"] == "tool_call":
         answer(frame["id"], json.dumps(frame["args"]))
 """
@@ -195,9 +196,7 @@ async def test_while_a_guest_is_down_its_interceptor_lets_pass_and_is_asked_agai
     blocker = make(tmp_path, f"remember({TOOL_CALL}, tools=(), tool_call={{'block': True, 'reason': 'no'}})", name="blocker")
     async with opened(tmp_path, make(tmp_path, ECHO), blocker, limits={"restart_wait": 60.0, "restart_wait_most": 60.0}) as host:
         assert (await host.call_tool("echo")).text == "no"
-        running = host.guest("blocker").running
-        assert running is not None
-        kill(running.pid, signal.SIGKILL)
+        kill(pid_of(host, "blocker"), signal.SIGKILL)
         await until(host, "blocker", State.BACKING_OFF)
         assert (await host.call_tool("echo")).text == "{}"
         await host.reload("blocker")

@@ -16,7 +16,7 @@ from serai.host.adapters.zot import LIMITS as ZOT_LIMITS
 from serai.host.guest import State
 from serai.model.ask import Allow, Answer, Decision, Deny
 from serai.model.tools import ImageBlock, TextBlock, ToolCall
-from tests.host.guests import Latch, heard, log_of, make, opened, until
+from tests.host.guests import Latch, heard, log_of, make, opened, pid_of, until
 
 MORE_THAN_A_PIPE = 3_000_000  # one grows to a MiB when a frame does not fit
 
@@ -205,9 +205,7 @@ async def test_a_guest_that_is_down_stays_in_place(tmp_path: Path) -> None:
     )
     async with opened(tmp_path, *folders, limits={"restart_wait": 60.0, "restart_wait_most": 60.0}) as host:
         before = [tool.name for tool in host.tools]
-        running = host.guest("mortal").running
-        assert running is not None
-        kill(running.pid, signal.SIGKILL)
+        kill(pid_of(host, "mortal"), signal.SIGKILL)
         await until(host, "mortal", State.BACKING_OFF)
         assert [tool.name for tool in host.tools] == before
         result = await host.call_tool("gone")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import click
 
 from serai.cli import timeline
+from serai.cli.demo_guests import guests
 from serai.errors import SeraiError
 from serai.limits import Limits
 from serai.record import Folder, Recorder, Recording
@@ -31,7 +32,7 @@ CALLS = 10_000
 
 
 # Of which wires the timeline is shown at the end; the others would fill pages.
-SHOWN = ("tells", "banner", "huge", "dies", "half", "deaf")
+SHOWN = ("tells", "huge", "dies", "half", "zot:weather", "zot:guard")
 
 
 class Scene(NamedTuple):
@@ -61,9 +62,10 @@ SCENES = (
 class Stage:
     """Where the scenes play: one spawner, one timer, one recorder, and a printer."""
 
-    def __init__(self, spawner: PlainSpawner, recorder: Recorder, *, color: bool | None) -> None:
+    def __init__(self, spawner: PlainSpawner, recorder: Recorder, place: Path, *, color: bool | None) -> None:
         self.spawner = spawner
         self.recorder = recorder
+        self.place = place
         self.deadlines = Deadlines()
         self.env = environ.for_guest(os.environ)
         self.color = color
@@ -83,7 +85,8 @@ class Stage:
 def demo(*, color: bool | None) -> None:
     """Show what is built so far, with real child processes.
 
-    A good peer, what a guest may know, and peers that misbehave: what each does, what the errors say, and what is on record.
+    A good peer, what a guest may know, peers that misbehave, and zot extensions under a guard: what each does, what the errors
+    say, and what is on record.
     """
     run(color=color)
 
@@ -95,14 +98,14 @@ def run(*, color: bool | None = None) -> None:
     with tempfile.TemporaryDirectory(prefix="serai-demo-") as place:
         folder = Folder(Path(place) / "recordings")
         with Recorder(folder, command="serai demo") as recorder:
-            fast.run(_play(recorder, color=color))
+            fast.run(_play(recorder, Path(place), color=color))
         with Recording.open("", folder) as recording:
             _what_is_on_record(recording, color=color)
 
 
-async def _play(recorder: Recorder, *, color: bool | None) -> None:
+async def _play(recorder: Recorder, place: Path, *, color: bool | None) -> None:
     async with PlainSpawner(LIMITS) as spawner:
-        stage = Stage(spawner, recorder, color=color)
+        stage = Stage(spawner, recorder, place, color=color)
         for act in ACTS:
             await act(stage)
         tag = spawner.tag
@@ -196,4 +199,4 @@ def _describe(event: object) -> str:
             return str(event)
 
 
-ACTS: tuple[Callable[[Stage], Awaitable[None]], ...] = (_a_good_peer, _what_it_may_know, _bad_peers)
+ACTS: tuple[Callable[[Stage], Awaitable[None]], ...] = (_a_good_peer, _what_it_may_know, _bad_peers, guests)

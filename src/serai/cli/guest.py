@@ -144,7 +144,7 @@ def _tell(found: Found) -> None:
 @JSON
 def add(source: str, *, name: str, options: Options, as_json: bool) -> None:
     """Copy or clone a guest to your own guests, and tell what it asks for."""
-    if installing.is_url(source) and not os.path.isdir(source):
+    if installing.is_url(source):
         run(_clone(source, name, options, as_json=as_json))
     else:
         _added(installing.add(source, name=name), options, as_json=as_json)
@@ -254,22 +254,24 @@ def _switch(name: str, options: Options, *, enabled: bool, as_json: bool) -> Non
 def logs(name: str, *, follow: bool, count: int | None, options: Options, as_json: bool) -> None:
     """Print a guest's log: its stderr, and the host's remarks. What looks like a secret is masked."""
     path, guest = _log_of(name, options)
-    text = b""
-    for file in (path.with_name(f"{path.name}.1"), path):  # the older half first
-        try:
-            text += file.read_bytes()
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            raise NoGuest(f"the log cannot be read: {error.strerror}", who=str(file), hint="make it readable for you") from None
-    whole, rest = _whole(text) if follow else (text, b"")
+    older, newer = _content(path.with_name(f"{path.name}.1")), _content(path)
+    whole, rest = _whole(older + newer) if follow else (older + newer, b"")
     lines = list(_readable(whole))
-    for line in lines if count is None else lines[len(lines) - min(count, len(lines)) :]:
+    for line in lines if count is None else lines[max(len(lines) - count, 0) :]:
         _print(line, guest, as_json=as_json)
     if follow:
         with interruptible():
-            for line in _follow(path, rest):
+            for line in _follow(path, len(newer), rest):
                 _print(line, guest, as_json=as_json)
+
+
+def _content(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise NoGuest(f"the log cannot be read: {error.strerror}", who=str(file), hint="make it readable for you") from None
 
 
 def _log_of(name: str, options: Options) -> tuple[Path, str]:
@@ -291,9 +293,10 @@ def _print(line: str, guest: str, *, as_json: bool) -> None:
 
 
 def _readable(text: bytes) -> Iterator[str]:
-    """The lines of a log, masked together: a key goes over several."""
+    """The lines of a log, masked line by line, or all together when there is a key in it, which goes over several."""
+    mask = lookalikes.mask if b" PRIVATE KEY" in text else lookalikes.mask_run
     if text:
-        yield from lookalikes.mask(text).decode(errors="backslashreplace").removesuffix("\n").split("\n")
+        yield from mask(text).decode(errors="backslashreplace").removesuffix("\n").split("\n")
 
 
 def _whole(text: bytes) -> tuple[bytes, bytes]:
@@ -302,22 +305,21 @@ def _whole(text: bytes) -> tuple[bytes, bytes]:
     return text[:end], text[end:]
 
 
-def _follow(path: Path, rest: bytes) -> Iterator[str]:
-    """What is written to a log from now on, line by line. It may be cut, or replaced by another file: then that one goes on."""
-    seen = path.stat()
-    place = seen.st_size
+def _follow(path: Path, place: int, rest: bytes) -> Iterator[str]:
+    """What is written behind `place` from now on, line by line. A log may be cut, or another file take its name: that goes on."""
+    inode = None
     while True:
         sleep(_LOOK)
         try:
             with path.open("rb") as file:
                 now = os.fstat(file.fileno())
-                if now.st_ino != seen.st_ino or now.st_size < place:
+                if inode not in (None, now.st_ino) or now.st_size < place:
                     place, rest = 0, b""
                 file.seek(place)
                 fresh = file.read()
-        except FileNotFoundError:
+        except OSError:  # it may come back
             continue
-        seen, place = now, place + len(fresh)
+        inode, place = now.st_ino, place + len(fresh)
         whole, rest = _whole(rest + fresh)
         yield from _readable(whole)
 

@@ -23,7 +23,6 @@ from serai.model.actions import Nothing, Outcome
 from serai.model.contributions import Contributions, Interceptor, Pass, Refuse, Stage, Verdict
 from serai.model.events import Event
 from serai.model.tools import ToolCall, ToolResult, ToolSpec
-from serai.wire import environ
 
 if TYPE_CHECKING:
     from serai.host.house import House
@@ -288,11 +287,10 @@ class Guest:
 
     def _taking(self, manifest: Manifest, life: Life, guest_log: GuestLog) -> Taking:
         house = self.house
-        grants = manifest.settings.env
         return Taking(
             manifest=manifest,
             limits=house.limits_of(manifest),
-            env=environ.for_guest(house.environ, grants=grants),
+            env=house.env_of(manifest),
             spawner=house.spawner,
             deadlines=house.deadlines,
             log=guest_log,

@@ -132,7 +132,7 @@ class Host:
         self._house = House(
             spawner=spawner,
             about=self._about,
-            environ=self._environ,
+            variables=self._environ,
             limits=self._limits,
             services=self._services,
             recorder=self._recorder,

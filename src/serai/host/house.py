@@ -18,9 +18,10 @@ from serai.host.manifest import Manifest
 from serai.host.panels import Panels
 from serai.host.services import NoServices, Services
 from serai.limits import Limits
-from serai.model.actions import Action, Display, Level, Notice, OpenPanel
+from serai.model.actions import Action, Display, Level, Nothing, Notice, OpenPanel
 from serai.model.surface import Surface
 from serai.record.recorder import Recorder
+from serai.wire import environ
 from serai.wire.channel import Tap
 from serai.wire.deadlines import Deadlines
 from serai.wire.process import Spawner
@@ -41,7 +42,7 @@ class House:
         *,
         spawner: Spawner,
         about: About,
-        environ: Mapping[str, str],
+        variables: Mapping[str, str],
         limits: Mapping[str, float | None],
         services: Services | None = None,
         recorder: Recorder | None = None,
@@ -51,7 +52,7 @@ class House:
     ) -> None:
         self.spawner = spawner
         self.about = about
-        self.environ = environ
+        self.environ = variables
         self.services: Services = services or NoServices()
         self.guests: dict[str, Guest] = {}
         self.deadlines = Deadlines()
@@ -59,6 +60,7 @@ class House:
         self.panels = Panels(self)
         self.notes: deque[str] = deque(maxlen=_NOTES)  # note lines, until a person clears them (spec zot 4.2)
         self._limits = limits
+        self._envs: dict[tuple[str, ...], Mapping[str, str]] = {}
         self._recorder = recorder
         self._surface = surface
         self._unseen: deque[Action] = deque(maxlen=_NOTES)
@@ -79,6 +81,13 @@ class House:
         """The dialect's, then the person's for all, then those for this guest."""
         dialect = self.adapter(manifest).limits
         return Limits().but(**{**dialect, **self._limits, **manifest.settings.limits})
+
+    def env_of(self, manifest: Manifest) -> Mapping[str, str]:
+        """What it may know of our environment (design rule 13); made once for all that were granted the same."""
+        grants = manifest.settings.env
+        if grants not in self._envs:
+            self._envs[grants] = environ.for_guest(self.environ, grants=grants)
+        return self._envs[grants]
 
     def open_log(self, manifest: Manifest) -> GuestLog:
         return GuestLog(Path(home.state_folder(self.environ)) / "logs", manifest.name, limit=self.limits_of(manifest).log)
@@ -116,7 +125,7 @@ class House:
                 self.show(action)
         elif isinstance(action, OpenPanel):
             self.panels.show(action.panel)
-        else:
+        elif not isinstance(action, Nothing):
             self.show(action)
 
     def show(self, action: Action) -> None:

@@ -21,7 +21,7 @@ class Pipes:
     """The pipes of one child: `theirs` and `ours` by the child's numbers; ours do not block. What cannot be made leaves nothing."""
 
     def __init__(self, wanted: Mapping[int, Direction | int], size: int | None) -> None:
-        """A number in place of a direction is a file of ours that the child gets as it is; ours is one to read it, at its end now."""
+        """A number in place of a direction is a file of ours that the child gets as it is; we get one to read what comes now."""
         self.theirs: dict[int, int] = {}
         self.ours: dict[int, int] = {}
         try:

@@ -1,0 +1,126 @@
+"""A guard must hold: whatever keeps it from answering is a no (design rule 8)."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from os import kill
+from pathlib import Path
+
+import pytest
+
+from serai.errors import GuardDown
+from serai.host.guest import State
+from serai.model.contributions import Refuse
+from tests.host.guests import Latch, closed, make, opened, pid_of, unopened, until
+
+ECHO = "remember(tools=('echo',))"
+ASKED = "subscribe(intercept=['tool_call', 'turn_start', 'assistant_message'])"
+GUARD = f"remember({ASKED}, tools=())"
+SLOW_RESTART = {"restart_wait": 60.0, "restart_wait_most": 60.0}
+
+
+def guard(tmp_path: Path, body: str, **manifest: object) -> Path:
+    return make(tmp_path, body, name="guard", settings="guard = true", **manifest)
+
+
+@pytest.mark.req("zot.ours.4.4-fail-closed-opt-in")
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (f"hello({ASKED})\nfor frame in frames(): pass", "no answer to event_intercept tool_call (limit "),
+        (f"hello({ASKED})\nfor frame in frames():\n    if 'tool_name' in frame: os._exit(3)", "ended (exit status 3)"),
+        (
+            f"hello({ASKED})\nfor frame in frames():\n    if 'tool_name' in frame: judge(frame['id'], block=1)",
+            "its answer to event_intercept tool_call cannot be read",
+        ),
+        (
+            f"hello({ASKED})\nfor frame in frames():\n    if 'tool_name' in frame: judge(frame['id'], reason='x' * 5000000)",
+            "its answer to event_intercept tool_call had 5000",
+        ),
+    ],
+    ids=["silent", "dies", "nonsense", "oversize"],
+)
+async def test_a_guard_without_a_usable_answer_refuses(tmp_path: Path, body: str, why: str) -> None:
+    limits = {**SLOW_RESTART, "intercept": 0.2 if "pass" in body else 30.0}
+    async with opened(tmp_path, make(tmp_path, ECHO), guard(tmp_path, body), limits=limits) as host:
+        result = await host.call_tool("echo")
+    assert (result.is_error, result.code) == (True, "BLOCKED")
+    assert result.text.startswith("tool_call refused: no answer from the guard (zot:guard: ")
+    assert why in result.text
+
+
+@pytest.mark.req("zot.ours.4.4-fail-closed-opt-in")
+async def test_a_guard_that_was_killed_closes_every_stage_until_it_is_back(tmp_path: Path) -> None:
+    async with opened(tmp_path, make(tmp_path, ECHO), guard(tmp_path, GUARD), limits=SLOW_RESTART) as host:
+        assert (await host.call_tool("echo")).text == "{}"
+        kill(pid_of(host, "guard"), signal.SIGKILL)
+        await until(host, "guard", State.BACKING_OFF)
+        why = "no answer from the guard (zot:guard is backing off: ended (killed by SIGKILL))"
+        result = await host.call_tool("echo")
+        assert (result.text, result.code) == (f"tool_call refused: {why}", "BLOCKED")
+        assert await host.intercept("turn_start", 1) == Refuse(f"turn_start refused: {why}")
+        assert await host.intercept("assistant_message", "hi") == Refuse(f"assistant_message refused: {why}")
+        with pytest.raises(GuardDown, match="zot:guard is backing off"):
+            host.require_guards()
+        await host.reload("guard")
+        host.require_guards()
+        assert (await host.call_tool("echo")).text == "{}"
+
+
+@pytest.mark.req("zot.ours.4.4-fail-closed-opt-in")
+async def test_a_guard_that_never_came_in_closes(tmp_path: Path) -> None:
+    folders = make(tmp_path, ECHO), guard(tmp_path, GUARD, exec="./missing")
+    async with opened(tmp_path, *folders) as host:
+        result = await host.call_tool("echo")
+        assert result.code == "BLOCKED"
+        assert result.text.startswith("tool_call refused: the guard zot:guard is gone: ")
+        assert "missing" in result.text
+        assert host.report.guards_down in result.text
+        with pytest.raises(GuardDown):
+            host.require_guards()
+
+
+@pytest.mark.req("zot.ours.4.4-fail-closed-opt-in")
+async def test_nothing_runs_before_a_guard_is_ready(tmp_path: Path) -> None:
+    with Latch(tmp_path) as latch:
+        late = guard(tmp_path, f"wait({str(latch.path)!r})\n{GUARD}")
+        host = unopened(tmp_path, make(tmp_path, ECHO), late)
+        starting = asyncio.create_task(host.start())
+        try:
+            await asyncio.sleep(0)
+            await until(host, "probe", State.READY)
+            result = await host.call_tool("echo")
+            assert result.text == "tool_call refused: the guard zot:guard is starting"
+            with pytest.raises(GuardDown):
+                host.require_guards()
+            latch.lift()
+            await starting
+            assert (await host.call_tool("echo")).text == "{}"
+        finally:
+            await closed(host)
+
+
+@pytest.mark.parametrize("name", ["watchman", "zot:watchman"])
+async def test_a_guard_that_the_settings_name_and_nobody_found_closes(tmp_path: Path, name: str) -> None:
+    config = {"guest": {name: {"guard": True}}}
+    async with opened(tmp_path, make(tmp_path, ECHO), config=config) as host:
+        result = await host.call_tool("echo")
+        assert result.text == f"tool_call refused: the guard {name} is named in the settings and was not found"
+    config["guest"][name]["enabled"] = False
+    async with opened(tmp_path, make(tmp_path, ECHO, name="other"), config=config) as host:
+        assert (await host.call_tool("echo")).text == "{}"
+
+
+async def test_the_person_may_make_any_guest_a_guard_and_release_one(tmp_path: Path) -> None:
+    mute = f"hello({ASKED})\nfor frame in frames(): pass"
+    folders = make(tmp_path, ECHO), make(tmp_path, mute, name="mute"), guard(tmp_path, mute)
+    config = {"guest": {"zot:mute": {"guard": True}, "guard": {"guard": False}}}
+    async with opened(tmp_path, *folders, config=config, limits={"intercept": 0.1}) as host:
+        assert [guest.guard for guest in host.guests.values()] == [False, True, False]
+        assert (await host.call_tool("echo")).text.startswith("tool_call refused: no answer from the guard (zot:mute: ")
+
+
+async def test_a_guard_that_intercepts_nothing_is_reported(tmp_path: Path) -> None:
+    async with opened(tmp_path, guard(tmp_path, ECHO)) as host:
+        assert host.report.lines() == ["zot:guard: it is to be a guard, but intercepts nothing"]

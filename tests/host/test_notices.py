@@ -1,0 +1,89 @@
+"""Notes: what guests want a person to see, before and after there is somebody to see it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from serai.model.actions import Action, Notice
+from serai.model.surface import ScriptedSurface
+from tests.host.guests import Window, heard, make, opened
+
+TALKER = """
+hello(tool("heard"), command("show"), ready=False)
+send(type="notify", level="warn", message="before ready")
+send(type="ready")
+for frame in frames():
+    if frame["type"] == "tool_call":
+        for level, message in frame["args"].get("say", []):
+            send(type="notify", level=level, message=message)
+        answer(frame["id"], "[]")
+    elif frame["type"] == "command_invoked":
+        respond(frame["id"], "display", display=frame.get("args", ""))
+"""
+
+
+@pytest.mark.req("zot.ours.2.2-notes-buffered", "zot.edge.06")
+async def test_what_was_said_before_a_surface_was_there_is_shown_once_it_is(tmp_path: Path) -> None:
+    async with opened(tmp_path, make(tmp_path, TALKER)) as host:
+        await host.call_tool("heard", {"say": [["info", "after ready"]]})
+        window = Window()
+        host.attach(window)
+        assert window.actions == [Notice("before ready", "warn", "probe"), Notice("after ready", "info", "probe")]
+        await host.call_tool("heard", {"say": [["success", "now"]]})
+        assert window.actions[2:] == [Notice("now", "success", "probe")]
+        again = Window()
+        host.attach(again)
+        assert again.actions == []
+
+
+async def test_levels_that_are_none_are_shown_like_info_and_empty_notes_not_at_all(tmp_path: Path) -> None:
+    window = Window()
+    async with opened(tmp_path, make(tmp_path, TALKER), surface=window) as host:
+        await host.call_tool("heard", {"say": [["error", "bad"], ["loud", "odd"], ["", "nothing"], ["info", ""]]})
+        await host.run_command("show", "")
+    assert window.actions[1:] == [
+        Notice("bad", "error", "probe"),
+        Notice("odd", "info", "probe"),
+        Notice("nothing", "info", "probe"),
+    ]
+
+
+@pytest.mark.req("zot.edge.24", "zot.edge.28")
+async def test_notes_are_lines_with_the_guests_name_and_last_until_esc_clears_them(tmp_path: Path) -> None:
+    async with opened(tmp_path, make(tmp_path, TALKER, name="weather")) as host:
+        await host.run_command("show", "sun\nrain")
+        await host.call_tool("heard", {"say": [["info", "one\ntwo"]]})
+        assert list(host.house.notes) == [
+            "[weather] before ready",
+            "[weather] sun",
+            "[weather] rain",
+            "[weather] one",
+            "[weather] two",
+        ]
+        assert host.house.escape()
+        assert list(host.house.notes) == []
+        assert not host.house.escape()  # the next Esc is for whoever runs
+
+
+@pytest.mark.req("zot.edge.28")
+async def test_notes_are_no_part_of_the_session(tmp_path: Path) -> None:
+    window = Window()
+    watcher = make(tmp_path, "remember(subscribe(events=['assistant_message', 'turn_start']))", name="watcher")
+    talker = make(tmp_path, TALKER.replace('tool("heard"), ', ""))
+    async with opened(tmp_path, talker, watcher, surface=window) as host:
+        await host.run_command("show", "only for the eyes")
+        assert window.events == []
+        assert "only for the eyes" not in json.dumps(await heard(host))
+
+
+async def test_a_surface_that_fails_does_not_reach_the_guest(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(ScriptedSurface):
+        def act(self, action: Action) -> None:
+            raise RuntimeError("the screen is gone")
+
+    async with opened(tmp_path, make(tmp_path, TALKER), surface=Broken()) as host:
+        assert (await host.call_tool("heard", {"say": [["info", "x"]]})).text == "[]"
+    assert [record.message for record in caplog.records].count("the surface failed on Notice") == 2

@@ -1,0 +1,195 @@
+"""One supervisor for all guests (design rule 9): back after a crash, later each time, and not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from serai.errors import LimitHit, PeerGone, SpawnFailed
+from serai.host.adapter import Adapter, Taking
+from serai.host.guest import State
+from serai.host.house import House
+from serai.host.manifest import Manifest
+from serai.model.actions import Notice
+from serai.wire import proctree
+from tests.host.guests import NOTE, Window, changed, make, opened, pid_of, pids, reaped, states, unopened, until
+
+WELL = f"{NOTE}remember(tools=('me',))"
+
+
+async def crash(host: object, id: str = "probe") -> None:
+    """Kill it, and wait until that is known."""
+    from serai.host.host import Host
+
+    assert isinstance(host, Host)
+    guest = host.guest(id)
+    life = guest.life
+    os.kill(pid_of(host, id), signal.SIGKILL)
+    await changed(host, lambda: guest.life is not life)
+
+
+async def test_a_crashed_guest_is_started_again_and_serves_again(tmp_path: Path) -> None:
+    window = Window()
+    folder = make(tmp_path, WELL)
+    async with opened(tmp_path, folder, surface=window) as host:
+        seen = states(host, "probe")
+        await crash(host)
+        await until(host, "probe", State.READY)
+        assert seen == [State.READY, State.FAILING, State.BACKING_OFF, State.STARTING, State.READY]
+        assert not (await host.call_tool("me")).is_error
+        guest = host.guest("probe")
+        assert (guest.generation, guest.error, len(pids(folder))) == (2, None, 2)
+        assert window.actions == [Notice("probe crashed, restarting...", "warn", "serai")]
+
+
+async def test_a_guest_that_crashes_too_often_is_gone_with_the_cause_until_it_is_reloaded(tmp_path: Path) -> None:
+    window = Window()
+    folder = make(tmp_path, WELL)
+    async with opened(tmp_path, folder, limits={"restarts": 2}, surface=window) as host:
+        for _ in range(2):
+            await crash(host)
+            await until(host, "probe", State.READY)
+        await crash(host)
+        guest = host.guest("probe")
+        assert guest.state is State.GONE
+        assert isinstance(guest.error, PeerGone)
+        assert (guest.error.limit, guest.error.exit and guest.error.exit.signal) == (LimitHit("restarts", 2), signal.SIGKILL)
+        assert "crashed too often and is not started again" in str(guest.error)
+        assert "serai guest logs" in guest.error.hint
+        assert window.actions[-1] == Notice("probe crashed and could not be restarted", "error", "serai")
+        assert (await host.call_tool("me")).code == "TOOL_UNAVAILABLE"
+        assert host.report.failed[0].id == "zot:probe"
+        await host.reload()
+        assert not (await host.call_tool("me")).is_error
+        assert (guest.state, guest.failures) == (State.READY, 0)
+
+
+async def test_a_start_that_fails_counts_as_a_crash(tmp_path: Path) -> None:
+    body = f"{NOTE}if len(open('pids').readlines()) > 1:\n    sys.exit('no licence')\nremember()"
+    folder = make(tmp_path, body)
+    async with opened(tmp_path, folder, limits={"restarts": 3}) as host:
+        await crash(host)
+        await until(host, "probe", State.GONE)
+        assert len(pids(folder)) == 4
+        assert "no licence" in str(host.guest("probe").error)
+
+
+async def test_a_long_life_makes_earlier_crashes_forgotten(tmp_path: Path) -> None:
+    folder = make(tmp_path, WELL)
+    async with opened(tmp_path, folder, limits={"restarts": 1, "restart_healthy": 1e-6}) as host:
+        for _ in range(4):
+            await crash(host)
+            await until(host, "probe", State.READY)
+        assert host.guest("probe").failures == 1
+
+
+async def test_each_start_again_comes_later_up_to_a_limit(tmp_path: Path) -> None:
+    limits = {"restart_wait": 100.0, "restart_wait_most": 300.0}
+    async with opened(tmp_path, make(tmp_path, WELL), limits=limits) as host:
+        guest = host.guest("probe")
+        waits: list[float] = []
+        for _ in range(4):
+            now = asyncio.get_running_loop().time()
+            await crash(host)
+            assert guest._timer is not None
+            waits.append(guest._timer.when() - now)
+            guest._timer.cancel()
+            await guest._restart()  # as the timer would
+        expected = [100, 200, 300, 300]
+        assert all(wanted <= wait + 0.1 < wanted + 20 for wanted, wait in zip(expected, waits, strict=True)), waits
+
+
+async def test_nothing_is_started_again_after_the_end(tmp_path: Path) -> None:
+    folder = make(tmp_path, WELL)
+    async with opened(tmp_path, folder, limits={"restart_wait": 0.02}) as host:
+        await crash(host)
+    guest = host.guest("probe")
+    assert (guest.state, guest._timer, guest.log) == (State.STOPPED, None, None)
+    await guest._restart()  # should the timer have run already
+    assert not await guest.reload()
+    assert len(pids(folder)) == 1
+
+
+async def test_closing_does_not_wait_for_a_guest_that_is_just_being_started_again(tmp_path: Path) -> None:
+    body = f"{NOTE}if len(open('pids').readlines()) > 1:\n    time.sleep(1000)\nremember()"
+    folder = make(tmp_path, body)
+    async with opened(tmp_path, folder) as host:
+        await crash(host)
+        await until(host, "probe", State.STARTING)
+        assert host._spawner is not None
+        while not host._spawner.children:
+            await asyncio.sleep(0)
+        await asyncio.wait_for(host.close(), 10)
+        guest = host.guest("probe")
+        assert (guest.state, guest.failures) == (State.STOPPED, 1)
+
+
+async def test_closing_does_not_wait_for_a_guest_that_does_not_say_hello(tmp_path: Path) -> None:
+    host = unopened(tmp_path, make(tmp_path, "time.sleep(1000)", name="mute"), make(tmp_path, "remember()", name="well"))
+    starting = asyncio.create_task(host.start())
+    await asyncio.sleep(0)
+    await until(host, "well", State.READY)
+    assert host._spawner is not None
+    (mute,) = [child.pid for child in host._spawner.children if child.who == "zot:mute"]
+    await asyncio.wait_for(host.close(), 10)
+    report = await starting
+    assert [row.state for row in report.guests] == ["stopped", "stopped"]
+    assert proctree.read(mute) is None
+    assert host._trimmer is None
+
+
+async def test_a_start_that_is_cancelled_leaves_nobody(tmp_path: Path) -> None:
+    host = unopened(tmp_path, make(tmp_path, "time.sleep(1000)", name="mute"), make(tmp_path, "remember()", name="well"))
+    starting = asyncio.create_task(host.start())
+    await asyncio.sleep(0)
+    await until(host, "well", State.READY)
+    assert host._spawner is not None
+    running = [child.pid for child in host._spawner.children]
+    assert len(running) == 2
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert [pid for pid in running if proctree.read(pid) is not None] == []
+
+
+async def test_a_reload_during_the_wait_starts_it_at_once_and_only_once(tmp_path: Path) -> None:
+    folder = make(tmp_path, WELL)
+    async with opened(tmp_path, folder, limits={"restart_wait": 25.0}) as host:
+        await crash(host)
+        guest = host.guest("probe")
+        assert guest.state is State.BACKING_OFF
+        await host.reload("probe")
+        assert (guest.state, guest.generation, guest._timer, guest.failures) == (State.READY, 2, None, 0)
+        assert not (await host.call_tool("me")).is_error
+        assert len(pids(folder)) == 2
+
+
+async def test_a_defect_of_an_adapter_hurts_its_own_guest_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = House.adapter
+
+    async def broken(taking: Taking) -> object:
+        raise KeyError(taking.who)
+
+    def adapter(house: House, manifest: Manifest) -> Adapter:
+        return usual(house, manifest)._replace(start=broken) if manifest.name == "odd" else usual(house, manifest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(House, "adapter", adapter)
+    odd, well = make(tmp_path, WELL, name="odd"), make(tmp_path, WELL, name="well")
+    async with opened(tmp_path, odd, well) as host:
+        assert isinstance(host.guest("odd").error, SpawnFailed)
+        assert "its adapter failed: KeyError('zot:odd')" in str(host.guest("odd").error)
+        assert not (await host.call_tool("me")).is_error
+
+
+@pytest.mark.req("zot.ours.5.2-reaped")
+async def test_a_guest_that_crashed_for_good_is_no_zombie(tmp_path: Path) -> None:
+    async with opened(tmp_path, make(tmp_path, WELL), limits={"restart_wait": 25.0}) as host:
+        pid = pid_of(host, "probe")
+        await crash(host)
+        await asyncio.wait_for(reaped(pid), 15)
+        assert host._spawner is not None
+        assert not host._spawner.children
