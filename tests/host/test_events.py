@@ -160,3 +160,22 @@ async def test_a_guest_that_is_down_misses_what_happens(monkeypatch: pytest.Monk
         mortal.die()
         host.tell(StepStarted(step=2))
     assert mortal.told == [StepStarted(step=1)]
+
+
+@pytest.mark.req("zot.rule.4.3-session-start")
+async def test_a_guest_hears_of_the_session_once_also_when_another_one_begins(tmp_path: Path) -> None:
+    async with opened(tmp_path, make(tmp_path, "remember(subscribe(events=['session_start']))")) as host:
+        host.tell(SessionStarted(session="a"))
+        host.tell(SessionStarted(session="b"))
+        assert [frame["event"] for frame in await heard(host) if frame["type"] == "event"] == ["session_start"]
+
+
+async def test_a_guest_that_wants_every_event_hears_of_the_session_when_it_joins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake = Fake("all", Contributions(event_handlers=(EventHandler("it"),)))
+    async with fake_house(monkeypatch, tmp_path, fake) as host:
+        host.tell(SessionStarted())
+        fake.told.clear()
+        await host.reload("all")
+        assert fake.told == [SessionStarted()]

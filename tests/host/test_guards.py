@@ -6,12 +6,15 @@ import asyncio
 import signal
 from os import kill
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from serai.errors import GuardDown
+from serai.errors import GuardDown, PeerTimeout
 from serai.host.guest import State
-from serai.model.contributions import Refuse
+from serai.model.contributions import Contributions, Interceptor, Refuse, Stage, Verdict
+from serai.model.tools import ToolSpec
+from tests.host.fakes import Fake, fake_house
 from tests.host.guests import Latch, closed, make, opened, pid_of, unopened, until
 
 ECHO = "remember(tools=('echo',))"
@@ -124,3 +127,14 @@ async def test_the_person_may_make_any_guest_a_guard_and_release_one(tmp_path: P
 async def test_a_guard_that_intercepts_nothing_is_reported(tmp_path: Path) -> None:
     async with opened(tmp_path, guard(tmp_path, ECHO)) as host:
         assert host.report.lines() == ["zot:guard: it is to be a guard, but intercepts nothing"]
+
+
+async def test_a_guard_that_does_not_answer_keeps_the_result_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def late(stage: Stage, subject: Any) -> Verdict:
+        raise PeerTimeout("no answer", who="fake:guard")
+
+    guard = Fake("guard", Contributions(interceptors=(Interceptor("it", frozenset({"tool_result"})),)), judge=late, guard=True)
+    async with fake_house(monkeypatch, tmp_path, guard, Fake("owner", Contributions(tools=(ToolSpec("echo"),)))) as host:
+        result = await host.call_tool("echo")
+    assert (result.is_error, result.code) == (True, "BLOCKED")
+    assert result.text == "tool_result refused: no answer from the guard (fake:guard: no answer)"

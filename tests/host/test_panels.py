@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from os import kill
 from pathlib import Path
@@ -14,10 +15,11 @@ from hypothesis import strategies as st
 from serai.dialects.zot import neutral
 from serai.host.guest import State
 from serai.host.host import Host
-from serai.host.house import House
 from serai.host.panels import KEYS, Panels
-from serai.model.actions import ClosePanel, OpenPanel, Panel
-from tests.host.guests import Window, heard, make, opened, pid_of, until
+from serai.model.actions import Action, ClosePanel, Notice, OpenPanel, Panel
+from serai.model.contributions import Command, Contributions
+from tests.host.fakes import Fake, fake_house
+from tests.host.guests import Latch, Window, heard, make, opened, pid_of, until
 
 # `/open ID` opens a panel; the tools draw or close one by its id. Every frame is remembered.
 PAINTER = """
@@ -250,20 +252,18 @@ async def test_the_panel_of_a_guest_that_crashes_is_closed(tmp_path: Path) -> No
 
 
 @pytest.mark.req("zot.ours.4.6-crash-closes")
-async def test_a_guest_that_dies_with_its_answer_opens_no_panel(tmp_path: Path) -> None:
-    body = """
-hello(command("open"))
-for frame in frames():
-    if frame["type"] == "command_invoked":
-        respond(frame["id"], "open_panel", open_panel={"id": "p"})
-        os._exit(0)
-"""
+async def test_a_guest_that_dies_with_its_answer_opens_no_panel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Dying(Fake):
+        async def run_command(self, name: str, args: str) -> Action:
+            self.die()
+            return OpenPanel(Panel("p", owner="fake:dying"))
+
     window = Window()
-    limits = {"restart_wait": 60.0, "restart_wait_most": 60.0}
-    async with opened(tmp_path, make(tmp_path, body), surface=window, limits=limits) as host:
+    fake = Dying("dying", Contributions(commands=(Command("open"),)))
+    async with fake_house(monkeypatch, tmp_path, fake, surface=window) as host:
         await host.run_command("open")
-        await until(host, "probe", State.BACKING_OFF)
         assert host.house.panels.open is None
+    assert not any(isinstance(action, OpenPanel) for action in window.actions)
 
 
 @pytest.mark.req("zot.ours.4.6-reload-closes")
@@ -284,5 +284,28 @@ async def test_the_panel_of_a_guest_that_is_reloaded_is_closed_and_its_keys_go_n
         assert await panel_frames(host, "a") == []
 
 
-def test_the_house_of_the_listener_is_enough_of_one() -> None:
-    assert all(hasattr(House, name) for name in ("running", "show"))
+@pytest.mark.req("zot.ours.4.6-reload-closes")
+async def test_a_panel_that_the_replaced_process_asks_for_does_not_open(tmp_path: Path) -> None:
+    with Latch(tmp_path) as latch:
+        body = f"""
+hello(command("open"), tool("heard"))
+heard = []
+for frame in frames():
+    heard.append(frame)
+    if frame["type"] == "command_invoked":
+        send(type="notify", level="info", message="asked")
+        wait({str(latch.path)!r})
+        respond(frame["id"], "open_panel", open_panel={{"id": "p"}})
+    elif frame["type"] == "tool_call":
+        answer(frame["id"], json.dumps(heard))
+"""
+        window = Window()
+        async with opened(tmp_path, make(tmp_path, body), surface=window) as host:
+            command = asyncio.create_task(host.run_command("open"))
+            await window.shown(lambda action: action == Notice("asked", "info", "probe"))
+            await host.reload("probe")
+            latch.lift()
+            await command
+            assert host.house.panels.open is None
+            host.house.panels.press("enter")
+            assert [frame["type"] for frame in await heard(host)] == ["hello_ack", "tool_call"]

@@ -12,9 +12,10 @@ import pytest
 from serai.host.host import Host
 from serai.host.steps import Prompts, Steps
 from serai.model.actions import Prompt
-from serai.model.contributions import Refuse
+from serai.model.contributions import Contributions, Refuse
 from serai.model.events import Event, Message, StepEnded, StepStarted, Text, ToolCalled
-from serai.model.tools import Block, ImageBlock, TextBlock, ToolCall
+from serai.model.tools import Block, ImageBlock, TextBlock, ToolCall, ToolResult, ToolSpec
+from tests.host.fakes import Fake, fake_house
 from tests.host.guests import heard, make, opened
 
 EVENTS = "events=['session_start', 'turn_start', 'turn_end', 'tool_call', 'assistant_message']"
@@ -73,20 +74,24 @@ async def test_a_turn_of_two_steps_in_its_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("zot.rule.4.1-sequential")
-async def test_the_calls_of_one_message_run_one_after_the_other(tmp_path: Path) -> None:
-    body = """
-import select
-hello(tool("first"), tool("second"))
-for frame in frames():
-    if frame["type"] == "tool_call":
-        # A second call under way would be here before this one is answered: look for it in vain.
-        more, _, _ = select.select([sys.stdin], [], [], 0.05)
-        answer(frame["id"], frame["name"] + (" with another" if more else " alone"))
-"""
-    async with opened(tmp_path, make(tmp_path, body)) as host:
+async def test_the_calls_of_one_message_run_one_after_the_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Careful(Fake):
+        running = 0
+
+        async def call_tool(self, call: ToolCall) -> ToolResult:
+            self.running += 1
+            for _ in range(10):  # others would get their turn here
+                await asyncio.sleep(0)
+            result = ToolResult.of(f"{call.name}, {self.running} at once")
+            self.running -= 1
+            return result
+
+    careful = Careful("careful", Contributions(tools=(ToolSpec("first"), ToolSpec("second"))))
+    async with fake_house(monkeypatch, tmp_path, careful) as host:
         calls = [ToolCall("second"), ToolCall("first"), ToolCall("unknown"), ToolCall("second")]
         results = await Steps(host, lambda event: None).run(calls)
-    assert [result.text for result in results] == ["second alone", "first alone", 'unknown tool "unknown"', "second alone"]
+    texts = ["second, 1 at once", "first, 1 at once", 'unknown tool "unknown"', "second, 1 at once"]
+    assert [result.text for result in results] == texts
 
 
 @pytest.mark.req("zot.edge.18")

@@ -260,8 +260,9 @@ async def test_a_call_that_is_cancelled_before_the_guest_could_read_it_is_never_
 @pytest.mark.parametrize("size", [1_000_000, MORE_THAN_A_PIPE])
 async def test_a_frame_that_the_guest_does_not_read_counts_against_the_deadline_of_its_call(tmp_path: Path, size: int) -> None:
     with Latch(tmp_path) as latch:
-        deaf = make(tmp_path, f'remember(tools=("echo",), latch={str(latch.path)!r})', name="deaf")
-        async with opened(tmp_path, deaf, make(tmp_path, OBEDIENT), limits={"tool": 0.2}) as host:
+        body = f'remember(tools=("echo",), latch={str(latch.path)!r})'
+        deaf = make(tmp_path, body, name="deaf", settings="limits = {tool = 0.2}")
+        async with opened(tmp_path, deaf, make(tmp_path, OBEDIENT)) as host:
             waiting = asyncio.create_task(host.call_tool("echo", {"x": "x" * size}))
             await asyncio.sleep(0)
             assert not (await host.call_tool("say", {"content": []})).is_error  # nobody else is held up

@@ -695,3 +695,101 @@ async def test_pipes_can_be_made_large_at_once(spawner: PlainSpawner, environ: d
 
 async def test_a_child_can_have_no_input_at_all(spawner: PlainSpawner, environ: dict[str, str]) -> None:
     assert await run(spawner, Launch(argv=["cat"], env=environ, stdin="null")) == b""
+
+
+# -- stderr into a file of ours ---------------------------------------------------------------------------------------------------
+
+
+def a_log(tmp_path: Path, text: str = "") -> int:
+    (tmp_path / "log").write_text(text)
+    return os.open(tmp_path / "log", os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+
+
+@pytest.mark.req("wire.process.stderr", "zot.edge.40")
+async def test_a_child_writes_its_stderr_straight_into_the_file_it_is_given(
+    spawner: PlainSpawner, environ: dict[str, str], tmp_path: Path
+) -> None:
+    """More than any pipe holds, and nobody reads it; of the end only what came since the start is the child's."""
+    log = a_log(tmp_path, "an earlier run\n")
+    argv = ["sh", "-c", "head -c 300000 /dev/zero >&2; echo the reason >&2; exit 4"]
+    child = await spawner.spawn(Launch(argv=argv, env=environ, stderr=log))
+    assert (await child.exited).code == 4
+    tail = child.stderr
+    assert (tail.total, len(tail.last()), tail.closed) == (300_011, QUICK.stderr_tail, False)
+    assert tail.text().endswith("\0the reason\n")
+    await child.close()
+    assert tail.closed
+    assert tail.text().endswith("\0the reason\n")  # also afterwards
+    os.write(log, b"ours is still open\n")
+    os.close(log)
+    text = (tmp_path / "log").read_bytes()
+    assert text.startswith(b"an earlier run\n\0")
+    assert text.endswith(b"the reason\nours is still open\n")
+
+
+@pytest.mark.req("wire.process.stderr")
+async def test_what_a_child_says_before_anybody_looks_is_not_missed(
+    spawner: PlainSpawner, environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have said everything, and be dead, before its start has even returned."""
+
+    def late(pid: int) -> int:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        return pidfd_open(pid)
+
+    pidfd_open = os.pidfd_open
+    await run(spawner, Launch(argv=["true"], env=environ))  # the watchdog runs already
+    log = a_log(tmp_path, "before\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pidfd_open", late)
+        child = await spawner.spawn(Launch(argv=["sh", "-c", "echo why >&2; exit 3"], env=environ, stderr=log))
+    assert (await child.exited).code == 3
+    assert child.stderr.text() == "why\n"
+    await child.close()
+    assert child.stderr.text() == "why\n"
+    os.close(log)
+
+
+@pytest.mark.req("wire.process.stderr")
+async def test_a_file_that_is_cut_meanwhile_begins_anew(
+    spawner: PlainSpawner, environ: dict[str, str], python: list[str], tmp_path: Path
+) -> None:
+    log = a_log(tmp_path, "an earlier run, and a long one\n")
+    script = "import os\nos.write(2, b'one\\n'); os.read(0, 1); os.write(2, b'two\\n'); os.write(1, b'.')"
+    child = await spawner.spawn(Launch(argv=[*python, script], env=environ, stderr=log))
+    while child.stderr.total < 4:
+        await asyncio.sleep(0)
+    assert child.stderr.text() == "one\n"
+    os.ftruncate(log, 0)
+    os.write(child.stdin, b".")
+    await output(child)
+    assert child.stderr.text() == "two\n"
+    assert (tmp_path / "log").read_text() == "two\n"
+    await child.close()
+    os.close(log)
+
+
+@pytest.mark.req("wire.process.stderr", "wire.process.session")
+async def test_a_child_with_a_file_for_its_stderr_has_no_other_descriptor_of_it(
+    spawner: PlainSpawner, environ: dict[str, str], python: list[str], tmp_path: Path
+) -> None:
+    log = a_log(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    about = json.loads(await run(spawner, Launch(argv=[*python, ABOUT_ME], env=environ, stderr=log)))
+    assert about["fds"] == [0, 1, 2]
+    assert len(os.listdir("/proc/self/fd")) <= before + 3  # what the spawner itself keeps
+    os.close(log)
+
+
+@pytest.mark.req("wire.process.spawn-failed")
+async def test_a_stderr_that_is_closed_already_starts_nothing(
+    spawner: PlainSpawner, environ: dict[str, str], tmp_path: Path
+) -> None:
+    log = a_log(tmp_path)
+    os.close(log)
+    before = os.listdir("/proc/self/fd")
+    for descriptor in (log, -1):
+        with pytest.raises(SpawnFailed, match="cannot start true"):
+            await spawner.spawn(Launch(argv=["true"], env=environ, stderr=descriptor))
+    assert os.listdir("/proc/self/fd") == before
+    assert not spawner.children

@@ -19,7 +19,7 @@ from serai.host.life import Life, State
 from serai.host.logs import GuestLog
 from serai.host.manifest import Manifest
 from serai.limits import Limits
-from serai.model.actions import Nothing, Outcome
+from serai.model.actions import Nothing, OpenPanel, Outcome
 from serai.model.contributions import Contributions, Interceptor, Pass, Refuse, Stage, Verdict
 from serai.model.events import Event
 from serai.model.tools import ToolCall, ToolResult, ToolSpec
@@ -101,7 +101,10 @@ class Guest:
         if running is None:
             return Outcome(Nothing(), f"extension /{name}: {self.why_down()}", "COMMAND_UNAVAILABLE")
         try:
-            return Outcome(await running.run_command(name, args))
+            action = await running.run_command(name, args)
+            if isinstance(action, OpenPanel) and running is not self.running:  # replaced meanwhile: who would draw it?
+                action = Nothing()
+            return Outcome(action)
         except SeraiError as error:
             explain = self.house.adapter(self.manifest).explain
             return Outcome(Nothing(), explain("command", self.manifest.name, name, error), code_of(error))

@@ -239,7 +239,7 @@ class Host:
         """The final call, or the result that says why it does not run."""
         verdict = await self.intercept("tool_call", call)
         if isinstance(verdict, Refuse):
-            return ToolResult.error(verdict.reason, code="BLOCKED") if verdict.is_error else ToolResult.of(verdict.reason)
+            return _refused(verdict)
         if isinstance(verdict, Rewrite):
             call = verdict.value
         if gate is None:
@@ -273,6 +273,8 @@ class Host:
     async def _after(self, call: ToolCall, result: ToolResult) -> ToolResult:
         for guest, interceptor in self.table.chains["tool_result"]:
             verdict = await guest.intercept(interceptor, "tool_result", (call, result))
+            if isinstance(verdict, Refuse):
+                return _refused(verdict)
             if isinstance(verdict, Rewrite):
                 result = verdict.value
         return result
@@ -407,7 +409,8 @@ class Host:
 
     def _joined(self, guest: Guest) -> None:
         """A fresh process hears of the session that runs already (spec zot 5.5, ours)."""
-        if self._session is not None and guest in self.table.handlers.get(kind_of(self._session), ()):
+        handlers = self.table.handlers
+        if self._session is not None and guest in handlers.get(kind_of(self._session), handlers["*"]):
             guest.tell(self._session)
 
     def _shadowed(self, entry: Shadowed) -> None:
@@ -423,6 +426,10 @@ class Host:
 
 def _with(call: ToolCall, arguments: Any) -> ToolCall:
     return ToolCall(call.name, arguments, call.id, call.asker, call.native)
+
+
+def _refused(verdict: Refuse) -> ToolResult:
+    return ToolResult.error(verdict.reason, code="BLOCKED") if verdict.is_error else ToolResult.of(verdict.reason)
 
 
 def _invalid(call: ToolCall, problem: str) -> ToolResult:

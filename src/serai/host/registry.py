@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from serai.errors import SeraiError
 from serai.host.guest import Guest, State
@@ -182,10 +184,15 @@ class Registry:
     def _check(self, owner: str, spec: ToolSpec) -> Checked:
         """Kept as long as the tool is the same: to build a validator takes a while."""
         known = self._checked.get((owner, spec.name))
-        if known is None or (known[0] is not spec and known[0].schema != spec.schema):
+        if known is None or (known[0] is not spec and _text(known[0].schema) != _text(spec.schema)):
             known = (spec, checker(spec.schema, who=f"{owner}/{spec.name}"))
             self._checked[owner, spec.name] = known
         return known[1]
+
+
+def _text(schema: dict[str, Any]) -> bytes:
+    """To compare: for Python `true` is 1."""
+    return msgspec.json.encode(schema, order="sorted")
 
 
 def _offers(guest: Guest, name: str) -> bool:

@@ -18,7 +18,7 @@ from serai.host.mailbox import Mailbox
 from serai.limits import MIB
 from serai.model.actions import Action
 from serai.model.contributions import Command, Contributions, EventHandler, Interceptor, Stage, Verdict
-from serai.model.events import Event
+from serai.model.events import Event, SessionStarted
 from serai.model.tools import ToolCall, ToolResult, ToolSpec
 from serai.version import __version__
 from serai.wire.calls import Call
@@ -83,6 +83,7 @@ class ZotGuest:
         self._stages: frozenset[Stage] = frozenset()
         self._stopping: asyncio.Task[Any] | None = None
         self._idle: asyncio.Future[None] | None = None
+        self._met = False  # it was told of a session
         self._odd = 0
         self.ours = Ours(hello=limits.hello, idle=limits.ready_idle, ready=limits.ready)
         self.ours.begin(monotonic())
@@ -304,7 +305,13 @@ class ZotGuest:
 
     def _frame_of(self, event: Event) -> bytes | None:
         message = neutral.event(event)
-        return None if message is None or neutral.KINDS[message.event] not in self._events else encode(message)
+        if message is None or neutral.KINDS[message.event] not in self._events:
+            return None
+        if isinstance(event, SessionStarted):  # once, whatever session follows (spec zot 4.3)
+            if self._met:
+                return None
+            self._met = True
+        return encode(message)
 
     def _fail(self, call: Call[str], error: SeraiError) -> None:
         if not call.waiter.done():
