@@ -80,6 +80,12 @@ def test_programs_in_the_documents_run_as_they_stand(document: Path) -> None:
     assert printed == PRINTED.get(str(document.relative_to(ROOT)), [])
 
 
+@pytest.mark.req("zot.edge.50")
+def test_the_documents_say_what_a_guest_inherits() -> None:
+    text = " ".join((ROOT / "docs" / "host.md").read_text().split())
+    assert "**What a guest inherits.** Your environment, except variables that look like credentials" in text
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_inside_the_repository_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\((?!https?://)([^)#]+)", document.read_text()):

@@ -40,6 +40,7 @@ def test_a_panel_is_printed_as_it_stands(shell: Shell, tmp_path: Path) -> None:
     assert shell("command", "run", "go", "-e", nameless).stdout == "plain\na\nb\n"
 
 
+@pytest.mark.req("host.cli.json")
 def test_an_outcome_as_json_has_the_action(shell: Shell, tmp_path: Path) -> None:
     go = does(tmp_path / "go", action="prompt", prompt="do it")
     assert objects(shell("command", "run", "go", "--json", "-e", go)) == [{"action": {"type": "prompt", "text": "do it"}}]

@@ -48,6 +48,7 @@ def test_the_list_starts_nobody_and_records_nothing(shell: Shell) -> None:
     assert not (shell.home / "recordings").exists()
 
 
+@pytest.mark.req("host.cli.json")
 def test_the_list_as_json_says_who_would_come_in_and_why_others_not(shell: Shell, tmp_path: Path) -> None:
     guest(mine(shell, "one"), version="1.2", guest_toml='env = ["KEY"]\nreplace = ["read"]\n')
     guest(mine(shell, "off"), enabled=False)
@@ -108,6 +109,7 @@ def test_an_empty_list_says_so(shell: Shell) -> None:
     assert "there are no guests" in ran.stderr
 
 
+@pytest.mark.req("host.cli.plain")
 def test_nothing_in_a_manifest_acts_on_the_terminal(shell: Shell) -> None:
     guest(mine(shell, "one"), name="a\x1b[2J\nb", version="\x07\x9b")
     for arguments in (["list"], ["list", "--json"], ["list", "--live"], ["disable", "one"]):
@@ -119,6 +121,7 @@ def test_nothing_in_a_manifest_acts_on_the_terminal(shell: Shell) -> None:
 # -- coming and going -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("host.cli.alias")
 @pytest.mark.req("zot.ours.1.4-canonical-path")
 @pytest.mark.parametrize("words", [("guest", "add"), ("ext", "add"), ("ext", "install")])
 def test_a_guest_is_added_from_the_folder_one_stands_in(shell: Shell, tmp_path: Path, words: tuple[str, str]) -> None:
@@ -293,6 +296,7 @@ def test_the_older_half_of_a_log_comes_first(shell: Shell) -> None:
     assert shell("guest", "logs", "one", "--lines", "99").stdout == "a\nb\nc\nd\n"
 
 
+@pytest.mark.req("host.life.log", "host.cli.plain")
 def test_a_log_is_masked_and_does_not_act_on_the_terminal(shell: Shell) -> None:
     written(shell, None, f"token {TOKEN}\n\x1b[2J\ttab\r\n\xff\n".encode("latin-1"))
     assert shell("guest", "logs", "one").stdout == f"token {'*' * len(TOKEN)}\n\\x1b[2J    tab\n\\xff\n"

@@ -26,6 +26,7 @@ def test_a_tool_of_a_guest_by_hand_is_called(shell: Shell) -> None:
     assert (ran.stdout, ran.stderr, ran.returncode) == ("Bern: 16 degrees, fog\n", OPEN, 0)
 
 
+@pytest.mark.req("host.cli.json")
 def test_a_result_as_json_says_whose_it_is(shell: Shell) -> None:
     ran = shell("tool", "call", "weather", BERN, "--json", "--ext", WEATHER)
     content = [{"type": "text", "text": "Bern: 16 degrees, fog"}]
@@ -76,6 +77,7 @@ def test_an_unknown_tool_is_told_with_similar_names(shell: Shell) -> None:
     assert ran.stderr == OPEN + "serai: there is no tool xyz\n`serai tool list` shows what there is\n"
 
 
+@pytest.mark.req("host.cli.status", "host.call.outcomes")
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
@@ -168,6 +170,7 @@ def test_bad_guests_are_told_by_folder_and_reason_and_stop_nobody(shell: Shell, 
     assert any("rude" in line and "first frame must be hello" in line for line in told)
 
 
+@pytest.mark.req("host.cli.plain")
 def test_what_a_guest_says_does_not_act_on_the_terminal(shell: Shell, tmp_path: Path) -> None:
     hostile = "a\x1b[2J\tb\r\n\x9bc"
     answers = {"tool_call ping": [text(hostile)], "tool_call fail": [text(hostile, is_error=True)]}
@@ -295,6 +298,7 @@ def test_relative_folders_count_from_the_shell(shell: Shell, tmp_path: Path) -> 
     assert [form["name"] for form in objects(from_environment)] == ["ours", "mine"]
 
 
+@pytest.mark.req("host.cli.home")
 def test_the_home_of_this_run_holds_all_that_it_writes(shell: Shell, tmp_path: Path) -> None:
     one = guest(tmp_path / "one", tools=["ping"], answers={"tool_call ping": [text("pong")]})
     assert shell("tool", "call", "ping", "--home", tmp_path / "other", "-e", one).returncode == 0
@@ -306,6 +310,7 @@ def test_the_home_of_this_run_holds_all_that_it_writes(shell: Shell, tmp_path: P
 # -- on record, and the end -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("host.cli.recorded")
 def test_a_call_is_on_record_frame_by_frame(shell: Shell) -> None:
     shell("tool", "call", "weather", BERN, "-e", WEATHER)
     [run] = objects(shell("record", "list", "--json"))
@@ -333,6 +338,7 @@ def test_settings_that_cannot_be_are_told_in_two_lines(shell: Shell) -> None:
     assert "gaurd" in ran.stderr
 
 
+@pytest.mark.req("host.cli.interrupt")
 @pytest.mark.parametrize("patient", [True, False], ids=["in a call", "while it starts"])
 def test_an_interrupt_ends_it_and_leaves_no_process(shell: Shell, tmp_path: Path, patient: bool) -> None:
     working = {"type": "notify", "level": "info", "message": "at work as $pid"}
@@ -372,6 +378,7 @@ def test_the_words_in_the_help_of_a_call_name_its_ways_in(shell: Shell) -> None:
     assert json.dumps({}) in ran.stdout
 
 
+@pytest.mark.req("host.cli.status")
 def test_every_status_is_documented() -> None:
     page = (EXAMPLES.parents[1] / "docs" / "cli.md").read_text()
     assert [int(status) for status in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)] == list(Status)

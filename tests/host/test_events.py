@@ -127,6 +127,7 @@ def listening(*handlers: tuple[frozenset[str], int]) -> Contributions:
     return Contributions(event_handlers=tuple(EventHandler("it", events, priority) for events, priority in handlers))
 
 
+@pytest.mark.req("host.call.priority")
 async def test_a_lower_priority_is_told_first_and_each_guest_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     every, steps, other = frozenset({"*"}), frozenset({"step_started"}), frozenset({"state_changed"})
     order: list[str] = []

@@ -27,6 +27,7 @@ jq = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed"
 SLOW_RESTART = {"restart_wait": 60.0, "restart_wait_most": 60.0}
 
 
+@pytest.mark.req("host.examples.unchanged")
 def test_every_example_is_run_here() -> None:
     assert {path for path in EXAMPLES.iterdir() if path.is_dir()} == {WEATHER, WORDS, DISK, GUARD, PANEL}
 
@@ -92,6 +93,7 @@ async def test_the_guard_blocks_rewrites_and_masks(tmp_path: Path) -> None:
         assert isinstance(await host.intercept("turn_start", 51), Refuse)
 
 
+@pytest.mark.req("host.guard.killed")
 async def test_killing_the_guard_closes_until_it_is_back(tmp_path: Path) -> None:
     async with opened(tmp_path, WEATHER, GUARD, limits=SLOW_RESTART) as host:
         assert host.guest("guard").guard
@@ -136,6 +138,7 @@ async def test_the_panel_moves_filters_and_picks(tmp_path: Path) -> None:
         assert (await host.call_tool("picked")).text == "Gdańsk"
 
 
+@pytest.mark.req("host.examples.unchanged")
 @node
 @jq
 async def test_all_of_them_together(tmp_path: Path) -> None:

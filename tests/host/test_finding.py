@@ -28,6 +28,7 @@ def reasons(found: Found) -> list[tuple[str, str]]:
 # -- places
 
 
+@pytest.mark.req("host.find.places")
 @pytest.mark.req("zot.rule.1.2-places")
 def test_guests_are_found_in_every_place_in_load_order(house: House, tmp_path: Path) -> None:
     for place in (".serai/guests", ".zot/extensions", ".piglet/extensions"):
@@ -76,6 +77,7 @@ def test_a_link_to_a_folder_is_followed_and_keeps_its_name(house: House, tmp_pat
     assert guest.argv == (str(house.user / "linked" / "run"),)
 
 
+@pytest.mark.req("host.find.homes")
 @pytest.mark.req("zot.rule.1.2-trust")
 def test_foreign_homes_are_searched_only_when_switched_on(house: House, tmp_path: Path) -> None:
     zot_guest(tmp_path / "zot" / "extensions" / "zots")
@@ -207,6 +209,7 @@ def test_what_is_named_and_not_there_is_a_problem(house: House, tmp_path: Path) 
     ]
 
 
+@pytest.mark.req("host.find.unbuilt")
 def test_dialects_that_are_not_built_are_said_and_do_not_stop_others(house: House) -> None:
     tomls = {"alone": "guard = false", "later": 'dialect = "serai"', "typo": 'dialect = "zott"', "bare": 'dialect = "zot"'}
     for name, text in tomls.items():
@@ -358,6 +361,7 @@ GUARDS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.req("host.trust.hidden-guard")
 @pytest.mark.parametrize(("toml", "config"), GUARDS)
 @pytest.mark.parametrize("trusted", [False, True])
 def test_a_guard_that_a_project_hides_is_told(house: House, toml: str, config: dict[str, Any], trusted: bool) -> None:
@@ -369,6 +373,7 @@ def test_a_guard_that_a_project_hides_is_told(house: House, toml: str, config: d
     assert (hidden.folder, hidden.reason) == (mine, f"the project's {hider} hides this guard")
 
 
+@pytest.mark.req("host.trust.hidden-guard")
 @pytest.mark.parametrize(("toml", "config"), GUARDS)
 def test_a_guard_that_a_project_displaces_by_its_id_is_told(house: House, toml: str, config: dict[str, Any]) -> None:
     mine = zot_guest(house.user / "keeper", guest_toml=toml)
@@ -385,6 +390,7 @@ def test_the_person_may_displace_and_disable_guards(house: House, tmp_path: Path
     assert house.find(zot_guest(tmp_path / "mine", name="keeper")).hidden_guards == ()
 
 
+@pytest.mark.req("host.find.settings")
 @pytest.mark.parametrize(
     ("toml", "manifest", "reason"),
     [
@@ -422,6 +428,7 @@ def test_an_adapter_is_imported_by_its_row(monkeypatch: pytest.MonkeyPatch) -> N
     assert found is os.path.join
 
 
+@pytest.mark.req("host.find.entry-points")
 def test_other_packages_add_dialects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "other-1.0.dist-info").mkdir()
     (tmp_path / "other-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")

@@ -53,6 +53,7 @@ async def test_a_guard_without_a_usable_answer_refuses(tmp_path: Path, body: str
     assert why in result.text
 
 
+@pytest.mark.req("host.guard.killed")
 @pytest.mark.req("zot.ours.4.4-fail-closed-opt-in")
 async def test_a_guard_that_was_killed_closes_every_stage_until_it_is_back(tmp_path: Path) -> None:
     async with opened(tmp_path, make(tmp_path, ECHO), guard(tmp_path, GUARD), limits=SLOW_RESTART) as host:

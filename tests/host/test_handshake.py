@@ -223,6 +223,7 @@ class Counting:
         return await self.plain.spawn(launch)
 
 
+@pytest.mark.req("host.life.alone")
 async def test_many_guests_start_a_few_at_a_time_and_a_mute_one_holds_up_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

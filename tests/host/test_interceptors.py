@@ -133,6 +133,7 @@ def offering(*stages: Stage, priority: int = 0, tools: tuple[str, ...] = (), **o
     )
 
 
+@pytest.mark.req("host.call.priority")
 async def test_a_higher_priority_is_asked_first_and_then_load_order_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     order: list[str] = []
 
@@ -149,6 +150,7 @@ async def test_a_higher_priority_is_asked_first_and_then_load_order_counts(monke
     assert order == ["high", "middle", "also middle", "low"]
 
 
+@pytest.mark.req("host.call.after")
 async def test_results_are_offered_to_interceptors_after_the_call_and_may_be_rewritten_in_turn(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -47,6 +47,7 @@ for frame in frames():
         assert host.guest("probe").state is State.BACKING_OFF
 
 
+@pytest.mark.req("host.life.in-place")
 @pytest.mark.req("zot.rule.5.2-stays-in-place")
 async def test_what_a_guest_offered_stays_in_its_place_while_it_is_down(tmp_path: Path) -> None:
     first = make(tmp_path, "remember(command('go'), subscribe(intercept=['tool_call']), tools=('shared', 'mine'))", name="first")

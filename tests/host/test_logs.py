@@ -48,6 +48,7 @@ def test_a_name_that_looks_like_a_changed_one_is_not_taken_for_it() -> None:
     assert safe_name(changed) != changed
 
 
+@pytest.mark.req("host.life.log")
 def test_the_childs_stderr_and_our_remarks_are_appended_to_one_private_file(tmp_path: Path) -> None:
     folder = tmp_path / "state" / "logs"
     log = GuestLog(folder, "weather")
@@ -93,6 +94,7 @@ def test_the_tail_is_what_was_written_since_this_start(tmp_path: Path) -> None:
     assert log.tail(100) == b""
 
 
+@pytest.mark.req("host.life.log")
 def test_a_log_that_grows_keeps_its_last_half_beside_it(tmp_path: Path) -> None:
     log = GuestLog(tmp_path, "weather", limit=100)
     os.write(log.descriptor, b"a" * 100)

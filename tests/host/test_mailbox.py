@@ -75,6 +75,7 @@ async def wired(spawner: PlainSpawner, deadlines: Deadlines, latch: Latch, **lim
     return wire
 
 
+@pytest.mark.req("host.event.behind")
 async def test_pieces_of_one_stream_are_joined_for_who_is_behind(spawner: PlainSpawner, deadlines: Deadlines, latch: Latch) -> None:
     wire = await wired(spawner, deadlines, latch)
     wire.mail.tell(Text(text="alone, at once"))
@@ -106,6 +107,7 @@ async def test_pieces_of_one_stream_are_joined_for_who_is_behind(spawner: PlainS
     assert wire.mail.dropped == 0
 
 
+@pytest.mark.req("host.event.behind")
 @pytest.mark.req("zot.ours.4.3-drop-oldest-events")
 async def test_beyond_the_limit_the_oldest_events_go_and_no_request(
     spawner: PlainSpawner, deadlines: Deadlines, latch: Latch

@@ -17,6 +17,7 @@ from tests.record.helpers import all_bytes, folder_in
 SECRET = "tops3cret-0123456789-value"
 
 
+@pytest.mark.req("host.cli.recorded")
 async def test_each_start_of_a_guest_is_a_wire_of_its_own(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     with Recorder(folder) as recorder:
@@ -54,6 +55,7 @@ async def test_a_failed_start_is_on_record_too(tmp_path: Path) -> None:
     assert b"hi there" in all_bytes(folder)
 
 
+@pytest.mark.req("host.cli.recorded")
 async def test_what_a_guest_was_granted_is_masked_on_the_way_in(tmp_path: Path) -> None:
     body = (
         "hello(tool('me'))\nfor frame in frames():\n    if 'id' in frame: answer(frame['id'], os.environ.get('MY_TOKEN', 'none'))"

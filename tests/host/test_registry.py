@@ -70,6 +70,7 @@ async def test_the_first_in_load_order_owns_a_name_however_late_it_registers(tmp
             await closed(host)
 
 
+@pytest.mark.req("host.life.in-place")
 @pytest.mark.req("zot.ours.2.3-one-owner")
 async def test_what_was_shadowed_is_offered_once_its_owner_was_stopped_but_not_while_it_is_down(tmp_path: Path) -> None:
     folders = [owner(tmp_path, "first"), owner(tmp_path, "second")]
@@ -86,6 +87,7 @@ async def test_what_was_shadowed_is_offered_once_its_owner_was_stopped_but_not_w
         assert (await host.call_tool("same")).text == "second"
 
 
+@pytest.mark.req("host.call.built-in")
 @pytest.mark.req("zot.edge.49", "zot.ours.2.3-shadowed-logged")
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
 async def test_a_built_in_name_is_reserved_even_where_the_built_in_is_switched_off(tmp_path: Path, name: str) -> None:
@@ -97,6 +99,7 @@ async def test_a_built_in_name_is_reserved_even_where_the_built_in_is_switched_o
         assert remark in log_of(host, "probe")
 
 
+@pytest.mark.req("host.call.built-in")
 @pytest.mark.req("zot.edge.49")
 async def test_a_guest_that_was_granted_to_replaces_the_built_in(tmp_path: Path) -> None:
     folder = make(tmp_path, "remember(tools=('bash', 'read'))", settings='replace = ["read"]')

@@ -60,6 +60,7 @@ async def call(host: Host, name: str = "version") -> str:
     return result.text
 
 
+@pytest.mark.req("host.reload.swap")
 @pytest.mark.req("zot.rule.5.5-reload")
 async def test_the_new_process_takes_over_while_the_old_one_finishes_what_it_has(tmp_path: Path) -> None:
     folder = make(tmp_path, version(1))
@@ -111,6 +112,7 @@ async def test_closing_does_not_wait_for_what_a_replaced_process_has_under_way(t
         assert (await slow).code == "TOOL_UNAVAILABLE"
 
 
+@pytest.mark.req("host.reload.keeps-old")
 @pytest.mark.parametrize(
     ("change", "error", "why"),
     [
@@ -159,6 +161,7 @@ async def test_one_that_crashes_while_its_reload_fails_is_started_again_as_it_wa
         assert await call(host) == "2"
 
 
+@pytest.mark.req("host.reload.exclusive")
 @pytest.mark.req("zot.rule.5.5-reload")
 async def test_of_an_exclusive_guest_two_processes_never_run_at_once(tmp_path: Path) -> None:
     """Each holds a lock as long as it runs, and says so when another has it. One closes its output and takes its time to leave."""
@@ -230,6 +233,7 @@ for frame in frames():
         assert [frame["type"] for frame in await heard(host)] == ["hello_ack", "tool_call"]
 
 
+@pytest.mark.req("host.reload.places")
 async def test_a_reload_takes_in_what_came_and_lets_go_what_went(tmp_path: Path) -> None:
     place = tmp_path / "home" / "guests"
     old = make(place, f"{NOTE}remember(tools=('old', 'shared'))", name="b-old")
@@ -248,9 +252,13 @@ async def test_a_reload_takes_in_what_came_and_lets_go_what_went(tmp_path: Path)
         assert not lives(gone)
         with pytest.raises(NoGuest, match="there is no guest b-old"):
             host.guest("b-old")
+        make(place, "remember(tools=('shared',))", name="a-first")
+        await host.reload()
+        assert list(host.guests) == ["zot:stays", "zot:a-first", "zot:a-new", "zot:c-new"]
+        assert host.table.tools["shared"].owner is host.guest("a-first")
         make(place, "remember(tools=('late',))", name="d-late")
-        await host.reload("stays")  # only that one: but what is new in the places is not started by it
-        assert list(host.guests) == ["zot:stays", "zot:a-new", "zot:c-new"]
+        await host.reload("stays")  # that one alone
+        assert "zot:d-late" not in host.guests
 
 
 async def test_an_ad_hoc_guest_whose_folder_is_gone_is_let_go(tmp_path: Path) -> None:
@@ -277,6 +285,7 @@ async def test_a_guest_that_is_kept_despite_a_broken_manifest_keeps_its_place_am
         assert [guest.order for guest in host.guests.values()] == [0, 1, 2]
 
 
+@pytest.mark.req("host.reload.places")
 @pytest.mark.req("zot.ours.1.2-no-ext-remembered")
 async def test_a_reload_does_not_look_where_the_start_did_not(tmp_path: Path) -> None:
     place = tmp_path / "home" / "guests"
@@ -311,6 +320,7 @@ def _served(guest: Any) -> bool:
     return bool(guest.life is not None and guest.life.generation == guest.generation)
 
 
+@pytest.mark.req("host.reload.hot", "host.reload.own-files")
 async def test_a_changed_file_starts_the_new_code_and_what_a_guest_writes_does_not(tmp_path: Path) -> None:
     """Into its own folder, at every start and with every answer: notes, a cache, even more code."""
     writes = """

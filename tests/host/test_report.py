@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -27,7 +28,7 @@ def not_executable(place: Path) -> Path:
     return folder
 
 
-def fails(body: str, settings: str = "", **manifest: object) -> Callable[[Path], Path]:
+def fails(body: str, settings: str = "", **manifest: Any) -> Callable[[Path], Path]:
     return lambda place: make(place, body, settings=settings, **manifest)
 
 
@@ -57,6 +58,7 @@ CASES: list[tuple[str, Callable[[Path], Path], str, str]] = [
 ]
 
 
+@pytest.mark.req("host.life.report")
 @pytest.mark.req("zot.rule.1.2-one-bad-guest")
 @pytest.mark.parametrize(("make_one", "kind", "why"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
 async def test_a_guest_that_does_not_come_in_is_named_with_its_cause_and_the_others_come_in(
@@ -93,6 +95,7 @@ async def test_all_of_them_together_hurt_nobody_else(tmp_path: Path) -> None:
         assert not (await host.call_tool("well")).is_error
 
 
+@pytest.mark.req("host.life.report")
 async def test_a_name_clash_an_untrusted_project_and_a_disabled_guest_are_told_apart(tmp_path: Path) -> None:
     first, second = make(tmp_path / "one", WELL), make(tmp_path / "two", WELL)
     make(tmp_path / "home" / "guests", WELL, name="off", enabled=False)

@@ -73,6 +73,7 @@ def test_arguments_that_fit_pass(arguments: dict[str, Any]) -> None:
     assert built(WEATHER).check(arguments) == ""
 
 
+@pytest.mark.req("host.call.schema")
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -110,6 +111,7 @@ def test_a_message_tells_three_errors_and_how_many_more_there_are() -> None:
     assert message.endswith("; and 3 more")
 
 
+@pytest.mark.req("host.call.schema")
 def test_a_message_never_shows_what_was_given_and_is_short() -> None:
     secret = "hunter2" * 1000
     checked = built(
@@ -130,6 +132,7 @@ def test_a_message_is_one_line_whatever_fields_are_called() -> None:
 # -- what a schema may not do -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("host.call.schema-offline")
 @pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef", "$recursiveRef", "$schema", "$id"])
 @pytest.mark.parametrize("where", ["root", "property", "unreached"])
 def test_nothing_is_fetched_from_a_url(keyword: str, where: str) -> None:
@@ -149,6 +152,7 @@ def test_nothing_is_fetched_from_a_url(keyword: str, where: str) -> None:
             server.accept()
 
 
+@pytest.mark.req("host.call.schema-offline")
 @pytest.mark.parametrize("where", ["root", "unreached"])
 def test_no_file_is_read(tmp_path: Path, where: str) -> None:
     (tmp_path / "real.json").write_text('{"type": "string"}')
@@ -171,6 +175,7 @@ def test_the_library_too_is_told_to_fetch_nothing_and_to_match_in_linear_time(mo
     assert isinstance(asked["pattern_options"], jsonschema_rs.RegexOptions)
 
 
+@pytest.mark.req("host.call.schema-hostile")
 @pytest.mark.parametrize(
     ("schema", "cause"),
     [
@@ -232,6 +237,7 @@ def test_references_inside_a_schema_work(schema: dict[str, Any]) -> None:
 # -- what a check may cost --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("host.call.schema-offline")
 def test_a_catastrophic_pattern_is_matched_in_linear_time() -> None:
     evil = "a" * 50_000 + "b"
     names = built({"patternProperties": {"^(a+)+$": {"type": "string"}}, "additionalProperties": False})
@@ -266,6 +272,7 @@ def test_many_errors_are_told_by_the_first() -> None:
     assert checked.check({"a": [1] * 200_000}) == 'a[0]: the value is not of type "string"'
 
 
+@pytest.mark.req("host.call.schema-hostile")
 @pytest.mark.parametrize("levels", [101, 100_000])
 @pytest.mark.parametrize("schema", [{}, {"items": {"$ref": "#"}}, {"$ref": "https://example.org/"}])
 def test_arguments_nested_too_deep_are_refused(schema: dict[str, Any], levels: int) -> None:
@@ -397,6 +404,7 @@ schema_like = st.recursive(
 )
 
 
+@pytest.mark.req("host.call.schema-hostile")
 @given(st.dictionaries(words, schema_like, max_size=5), json_values)
 def test_nothing_escapes_whatever_the_schema_and_the_arguments(schema: dict[str, Any], arguments: Any) -> None:
     checked = checker(schema, who=WHO)

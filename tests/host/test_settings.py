@@ -19,6 +19,7 @@ def test_without_a_word_nothing_is_granted_and_nothing_is_special() -> None:
     assert combine(Author(), Person(), dialect="zot", name="weather") == GuestSettings()
 
 
+@pytest.mark.req("host.trust.grants")
 def test_the_authors_narrowing_counts_at_once_and_the_rest_is_only_asked_for() -> None:
     found = settings(
         'guard = true\nexclusive = true\nwatch = false\nenv = ["A_TOKEN"]\nreplace = ["read"]\n[limits]\ntool = 5\nintercept = 1.5'
@@ -34,6 +35,7 @@ def test_the_person_grants_and_what_is_granted_is_not_asked_for_any_more() -> No
     assert (found.env, found.replace, found.asked) == (("A_TOKEN", "C"), ("read",), ("env B_TOKEN",))
 
 
+@pytest.mark.req("host.trust.grants")
 def test_a_trusted_project_has_what_it_asks_for() -> None:
     found = settings('env = ["A_TOKEN"]\nreplace = ["read"]', {"guest": {"weather": {"env": ["C"]}}}).granted()
     assert (found.env, found.replace, found.asked) == (("C", "A_TOKEN"), ("read",), ())
@@ -89,6 +91,7 @@ BAD_TABLES = [
 ]
 
 
+@pytest.mark.req("host.find.settings")
 @pytest.mark.parametrize(("table", "reason"), BAD_TABLES)
 def test_every_mistake_of_the_person_names_file_and_key(table: dict[str, object], reason: str) -> None:
     with pytest.raises(BadSettings, match=reason) as raised:
@@ -112,6 +115,7 @@ def test_tables_that_are_none_are_a_mistake_too(config: dict[str, Any], reason: 
         read_person(config)
 
 
+@pytest.mark.req("host.find.settings")
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -66,6 +66,7 @@ note("done")
     assert notes(folder) == ["done"]
 
 
+@pytest.mark.req("host.life.close")
 @pytest.mark.req("zot.edge.35", "zot.rule.5.1-shutdown")
 async def test_stubborn_guests_get_term_then_kill_all_at_the_same_time(tmp_path: Path) -> None:
     folders = [make(tmp_path, STUBBORN_BODY, name=f"stubborn{number}") for number in range(6)]
@@ -99,6 +100,7 @@ note("hang-up")
     assert notes(folder) == ["hang-up"]
 
 
+@pytest.mark.req("host.life.close")
 async def test_calls_that_wait_when_the_host_closes_fail_at_once(tmp_path: Path) -> None:
     """Not when the process has ended: it has plenty of time for that."""
     body = """
@@ -123,6 +125,7 @@ open("go").read()
         assert (await host.call_tool("work")).code == "UNKNOWN_TOOL"
 
 
+@pytest.mark.req("host.life.close")
 async def test_closing_twice_from_several_tasks_and_cancelled_is_closing_once(tmp_path: Path) -> None:
     folder = make(tmp_path, NOTES + "hello()\nfor line in sys.stdin.buffer: note(json.loads(line)['type'])")
     async with opened(tmp_path, folder) as host:

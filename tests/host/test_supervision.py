@@ -12,6 +12,7 @@ import pytest
 from serai.errors import LimitHit, PeerGone, SpawnFailed
 from serai.host.adapter import Adapter, Taking
 from serai.host.guest import State
+from serai.host.host import Host
 from serai.host.house import House
 from serai.host.manifest import Manifest
 from serai.model.actions import Notice
@@ -21,17 +22,15 @@ from tests.host.guests import NOTE, Window, changed, make, opened, pid_of, pids,
 WELL = f"{NOTE}remember(tools=('me',))"
 
 
-async def crash(host: object, id: str = "probe") -> None:
+async def crash(host: Host, id: str = "probe") -> None:
     """Kill it, and wait until that is known."""
-    from serai.host.host import Host
-
-    assert isinstance(host, Host)
     guest = host.guest(id)
     life = guest.life
     os.kill(pid_of(host, id), signal.SIGKILL)
     await changed(host, lambda: guest.life is not life)
 
 
+@pytest.mark.req("host.life.restart")
 async def test_a_crashed_guest_is_started_again_and_serves_again(tmp_path: Path) -> None:
     window = Window()
     folder = make(tmp_path, WELL)
@@ -46,6 +45,7 @@ async def test_a_crashed_guest_is_started_again_and_serves_again(tmp_path: Path)
         assert window.actions == [Notice("probe crashed, restarting...", "warn", "serai")]
 
 
+@pytest.mark.req("host.life.budget")
 async def test_a_guest_that_crashes_too_often_is_gone_with_the_cause_until_it_is_reloaded(tmp_path: Path) -> None:
     window = Window()
     folder = make(tmp_path, WELL)
@@ -68,6 +68,7 @@ async def test_a_guest_that_crashes_too_often_is_gone_with_the_cause_until_it_is
         assert (guest.state, guest.failures) == (State.READY, 0)
 
 
+@pytest.mark.req("host.life.budget")
 async def test_a_start_that_fails_counts_as_a_crash(tmp_path: Path) -> None:
     body = f"{NOTE}if len(open('pids').readlines()) > 1:\n    sys.exit('no licence')\nremember()"
     folder = make(tmp_path, body)
@@ -78,6 +79,7 @@ async def test_a_start_that_fails_counts_as_a_crash(tmp_path: Path) -> None:
         assert "no licence" in str(host.guest("probe").error)
 
 
+@pytest.mark.req("host.life.restart")
 async def test_a_long_life_makes_earlier_crashes_forgotten(tmp_path: Path) -> None:
     folder = make(tmp_path, WELL)
     async with opened(tmp_path, folder, limits={"restarts": 1, "restart_healthy": 1e-6}) as host:
@@ -87,6 +89,7 @@ async def test_a_long_life_makes_earlier_crashes_forgotten(tmp_path: Path) -> No
         assert host.guest("probe").failures == 1
 
 
+@pytest.mark.req("host.life.restart")
 async def test_each_start_again_comes_later_up_to_a_limit(tmp_path: Path) -> None:
     limits = {"restart_wait": 100.0, "restart_wait_most": 300.0}
     async with opened(tmp_path, make(tmp_path, WELL), limits=limits) as host:
@@ -191,5 +194,4 @@ async def test_a_guest_that_crashed_for_good_is_no_zombie(tmp_path: Path) -> Non
         pid = pid_of(host, "probe")
         await crash(host)
         await asyncio.wait_for(reaped(pid), 15)
-        assert host._spawner is not None
-        assert not host._spawner.children
+        assert host.guest("probe").state is State.BACKING_OFF

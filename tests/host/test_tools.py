@@ -218,6 +218,7 @@ async def test_a_guest_that_is_down_stays_in_place(tmp_path: Path) -> None:
 # -- cancellation -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("host.call.cancel")
 async def test_a_cancelled_call_ends_at_once_and_its_late_answer_is_nobodys(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -234,6 +235,7 @@ async def test_a_cancelled_call_ends_at_once_and_its_late_answer_is_nobodys(
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
+@pytest.mark.req("host.call.cancel")
 async def test_a_call_that_is_cancelled_before_the_guest_could_read_it_is_never_sent(tmp_path: Path) -> None:
     with Latch(tmp_path) as latch:
         folder = make(tmp_path, f'remember(tools=("heard", "echo"), latch={str(latch.path)!r})')
@@ -315,6 +317,7 @@ def _gate(asked: list[ToolCall], decision: Decision) -> Callable[[ToolCall], Awa
 REWRITER = 'remember(subscribe(intercept=["tool_call"]), tools=("echo",), tool_call={"modified_args": {"by": "interceptor"}})'
 
 
+@pytest.mark.req("host.call.gate")
 async def test_the_gate_sees_the_final_call(tmp_path: Path) -> None:
     asked: list[ToolCall] = []
     async with opened(tmp_path, make(tmp_path, REWRITER)) as host:
@@ -323,6 +326,7 @@ async def test_the_gate_sees_the_final_call(tmp_path: Path) -> None:
     assert json.loads(result.text) == {"by": "interceptor"}
 
 
+@pytest.mark.req("host.call.gate")
 @pytest.mark.parametrize(
     "decision", [Deny("not today"), Deny(), Answer({"a question": "yes"})], ids=["why", "no why", "no decision"]
 )
@@ -335,6 +339,7 @@ async def test_what_the_gate_does_not_allow_does_not_run(tmp_path: Path, decisio
     assert called == ["heard"]
 
 
+@pytest.mark.req("host.call.gate")
 async def test_the_gate_may_change_the_arguments_and_they_are_checked_again(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
     body = f"hello(tool('n', {schema!r}))\nfor frame in frames():\n    if 'args' in frame: answer(frame['id'], str(frame['args']))"
@@ -343,6 +348,7 @@ async def test_the_gate_may_change_the_arguments_and_they_are_checked_again(tmp_
         assert (await host.call_tool("n", {"n": 1}, gate=_gate([], Allow({"n": "two"})))).code == "INVALID_ARGS"
 
 
+@pytest.mark.req("host.call.gate")
 async def test_nobody_is_asked_about_arguments_that_cannot_run(tmp_path: Path) -> None:
     asked: list[ToolCall] = []
     schema = {"type": "object", "required": ["city"]}
@@ -356,6 +362,7 @@ async def test_nobody_is_asked_about_arguments_that_cannot_run(tmp_path: Path) -
 # -- schemas ----------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("host.call.schema")
 async def test_arguments_are_checked_against_the_schema_after_interceptors_and_before_the_guest(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"by": {"const": "model"}}}
     folder = make(tmp_path, REWRITER.replace('tools=("echo",)', "tools=()"), name="rewriter")
@@ -369,6 +376,7 @@ async def test_arguments_are_checked_against_the_schema_after_interceptors_and_b
         assert (await host.call_tool("strict", {"by": "model"})).code == "INVALID_ARGS"
 
 
+@pytest.mark.req("host.call.schema-hostile")
 @pytest.mark.parametrize(
     "schema",
     [

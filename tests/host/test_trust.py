@@ -40,6 +40,7 @@ def test_what_was_trusted_starts_and_is_told(house: House) -> None:
     assert (pinned.id, pinned.scope) == ("zot:weather", "project")
 
 
+@pytest.mark.req("host.trust.pinned")
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -60,6 +61,7 @@ def test_a_change_of_the_guests_settings_counts(house: House) -> None:
     assert reason(house) == "it has changed since it was trusted: guest.toml"
 
 
+@pytest.mark.req("host.trust.pinned")
 def test_a_change_of_the_command_line_counts(house: House) -> None:
     manifest = weather(house) / "extension.json"
     manifest.write_text(manifest.read_text().replace("./run", "sh"))
@@ -77,6 +79,7 @@ def test_a_file_that_the_guest_writes_does_not_count(house: House) -> None:
     assert reason(house) == ""
 
 
+@pytest.mark.req("host.trust.later")
 def test_a_new_guest_waits_for_the_next_time(house: House) -> None:
     zot_guest(weather(house).with_name("later"))
     assert (folders(house.find()), reason(house)) == (["weather"], "it was never trusted")
@@ -84,6 +87,7 @@ def test_a_new_guest_waits_for_the_next_time(house: House) -> None:
     assert folders(house.find()) == ["later", "weather"]
 
 
+@pytest.mark.req("host.trust.pinned")
 def test_a_link_that_is_bent_elsewhere_counts_even_with_the_same_content(house: House, tmp_path: Path) -> None:
     for copy in ("one", "two"):
         zot_guest(tmp_path / copy, name="linked")
@@ -107,6 +111,7 @@ def test_a_link_inside_is_pinned_by_what_it_leads_to(house: House, tmp_path: Pat
     assert reason(house) == "it has changed since it was trusted: main.py"
 
 
+@pytest.mark.req("host.trust.pinned")
 def test_a_project_is_known_by_its_real_path(house: House, tmp_path: Path) -> None:
     (tmp_path / "alias").symlink_to(house.project)
     assert folders(find(cwd=tmp_path / "alias", config={}, environ=house.environ)) == ["weather"]

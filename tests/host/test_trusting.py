@@ -48,6 +48,7 @@ async def test_a_projects_guests_start_only_once_it_is_trusted(tmp_path: Path, d
         assert len(pids(folder)) == 1
 
 
+@pytest.mark.req("host.trust.pinned")
 @pytest.mark.req("zot.rule.1.2-trust")
 @pytest.mark.parametrize("file", ["guest.py", "extension.json", "guest.toml"])
 async def test_a_changed_file_withdraws_the_trust(tmp_path: Path, file: str) -> None:
@@ -125,6 +126,7 @@ async def all_is_well(host: Host) -> None:
     assert host.report.guards_down == ""
 
 
+@pytest.mark.req("host.trust.hidden-guard")
 async def test_nothing_runs_while_a_project_hides_a_guard(tmp_path: Path) -> None:
     """An empty folder of the same name is enough for zot; it must not be enough to switch a guard off."""
     guard = make(user_place(tmp_path), GUARD, name="guard", settings="guard = true\n")
@@ -141,6 +143,7 @@ async def test_nothing_runs_while_a_project_hides_a_guard(tmp_path: Path) -> Non
         await nothing_runs(host, "hides this guard")
 
 
+@pytest.mark.req("host.guard.missing")
 async def test_nothing_runs_without_a_guard_that_the_settings_name(tmp_path: Path) -> None:
     worker = make(tmp_path, WORKER, name="worker")
     config = {"guest": {"zot:police": {"guard": True}}}
@@ -151,6 +154,7 @@ async def test_nothing_runs_without_a_guard_that_the_settings_name(tmp_path: Pat
         await all_is_well(host)
 
 
+@pytest.mark.req("host.guard.never-ready")
 async def test_nothing_runs_while_a_guard_was_never_ready(tmp_path: Path) -> None:
     guard = make(tmp_path, "sys.exit('no rules')", name="guard", settings="guard = true\n")
     async with opened(tmp_path, guard, make(tmp_path, WORKER, name="worker")) as host:
@@ -160,6 +164,7 @@ async def test_nothing_runs_while_a_guard_was_never_ready(tmp_path: Path) -> Non
         await all_is_well(host)
 
 
+@pytest.mark.req("host.guard.never-ready")
 async def test_nothing_runs_before_a_guard_is_ready(tmp_path: Path) -> None:
     guard = make(tmp_path, f"open('go').read()\n{GUARD}", name="guard", settings="guard = true\n")
     os.mkfifo(guard / "go")
@@ -189,6 +194,7 @@ async def test_a_guard_that_is_switched_off_does_not_count(tmp_path: Path, by: s
         assert pids(guard) == []
 
 
+@pytest.mark.req("host.guard.run")
 async def test_a_run_does_not_begin_while_a_guard_is_down_even_if_it_was_ready_once(tmp_path: Path) -> None:
     guard = make(tmp_path, GUARD, name="guard", settings="guard = true\n")
     async with opened(tmp_path, guard, limits={"restart_wait": 25.0}) as host:

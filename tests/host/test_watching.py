@@ -76,6 +76,7 @@ def with_backup(file: Path) -> None:
     file.write_text("another text")
 
 
+@pytest.mark.req("host.reload.hot")
 @pytest.mark.parametrize("save", [in_place, by_rename, anew, with_backup])
 async def test_a_saved_file_is_told_however_it_is_saved(
     watcher: Watcher, heard: Heard, guest: Path, save: Callable[[Path], None]
@@ -106,6 +107,7 @@ async def test_same_content_is_no_change(watcher: Watcher, heard: Heard, guest: 
     assert await heard.next() == {"zot:a"}
 
 
+@pytest.mark.req("host.reload.own-files")
 async def test_what_a_guest_writes_is_not_told(watcher: Watcher, heard: Heard, guest: Path) -> None:
     watcher.watch("zot:a", sources_of(guest, [Path("main.py")]))
     assert await last(watcher, heard, guest) == {"last"}

@@ -71,6 +71,7 @@ def same(value: Any, kind: Any) -> None:
     assert msgspec.json.decode(msgspec.json.encode(value), type=kind) == value
 
 
+@pytest.mark.req("host.model.json")
 @pytest.mark.parametrize("kind", structs(), ids=lambda kind: kind.__name__)
 @given(data=st.data())
 def test_every_value_is_the_same_after_a_round_trip(kind: type[msgspec.Struct], data: st.DataObject) -> None:
@@ -88,6 +89,7 @@ def test_a_value_of_a_union_tells_what_it_is(union: Any, data: st.DataObject) ->
     assert type(msgspec.json.decode(msgspec.json.encode(value), type=union)) is type(value)
 
 
+@pytest.mark.req("host.model.json")
 def test_every_value_is_frozen() -> None:
     assert [kind.__name__ for kind in structs() if not kind.__struct_config__.frozen] == []
 

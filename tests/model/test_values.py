@@ -100,6 +100,7 @@ def asking(decisions: list[Decision]) -> tuple[Approval, Question]:
     return approval, question
 
 
+@pytest.mark.req("host.model.ask-once")
 async def test_an_approval_is_answered_once_and_whoever_was_first_counts() -> None:
     decisions: list[Decision] = []
     approval, _ = asking(decisions)
@@ -119,6 +120,7 @@ async def test_an_approval_may_be_given_with_other_arguments_and_be_remembered()
     assert approval.tool == "bash"
 
 
+@pytest.mark.req("host.model.ask-once")
 @pytest.mark.parametrize("dismissed", [True, False])
 async def test_a_question_is_answered_or_dismissed_once(dismissed: bool) -> None:
     decisions: list[Decision] = []
@@ -142,6 +144,7 @@ async def test_an_ask_that_nobody_waits_for_cannot_be_answered_and_the_way_back_
 # -- surfaces ---------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("host.model.nobody")
 async def test_where_nobody_is_approvals_are_denied_and_questions_dismissed() -> None:
     surface: Surface = HeadlessSurface()
     assert not surface.interactive
