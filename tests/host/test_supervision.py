@@ -17,6 +17,7 @@ from serai.host.house import House
 from serai.host.manifest import Manifest
 from serai.model.actions import Notice
 from serai.wire import proctree
+from serai.wire.process import PlainSpawner
 from tests.host.guests import NOTE, Window, changed, make, opened, pid_of, pids, reaped, states, unopened, until
 
 WELL = f"{NOTE}remember(tools=('me',))"
@@ -106,15 +107,23 @@ async def test_each_start_again_comes_later_up_to_a_limit(tmp_path: Path) -> Non
         assert all(wanted <= wait + 0.1 < wanted + 20 for wanted, wait in zip(expected, waits, strict=True)), waits
 
 
-async def test_nothing_is_started_again_after_the_end(tmp_path: Path) -> None:
+async def test_nothing_is_started_again_after_the_end(tmp_path: Path, spawner: PlainSpawner) -> None:
+    """Neither by the timer nor by a reload that came a moment too late, also where the spawner lives on."""
     folder = make(tmp_path, WELL)
-    async with opened(tmp_path, folder, limits={"restart_wait": 0.02}) as host:
+    async with opened(tmp_path, folder, limits={"restart_wait": 25.0}, spawner=spawner) as host:
+        guest = host.guest("probe")
         await crash(host)
-    guest = host.guest("probe")
+        closing = asyncio.create_task(host.close())
+        while not guest._ending:
+            await asyncio.sleep(0)
+        assert not await guest.reload()
+        await closing
     assert (guest.state, guest._timer, guest.log) == (State.STOPPED, None, None)
     await guest._restart()  # should the timer have run already
     assert not await guest.reload()
+    assert guest.state is State.STOPPED
     assert len(pids(folder)) == 1
+    assert not spawner.children
 
 
 async def test_closing_does_not_wait_for_a_guest_that_is_just_being_started_again(tmp_path: Path) -> None:

@@ -333,7 +333,7 @@ class Guest:
 
     def _gone(self, error: SeraiError) -> None:
         self.error = error
-        self._set(State.GONE)
+        self._set(State.STOPPED if self._ending else State.GONE)
 
     def _set(self, state: State) -> None:
         self.state = state

@@ -20,9 +20,9 @@ from serai.host.adapter import About
 from serai.host.commands import parse
 from serai.host.finding import Found, find
 from serai.host.guest import Guest, State
-from serai.host.hot_reload import HotReload
 from serai.host.house import House
 from serai.host.registry import Registry, Shadowed, Table
+from serai.host.reloading import HotReload, put_in_order, why_kept
 from serai.host.report import LoadReport
 from serai.host.services import Services
 from serai.host.settings import guards_named
@@ -335,7 +335,7 @@ class Host:
         self._look_around()
         fresh = {manifest.id: manifest for manifest in self.found.guests}
         wanted = {id if id in fresh else self.guest(id).id for id in ids} or {*fresh, *self.guests}
-        gone = [guest for guest in self._in_order if guest.id in wanted - fresh.keys() and not self._kept(guest)]
+        gone = [guest for guest in self._in_order if guest.id in wanted - fresh.keys() and not self._stays(guest)]
         for guest in gone:
             self._remove(guest)
         works: list[Awaitable[Any]] = [guest.stop() for guest in gone]
@@ -349,7 +349,8 @@ class Host:
                 guest = Guest(self.house, manifest, 0)
                 self._add(guest)
                 works.append(guest.start())
-        self._reorder(list(fresh))
+        put_in_order(self._in_order, list(fresh))
+        self.house.guests = {guest.id: guest for guest in self._in_order}
         await asyncio.gather(*works)
         self.rebuild_tools()
         return self.report
@@ -382,30 +383,10 @@ class Host:
         self._hot.forget(guest.id)
         self._registry.forget()
 
-    def _kept(self, guest: Guest) -> bool:
-        """Whether one that is no longer among the found stays as it is: its folder is there and cannot be used just now.
-
-        A manifest half written, a change nobody has trusted yet: the process that runs goes on (lesson L11).
-        """
-        reasons = {problem.folder: problem.reason for problem in self.found.problems}
-        reasons |= {aside.manifest.folder: aside.reason for aside in self.found.untrusted}
-        reason = reasons.get(guest.manifest.folder)
-        if reason is None or not os.path.isdir(guest.manifest.folder):
-            return False
-        guest.remark(f"not reloaded: {reason}")
-        return True
-
-    def _reorder(self, ids: Sequence[str]) -> None:
-        """As they were found; one that is kept stays behind whoever came before it."""
-        place = {id: order for order, id in enumerate(ids)}
-        before = -1
-        for guest in self._in_order:
-            before = place.setdefault(guest.id, before)
-        self._in_order.sort(key=lambda guest: place[guest.id])  # stable
-        for order, guest in enumerate(self._in_order):
-            guest.order = order
-        self.house.guests = {guest.id: guest for guest in self._in_order}
-        self._registry.forget()
+    def _stays(self, guest: Guest) -> bool:
+        if why := why_kept(self.found, guest):
+            guest.remark(f"not reloaded: {why}")
+        return bool(why)
 
     def _joined(self, guest: Guest) -> None:
         """A fresh process hears of the session that runs already (spec zot 5.5, ours)."""

@@ -1,27 +1,52 @@
-"""Hot reload: a guest is started anew when its files change, never because of what it writes itself.
-
-Its folder is its data folder too. So what counts is settled before its first process starts: the sources that lie there then, and
-whatever its manifest names, now or later. A source file that appears afterwards may be the guest's own work and is not watched.
-"""
+"""Reloading: when guests are looked for again, and what that means for those that are there already."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import os
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from serai.errors import SeraiError
+from serai.host.finding import Found
+from serai.host.guest import Guest
 from serai.host.manifest import Manifest
 from serai.host.watching import Watcher, sources_of
 
-__all__ = ["HotReload"]
+__all__ = ["HotReload", "put_in_order", "why_kept"]
 
 log = logging.getLogger("serai.host")
 
 
+def why_kept(found: Found, guest: Guest) -> str:
+    """Why one that is no longer among the found stays as it is, or nothing: its folder is there and cannot be used just now.
+
+    A manifest half written, a change nobody has trusted yet: the process that runs goes on (lesson L11).
+    """
+    folder = guest.manifest.folder
+    reasons = {problem.folder: problem.reason for problem in found.problems}
+    reasons |= {aside.manifest.folder: aside.reason for aside in found.untrusted}
+    return reasons.get(folder, "") if os.path.isdir(folder) else ""
+
+
+def put_in_order(guests: list[Guest], ids: Sequence[str]) -> None:
+    """As they were found; one that is kept stays behind whoever came before it."""
+    place = {id: order for order, id in enumerate(ids)}
+    before = -1
+    for guest in guests:
+        before = place.setdefault(guest.id, before)
+    guests.sort(key=lambda guest: place[guest.id])  # stable
+    for order, guest in enumerate(guests):
+        guest.order = order
+
+
 class HotReload:
-    """Calls `reload` with the ids of guests whose files have changed and come to rest; never when it is not switched on."""
+    """Calls `reload` with the ids of guests whose files have changed and come to rest; never when it is not switched on.
+
+    A guest's folder is its data folder too. So what counts is settled before its first process starts: the sources that lie there
+    then, and whatever its manifest names, now or later. A source that appears afterwards may be the guest's own work.
+    """
 
     def __init__(self, reload: Callable[..., Awaitable[object]], *, on: bool, debounce: float) -> None:
         self._reload = reload
