@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -31,3 +33,31 @@ def test_settings_that_cannot_be_read_name_the_file(tmp_path: Path, content: byt
     with pytest.raises(BadSettings) as raised:
         home.settings({"SERAI_HOME": str(tmp_path)})
     assert raised.value.who == str(tmp_path / "config.toml")
+
+
+def test_settings_that_are_nested_too_deep_are_a_mistake_too(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("a = " + "[" * 100_000)
+    with pytest.raises(BadSettings, match="nested too deep") as raised:
+        home.settings({"SERAI_HOME": str(tmp_path)})
+    assert raised.value.who == str(tmp_path / "config.toml")
+
+
+def test_an_empty_path_is_never_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert home.absolute(".") == home.absolute(Path()) == str(tmp_path)
+    with pytest.raises(BadSettings, match="the path is empty"):
+        home.absolute("")
+
+
+def test_every_folder_that_is_made_is_for_this_user_alone(tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        home.make_folder(tmp_path / "a" / "b" / "c")
+        home.make_folder(tmp_path / "a" / "b" / "c")
+    finally:
+        os.umask(old)
+    made = [tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "c"]
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in made] == [0o700] * 3
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        home.make_folder(tmp_path / "file")

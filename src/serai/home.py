@@ -1,7 +1,7 @@
 """Where Serai keeps its things, and what a person has set there.
 
 `$SERAI_HOME` holds everything when it is set; otherwise the platform's folders for configuration and for state do. Settings
-are the `config.toml` among the configuration.
+are the `config.toml` among the configuration. What Serai makes is for this user alone.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from serai.errors import BadSettings
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
     from typing import Any
 
-__all__ = ["config_folder", "settings", "state_folder", "wants_recordings"]
+__all__ = ["absolute", "config_folder", "make_folder", "settings", "settings_in", "state_folder", "wants_recordings"]
 
 
 def config_folder(environ: Mapping[str, str] = os.environ) -> str:
@@ -38,7 +39,12 @@ def state_folder(environ: Mapping[str, str] = os.environ) -> str:
 
 def settings(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """The person's `config.toml`; empty when there is none."""
-    path = _settings_file(environ)
+    return settings_in(config_folder(environ))
+
+
+def settings_in(folder: str) -> dict[str, Any]:
+    """The `config.toml` of such a folder."""
+    path = os.path.join(folder, "config.toml")
     try:
         with open(path, "rb") as file:
             import tomllib
@@ -48,15 +54,32 @@ def settings(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
         return {}
     except (OSError, ValueError) as error:  # not to be read, no TOML, no UTF-8
         raise BadSettings(str(error), who=path) from None
+    except (RecursionError, MemoryError):
+        raise BadSettings("it is nested too deep", who=path) from None
 
 
 def wants_recordings(environ: Mapping[str, str] = os.environ) -> bool:
     """Recordings are made unless the settings say `record = false`."""
     value = settings(environ).get("record", True)
     if not isinstance(value, bool):
-        raise BadSettings(f"`record` is true or false, not {value!r}", who=_settings_file(environ))
+        raise BadSettings(f"`record` is true or false, not {value!r}", who=os.path.join(config_folder(environ), "config.toml"))
     return value
 
 
-def _settings_file(environ: Mapping[str, str]) -> str:
-    return os.path.join(config_folder(environ), "config.toml")
+def absolute(path: str | Path) -> str:
+    """A path that somebody gave, absolute. An empty one is an unset variable in a script and never meant for the current folder."""
+    if not str(path):
+        raise BadSettings("the path is empty", hint="name a folder; `.` is the current one")
+    return os.path.abspath(path)
+
+
+def make_folder(path: str | Path) -> None:
+    """Make a folder and whatever is missing above it, each for this user alone, whatever the umask says."""
+    above = os.path.dirname(path)
+    if above and not os.path.isdir(above):
+        make_folder(above)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:  # somebody else was quicker
+        if not os.path.isdir(path):
+            raise

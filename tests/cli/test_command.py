@@ -48,7 +48,7 @@ def test_an_outcome_as_json_has_the_action(shell: Shell, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("typed", "handed"),
-    [(["a", "b"], "a b"), (["  a   b "], "  a   b "), ([], None), (["--", "-e", "--json"], "-e --json")],
+    [(["a", "b"], "a b"), (["  a   b "], "a   b"), ([], None), (["--", "-e", "--json"], "-e --json")],
 )
 def test_arguments_are_joined_and_one_alone_is_handed_on_as_it_is(
     shell: Shell, tmp_path: Path, typed: list[str], handed: str | None
@@ -77,6 +77,18 @@ def test_a_guest_that_dies_during_its_command_gives_no_answer(shell: Shell, tmp_
     assert "exit status 3" in ran.stderr
 
 
+@pytest.mark.req("host.guard.missing")
+def test_without_its_guards_no_command_runs(shell: Shell, tmp_path: Path) -> None:
+    shell.home.mkdir()
+    (shell.home / "config.toml").write_text("[guest.gate]\nguard = true\n")
+    go = does(tmp_path / "go", action="display", display="it ran")
+    ran = shell("command", "run", "go", "-e", go)
+    assert (ran.stdout, ran.returncode) == ("", 4)
+    assert "gate" in ran.stderr.splitlines()[-1]
+    [form] = objects(shell("command", "run", "go", "--json", "-e", go))
+    assert (form["action"], form["code"]) == ({"type": "nothing"}, "BLOCKED")
+
+
 def test_an_unknown_command_is_told_with_similar_names(shell: Shell) -> None:
     ran = shell("command", "run", "/wether", "-e", WEATHER)
     assert (ran.stdout, ran.stderr, ran.returncode) == ("", OPEN + "serai: there is no command /wether\nthere is weather\n", 1)
@@ -88,7 +100,7 @@ def test_the_list_has_all_commands_with_their_owners(shell: Shell, tmp_path: Pat
     bad = guest(tmp_path / "bad", exec="./missing")
     ran = shell("command", "list", "-e", bad, "-e", one)
     assert ran.stdout == "/go      zot:one  the command go\n/longer  zot:one  the command longer\n"
-    assert ran.stderr.startswith("extension load: zot:bad gone: ")
+    assert ran.stderr.startswith(f"extension load: {bad}: zot:bad is gone: ")
     forms = objects(shell("command", "list", "--json", "-e", one))
     assert forms[0] == {"name": "go", "owner": "zot:one", "description": "the command go", "state": "ready"}
     assert "there are no commands" in shell("command", "list").stderr

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 from pathlib import Path
 
@@ -95,12 +93,23 @@ def test_the_live_list_says_how_it_went(shell: Shell) -> None:
     assert by_name["good"][5:7] == ["ping", "go"]
     assert by_name["bad"][3] == "gone"
     assert by_name["off"][3:7] == ["disabled", "-", "-", "-"]
-    assert "extension load: zot:bad gone: " in ran.stderr
+    assert f"extension load: {mine(shell, 'bad')}: zot:bad is gone: " in ran.stderr
     forms = {form["name"]: form for form in objects(shell("guest", "list", "--live", "--json"))}
     assert (forms["good"]["state"], forms["good"]["tools"], forms["good"]["commands"]) == ("ready", ["ping"], ["go"])
     assert forms["good"]["pid"] > 1
     assert forms["bad"]["error"]["message"]
     assert forms["off"]["state"] == "disabled"
+
+
+def test_the_live_list_masks_what_a_guest_said_on_its_way_out(shell: Shell) -> None:
+    guest(mine(shell, "bad"), {"die": 3}, stderr=f"cannot log in with {TOKEN}\n")
+    said = f"cannot log in with {'*' * len(TOKEN)}"
+    plain, form = shell("guest", "list", "--live"), shell("guest", "list", "--live", "--json")
+    assert said in plain.stderr
+    assert TOKEN not in plain.stdout + plain.stderr + form.stdout + form.stderr
+    [row] = objects(form)
+    assert row["why"].endswith(said)
+    assert row["error"]["stderr"].strip() == said
 
 
 def test_an_empty_list_says_so(shell: Shell) -> None:
@@ -164,6 +173,18 @@ def test_what_is_no_guest_is_not_added(shell: Shell, source: str, said: str) -> 
     ran = shell("guest", "add", source)
     assert (ran.stdout, ran.returncode) == ("", 1)
     assert said in ran.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("guest", "add"), ("guest", "list", "-e"), ("guest", "list", "--home"), ("trust",), ("trust", "--cwd")]
+)
+def test_an_empty_path_is_not_the_folder_one_stands_in(shell: Shell, tmp_path: Path, words: tuple[str, ...]) -> None:
+    here = guest(tmp_path / "here")
+    guest(here / ".zot" / "extensions" / "one")
+    ran = shell(*words, "", cwd=here)
+    assert (ran.stdout, ran.returncode) == ("", 2)
+    assert "the path is empty" in ran.stderr
+    assert not shell.home.exists()
 
 
 def test_a_guest_is_cloned(shell: Shell, tmp_path: Path) -> None:
@@ -262,87 +283,3 @@ def test_an_unknown_name_is_told_with_those_there_are(shell: Shell) -> None:
     ran = shell("ext", "remove", "two")
     assert (ran.stdout, ran.returncode) == ("", 1)
     assert "there is no guest two; there is zot:one" in ran.stderr
-
-
-# -- logs -------------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.req("zot.rule.2.1-log")
-def test_a_log_has_the_guests_stderr_and_the_hosts_remarks(shell: Shell, tmp_path: Path) -> None:
-    one = guest(tmp_path / "folder", name="one", stderr="hello\n")
-    for _ in range(2):
-        shell("tool", "list", "-e", one)
-    log = shell.home / "logs" / "ext-one.log"
-    lines = log.read_text().splitlines()
-    assert lines.count("hello") == 2  # the second after the first
-    assert any(line.startswith("[serai] ") and "starts one" in line for line in lines)
-    ran = shell("guest", "logs", "folder", "-e", one)
-    assert (ran.stdout, ran.stderr, ran.returncode) == (log.read_text(), "", 0)
-    assert shell("guest", "logs", "one").stdout == log.read_text()  # by its own name it is known when it is gone, too
-
-
-def written(shell: Shell, older: bytes | None, newer: bytes) -> None:
-    (shell.home / "logs").mkdir(parents=True)
-    (shell.home / "logs" / "ext-one.log").write_bytes(newer)
-    if older is not None:
-        (shell.home / "logs" / "ext-one.log.1").write_bytes(older)
-
-
-def test_the_older_half_of_a_log_comes_first(shell: Shell) -> None:
-    written(shell, b"a\nb\n", b"c\nd")
-    assert shell("guest", "logs", "one").stdout == "a\nb\nc\nd\n"
-    assert shell("guest", "logs", "one", "--lines", "3").stdout == "b\nc\nd\n"
-    assert shell("guest", "logs", "one", "--lines", "0").stdout == ""
-    assert shell("guest", "logs", "one", "--lines", "99").stdout == "a\nb\nc\nd\n"
-
-
-@pytest.mark.req("host.life.log", "host.cli.plain")
-def test_a_log_is_masked_and_does_not_act_on_the_terminal(shell: Shell) -> None:
-    written(shell, None, f"token {TOKEN}\n\x1b[2J\ttab\r\n\xff\n".encode("latin-1"))
-    assert shell("guest", "logs", "one").stdout == f"token {'*' * len(TOKEN)}\n\\x1b[2J    tab\n\\xff\n"
-    forms = objects(shell("guest", "logs", "one", "--json"))
-    assert forms[0] == {"guest": "one", "line": f"token {'*' * len(TOKEN)}"}
-    assert [form["line"] for form in forms[1:]] == ["\x1b[2J\ttab\r", "\\xff"]
-
-
-def test_a_key_over_several_lines_of_a_log_is_masked(shell: Shell) -> None:
-    key = "-----BEGIN " + "PRIVATE KEY-----\nMIIEvQ\nabc\n-----END PRIVATE KEY-----"
-    written(shell, None, f"{key}\nafter\n".encode())
-    shown = shell("guest", "logs", "one").stdout.splitlines()
-    assert shown[1:3] == ["******", "***"]
-    assert shown[-1] == "after"
-
-
-def test_what_one_line_of_a_log_begins_masks_no_other(shell: Shell) -> None:
-    written(shell, None, b'{"password": "correct-horse\nafter\n')
-    assert shell("guest", "logs", "one").stdout == '{"password": "*************\nafter\n'
-
-
-def test_a_log_that_is_not_there_is_told_with_its_place(shell: Shell) -> None:
-    place = shell.home / "logs" / "ext-one.log"
-    ran = shell("guest", "logs", "one")
-    assert (ran.stdout, ran.returncode) == ("", 1)
-    assert ran.stderr.splitlines()[0] == f'serai: no log for "one" at {place}'
-    guest(mine(shell, "one"))
-    assert shell("guest", "logs", "one").stderr == f'serai: no log for "one" at {place}\nit was never started\n'
-
-
-def test_a_log_is_followed_until_an_interrupt(shell: Shell) -> None:
-    written(shell, None, b"first\nhal")
-    log = shell.home / "logs" / "ext-one.log"
-    argv = shell.argv("guest", "logs", "-f", "one")
-    process = subprocess.Popen(argv, env=shell.env, cwd=shell.cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "first\n"
-    with log.open("ab") as file:
-        file.write(b"f a line\nbegun")
-    assert process.stdout.readline() == "half a line\n"
-    log.write_bytes(b"cut\n")
-    assert process.stdout.readline() == "cut\n"
-    other = log.with_name("other")
-    other.write_bytes(b"another file, which is longer\n")
-    os.replace(other, log)
-    assert process.stdout.readline() == "another file, which is longer\n"
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
-    assert (out, err, process.returncode) == ("", "", 130)

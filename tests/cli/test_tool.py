@@ -60,6 +60,8 @@ def test_no_arguments_are_an_empty_object(shell: Shell, tmp_path: Path) -> None:
         (["weather", "{}", "-o", "."], "is a directory"),
         ([], "Missing argument 'NAME'"),
         (["weather", "{}", "--cwd", "nowhere"], "'nowhere' does not exist"),
+        (["weather", "{}", "-o", "", "--force"], "the path is empty"),
+        (["weather", "{}", "--guest", ""], "the path is empty"),
     ],
 )
 def test_a_wrong_call_of_the_command_starts_nobody(shell: Shell, arguments: list[str], said: str) -> None:
@@ -246,7 +248,7 @@ def test_the_list_has_all_tools_of_those_that_came_in(shell: Shell, tmp_path: Pa
     bad = guest(tmp_path / "bad", exec="./missing")
     ran = shell("tool", "list", "-e", bad, "-e", one)
     assert ran.stdout == "ping    zot:one  the tool ping\nlonger  zot:one  the tool longer\n"
-    assert ran.stderr.startswith("extension load: zot:bad gone: ")
+    assert ran.stderr.startswith(f"extension load: {bad}: zot:bad is gone: ")
     assert ran.returncode == 0
     forms = objects(shell("tool", "list", "--json", "-e", bad, "-e", one))
     assert [form["name"] for form in forms] == ["ping", "longer"]
@@ -340,20 +342,23 @@ def test_settings_that_cannot_be_are_told_in_two_lines(shell: Shell) -> None:
 
 @pytest.mark.req("host.cli.interrupt")
 @pytest.mark.parametrize("patient", [True, False], ids=["in a call", "while it starts"])
-def test_an_interrupt_ends_it_and_leaves_no_process(shell: Shell, tmp_path: Path, patient: bool) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_ends_it_and_leaves_no_process(shell: Shell, tmp_path: Path, patient: bool, number: int, status: int) -> None:
     working = {"type": "notify", "level": "info", "message": "at work as $pid"}
     if patient:
         deaf = guest(tmp_path / "deaf", tools=["wait"], answers={"tool_call wait": [working]})
     else:  # it goes on registering, so that it is not ready for a while
-        deaf = guest(tmp_path / "deaf", working, tools=["wait"], ready=False, guest_toml="[limits]\nready_idle = 30\nready = 30")
+        deaf = guest(tmp_path / "deaf", working, tools=["wait"], ready=False)
+        shell.home.mkdir()
+        (shell.home / "config.toml").write_text("[guest.deaf.limits]\nready_idle = 30\nready = 30\n")
     argv = shell.argv("tool", "call", "wait", "-e", deaf)
     process = subprocess.Popen(argv, env=shell.env, cwd=shell.cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     line = process.stderr.readline()
     pid = int(re.fullmatch(r"\[deaf\] info: at work as (\d+)\n", line)[1])  # type: ignore[index]
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     out, err = process.communicate(timeout=30)
-    assert (out, err, process.returncode) == ("", "", 130)
+    assert (out, err, process.returncode) == ("", "", status)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 

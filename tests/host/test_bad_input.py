@@ -97,6 +97,24 @@ def flood(id):
         await served(host, "well")
 
 
+@pytest.mark.parametrize("when", ["serving", "starting"])
+async def test_a_guest_that_fills_the_disk_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    monkeypatch.setattr(host_module, "_TRIM", 0.01)
+    flood = "while True: os.write(2, b'x' * 65536)\n"
+    body = flood if when == "starting" else f"hello(tool('work'))\nfor frame in frames():\n    {flood}"
+    limits = {"log": 100_000, "log_flood": 1_000_000, "restart_wait": 60.0, "hello": 30.0}
+    async with opened(tmp_path, make(tmp_path, body), limits=limits) as host:
+        guest = host.guest("probe")
+        if when == "serving":
+            assert (await host.call_tool("work")).code == "TOOL_UNAVAILABLE"
+            await until(host, "probe", State.BACKING_OFF)
+        else:
+            assert guest.state is State.GONE
+        assert guest.error is not None
+        assert "was ended: it wrote " in str(guest.error)
+        assert "limit log_flood = 1000000" in str(guest.error)
+
+
 async def test_a_flood_of_lines_that_are_no_frames_is_counted_and_others_are_served_meanwhile(tmp_path: Path) -> None:
     habit = """
 def flood(id):

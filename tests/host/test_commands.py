@@ -123,6 +123,23 @@ async def test_each_answer_does_what_it_says_and_an_error_beats_every_action(
 
 
 @pytest.mark.req("zot.rule.4.2-timeout")
+async def test_without_its_guards_no_guest_runs_a_command(tmp_path: Path) -> None:
+    ran: list[str] = []
+
+    async def own(args: str) -> Nothing:
+        ran.append(args)
+        return Nothing()
+
+    folder = make(tmp_path, "hello(command('work'))\nfor frame in frames(): respond(frame['id'], 'display', display='done')")
+    config = {"guest": {"gate": {"guard": True}}}
+    async with opened(tmp_path, folder, config=config, commands={"own": own}) as host:
+        outcome = await host.run_command("work")
+        assert outcome.code == "BLOCKED"
+        assert outcome.error.startswith("/work refused: the guard gate is named in the settings")
+        await host.run_command("own", "now")  # what is Serai's own may be what mends it
+        assert ran == ["now"]
+
+
 async def test_a_late_command_is_told_in_the_protocols_words(tmp_path: Path) -> None:
     assert ZOT_LIMITS["command"] == 30
     body = "hello(command('slow'))\nfor frame in frames(): pass"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from serai.errors import BadManifest, BadSettings
 from serai.host import adapters
 from serai.host.finding import Found, find, piglet_home, zot_home
+from tests.host import unprivileged
 from tests.host.folders import House, folders, zot_guest
 
 
@@ -63,7 +65,6 @@ def test_only_direct_folders_with_a_manifest_count_and_missing_places_are_fine(h
     zot_guest(house.user / ".git")
     (house.user / "empty").mkdir()
     (house.user / "file").write_text("plain")
-    (house.user / "dangling").symlink_to("nowhere")
     assert house.find() == Found()
 
 
@@ -149,15 +150,20 @@ def test_a_place_of_the_persons_own_inside_the_project_is_the_persons(tmp_path: 
 
 def test_what_is_found_says_all_that_the_manifest_says(house: House) -> None:
     folder = zot_guest(
-        house.user / "weather", exec="./run", args=["main.py", "--hook=lib.js", "x"], version="1.2", language="py", description="d"
+        house.user / "weather",
+        exec="./run",
+        args=["main.py", "--hook=lib.js", "sh -c 'exec more.rb'"],
+        version="1.2",
+        language="py",
+        description="d",
     )
-    for name in ("run", "main.py", "lib.js", "unnamed.py"):
+    for name in ("run", "main.py", "lib.js", "more.rb", "unnamed.py"):
         (folder / name).touch()
     (folder / "guest.toml").write_text("exclusive = true")
     [guest] = house.find().guests
     assert (guest.id, guest.dialect, guest.version, guest.language, guest.description) == ("zot:weather", "zot", "1.2", "py", "d")
-    assert guest.argv == (str(folder / "run"), "main.py", "--hook=lib.js", "x")
-    assert [path.name for path in guest.sources] == ["extension.json", "guest.toml", "run", "main.py", "lib.js"]
+    assert guest.argv == (str(folder / "run"), "main.py", "--hook=lib.js", "sh -c 'exec more.rb'")
+    assert [path.name for path in guest.sources] == ["extension.json", "guest.toml", "run", "main.py", "lib.js", "more.rb"]
     assert guest.settings.exclusive
 
 
@@ -383,11 +389,174 @@ def test_a_guard_that_a_project_displaces_by_its_id_is_told(house: House, toml: 
     assert (hidden.folder, hidden.reason) == (mine, f"the project's {winner} takes the place of this guard")
 
 
-def test_the_person_may_displace_and_disable_guards(house: House, tmp_path: Path) -> None:
+def test_the_person_may_put_another_guard_in_a_guards_place_and_disable_guards(house: House, tmp_path: Path) -> None:
     zot_guest(house.user / "keeper", guest_toml="guard = true")
     zot_guest(house.user / "off", guest_toml="guard = true", enabled=False)
     zot_guest(house.project / ".zot" / "extensions" / "off")
-    assert house.find(zot_guest(tmp_path / "mine", name="keeper")).hidden_guards == ()
+    assert house.find(zot_guest(tmp_path / "mine", name="keeper", guest_toml="guard = true")).hidden_guards == ()
+
+
+@pytest.mark.req("host.trust.hidden-guard")
+@pytest.mark.parametrize(("toml", "config"), GUARDS)
+def test_a_guard_that_any_other_displaces_by_its_id_is_told(house: House, toml: str, config: dict[str, Any]) -> None:
+    """One that was just added and sorts first is no better than a project's."""
+    mine = zot_guest(house.user / "keeper", guest_toml=toml)
+    winner = zot_guest(house.user / "aaa", name="keeper")
+    [hidden] = house.find(config=config).hidden_guards
+    assert (hidden.folder, hidden.reason) == (mine, f"{winner} takes the place of this guard")
+
+
+@pytest.mark.req("host.trust.hidden-guard")
+def test_what_is_named_for_this_run_and_is_no_guard_does_not_take_the_place_of_one(house: House, tmp_path: Path) -> None:
+    mine = zot_guest(house.user / "keeper", guest_toml="guard = true")
+    evil = zot_guest(tmp_path / "evil", name="keeper")
+    assert [str(hidden) for hidden in house.find(evil).hidden_guards] == [f"{mine}: {evil} takes the place of this guard"]
+
+
+# -- guards that the settings name
+
+
+@pytest.mark.req("host.guard.missing")
+@pytest.mark.parametrize("key", ["keeper", "zot:keeper"])
+@pytest.mark.parametrize("trusted", [False, True])
+def test_a_disabled_guest_of_a_project_does_not_stand_in_for_a_guard(house: House, key: str, trusted: bool) -> None:
+    zot_guest(house.project / ".zot" / "extensions" / "x", name="keeper", enabled=False)
+    if trusted:
+        house.trust.allow(house.project)
+    [hidden] = house.find(config={"guest": {key: {"guard": True}}}).hidden_guards
+    assert str(hidden) == hidden.reason == f"the guard {key} is named in the settings and was not found"
+    assert hidden.folder == house.user.parent / "config.toml"
+
+
+@pytest.mark.req("host.guard.missing")
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_guest_with_an_id_for_a_name_does_not_stand_in_for_a_guard(house: House, tmp_path: Path, installed: bool) -> None:
+    found = house.find(
+        zot_guest(tmp_path / "x", name="zot:keeper"), config={"guest": {"zot:keeper": {"guard": True}}}, installed=installed
+    )
+    assert [hidden.reason for hidden in found.hidden_guards] == ["the guard zot:keeper is named in the settings and was not found"]
+
+
+@pytest.mark.req("host.guard.missing")
+@pytest.mark.parametrize("enabled", [True, False])
+def test_a_guard_of_the_persons_own_may_be_there_or_disabled(house: House, enabled: bool) -> None:
+    zot_guest(house.user / "x", name="keeper", enabled=enabled)
+    config = {"guest": {"keeper": {"guard": True}, "zot:keeper": {"guard": True}, "gone": {"guard": True, "enabled": False}}}
+    assert house.find(config=config).hidden_guards == ()
+
+
+# -- guards that were trusted
+
+
+@pytest.fixture
+def trusted_guard(house: House) -> Path:
+    folder = zot_guest(house.project / ".zot" / "extensions" / "gate", args=["gate.py"], guest_toml="guard = true")
+    (folder / "gate.py").write_text("one")
+    house.trust.allow(house.project)
+    assert (folders(house.find()), house.find().hidden_guards) == (["gate"], ())
+    return folder
+
+
+def disable(folder: Path) -> None:
+    manifest = folder / "extension.json"
+    manifest.write_text(manifest.read_text().replace("}", ', "enabled": false}'))
+
+
+@pytest.mark.req("host.trust.hidden-guard")
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (disable, "it is disabled now"),
+        (lambda folder: (folder / "gate.py").write_text("two"), "it has changed since it was trusted: gate.py"),
+        (lambda folder: (folder / "guest.toml").write_text(""), "it has changed since it was trusted: guest.toml"),
+        (lambda folder: (folder / "extension.json").write_text("{"), "parse manifest: "),
+        (lambda folder: folder.rename(folder.with_name("other")), "it is not there any more"),
+    ],
+)
+def test_a_guard_of_a_trusted_project_is_not_switched_off_by_a_change(
+    house: House, trusted_guard: Path, change: Callable[[Path], object], why: str
+) -> None:
+    change(trusted_guard)
+    [hidden] = house.find().hidden_guards
+    assert hidden.folder == trusted_guard
+    assert hidden.reason.startswith(f"this guard was trusted: {why}")
+    assert hidden.reason.endswith("; `serai trust` takes it as it is now")
+    house.trust.allow(house.project)
+    assert house.find().hidden_guards == ()
+
+
+def test_the_person_may_switch_a_projects_guard_off(house: House, trusted_guard: Path) -> None:
+    assert house.find(config={"guest": {"gate": {"enabled": False}}}).hidden_guards == ()
+    assert house.find(trusted_guard).hidden_guards == ()
+    assert house.find(installed=False).hidden_guards == ()
+    house.trust.withdraw(house.project)
+    assert house.find().hidden_guards == ()
+
+
+# -- what cannot be seen
+
+
+@pytest.mark.req("host.find.settings")
+@pytest.mark.parametrize("target", ["nowhere", "loop"])
+def test_a_link_that_leads_nowhere_may_have_been_a_guard(house: House, target: str) -> None:
+    for place in (house.user, house.project / ".zot" / "extensions"):
+        place.mkdir(parents=True)
+        (place / "loop").symlink_to(target)
+    found = house.find()
+    [hidden] = found.hidden_guards  # a project's own counts for nothing
+    assert hidden.folder == house.user / "loop"
+    assert hidden.reason.startswith("it cannot be told whether this is a guard: read manifest: ")
+    assert [problem.folder.parent for problem in found.problems] == [house.project / ".zot/extensions", house.user]
+
+
+@pytest.mark.req("host.find.settings")
+@pytest.mark.parametrize("target", ["nowhere", "guests"])
+def test_a_place_that_cannot_be_searched_may_have_a_guard(house: House, target: str) -> None:
+    house.user.parent.mkdir(parents=True)
+    house.user.symlink_to(target)
+    found = house.find()
+    [hidden] = found.hidden_guards
+    assert hidden.folder == house.user
+    assert hidden.reason.startswith("it cannot be told whether there is a guard: cannot be searched: ")
+    assert [problem.folder for problem in found.problems] == [house.user]
+
+
+@pytest.mark.req("host.find.settings")
+@pytest.mark.parametrize("mode", ["0o600", "0o300", "0o000"])
+def test_a_place_that_cannot_be_entered_may_have_a_guard(mode: str) -> None:
+    with unprivileged.folder() as folder:
+        zot_guest(folder / "home" / "guests" / "keeper", guest_toml="guard = true")
+        script = f"os.chmod('home/guests', {mode}); print(*(h.reason for h in find().hidden_guards), sep='\\n')"
+        told = unprivileged.run(folder, script).splitlines()
+    assert len(told) == 1
+    assert told[0].startswith("it cannot be told whether th")
+    assert told[0].endswith("Permission denied")
+
+
+def test_a_projects_link_that_leads_nowhere_hides_nothing(house: House) -> None:
+    zot_guest(house.user / "weather")
+    (house.project / ".zot" / "extensions").mkdir(parents=True)
+    (house.project / ".zot" / "extensions" / "weather").symlink_to("nowhere")
+    assert folders(house.find()) == ["weather"]
+
+
+def test_a_guest_toml_that_is_long_or_slow_to_read_is_not_read(house: House) -> None:
+    zot_guest(house.user / "long", guest_toml="#" * 8200)
+    zot_guest(house.user / "slow", guest_toml="a." * 2000 + "a = 1")
+    zot_guest(house.user / "deep", guest_toml="a = " + "[" * 8000)
+    assert [(name, reason[:50]) for name, reason in reasons(house.find())] == [
+        ("deep", "guest.toml: maximum recursion depth exceeded"),
+        ("long", "read manifest: guest.toml is longer than 8192 bytes"[:50]),
+        ("slow", "guest.toml: a line with more than 50 dots"),
+    ]
+
+
+def test_an_empty_path_is_a_mistake_and_not_this_folder(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(zot_guest(tmp_path / "here"))
+    with pytest.raises(BadSettings, match="the path is empty"):
+        find(cwd=house.project, guests=[""], config={}, environ=house.environ)
+    with pytest.raises(BadSettings, match="the path is empty"):
+        find(cwd="", config={}, environ=house.environ)
 
 
 @pytest.mark.req("host.find.settings")

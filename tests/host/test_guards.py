@@ -125,9 +125,49 @@ async def test_the_person_may_make_any_guest_a_guard_and_release_one(tmp_path: P
         assert (await host.call_tool("echo")).text.startswith("tool_call refused: no answer from the guard (zot:mute: ")
 
 
-async def test_a_guard_that_intercepts_nothing_is_reported(tmp_path: Path) -> None:
-    async with opened(tmp_path, guard(tmp_path, ECHO)) as host:
-        assert host.report.lines() == ["zot:guard: it is to be a guard, but intercepts nothing"]
+@pytest.mark.req("host.guard.never-ready")
+async def test_a_guard_that_intercepts_nothing_holds_nothing_so_nothing_runs(tmp_path: Path) -> None:
+    """Such as one whose subscription cannot be read."""
+    wrong = """send(type="hello", name="guard")
+send(type="register_tool", name="echo", schema={})
+send(type="subscribe", intercept="tool_call")
+send(type="ready")
+for frame in frames(): pass"""
+    for number, body in enumerate((ECHO, wrong)):
+        async with opened(tmp_path, guard(tmp_path / str(number), body)) as host:
+            assert host.guards_down() == "the guard zot:guard intercepts nothing"
+            assert (await host.call_tool("echo")).code == "BLOCKED"
+            with pytest.raises(GuardDown, match="intercepts nothing"):
+                host.require_guards()
+
+
+@pytest.mark.req("host.guard.killed")
+async def test_a_guard_that_subscribes_late_is_closed_until_it_has_also_after_a_crash(tmp_path: Path) -> None:
+    """An old SDK sends no ready: after a quarter of a second it counts as ready, with nothing said."""
+    with Latch(tmp_path) as latch:
+        body = f"""
+send(type="hello", name="guard")
+send(type="register_tool", name="echo")
+if os.path.exists("again"):
+    wait({str(latch.path)!r})
+open("again", "w").close()
+send(type="subscribe", intercept=["tool_call"])
+for frame in frames():
+    if frame["type"] == "event_intercept": send(type="event_intercept_response", id=frame["id"])
+    elif frame["type"] == "tool_call": answer(frame["id"], "ran")
+"""
+        limits = {"ready_idle": 0.05, "restart_wait": 0.01}
+        async with opened(tmp_path, guard(tmp_path, body), limits=limits) as host:
+            assert (await host.call_tool("echo")).text == "ran"
+            kill(pid_of(host, "guard"), signal.SIGKILL)
+            await until(host, "guard", State.BACKING_OFF)
+            await until(host, "guard", State.READY)
+            refused = await host.call_tool("echo")
+            assert (refused.code, refused.text) == ("BLOCKED", "tool_call refused: the guard zot:guard intercepts nothing")
+            latch.lift()
+            while host.guards_down():
+                await asyncio.sleep(0)
+            assert (await host.call_tool("echo")).text == "ran"
 
 
 async def test_a_guard_that_does_not_answer_keeps_the_result_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

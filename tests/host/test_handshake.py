@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
@@ -13,9 +14,11 @@ from serai.errors import BadFrame, PeerGone, PeerTimeout
 from serai.host.adapters.zot import LIMITS
 from serai.host.guest import State
 from serai.model.actions import Notice
+from serai.record.secrets import Secrets
 from serai.wire import proctree
 from serai.wire.process import Child, Launch, PlainSpawner
 from tests.host.guests import NOTE, Window, changed, heard, log_of, make, opened, pids, unopened
+from tests.wire.helpers import MemoryTap
 
 WELL = "remember(tools=('well',))"
 
@@ -231,15 +234,27 @@ async def test_many_guests_start_a_few_at_a_time_and_a_mute_one_holds_up_none(
     monkeypatch.setattr("serai.host.house.os.cpu_count", lambda: 1)
     under_way: list[int] = []
     spawned = 0
+    greeted: set[object] = set()
+
+    class Tap(MemoryTap):
+        def frames(self, direction: Literal["sent", "received"], at: float, run: bytes) -> None:
+            greeted.add(self)  # its first word: from then on it only waits, and another may start
+
+    class Recorder:
+        secrets = Secrets()
+
+        def wire(self, *_: object, **__: object) -> Tap:
+            return Tap()
 
     def look() -> None:
         nonlocal spawned
         spawned += 1
-        under_way.append(spawned - sum(guest.seconds > 0 for guest in host.guests.values()))  # what its start took, once it is over
+        under_way.append(spawned - len(greeted))
 
     folders = [make(tmp_path, WELL, name=f"well{number}") for number in range(8)]
     spawner = Counting(look)
-    host = unopened(tmp_path, make(tmp_path, "time.sleep(1000)", name="mute"), *folders, spawner=spawner)
+    recorder: Any = Recorder()
+    host = unopened(tmp_path, make(tmp_path, "time.sleep(1000)", name="mute"), *folders, spawner=spawner, recorder=recorder)
     starting = asyncio.create_task(host.start())
     await asyncio.sleep(0)
     await changed(host, lambda: sum(guest.state is State.READY for guest in host.guests.values()) == 8)
@@ -249,3 +264,17 @@ async def test_many_guests_start_a_few_at_a_time_and_a_mute_one_holds_up_none(
     assert (await starting).guests[0].state == "stopped"
     assert not spawner.plain.children
     await spawner.plain.close()
+
+
+@pytest.mark.req("zot.edge.05")
+async def test_the_waits_of_more_guests_than_may_start_at_once_do_not_add_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To start takes the machine, to wait does not: whoever has said hello makes room for the next."""
+    monkeypatch.setattr("serai.host.house.os.cpu_count", lambda: 1)
+    silent = "send(type='hello', name='x')\nfor frame in frames(): pass"
+    folders = [make(tmp_path, silent, name=f"silent{number}") for number in range(6)]
+    began = asyncio.get_running_loop().time()
+    async with opened(tmp_path, *folders, limits={"ready_idle": 5.0, "ready": 5.0}) as host:
+        assert [guest.state for guest in host.guests.values()] == [State.READY] * 6
+    assert asyncio.get_running_loop().time() - began < 2 * 5.0  # one after the other, by twos, they would take three times as long

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import pytest
 from serai.errors import BadManifest, BadSettings, NoGuest, PeerGone, PeerTimeout, SeraiError, SpawnFailed
 from serai.host.installing import add, add_url, choose, is_url, remove, set_enabled
 from serai.host.manifest import Manifest
+from tests.host import unprivileged
 from tests.host.folders import House, folders, zot_guest
 
 
@@ -81,6 +83,53 @@ def test_what_is_there_already_is_not_overwritten(house: House, source: Path) ->
     assert left(house) == ["weather"]
 
 
+@pytest.mark.req("host.trust.hidden-guard")
+def test_an_id_that_is_there_already_is_refused(house: House, source: Path) -> None:
+    """Its folder would sort first, and then it would be started in the other's place."""
+    other = zot_guest(house.user / "other", name="weather", guest_toml="guard = true")
+    with pytest.raises(BadSettings, match=f"zot:weather is there already, in {other}") as raised:
+        add(str(source), environ=house.environ, name="aaa")
+    assert "serai guest remove other" in raised.value.hint
+    assert left(house) == ["other"]
+
+
+def test_settings_that_cannot_be_read_are_told_before_anything_is_copied(house: House, source: Path) -> None:
+    house.user.parent.mkdir(parents=True)
+    (house.user.parent / "config.toml").write_text("guest = 1")
+    with pytest.raises(BadSettings, match="guest"):
+        add(str(source), environ=house.environ)
+    assert left(house) == []
+
+
+def test_what_a_killed_one_left_is_swept_up_and_what_is_being_made_is_not(house: House, source: Path) -> None:
+    for name in (".serai-dead", ".serai-alive", ".other"):
+        (house.user / name / "part").mkdir(parents=True)
+    descriptor = os.open(house.user / ".serai-alive", os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        add(str(source), environ=house.environ)
+    finally:
+        os.close(descriptor)
+    assert left(house) == [".other", ".serai-alive", "weather"]
+
+
+def test_all_that_is_made_is_the_persons_alone(house: House, source: Path, tmp_path: Path) -> None:
+    old = os.umask(0)
+    try:
+        add(str(source), environ={"SERAI_HOME": str(tmp_path / "config" / "serai")})
+    finally:
+        os.umask(old)
+    made = [tmp_path / name for name in ("config", "config/serai", "config/serai/guests")]
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in made] == [0o700] * 3
+
+
+def test_an_empty_path_is_not_this_folder(house: House, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(source)
+    with pytest.raises(BadSettings, match="the path is empty"):
+        add("", environ=house.environ)
+    assert left(house) == []
+
+
 def test_what_is_no_guest_is_refused(house: House, tmp_path: Path) -> None:
     (tmp_path / "bare").mkdir()
     (tmp_path / "file").touch()
@@ -123,6 +172,12 @@ def test_what_is_cloned(source: str) -> None:
 @pytest.mark.parametrize("source", [".", "weather", "/some/https://weather"])
 def test_what_is_copied(source: str) -> None:
     assert not is_url(source)
+
+
+def test_a_folder_that_is_there_is_copied_whatever_its_name(house: House, source: Path) -> None:
+    folder = source.rename(source.with_name("my.git"))
+    assert not is_url(str(folder))
+    assert add(str(folder), environ=house.environ) == house.user / "my.git"
 
 
 @pytest.fixture
@@ -195,6 +250,24 @@ async def test_a_password_in_the_address_is_not_shown(house: House, tmp_path: Pa
     assert "secret" not in str(raised.value)
 
 
+@pytest.mark.parametrize("password", ["se@cret", "se/cret", "@/se@@cret/", "cret@"])
+async def test_a_password_is_not_shown_whatever_it_is_made_of(house: House, tmp_path: Path, password: str) -> None:
+    environ = with_git(house, tmp_path, 'echo "no such $6, and no host cret@example.org or se" >&2; exit 128')
+    with pytest.raises(PeerGone) as raised:
+        await add_url(f"https://me:{password}@example.org/weather", environ=environ, name="weather")
+    assert "cret" not in str(raised.value)
+    assert "https://…@example.org/weather" in str(raised.value)
+
+
+async def test_a_clone_with_an_id_that_is_there_already_is_rolled_back(
+    house: House, repository: str, environ: dict[str, str]
+) -> None:
+    other = zot_guest(house.user / "other", name="weather")
+    with pytest.raises(BadSettings, match=f"zot:weather is there already, in {other}"):
+        await add_url(repository, environ={**environ, **house.environ})
+    assert left(house) == ["other"]
+
+
 async def test_a_clone_has_a_deadline(house: House, tmp_path: Path) -> None:
     environ = with_git(house, tmp_path, "exec sleep 600")
     with pytest.raises(PeerTimeout, match="longer than 0.1 s"):
@@ -223,6 +296,63 @@ def test_what_was_only_named_is_not_deleted(house: House, source: Path) -> None:
     with pytest.raises(NoGuest, match="zot:weather is not installed"):
         remove(choose(house.find(source), "weather"))
     assert (source / "run").exists()
+
+
+@pytest.mark.parametrize("link", [".zot", ".zot/extensions"])
+def test_nothing_outside_of_a_project_is_removed_or_switched_through_a_linked_place(house: House, source: Path, link: str) -> None:
+    """A project may come with a link to the person's own folders."""
+    (house.project / link).parent.mkdir(exist_ok=True)
+    (house.project / link).symlink_to(source.parent)
+    if link == ".zot":
+        (source.parent / "extensions").symlink_to(source.parent)
+    guest = choose(house.find(), "weather")
+    assert guest.scope == "project"
+    with pytest.raises(BadManifest, match="outside of"):
+        remove(guest)
+    with pytest.raises(BadManifest, match="outside of"):
+        set_enabled(guest, enabled=False)
+    assert enabled(source / "extension.json")
+
+
+def test_of_a_projects_linked_guest_only_the_link_goes(house: House, source: Path) -> None:
+    link = house.project / ".zot" / "extensions" / "linked"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(source)
+    remove(choose(house.find(), "linked"))
+    assert (os.path.lexists(link), (source / "run").exists()) == (False, True)
+
+
+def test_a_guest_with_a_long_name_can_be_removed(house: House, source: Path) -> None:
+    name = "w" * 255
+    add(str(source), environ=house.environ, name=name)
+    remove(choose(house.find(), name))
+    assert left(house) == []
+
+
+def test_a_guest_with_read_only_folders_can_be_removed() -> None:
+    with unprivileged.folder() as folder:
+        script = """
+os.makedirs("home/guests/ro/deep/er")
+Path("home/guests/ro/extension.json").write_text('{"name": "ro", "exec": "x"}')
+Path("home/guests/ro/deep/er/file").touch()
+for path, mode in (("home/guests/ro/deep/er", 0o000), ("home/guests/ro/deep", 0o555), ("home/guests/ro", 0o555)):
+    os.chmod(path, mode)
+installing.remove(installing.choose(find(), "ro"))
+print(os.listdir("home/guests"))
+"""
+        assert unprivileged.run(folder, script) == "[]\n"
+
+
+def test_a_guest_that_cannot_be_deleted_is_there_again(house: House, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(str(source), environ=house.environ)
+
+    def refused(path: object) -> None:
+        raise PermissionError(1, "not permitted", "some file")
+
+    monkeypatch.setattr("shutil.rmtree", refused)
+    with pytest.raises(SpawnFailed, match="cannot be removed: some file: not permitted"):
+        remove(choose(house.find(), "weather"))
+    assert left(house) == ["weather"]
 
 
 def test_what_cannot_be_removed_is_an_error(house: House, source: Path) -> None:
@@ -254,14 +384,37 @@ def test_disable_and_enable_change_one_field_and_keep_the_mode(house: House) -> 
     assert os.listdir(folder) == ["extension.json"]
 
 
-def test_a_linked_manifest_stays_a_link(house: House, tmp_path: Path) -> None:
-    zot_guest(tmp_path / "real")
-    folder = house.user / "weather"
-    folder.mkdir(parents=True)
-    (folder / "extension.json").symlink_to(tmp_path / "real" / "extension.json")
+def enabled(manifest: Path) -> bool:
+    return json.loads(manifest.read_text()).get("enabled", True) is True
+
+
+def test_a_linked_manifest_stays_a_link(house: House) -> None:
+    folder = zot_guest(house.user / "weather")
+    (folder / "extension.json").rename(folder / "real.json")
+    (folder / "extension.json").symlink_to("real.json")
     set_enabled(choose(house.find(), "weather"), enabled=False)
     assert (folder / "extension.json").is_symlink()
-    assert json.loads((tmp_path / "real" / "extension.json").read_text())["enabled"] is False
+    assert not enabled(folder / "real.json")
+
+
+@pytest.mark.parametrize("place", ["user", "project", "ad hoc"])
+def test_a_manifest_elsewhere_is_not_rewritten_through_a_link(house: House, tmp_path: Path, place: str) -> None:
+    real = zot_guest(tmp_path / "real") / "extension.json"
+    places = {"user": house.user, "project": house.project / ".zot" / "extensions", "ad hoc": tmp_path / "named"}
+    folder = places[place] / "weather"
+    folder.mkdir(parents=True)
+    (folder / "extension.json").symlink_to(real)
+    with pytest.raises(BadManifest, match="it really lies in .*real/extension.json, outside of ") as raised:
+        set_enabled(choose(house.find(*[folder] if place == "ad hoc" else []), "weather"), enabled=False)
+    assert raised.value.hint
+    assert enabled(real)
+
+
+def test_a_guest_that_the_person_linked_is_switched_where_it_lies(house: House, source: Path) -> None:
+    house.user.mkdir(parents=True)
+    (house.user / "linked").symlink_to(source)
+    set_enabled(choose(house.find(), "linked"), enabled=False)
+    assert not enabled(source / "extension.json")
 
 
 def test_what_the_person_switched_off_is_not_switched_on_elsewhere(house: House) -> None:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serai.errors import SpawnFailed
-from serai.host.logs import GuestLog, log_file, safe_name
+from serai.host.logs import GuestLog, log_file, open_log, safe_name
 
 NAMES = st.text(max_size=150) | st.text(alphabet="a/._-0f", max_size=30)
 REMARK = re.compile(rb"\[serai\] \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (.*)")
@@ -196,3 +196,23 @@ def test_a_folder_that_cannot_be_made_is_an_error_with_its_reason(tmp_path: Path
     (tmp_path / "logs").write_text("a file")
     with pytest.raises(SpawnFailed, match="open log: .*ext-weather.log: File exists"):
         GuestLog(tmp_path / "logs", "weather")
+
+
+def test_what_is_no_file_is_not_opened_as_a_log_and_nobody_waits_for_it(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "ext-weather.log")
+    with pytest.raises(OSError, match="it is not a file"):
+        open_log(tmp_path / "ext-weather.log")
+    (tmp_path / "ext-other.log").write_text("a line")
+    with open_log(tmp_path / "ext-other.log") as file:
+        assert file.read() == b"a line"
+
+
+def test_an_older_log_that_is_a_pipe_holds_nobody_up(tmp_path: Path) -> None:
+    log = GuestLog(tmp_path, "weather", limit=10)
+    os.write(log.descriptor, b"x" * 20)
+    log.trim()
+    os.write(log.descriptor, b"new")
+    (tmp_path / "ext-weather.log.1").unlink()
+    os.mkfifo(tmp_path / "ext-weather.log.1")
+    assert log.tail(100) == b""
+    log.close()

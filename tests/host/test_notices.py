@@ -87,3 +87,16 @@ async def test_a_surface_that_fails_does_not_reach_the_guest(tmp_path: Path, cap
     async with opened(tmp_path, make(tmp_path, TALKER), surface=Broken()) as host:
         assert (await host.call_tool("heard", {"say": [["info", "x"]]})).text == "[]"
     assert [record.message for record in caplog.records].count("the surface failed on Notice") == 2
+
+
+@pytest.mark.req("zot.edge.34")
+async def test_what_a_guest_says_on_its_way_out_is_heard(tmp_path: Path) -> None:
+    body = """
+hello()
+for frame in frames(): pass
+send(type="notify", level="warn", message="the file could not be saved")
+"""
+    window = Window()
+    async with opened(tmp_path, make(tmp_path, body), surface=window):
+        pass
+    assert window.actions == [Notice("the file could not be saved", "warn", "probe")]

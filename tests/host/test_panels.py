@@ -309,3 +309,26 @@ for frame in frames():
             assert host.house.panels.open is None
             host.house.panels.press("enter")
             assert [frame["type"] for frame in await heard(host)] == ["hello_ack", "tool_call"]
+
+
+async def test_what_follows_the_answer_that_opens_a_panel_finds_it_open(tmp_path: Path) -> None:
+    """A guest says it all in one breath: open, draw, close, and a word at the end."""
+    body = """
+hello(command("open"))
+for frame in frames():
+    if frame["type"] == "command_invoked":
+        more = [{"type": "panel_render", "panel_id": "p", "lines": ["drawn"]}]
+        more += [{"type": "panel_close", "panel_id": "p"}] if frame.get("args") else []
+        more += [{"type": "notify", "level": "info", "message": "later"}]
+        panel = {"id": "p", "lines": ["loading"]}
+        first = {"type": "command_response", "id": frame["id"], "action": "open_panel", "open_panel": panel}
+        raw("".join(json.dumps(one) + "\\n" for one in [first, *more]).encode())
+"""
+    window = Window()
+    async with opened(tmp_path, make(tmp_path, body), surface=window) as host:
+        await host.run_command("open")
+        await window.shown(lambda action: isinstance(action, Notice))
+        assert [panel.lines for panel in (host.house.panels.open,) if panel] == [("drawn",)]
+        await host.run_command("open", "close")
+        assert host.house.panels.open is None
+        assert [type(action) for action in window.actions][-3:] == [OpenPanel, ClosePanel, Notice]

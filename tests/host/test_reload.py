@@ -16,6 +16,7 @@ import pytest
 from serai.errors import BadManifest, Closed, NoGuest, PeerGone, PeerTimeout
 from serai.host.guest import State
 from serai.host.host import Host
+from serai.host.reloading import HotReload
 from serai.model.actions import ClosePanel
 from tests.host.guests import (
     NOTE,
@@ -379,3 +380,18 @@ async def test_who_does_not_want_to_be_watched_is_not(tmp_path: Path) -> None:
         rewrite(other, "remember(tools=('other', 'more'))")
         await until_generation(host, "other", 2)
         assert await call(host) == "1"
+
+
+async def test_a_guest_that_keeps_rewriting_its_own_source_is_watched_no_more() -> None:
+    reloaded: list[str] = []
+
+    async def reload(*ids: str) -> None:
+        reloaded.extend(ids)
+
+    hot = HotReload(reload, on=True, debounce=0.01)
+    hot._settled["zot:probe"] = frozenset()
+    for _ in range(20):
+        await hot._start_anew(frozenset({"zot:probe"}))
+    assert 0 < len(reloaded) < 20
+    assert "zot:probe" not in hot._settled
+    await hot.close()

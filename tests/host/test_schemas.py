@@ -245,6 +245,57 @@ def test_a_catastrophic_pattern_is_matched_in_linear_time() -> None:
     assert built({"properties": {"a": {"pattern": "^(a+)+$"}}}).check({"a": evil}).startswith("a: the value does not match")
 
 
+LARGE = "(?:[ab]*a[ab]{40}){5}x"  # linear too, and some thousand steps for each character
+
+
+@pytest.mark.req("host.call.schema-hostile")
+@pytest.mark.parametrize(
+    ("schema", "cause"),
+    [
+        (
+            {"properties": {"a": {"pattern": "(?:[ab]*a[ab]{900}){20}x"}}},
+            "has a pattern at properties.a.pattern that is wrong, too big",
+        ),
+        ({"patternProperties": {f"a{i}": {} for i in range(4500)}}, "has too many patterns, up to 9000 for the same text"),
+        ({"allOf": [{"$ref": "#/$defs/p"}] * 500, "$defs": {"p": {"pattern": "a"}}}, "has too many patterns, up to 500 for"),
+        (definitions(12, "allOf", {"pattern": "a"}), "has too many patterns, up to 4096 for the same text"),
+        ({"properties": {"a": {"allOf": [{"pattern": LARGE}] * 20}}}, "has a pattern at "),
+    ],
+)
+def test_patterns_that_would_take_too_long_go_unvalidated(schema: dict[str, Any], cause: str) -> None:
+    assert cause in unvalidated(schema)
+
+
+@pytest.mark.req("host.call.schema-hostile")
+@pytest.mark.parametrize(
+    ("schema", "field"),
+    [
+        ({"properties": {"a": {"pattern": LARGE}}}, "a"),
+        ({"properties": {"a": {"items": {"pattern": LARGE}}}}, "a"),
+        ({"additionalProperties": {"pattern": LARGE}}, "a"),
+        ({"propertyNames": {"pattern": LARGE}}, "x" * 50_000),
+        ({"properties": {"a": {"$ref": "#/$defs/p"}}, "$defs": {"p": {"pattern": LARGE, "not": {"$ref": "#/$defs/p"}}}}, "a"),
+    ],
+)
+def test_text_that_is_too_long_for_the_patterns_is_refused(schema: dict[str, Any], field: str) -> None:
+    checked = built(schema)
+    for long in ("ab" * 25_000, ["ab" * 25] * 1000, ["é" * 5000]):
+        assert "too long for the patterns of this tool's schema" in checked.check({field: long})
+
+
+def test_a_pattern_of_one_field_limits_that_field_alone() -> None:
+    checked = built({"properties": {"path": {"pattern": "^[a-z/.]{1,64}$"}, "content": {"type": "string"}}})
+    assert checked.check({"path": "src/main.c", "content": "x" * 5_000_000}) == ""
+    assert checked.check({"path": "src/main.c", "content": ["x"] * 500}) == 'content: the value is not of type "string"'
+    assert checked.check({"path": "SRC"}).startswith("path: the value does not match")
+    assert "too long for the patterns" in checked.check({"path": "x" * 50_000})
+
+
+@pytest.mark.parametrize("pattern", [r"^\S", "^[a-z]+$", r"^\d{4}-\d{2}-\d{2}$", r"^https?://[^\s]+$", "^[0-9a-f]{8}-[0-9a-f]{4}$"])
+def test_usual_patterns_leave_room_for_long_texts(pattern: str) -> None:
+    assert "too long" not in built({"properties": {"a": {"pattern": pattern}}}).check({"a": "x" * 30_000})
+
+
 @pytest.mark.parametrize(
     "schema",
     [
@@ -431,5 +482,5 @@ def test_the_check_of_small_flat_arguments_measures_nothing(monkeypatch: pytest.
         raise AssertionError("once per call is too often")
 
     checked = built(WEATHER)
-    monkeypatch.setattr(schemas, "_measure", measured)
+    monkeypatch.setattr(schemas, "measure", measured)
     assert checked.check({"city": "Bern", "days": 3}) == ""

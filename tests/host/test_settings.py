@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from serai.errors import BadManifest, BadSettings
-from serai.host.settings import Author, GuestSettings, Person, combine, guards_named, read_author, read_person
+from serai.host.settings import Author, GuestSettings, Person, combine, keys_of, narrowed, read_author, read_person
+from serai.limits import Limits
 
 
 def settings(author: str = "", config: dict[str, Any] | None = None) -> GuestSettings:
@@ -25,7 +26,7 @@ def test_the_authors_narrowing_counts_at_once_and_the_rest_is_only_asked_for() -
         'guard = true\nexclusive = true\nwatch = false\nenv = ["A_TOKEN"]\nreplace = ["read"]\n[limits]\ntool = 5\nintercept = 1.5'
     )
     assert (found.guard, found.exclusive, found.watch) == (True, True, False)
-    assert found.limits == {"tool": 5, "intercept": 1.5}
+    assert (found.limits, found.author_limits) == ({}, {"tool": 5, "intercept": 1.5})
     assert (found.env, found.replace) == ((), ())
     assert found.asked == ("env A_TOKEN", "replace read")
 
@@ -51,7 +52,8 @@ def test_the_person_has_the_last_word_and_the_id_says_more_than_the_name() -> No
     }
     found = settings("[limits]\ntool = 9\nready = 4", config)
     assert (found.guard, found.watch, found.enabled, found.exclusive) == (True, True, False, False)
-    assert found.limits == {"tool": None, "hello": 2, "ready": 4}
+    assert found.limits == {"tool": None, "hello": 2}
+    assert found.author_limits == {"tool": 9, "ready": 4}
 
 
 def test_the_person_may_take_a_guard_back() -> None:
@@ -127,12 +129,38 @@ def test_tables_that_are_none_are_a_mistake_too(config: dict[str, Any], reason: 
         (b"limits = 5", "guest.toml: .*limits"),
         (b"[limits]\ntool = 'none'", "guest.toml: limits: tool without an end"),
         (b"a = " + b"[" * 100_000, "guest.toml: "),
+        (b"a." * 4_000 + b"a = 1", "guest.toml: a line with more than 50 dots"),
     ],
 )
 def test_every_mistake_of_the_author_names_the_folder_and_the_key(text: bytes, reason: str) -> None:
     with pytest.raises(BadManifest, match=reason) as raised:
         read_author(text, who="/g")
     assert raised.value.who == "/g"
+
+
+@pytest.mark.req("host.trust.grants")
+def test_a_guest_cannot_call_itself_by_the_id_of_another() -> None:
+    """`[guest."zot:weather"]` is for that guest, and not for one whose name is `zot:weather`."""
+    person = read_person({"guest": {"zot:weather": {"env": ["A_TOKEN"], "guard": True}, "a:b": {"env": ["B"]}}})
+    assert combine(Author(), person, dialect="zot", name="zot:weather") == GuestSettings()
+    assert combine(Author(), person, dialect="zot", name="weather").env == ("A_TOKEN",)
+    assert combine(Author(), person, dialect="zot", name="a:b").env == ("B",)  # there is no dialect a
+    assert keys_of("zot", "piglet:x") == ("zot:piglet:x",)
+    assert keys_of("zot", "x") == ("zot:x", "x")
+
+
+def test_an_authors_limits_only_narrow() -> None:
+    base = Limits().but(tool=60, command=None, restart_wait=1, restarts=5)
+    less = {"stop_polite": 0.5, "hello": 3, "restarts": 1, "frame": 1000, "tool": 5, "command": 9, "restart_wait": 8}
+    assert narrowed(less, base) == less
+    more = {"stop_polite": 1e5, "hello": 1e6, "restarts": 10**6, "restart_wait": 0.001, "restart_healthy": 0.001, "frame": 10**12}
+    assert narrowed(more, base) == {}
+
+
+def test_an_author_may_let_its_own_callers_wait_but_not_for_ever() -> None:
+    base = Limits().but(tool=60, command=60)
+    assert narrowed({"tool": 300, "command": 100_000}, base) == {"tool": 300, "command": 600}
+    assert narrowed({"tool": 100_000, "restart_wait_most": 1e300}, base.but(tool=900)) == {"tool": 900, "restart_wait_most": 3600}
 
 
 def test_guards_that_the_person_names_are_known_unless_switched_off() -> None:
@@ -145,4 +173,4 @@ def test_guards_that_the_person_names_are_known_unless_switched_off() -> None:
             "e": {},
         }
     }
-    assert guards_named(config) == {"zot:a", "b"}
+    assert read_person(config).guards == {"zot:a", "b"}

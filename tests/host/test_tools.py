@@ -15,6 +15,7 @@ import pytest
 from serai.host.adapters.zot import LIMITS as ZOT_LIMITS
 from serai.host.guest import State
 from serai.model.ask import Allow, Answer, Decision, Deny
+from serai.model.events import Message
 from serai.model.tools import ImageBlock, TextBlock, ToolCall
 from tests.host.guests import Latch, heard, log_of, make, opened, pid_of, until
 
@@ -419,3 +420,14 @@ for frame in frames():
             "OTHER_TOKEN": None,
         }
         assert host.report.lines() == ['zot:probe: it asks for env OTHER_TOKEN; the settings under [guest."zot:probe"] grant it']
+
+
+async def test_half_a_surrogate_pair_is_replaced_on_the_way_out(tmp_path: Path) -> None:
+    """Such as from a file name that is no UTF-8: it has no encoding, and nothing fails for it."""
+    body = "remember(subscribe(events=['assistant_message']), tools=('echo', 'heard'))"
+    async with opened(tmp_path, make(tmp_path, body)) as host:
+        host.tell(Message(content=(TextBlock("a\ud800b"),)))
+        assert not (await host.call_tool("echo", {"s": "\udc00", "\ud800": ["x"]})).is_error
+        frames = await heard(host)
+        assert [frame["text"] for frame in frames if frame["type"] == "event"] == ["a\ufffdb"]
+        assert next(frame["args"] for frame in frames if frame["type"] == "tool_call") == {"s": "\ufffd", "\ufffd": ["x"]}

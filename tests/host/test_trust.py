@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from serai.errors import BadSettings
 from serai.host.finding import find
+from serai.host.trust import Trust
+from tests.host import unprivileged
 from tests.host.folders import House, folders, zot_guest
 
 
@@ -141,7 +145,7 @@ def test_what_cannot_be_read_is_not_pinned(house: House) -> None:
 
 def test_the_file_is_the_persons_alone_and_nothing_else_is_left(house: House) -> None:
     assert stat.S_IMODE(house.trust.file.stat().st_mode) == 0o600
-    assert os.listdir(house.trust.file.parent) == ["trust.json"]
+    assert sorted(os.listdir(house.trust.file.parent)) == [".trust.lock", "trust.json"]
 
 
 def test_names_that_are_no_text_can_be_trusted_too(house: House) -> None:
@@ -172,10 +176,177 @@ def test_a_file_that_cannot_be_written_is_an_error_that_names_it_and_the_old_one
     with pytest.raises(BadSettings, match="cannot be written: No space left on device") as raised:
         house.trust.withdraw(house.project)
     assert raised.value.who == str(house.trust.file)
-    assert os.listdir(house.trust.file.parent) == ["trust.json"]
+    assert sorted(os.listdir(house.trust.file.parent)) == [".trust.lock", "trust.json"]
     assert reason(house) == ""
 
 
 def test_only_a_folder_can_be_trusted(house: House, tmp_path: Path) -> None:
     with pytest.raises(BadSettings, match="not a directory"):
         house.trust.allow(tmp_path / "gone")
+
+
+# -- all of the code
+
+
+@pytest.mark.req("host.trust.pinned")
+@pytest.mark.parametrize(
+    ("exec", "args", "entry"),
+    [
+        ("python3", ["-m", "ext"], "ext.py"),
+        ("python3", ["."], "__main__.py"),
+        ("sh", ["-c", "exec python3 ext.py"], "ext.py"),
+        ("sh", ["-c", "exec perl ./ext"], "ext"),
+        ("env", ["-S", "python3 ext.py"], "ext.py"),
+        ("python3", ["-c", "import lib.ext"], "lib/ext.py"),
+        ("npm", ["start"], "package.json"),
+    ],
+)
+def test_the_entry_is_pinned_however_it_is_named(house: House, exec: str, args: list[str], entry: str) -> None:
+    folder = zot_guest(weather(house).with_name("other"), exec=exec, args=args)
+    (folder / entry).parent.mkdir(exist_ok=True)
+    (folder / entry).write_text("one")
+    house.trust.allow(house.project)
+    assert reason(house) == ""
+    (folder / entry).write_text("two")
+    assert reason(house) == f"it has changed since it was trusted: {entry}"
+
+
+@pytest.mark.req("host.trust.pinned")
+@pytest.mark.parametrize("name", ["json.py", "json/__init__.py", "json.cpython-311-x86_64-linux-gnu.so", "lib.pyc", "package.json"])
+def test_code_that_comes_later_counts_as_it_may_shadow_an_import(house: House, name: str) -> None:
+    (weather(house) / name).parent.mkdir(exist_ok=True)
+    (weather(house) / name).write_text("new")
+    assert reason(house) == f"it has changed since it was trusted: {name}"
+
+
+@pytest.mark.req("host.trust.pinned")
+def test_a_linked_folder_is_pinned_by_where_it_leads(house: House, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (weather(house) / "json").symlink_to(tmp_path / "elsewhere")
+    assert reason(house) == "it has changed since it was trusted: json"
+    house.trust.allow(house.project)
+    (weather(house) / "json").unlink()
+    (weather(house) / "json").symlink_to(tmp_path)
+    assert reason(house) == "it has changed since it was trusted: json"
+
+
+@pytest.mark.parametrize("name", ["node_modules/a/index.js", ".cache/x.py", "__pycache__/main.cpython-311.pyc", "venv/lib/x.py"])
+def test_what_others_made_is_not_pinned(house: House, name: str) -> None:
+    (weather(house) / name).parent.mkdir(parents=True)
+    (weather(house) / name).write_text("new")
+    assert reason(house) == ""
+
+
+@pytest.mark.req("host.trust.pinned")
+def test_two_ways_to_one_name_are_two_files(house: House, tmp_path: Path) -> None:
+    """`a/../main.py` is not `main.py` when `a` is a link."""
+    (tmp_path / "far" / "a").mkdir(parents=True)
+    (tmp_path / "far" / "main.py").write_text("one")
+    folder = zot_guest(weather(house).with_name("other"), args=["a/../main.py", "main.py"])
+    (folder / "a").symlink_to(tmp_path / "far" / "a")
+    (folder / "main.py").write_text("one")
+    house.trust.allow(house.project)
+    assert reason(house) == ""
+    (tmp_path / "far" / "main.py").write_text("two")
+    assert reason(house) == "it has changed since it was trusted: a/../main.py"
+
+
+def test_names_that_look_alike_once_they_are_text_are_told_apart(house: House) -> None:
+    one, two = (weather(house) / os.fsdecode(name) for name in (b"a\xff.py", b"a\\xff.py"))
+    for file in (one, two):
+        file.write_text("same")
+    house.trust.allow(house.project)
+    for file in (one, two):
+        file.write_text("other")
+        assert reason(house) != ""
+        file.write_text("same")
+
+
+@pytest.mark.req("host.trust.pinned")
+def test_a_guest_that_is_too_big_to_look_at_cannot_be_trusted_and_says_why(house: House) -> None:
+    with open(weather(house) / "main.py", "wb") as file:
+        file.truncate(1 << 41)  # two terabytes of nothing
+    said = f"it cannot be read: {weather(house) / 'main.py'}: with it there is more than 64 MiB, too much to be trusted"
+    assert reason(house) == said
+    assert house.trust.allow(house.project) == ()
+    [manifest] = [aside.manifest for aside in house.find().untrusted]
+    assert (reason(house), house.trust.obstacle(manifest)) == ("it was never trusted", said)
+
+
+def test_a_guest_with_too_many_files_cannot_be_trusted(house: House) -> None:
+    for number in range(2_100):
+        (weather(house) / f"{number}.py").touch()
+    [manifest] = [aside.manifest for aside in house.find().untrusted]
+    assert house.trust.obstacle(manifest).endswith("it has too many files to be trusted")
+
+
+def test_a_guest_whose_entry_is_not_readable_is_left_out_and_says_why() -> None:
+    with unprivileged.folder() as folder:
+        entry = zot_guest(folder / "project" / ".zot" / "extensions" / "weather", args=["main.py"]) / "main.py"
+        entry.touch(mode=0o000)
+        script = "t = trust.Trust.usual(environ); print(t.allow('project'), t.obstacle(find().untrusted[0].manifest))"
+        assert unprivileged.run(folder, script) == f"() it cannot be read: {entry}: Permission denied\n"
+
+
+# -- grants
+
+
+def test_what_the_person_grants_by_name_is_told_when_a_project_is_trusted(house: House) -> None:
+    (weather(house) / "guest.toml").write_text('env = ["A_TOKEN", "B_TOKEN"]')
+    (house.trust.file.parent / "config.toml").write_text('[guest.weather]\nenv = ["A_TOKEN", "C_TOKEN"]\n')
+    [manifest] = house.trust.allow(house.project)
+    assert (manifest.settings.env, manifest.settings.asked) == (("A_TOKEN", "C_TOKEN"), ("env B_TOKEN",))
+    [manifest] = house.trust.allow(house.project, {})
+    assert (manifest.settings.env, manifest.settings.asked) == ((), ("env A_TOKEN", "env B_TOKEN"))
+
+
+# -- the file
+
+
+def test_many_at_once_lose_nothing(house: House, tmp_path: Path) -> None:
+    projects = [tmp_path / f"p{number}" for number in range(12)]
+    for project in projects:
+        zot_guest(project / ".zot" / "extensions" / "weather")
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(house.trust.allow, projects))
+        withdrawn = list(pool.map(house.trust.withdraw, projects[:6]))
+    assert withdrawn == [True] * 6
+    found = [find(cwd=project, config={}, environ=house.environ) for project in projects]
+    assert [len(each.guests) for each in found] == [0] * 6 + [1] * 6
+    assert folders(house.find()) == ["weather"]
+
+
+def test_whoever_holds_the_file_too_long_is_told_of(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serai.host.trust._LOCK", 0.02)
+    with open(house.trust.file.parent / ".trust.lock", "rb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(BadSettings, match="another Serai is changing it") as raised:
+            house.trust.withdraw(house.project)
+    assert raised.value.who == str(house.trust.file)
+    assert house.trust.withdraw(house.project)
+
+
+def test_a_linked_file_stays_a_link(house: House, tmp_path: Path) -> None:
+    (tmp_path / "dotfiles").mkdir()
+    house.trust.file.rename(tmp_path / "dotfiles" / "trust.json")
+    house.trust.file.symlink_to(tmp_path / "dotfiles" / "trust.json")
+    assert house.trust.withdraw(house.project)
+    assert house.trust.file.is_symlink()
+    assert str(house.project) not in (tmp_path / "dotfiles" / "trust.json").read_text()
+
+
+def test_every_folder_that_is_made_for_it_is_the_persons_alone(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    old = os.umask(0)
+    try:
+        Trust(tmp_path / "config" / "serai" / "trust.json").allow(tmp_path / "project")
+    finally:
+        os.umask(old)
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("config", "config/serai")] == [0o700] * 2
+
+
+def test_an_empty_path_is_not_this_folder(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(house.project)
+    for act in (house.trust.allow, house.trust.withdraw):
+        with pytest.raises(BadSettings, match="the path is empty"):
+            act("")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+from os import kill
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from serai.errors import BadSettings, GuardDown
+from serai.errors import BadSettings, GuardDown, NotTrusted
 from serai.host.guest import State
 from serai.host.host import Host
 from serai.host.trust import Trust
@@ -65,6 +67,21 @@ async def test_a_changed_file_withdraws_the_trust(tmp_path: Path, file: str) -> 
         assert not (await host.call_tool("work")).is_error
     async with opened(tmp_path) as host:
         assert list(host.guests) == []
+        assert len(pids(folder)) == 1
+
+
+@pytest.mark.req("host.trust.pinned")
+async def test_what_has_changed_is_not_started_again_after_a_crash(tmp_path: Path) -> None:
+    """Trust is asked before every process, not only when the guest is found."""
+    folder = make(project_place(tmp_path), NOTE + WORKER)
+    trust(tmp_path)
+    async with opened(tmp_path, limits={"restart_wait": 0.01}) as host:
+        (folder / "guest.py").write_text("raise SystemExit('never')")
+        kill(pid_of(host, "probe"), signal.SIGKILL)
+        await until(host, "probe", State.GONE)
+        error = host.guest("probe").error
+        assert isinstance(error, NotTrusted)
+        assert error.message == "it has changed since it was trusted: guest.py"
         assert len(pids(folder)) == 1
 
 
@@ -207,7 +224,7 @@ async def test_a_run_does_not_begin_while_a_guard_is_down_even_if_it_was_ready_o
 
 async def test_a_guard_that_intercepts_nothing_is_told(tmp_path: Path) -> None:
     async with opened(tmp_path, make(tmp_path, WORKER, settings="guard = true\n")) as host:
-        assert host.report.lines() == ["zot:probe: it is to be a guard, but intercepts nothing"]
+        assert host.report.lines() == ["guard: the guard zot:probe intercepts nothing"]
 
 
 @pytest.mark.parametrize(

@@ -307,6 +307,16 @@ def test_sources_are_at_most_two_thousand_and_the_named_ones_are_among_them(tmp_
     assert tmp_path / "z.py" in found
 
 
+async def test_a_pipe_among_the_files_holds_nobody_up(watcher: Watcher, heard: Heard, guest: Path) -> None:
+    os.mkfifo(guest / "pipe.py")
+    assert sources_of(guest, []) == {guest / "main.py"}
+    watcher.watch("stuck", [guest / "pipe.py", guest / "main.py"])
+    assert await last(watcher, heard, guest) == {"last"}
+    (guest / "main.py").unlink()
+    os.mkfifo(guest / "main.py")
+    assert await last(watcher, heard, guest) == {"last"}
+
+
 def test_a_folder_of_a_circle_of_links_or_of_nothing_has_sources_too(tmp_path: Path) -> None:
     (tmp_path / "round").symlink_to(tmp_path)
     (tmp_path / "x.py").touch()

@@ -139,6 +139,17 @@ def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
     assert [stat.S_IMODE(file.stat().st_mode) for file in run.files] == [0o600]
 
 
+@pytest.mark.req("record.file.private")
+def test_the_folders_above_are_for_their_owner_alone_too(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        Folder(tmp_path / "state" / "serai" / "recordings").create()
+    finally:
+        os.umask(before)
+    made = [tmp_path / name for name in ("state", "state/serai", "state/serai/recordings")]
+    assert [stat.S_IMODE(folder.stat().st_mode) for folder in made] == [0o700] * 3
+
+
 @pytest.mark.req("record.file.batch")
 def test_a_batch_is_written_by_itself(tmp_path: Path) -> None:
     with Recorder(folder_in(tmp_path)) as recorder:

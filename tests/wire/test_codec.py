@@ -435,3 +435,11 @@ def test_wherever_an_object_is_cut_its_id_is_found_once_it_is_whole_and_nothing_
 )
 def test_a_head_that_names_no_id_gives_none(head: bytes) -> None:
     assert find_key(head, "id") is None
+
+
+@pytest.mark.req("wire.codec.surrogates-out")
+@pytest.mark.parametrize("text", ["\ud800", "a\udfffb", "\udc80 from a file name"])
+def test_half_a_surrogate_pair_is_written_as_the_replacement_character(text: str) -> None:
+    clean = text.replace("\ud800", "\ufffd").replace("\udfff", "\ufffd").replace("\udc80", "\ufffd")
+    written = encode({"plain": "𝄞", "text": text, text: [text, 1.5, float("nan"), None], "raw": msgspec.Raw(b'{"x": 1}')})
+    assert msgspec.json.decode(written) == {"plain": "𝄞", "text": clean, clean: [clean, 1.5, None, None], "raw": {"x": 1}}

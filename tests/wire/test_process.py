@@ -793,3 +793,20 @@ async def test_a_stderr_that_is_closed_already_starts_nothing(
             await spawner.spawn(Launch(argv=["true"], env=environ, stderr=descriptor))
     assert os.listdir("/proc/self/fd") == before
     assert not spawner.children
+
+
+async def test_our_own_remarks_in_a_log_are_no_part_of_its_stderr(
+    spawner: PlainSpawner, python: list[str], environ: dict[str, str], tmp_path: Path
+) -> None:
+    with open(tmp_path / "log", "a+b", buffering=0) as log:
+        program = "import os; os.write(2, b'its own words\\n'); os.read(0, 1); os.write(2, b'and more\\n')"
+        launch = Launch(argv=[*python, program], env=environ, stderr=log.fileno(), remarks=b"[serai] ")
+        child = await spawner.spawn(launch)
+        while b"own words" not in child.stderr.last():
+            await asyncio.sleep(0)
+        log.write(b"[serai] a remark\n")
+        child.close_descriptor(child.stdin)
+        await child.exited
+        assert child.stderr.text() == "its own words\nand more\n"
+        await child.close()
+        assert child.stderr.text() == "its own words\nand more\n"

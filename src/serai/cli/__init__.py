@@ -2,26 +2,54 @@
 
 from __future__ import annotations
 
-import io
+import signal
 import sys
+
+from serai.cli import outside
 
 __all__ = ["main"]
 
 
 def main() -> None:
-    """The `serai` command; what it needs is imported only now. What fails for a known reason is said in two lines, status 1."""
+    """The `serai` command; what it needs is imported only now. What fails for a known reason is said in two lines, status 1.
+
+    Ctrl-C ends it anywhere, without a word and with the status that a shell expects; so do SIGTERM and SIGHUP.
+    """
+    came: list[int] = []
+    try:
+        outside.open_missing()
+        came = outside.ends_like_ctrl_c()
+        status = _run()
+        sys.stdout.flush()
+    except (KeyboardInterrupt, outside.Interrupted):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # what is left takes no time: a second one needs no words either
+        status = 128 + (came[0] if came else signal.SIGINT)
+    except BrokenPipeError:  # whoever read has read enough
+        status = 1
+    except Exception as error:
+        outside.tell(_said(error))
+        status = 1
+    outside.let_go()
+    sys.exit(status)
+
+
+def _run() -> int:
     from serai.cli.main import serai
 
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # what a terminal's encoding lacks is spelt out
     try:
         serai(prog_name="serai")
-    except Exception as error:
-        from serai.cli.plain import printable
-        from serai.errors import SeraiError
+    except SystemExit as end:  # how click ends, always
+        return end.code if isinstance(end.code, int) else 1
+    return 0
 
-        if not isinstance(error, SeraiError):
-            raise
-        said = [f"serai: {error}", *error.hint.splitlines()]
-        sys.exit("\n".join(map(printable, said)))
+
+def _said(error: Exception) -> str:
+    """What is known of it, as a terminal may show it. What nobody expected is a defect, and goes on."""
+    from serai.cli.plain import printable
+    from serai.errors import SeraiError
+
+    if isinstance(error, SeraiError):
+        return "\n".join(map(printable, [f"serai: {error}", *error.hint.splitlines()]))
+    if isinstance(error, OSError) and outside.unwritable(error):
+        return f"serai: cannot write: {error.strerror}"
+    raise error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,10 +16,10 @@ import msgspec
 
 from serai import home
 from serai.cli import telling
-from serai.cli.opening import JSON, Options, Status, interruptible, opened, run, with_options
+from serai.cli.opening import JSON, PATH, Options, Status, opened, run, with_options
 from serai.errors import NoGuest
 from serai.host import installing
-from serai.host.logs import log_file
+from serai.host.logs import log_file, open_log
 from serai.record import lookalikes
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ __all__ = ["ext", "guest"]
 NAME = click.argument("name")
 # How often a log that is followed is looked at, in seconds: quick for an eye, nothing for the machine.
 _LOOK = 0.2
+# A key that begins in a text and has not ended with it, and the least that begins one (as `lookalikes` knows it).
+_IN_KEY = re.compile(rb"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----[^\"'-]*+\Z")
+_KEY = b"-----BEGIN " + b"PRIVATE KEY-----\n"
 _COLUMNS = ("scope", "name", "version", "enabled", "language", "dir")
 _LIVE = ("scope", "name", "version", "state", "seconds", "tools", "commands", "dir")
 
@@ -72,7 +76,7 @@ def _show(found: Found, live: dict[str, Row], *, as_json: bool) -> None:
         for manifest, state, reason in states:
             form = _form(manifest) | {"state": state} | ({"reason": reason} if reason else {})
             row = live.get(manifest.id) if state == "found" else None
-            click.echo(telling.as_json(form | (msgspec.to_builtins(row) if row else {})))
+            click.echo(telling.as_json(form | (_live_form(row) if row else {})))
     elif states and live:
         telling.table([_LIVE, *(_live_row(manifest, state, live) for manifest, state, _ in states)])
     elif states:
@@ -102,6 +106,12 @@ def _live_row(manifest: Manifest, state: str, live: dict[str, Row]) -> tuple[str
         return (*cells, state, "-", "-", "-", str(manifest.folder))
     tools, commands = (", ".join(names) or "-" for names in (row.tools, row.commands))
     return (*cells, row.state, f"{row.seconds:.2f}", tools, commands, str(manifest.folder))
+
+
+def _live_form(row: Row) -> dict[str, Any]:
+    """How it went; what may quote a guest's stderr is masked as on stderr."""
+    form: dict[str, Any] = msgspec.to_builtins(row)
+    return form | {key: telling.masked(form[key]) for key in ("why", "error", "remarks") if key in form}
 
 
 def _form(manifest: Manifest) -> dict[str, Any]:
@@ -138,7 +148,7 @@ def _tell(found: Found) -> None:
 
 
 @guest.command()
-@click.argument("source", metavar="PATH|URL")
+@click.argument("source", type=PATH, metavar="PATH|URL")
 @click.option("--name", default="", help="The name of its folder among your guests; that of PATH or URL by default.")
 @with_options
 @JSON
@@ -208,8 +218,7 @@ def remove(name: str, *, yes: bool, options: Options, as_json: bool) -> None:
 
 def _confirmed(folder: Path) -> bool:
     click.echo(f"remove {telling.safe(str(folder))} ? [y/N] ", nl=False, err=True)
-    with interruptible():
-        return sys.stdin.readline().strip() in ("y", "Y")
+    return sys.stdin.readline().strip() in ("y", "Y")
 
 
 @guest.command()
@@ -256,20 +265,22 @@ def logs(name: str, *, follow: bool, count: int | None, options: Options, as_jso
     path, guest = _log_of(name, options)
     older, newer = _content(path.with_name(f"{path.name}.1")), _content(path)
     whole, rest = _whole(older + newer) if follow else (older + newer, b"")
-    lines = list(_readable(whole))
+    readable = _Readable()
+    lines = list(readable.lines(whole))
     for line in lines if count is None else lines[max(len(lines) - count, 0) :]:
         _print(line, guest, as_json=as_json)
     if follow:
-        with interruptible():
-            for line in _follow(path, len(newer), rest):
+        for whole in _follow(path, len(newer), rest):
+            for line in readable.lines(whole):
                 _print(line, guest, as_json=as_json)
 
 
 def _content(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except FileNotFoundError:
+    if not file.is_file():  # a pipe would be waited for, for ever
         return b""
+    try:
+        with open_log(file) as opened:
+            return opened.read()
     except OSError as error:
         raise NoGuest(f"the log cannot be read: {error.strerror}", who=str(file), hint="make it readable for you") from None
 
@@ -282,7 +293,7 @@ def _log_of(name: str, options: Options) -> tuple[Path, str]:
     except NoGuest as error:
         known, nobody = name.partition(":")[2] or name, error
     path = log_file(Path(home.state_folder()) / "logs", known)
-    if not path.exists():
+    if not path.is_file():
         hint = f"{nobody.message}\n{nobody.hint}" if nobody else "it was never started"
         raise NoGuest(f'no log for "{name}" at {path}', hint=hint)
     return path, known
@@ -292,11 +303,21 @@ def _print(line: str, guest: str, *, as_json: bool) -> None:
     click.echo(telling.as_json({"guest": guest, "line": line}) if as_json else telling.safe(line))
 
 
-def _readable(text: bytes) -> Iterator[str]:
-    """The lines of a log, masked line by line, or all together when there is a key in it, which goes over several."""
-    mask = lookalikes.mask if b" PRIVATE KEY" in text else lookalikes.mask_run
-    if text:
-        yield from mask(text).decode(errors="backslashreplace").removesuffix("\n").split("\n")
+class _Readable:
+    """The lines of a log, each masked by itself, but for a key: that goes over several, which may not all be written yet."""
+
+    def __init__(self) -> None:
+        self._key = b""  # where a key began that has not ended, else nothing
+
+    def lines(self, text: bytes) -> Iterator[str]:
+        masked = b"".join(map(self._masked, text.splitlines(keepends=True)))
+        if masked:
+            yield from masked.decode(errors="backslashreplace").removesuffix("\n").split("\n")
+
+    def _masked(self, line: bytes) -> bytes:
+        begun, text = len(self._key), self._key + line
+        self._key = _KEY if _IN_KEY.search(text) else b""
+        return lookalikes.mask(text)[begun:]  # as long as it was
 
 
 def _whole(text: bytes) -> tuple[bytes, bytes]:
@@ -305,13 +326,13 @@ def _whole(text: bytes) -> tuple[bytes, bytes]:
     return text[:end], text[end:]
 
 
-def _follow(path: Path, place: int, rest: bytes) -> Iterator[str]:
-    """What is written behind `place` from now on, line by line. A log may be cut, or another file take its name: that goes on."""
+def _follow(path: Path, place: int, rest: bytes) -> Iterator[bytes]:
+    """What is written behind `place` from now on, in whole lines. A log may be cut, or another file take its name: that goes on."""
     inode = None
     while True:
         sleep(_LOOK)
         try:
-            with path.open("rb") as file:
+            with open_log(path) as file:
                 now = os.fstat(file.fileno())
                 if inode not in (None, now.st_ino) or now.st_size < place:
                     place, rest = 0, b""
@@ -321,7 +342,7 @@ def _follow(path: Path, place: int, rest: bytes) -> Iterator[str]:
             continue
         inode, place = now.st_ino, place + len(fresh)
         whole, rest = _whole(rest + fresh)
-        yield from _readable(whole)
+        yield whole
 
 
 ext = click.Group("ext", commands={**guest.commands, "install": add, "rm": remove})

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from serai import __version__
+from serai.cli.outside import Interrupted
 
 __all__ = ["COMMANDS", "Lazy", "serai"]
 
@@ -42,7 +43,17 @@ class Lazy(click.Command):
         return self.load().make_context(info_name, args, parent, **extra)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Quiet(click.Group):
+    """Lets a Ctrl-C through to `serai.cli.main`, which ends the command with it."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
+
+
+@click.group(cls=Quiet, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="serai %(version)s")
 def serai() -> None:
     """Takes in any extension, drives any coding agent, under one policy, with every wire on record."""

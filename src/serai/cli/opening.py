@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import wraps
@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from serai.cli.telling import LineSurface, tell
+from serai.home import absolute
 
 if TYPE_CHECKING:
     from serai.host.finding import Found
     from serai.host.host import Host
 
-__all__ = ["JSON", "Options", "Status", "interruptible", "opened", "run", "status_of", "with_options"]
+__all__ = ["JSON", "PATH", "NamedPath", "Options", "Status", "opened", "run", "status_of", "with_options"]
 
 JSON = click.option("--json", "as_json", is_flag=True, help="JSON, one object per line.")
 
@@ -34,7 +35,9 @@ class Status(IntEnum):
     REFUSED = 4  # a guard or an interceptor refused, or a guard is down
     UNAVAILABLE = 5  # no answer: the guest is down, has crashed, was too late, or cannot be understood
     INVALID = 6  # the arguments do not fit the tool's schema
+    HUNG_UP = 129  # its terminal is gone; this one and the next two are 128 and the signal's number (`serai.cli.main`)
     INTERRUPTED = 130  # Ctrl-C
+    TERMINATED = 143
 
 
 _STATUS = {
@@ -70,6 +73,18 @@ class Options:
         return find(cwd=self.cwd, guests=self.guests, installed=self.installed)
 
 
+class NamedPath(click.Path):
+    """A path that somebody gave. An empty one would be the folder of the shell, which nobody named: often a variable is not set."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not os.fspath(value):
+            self.fail("the path is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = NamedPath(readable=False)  # not looked at yet: it may also be a URL
+
+
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options of every command about guests; the command gets them as one `options`."""
 
@@ -77,18 +92,17 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     def wrapped(*arguments: Any, home: str | None, cwd: str, guests: tuple[str, ...], no_installed: bool, **others: Any) -> None:
         if home := home or os.environ.get("SERAI_HOME"):
             os.environ["SERAI_HOME"] = os.path.abspath(home)  # this is the entry point: for all of this run, guests included
-        paths = tuple(Path(os.path.abspath(path)) for path in guests)
+        paths = tuple(Path(absolute(path)) for path in guests)
         options = Options(Path(os.path.abspath(cwd)), paths, not no_installed)
         command(*arguments, options=options, **others)
 
-    folder = click.Path(file_okay=False)
     for option in (
         click.option("--no-ext", "--no-extensions", "no_installed", is_flag=True, help="Only the guests that --guest names."),
         click.option(
-            "--cwd", type=click.Path(exists=True, file_okay=False), default=".", help="The project; this folder by default."
+            "--cwd", type=NamedPath(exists=True, file_okay=False), default=".", help="The project; this folder by default."
         ),
-        click.option("--home", type=folder, help="Where Serai keeps its things, instead of SERAI_HOME."),
-        click.option("--guest", "--ext", "-e", "guests", multiple=True, metavar="PATH", help="Take this guest in too; repeatable."),
+        click.option("--home", type=NamedPath(file_okay=False), help="Where Serai keeps its things, instead of SERAI_HOME."),
+        click.option("--guest", "--ext", "-e", "guests", type=PATH, multiple=True, help="Take this guest in too; repeatable."),
     ):
         wrapped = option(wrapped)
     return wrapped
@@ -114,18 +128,11 @@ async def opened(options: Options, *, command: str) -> AsyncIterator[Host]:
 
 def run(main: Coroutine[Any, Any, Status]) -> None:
     """Run it to its end and exit with its status."""
-    from serai.wire import fast
+    try:
+        from serai.wire import fast
 
-    with interruptible():
         status = fast.run(main)
+    finally:
+        main.close()  # Ctrl-C may have come before it began; Python would say that nobody awaited it
     if status is not Status.OK:
         raise click.exceptions.Exit(status)
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Ctrl-C ends what is inside, without a word, as a shell expects it."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise click.exceptions.Exit(Status.INTERRUPTED) from None

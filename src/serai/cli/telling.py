@@ -21,7 +21,7 @@ from serai.model.events import Event
 from serai.model.surface import HeadlessSurface
 from serai.record import lookalikes
 
-__all__ = ["LineSurface", "as_json", "lines", "result", "safe", "say", "similar", "table", "tell"]
+__all__ = ["LineSurface", "as_json", "lines", "masked", "result", "safe", "say", "similar", "table", "tell"]
 
 
 def safe(text: str) -> str:
@@ -37,6 +37,15 @@ def say(text: str) -> None:
 def tell(text: str) -> None:
     """A line beside the result, on stderr."""
     click.echo(printable(lookalikes.mask_text(text)), err=True)
+
+
+def masked(value: Any) -> Any:
+    """The same, with what looks like a secret masked in each text of it."""
+    if isinstance(value, str):
+        return lookalikes.mask_text(value)
+    if isinstance(value, dict):
+        return {key: masked(item) for key, item in value.items()}
+    return [masked(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def result(text: str) -> None:

@@ -11,7 +11,7 @@ import click
 import msgspec
 
 from serai.cli import telling
-from serai.cli.opening import JSON, Options, Status, opened, run, status_of, with_options
+from serai.cli.opening import JSON, NamedPath, Options, Status, opened, run, status_of, with_options
 from serai.errors import NoTool
 from serai.model.tools import ImageBlock, OtherBlock, TextBlock, ToolCall, ToolResult
 
@@ -65,7 +65,7 @@ def _line(text: str) -> str:
 @click.argument("name")
 @click.argument("arguments", default="{}", metavar="[JSON]")
 @with_options
-@click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="Write the first image of the result there.")
+@click.option("-o", "--output", type=NamedPath(path_type=Path, dir_okay=False), help="Write the first image of the result there.")
 @click.option("--force", is_flag=True, help="Replace the file of --output if there is one.")
 @JSON
 def call_(name: str, arguments: str, *, options: Options, output: Path | None, force: bool, as_json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from serai.cli import telling
-from serai.cli.opening import JSON, Options, with_options
+from serai.cli.opening import JSON, PATH, Options, with_options
+from serai.home import absolute
 
 if TYPE_CHECKING:
     from serai.host.manifest import Manifest
@@ -19,7 +19,7 @@ __all__ = ["trust"]
 
 
 @click.command()
-@click.argument("path", required=False)
+@click.argument("path", type=PATH, required=False)
 @click.option("--withdraw", is_flag=True, help="Trust it no longer.")
 @with_options
 @JSON
@@ -28,7 +28,7 @@ def trust(path: str | None, *, withdraw: bool, options: Options, as_json: bool) 
 
     PATH is the project; this folder by default. What changes or comes later has to be trusted again.
     """
-    project = options.cwd if path is None else Path(os.path.abspath(path))
+    project = options.cwd if path is None else Path(absolute(path))
     if withdraw:
         _withdraw(project, as_json=as_json)
     else:
@@ -49,17 +49,24 @@ def _allow(project: Path, *, as_json: bool) -> None:
     else:
         for manifest in pinned:
             _say(manifest, before.get(manifest.folder, ""))
-    for problem in found.problems:
-        if problem.folder.is_relative_to(project):
-            telling.tell(f"left out: {problem}")
-    if not pinned:
+    left_out = [str(problem) for problem in found.problems if problem.folder.is_relative_to(project)]
+    known = {manifest.folder for manifest in pinned}
+    left_out += [
+        f"{manifest.folder}: {trust.obstacle(manifest)}"
+        for manifest in found.all()
+        if manifest.scope == "project" and manifest.folder not in known
+    ]
+    for line in left_out:
+        telling.tell(f"left out: {line}")
+    if not pinned and not left_out:
         telling.tell(f"{project}: there is nothing to trust, it has no guests")
 
 
 def _form(manifest: Manifest, was: str) -> dict[str, object]:
     settings = manifest.settings
     asks = {"env": settings.asked_env, "replace": settings.asked_replace}
-    return {"id": manifest.id, "folder": str(manifest.folder), "command": manifest.argv, "asks": asks, "before": was}
+    has = {"env": settings.env, "replace": settings.replace}
+    return {"id": manifest.id, "folder": str(manifest.folder), "command": manifest.argv, "asks": asks, "has": has, "before": was}
 
 
 def _say(manifest: Manifest, was: str) -> None:
@@ -67,6 +74,8 @@ def _say(manifest: Manifest, was: str) -> None:
     telling.say(f"  runs {shlex.join(manifest.argv)}")
     if manifest.settings.asked:
         telling.say(f"  gets what it asks for: {', '.join(manifest.settings.asked)}")
+    if has := (*(f"env {name}" for name in manifest.settings.env), *(f"replace {name}" for name in manifest.settings.replace)):
+        telling.say(f"  has from your settings: {', '.join(has)}")
     telling.say(f"  before: {was or 'the same'}")
 
 

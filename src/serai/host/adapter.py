@@ -75,6 +75,7 @@ class Taking:
     services: Services
     listener: Listener
     tap: Callable[[int], Tap | None]  # by the process's number
+    greeted: Callable[[], None]  # to be called when its first word has come: others may start meanwhile
 
     @property
     def who(self) -> str:

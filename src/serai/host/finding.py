@@ -17,7 +17,7 @@ from serai import home
 from serai.errors import BadManifest
 from serai.host.adapters import DIALECTS
 from serai.host.manifest import PROJECT_PLACES, Manifest, Scope, folders_in, look, read
-from serai.host.settings import Person, read_person
+from serai.host.settings import Person, keys_of, read_person
 from serai.host.trust import Trust
 
 __all__ = ["Aside", "Found", "Problem", "find", "piglet_home", "zot_home"]
@@ -33,6 +33,15 @@ class Problem(NamedTuple):
         return f"{self.folder}: {self.reason}"
 
 
+class _Nowhere(Problem):
+    """A guard that is nowhere; `folder` is the file that names it."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return self.reason
+
+
 class Aside(NamedTuple):
     """A guest that is there and is not started, and the reason."""
 
@@ -45,7 +54,8 @@ class Found:
     """What was found. `guests` are to be started, in load order; everybody else is in one of the other lists.
 
     `shadowed` guests gave way to another: to a project's folder of the same name, or to an earlier guest with the same id (which
-    is a problem too). `hidden_guards` are guests that must hold and cannot: nothing may run then (design rule 8).
+    is a problem too). `hidden_guards` are guests that must hold and cannot, whether hidden, displaced, changed, not to be read or
+    not there at all: nothing may run then (design rule 8).
     """
 
     guests: tuple[Manifest, ...] = ()
@@ -65,8 +75,8 @@ class Found:
 
 def find(
     *,
-    cwd: Path,
-    guests: Sequence[Path] = (),
+    cwd: Path | str,
+    guests: Sequence[Path | str] = (),
     installed: bool = True,
     config: Mapping[str, Any] | None = None,
     environ: Mapping[str, str] = os.environ,
@@ -76,10 +86,14 @@ def find(
     settings = os.path.join(home.config_folder(environ), "config.toml")
     person = read_person(home.settings(environ) if config is None else config, who=settings)
     search = _Search(person, trust or Trust.usual(environ))
+    project = Path(home.absolute(cwd))
     for path in guests:
-        search.add_ad_hoc(_absolute(path))
-    for place in _places(_absolute(cwd), person, environ) if installed else ():
-        search.add_place(place)
+        search.add_ad_hoc(Path(home.absolute(path)))
+    if installed:
+        for place in _places(project, person, environ):
+            search.add_place(place)
+        search.miss_trusted_guards(project)
+    search.miss_named_guards(Path(settings))
     return search.found()
 
 
@@ -131,6 +145,7 @@ class _Search:
     problems: list[Problem] = field(default_factory=list)
     hidden_guards: list[Problem] = field(default_factory=list)
     hiding: dict[str, Path] = field(default_factory=dict)  # the project's folders by their names, whatever is in them
+    held: set[Path] = field(default_factory=set)  # the project's folders whose guests are started, or stopped by the person's word
 
     def found(self) -> Found:
         return Found(
@@ -156,6 +171,8 @@ class _Search:
             folders = folders_in(place.path)
         except BadManifest as error:
             self.problems.append(Problem(place.path, error.message))
+            if place.scope != "project":
+                self.hidden_guards.append(Problem(place.path, f"it cannot be told whether there is a guard: {error.message}"))
             return
         read_here: list[Manifest] = []
         for folder in folders:
@@ -168,7 +185,24 @@ class _Search:
         for manifest in sorted(read_here, key=lambda manifest: (manifest.name, manifest.folder.name)):
             self._take(manifest)
         if place.scope == "project":  # for the later places: one project's folders do not hide each other
-            self.hiding |= {folder.name: folder for folder in reversed(folders)}
+            self.hiding |= {folder.name: folder for folder in reversed(folders) if os.path.isdir(folder)}
+
+    def miss_trusted_guards(self, project: Path) -> None:
+        """A project's guard that was trusted has to be there as it was: any change may have come with the last `git pull`."""
+        reasons = {problem.folder: problem.reason for problem in self.problems}
+        reasons |= {aside.manifest.folder: aside.reason for aside in self.untrusted}
+        reasons |= {manifest.folder: "it is disabled now" for manifest in self.disabled}
+        for folder in self.trust.lost_guards(project, frozenset(self.held)):
+            why = reasons.get(folder, "it is not there any more")
+            self.hidden_guards.append(Problem(folder, f"this guard was trusted: {why}; `serai trust` takes it as it is now"))
+
+    def miss_named_guards(self, settings: Path) -> None:
+        """A guard that the person's settings name has to be there; disabled it may be, but not by somebody's project."""
+        aside = [*self.disabled, *(shadowed.manifest for shadowed in self.shadowed)]  # and who is shadowed was told of already
+        there = [*self.guests.values(), *(manifest for manifest in aside if manifest.scope != "project")]
+        keys = {key for manifest in there for key in keys_of(manifest.dialect, manifest.name)}
+        for lost in sorted(self.person.guards - keys):
+            self.hidden_guards.append(_Nowhere(settings, f"the guard {lost} is named in the settings and was not found"))
 
     def _read(self, path: Path, scope: Scope, *, hidden: bool = False) -> Manifest | None:
         """The guest of a folder; None if it has no manifest, or one that was reported. A hidden one is nobody's problem."""
@@ -195,23 +229,33 @@ class _Search:
         """Put a guest where it belongs. Only what may start takes part in the contest for an id."""
         winner = self.guests.get(manifest.id)
         if winner is not None and os.path.realpath(winner.folder) == os.path.realpath(manifest.folder):
+            self._hold(manifest)
             return  # the same one, found again
         if not manifest.active:
             self.disabled.append(manifest)
+            if not manifest.settings.enabled:
+                self._hold(manifest)
             return
         if manifest.scope == "project":
             if reason := self.trust.check(manifest):
                 self.untrusted.append(Aside(manifest, reason))
                 return
             manifest = manifest.trusted()
+        self._hold(manifest)
         if winner is None:
             self.guests[manifest.id] = manifest
         else:
             reason = f"{manifest.id} is there already, from {winner.folder}: this one is not started"
             self.problems.append(Problem(manifest.folder, reason))
             self.shadowed.append(Aside(manifest, reason))
-            if winner.scope == "project" and manifest.settings.guard:
-                self.hidden_guards.append(Problem(manifest.folder, f"the project's {winner.folder} takes the place of this guard"))
+            # The person may put another guard in its place by naming it now; nobody else, and nothing that is no guard.
+            if manifest.settings.guard and not (winner.scope == "ad hoc" and winner.settings.guard):
+                whose = "the project's " if winner.scope == "project" else ""
+                self.hidden_guards.append(Problem(manifest.folder, f"{whose}{winner.folder} takes the place of this guard"))
+
+    def _hold(self, manifest: Manifest) -> None:
+        if manifest.scope == "project":
+            self.held.add(manifest.folder)
 
     def _hide(self, folder: Path, manifest: Manifest | None, hider: Path) -> None:
         """A project's folder hides the person's of the same name, even when it is disabled, broken or empty (spec zot 1.2)."""

@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from serai.errors import Closed, LimitHit, PeerGone, SeraiError, SpawnFailed
+from serai.errors import Closed, LimitHit, NotTrusted, PeerGone, SeraiError, SpawnFailed
 from serai.host.adapter import Running, Taking
 from serai.host.life import Life, State
 from serai.host.logs import GuestLog
 from serai.host.manifest import Manifest
+from serai.host.outcomes import code_of
 from serai.limits import Limits
 from serai.model.actions import Nothing, OpenPanel, Outcome
 from serai.model.contributions import Contributions, Interceptor, Pass, Refuse, Stage, Verdict
@@ -52,6 +55,8 @@ class Guest:
         self.tools: tuple[ToolSpec, ...] = ()  # as of the last look: a tool offered later waits for the next (spec zot 2.2)
         self.ever_ready = False
         self.log: GuestLog | None = None  # from its first start on
+        self._held: frozenset[Stage] = frozenset()  # what it intercepted before it crashed
+        self._why: SeraiError | None = None  # why we ended it
         self._last = _NOTHING  # what it offered when it was last seen
         self._lock = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
@@ -124,11 +129,44 @@ class Guest:
         if (running := self.running) is not None:
             running.tell(event)
 
+    def unheld(self) -> str:
+        """Why it is a guard and does not hold, or "". While it is down, its interceptors refuse by themselves.
+
+        One that has not subscribed holds nothing: not before its first word, and after a crash not before it has said all of it
+        again (design rule 8).
+        """
+        if not self.guard or self.state is State.STOPPED:
+            return ""
+        if not self.ever_ready:
+            return self.why_down()
+        stages = self._stages()
+        if not stages:
+            return f"{self.id} intercepts nothing"
+        if missing := self._held - stages:
+            return f"{self.id} does not intercept {', '.join(sorted(missing))} again yet"
+        return ""
+
+    def _stages(self) -> frozenset[Stage]:
+        return frozenset(stage for one in self.contributions.interceptors for stage in one.stages)
+
     def remark(self, text: str) -> None:
         """A line in its log."""
         log.info("%s: %s", self.id, text)
         if self.log is not None:
             self.log.remark(text)
+
+    def trim_log(self) -> None:
+        """Keep its log small. One that fills the disk between two looks is ended at once, and started again as after any crash."""
+        if self.log is None or (written := os.fstat(self.log.descriptor).st_size) <= self.log.limit:
+            return
+        self.log.trim()
+        if written > self.limits.log_flood:
+            limit = LimitHit("log_flood", self.limits.log_flood)
+            self._why = PeerGone(f"was ended: it wrote {written} bytes into its log at once", who=self.id, limit=limit)
+            if self.running is not None:
+                os.kill(self.running.pid, signal.SIGKILL)
+            elif self._launching is not None:
+                self._launching.cancel()
 
     def why_down(self) -> str:
         """Its id, its state and the one cause."""
@@ -175,6 +213,7 @@ class Guest:
                 self._keep(error)
                 return False
             self.manifest = manifest
+            self._held = frozenset()  # what is new may intercept less
             self._take(life)
             if old is not None:
                 self.house.panels.close_of(self.id)
@@ -207,11 +246,13 @@ class Guest:
             self._background(self._leaving, running.stop())
         if life is not self.life:
             return
+        cause, self._why = self._why or cause, None
         if monotonic() - life.since >= self.limits.restart_healthy:
             self.failures = 0
         self._last = running.contributions if running is not None else self._last
         self.error = cause
         self._leave(State.FAILING)
+        self._held |= self._stages()
         self.remark(f"crashed: {self._cause(cause)}")
         self._again(cause)
 
@@ -242,6 +283,9 @@ class Guest:
                 return
             try:
                 self._take(await self._launch(self.manifest))
+            except NotTrusted as error:  # to try again would not help: somebody has to say yes
+                self.remark(f"not started again: {self._cause(error)}")
+                self._gone(error)
             except SeraiError as error:
                 self.error = error
                 self.remark(f"start again failed: {self._cause(error)}")
@@ -262,7 +306,9 @@ class Guest:
         failure: BaseException | None = Closed("it was stopped while it started", who=self.id)
         try:
             await asyncio.wait([launching])
-            if not launching.cancelled():
+            if launching.cancelled():
+                failure, self._why = self._why or failure, None
+            else:
                 failure = launching.exception() or life.cause  # ready and dead before it could serve: a failure too
         finally:
             launching.cancel()  # should we be the ones who are no longer wanted
@@ -276,8 +322,10 @@ class Guest:
 
     async def _started(self, manifest: Manifest, life: Life) -> None:
         house = self.house
-        async with house.slots:  # its deadlines count from its own spawn
+        async with house.slot(life):  # its deadlines count from its own spawn
             life.since = monotonic()
+            if manifest.scope == "project" and (why := house.trusts(manifest)):  # it may have changed since it was found
+                raise NotTrusted(why, who=self.id)
             try:
                 self.log = self.log or house.open_log(manifest)
                 life.running = await house.adapter(manifest).start(self._taking(manifest, life, self.log))
@@ -301,6 +349,7 @@ class Guest:
             services=house.services,
             listener=life,
             tap=lambda pid: house.tap(manifest, life.generation, pid),
+            greeted=life.release,
         )
 
     def _take(self, life: Life) -> None:
@@ -367,19 +416,3 @@ class Guest:
         task = asyncio.get_running_loop().create_task(work, name=f"guest {self.id}")
         tasks.add(task)
         task.add_done_callback(tasks.discard)
-
-
-_CODES: dict[str, Literal["TIMEOUT", "TOOL_UNAVAILABLE", "BAD_ANSWER", "REFUSED"]] = {
-    "PeerTimeout": "TIMEOUT",
-    "PeerGone": "TOOL_UNAVAILABLE",
-    "PeerStalled": "TOOL_UNAVAILABLE",
-    "Closed": "TOOL_UNAVAILABLE",
-    "BadFrame": "BAD_ANSWER",
-    "OversizeFrame": "BAD_ANSWER",
-    "Refused": "REFUSED",
-}
-
-
-def code_of(error: SeraiError) -> str:
-    """What kind of failure it was, for the model and for scripts."""
-    return _CODES.get(type(error).__name__, "FAILED")

@@ -12,23 +12,24 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypedDict, Unpack
 
 from serai import home
-from serai.errors import Closed, GuardDown, NoCommand, NoGuest, SeraiError
+from serai.errors import Closed, NoCommand, NoGuest, SeraiError
 from serai.host.adapter import About
 from serai.host.commands import parse
 from serai.host.finding import Found, find
-from serai.host.guest import Guest, State
+from serai.host.guest import Guest
 from serai.host.house import House
+from serai.host.judging import Gate, Judge, invalid
+from serai.host.manifest import Manifest
 from serai.host.registry import Registry, Shadowed, Table
 from serai.host.reloading import HotReload, put_in_order, why_kept
 from serai.host.report import LoadReport
 from serai.host.services import Services
-from serai.host.settings import guards_named
+from serai.host.trust import Trust
 from serai.limits import Limits
-from serai.model.actions import Action, Outcome
-from serai.model.ask import Allow, Answer, Decision
+from serai.model.actions import Action, Nothing, Outcome
 from serai.model.contributions import Refuse, Rewrite, Stage
 from serai.model.events import Event, SessionStarted, kind_of
 from serai.model.surface import Surface
@@ -36,15 +37,28 @@ from serai.model.tools import ToolBox, ToolCall, ToolResult, ToolSpec
 from serai.record.recorder import Recorder
 from serai.wire.process import PlainSpawner, Spawner
 
-__all__ = ["BuiltInCommand", "Gate", "Host"]
+__all__ = ["BuiltInCommand", "Host", "Options"]
 
 log = logging.getLogger("serai.host")
 
-Gate = Callable[[ToolCall], Awaitable[Decision]]
 BuiltInCommand = Callable[[str], Awaitable[Action]]
 
 # How often the guests' logs are looked at, in seconds: nobody counts what a guest writes into its own.
-_TRIM = 2.0
+_TRIM = 0.5
+
+
+class Options(TypedDict, total=False):
+    """What else a host can be given: the keywords of `Host` that `Host.discover` hands on."""
+
+    about: About
+    limits: Mapping[str, float | None]
+    built_in: ToolBox
+    commands: Mapping[str, BuiltInCommand]
+    services: Services
+    surface: Surface | None
+    recorder: Recorder | None
+    spawner: Spawner
+    watch: bool
 
 
 class Host:
@@ -63,10 +77,13 @@ class Host:
         surface: Surface | None = None,
         recorder: Recorder | None = None,
         spawner: Spawner | None = None,
-        guards: frozenset[str] = frozenset(),
+        trusts: Callable[[Manifest], str] | None = None,
         watch: bool = False,
     ) -> None:
-        """`search` is asked at the start and at every reload, so that both look in the same places."""
+        """`search` is asked at the start and at every reload, so that both look in the same places.
+
+        `trusts` says why a project's guest may not start, or nothing; it is asked again before every process.
+        """
         self._search = search
         self._about = about or About(cwd=os.getcwd())
         self._environ = os.environ if environ is None else environ
@@ -77,16 +94,16 @@ class Host:
         self._surface = surface
         self._recorder = recorder
         self._given_spawner = spawner
-        self._guards = guards
+        self._trusts = trusts
         self._spawner: PlainSpawner | None = None
         self._hot = HotReload(self.reload, on=watch, debounce=Limits().but(**self._limits).reload_wait)
         self._session: SessionStarted | None = None
         self._closing: asyncio.Task[None] | None = None
         self._trimmer: asyncio.TimerHandle | None = None
         self.found = Found()
-        self._absent = ""  # which guard cannot be there
         self._in_order: list[Guest] = []
         self._registry = Registry(self._in_order, built_in, self._built_in_commands, self._shadowed)
+        self._judge = Judge(self._registry)
         self._house: House | None = None
 
     @classmethod
@@ -98,7 +115,7 @@ class Host:
         installed: bool = True,
         environ: Mapping[str, str] | None = None,
         config: Mapping[str, Any] | None = None,
-        **options: Any,
+        **options: Unpack[Options],
     ) -> Host:
         """A host for the guests of this folder, of this person, and those at the given paths.
 
@@ -107,13 +124,15 @@ class Host:
         env = os.environ if environ is None else environ
         folder = Path(os.path.abspath(cwd or os.getcwd()))
         settings = home.settings(env) if config is None else config
-        paths = [Path(os.path.abspath(path)) for path in guests]
+        paths = [Path(home.absolute(path)) for path in guests]
+
+        trust = Trust.usual(env)
 
         def search() -> Found:
-            return find(cwd=folder, guests=paths, installed=installed, config=settings, environ=env)
+            return find(cwd=folder, guests=paths, installed=installed, config=settings, environ=env, trust=trust)
 
-        about = options.pop("about", None) or About(cwd=str(folder))
-        return cls(search, about=about, environ=env, guards=guards_named(settings), **options)
+        options.setdefault("about", About(cwd=str(folder)))
+        return cls(search, environ=env, trusts=trust.check, **options)
 
     # -- its life -----------------------------------------------------------------------------------------------------------------
 
@@ -137,9 +156,11 @@ class Host:
             services=self._services,
             recorder=self._recorder,
             surface=self._surface,
+            trusts=self._trusts,
             on_change=self._registry.forget,
             on_join=self._joined,
         )
+        self._trim()
         try:
             self._look_around()
             for manifest in self.found.guests:
@@ -148,8 +169,6 @@ class Host:
         except BaseException:  # whoever is cancelled here has no `async with` yet that would close
             await self.close()
             raise
-        if self._closing is None:
-            self._trim()
         return self.report
 
     async def close(self) -> None:
@@ -222,90 +241,48 @@ class Host:
         tool = table.tools.get(call.name)
         if tool is None:
             return ToolResult.error(f'unknown tool "{call.name}"', code="UNKNOWN_TOOL")
-        if not table.plain or gate is not None or self._absent:
-            decided = await self.decide(call, gate)
+        if not table.plain or gate is not None:
+            decided = await self._judge.decide(call, gate)
             if isinstance(decided, ToolResult):
                 return decided
             call = decided
+            tool = self._registry.table.tools.get(call.name, tool)  # another process may serve by now
         if problem := tool.check(call.arguments):
-            return _invalid(call, problem)
+            return invalid(call, problem)
         try:
             result = await tool.run(call)
         except SeraiError as error:
             result = tool.owner.failed(call, error)
-        return result if table.plain else await self._after(call, result)
+        return result if table.plain else await self._judge.after(call, result)
 
-    async def decide(self, call: ToolCall, gate: Gate | None = None) -> ToolCall | ToolResult:
-        """The final call, or the result that says why it does not run."""
-        verdict = await self.intercept("tool_call", call)
-        if isinstance(verdict, Refuse):
-            return _refused(verdict)
-        if isinstance(verdict, Rewrite):
-            call = verdict.value
-        if gate is None:
-            return call
-        tool = self.table.tools.get(call.name)
-        if tool is not None and (problem := tool.check(call.arguments)):  # nobody is asked about what cannot run
-            return _invalid(call, problem)
-        decision = await gate(call)
-        if isinstance(decision, Allow):
-            return call if not isinstance(decision.arguments, dict) else _with(call, decision.arguments)
-        why = decision.why if not isinstance(decision, Answer) else ""
-        return ToolResult.error(why or f"{call.name} was denied", code="DENIED")
+    # -- who may say no -----------------------------------------------------------------------------------------------------------
 
     async def intercept(self, stage: Stage, subject: Any) -> Refuse | Rewrite | None:
-        """Ask the interceptors of a stage, one after the other; each sees what the one before made of it.
-
-        None means: unchanged. A guard that is not there is a refusal (design rule 8).
-        """
-        table = self._registry.table
-        if down := self.guards_down():
-            return Refuse(f"{stage} refused: {down}")
-        changed = subject
-        for guest, interceptor in table.chains[stage]:
-            verdict = await guest.intercept(interceptor, stage, changed)
-            if isinstance(verdict, Refuse):
-                return verdict
-            if isinstance(verdict, Rewrite):
-                changed = _with(changed, verdict.value) if stage == "tool_call" else verdict.value
-        return None if changed is subject else Rewrite(changed)
-
-    async def _after(self, call: ToolCall, result: ToolResult) -> ToolResult:
-        for guest, interceptor in self.table.chains["tool_result"]:
-            verdict = await guest.intercept(interceptor, "tool_result", (call, result))
-            if isinstance(verdict, Refuse):
-                return _refused(verdict)
-            if isinstance(verdict, Rewrite):
-                result = verdict.value
-        return result
-
-    # -- guards -------------------------------------------------------------------------------------------------------------------
+        """What the interceptors of a stage make of this: for whoever runs a model (`Steps`). None: they let it pass unchanged."""
+        return await self._judge.intercept(stage, subject)
 
     def guards_down(self) -> str:
-        """Why nothing may run, or "": a guard that is not ready yet, failed before it was ever ready, is hidden or not found."""
-        missing = self.table.missing
-        return self._absent or (f"the guard {missing[0].why_down()}" if missing else "")
+        """Why nothing may run, or ""."""
+        return self._judge.guards_down()
 
     def require_guards(self) -> None:
-        """A run does not start before its guards are ready (design rule 8)."""
-        down = self.guards_down()
-        if not down:
-            down = next((f"the guard {g.why_down()}" for g in self._in_order if g.guard and g.state is not State.READY), "")
-        if down:
-            raise GuardDown(down)
+        """Raises `GuardDown` unless every guard is ready: a run does not start before (design rule 8)."""
+        self._judge.require_guards()
 
     # -- commands ---------------------------------------------------------------------------------------------------------------
 
     async def run_command(self, name: str, args: str = "") -> Outcome:
         """Serai's own first, then guests'. What it wants shown is shown; what it wants done is the caller's to do."""
         if built_in := self._built_in_commands.get(name):
-            return Outcome(await built_in(args))
+            outcome = Outcome(await built_in(args))
+            self.house.act(outcome.action)
+            return outcome
         owner = self.table.commands.get(name)
         if owner is None:
-            raise NoCommand(f"unknown command /{name}", hint="type /help to see the list, or `serai guest list`")
-        outcome = await owner[0].run_command(name, args)
-        self.house.act(outcome.action)
-        return outcome
+            raise NoCommand(f"unknown command /{name}")
+        if down := self.guards_down():
+            return Outcome(Nothing(), f"/{name} refused: {down}", "BLOCKED")
+        return await owner[0].run_command(name, args.strip())
 
     async def typed(self, text: str) -> Outcome | None:
         """What a person typed: run as a command, or None when it is for the model."""
@@ -364,12 +341,9 @@ class Host:
     # -- inside -----------------------------------------------------------------------------------------------------------------
 
     def _look_around(self) -> None:
-        """Find what there is, and whether a guard cannot be among it: hidden by a project, or named in the settings and nowhere."""
-        self.found = found = self._search()
-        there = {name for manifest in (*found.guests, *found.disabled) for name in (manifest.id, manifest.name)}
-        hidden = next(map(str, found.hidden_guards), "")
-        lost = next(iter(sorted(self._guards - there)), "")
-        self._absent = hidden or (f"the guard {lost} is named in the settings and was not found" if lost else "")
+        """Find what there is, and whether a guard cannot be among it."""
+        self.found = self._search()
+        self._registry.absent = next(map(str, self.found.hidden_guards), "")
 
     def _add(self, guest: Guest) -> None:
         self.house.guests[guest.id] = guest
@@ -400,18 +374,5 @@ class Host:
 
     def _trim(self) -> None:
         for guest in self._in_order:
-            if guest.log is not None:
-                guest.log.trim()
+            guest.trim_log()
         self._trimmer = asyncio.get_running_loop().call_later(_TRIM, self._trim)
-
-
-def _with(call: ToolCall, arguments: Any) -> ToolCall:
-    return ToolCall(call.name, arguments, call.id, call.asker, call.native)
-
-
-def _refused(verdict: Refuse) -> ToolResult:
-    return ToolResult.error(verdict.reason, code="BLOCKED") if verdict.is_error else ToolResult.of(verdict.reason)
-
-
-def _invalid(call: ToolCall, problem: str) -> ToolResult:
-    return ToolResult.error(f"{call.name}: {problem}", code="INVALID_ARGS", hint="correct the arguments and call again")

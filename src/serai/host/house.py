@@ -6,17 +6,20 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from serai import home
 from serai.host.adapter import About, Adapter, Running
 from serai.host.adapters import adapter
 from serai.host.guest import Guest
+from serai.host.life import Life
 from serai.host.logs import GuestLog
 from serai.host.manifest import Manifest
 from serai.host.panels import Panels
 from serai.host.services import NoServices, Services
+from serai.host.settings import narrowed
 from serai.limits import Limits
 from serai.model.actions import Action, Display, Level, Nothing, Notice, OpenPanel
 from serai.model.surface import Surface
@@ -32,6 +35,8 @@ log = logging.getLogger("serai.host")
 
 # Notes that nobody has seen yet, or cleared: the oldest go.
 _NOTES = 1000
+# How long a guest that says nothing keeps others from starting, in seconds.
+_MOMENT = 1.0
 
 
 class House:
@@ -47,6 +52,7 @@ class House:
         services: Services | None = None,
         recorder: Recorder | None = None,
         surface: Surface | None = None,
+        trusts: Callable[[Manifest], str] | None = None,
         on_change: Callable[[], None],
         on_join: Callable[[Guest], None],
     ) -> None:
@@ -56,7 +62,7 @@ class House:
         self.services: Services = services or NoServices()
         self.guests: dict[str, Guest] = {}
         self.deadlines = Deadlines()
-        self.slots = asyncio.Semaphore(2 * (os.cpu_count() or 1))  # design rule 9
+        self._slots = asyncio.Semaphore(2 * (os.cpu_count() or 1))  # design rule 9
         self.panels = Panels(self)
         self.notes: deque[str] = deque(maxlen=_NOTES)  # note lines, until a person clears them (spec zot 4.2)
         self._limits = limits
@@ -64,6 +70,7 @@ class House:
         self._recorder = recorder
         self._surface = surface
         self._unseen: deque[Action] = deque(maxlen=_NOTES)
+        self.trusts = trusts or _nobody_asked
         self._on_change = on_change
         self._on_join = on_join
 
@@ -78,9 +85,9 @@ class House:
         return Limits().but(**self._limits)
 
     def limits_of(self, manifest: Manifest) -> Limits:
-        """The dialect's, then the person's for all, then those for this guest."""
-        dialect = self.adapter(manifest).limits
-        return Limits().but(**{**dialect, **self._limits, **manifest.settings.limits})
+        """The dialect's, then the person's for all, narrowed by the author, then the person's for this guest."""
+        base = Limits().but(**{**self.adapter(manifest).limits, **self._limits})
+        return base.but(**{**narrowed(manifest.settings.author_limits, base), **manifest.settings.limits})
 
     def env_of(self, manifest: Manifest) -> Mapping[str, str]:
         """What it may know of our environment (design rule 13); made once for all that were granted the same."""
@@ -88,6 +95,29 @@ class House:
         if grants not in self._envs:
             self._envs[grants] = environ.for_guest(self.environ, grants=grants)
         return self._envs[grants]
+
+    @asynccontextmanager
+    async def slot(self, life: Life) -> AsyncIterator[None]:
+        """A place among those that start: at most twice as many at once as there are cores (design rule 9).
+
+        It is given back with the guest's first word, or after a moment: to start takes the machine, to wait does not, and the
+        waits of many must not add up (spec zot 2.2).
+        """
+        await self._slots.acquire()
+        held = [True]
+
+        def release() -> None:
+            if held:
+                held.clear()
+                self._slots.release()
+
+        life.release = release
+        timer = asyncio.get_running_loop().call_later(_MOMENT, release)
+        try:
+            yield
+        finally:
+            timer.cancel()
+            release()
 
     def open_log(self, manifest: Manifest) -> GuestLog:
         return GuestLog(Path(home.state_folder(self.environ)) / "logs", manifest.name, limit=self.limits_of(manifest).log)
@@ -154,3 +184,7 @@ class House:
 
     def close(self) -> None:
         self.deadlines.close()
+
+
+def _nobody_asked(_manifest: Manifest) -> str:
+    return ""

@@ -6,36 +6,40 @@ A guest is copied or cloned beside its place and then moved there in one step: n
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import re
 import secrets
 import shutil
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from serai import home
 from serai.errors import BadManifest, BadSettings, NoGuest, PeerGone, PeerTimeout, SeraiError, SpawnFailed
 from serai.host.adapters import DIALECTS, reader
 from serai.host.finding import Found
-from serai.host.manifest import SCOPES, Manifest
+from serai.host.manifest import SCOPES, Manifest, folders_in, look, read
+from serai.host.settings import Person, read_person
 from serai.wire.process import Launch, PlainSpawner
 
 __all__ = ["add", "add_url", "choose", "is_url", "remove", "set_enabled"]
 
 _CLONE = 300.0  # seconds
 _MANIFESTS = " or ".join(row.manifest for row in DIALECTS.values())
+_HIDDEN = ".serai-"  # begins the name of what is half made, or half gone
 
 
 def is_url(source: str) -> bool:
     """Whether it is something to clone rather than a folder."""
-    return source.startswith(("https://", "git@")) or source.endswith(".git")
+    return source.startswith(("https://", "git@")) or (source.endswith(".git") and not os.path.isdir(source))
 
 
 def add(source: str, *, environ: Mapping[str, str] = os.environ, name: str = "") -> Path:
     """Copy a guest's folder to the user's guests; where it is now. Its mode bits stay, and links that do not lead out of it."""
-    folder = os.path.realpath(source)  # before the base name is taken, so that `.` has one
+    folder = os.path.realpath(home.absolute(source))  # before the base name is taken, so that `.` has one
     if not os.path.isdir(folder):
         raise NoGuest(f"not a directory: {source}", who=folder, hint="name the folder that holds the guest's manifest")
     if not _has_manifest(folder):
@@ -43,43 +47,43 @@ def add(source: str, *, environ: Mapping[str, str] = os.environ, name: str = "")
     target = _target(environ, name or os.path.basename(folder))
     if os.path.realpath(target).startswith(f"{folder}/"):
         raise BadSettings("a folder cannot be copied into itself", who=folder, hint="name the guest's own folder")
-    temporary = _beside(target)
-    try:
+    with _beside(target) as temporary:
         _copy_tree(folder, temporary)
         _settle(temporary, target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return target
 
 
 async def add_url(url: str, *, environ: Mapping[str, str] = os.environ, name: str = "", timeout: float = _CLONE) -> Path:
     """Clone a guest to the user's guests; where it is now. A clone without a manifest is removed again."""
     target = _target(environ, name or _base_name(url))
-    temporary = _beside(target)
-    try:
+    with _beside(target) as temporary:
         await _clone(url, temporary, environ, timeout)
         if not _has_manifest(str(temporary)):
             raise BadManifest(f"installed dir lacks {_MANIFESTS}; aborted and rolled back", who=_shown(url))
         _settle(temporary, target)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return target
 
 
 def remove(manifest: Manifest) -> None:
-    """Delete a guest's folder; of a linked one only the link. It is gone in one step, then its files go."""
+    """Delete a guest's folder; of a linked one only the link. It is gone in one step, then its files go, or it is there again."""
     if manifest.scope == "ad hoc":
         hint = "leave it off the command line, or delete the folder yourself"
         raise NoGuest(f"{manifest.id} is not installed: it was named on the command line", who=str(manifest.folder), hint=hint)
+    _must_lie_in(_root(manifest), os.path.realpath(manifest.folder.parent), manifest)
+    gone = manifest.folder.with_name(f"{_HIDDEN}{secrets.token_hex(8)}")
     try:
         if manifest.folder.is_symlink():
             manifest.folder.unlink()
             return
-        gone = _beside(manifest.folder)
         manifest.folder.rename(gone)
-        shutil.rmtree(gone)
     except OSError as error:
         raise _not_done("cannot be removed", str(manifest.folder), error) from None
+    try:
+        _delete(gone)
+    except OSError as error:
+        with suppress(OSError):
+            gone.rename(manifest.folder)
+        raise _not_done(f"cannot be removed: {error.filename}", str(manifest.folder), error) from None
 
 
 def set_enabled(manifest: Manifest, enabled: bool) -> None:
@@ -89,6 +93,7 @@ def set_enabled(manifest: Manifest, enabled: bool) -> None:
     if enabled and not manifest.settings.enabled:
         raise BadSettings(f'`[guest."{manifest.id}"]` or `[guest.{manifest.name}]` says `enabled = false`', who="config.toml")
     file = os.path.realpath(manifest.file)  # a link to it stays a link
+    _must_lie_in(_root(manifest, linked=True), file, manifest)
     try:
         _write(file, reading.with_enabled(Path(file).read_bytes(), enabled))
     except ValueError as error:
@@ -130,24 +135,71 @@ def _nobody(found: Found, name: str) -> NoGuest:
 def _target(environ: Mapping[str, str], name: str) -> Path:
     if not name or "/" in name or "\0" in name or name.startswith("."):
         raise NoGuest(f"{name!r} is no name for a guest's folder", hint="give it one with --name, without a dot in front")
+    read_person(home.settings(environ))  # a mistake in them is told before anything is done
     target = Path(home.config_folder(environ)) / "guests" / name
     if os.path.lexists(target):
         hint = f"`serai guest remove {name}`, or give another name"
         raise BadSettings(f"destination {target} already exists; remove it first", who=name, hint=hint)
     try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        home.make_folder(target.parent)
     except OSError as error:
         raise _not_done("cannot be made", str(target.parent), error) from None
     return target
 
 
-def _beside(target: Path) -> Path:
-    """A hidden sibling: on the same disk, and no place where guests are looked for."""
-    return target.with_name(f".{target.name}-{secrets.token_hex(4)}")
+@contextmanager
+def _beside(target: Path) -> Iterator[Path]:
+    """A hidden sibling: on the same disk, and no place where guests are looked for. It is gone afterwards, whatever happens.
+
+    Only a kill leaves it. So it is locked, which ends with the process, and the next one sweeps up what nobody has locked.
+    """
+    _sweep(target.parent)
+    temporary = target.with_name(f"{_HIDDEN}{secrets.token_hex(8)}")
+    try:
+        temporary.mkdir(mode=0o700)
+        descriptor = os.open(temporary, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _not_done("cannot be made", str(temporary), error) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield temporary
+    finally:
+        with suppress(OSError):
+            _delete(temporary)
+        os.close(descriptor)
+
+
+def _sweep(place: Path) -> None:
+    for left in place.glob(f"{_HIDDEN}*"):
+        try:
+            descriptor = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            continue
+        with suppress(OSError):  # somebody is at work there, or it is not ours
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _delete(left)
+        os.close(descriptor)
+
+
+def _delete(folder: Path) -> None:
+    """A folder and all in it, also what its owner made read-only."""
+    try:
+        shutil.rmtree(folder)
+        return
+    except OSError:
+        if not folder.is_dir():
+            return
+    for path, folders, _ in os.walk(folder):  # from the top: each is opened before it is entered
+        os.chmod(path, 0o700)
+        for inner in (os.path.join(path, name) for name in folders):
+            if not os.path.islink(inner):
+                os.chmod(inner, 0o700)
+    shutil.rmtree(folder)
 
 
 def _settle(temporary: Path, target: Path) -> None:
-    """Move what is complete to its place, if no link leads out of it."""
+    """Move what is complete to its place, if no link leads out of it and no other guest has its id."""
+    _refuse_twin(temporary, target)
     inside = f"{os.path.realpath(temporary)}/"
     for folder, folders, files in os.walk(temporary):
         for name in (*folders, *files):
@@ -162,9 +214,42 @@ def _settle(temporary: Path, target: Path) -> None:
         raise _not_done("cannot be moved to its place", str(target), error) from None
 
 
+def _refuse_twin(folder: Path, target: Path) -> None:
+    """Of two with one id only one is started, and which depends on their names: nobody wants that."""
+    if (id := _id_of(folder)) and (twin := next((other for other in folders_in(target.parent) if _id_of(other) == id), None)):
+        hint = f"`serai guest remove {twin.name}` first"
+        raise BadSettings(f"{id} is there already, in {twin}", who=target.name, hint=hint)
+
+
+def _id_of(path: Path) -> str:
+    """Empty when it cannot be read: finding tells of that."""
+    try:
+        folder = look(path)
+        return read(folder, "user", Person()).id if folder else ""
+    except BadManifest:
+        return ""
+
+
+def _root(manifest: Manifest, *, linked: bool = False) -> str:
+    """The folder beyond which nothing may be changed for a guest's sake: whoever sends a project may have put links into it.
+
+    `linked`: a link among the person's own guests was put there by the person, so what it leads to may be changed.
+    """
+    if manifest.scope == "project":
+        return os.path.realpath(manifest.folder.parents[2])
+    inside = manifest.scope == "ad hoc" or (linked and manifest.folder.is_symlink())
+    return os.path.realpath(manifest.folder if inside else manifest.folder.parent)
+
+
+def _must_lie_in(root: str, path: str, manifest: Manifest) -> None:
+    if path != root and not path.startswith(f"{root}/"):
+        hint = "it is reached through a link: change it there yourself"
+        raise BadManifest(f"it really lies in {path}, outside of {root}", who=str(manifest.folder), hint=hint)
+
+
 def _copy_tree(folder: str, target: Path) -> None:
     try:
-        shutil.copytree(folder, target, symlinks=True, copy_function=_copy)
+        shutil.copytree(folder, target, symlinks=True, copy_function=_copy, dirs_exist_ok=True)
     except shutil.Error as error:  # the first of what copytree collected says enough
         raise _not_done("cannot be copied", folder, OSError(str(error.args[0][0][2]))) from None
     except OSError as error:
@@ -191,7 +276,7 @@ async def _clone(url: str, target: Path, environ: Mapping[str, str], timeout: fl
             raise PeerTimeout(f"git clone took longer than {timeout:g} s", who=_shown(url)) from None
         if not status.ok:
             child.stderr.drain()
-            said = child.stderr.text().replace(url, _shown(url))
+            said = _masked(child.stderr.text(), url)
             raise PeerGone("git clone failed", who=_shown(url), exit=status, stderr=said, hint="git says why")
 
 
@@ -200,8 +285,18 @@ def _base_name(url: str) -> str:
 
 
 def _shown(url: str) -> str:
-    """Without the password that may be in it (design rule 13)."""
-    return re.sub(r"//[^/@]*@", "//…@", url)
+    """Without the password that may be in it, whatever it is made of (design rule 13)."""
+    return re.sub(r"//.*@", "//…@", url, flags=re.DOTALL)
+
+
+def _masked(text: str, url: str) -> str:
+    """What git says of an address. It may have taken a `/` or `@` of the password for the end of it, and tell of the pieces."""
+    text = text.replace(url, _shown(url))
+    if user := re.search(r"//(.*)@", url, flags=re.DOTALL):
+        pieces = re.split(r"[/@:]", user[1].partition(":")[2])
+        for secret in sorted([user[1], *pieces], key=len, reverse=True):
+            text = text.replace(secret, "…") if len(secret) > 2 else text
+    return text
 
 
 def _has_manifest(folder: str) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from serai.errors import SeraiError
 from serai.host.adapter import Running
-from serai.model.actions import Action, Panel
+from serai.model.actions import Action, OpenPanel, Panel
 
 if TYPE_CHECKING:
     from serai.host.guest import Guest
@@ -38,6 +38,7 @@ class Life:
         self.running: Running | None = None
         self.since = monotonic()
         self.cause: SeraiError | None = None  # why it ended by itself
+        self.release: Callable[[], None] = _nothing  # give back its place among those that start
 
     @property
     def current(self) -> bool:
@@ -48,7 +49,8 @@ class Life:
             self.guest.house.changed()
 
     def acted(self, action: Action) -> None:
-        self.guest.house.act(action)
+        if self.current or not isinstance(action, OpenPanel):  # who is replaced has nobody left to draw a panel
+            self.guest.house.act(action)
 
     def rendered(self, panel: str, change: Callable[[Panel], Panel]) -> None:
         if self.current:
@@ -61,3 +63,7 @@ class Life:
     def ended(self, cause: SeraiError) -> None:
         self.cause = cause
         self.guest.crashed(self, cause)
+
+
+def _nothing() -> None:
+    """What a life releases that holds no place."""

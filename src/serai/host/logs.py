@@ -14,14 +14,17 @@ import re
 import stat
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import BinaryIO
 
+from serai import home
 from serai.errors import SpawnFailed
 from serai.limits import MIB
 
-__all__ = ["GuestLog", "log_file", "safe_name"]
+__all__ = ["REMARK", "GuestLog", "log_file", "open_log", "safe_name"]
 
 log = logging.getLogger("serai.host")
 
+REMARK = b"[serai] "  # how a line of ours begins
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _HASHED = re.compile(r"-[0-9a-f]{16}$")
 _NAME = 100  # characters: with all that is added it fits any file system
@@ -46,6 +49,22 @@ def log_file(folder: Path, name: str) -> Path:
     return folder / f"ext-{safe_name(name)}.log"
 
 
+def open_log(path: Path) -> BinaryIO:
+    """A log to be read. Never waits: what is no plain file is an `OSError` that says so."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        _must_be_a_file(descriptor)
+        return open(descriptor, "rb")
+    except OSError:
+        os.close(descriptor)
+        raise
+
+
+def _must_be_a_file(descriptor: int) -> None:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise OSError(errno.EINVAL, "it is not a file")
+
+
 class GuestLog:
     """The open log of one guest. `descriptor` is for the child's stderr; -1 once closed."""
 
@@ -56,7 +75,7 @@ class GuestLog:
         self._complained = False
         self._moved = 0  # how many bytes of this start `trim` has put at the end of the older file
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            home.make_folder(folder)
             folder.chmod(0o700)
             self.descriptor = self._open()
         except OSError as error:
@@ -70,14 +89,11 @@ class GuestLog:
     def _open(self) -> int:
         descriptor = os.open(self.path, _FLAGS, 0o600)
         try:
+            _must_be_a_file(descriptor)
             os.fchmod(descriptor, 0o600)
-            regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
         except OSError:
             os.close(descriptor)
             raise
-        if not regular:
-            os.close(descriptor)
-            raise OSError(errno.EINVAL, "it is not a file")
         return descriptor
 
     def remark(self, text: str) -> None:
@@ -87,7 +103,7 @@ class GuestLog:
         if len(text) > _REMARK:
             text = f"{text[:_REMARK]}…"
         shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
-        line = f"[serai] {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {shown}\n".encode()
+        line = REMARK + f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {shown}\n".encode()
         try:
             size = self._size()
             if size and os.pread(self.descriptor, 1, size - 1) != b"\n":  # the child was in the middle of a line
@@ -160,7 +176,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def _last(path: Path, count: int) -> bytes:
-    with open(path, "rb") as file:
+    with open_log(path) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(size - count, 0))
         return file.read(count)

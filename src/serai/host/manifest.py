@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from typing import Literal, NamedTuple
 from serai.errors import BadManifest
 from serai.host.adapters import DIALECTS, OWN, Reader, is_built, reader
 from serai.host.settings import Author, GuestSettings, Person, combine, read_author
-from serai.limits import MIB
+from serai.limits import KIB, MIB
 
 __all__ = ["PROJECT_PLACES", "SCOPES", "Folder", "Manifest", "Scope", "folders_in", "look", "read"]
 
@@ -20,6 +21,8 @@ Scope = Literal["ad hoc", "project", "user", "zot home", "piglet home"]
 SCOPES: tuple[Scope, ...] = ("ad hoc", "project", "user", "zot home", "piglet home")  # as they are loaded
 PROJECT_PLACES = (".serai/guests", ".zot/extensions", ".piglet/extensions")
 _LONGEST = 1 * MIB  # no manifest is longer; a device or a log by that name would be
+_LONGEST_OWN = 8 * KIB  # of guest.toml, whose reading is slow
+_WORDS = re.compile(r"""[\s'"=;&|()<>]+""")  # between the words of a shell's line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,15 +71,27 @@ class Folder(NamedTuple):
 def folders_in(place: Path) -> list[Path]:
     """The folders of guests in a search place, by name: links to folders too, hidden ones and plain files not (spec zot 7.43).
 
-    A place that does not exist has none; one that cannot be read is a `BadManifest`.
+    Also what may be a folder and cannot be seen, such as a link to a disk that is not there: reading it says why. A place that
+    does not exist has none; one that cannot be read is a `BadManifest`.
     """
     try:
         names = sorted(os.listdir(place))
     except (FileNotFoundError, NotADirectoryError):
-        return []
+        if not os.path.islink(place):
+            return []
+        raise BadManifest("cannot be searched: it is a link that leads to no folder", who=str(place)) from None
     except OSError as error:
         raise BadManifest(f"cannot be searched: {error.strerror}", who=str(place)) from None
-    return [place / name for name in names if not name.startswith(".") and os.path.isdir(place / name)]
+    return [place / name for name in names if not name.startswith(".") and _may_be_folder(place / name)]
+
+
+def _may_be_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return os.path.islink(path)  # else it went in this moment
+    except OSError:
+        return True
 
 
 def look(path: Path) -> Folder | None:
@@ -91,7 +106,7 @@ def look(path: Path) -> Folder | None:
     author = Author()
     if OWN in present:
         present.remove(OWN)
-        author = read_author(_content(path, DIALECTS[OWN].manifest), who=str(path))
+        author = read_author(_content(path, DIALECTS[OWN].manifest, _LONGEST_OWN), who=str(path))
     dialect = author.dialect or (present[0] if present else "")
     return Folder(path, dialect, tuple(other for other in present if other != dialect), author)
 
@@ -113,7 +128,7 @@ def read(folder: Folder, scope: Scope, person: Person) -> Manifest:
 def _manifest(reading: Reader, dialect: str, folder: Path, scope: Scope) -> Manifest:
     name = DIALECTS[dialect].manifest
     try:
-        said = reading.parse(_content(folder, name))
+        said = reading.parse(_content(folder, name, _LONGEST))
     except ValueError as error:
         raise BadManifest(str(error), who=str(folder)) from None
     return Manifest(
@@ -133,7 +148,8 @@ def _manifest(reading: Reader, dialect: str, folder: Path, scope: Scope) -> Mani
 def _sources(manifest: Manifest) -> Iterator[Path]:
     """The manifest, `guest.toml`, and what the command line names: a program or an argument that is a file, from this folder on.
 
-    `--require=./hook.js` names one too. A program from PATH or with an absolute path elsewhere belongs to the machine.
+    `--require=./hook.js` names one too, and so does `sh -c "exec python3 main.py"`. A program from PATH or with an absolute path
+    elsewhere belongs to the machine.
     """
     yield manifest.file
     if os.path.isfile(own := manifest.folder / DIALECTS[OWN].manifest):
@@ -145,14 +161,14 @@ def _named(folder: Path, argv: Sequence[str]) -> Iterator[Path]:
     inside = f"{folder}/"
     words = [argv[0]] if "/" in argv[0] else []
     for argument in argv[1:]:
-        words += [argument, argument.partition("=")[2]]
+        words += [argument, argument.partition("=")[2], *_WORDS.split(argument)]
     for word in words:
         path = os.path.join(folder, word)
         if word and path.startswith(inside) and os.path.isfile(path):
             yield Path(path)
 
 
-def _content(folder: Path, name: str) -> bytes:
+def _content(folder: Path, name: str, most: int) -> bytes:
     """The bytes of a manifest. Never waits for a pipe of that name, never takes in a whole disk."""
     try:
         descriptor = os.open(folder / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -160,11 +176,11 @@ def _content(folder: Path, name: str) -> bytes:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise BadManifest(f"read manifest: {name} is not a file", who=str(folder))
             with open(descriptor, "rb", closefd=False) as file:
-                content = file.read(_LONGEST + 1)
+                content = file.read(most + 1)
         finally:
             os.close(descriptor)
     except OSError as error:
         raise BadManifest(f"read manifest: {name}: {error.strerror}", who=str(folder)) from None
-    if len(content) > _LONGEST:
-        raise BadManifest(f"read manifest: {name} is longer than {_LONGEST} bytes", who=str(folder))
+    if len(content) > most:
+        raise BadManifest(f"read manifest: {name} is longer than {most} bytes", who=str(folder))
     return content

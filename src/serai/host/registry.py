@@ -102,8 +102,8 @@ class Table:
     chains: Mapping[Stage, tuple[Link, ...]]
     handlers: Mapping[str, tuple[Guest, ...]]  # by the kind of event; "*" for those that want all
     shadowed: tuple[Shadowed, ...]
-    missing: tuple[Guest, ...]  # guards whose interceptors nobody knows yet
-    plain: bool  # nobody wants to be asked about a tool call, before or after
+    missing: tuple[Guest, ...]  # guards that do not hold, or not yet
+    plain: bool  # nobody wants to be asked about a tool call, before or after, and no guard is missing
 
 
 class Registry:
@@ -112,12 +112,13 @@ class Registry:
     def __init__(
         self, guests: list[Guest], built_in: ToolBox | None, commands: Iterable[str], told: Callable[[Shadowed], None]
     ) -> None:
-        self._guests = guests
+        self.guests = guests
         self._built_in = None if built_in is None else BuiltIn(built_in)
         self._commands = frozenset(commands)
         self._told = told
         self._known: set[Shadowed] = set()
         self._checked: dict[tuple[str, str], tuple[ToolSpec, Checked]] = {}
+        self.absent = ""  # which guard cannot be there at all, and why
         self.made: Table | None = None  # the latest table, None when it is out of date: read for every call
 
     def forget(self) -> None:
@@ -131,10 +132,10 @@ class Registry:
         return self.made
 
     def _make(self) -> Table:
-        present = [guest for guest in self._guests if guest.state not in (State.FOUND, State.STOPPED)]
+        present = [guest for guest in self.guests if guest.state not in (State.FOUND, State.STOPPED)]
         shadowed: list[Shadowed] = []
         chains = {stage: _chain(present, stage) for stage in STAGES}
-        missing = tuple(g for g in self._guests if g.guard and not g.ever_ready and g.state is not State.STOPPED)
+        missing = tuple(guest for guest in self.guests if guest.unheld())
         table = Table(
             tools=self._tools(present, shadowed),
             commands=self._owned_commands(present, shadowed),
@@ -142,7 +143,7 @@ class Registry:
             handlers=_handlers(present),
             shadowed=tuple(shadowed),
             missing=missing,
-            plain=not (chains["tool_call"] or chains["tool_result"] or missing),
+            plain=not (chains["tool_call"] or chains["tool_result"] or missing or self.absent),
         )
         for entry in shadowed:
             if entry not in self._known:  # said once, in the guest's log (spec zot 2.3, ours)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from time import monotonic
 
 from serai.errors import SeraiError
 from serai.host.finding import Found
@@ -17,6 +19,10 @@ from serai.host.watching import Watcher, sources_of
 __all__ = ["HotReload", "put_in_order", "why_kept"]
 
 log = logging.getLogger("serai.host")
+
+
+# So many hot reloads within so many seconds are not a person's doing.
+_MANY, _SOON = 10, 30.0
 
 
 def why_kept(found: Found, guest: Guest) -> str:
@@ -53,6 +59,7 @@ class HotReload:
         self._on = on
         self._watcher = Watcher(self._changed, debounce=debounce)
         self._settled: dict[str, frozenset[Path]] = {}
+        self._times: dict[str, deque[float]] = {}  # of its last hot reloads
         self._tasks: set[asyncio.Task[None]] = set()
 
     def watch(self, manifest: Manifest) -> None:
@@ -78,8 +85,18 @@ class HotReload:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _loops(self, id: str) -> bool:
+        """Whether its files change again and again by themselves: then it writes them, and is watched no more."""
+        times = self._times.setdefault(id, deque(maxlen=_MANY))
+        times.append(monotonic())
+        if len(times) < _MANY or times[-1] - times[0] > _SOON:
+            return False
+        log.warning("%s: its files have changed %d times within %g s: hot reload is off for it", id, _MANY, times[-1] - times[0])
+        self.forget(id)
+        return True
+
     async def _start_anew(self, ids: frozenset[str]) -> None:
-        known = [id for id in ids if id in self._settled]
+        known = [id for id in ids if id in self._settled and not self._loops(id)]
         try:
             if known:
                 await self._reload(*known)

@@ -39,7 +39,7 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     def __str__(self) -> str:
         if self.error is None:
             return f"{self.id} {self.state}" + (f" (slow: {self.seconds:.1f} s)" if self.seconds > _SLOW else "")
-        return f"{self.id} {self.state}: {self.why}"
+        return f"{self.folder}: {self.id} is {self.state}: {self.why}"
 
 
 class LoadReport(msgspec.Struct, frozen=True):
@@ -91,8 +91,6 @@ def _row(guest: Guest, remarks: list[str]) -> Row:
     running = guest.running
     if asked := manifest.settings.asked:
         remarks.append(f'it asks for {", ".join(asked)}; the settings under [guest."{guest.id}"] grant it')
-    if guest.guard and guest.ever_ready and not offers.interceptors:
-        remarks.append("it is to be a guard, but intercepts nothing")
     why = "" if guest.error is None else str(guest.error).removeprefix(f"{guest.id}: ")
     if why and guest.state is State.READY:
         remarks.append(f"its reload failed, so the earlier process serves on: {why}")

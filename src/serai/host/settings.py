@@ -1,8 +1,9 @@
 """What counts for one guest: the author's `guest.toml` and the person's `config.toml`.
 
-The author may say at once how the guest is to be treated (`guard`, `exclusive`, `watch`, `limits`), but only ask for more (`env`,
-`replace`). The person grants: under `[guest."zot:weather"]`, or `[guest.weather]` for that name in any dialect; where both say
-something of the same key, the first wins. A typing error is an error: a guard that is spelled `gaurd` must not be none.
+The author may say at once how the guest is to be treated (`guard`, `exclusive`, `watch`, and `limits` where they narrow), but only
+ask for more (`env`, `replace`). The person grants: under `[guest."zot:weather"]`, or `[guest.weather]` for that name in any
+dialect; where both say something of the same key, the first wins. A key that begins with a dialect is an id: no guest can call
+itself `zot:weather` to have what that one has. A typing error is an error: a guard that is spelled `gaurd` must not be none.
 """
 
 from __future__ import annotations
@@ -18,20 +19,28 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from serai.errors import BadManifest, BadSettings
+from serai.host.adapters import DIALECTS, is_built
 from serai.limits import Limits
 
-__all__ = ["Author", "GuestSettings", "Person", "combine", "guards_named", "read_author", "read_person"]
+__all__ = ["Author", "GuestSettings", "Person", "combine", "keys_of", "narrowed", "read_author", "read_person"]
 
 Home = Literal["zot", "piglet"]
 Numbers = Mapping[str, float | None]
 T = TypeVar("T")
+_DOTS = 50  # in a line: the time to read `a.a.a` grows with the square of its length
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LIMITS = {item.name: str(item.type) for item in fields(Limits)}
+# What an author may raise, and how far: only the guest's own callers wait for these, or the guest itself.
+_RAISED = {"tool": 600.0, "command": 600.0, "restart_wait": 3600.0, "restart_wait_most": 3600.0, "restart_healthy": 3600.0}
+_NOT_LOWERED = frozenset({"restart_wait", "restart_wait_most", "restart_healthy"})  # more of these is less for the guest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestSettings:
-    """How a guest is treated, and what it may have. `asked_…` is what its author wants and nobody has granted."""
+    """How a guest is treated, and what it may have. `asked_…` is what its author wants and nobody has granted.
+
+    `limits` are the person's; `author_limits` the author's, which count as far as `narrowed` lets them.
+    """
 
     guard: bool = False
     exclusive: bool = False
@@ -40,6 +49,7 @@ class GuestSettings:
     env: tuple[str, ...] = ()
     replace: tuple[str, ...] = ()
     limits: Numbers = field(default_factory=dict, hash=False)
+    author_limits: Numbers = field(default_factory=dict, hash=False)
     asked_env: tuple[str, ...] = ()
     asked_replace: tuple[str, ...] = ()
 
@@ -88,6 +98,11 @@ class Person:
     homes: tuple[Home, ...] = ()
     entries: Mapping[str, _Entry] = field(default_factory=dict)
 
+    @property
+    def guards(self) -> frozenset[str]:
+        """The keys of those that are called guards and not switched off: each must be found (design rule 8)."""
+        return frozenset(key for key, entry in self.entries.items() if entry.guard is True and entry.enabled is not False)
+
 
 def read_person(config: Mapping[str, Any], *, who: str = "config.toml") -> Person:
     """The part of the settings that is about guests, all of it checked."""
@@ -103,9 +118,11 @@ def read_person(config: Mapping[str, Any], *, who: str = "config.toml") -> Perso
 
 def read_author(text: bytes, *, who: str) -> Author:
     """A `guest.toml`, checked; `who` is the guest's folder."""
+    if any(line.count(b".") > _DOTS for line in text.splitlines()):
+        raise BadManifest(f"guest.toml: a line with more than {_DOTS} dots", who=who)
     try:
         author = _checked(_convert(tomllib.loads(text.decode()), Author, "guest.toml"), "guest.toml")
-    except (ValueError, RecursionError) as error:  # no UTF-8, no TOML, or not what belongs there
+    except (ValueError, RecursionError, MemoryError) as error:  # no UTF-8, no TOML, nested too deep, not what belongs there
         reason = str(error)
         raise BadManifest(reason if reason.startswith("guest.toml") else f"guest.toml: {reason}", who=who) from None
     if endless := [name for name, value in author.limits.items() if value == "none"]:
@@ -115,7 +132,7 @@ def read_author(text: bytes, *, who: str) -> Author:
 
 def combine(author: Author, person: Person, *, dialect: str, name: str) -> GuestSettings:
     """What counts: the person's word where there is one, else the author's, key by key; grants are the person's alone."""
-    by_name, by_id = person.entries.get(name, _Entry()), person.entries.get(f"{dialect}:{name}", _Entry())
+    by_id, by_name, *_ = (*(person.entries.get(key, _Entry()) for key in keys_of(dialect, name)), _Entry())
     sources = (by_id, by_name, author)
     env, tools = _union(by_id.env, by_name.env), _union(by_id.replace, by_name.replace)
     return GuestSettings(
@@ -125,16 +142,32 @@ def combine(author: Author, person: Person, *, dialect: str, name: str) -> Guest
         enabled=_first(True, by_id.enabled, by_name.enabled),
         env=env,
         replace=tools,
-        limits=_numbers({**author.limits, **by_name.limits, **by_id.limits}),
+        limits=_numbers({**by_name.limits, **by_id.limits}),
+        author_limits=_numbers(author.limits),
         asked_env=tuple(item for item in _union(author.env) if item not in env),
         asked_replace=tuple(item for item in _union(author.replace) if item not in tools),
     )
 
 
-def guards_named(config: Mapping[str, Any], *, who: str = "config.toml") -> frozenset[str]:
-    """The ids and names that the person's settings call guards and do not switch off: each must be found (design rule 8)."""
-    entries = read_person(config, who=who).entries
-    return frozenset(key for key, entry in entries.items() if entry.guard is True and entry.enabled is not False)
+def keys_of(dialect: str, name: str) -> tuple[str, ...]:
+    """The keys in the person's settings that mean this guest: its id, and its name unless that looks like an id."""
+    first, colon, _ = name.partition(":")
+    looks = colon and (first in DIALECTS or is_built(first))
+    return (f"{dialect}:{name}",) if looks else (f"{dialect}:{name}", name)
+
+
+def narrowed(author: Numbers, base: Limits) -> dict[str, float | None]:
+    """The author's limits as far as they count: a guest may ask for less than it has, and others must not wait for it."""
+    found: dict[str, float | None] = {}
+    for name, wanted in author.items():
+        now: float | None = getattr(base, name)
+        if wanted is None or (name in _NOT_LOWERED and now is not None and wanted <= now):
+            continue
+        if now is None or wanted < now:
+            found[name] = wanted
+        elif name in _RAISED:
+            found[name] = max(now, min(wanted, _RAISED[name]))
+    return found
 
 
 def _convert(value: object, kind: type[T], where: str) -> T:

@@ -21,7 +21,8 @@ from serai.model.events import Event, Message, StepEnded, StepStarted, Stop, Tex
 from serai.model.tools import Block, TextBlock, ToolCall, ToolResult
 
 if TYPE_CHECKING:
-    from serai.host.host import Gate, Host
+    from serai.host.host import Host
+    from serai.host.judging import Gate
 
 __all__ = ["Prompts", "Steps"]
 

@@ -1,29 +1,45 @@
 """Which projects may start their guests (design rule 12).
 
 A project is trusted by its real path, and each of its guests by what it was in that moment: where its folder really lies, its
-command line, and the content of its manifest, entry and executable. Whatever changes or comes later has to be trusted again.
-A program from PATH is pinned by its name alone, and what an entry imports is not pinned: trust a project as you would run its
-tests.
+command line, the content of what its manifest names, and all code in its folder: a file that comes later may take the place of
+what another imports. Whatever changes or comes later has to be trusted again. Not pinned are programs from PATH and what lies
+in `node_modules`, `venv`, `__pycache__`, hidden and linked folders: trust a project as you would run its tests.
+
+A guard that was trusted has to be there: what a project changes later must not switch it off without a word (design rule 8).
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
+import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
 
 import msgspec
 
 from serai import home
 from serai.errors import BadManifest, BadSettings
 from serai.host.manifest import PROJECT_PLACES, Manifest, folders_in, look, read
-from serai.host.settings import Person
+from serai.host.settings import Person, read_person
+from serai.host.watching import SOURCES, code_in
+from serai.limits import MIB
 
 __all__ = ["Trust"]
 
 _VERSION = 1
+_MOST = 64 * MIB  # of all that is pinned of one guest: each look reads it
+_LOCK = 10.0  # seconds: whoever has it needs a moment
+
+# More than is watched: what is loaded in place of a source, and what says how a program is run.
+_ENDINGS = SOURCES.union({".pyc", ".pyo", ".pyd", ".so", ".node", ".dll", ".dylib", ".class", ".jar"})
+_NAMES = frozenset({"package.json", "deno.json", "pyproject.toml", "Cargo.toml", "go.mod", "Makefile", "Gemfile"})
+_PASSED_OVER = frozenset({"node_modules", "venv", "__pycache__"})
 
 
 class _Pin(msgspec.Struct, frozen=True):
@@ -32,6 +48,7 @@ class _Pin(msgspec.Struct, frozen=True):
     folder: str
     argv: list[str]
     files: dict[str, str]
+    guard: bool = False
 
 
 class _Project(msgspec.Struct):
@@ -53,50 +70,74 @@ class Trust:
     def usual(cls, environ: Mapping[str, str] = os.environ) -> Trust:
         return cls(Path(home.config_folder(environ)) / "trust.json")
 
-    def allow(self, project: Path) -> tuple[Manifest, ...]:
+    def allow(self, project: Path | str, config: Mapping[str, Any] | None = None) -> tuple[Manifest, ...]:
         """Trust this project's guests as they are now, and no others any more; the guests that were pinned.
 
-        What cannot be read is not pinned, and so not started: finding reports it.
+        `config` are the person's settings, by default those beside this file: they may grant a guest more than it asks for. What
+        cannot be read is not pinned, and so not started: finding reports it, and `obstacle` says why a guest was left out.
         """
-        if not os.path.isdir(project):
+        folder = Path(home.absolute(project))
+        if not os.path.isdir(folder):
             raise BadSettings("not a directory", who=str(project), hint="name the folder of the project")
+        config_folder = str(self.file.parent)
+        person = read_person(home.settings_in(config_folder) if config is None else config, who=f"{config_folder}/config.toml")
         pins: dict[str, _Pin] = {}
         manifests: list[Manifest] = []
-        for manifest in _guests_of(project):
+        for manifest in _guests_of(folder, person):
             try:
-                pins[_key(manifest)] = _pin(manifest)
+                pins[_key(manifest.folder)] = _pin(manifest)
             except OSError:
                 continue
             manifests.append(manifest)
-        known = self._read()
-        known.projects[_real(project)] = _Project(pins)
-        self._write(known)
+        with self._locked():
+            known = self._read()
+            known.projects[_real(folder)] = _Project(pins)
+            self._write(known)
         return tuple(manifests)
 
-    def withdraw(self, project: Path) -> bool:
+    def withdraw(self, project: Path | str) -> bool:
         """Forget a project; whether it was known."""
-        known = self._read()
-        if known.projects.pop(_real(project), None) is None:
-            return False
-        self._write(known)
+        folder = Path(home.absolute(project))
+        with self._locked():
+            known = self._read()
+            if known.projects.pop(_real(folder), None) is None:
+                return False
+            self._write(known)
         return True
 
     def check(self, manifest: Manifest) -> str:
         """Why this guest of a project must not be started, or nothing if it may."""
-        pins = self._read().projects.get(_real(_project_of(manifest)), _Project()).guests
-        pinned = pins.get(_key(manifest))
+        pinned = self._pins(_project_of(manifest.folder)).get(_key(manifest.folder))
         if pinned is None:
             return "it was never trusted"
         try:
             now = _pin(manifest)
         except OSError as error:
-            return f"it cannot be read: {error.filename}: {error.strerror}"
+            return _reason(error)
         if now.folder != pinned.folder:
             return f"it was moved since it was trusted: to {now.folder}"
         if now.argv != pinned.argv:
             return "its command line has changed since it was trusted"
         changed = sorted(name for name in now.files.keys() | pinned.files if now.files.get(name) != pinned.files.get(name))
-        return f"it has changed since it was trusted: {', '.join(changed)}" if changed else ""
+        return f"it has changed since it was trusted: {_listed(changed)}" if changed else ""
+
+    def obstacle(self, manifest: Manifest) -> str:
+        """Why this guest cannot be trusted as it is now, or nothing."""
+        try:
+            _pin(manifest)
+        except OSError as error:
+            return _reason(error)
+        return ""
+
+    def lost_guards(self, project: Path, held: frozenset[Path]) -> list[Path]:
+        """The folders of guards that were trusted in this project and are not among the held ones."""
+        kept = {_key(folder) for folder in held}
+        return [project / key for key, pin in sorted(self._pins(project).items()) if pin.guard and key not in kept]
+
+    def _pins(self, project: Path) -> dict[str, _Pin]:
+        return self._read().projects.get(_real(project), _Project()).guests
+
+    # -- the file -----------------------------------------------------------------------------------------------------------------
 
     def _read(self) -> _File:
         try:
@@ -112,56 +153,121 @@ class Trust:
             )
         return known
 
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Nobody else changes the file meanwhile: two at once would each write what the other has not seen."""
+        real = Path(os.path.realpath(self.file))
+        try:
+            home.make_folder(real.parent)
+            descriptor = os.open(real.with_name(".trust.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise self._unwritable(error) from None
+        try:
+            self._take(descriptor)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _take(self, descriptor: int) -> None:
+        end = monotonic() + _LOCK
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if monotonic() > end:
+                    hint = "end the other one, then try again"
+                    raise BadSettings("another Serai is changing it and does not end", who=str(self.file), hint=hint) from None
+            except OSError as error:
+                raise self._unwritable(error) from None
+            sleep(0.01)
+
     def _write(self, known: _File) -> None:
-        """In one step: whoever reads meanwhile has the old or the new, and for this user alone."""
+        """In one step: whoever reads meanwhile has the old or the new, and for this user alone. A linked file stays linked."""
+        real = os.path.realpath(self.file)
         temporary = ""
         try:
-            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor, temporary = tempfile.mkstemp(prefix=".trust-", dir=self.file.parent)  # made with 0600
+            descriptor, temporary = tempfile.mkstemp(prefix=".trust-", dir=os.path.dirname(real))  # made with 0600
             with open(descriptor, "wb") as file:
                 file.write(msgspec.json.format(msgspec.json.encode(known, order="sorted"), indent=2) + b"\n")
                 file.flush()
                 os.fsync(descriptor)
-            os.replace(temporary, self.file)
+            os.replace(temporary, real)
         except OSError as error:
             if temporary:
                 Path(temporary).unlink(missing_ok=True)
-            raise BadSettings(f"cannot be written: {error.strerror}", who=str(self.file), hint="make its folder writable") from None
+            raise self._unwritable(error) from None
+
+    def _unwritable(self, error: OSError) -> BadSettings:
+        return BadSettings(f"cannot be written: {error.strerror}", who=str(self.file), hint="make its folder writable")
 
 
-def _guests_of(project: Path) -> list[Manifest]:
+# -- what is pinned ---------------------------------------------------------------------------------------------------------------
+
+
+def _guests_of(project: Path, person: Person) -> list[Manifest]:
     found = []
     for place in PROJECT_PLACES:
-        for path in folders_in(Path(os.path.abspath(project)) / place):
+        for path in folders_in(project / place):
             try:
                 if folder := look(path):
-                    found.append(read(folder, "project", Person()))
+                    found.append(read(folder, "project", person))
             except BadManifest:  # finding says so, each time
                 continue
     return found
 
 
-def _project_of(manifest: Manifest) -> Path:
-    return manifest.folder.parents[2]  # PROJECT/.serai/guests/NAME
+def _project_of(folder: Path) -> Path:
+    return folder.parents[2]  # PROJECT/.serai/guests/NAME
 
 
-def _key(manifest: Manifest) -> str:
-    return _text(str(manifest.folder.relative_to(_project_of(manifest))))
+def _key(folder: Path) -> str:
+    return _text(str(folder.relative_to(_project_of(folder))))
 
 
 def _pin(manifest: Manifest) -> _Pin:
+    """An `OSError` when something of it cannot be read, or is too much."""
     folder = str(manifest.folder)
     inside = f"{folder}/"
-    # Paths are kept from the folder on, so that it does not matter through which links the project was entered.
+    # Paths are kept from the folder on, so that it does not matter through which links the project was entered; and as they are
+    # written, `..` and all, because only the kernel knows what `a/..` is.
     argv = [f"./{word.removeprefix(inside)}" if word.startswith(inside) else word for word in manifest.argv]
-    files = {_text(os.path.relpath(path, folder)): _digest(path) for path in manifest.sources}
-    project, real = os.path.realpath(_project_of(manifest)), os.path.realpath(folder)
-    return _Pin(_text(real.removeprefix(f"{project}/")), list(map(_text, argv)), files)
+    code = code_in(manifest.folder, endings=_ENDINGS, names=_NAMES, passed_over=_PASSED_OVER)
+    if not code.complete:
+        raise OSError(0, "it has too many files to be trusted", folder)
+    files, left = {}, _MOST
+    for path in {*manifest.sources, *code.files}:
+        digest, size = _digest(path, left)
+        files[_text(str(path).removeprefix(inside))] = digest
+        left -= size
+    files |= {_text(str(link).removeprefix(inside)): f"-> {_text(os.readlink(link))}" for link in code.links}
+    project, real = os.path.realpath(_project_of(manifest.folder)), os.path.realpath(folder)
+    guard = manifest.settings.guard and manifest.active
+    return _Pin(_text(real.removeprefix(f"{project}/")), list(map(_text, argv)), files, guard)
 
 
-def _digest(path: Path) -> str:
-    with open(path, "rb") as file:  # through links: what they lead to is what would run
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _digest(path: Path, most: int) -> tuple[str, int]:
+    """Of the content, through links: what they lead to is what would run. And how long it is, at most so much."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(descriptor, "rb", buffering=0) as file:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(0, "it is not a file", str(path))
+        digest, size = hashlib.sha256(), 0
+        while about.st_size <= most and size <= most and (piece := file.read(MIB)):
+            digest.update(piece)
+            size += len(piece)
+    if about.st_size > most or size > most:
+        raise OSError(0, f"with it there is more than {_MOST // MIB} MiB, too much to be trusted", str(path))
+    return digest.hexdigest(), size
+
+
+def _reason(error: OSError) -> str:
+    return f"it cannot be read: {error.filename}: {error.strerror}"
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} others" if len(names) > 5 else "")
 
 
 def _real(path: Path) -> str:
@@ -169,5 +275,5 @@ def _real(path: Path) -> str:
 
 
 def _text(path: str) -> str:
-    """A path that JSON can hold, whatever bytes it has."""
-    return os.fsencode(path).decode(errors="backslashreplace")
+    """A path that JSON can hold, whatever bytes it has, and no two paths the same."""
+    return os.fsencode(path).replace(b"\\", b"\\\\").decode(errors="backslashreplace")

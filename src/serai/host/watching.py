@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from pathlib import Path
 from time import monotonic
+from typing import NamedTuple
 
 from serai.errors import Closed
 
@@ -28,15 +29,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify
 
-__all__ = ["Watcher", "sources_of"]
+__all__ = ["SOURCES", "Code", "Watcher", "code_in", "sources_of"]
 
 log = logging.getLogger("serai.host")
 
 # What people write by hand or compile. Not .json, .txt, .log, .db, .md: guests write those.
-_SOURCES = frozenset(
+SOURCES = frozenset(
     ".py .js .mjs .cjs .ts .mts .cts .tsx .jsx .go .rs .sh .bash .rb .lua .pl .php .wasm .wat".split()  # noqa: SIM905 # reads better
 )
-# Folders of what others made; `dist` has compiled entries, of which the named ones count. Hidden folders are passed over too.
+# Folders of what others made; `dist` has compiled entries, of which the named ones count.
 _PASSED_OVER = frozenset({"node_modules", "__pycache__", "venv", "dist"})
 _MOST_FILES = 2_000
 _MOST_ENTRIES = 20_000  # of a folder with a guest's million data files we do not look at all
@@ -49,24 +50,41 @@ _Stat = tuple[int, int, int]  # mtime_ns, size, inode
 _Identity = tuple[int, int]  # device, inode
 
 
-def sources_of(folder: Path, named: Iterable[Path]) -> frozenset[Path]:
-    """The files to watch for a guest: the named ones, and the sources that lie in its folder now."""
-    found = {folder / path for path in named}
+class Code(NamedTuple):
+    """The code in a folder: plain files by their endings and names, and links to other folders, which are not entered."""
+
+    files: list[Path]
+    links: list[Path]
+    complete: bool  # there was no more of it than anybody looks at
+
+
+def code_in(folder: Path, *, endings: frozenset[str], names: frozenset[str], passed_over: frozenset[str]) -> Code:
+    """What of a guest's folder is code, level by level. Hidden folders are passed over too."""
+    found = Code([], [], complete=True)
     waiting, entries = deque([folder]), 0
-    while waiting and len(found) < _MOST_FILES and entries < _MOST_ENTRIES:
+    while waiting and len(found.files) <= _MOST_FILES and entries <= _MOST_ENTRIES:
         try:
             with os.scandir(waiting.popleft()) as listing:
                 inside = sorted(listing, key=lambda entry: entry.name)
-        except OSError:  # not there, not ours to read: nothing to watch
+        except OSError:  # not there, or not ours to read
             continue
         entries += len(inside)
         for entry in inside:
             if entry.is_dir(follow_symlinks=False):
-                if not entry.name.startswith(".") and entry.name not in _PASSED_OVER:
+                if not entry.name.startswith(".") and entry.name not in passed_over:
                     waiting.append(Path(entry.path))
-            elif len(found) < _MOST_FILES and os.path.splitext(entry.name)[1] in _SOURCES:
-                found.add(Path(entry.path))
-    return frozenset(found)
+            elif entry.is_symlink() and os.path.isdir(entry.path):
+                found.links.append(Path(entry.path))
+            elif (os.path.splitext(entry.name)[1] in endings or entry.name in names) and os.path.isfile(entry.path):
+                found.files.append(Path(entry.path))
+    return found._replace(complete=len(found.files) <= _MOST_FILES and entries <= _MOST_ENTRIES)
+
+
+def sources_of(folder: Path, named: Iterable[Path]) -> frozenset[Path]:
+    """The files to watch for a guest: the named ones, and the sources that lie in its folder now."""
+    code = code_in(folder, endings=SOURCES, names=frozenset(), passed_over=_PASSED_OVER)
+    found = {folder / path for path in named}
+    return frozenset(found.union(code.files[: max(0, _MOST_FILES - len(found))]))
 
 
 class _File:
@@ -336,8 +354,9 @@ def _identity(folder: str) -> _Identity | None:
 def _digest(path: str) -> bytes:
     """Empty when the file is too large to be read for this, or cannot be."""
     try:
-        with open(path, "rb") as file:
-            content = file.read(_HASHED + 1)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not hold up the thread
+        with open(descriptor, "rb") as file:
+            content = file.read(_HASHED + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
     except (OSError, ValueError):
         return b""
     return blake2b(content, digest_size=16).digest() if len(content) <= _HASHED else b""

@@ -68,7 +68,7 @@ class Folder:
     def create(self) -> None:
         """Make it, for this user alone. Who had it open to others (a copy, another umask) has not any more."""
         try:
-            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            home.make_folder(self.path)
             self.path.chmod(0o700)
         except OSError as error:
             raise NotRecorded(f"the folder of recordings cannot be used: {error.strerror}", who=str(self.path)) from None

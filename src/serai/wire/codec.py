@@ -44,8 +44,27 @@ class Unknown(msgspec.Struct, frozen=True, gc=False):
 
 
 def encode(message: object) -> bytes:
-    """One frame: compact JSON and a newline."""
-    return _encoder.encode(message) + b"\n"
+    """One frame: compact JSON and a newline. Half a surrogate pair, such as from a file name, becomes U+FFFD: it has no UTF-8."""
+    try:
+        return _encoder.encode(message) + b"\n"
+    except UnicodeEncodeError:
+        return _encoder.encode(_paired(msgspec.to_builtins(message, enc_hook=_opaque))) + b"\n"
+
+
+def _paired(value: Any) -> Any:
+    """The same data, all of its text encodable."""
+    if isinstance(value, str):
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, dict):
+        return {_paired(key): _paired(item) for key, item in value.items()}
+    return [_paired(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _opaque(value: object) -> Any:
+    """What msgspec has no builtin for: an opaque part of a message."""
+    if isinstance(value, Raw):
+        return msgspec.json.decode(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")
 
 
 class Decodes(Protocol[T_co]):

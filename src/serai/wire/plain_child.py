@@ -110,7 +110,16 @@ class PlainChild:
     )  # fmt: skip
 
     def __init__(
-        self, house: House, who: str, pid: int, tag: str, descriptors: dict[int, int], since: float, *, logged: bool = False
+        self,
+        house: House,
+        who: str,
+        pid: int,
+        tag: str,
+        descriptors: dict[int, int],
+        since: float,
+        *,
+        logged: bool = False,
+        remarks: bytes = b"",
     ) -> None:
         # First, since it may fail, and then nothing else must know of us. It cannot be another's: we have not reaped it.
         self._pidfd = os.pidfd_open(pid)
@@ -129,7 +138,7 @@ class PlainChild:
         self.stdin = descriptors.get(0, -1)
         self.stdout = descriptors[1]
         tail = house.limits.stderr_tail
-        self.stderr = FileTail(descriptors[2], tail) if logged else Tail(descriptors[2], tail, house.patient)
+        self.stderr = FileTail(descriptors[2], tail, remarks) if logged else Tail(descriptors[2], tail, house.patient)
         self.noise: tuple[Tail, ...] = ()
         self.extra: Mapping[int, int] = {number: ours for number, ours in descriptors.items() if number > 2} or _NONE
         self._users: dict[int, Callable[[], None] | None] = dict.fromkeys(descriptors.values())

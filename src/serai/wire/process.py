@@ -44,6 +44,7 @@ class Launch:
     who: str = ""
     stdin: Literal["pipe", "null"] = "pipe"
     stderr: int | None = None  # None: a pipe, always drained
+    remarks: bytes = b""  # lines of that file which begin so are ours, not the program's
     extra: Mapping[int, Literal["r", "w"]] = field(default_factory=dict)
     pipe: int | None = None  # bytes: make the pipes this large at once, for programs that lose what does not fit
 
@@ -213,7 +214,9 @@ class PlainSpawner:
                 loop = asyncio.get_running_loop()
                 self._house = House(self.limits, loop, ProcessTable(), poller, Patient(poller), self._forget)
             who = launch.who or path[path.rfind("/") + 1 :]
-            return PlainChild(self._house, who, pid, tag, pipes.ours, since, logged=launch.stderr is not None)
+            return PlainChild(
+                self._house, who, pid, tag, pipes.ours, since, logged=launch.stderr is not None, remarks=launch.remarks
+            )
         except BaseException:
             os.kill(pid, signals.SIGKILL)
             os.waitpid(pid, 0)

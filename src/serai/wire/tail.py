@@ -92,9 +92,11 @@ class FileTail(Tail):
     Only what comes after the descriptor's position counts. Should somebody make the file shorter meanwhile, it starts anew.
     """
 
-    __slots__ = ("_start",)
+    __slots__ = ("_remarks", "_start")
 
-    def __init__(self, descriptor: int, limit: int) -> None:
+    def __init__(self, descriptor: int, limit: int, remarks: bytes = b"") -> None:
+        """Lines that begin with `remarks` are somebody else's and left out."""
+        self._remarks = remarks
         self._descriptor = descriptor
         self._limit = limit
         self._kept = bytearray()
@@ -107,7 +109,9 @@ class FileTail(Tail):
 
     def last(self) -> bytes:
         self.drain()
-        return bytes(self._kept)
+        if not self._remarks or self._remarks not in self._kept:
+            return bytes(self._kept)
+        return b"".join(line for line in self._kept.splitlines(keepends=True) if not line.startswith(self._remarks))
 
     def drain(self) -> None:
         """See what is there now."""

@@ -9,9 +9,10 @@ import pytest
 from msgspec import Raw
 
 from serai.dialects.zot import messages, neutral
-from serai.dialects.zot.heard import PanelRendered
+from serai.dialects.zot.heard import Answered, PanelRendered
 from serai.dialects.zot.messages import NOTHING, CommandResponse, ContentBlock, EventInterceptResponse, PanelRender, PanelSpec
 from serai.dialects.zot.neutral import CommandError
+from serai.dialects.zot.ours import Ours
 from serai.errors import BadFrame
 from serai.model import events
 from serai.model.actions import Display, Insert, Nothing, Notice, OpenPanel, Panel, Prompt
@@ -272,3 +273,16 @@ def test_every_name_of_the_protocol_has_its_neutral_word() -> None:
 
 def test_absent_arguments_are_the_one_nothing() -> None:
     assert EventInterceptResponse("1").modified_args is NOTHING
+
+
+@pytest.mark.req("zot.rule.4.1-bad-blocks")
+def test_a_block_of_another_type_spoils_nothing_whatever_its_members_are() -> None:
+    side = Ours()
+    side.receive(b'{"type":"hello","name":"tides"}\n')
+    side.call_tool("table", {}, now=0, timeout=None)
+    content = b'[{"type":"json","data":{"a":1},"text":5},{"type":"text","text":"hi"}]'
+    [answered] = side.receive(b'{"type":"tool_result","id":"1","content":' + content + b"}\n")
+    assert isinstance(answered, Answered)
+    assert isinstance(answered.frame, messages.ToolResult)
+    result = neutral.tool_result(answered.frame, "tides", "tool_call table")
+    assert result.text == '[unknown block type "json" from extension tides]\nhi'

@@ -2,8 +2,8 @@
 
 The life of a wire is its `phase`. "hello": nothing but a hello may come. "registering": from the hello until the guest is ready, by
 its own word or by the clock (spec zot 2.2). "ready": the registration window is closed, yet commands and subscriptions stay live.
-"over": the guest did not say hello, or is gone; nothing more is read. Guests pour out everything at once, so whatever comes after
-the hello is handled, whether or not it was welcomed yet.
+"leaving": we stop it, and only listen. "over": the guest did not say hello, or is gone; nothing more is read. Guests pour out
+everything at once, so whatever comes after the hello is handled, whether or not it was welcomed yet.
 
 Frames that need no memory (events, panel keys, shutdown) have no command here: `encode(messages.Shutdown())` makes them.
 """
@@ -48,7 +48,7 @@ from serai.wire.framing import Oversize
 
 __all__ = ["Ours", "Phase"]
 
-Phase = Literal["hello", "registering", "ready", "over"]
+Phase = Literal["hello", "registering", "ready", "leaving", "over"]
 
 _ANSWERS = (ToolResult, CommandResponse, EventInterceptResponse)
 _schema: msgspec.json.Decoder[dict[str, Any] | None] = msgspec.json.Decoder(dict[str, Any] | None)
@@ -61,6 +61,7 @@ class Ours:
         self.phase: Phase = "hello"
         self._limits = (hello, idle, ready)
         self._reader = Reader(messages.FROM_GUEST, get_args(FromGuest))
+        self._shut = False  # nothing is asked any more
         self._last_id = 0
         # One table for each kind of request, so that an answer of another kind finds nothing (ids are per kind, 3.1).
         self._tools: Calls[str] = Calls()
@@ -136,7 +137,7 @@ class Ours:
         self, name: str, args: object, *, now: float, timeout: float | None, waiter: Any = None
     ) -> tuple[Call[str], bytes]:
         """Run a tool. Arguments are any JSON, `{}` for none at all (3.3). The call is waiting from now on."""
-        if self.phase == "over":
+        if self._shut:
             raise Closed(f"{name} cannot be asked: the guest is gone")
         self._last_id = number = self._last_id + 1  # as in `_new_id`: this is the hot path
         id = str(number)
@@ -175,7 +176,7 @@ class Ours:
 
     def _new_id(self, what: str) -> str:
         """Ours are unique across kinds, which is more than the protocol asks for."""
-        if self.phase == "over":
+        if self._shut:
             raise Closed(f"{what} cannot be asked: the guest is gone")
         self._last_id += 1
         return str(self._last_id)
@@ -238,9 +239,16 @@ class Ours:
         tables = [self._by_kind[kind]] if kind else self._waiting.values()
         return [call for calls in tables if (call := calls.finish(id)) is not None]
 
+    def leave(self) -> list[Call[str]]:
+        """We stop the guest: every waiting call, and nothing more is asked. What it still says is heard (7.34)."""
+        self.phase = "leaving"
+        self._shut = True
+        return self._abandon()
+
     def lose(self) -> list[Call[str]]:
         """The guest is gone: every waiting call, to be failed with that one cause."""
         self.phase = "over"
+        self._shut = True
         return self._abandon()
 
     # -- inside -----------------------------------------------------------------------------------------------------------------
@@ -256,6 +264,7 @@ class Ours:
 
     def _fail(self, why: str, raw: bytes, *, late: bool = False) -> NoHello:
         self.phase = "over"
+        self._shut = True
         return NoHello(why, raw, late)
 
     def _greet(self, run: bytes) -> list[Event]:

@@ -151,7 +151,12 @@ def _cleaned(name: str, raw: Raw) -> object:
 def _block(raw: Raw) -> object:
     if _is_null(raw):
         return {}
-    return _without_nulls(_members.decode(raw)) if bytes(raw)[:1] == b"{" else raw
+    if bytes(raw)[:1] != b"{":
+        return raw
+    block = _without_nulls(_members.decode(raw))
+    kind = _string_of(bytes(block.get("type", b"")))
+    # Of a block of another type only the type is told (4.1): whatever its members are, they spoil nothing.
+    return block if kind in ("", "text", "image") else {"type": kind}
 
 
 def _strings(raw: Raw) -> object:

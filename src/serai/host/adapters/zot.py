@@ -14,6 +14,7 @@ from serai.dialects.zot import heard, messages, neutral
 from serai.dialects.zot.ours import Ours
 from serai.errors import BadFrame, Closed, LimitHit, OversizeFrame, PeerGone, PeerTimeout, Refused, SeraiError
 from serai.host.adapter import Adapter, Running, Taking
+from serai.host.logs import REMARK
 from serai.host.mailbox import Mailbox
 from serai.limits import MIB
 from serai.model.actions import Action
@@ -55,7 +56,14 @@ async def start(taking: Taking) -> Running:
     manifest = taking.manifest
     taking.log.remark(f"starts {manifest.name} {manifest.version}".rstrip())  # before its own words: those are for errors
     child = await taking.spawner.spawn(
-        Launch(argv=manifest.argv, env=taking.env, cwd=str(manifest.folder), who=taking.who, stderr=taking.log.descriptor)
+        Launch(
+            argv=manifest.argv,
+            env=taking.env,
+            cwd=str(manifest.folder),
+            who=taking.who,
+            stderr=taking.log.descriptor,
+            remarks=REMARK,
+        )
     )
     try:
         guest = ZotGuest(taking, child)
@@ -115,12 +123,10 @@ class ZotGuest:
         return waiter
 
     async def run_command(self, name: str, args: str) -> Action:
-        waiter: asyncio.Future[messages.CommandResponse] = self._loop.create_future()
+        waiter: asyncio.Future[Action] = self._loop.create_future()
         asked, frame = self.ours.invoke_command(name, args, now=monotonic(), timeout=self._limits.command, waiter=waiter)
-        answer = neutral.action(await self._ask(asked, frame), ext=self._name)
-        if isinstance(answer, neutral.CommandError):
-            raise Refused(answer.text, who=self._taking.who)
-        return answer
+        action: Action = await self._ask(asked, frame)
+        return action
 
     async def intercept(self, _interceptor: Interceptor, stage: Stage, subject: Any) -> Verdict:
         waiter: asyncio.Future[messages.EventInterceptResponse] = self._loop.create_future()
@@ -165,6 +171,8 @@ class ZotGuest:
                     continue
                 if isinstance(frame, messages.ToolResult):
                     waiter.set_result(neutral.tool_result(frame, self._name, call.what))
+                elif isinstance(frame, messages.CommandResponse):
+                    self._command_answered(waiter, frame)
                 else:
                     waiter.set_result(frame)
             else:
@@ -242,6 +250,15 @@ class ZotGuest:
                 if text := _odd(event):
                     self._remark_odd(text)
 
+    def _command_answered(self, waiter: asyncio.Future[Action], frame: messages.CommandResponse) -> None:
+        """It takes effect here and now: what the guest says next may be about the panel that this opens."""
+        action = neutral.action(frame, ext=self._name)
+        if isinstance(action, neutral.CommandError):
+            waiter.set_exception(Refused(action.text, who=self._taking.who))
+        else:
+            self._listener.acted(action)
+            waiter.set_result(action)
+
     def _welcome(self) -> None:
         manifest, about = self._taking.manifest, self._taking.about
         folder = str(manifest.folder)
@@ -253,6 +270,7 @@ class ZotGuest:
             extension_dir=folder,
             data_dir=folder,
         )
+        self._taking.greeted()
         try:
             self.channel.send(self.ours.welcome(ack, now=monotonic()))
         except SeraiError as error:  # it is going: its end says more
@@ -334,7 +352,7 @@ class ZotGuest:
             self._taking.log.remark("further frames of this kind are not told one by one")
 
     async def _stop(self) -> None:
-        for call in self.ours.lose():  # nobody waits for an answer until the process has ended
+        for call in self.ours.leave():  # nobody waits for an answer until the process has ended
             self._fail(call, Closed("it was stopped before it answered", who=self._taking.who, id=call.id))
         await stop(self.channel.child, self._limits, polite=self._farewell)
 
