@@ -160,16 +160,22 @@ def test_bad_guests_are_told_by_folder_and_reason_and_stop_nobody(shell: Shell, 
         guest(tmp_path / "nameless", name=""),
         guest(tmp_path / "missing", exec="./nothing"),
         guest(tmp_path / "rude", exec="/bin/echo", args=['{"type":"ready"}']),
-        tmp_path / "nowhere",
     ]
     ran = shell("tool", "call", "ping", *(part for folder in [*folders, good] for part in ("-e", folder)))
     assert (ran.stdout, ran.returncode) == ("pong\n", 0)
     told = ran.stderr.splitlines()
     assert len(told) == len(folders)
     assert f"extension load: {tmp_path / 'nameless'}: manifest: name is required" in told
-    assert f"extension load: {tmp_path / 'nowhere'}: there is no such folder" in told
     assert any("missing" in line and "nothing" in line for line in told)
     assert any("rude" in line and "first frame must be hello" in line for line in told)
+
+
+@pytest.mark.req("host.guard.missing")
+def test_a_named_guest_that_is_not_there_may_have_been_a_guard(shell: Shell, tmp_path: Path) -> None:
+    good = guest(tmp_path / "good", tools=["ping"], answers={"tool_call ping": [text("pong")]})
+    ran = shell("tool", "call", "ping", "-e", good, "-e", tmp_path / "gaurd")
+    assert (ran.stdout, ran.returncode) == ("", 4)
+    assert f"{tmp_path / 'gaurd'}: it cannot be told whether this is a guard: there is no such folder" in ran.stderr
 
 
 @pytest.mark.req("host.cli.plain")

@@ -193,6 +193,8 @@ async def test_a_guest_that_never_reads_costs_a_call_its_deadline_and_nobody_els
     assert monotonic() - began < 10
 
 
+@pytest.mark.req("zot.rule.3.1-malformed", "zot.rule.3.1-wrong-field-type", "zot.edge.08", "zot.rule.5.3-unknown-type")
+@pytest.mark.req("zot.ours.3.2-schema-not-object")
 async def test_frames_with_wrong_types_are_dropped_one_by_one_and_named(tmp_path: Path) -> None:
     body = """
 send(type="hello", name="probe", capabilities="all of them")
@@ -202,6 +204,9 @@ send(type="register_command", name={"a": 1})
 send(type="subscribe", events="turn_start")
 send(type="notify", message=["no"])
 send(type="ready", id=7)
+send(type="greetings")
+send(type=5)
+raw(b"\\nnot a frame\\n")
 send(**tool("fine"))
 send(type="ready")
 for frame in frames():
@@ -214,11 +219,16 @@ for frame in frames():
         assert (await served(host, "fine")).text == "fine"
         text = log_of(host, "probe")
         for word in (
-            "register_tool",
-            "listed is not taken: its schema is no JSON object",
-            "register_command",
-            "subscribe",
-            "notify",
+            "malformed frame: register_tool: ",
+            "its tool listed is not taken: its schema is no JSON object",
+            "malformed frame: register_command: ",
+            "malformed frame: subscribe: ",
+            "malformed frame: notify: ",
+            "malformed frame: ready: its id is no string: 7",
+            'unknown frame type "greetings"',
+            "malformed frame: its type is missing or no string",
+            "malformed frame: not a JSON object: not a frame",
+            "malformed frame: a blank line",
         ):
             assert word in text, word
     bad = make(tmp_path, body, name="bad")

@@ -213,6 +213,7 @@ def test_what_is_named_and_not_there_is_a_problem(house: House, tmp_path: Path) 
         ("file", "not a directory"),
         ("bare", "read manifest: there is none of extension.json, manifest.yaml, plugin.toml, guest.toml"),
     ]
+    assert [problem.folder.name for problem in found.hidden_guards] == ["gone", "file", "bare"]  # they may have been guards
 
 
 @pytest.mark.req("host.find.unbuilt")

@@ -125,7 +125,7 @@ for frame in frames():
         assert [frame["type"] for frame in await heard(host)] == ["hello_ack", "tool_call"]
 
 
-@pytest.mark.req("zot.rule.2.2-ack-at-once")
+@pytest.mark.req("zot.rule.2.2-ack-at-once", "zot.frame.hello_ack")
 async def test_a_guest_is_welcomed_before_it_is_ready(tmp_path: Path) -> None:
     """It says nothing more until it has its ack; were that to wait for `ready`, both would wait for ever."""
     body = """

@@ -159,12 +159,16 @@ class _Search:
 
     def add_ad_hoc(self, folder: Path) -> None:
         if not os.path.isdir(folder):
-            self.problems.append(Problem(folder, "not a directory" if os.path.lexists(folder) else "there is no such folder"))
+            self._not_there(folder, "not a directory" if os.path.lexists(folder) else "there is no such folder")
         elif (manifest := self._read(folder, "ad hoc")) is not None:
             self._take(manifest)
         elif not any(problem.folder == folder for problem in self.problems):
-            names = ", ".join(row.manifest for row in DIALECTS.values())
-            self.problems.append(Problem(folder, f"read manifest: there is none of {names}"))
+            self._not_there(folder, f"read manifest: there is none of {', '.join(row.manifest for row in DIALECTS.values())}")
+
+    def _not_there(self, folder: Path, reason: str) -> None:
+        """The person named it and counts on it: a guard whose path was mistyped must not be none (design rule 7)."""
+        self.problems.append(Problem(folder, reason))
+        self.hidden_guards.append(Problem(folder, f"it cannot be told whether this is a guard: {reason}"))
 
     def add_place(self, place: _Place) -> None:
         try:
