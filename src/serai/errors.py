@@ -31,6 +31,7 @@ __all__ = [
     "NoTool",
     "NotRecorded",
     "NotTrusted",
+    "NotWritten",
     "OversizeFrame",
     "PeerError",
     "PeerGone",
@@ -275,6 +276,12 @@ class SpawnFailed(MachineError):
 
     def to_json(self) -> dict[str, object]:
         return super().to_json() | ({"errno": self.errno} if self.errno else {})
+
+
+class NotWritten(MachineError):
+    """A file or folder could not be copied, changed or removed. Make room, or make it writable."""
+
+    default_hint = "make room, or make it readable and writable for you"
 
 
 class NotRecorded(MachineError):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.errors import BadManifest, BadSettings, NoGuest, PeerGone, PeerTimeout, SeraiError, SpawnFailed
+from serai.errors import BadManifest, BadSettings, NoGuest, NotWritten, PeerGone, PeerTimeout, SeraiError
 from serai.host.installing import add, add_url, choose, is_url, remove, set_enabled
 from serai.host.manifest import Manifest
 from tests.host import unprivileged
@@ -150,7 +150,7 @@ def test_a_link_that_leads_out_is_an_error_and_nothing_is_left(house: House, sou
 
 def test_what_cannot_be_copied_is_an_error_and_nothing_is_left(house: House, source: Path) -> None:
     os.mkfifo(source / "pipe")
-    with pytest.raises(SpawnFailed, match="cannot be copied: .*pipe is neither a file nor a folder"):
+    with pytest.raises(NotWritten, match="cannot be copied: .*pipe is neither a file nor a folder"):
         add(str(source), environ=house.environ)
     assert left(house) == []
 
@@ -350,7 +350,7 @@ def test_a_guest_that_cannot_be_deleted_is_there_again(house: House, source: Pat
         raise PermissionError(1, "not permitted", "some file")
 
     monkeypatch.setattr("shutil.rmtree", refused)
-    with pytest.raises(SpawnFailed, match="cannot be removed: some file: not permitted"):
+    with pytest.raises(NotWritten, match="cannot be removed: some file: not permitted"):
         remove(choose(house.find(), "weather"))
     assert left(house) == ["weather"]
 
@@ -359,7 +359,7 @@ def test_what_cannot_be_removed_is_an_error(house: House, source: Path) -> None:
     add(str(source), environ=house.environ)
     guest = choose(house.find(), "weather")
     shutil.rmtree(guest.folder)
-    with pytest.raises(SpawnFailed, match="cannot be removed: No such file or directory"):
+    with pytest.raises(NotWritten, match="cannot be removed: No such file or directory"):
         remove(guest)
 
 
@@ -432,7 +432,7 @@ def test_a_manifest_that_cannot_be_rewritten_is_left_as_it_is(house: House) -> N
         set_enabled(guest, enabled=False)
     assert (folder / "extension.json").read_text() == "{"
     (folder / "extension.json").unlink()
-    with pytest.raises(SpawnFailed, match="cannot be rewritten: No such file or directory"):
+    with pytest.raises(NotWritten, match="cannot be rewritten: No such file or directory"):
         set_enabled(guest, enabled=False)
 
 

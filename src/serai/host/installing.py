@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from serai import home
-from serai.errors import BadManifest, BadSettings, NoGuest, PeerGone, PeerTimeout, SeraiError, SpawnFailed
+from serai.errors import BadManifest, BadSettings, NoGuest, NotWritten, PeerGone, PeerTimeout, SeraiError
 from serai.host.adapters import DIALECTS, reader
 from serai.host.finding import Found
 from serai.host.manifest import SCOPES, Manifest, folders_in, look, read
@@ -318,5 +318,4 @@ def _write(file: str, content: bytes) -> None:
 
 
 def _not_done(what: str, who: str, error: OSError) -> SeraiError:
-    hint = "make room, or make it readable and writable for you"
-    return SpawnFailed(f"{what}: {error.strerror or error}", who=who, errno=error.errno or 0, hint=hint)
+    return NotWritten(f"{what}: {error.strerror or error}", who=who)
