@@ -18,6 +18,8 @@ __all__ = ["TAG", "Process", "kill", "kill_all", "left_nobody", "read", "same", 
 
 TAG = "SERAI_RUN"
 _ENTRY = f"\0{TAG}=".encode()
+# How often to look at an environment that is empty.
+_TRIES = 50
 _READ = 16384
 # To look at so many numbers one by one is still quicker than to look at all processes.
 _FEW = 32
@@ -71,8 +73,10 @@ def scan(since: int = 0) -> dict[int, Process]:
 
 
 def _tag(process: Process) -> str:
-    if process.threads == 1 or process.state not in "ZX":
-        return _tag_in(f"/proc/{process.pid}/environ")
+    if process.state not in "ZX":
+        return _tag_in(f"/proc/{process.pid}/environ", tries=_TRIES)
+    if process.threads == 1:
+        return ""
     try:  # its main thread has ended and shows nothing; the others do
         threads = os.listdir(f"/proc/{process.pid}/task")
     except OSError:
@@ -80,11 +84,18 @@ def _tag(process: Process) -> str:
     return max((_tag_in(f"/proc/{process.pid}/task/{thread}/environ") for thread in threads), default="")
 
 
-def _tag_in(path: str) -> str:
-    try:
-        environ = b"\0" + _contents(path)
-    except OSError:  # somebody else's, or gone
-        return ""
+def _tag_in(path: str, tries: int = 1) -> str:
+    """A program in the middle of its exec shows an empty environment for a moment: so do kernel threads, for ever."""
+    contents = b""
+    while not contents and tries > 0:
+        try:
+            contents = _contents(path)
+        except OSError:  # somebody else's, or gone
+            return ""
+        tries -= 1
+        if not contents:
+            os.sched_yield()
+    environ = b"\0" + contents
     _, found, rest = environ.partition(_ENTRY)
     return rest.partition(b"\0")[0].decode(errors="replace") if found else ""
 
