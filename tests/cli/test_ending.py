@@ -263,3 +263,13 @@ def without(shell: Shell, redirections: str, *arguments: str, **env: str) -> sub
     """The command as a shell starts it with these redirections."""
     argv = ["sh", "-c", f'exec "$@" {redirections}', "sh", *shell.argv(*arguments)]
     return subprocess.run(argv, env=shell.env | env, cwd=shell.cwd, capture_output=True, timeout=50, check=False)
+
+
+@pytest.mark.parametrize(("soft", "after"), [(256, 512), (512, 512)])
+def test_a_shell_that_allows_few_descriptors_does_not_keep_guests_out(soft: int, after: int) -> None:
+    program = "from serai.cli import outside; import resource; outside.enough_descriptors(); print(resource.getrlimit(7))"
+    shell = f'ulimit -Hn 512 && ulimit -Sn {soft} && exec "$@"'
+    ran = subprocess.run(
+        ["sh", "-c", shell, "sh", sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30
+    )
+    assert ran.stdout == f"({after}, 512)\n"

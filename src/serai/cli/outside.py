@@ -13,10 +13,14 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import TextIO
 
-__all__ = ["Interrupted", "ends_like_ctrl_c", "let_go", "open_missing", "tell", "unwritable"]
+__all__ = ["Interrupted", "ends_like_ctrl_c", "enough_descriptors", "let_go", "open_missing", "tell", "unwritable"]
 
 # What a write answers when the disk is full, the terminal is gone, or the descriptor is none to write to.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
+
+
+# For some 1600 guests. Not all that could be had: programs that close every number there may be would take for ever.
+_DESCRIPTORS = 8192
 
 
 class Interrupted(BaseException):
@@ -38,6 +42,17 @@ def open_missing() -> None:
 
 def _stream(descriptor: int, mode: str) -> TextIO:
     return open(descriptor, mode, encoding="utf-8", closefd=False)  # type: ignore[return-value]
+
+
+def enough_descriptors() -> None:
+    """A guest takes five descriptors of ours, and shells often allow 1024 of the many that could be had."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or soft < hard:
+        wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(_DESCRIPTORS, hard)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def ends_like_ctrl_c() -> list[int]:
