@@ -42,6 +42,24 @@ def test_settings_that_are_nested_too_deep_are_a_mistake_too(tmp_path: Path) -> 
     assert raised.value.who == str(tmp_path / "config.toml")
 
 
+@pytest.mark.req("host.find.settings")
+@pytest.mark.parametrize(("text", "key"), [("[geust.gate]\nguard = true\n", "geust"), ("guard = true\n", "guard"), ("'' = 1", "")])
+def test_a_setting_that_nobody_reads_names_file_and_key(tmp_path: Path, text: str, key: str) -> None:
+    (tmp_path / "config.toml").write_text(text)
+    with pytest.raises(BadSettings) as raised:
+        home.settings({"SERAI_HOME": str(tmp_path)})
+    assert str(raised.value) == f"{tmp_path / 'config.toml'}: there is no setting {key!r}"
+    assert raised.value.hint == "at its top the file has record, guests, guest, limits"
+
+
+def test_every_setting_that_there_is_may_be_there(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(
+        "record = false\n[guests]\nhomes = true\n[guest.gate]\nguard = true\n[limits]\ntool = 1\n"
+    )
+    assert list(home.settings({"SERAI_HOME": str(tmp_path)})) == ["record", "guests", "guest", "limits"]
+    assert not home.wants_recordings({"SERAI_HOME": str(tmp_path)})
+
+
 def test_an_empty_path_is_never_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert home.absolute(".") == home.absolute(Path()) == str(tmp_path)

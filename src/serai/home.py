@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-__all__ = ["absolute", "config_folder", "make_folder", "settings", "settings_in", "state_folder", "wants_recordings"]
+__all__ = ["absolute", "check_keys", "config_folder", "make_folder", "settings", "settings_in", "state_folder", "wants_recordings"]
+
+# What `config.toml` may say at its top. Whoever reads a part of it checks that part.
+_KEYS = ("record", "guests", "guest", "limits")
 
 
 def config_folder(environ: Mapping[str, str] = os.environ) -> str:
@@ -43,19 +46,28 @@ def settings(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
 
 
 def settings_in(folder: str) -> dict[str, Any]:
-    """The `config.toml` of such a folder."""
+    """The `config.toml` of such a folder, its top-level keys checked."""
     path = os.path.join(folder, "config.toml")
     try:
         with open(path, "rb") as file:
             import tomllib
 
-            return tomllib.load(file)
+            found = tomllib.load(file)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:  # not to be read, no TOML, no UTF-8
         raise BadSettings(str(error), who=path) from None
     except (RecursionError, MemoryError):
         raise BadSettings("it is nested too deep", who=path) from None
+    check_keys(found, who=path)
+    return found
+
+
+def check_keys(settings: Mapping[str, Any], *, who: str) -> None:
+    """A key nobody reads is a typing error: under `[geust.gate]` a guard would be none, and nobody would be told."""
+    for key in settings:
+        if key not in _KEYS:
+            raise BadSettings(f"there is no setting {key!r}", who=who, hint=f"at its top the file has {', '.join(_KEYS)}")
 
 
 def wants_recordings(environ: Mapping[str, str] = os.environ) -> bool:

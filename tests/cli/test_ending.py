@@ -267,8 +267,13 @@ def without(shell: Shell, redirections: str, *arguments: str, **env: str) -> sub
 
 @pytest.mark.parametrize(("soft", "after"), [(256, 512), (512, 512)])
 def test_a_shell_that_allows_few_descriptors_does_not_keep_guests_out(soft: int, after: int) -> None:
-    program = "from serai.cli import outside; import resource; outside.enough_descriptors(); print(resource.getrlimit(7))"
-    shell = f'ulimit -Hn 512 && ulimit -Sn {soft} && exec "$@"'
+    program = """
+import resource
+from serai.cli import outside
+outside.enough_descriptors()
+print(resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+    shell = f'ulimit -Sn {soft} && ulimit -Hn 512 && exec "$@"'
     ran = subprocess.run(
         ["sh", "-c", shell, "sh", sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30
     )

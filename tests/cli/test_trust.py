@@ -19,7 +19,7 @@ def test_a_projects_guest_comes_in_only_once_it_is_trusted(shell: Shell) -> None
     folder = guest(ours(shell), tools=["ping"])
     before = shell("tool", "list")
     assert before.stdout == ""
-    assert f"not trusted: zot:one in {folder}: it was never trusted" in before.stderr
+    assert f"not trusted: zot:one in {folder}: it was never trusted; `serai trust` in that folder lets it start\n" in before.stderr
     ran = shell("trust")
     said = ran.stdout.splitlines()
     assert said[0] == f"trusted zot:one: {folder}"

@@ -28,6 +28,7 @@ class Fake:
     """A running guest that offers what it is told to, judges by a function and remembers everything."""
 
     pid = 0
+    complaints: tuple[str, ...] = ()
 
     def __init__(self, name: str, contributions: Contributions, *, judge: Judge | None = None, **settings: Any) -> None:
         self.name = name

@@ -38,7 +38,7 @@ for frame in frames():
         assert (result.code, result.is_error) == ("TOOL_UNAVAILABLE", True)
         assert result.text.startswith("extension probe/work failed: ")
         assert why in result.text
-        assert outcome.code == "TOOL_UNAVAILABLE"
+        assert outcome.code == "COMMAND_UNAVAILABLE"
         assert outcome.error.startswith("extension /work: ")
         assert why in outcome.error
         assert verdict is None  # zot's interceptors fail open

@@ -31,6 +31,7 @@ from tests.host.guests import (
     pid_of,
     pids,
     reaped,
+    unopened,
     until,
 )
 from tests.wire.helpers import lives
@@ -382,16 +383,80 @@ async def test_who_does_not_want_to_be_watched_is_not(tmp_path: Path) -> None:
         assert await call(host) == "1"
 
 
-async def test_a_guest_that_keeps_rewriting_its_own_source_is_watched_no_more() -> None:
-    reloaded: list[str] = []
+async def test_files_that_keep_changing_by_themselves_are_slowed_down_and_told(tmp_path: Path) -> None:
+    reloaded: list[Path] = []
+    told: list[str] = []
 
-    async def reload(*ids: str) -> None:
-        reloaded.extend(ids)
+    async def reload(folders: frozenset[Path]) -> None:
+        reloaded.extend(folders)
 
-    hot = HotReload(reload, on=True, debounce=0.01)
-    hot._settled["zot:probe"] = frozenset()
+    hot = HotReload(reload, told.append, on=True, debounce=0.01)
+    hot._settled[tmp_path] = frozenset()
     for _ in range(20):
-        await hot._start_anew(frozenset({"zot:probe"}))
-    assert 0 < len(reloaded) < 20
-    assert "zot:probe" not in hot._settled
+        hot._changed(frozenset({str(tmp_path)}))
+        await asyncio.sleep(0)
+    assert reloaded == [tmp_path] * 9
+    assert told == [f"{tmp_path} has changed 10 times within 30 s: its next reload is in 30 s"]
+    hot._begin(frozenset({tmp_path}))  # as the timer does: the last change counts
+    await asyncio.sleep(0)
+    assert reloaded == [tmp_path] * 10
     await hot.close()
+
+
+@pytest.mark.req("host.guard.never-ready", "host.reload.hot")
+async def test_a_guard_that_gets_another_name_by_a_hot_reload_holds_on(tmp_path: Path) -> None:
+    """What lies in the folder counts, not the id it had."""
+    body = """
+hello(subscribe(intercept=["tool_call"]), tool("work"))
+for frame in frames():
+    if frame["type"] == "event_intercept": send(type="event_intercept_response", id=frame["id"], block=True, reason="no")
+"""
+    folder = make(tmp_path, body, name="gate", settings="guard = true\n")
+    manifest = folder / "extension.json"
+    async with opened(tmp_path, folder, watch=True, limits={"reload_wait": 0.02}) as host:
+        assert (await host.call_tool("work")).text == "no"
+        manifest.write_text(manifest.read_text().replace('"gate"', '"gate2"'))
+        await changed(host, lambda: list(host.guests) == ["zot:gate2"] and host.guest("gate2").state is State.READY)
+        assert (await host.call_tool("work")).text == "no"
+        manifest.write_text(manifest.read_text().replace("{", '{"enabled": false, ', 1))
+        await changed(host, lambda: not host.guests)
+        manifest.write_text(manifest.read_text().replace('"enabled": false, ', ""))
+        await changed(host, lambda: bool(host.guests) and host.guest("gate2").state is State.READY)
+        assert (await host.call_tool("work")).text == "no"
+
+
+async def test_a_manifest_that_was_broken_at_the_start_is_taken_in_once_it_is_mended(tmp_path: Path) -> None:
+    folder = make(tmp_path, "remember(tools=('work',))")
+    manifest = folder / "extension.json"
+    whole = manifest.read_text()
+    manifest.write_text(whole[:-5])
+    async with opened(tmp_path, folder, watch=True, limits={"reload_wait": 0.02}) as host:
+        assert not host.guests
+        manifest.write_text(whole)
+        await changed(host, lambda: bool(host.guests) and host.guest("probe").state is State.READY)
+        assert not (await host.call_tool("work")).is_error
+
+
+@pytest.mark.parametrize("settings", ["", "exclusive = true\n"])
+async def test_a_reload_whose_caller_is_cancelled_goes_on(tmp_path: Path, settings: str) -> None:
+    folder = make(tmp_path, "remember(tools=('heard',))", settings=settings)
+    async with opened(tmp_path, folder) as host:
+        before = host.guest("probe").generation
+        caller = asyncio.create_task(host.reload())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        caller.cancel()
+        await asyncio.wait([caller])
+        await changed(host, lambda: host.guest("probe").generation > before and host.guest("probe").state is State.READY)
+        assert not (await host.call_tool("heard")).is_error
+
+
+async def test_a_host_is_started_once(tmp_path: Path) -> None:
+    host = unopened(tmp_path, make(tmp_path, "remember()"))
+    assert (await host.call_tool("heard")).text == "heard is not available: the host is not started"
+    async with host:
+        with pytest.raises(Closed, match="was started before"):
+            await host.start()
+    assert (await host.call_tool("heard")).text == "heard is not available: the host is closed"
+    with pytest.raises(Closed, match="was started before"):
+        await host.start()

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from serai.host.report import LoadReport
+from serai.host.report import LoadReport, Row
 from tests.host.guests import make, opened
 
 WELL = "remember(tools=('well',))"
@@ -78,7 +78,7 @@ async def test_a_guest_that_does_not_come_in_is_named_with_its_cause_and_the_oth
             (row,) = (row for row in form["guests"] if row["id"] == "zot:probe")
             assert (row["state"], row["error"]["error"], row["folder"]) == ("gone", kind, str(folder))
             assert why in row["why"]
-            assert row["error"]["hint"]
+            assert line == f"extension load: {folder}: zot:probe is gone: {row['why']}; {row['error']['hint']}"
             assert [row.id for row in report.failed] == ["zot:probe"]
         else:
             assert form["problems"] == [line.removeprefix("extension load: ")]
@@ -105,7 +105,7 @@ async def test_a_name_clash_an_untrusted_project_and_a_disabled_guest_are_told_a
         report = host.report
         assert report.lines() == [
             f"extension load: {second}: zot:probe is there already, from {first}: this one is not started",
-            f"not trusted: zot:stranger in {stranger}: it was never trusted",
+            f"not trusted: zot:stranger in {stranger}: it was never trusted; `serai trust` in that folder lets it start",
         ]
         assert report.disabled == ("zot:off",)
         form = json.loads(msgspec.json.encode(report))
@@ -139,6 +139,20 @@ async def test_what_a_guest_asks_for_and_what_it_offers_in_vain_is_told(tmp_path
         assert "zot:late: its tool shared is shadowed by that of zot:asks" in lines
         assert len(lines) == 3
         assert not host.report.failed
+
+
+async def test_what_a_guest_offers_and_cannot_be_taken_is_told(tmp_path: Path) -> None:
+    folder = make(tmp_path, "remember(tools=('one', 'two', 'three'))", settings="[limits]\nregistrations = 1\n")
+    async with opened(tmp_path, folder) as host:
+        report = host.report
+        assert report.lines() == ["zot:probe: its tool two and what follows is not taken: it offers more than 1 names"]
+        assert report.guests[0].tools == ("one",)
+        assert report.ok
+
+
+def test_a_failure_without_a_hint_is_told_without_one() -> None:
+    row = Row("zot:a", "gone", "/a", "user", why="it fell", error={"error": "SpawnFailed", "message": "it fell"})
+    assert LoadReport((row,)).lines() == ["extension load: /a: zot:a is gone: it fell"]
 
 
 async def test_a_slow_start_is_worth_a_word(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -110,11 +111,51 @@ def test_every_mistake_of_the_person_names_file_and_key(table: dict[str, object]
         ({"guests": []}, "guests: "),
         ({"guest": {"weather": 1}}, "guest: "),
         ({"guest": True}, "guest: "),
+        ({"limits": 5}, "limits: "),
     ],
 )
 def test_tables_that_are_none_are_a_mistake_too(config: dict[str, Any], reason: str) -> None:
     with pytest.raises(BadSettings, match=reason):
         read_person(config)
+
+
+@pytest.mark.req("host.find.settings")
+@pytest.mark.parametrize(("config", "key"), [({"geust": {"gate": {"guard": True}}}, "geust"), ({"guard": True}, "guard")])
+def test_a_guard_is_not_lost_by_a_typing_error_at_the_top(config: dict[str, Any], key: str) -> None:
+    with pytest.raises(BadSettings, match=f"there is no setting '{key}'") as raised:
+        read_person(config, who="/home/config.toml")
+    assert raised.value.who == "/home/config.toml"
+
+
+def test_the_person_may_set_limits_for_all_guests() -> None:
+    config = {
+        "limits": {"tool": 1, "command": "none", "frame": 1000},
+        "guest": {"weather": {"limits": {"tool": 5}}},
+        "record": False,
+    }
+    person = read_person(config)
+    assert person.limits == {"tool": 1, "command": None, "frame": 1000}
+    assert combine(Author(), person, dialect="zot", name="weather").limits == {"tool": 5}
+    assert Limits().but(**person.limits).tool == 1
+    assert read_person({}).limits == {}
+
+
+@pytest.mark.req("host.find.settings")
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        ({"tolo": 1}, "^limits: there is no limit tolo$"),
+        ({"tool": 0}, "^limits: tool is a number above 0, not 0$"),
+        ({"frame": 1.5}, "^limits: frame is a whole number above 0, not 1.5$"),
+        ({"hello": "none"}, "^limits: hello is a number above 0, not 'none'$"),
+        ({"tool": {"weather": 1}}, "^limits: tool is a number above 0"),
+    ],
+)
+def test_limits_for_all_are_checked_like_those_of_one(limits: dict[str, object], reason: str) -> None:
+    with pytest.raises(BadSettings) as raised:
+        read_person({"limits": limits}, who="/home/config.toml")
+    assert re.search(reason, raised.value.message)
+    assert raised.value.who == "/home/config.toml"
 
 
 @pytest.mark.req("host.find.settings")

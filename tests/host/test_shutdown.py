@@ -117,12 +117,12 @@ open("go").read()
         closing = asyncio.create_task(host.close())
         result, outcome, verdict = await asyncio.wait_for(waiting, 10)
         assert lives(pid)
-        assert (result.code, outcome.code, verdict) == ("TOOL_UNAVAILABLE", "TOOL_UNAVAILABLE", None)
+        assert (result.code, outcome.code, verdict) == ("TOOL_UNAVAILABLE", "COMMAND_UNAVAILABLE", None)
         assert "it was stopped before it answered" in result.text
         assert not closing.done()
         await asyncio.to_thread((folder / "go").write_text, "on")
         await closing
-        assert (await host.call_tool("work")).code == "UNKNOWN_TOOL"
+        assert (await host.call_tool("work")).code == "TOOL_UNAVAILABLE"
 
 
 @pytest.mark.req("host.life.close")

@@ -16,7 +16,7 @@ from serai.host.adapters.zot import LIMITS as ZOT_LIMITS
 from serai.host.guest import State
 from serai.model.ask import Allow, Answer, Decision, Deny
 from serai.model.events import Message
-from serai.model.tools import ImageBlock, TextBlock, ToolCall
+from serai.model.tools import ImageBlock, TextBlock, ToolCall, ToolResult, ToolSpec
 from tests.host.guests import Latch, heard, log_of, make, opened, pid_of, until
 
 MORE_THAN_A_PIPE = 3_000_000  # one grows to a MiB when a frame does not fit
@@ -431,3 +431,39 @@ async def test_half_a_surrogate_pair_is_replaced_on_the_way_out(tmp_path: Path) 
         frames = await heard(host)
         assert [frame["text"] for frame in frames if frame["type"] == "event"] == ["a\ufffdb"]
         assert next(frame["args"] for frame in frames if frame["type"] == "tool_call") == {"s": "\ufffd", "\ufffd": ["x"]}
+
+
+async def test_a_gate_may_be_a_plain_function_and_must_decide(tmp_path: Path) -> None:
+    async with opened(tmp_path, make(tmp_path, "remember(tools=('echo',))")) as host:
+        assert (await host.call_tool("echo", gate=lambda _: Deny("not today"))).text == "not today"
+        assert not (await host.call_tool("echo", gate=lambda _: Allow())).is_error
+        wrong: Any = lambda _: True  # noqa: E731
+        with pytest.raises(TypeError, match="a gate answers with Allow or Deny, not with True"):
+            await host.call_tool("echo", gate=wrong)
+
+
+async def test_a_built_in_that_fails_is_an_error_result(tmp_path: Path) -> None:
+    class Box:
+        def list(self) -> list[ToolSpec]:
+            return [ToolSpec("broken")]
+
+        async def call(self, call: ToolCall) -> ToolResult:
+            raise ZeroDivisionError("its defect")
+
+    async with opened(tmp_path, built_in=Box()) as host:
+        result = await host.call_tool("broken")
+    assert (result.code, result.text) == ("FAILED", "broken failed: ZeroDivisionError('its defect')")
+
+
+async def test_more_names_than_a_guest_may_offer_are_not_taken_and_told(tmp_path: Path) -> None:
+    body = "hello(*(tool(f't{n}') for n in range(30)), *(command(f'c{n}') for n in range(30)))\nfor frame in frames(): pass"
+    async with opened(tmp_path, make(tmp_path, body), limits={"registrations": 40}) as host:
+        assert (len(host.tools), len(host.commands)) == (30, 10)
+        (remark,) = host.report.guests[0].remarks
+        assert remark == "its command c10 and what follows is not taken: it offers more than 40 names"
+
+
+async def test_a_tool_that_is_not_taken_is_told_in_the_report(tmp_path: Path) -> None:
+    async with opened(tmp_path, make(tmp_path, "remember({'type': 'register_tool', 'name': 't', 'schema': 'x'})")) as host:
+        (remark,) = host.report.guests[0].remarks
+        assert remark.startswith("its tool t is not taken: its schema is no JSON object")

@@ -41,7 +41,7 @@ async def test_a_projects_guests_start_only_once_it_is_trusted(tmp_path: Path, d
     async with opened(tmp_path) as host:
         assert (list(host.guests), pids(folder)) == ([], [])
         (line,) = host.report.lines()
-        assert line == f"not trusted: zot:probe in {folder}: it was never trusted"
+        assert line == f"not trusted: zot:probe in {folder}: it was never trusted; `serai trust` in that folder lets it start"
         await host.reload()
         assert pids(folder) == []
         trust(tmp_path)

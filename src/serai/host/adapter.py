@@ -89,6 +89,11 @@ class Running(Protocol):
     def contributions(self) -> Contributions: ...
 
     @property
+    def complaints(self) -> tuple[str, ...]:
+        """What it offered and could not be taken, for a person to read."""
+        ...
+
+    @property
     def pid(self) -> int: ...
 
     async def idle(self) -> None:

@@ -20,7 +20,7 @@ from serai.host.adapter import Running, Taking
 from serai.host.life import Life, State
 from serai.host.logs import GuestLog
 from serai.host.manifest import Manifest
-from serai.host.outcomes import code_of
+from serai.host.outcomes import code_of, command_code
 from serai.limits import Limits
 from serai.model.actions import Nothing, OpenPanel, Outcome
 from serai.model.contributions import Contributions, Interceptor, Pass, Refuse, Stage, Verdict
@@ -112,7 +112,7 @@ class Guest:
             return Outcome(action)
         except SeraiError as error:
             explain = self.house.adapter(self.manifest).explain
-            return Outcome(Nothing(), explain("command", self.manifest.name, name, error), code_of(error))
+            return Outcome(Nothing(), explain("command", self.manifest.name, name, error), command_code(error))
 
     async def intercept(self, interceptor: Interceptor, stage: Stage, subject: Any) -> Verdict:
         """Its verdict; what no verdict means is said by `on_failure`, or by its being a guard."""
@@ -160,7 +160,7 @@ class Guest:
         if self.log is None or (written := os.fstat(self.log.descriptor).st_size) <= self.log.limit:
             return
         self.log.trim()
-        if written > self.limits.log_flood:
+        if written > self.limits.log_flood and not self._leaving:  # one that leaves may be the one, and ends anyway
             limit = LimitHit("log_flood", self.limits.log_flood)
             self._why = PeerGone(f"was ended: it wrote {written} bytes into its log at once", who=self.id, limit=limit)
             if self.running is not None:

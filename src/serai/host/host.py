@@ -23,14 +23,16 @@ from serai.host.guest import Guest
 from serai.host.house import House
 from serai.host.judging import Gate, Judge, invalid
 from serai.host.manifest import Manifest
+from serai.host.panels import Panels
 from serai.host.registry import Registry, Shadowed, Table
 from serai.host.reloading import HotReload, put_in_order, why_kept
 from serai.host.report import LoadReport
 from serai.host.services import Services
+from serai.host.settings import read_person
 from serai.host.trust import Trust
 from serai.limits import Limits
 from serai.model.actions import Action, Nothing, Outcome
-from serai.model.contributions import Refuse, Rewrite, Stage
+from serai.model.contributions import Command, Refuse, Rewrite, Stage
 from serai.model.events import Event, SessionStarted, kind_of
 from serai.model.surface import Surface
 from serai.model.tools import ToolBox, ToolCall, ToolResult, ToolSpec
@@ -41,7 +43,7 @@ __all__ = ["BuiltInCommand", "Host", "Options"]
 
 log = logging.getLogger("serai.host")
 
-BuiltInCommand = Callable[[str], Awaitable[Action]]
+BuiltInCommand = Callable[[str], Awaitable[Action | None]]
 
 # How often the guests' logs are looked at, in seconds: nobody counts what a guest writes into its own.
 _TRIM = 0.5
@@ -96,7 +98,8 @@ class Host:
         self._given_spawner = spawner
         self._trusts = trusts
         self._spawner: PlainSpawner | None = None
-        self._hot = HotReload(self.reload, on=watch, debounce=Limits().but(**self._limits).reload_wait)
+        self._hot = HotReload(self._reload, self._tell_person, on=watch, debounce=Limits().but(**self._limits).reload_wait)
+        self._reloads: set[asyncio.Task[LoadReport]] = set()
         self._session: SessionStarted | None = None
         self._closing: asyncio.Task[None] | None = None
         self._trimmer: asyncio.TimerHandle | None = None
@@ -132,6 +135,7 @@ class Host:
             return find(cwd=folder, guests=paths, installed=installed, config=settings, environ=env, trust=trust)
 
         options.setdefault("about", About(cwd=str(folder)))
+        options["limits"] = {**read_person(settings).limits, **options.get("limits", {})}
         return cls(search, environ=env, trusts=trust.check, **options)
 
     # -- its life -----------------------------------------------------------------------------------------------------------------
@@ -144,7 +148,12 @@ class Host:
         await self.close()
 
     async def start(self) -> LoadReport:
-        """Find the guests and start them side by side; back when each is ready or has failed. One bad guest hurts itself alone."""
+        """Find the guests and start them side by side; back when each is ready or has failed. One bad guest hurts itself alone.
+
+        Once: a host that was closed, or could not be started, is not started again.
+        """
+        if self._house is not None or self._closing is not None:
+            raise Closed("the host was started before", hint="make a new one for each run")
         spawner: Spawner | None = self._given_spawner
         if spawner is None:
             spawner = self._spawner = PlainSpawner(Limits().but(**self._limits))
@@ -165,6 +174,7 @@ class Host:
             self._look_around()
             for manifest in self.found.guests:
                 self._add(Guest(self._house, manifest, len(self._in_order)))
+            self._hot.watch_others(self.found)
             await asyncio.gather(*(guest.start() for guest in self._in_order))
         except BaseException:  # whoever is cancelled here has no `async with` yet that would close
             await self.close()
@@ -182,6 +192,7 @@ class Host:
             self._trimmer.cancel()
         await self._hot.close()
         await asyncio.gather(*(guest.stop() for guest in self._in_order), return_exceptions=True)
+        await asyncio.gather(*self._reloads, return_exceptions=True)
         if self._spawner is not None:
             await self._spawner.close()
         if self._house is not None:
@@ -207,6 +218,16 @@ class Host:
     @property
     def tools(self) -> Sequence[ToolSpec]:
         return [tool.spec for tool in self.table.tools.values()]
+
+    @property
+    def commands(self) -> Sequence[Command]:
+        """What guests offer for a person to type, beside Serai's own."""
+        return [command for _, command in self.table.commands.values()]
+
+    @property
+    def panels(self) -> Panels:
+        """The one panel slot: keys and sizes go in here, what is to be seen comes to the surface."""
+        return self.house.panels
 
     @property
     def report(self) -> LoadReport:
@@ -240,7 +261,7 @@ class Host:
         table = self._registry.made or self._registry.table
         tool = table.tools.get(call.name)
         if tool is None:
-            return ToolResult.error(f'unknown tool "{call.name}"', code="UNKNOWN_TOOL")
+            return self._no_tool(call.name)
         if not table.plain or gate is not None:
             decided = await self._judge.decide(call, gate)
             if isinstance(decided, ToolResult):
@@ -254,6 +275,12 @@ class Host:
         except SeraiError as error:
             result = tool.owner.failed(call, error)
         return result if table.plain else await self._judge.after(call, result)
+
+    def _no_tool(self, name: str) -> ToolResult:
+        if self._house is None or self._closing is not None:
+            why = "is not started" if self._house is None else "is closed"
+            return ToolResult.error(f"{name} is not available: the host {why}", code="TOOL_UNAVAILABLE")
+        return ToolResult.error(f'unknown tool "{name}"', code="UNKNOWN_TOOL")
 
     # -- who may say no -----------------------------------------------------------------------------------------------------------
 
@@ -273,8 +300,9 @@ class Host:
 
     async def run_command(self, name: str, args: str = "") -> Outcome:
         """Serai's own first, then guests'. What it wants shown is shown; what it wants done is the caller's to do."""
+        name = name.removeprefix("/")
         if built_in := self._built_in_commands.get(name):
-            outcome = Outcome(await built_in(args))
+            outcome = Outcome(await built_in(args) or Nothing())
             self.house.act(outcome.action)
             return outcome
         owner = self.table.commands.get(name)
@@ -306,20 +334,35 @@ class Host:
     # -- reload -----------------------------------------------------------------------------------------------------------------
 
     async def reload(self, *ids: str) -> LoadReport:
-        """Look into the same places again; start anew what is named, or everything, and take in or let go what came or went."""
+        """Look into the same places again; start anew what is named, or everything, and take in or let go what came or went.
+
+        Who is cancelled meanwhile does not stop it: a guest is never left between two processes.
+        """
+        return await self._reload(frozenset(self.guest(id).manifest.folder for id in ids) if ids else None)
+
+    async def _reload(self, folders: frozenset[Path] | None) -> LoadReport:
         if self._closing is not None:
             raise Closed("the host is closed")
+        task = asyncio.get_running_loop().create_task(self._look_again(folders), name="reload")
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
+        return await asyncio.shield(task)
+
+    async def _look_again(self, folders: frozenset[Path] | None) -> LoadReport:
+        """By folder, not by id: what lies in it may have another name now."""
         self._look_around()
         fresh = {manifest.id: manifest for manifest in self.found.guests}
-        wanted = {id if id in fresh else self.guest(id).id for id in ids} or {*fresh, *self.guests}
-        gone = [guest for guest in self._in_order if guest.id in wanted - fresh.keys() and not self._stays(guest)]
+        concerned = [guest for guest in self._in_order if folders is None or guest.manifest.folder in folders]
+        gone = [guest for guest in concerned if guest.id not in fresh and not self._stays(guest)]
         for guest in gone:
             self._remove(guest)
+        self._hot.watch_others(self.found)
         works: list[Awaitable[Any]] = [guest.stop() for guest in gone]
         for manifest in fresh.values():
-            if manifest.id not in wanted:
+            known = self.guests.get(manifest.id)
+            if folders is not None and manifest.folder not in folders and known not in concerned:
                 continue
-            if known := self.guests.get(manifest.id):
+            if known is not None:
                 self._hot.watch(manifest)
                 works.append(known.reload(manifest))
             else:
@@ -354,8 +397,11 @@ class Host:
     def _remove(self, guest: Guest) -> None:
         del self.house.guests[guest.id]
         self._in_order.remove(guest)
-        self._hot.forget(guest.id)
+        self._hot.forget(guest.manifest.folder)
         self._registry.forget()
+
+    def _tell_person(self, text: str) -> None:
+        self.house.notify("warn", text)
 
     def _stays(self, guest: Guest) -> bool:
         if why := why_kept(self.found, guest):

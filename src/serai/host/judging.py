@@ -8,13 +8,13 @@ from typing import Any
 from serai.errors import GuardDown
 from serai.host.life import State
 from serai.host.registry import Registry
-from serai.model.ask import Allow, Answer, Decision
+from serai.model.ask import Allow, Answer, Decision, Deny
 from serai.model.contributions import Refuse, Rewrite, Stage
 from serai.model.tools import ToolCall, ToolResult
 
 __all__ = ["Gate", "Judge", "invalid"]
 
-Gate = Callable[[ToolCall], Awaitable[Decision]]
+Gate = Callable[[ToolCall], Awaitable[Decision] | Decision]  # who decides on the final call
 
 
 class Judge:
@@ -46,7 +46,10 @@ class Judge:
         tool = self._registry.table.tools.get(call.name)
         if tool is not None and (problem := tool.check(call.arguments)):  # nobody is asked about what cannot run
             return invalid(call, problem)
-        decision = await gate(call)
+        answer = gate(call)
+        decision = await answer if isinstance(answer, Awaitable) else answer
+        if not isinstance(decision, Allow | Deny | Answer):
+            raise TypeError(f"a gate answers with Allow or Deny, not with {decision!r}")
         if isinstance(decision, Allow):
             return call if not isinstance(decision.arguments, dict) else _with(call, decision.arguments)
         why = "" if isinstance(decision, Answer) else decision.why

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from serai.errors import SeraiError
 
-__all__ = ["code_of"]
+__all__ = ["code_of", "command_code"]
 
 _CODES: dict[str, str] = {
     "PeerTimeout": "TIMEOUT",
@@ -13,10 +13,17 @@ _CODES: dict[str, str] = {
     "Closed": "TOOL_UNAVAILABLE",
     "BadFrame": "BAD_ANSWER",
     "OversizeFrame": "BAD_ANSWER",
+    "FrameTooBig": "INVALID_ARGS",  # more than the guest can read: who asked can ask for less
     "Refused": "REFUSED",
 }
 
 
 def code_of(error: SeraiError) -> str:
-    """The code of an error that ended a call."""
+    """The code of an error that ended the call of a tool."""
     return _CODES.get(type(error).__name__, "FAILED")
+
+
+def command_code(error: SeraiError) -> str:
+    """The same for a command."""
+    code = code_of(error)
+    return "COMMAND_UNAVAILABLE" if code == "TOOL_UNAVAILABLE" else code

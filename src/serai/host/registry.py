@@ -6,6 +6,7 @@ Description, schema and routing of a name come from the same owner, and every sh
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -17,6 +18,8 @@ from serai.host.guest import Guest, State
 from serai.host.schemas import Checked, checker
 from serai.model.contributions import EVERY_EVENT, Command, Interceptor, Stage
 from serai.model.tools import BUILT_IN, ToolBox, ToolCall, ToolResult, ToolSpec
+
+log = logging.getLogger("serai.host")
 
 __all__ = ["BuiltIn", "Link", "Registry", "Shadowed", "Table", "Tool"]
 
@@ -47,7 +50,16 @@ class BuiltIn:
         self.box = box
 
     def way(self) -> Callable[[ToolCall], Awaitable[ToolResult]]:
-        return self.box.call
+        return self._call
+
+    async def _call(self, call: ToolCall) -> ToolResult:
+        try:
+            return await self.box.call(call)
+        except SeraiError:
+            raise
+        except Exception as error:  # its defect is told like any other failure
+            log.exception("the built-in tool %s failed", call.name)
+            return ToolResult.error(f"{call.name} failed: {error!r}", code="FAILED")
 
     def failed(self, call: ToolCall, error: SeraiError) -> ToolResult:
         return ToolResult.error(f"{call.name}: {error}", code="FAILED", hint=error.hint)

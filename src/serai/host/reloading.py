@@ -11,6 +11,7 @@ from pathlib import Path
 from time import monotonic
 
 from serai.errors import SeraiError
+from serai.host.adapters import DIALECTS
 from serai.host.finding import Found
 from serai.host.guest import Guest
 from serai.host.manifest import Manifest
@@ -23,6 +24,7 @@ log = logging.getLogger("serai.host")
 
 # So many hot reloads within so many seconds are not a person's doing.
 _MANY, _SOON = 10, 30.0
+_MANIFESTS = tuple(row.manifest for row in DIALECTS.values())
 
 
 def why_kept(found: Found, guest: Guest) -> str:
@@ -48,57 +50,83 @@ def put_in_order(guests: list[Guest], ids: Sequence[str]) -> None:
 
 
 class HotReload:
-    """Calls `reload` with the ids of guests whose files have changed and come to rest; never when it is not switched on.
+    """Calls `reload` with the folders whose files have changed and come to rest; never when it is not switched on.
 
     A guest's folder is its data folder too. So what counts is settled before its first process starts: the sources that lie there
     then, and whatever its manifest names, now or later. A source that appears afterwards may be the guest's own work.
     """
 
-    def __init__(self, reload: Callable[..., Awaitable[object]], *, on: bool, debounce: float) -> None:
+    def __init__(
+        self, reload: Callable[[frozenset[Path]], Awaitable[object]], tell: Callable[[str], None], *, on: bool, debounce: float
+    ) -> None:
         self._reload = reload
+        self._tell = tell
         self._on = on
         self._watcher = Watcher(self._changed, debounce=debounce)
-        self._settled: dict[str, frozenset[Path]] = {}
-        self._times: dict[str, deque[float]] = {}  # of its last hot reloads
+        self._settled: dict[Path, frozenset[Path]] = {}
+        self._times: dict[Path, deque[float]] = {}  # of its last hot reloads
+        self._later: dict[Path, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def watch(self, manifest: Manifest) -> None:
         """Before each start of the guest, so that no change is missed."""
-        if not (self._on and manifest.settings.watch):
-            self.forget(manifest.id)
-            return
-        if manifest.id not in self._settled:
-            self._settled[manifest.id] = sources_of(manifest.folder, manifest.sources)
-        self._watcher.watch(manifest.id, self._settled[manifest.id].union(manifest.sources))
+        if self._on and manifest.settings.watch:
+            self._watch(manifest.folder, manifest.sources)
+        else:
+            self.forget(manifest.folder)
 
-    def forget(self, id: str) -> None:
-        if self._settled.pop(id, None) is not None:
-            self._watcher.forget(id)
+    def watch_others(self, found: Found) -> None:
+        """Folders that give no guest now may give one when they change: disabled, broken or not trusted, under whatever name."""
+        if self._on:
+            others = {manifest.folder: manifest.sources for manifest in found.disabled}
+            others |= {aside.manifest.folder: aside.manifest.sources for aside in found.untrusted}
+            others |= {problem.folder: tuple(problem.folder / name for name in _MANIFESTS) for problem in found.problems}
+            for folder, sources in others.items():
+                if folder not in self._settled:
+                    self._watch(folder, sources)
+
+    def forget(self, folder: Path) -> None:
+        if self._settled.pop(folder, None) is not None:
+            self._watcher.forget(str(folder))
 
     async def close(self) -> None:
         await self._watcher.close()
+        for timer in self._later.values():
+            timer.cancel()
         for task in self._tasks:
             task.cancel()
 
-    def _changed(self, ids: frozenset[str]) -> None:
-        task = asyncio.get_running_loop().create_task(self._start_anew(ids), name="hot reload")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _watch(self, folder: Path, sources: Sequence[Path]) -> None:
+        if folder not in self._settled:
+            self._settled[folder] = sources_of(folder, sources)
+        self._watcher.watch(str(folder), self._settled[folder].union(sources))
 
-    def _loops(self, id: str) -> bool:
-        """Whether its files change again and again by themselves: then it writes them, and is watched no more."""
-        times = self._times.setdefault(id, deque(maxlen=_MANY))
+    def _changed(self, folders: frozenset[str]) -> None:
+        self._begin(frozenset(folder for folder in map(Path, folders) if folder in self._settled and not self._waits(folder)))
+
+    def _begin(self, folders: frozenset[Path]) -> None:
+        for folder in folders:
+            self._later.pop(folder, None)
+        if folders:
+            task = asyncio.get_running_loop().create_task(self._start_anew(folders), name="hot reload")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _waits(self, folder: Path) -> bool:
+        """Whether it is too soon: files that change again and again by themselves are slowed down, and their last change counts."""
+        if folder in self._later:
+            return True
+        times = self._times.setdefault(folder, deque(maxlen=_MANY))
         times.append(monotonic())
         if len(times) < _MANY or times[-1] - times[0] > _SOON:
             return False
-        log.warning("%s: its files have changed %d times within %g s: hot reload is off for it", id, _MANY, times[-1] - times[0])
-        self.forget(id)
+        self._tell(f"{folder} has changed {_MANY} times within {_SOON:g} s: its next reload is in {_SOON:g} s")
+        times.clear()
+        self._later[folder] = asyncio.get_running_loop().call_later(_SOON, self._begin, frozenset({folder}))
         return True
 
-    async def _start_anew(self, ids: frozenset[str]) -> None:
-        known = [id for id in ids if id in self._settled and not self._loops(id)]
+    async def _start_anew(self, folders: frozenset[Path]) -> None:
         try:
-            if known:
-                await self._reload(*known)
+            await self._reload(folders)
         except SeraiError as error:  # a manifest half written: the next change comes soon
             log.warning("hot reload: %s", error)

@@ -15,6 +15,7 @@ __all__ = ["LoadReport", "Row"]
 
 # A start that took longer is worth a word, in seconds.
 _SLOW = 2.0
+_TRUST = "`serai trust` in that folder lets it start"
 
 
 class Row(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -80,15 +81,23 @@ class LoadReport(msgspec.Struct, frozen=True):
     def lines(self) -> list[str]:
         """What a person should know, one thing a line; nothing when all is well."""
         told = [f"extension load: {problem}" for problem in self.problems]
-        told += [f"extension load: {row}" for row in self.failed]
+        told += [f"extension load: {row}{_hint(row)}" for row in self.failed]
         told += [f"{row.id}: {remark}" for row in self.guests for remark in row.remarks]
-        told += [f"not trusted: {one}" for one in self.untrusted]
+        told += [f"not trusted: {one}; {_TRUST}" for one in self.untrusted]
         return told + ([f"guard: {self.guards_down}"] if self.guards_down else [])
+
+
+def _hint(row: Row) -> str:
+    """What to do about it, if that is known."""
+    hint = "" if row.error is None else row.error.get("hint", "")
+    return f"; {hint}" if hint else ""
 
 
 def _row(guest: Guest, remarks: list[str]) -> Row:
     manifest, offers = guest.manifest, guest.contributions
     running = guest.running
+    if running is not None:
+        remarks += running.complaints
     if asked := manifest.settings.asked:
         remarks.append(f'it asks for {", ".join(asked)}; the settings under [guest."{guest.id}"] grant it')
     why = "" if guest.error is None else str(guest.error).removeprefix(f"{guest.id}: ")

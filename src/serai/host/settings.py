@@ -3,7 +3,8 @@
 The author may say at once how the guest is to be treated (`guard`, `exclusive`, `watch`, and `limits` where they narrow), but only
 ask for more (`env`, `replace`). The person grants: under `[guest."zot:weather"]`, or `[guest.weather]` for that name in any
 dialect; where both say something of the same key, the first wins. A key that begins with a dialect is an id: no guest can call
-itself `zot:weather` to have what that one has. A typing error is an error: a guard that is spelled `gaurd` must not be none.
+itself `zot:weather` to have what that one has. `[limits]` are the person's for all guests. A typing error is an error: a guard
+that is spelled `gaurd` must not be none.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from serai import home
 from serai.errors import BadManifest, BadSettings
 from serai.host.adapters import DIALECTS, is_built
 from serai.limits import Limits
@@ -93,10 +95,11 @@ class _Guests(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """What the person's settings say of guests: the foreign homes that are searched too, and an entry by id or name."""
+    """What the person's settings say of guests: the foreign homes searched too, an entry by id or name, and limits for all."""
 
     homes: tuple[Home, ...] = ()
     entries: Mapping[str, _Entry] = field(default_factory=dict)
+    limits: Numbers = field(default_factory=dict)
 
     @property
     def guards(self) -> frozenset[str]:
@@ -106,14 +109,16 @@ class Person:
 
 def read_person(config: Mapping[str, Any], *, who: str = "config.toml") -> Person:
     """The part of the settings that is about guests, all of it checked."""
+    home.check_keys(config, who=who)
     try:
         homes = _convert(config.get("guests", {}), _Guests, "guests").homes
         tables = _convert(config.get("guest", {}), dict[str, dict[str, Any]], "guest")
         entries = {key: _checked(_convert(table, _Entry, f'guest."{key}"'), f'guest."{key}"') for key, table in tables.items()}
+        limits = _checked_limits(_convert(config.get("limits", {}), dict[str, Any], "limits"), "limits")
     except ValueError as error:
         raise BadSettings(str(error), who=who) from None
     both: tuple[Home, ...] = ("zot", "piglet")
-    return Person((both if homes else ()) if isinstance(homes, bool) else homes, entries)
+    return Person((both if homes else ()) if isinstance(homes, bool) else homes, entries, _numbers(limits))
 
 
 def read_author(text: bytes, *, who: str) -> Author:
@@ -181,21 +186,27 @@ C = TypeVar("C", bound=_Common)
 
 
 def _checked(table: C, where: str) -> C:
-    """What types cannot say: names of variables, names and values of limits."""
+    """What types cannot say: names of variables and tools, limits."""
     for name in table.env:
         if not _VARIABLE.fullmatch(name):  # also no patterns: they would grant tomorrow's secrets too (design rule 13)
             raise ValueError(f"{where}: env: {name!r} is not the name of a variable")
     if "" in table.replace:
         raise ValueError(f"{where}: replace: a tool has a name")
-    for name, value in table.limits.items():
+    _checked_limits(table.limits, f"{where}: limits")
+    return table
+
+
+def _checked_limits(limits: dict[str, Any], where: str) -> dict[str, Any]:
+    """Their names and values."""
+    for name, value in limits.items():
         if name not in _LIMITS:
-            raise ValueError(f"{where}: limits: there is no limit {name}")
+            raise ValueError(f"{where}: there is no limit {name}")
         if value == "none" and "None" in _LIMITS[name]:
             continue
         if not isinstance(value, int if _LIMITS[name] == "int" else int | float) or isinstance(value, bool) or not 0 < value < inf:
             kind = "whole number above 0" if _LIMITS[name] == "int" else "number above 0"
-            raise ValueError(f"{where}: limits: {name} is a {kind}, not {value!r}")
-    return table
+            raise ValueError(f"{where}: {name} is a {kind}, not {value!r}")
+    return limits
 
 
 def _first(default: bool, *values: bool | UnsetType) -> bool:

@@ -49,6 +49,7 @@ LIMITS: dict[str, float | None] = {
 _LEAST = 0.1
 # So many odd frames of one life are told one by one in its log; the rest is only counted.
 _ODD = 100
+_COMPLAINTS = 10
 
 
 async def start(taking: Taking) -> Running:
@@ -84,7 +85,8 @@ class ZotGuest:
         self._limits = limits = taking.limits
         self._loop = asyncio.get_running_loop()
         self.started: asyncio.Future[None] = self._loop.create_future()
-        self.contributions = Contributions()
+        self._contributions: Contributions | None = None  # made when somebody looks: a guest may offer many things one by one
+        self.complaints: tuple[str, ...] = ()
         self._tools: dict[str, ToolSpec] = {}
         self._commands: dict[str, Command] = {}
         self._events: frozenset[str] = frozenset()
@@ -92,6 +94,7 @@ class ZotGuest:
         self._stopping: asyncio.Task[Any] | None = None
         self._idle: asyncio.Future[None] | None = None
         self._met = False  # it was told of a session
+        self._full = False  # it has offered more than is taken
         self._odd = 0
         self.ours = Ours(hello=limits.hello, idle=limits.ready_idle, ready=limits.ready)
         self.ours.begin(monotonic())
@@ -225,11 +228,15 @@ class ZotGuest:
             case heard.NoHello(why=why, late=late):
                 self._no_hello(why, late=late)
             case heard.ToolOffered(name=name, description=description, schema=schema):
-                self._tools[name] = ToolSpec(name, description, schema)
-                self._changed()
+                if self._has_room("tool", name):
+                    self._tools[name] = ToolSpec(name, description, schema)
+                    self._changed()
             case heard.CommandOffered(name=name, description=description):
-                self._commands[name] = Command(name, description, immediate=True)
-                self._changed()
+                if self._has_room("command", name):
+                    self._commands[name] = Command(name, description, immediate=True)
+                    self._changed()
+            case heard.ToolRefused(name=name, why=why):
+                self._complain(f"its tool {name} is not taken: {why}")
             case heard.Subscribed(events=events, intercept=intercept):
                 self._events |= {neutral.KINDS[name] for name in events if name in neutral.KINDS}
                 self._stages |= {neutral.STAGES[name] for name in intercept}
@@ -288,15 +295,33 @@ class ZotGuest:
             error = BadFrame(why, who=self._taking.who, stderr=child.stderr.text())
         self._fail_start(error)
 
+    @property
+    def contributions(self) -> Contributions:
+        if self._contributions is None:
+            self._contributions = Contributions(
+                tools=tuple(self._tools.values()),
+                commands=tuple(self._commands.values()),
+                interceptors=(Interceptor(self._name, self._stages),) if self._stages else (),
+                event_handlers=(EventHandler(self._name, self._events),) if self._events else (),
+            )
+        return self._contributions
+
+    def _has_room(self, what: str, name: str) -> bool:
+        most = self._limits.registrations
+        if len(self._tools) + len(self._commands) < most:
+            return True
+        if not self._full:
+            self._full = True
+            self._complain(f"its {what} {name} and what follows is not taken: it offers more than {most} names")
+        return False
+
+    def _complain(self, text: str) -> None:
+        """Of the first few the report tells; all are in the log."""
+        self._remark_odd(text)
+        self.complaints = (*self.complaints, text) if len(self.complaints) < _COMPLAINTS else self.complaints
+
     def _changed(self) -> None:
-        interceptors = (Interceptor(self._name, self._stages),) if self._stages else ()
-        handlers = (EventHandler(self._name, self._events),) if self._events else ()
-        self.contributions = Contributions(
-            tools=tuple(self._tools.values()),
-            commands=tuple(self._commands.values()),
-            interceptors=interceptors,
-            event_handlers=handlers,
-        )
+        self._contributions = None
         if self.started.done():  # before that the host looks when it is ready
             self._listener.changed()
 
@@ -371,8 +396,6 @@ def _odd(event: heard.Event) -> str:
             return f'unknown frame type "{kind}"'
         case heard.Stray(why=why):
             return f"stray frame: {why}"
-        case heard.ToolRefused(name=name, why=why):
-            return f"its tool {name} is not taken: {why}"
         case heard.Repeated(what=what, name=name):
             return f"its {what} {name} was registered twice: the first counts"
         case _:
