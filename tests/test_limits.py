@@ -58,3 +58,8 @@ def test_no_deadline_is_longer_than_an_hour(name: str, default: object) -> None:
 def test_whatever_is_waited_for_is_a_deadline() -> None:
     waits = {"call", "exit_grace", "drain_grace", "stop_polite", "stop_term", "stop_kill", "see", "record_batch"}
     assert waits <= {name for name, _ in DEADLINES}
+
+
+def test_what_was_changed_is_known_by_name() -> None:
+    assert Limits().changes() == {}
+    assert Limits().but(tool=5.0, call=None).changes() == {"call": None, "tool": 5.0}

@@ -85,6 +85,10 @@ class Limits:
         """A copy with some limits changed; an unknown name is a `TypeError` at once."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
+    def changes(self) -> dict[str, float | None]:
+        """What differs from the defaults, by name."""
+        return {item.name: value for item in fields(self) if (value := getattr(self, item.name)) != item.default}
+
     @classmethod
     def explain(cls) -> list[tuple[str, object, str, str]]:
         """`(name, default, unit, why)` of every limit, in order: the table of the documentation."""

@@ -14,6 +14,8 @@ import pytest
 
 from serai.host.adapters.zot import LIMITS as ZOT_LIMITS
 from serai.host.guest import State
+from serai.host.host import Host
+from serai.limits import Limits
 from serai.model.ask import Allow, Answer, Decision, Deny
 from serai.model.events import Message
 from serai.model.tools import ImageBlock, TextBlock, ToolCall, ToolResult, ToolSpec
@@ -467,3 +469,13 @@ async def test_a_tool_that_is_not_taken_is_told_in_the_report(tmp_path: Path) ->
     async with opened(tmp_path, make(tmp_path, "remember({'type': 'register_tool', 'name': 't', 'schema': 'x'})")) as host:
         (remark,) = host.report.guests[0].remarks
         assert remark.startswith("its tool t is not taken: its schema is no JSON object")
+
+
+async def test_limits_are_given_by_name_as_a_record_or_in_the_settings(tmp_path: Path) -> None:
+    folder = make(tmp_path, "remember()")
+    config = {"limits": {"tool": 5, "command": 6}}
+    environ = {"SERAI_HOME": str(tmp_path / "home")}
+    usual = Limits().but(tool=7.0)
+    async with Host.discover(tmp_path, guests=[folder], environ=environ, config=config, limits=usual) as host:
+        limits = host.guest("probe").limits
+    assert (limits.tool, limits.command, limits.intercept) == (7.0, 6, ZOT_LIMITS["intercept"])

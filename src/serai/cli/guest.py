@@ -137,7 +137,8 @@ def _tell(found: Found) -> None:
     for problem in found.problems:
         telling.tell(f"extension load: {problem}")
     for aside in found.untrusted:
-        telling.tell(f"not trusted: {aside.manifest.id} in {aside.manifest.folder}: {aside.reason}")
+        what = f"{aside.manifest.id} in {aside.manifest.folder}: {aside.reason}"
+        telling.tell(f"not trusted: {what}; `serai trust` in that folder lets it start")
     for aside in found.shadowed:
         telling.tell(f"shadowed: {aside.manifest.id} in {aside.manifest.folder}: {aside.reason}")
     for hidden in found.hidden_guards:

@@ -19,8 +19,9 @@ from serai.home import absolute
 if TYPE_CHECKING:
     from serai.host.finding import Found
     from serai.host.host import Host
+    from serai.limits import Limits
 
-__all__ = ["JSON", "PATH", "NamedPath", "Options", "Status", "opened", "run", "status_of", "with_options"]
+__all__ = ["JSON", "PATH", "NamedPath", "Options", "Status", "limits_of_the_person", "opened", "run", "status_of", "with_options"]
 
 JSON = click.option("--json", "as_json", is_flag=True, help="JSON, one object per line.")
 
@@ -108,13 +109,22 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
+def limits_of_the_person() -> Limits:
+    """The usual ones, and what `[limits]` of the settings changes."""
+    from serai import home
+    from serai.host.settings import read_person
+    from serai.limits import Limits
+
+    return Limits().but(**read_person(home.settings()).limits)
+
+
 @asynccontextmanager
 async def opened(options: Options, *, command: str) -> AsyncIterator[Host]:
     """A host with its guests started, on record as `command`. What went wrong with whom is told on stderr."""
     from serai.host.host import Host
     from serai.record import Recorder
 
-    recorder = Recorder.start(command=command)
+    recorder = Recorder.start(command=command, limits=limits_of_the_person())
     with recorder or nullcontext():
         surface = LineSurface()
         host = Host.discover(options.cwd, guests=options.guests, installed=options.installed, surface=surface, recorder=recorder)

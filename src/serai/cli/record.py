@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from serai.cli import timeline
+from serai.cli.opening import limits_of_the_person
 from serai.errors import NoRecording
 from serai.record import Filter, Folder, Recording, export, lookalikes, replay
 from serai.record.folder import Run
@@ -152,9 +153,7 @@ def prune(*, older: str, total: str, everything: bool) -> None:
     elif older or total:
         removed = folder.prune(days=_seconds(older) / 86400 if older else None, total=_size(total) if total else None)
     else:
-        from serai.limits import Limits
-
-        removed = folder.prune_by(Limits())
+        removed = folder.prune_by(limits_of_the_person())
     for file in removed:
         click.echo(f"removed {file.name}")
     click.echo(f"{len(removed)} files removed, {_bytes(sum(run.size for run in folder.runs()))} left")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from serai.host.finding import Found, find
     from serai.host.guest import Guest, State
     from serai.host.host import Host
+    from serai.host.judging import Gate
     from serai.host.report import LoadReport
     from serai.host.services import NoServices, Services
     from serai.host.steps import Prompts, Steps
@@ -24,6 +25,7 @@ __all__ = [
     "About",
     "Adapter",
     "Found",
+    "Gate",
     "Guest",
     "Host",
     "LoadReport",
@@ -42,6 +44,7 @@ _HOMES = {
     "About": "adapter",
     "Adapter": "adapter",
     "Found": "finding",
+    "Gate": "judging",
     "Guest": "guest",
     "Host": "host",
     "LoadReport": "report",

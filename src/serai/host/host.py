@@ -53,7 +53,7 @@ class Options(TypedDict, total=False):
     """What else a host can be given: the keywords of `Host` that `Host.discover` hands on."""
 
     about: About
-    limits: Mapping[str, float | None]
+    limits: Mapping[str, float | None] | Limits
     built_in: ToolBox
     commands: Mapping[str, BuiltInCommand]
     services: Services
@@ -72,7 +72,7 @@ class Host:
         *,
         about: About | None = None,
         environ: Mapping[str, str] | None = None,
-        limits: Mapping[str, float | None] | None = None,
+        limits: Mapping[str, float | None] | Limits | None = None,
         built_in: ToolBox | None = None,
         commands: Mapping[str, BuiltInCommand] | None = None,
         services: Services | None = None,
@@ -89,7 +89,7 @@ class Host:
         self._search = search
         self._about = about or About(cwd=os.getcwd())
         self._environ = os.environ if environ is None else environ
-        self._limits = limits or {}
+        self._limits = changes_of(limits)
         self._built_in = built_in
         self._built_in_commands = dict(commands or {})
         self._services = services
@@ -135,7 +135,7 @@ class Host:
             return find(cwd=folder, guests=paths, installed=installed, config=settings, environ=env, trust=trust)
 
         options.setdefault("about", About(cwd=str(folder)))
-        options["limits"] = {**read_person(settings).limits, **options.get("limits", {})}
+        options["limits"] = {**read_person(settings).limits, **changes_of(options.get("limits"))}
         return cls(search, environ=env, trusts=trust.check, **options)
 
     # -- its life -----------------------------------------------------------------------------------------------------------------
@@ -422,3 +422,8 @@ class Host:
         for guest in self._in_order:
             guest.trim_log()
         self._trimmer = asyncio.get_running_loop().call_later(_TRIM, self._trim)
+
+
+def changes_of(limits: Mapping[str, float | None] | Limits | None) -> Mapping[str, float | None]:
+    """Limits by name; of a whole record those that are not the usual ones, which a dialect may set otherwise."""
+    return limits.changes() if isinstance(limits, Limits) else limits or {}

@@ -11,7 +11,7 @@ from serai.lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from serai.model.actions import Action, Display, Insert, Nothing, Notice, OpenPanel, Panel, Prompt
+    from serai.model.actions import Action, Display, Insert, Nothing, Notice, OpenPanel, Outcome, Panel, Prompt
     from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
     from serai.model.contributions import (
         Command,
@@ -50,6 +50,7 @@ __all__ = [
     "Notice",
     "OpenPanel",
     "OtherBlock",
+    "Outcome",
     "Panel",
     "Pass",
     "Prompt",
@@ -89,6 +90,7 @@ _HOMES = {
     "Notice": "actions",
     "OpenPanel": "actions",
     "OtherBlock": "tools",
+    "Outcome": "actions",
     "Panel": "actions",
     "Pass": "contributions",
     "Prompt": "actions",
