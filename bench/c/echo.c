@@ -5,7 +5,7 @@
    request that carries a text (an extension method of ACP) is answered like `tools/call`. It looks for what it needs instead of
    parsing: the keys come before the text, and the text is the last string of its line.
 
-   With the argument `zot` it is a whole extension: it says hello, offers its tool with a schema, subscribes to `session_start` and
+   With the argument `zot` it is a whole extension: it says hello, offers its tool with a schema, subscribes to `turn_start` and
    answers each event with a notice, so that a broadcast can be seen to have arrived. */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -86,7 +86,7 @@ static const char greeting[] =
     "{\"type\":\"hello\",\"name\":\"echo\",\"version\":\"1\"}\n"
     "{\"type\":\"register_tool\",\"name\":\"echo\",\"description\":\"Says it again.\",\"schema\":{\"type\":\"object\","
     "\"properties\":{\"text\":{\"type\":\"string\"}},\"required\":[\"text\"],\"additionalProperties\":false}}\n"
-    "{\"type\":\"subscribe\",\"events\":[\"session_start\"]}\n"
+    "{\"type\":\"subscribe\",\"events\":[\"turn_start\"]}\n"
     "{\"type\":\"ready\"}\n";
 
 int main(int argc, char **argv) {

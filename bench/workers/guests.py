@@ -19,7 +19,7 @@ from bench.workers.host import extension
 from bench.workers.timing import cpu
 from serai.host.host import Host
 from serai.model.actions import Action
-from serai.model.events import SessionStarted
+from serai.model.events import StepStarted
 from serai.model.surface import HeadlessSurface
 from serai.wire import fast
 
@@ -54,7 +54,7 @@ async def main(peer: str, guests: int, times: int, place: Path) -> dict[str, flo
         async def broadcast() -> float:
             begin = perf_counter()
             surface.seen, surface.wanted, surface.all = 0, guests, asyncio.get_running_loop().create_future()
-            host.tell(SessionStarted())
+            host.tell(StepStarted(step=1))
             await surface.all
             return perf_counter() - begin
 

@@ -256,7 +256,8 @@ class Host:
 
     async def call_tool(self, call: ToolCall | str, arguments: Any = None, *, gate: Gate | None = None) -> ToolResult:
         """Interceptors, then `gate` on the final call if there is one, then the owner. Never raises for what a guest does wrong."""
-        if isinstance(call, str):
+        if type(call) is not ToolCall:
+            assert isinstance(call, str)
             call = ToolCall(call, {} if arguments is None else arguments)
         table = self._registry.made or self._registry.table
         tool = table.tools.get(call.name)
@@ -410,8 +411,10 @@ class Host:
 
     def _joined(self, guest: Guest) -> None:
         """A fresh process hears of the session that runs already (spec zot 5.5, ours)."""
+        if self._session is None:  # before a session there is nothing to tell, and to look who wants it costs as many have come
+            return
         handlers = self.table.handlers
-        if self._session is not None and guest in handlers.get(kind_of(self._session), handlers["*"]):
+        if guest in handlers.get(kind_of(self._session), handlers["*"]):
             guest.tell(self._session)
 
     def _shadowed(self, entry: Shadowed) -> None:

@@ -29,43 +29,46 @@ class Call(msgspec.Struct, Generic[K], eq=False):
 
 
 class Calls(Generic[K]):
-    """The calls of one connection that wait for their answers, in the order they were made."""
+    """The calls of one connection that wait for their answers, in the order they were made.
 
-    __slots__ = ("_waiting",)
+    `waiting` has them by id: a hot path may put one in and take it out by itself.
+    """
+
+    __slots__ = ("waiting",)
 
     def __init__(self) -> None:
-        self._waiting: dict[K, Call[K]] = {}
+        self.waiting: dict[K, Call[K]] = {}
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.waiting)
 
     def __contains__(self, id: K) -> bool:
-        return id in self._waiting
+        return id in self.waiting
 
     def start(self, id: K, what: str, *, now: float, timeout: float | None, waiter: Any = None) -> Call[K]:
         """Begin to wait; no time-out means no deadline."""
         call = Call(id, what, now, inf if timeout is None else now + timeout, timeout, waiter)
-        self._waiting[id] = call
+        self.waiting[id] = call
         return call
 
     def finish(self, id: K) -> Call[K] | None:
         """The call that `id` answers, taken out; None when nobody waits for it: late, repeated or never asked."""
-        return self._waiting.pop(id, None)
+        return self.waiting.pop(id, None)
 
     def expire(self, now: float) -> list[Call[K]]:
         """The calls whose deadline has passed, taken out."""
-        late = [call for call in self._waiting.values() if call.deadline <= now]
+        late = [call for call in self.waiting.values() if call.deadline <= now]
         for call in late:
-            del self._waiting[call.id]
+            del self.waiting[call.id]
         return late
 
     def next_deadline(self) -> float | None:
         """The earliest deadline, or None when none is set."""
-        earliest = min((call.deadline for call in self._waiting.values()), default=inf)
+        earliest = min((call.deadline for call in self.waiting.values()), default=inf)
         return None if earliest == inf else earliest
 
     def abandon(self) -> list[Call[K]]:
         """All of them, taken out: their peer is gone."""
-        lost = list(self._waiting.values())
-        self._waiting.clear()
+        lost = list(self.waiting.values())
+        self.waiting.clear()
         return lost

@@ -111,7 +111,7 @@ class Channel:
         self._eof = False
         self._broken = False  # the peer closed its input before we did
         self._finish_at: float | None = None
-        self._watch = deadlines.watch(self._tick)
+        self.watch = deadlines.watch(self._tick)
         self.outbox = Outbox(self._write, limits, who=child.who, on_sent=self._sent, on_broken=self._input_over, why=self._over)
         self.send = self.outbox.send  # one call less on the hot path; documented there
         self._start_reading()
@@ -128,8 +128,8 @@ class Channel:
 
     def wake_by(self, deadline: float | None) -> None:
         """Have `Receiver.tick` called at that time or soon after."""
-        if deadline is not None and deadline < self._watch.at:
-            self._watch.by(deadline)
+        if deadline is not None and deadline < self.watch.at:
+            self.watch.by(deadline)
 
     async def drain(self) -> None:
         """Wait until everything sent was taken by the kernel: back-pressure for who sends much. Raises when the wire is lost."""
@@ -289,7 +289,7 @@ class Channel:
             self._finish(self._gone())
         elif self._finish_at is None:
             self._finish_at = monotonic() + grace
-            self._watch.by(self._finish_at)
+            self.watch.by(self._finish_at)
 
     def _tick(self, now: float) -> float | None:
         if self.cause is not None:
@@ -337,7 +337,7 @@ class Channel:
         if self.cause is not None:
             return
         self.cause = cause
-        self._watch.close()
+        self.watch.close()
         self._stop_reading()
         self._held.clear()
         self.outbox.close()

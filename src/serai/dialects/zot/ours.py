@@ -142,7 +142,9 @@ class Ours:
         self._last_id = number = self._last_id + 1  # as in `_new_id`: this is the hot path
         id = str(number)
         frame = encode(messages.ToolCall(id, name, {} if args is None else args))  # type: ignore[arg-type]  # written as it is
-        return self._tools.start(id, f"tool_call {name}", now=now, timeout=timeout, waiter=waiter), frame
+        call = Call(id, f"tool_call {name}", now, inf if timeout is None else now + timeout, timeout, waiter)
+        self._tools.waiting[id] = call
+        return call, frame
 
     def invoke_command(
         self, name: str, args: str, *, now: float, timeout: float | None, waiter: Any = None
@@ -201,7 +203,7 @@ class Ours:
             calls = tables.get(type(frame))
             if calls is None:
                 events += self._take(frame)
-            elif (call := calls.finish(frame.id)) is not None:
+            elif (call := calls.waiting.pop(frame.id, None)) is not None:
                 events.append(Answered(call, frame))
             else:
                 events.append(_unasked(frame))
