@@ -278,9 +278,8 @@ class Host:
         return result if table.plain else await self._judge.after(call, result)
 
     def _no_tool(self, name: str) -> ToolResult:
-        if self._house is None or self._closing is not None:
-            why = "is not started" if self._house is None else "is closed"
-            return ToolResult.error(f"{name} is not available: the host {why}", code="TOOL_UNAVAILABLE")
+        if why := "not started" if self._house is None else "closed" if self._closing is not None else "":
+            return ToolResult.error(f"{name} is not available: the host is {why}", code="TOOL_UNAVAILABLE")
         return ToolResult.error(f'unknown tool "{name}"', code="UNKNOWN_TOOL")
 
     # -- who may say no -----------------------------------------------------------------------------------------------------------
@@ -411,11 +410,10 @@ class Host:
 
     def _joined(self, guest: Guest) -> None:
         """A fresh process hears of the session that runs already (spec zot 5.5, ours)."""
-        if self._session is None:  # before a session there is nothing to tell, and to look who wants it costs as many have come
-            return
-        handlers = self.table.handlers
-        if guest in handlers.get(kind_of(self._session), handlers["*"]):
-            guest.tell(self._session)
+        if self._session is not None:  # first: to look who wants it takes as long as many have come
+            handlers = self.table.handlers
+            if guest in handlers.get(kind_of(self._session), handlers["*"]):
+                guest.tell(self._session)
 
     def _shadowed(self, entry: Shadowed) -> None:
         if guest := self.guests.get(entry.guest):

@@ -89,7 +89,8 @@ class Checked:
         longest = self._flat_text
         if type(arguments) is dict and len(arguments) < self._flat_fields:
             for value in arguments.values():
-                if (kind := type(value)) not in SCALARS or (kind is str and len(value) > longest):
+                kind = type(value)
+                if len(value) > longest if kind is str else kind not in SCALARS:
                     return self._check_measured(arguments)
             try:
                 if self._is_valid(arguments):

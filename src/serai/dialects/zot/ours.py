@@ -133,9 +133,7 @@ class Ours:
         self._open_window(now)
         return encode(about)
 
-    def call_tool(
-        self, name: str, args: object, *, now: float, timeout: float | None, waiter: Any = None
-    ) -> tuple[Call[str], bytes]:
+    def call_tool(self, name: str, args: object, now: float, timeout: float | None, waiter: Any = None) -> tuple[Call[str], bytes]:
         """Run a tool. Arguments are any JSON, `{}` for none at all (3.3). The call is waiting from now on."""
         if self._shut:
             raise Closed(f"{name} cannot be asked: the guest is gone")

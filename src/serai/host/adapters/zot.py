@@ -100,7 +100,9 @@ class ZotGuest:
         self.ours.begin(monotonic())
         self.channel = Channel(child, self, deadlines=taking.deadlines, limits=limits, tap=taking.tap(child.pid))
         self.channel.wake_by(self.ours.next_deadline())
-        self._watch = self.channel.watch
+        self._watch = self.channel.watch  # these three are looked at for every call
+        self._ask_tool = self.ours.call_tool
+        self._tool_time = limits.tool
         self._mail = Mailbox(self.channel, self._frame_of, self._waits_for, limits)
 
     # -- what the host asks ------------------------------------------------------------------------------------------------------
@@ -117,7 +119,7 @@ class ZotGuest:
     def call_tool(self, call: ToolCall) -> Awaitable[ToolResult]:
         """The hot path: no coroutine of its own. Who gives up cancels the future; zot has no word to take a call back."""
         waiter: asyncio.Future[ToolResult] = self._loop.create_future()
-        asked, frame = self.ours.call_tool(call.name, call.arguments, now=monotonic(), timeout=self._limits.tool, waiter=waiter)
+        asked, frame = self._ask_tool(call.name, call.arguments, monotonic(), self._tool_time, waiter)
         try:
             self._mail.request(frame, asked)  # the write counts against the deadline of the call (spec zot 5.4, ours)
         except BaseException:
@@ -174,7 +176,7 @@ class ZotGuest:
                 waiter = call.waiter
                 if waiter.done():  # nobody waits any more: a late answer is dropped silently (spec zot 4.1)
                     continue
-                if isinstance(frame, messages.ToolResult):
+                if type(frame) is messages.ToolResult:
                     waiter.set_result(neutral.tool_result(frame, self._name, call.what))
                 elif isinstance(frame, messages.CommandResponse):
                     self._command_answered(waiter, frame)
