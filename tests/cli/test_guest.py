@@ -76,7 +76,8 @@ def test_the_list_tells_beside_itself_who_does_not_come_in_as_it_should(shell: S
     assert ran.returncode == 0
     told = ran.stderr.splitlines()
     assert any(line.startswith(f"extension load: {mine(shell, 'broken')}: parse manifest: ") for line in told)
-    assert f"not trusted: zot:another in {ours(shell, 'same')}: it was never trusted; `serai trust` in that folder lets it start" in told
+    stranger = f"zot:another in {ours(shell, 'same')}: it was never trusted"
+    assert f"not trusted: {stranger}; `serai trust` in that folder lets it start" in told
     assert f"shadowed: zot:same in {mine(shell, 'same')}: hidden by {ours(shell, 'same')}" in told
     assert any(line.startswith(f"guard: {mine(shell, 'same')}: ") for line in told)
 
