@@ -26,8 +26,8 @@ def raw(data):
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
-def send(**frame):
-    raw(json.dumps(frame).encode() + b"\\n")
+def send(*frames, **frame):
+    raw(b"".join(json.dumps(one).encode() + b"\\n" for one in (*frames, *([frame] if frame else []))))
 
 def frames():
     """What the host says, up to its shutdown or the end of input."""
@@ -47,11 +47,7 @@ def subscribe(events=(), intercept=()):
     return {"type": "subscribe", "events": list(events), "intercept": list(intercept)}
 
 def hello(*registrations, ready=True):
-    send(type="hello", name="a guest", version="1")
-    for frame in registrations:
-        send(**frame)
-    if ready:
-        send(type="ready")
+    send({"type": "hello", "name": "a guest", "version": "1"}, *registrations, *([{"type": "ready"}] if ready else []))
 
 def answer(id, text, **more):
     """A tool's result."""
@@ -90,6 +86,7 @@ def remember(*registrations, tools=("heard",), latch=None, **verdicts):
 LIMITS: dict[str, float | None] = {
     "hello": 30.0,
     "ready": 30.0,
+    "ready_idle": 30.0,  # a guest that a busy machine holds up between two frames is not one that never says ready
     "tool": 30.0,
     "command": 30.0,
     "intercept": 30.0,
