@@ -36,7 +36,18 @@ LEAVES = [kind for kind in ERRORS if kind not in (SeraiError, *BRANCHES)]
 def test_every_leaf_hangs_on_the_branch_of_its_cause() -> None:
     tree = {branch.__name__: {leaf.__name__ for leaf in LEAVES if issubclass(leaf, branch)} for branch in BRANCHES}
     assert tree == {
-        "LocalError": {"BadSettings", "Closed", "FrameTooBig", "NoCommand", "NoGuest", "NoRecording", "NoTool", "NotTrusted"},
+        "LocalError": {
+            "BadExtension",
+            "BadSettings",
+            "Closed",
+            "FrameTooBig",
+            "NoCommand",
+            "NoGuest",
+            "NoRecording",
+            "NoService",
+            "NoTool",
+            "NotTrusted",
+        },
         "PeerError": {
             "BadFrame",
             "BadManifest",

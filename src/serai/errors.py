@@ -11,10 +11,10 @@ Each leaf says in its docstring what the caller can do. `SeraiError` and the thr
 
 from __future__ import annotations
 
-import signal as _signal
 from typing import ClassVar, NamedTuple, Self
 
 __all__ = [
+    "BadExtension",
     "BadFrame",
     "BadManifest",
     "BadSettings",
@@ -28,6 +28,7 @@ __all__ = [
     "NoCommand",
     "NoGuest",
     "NoRecording",
+    "NoService",
     "NoTool",
     "NotRecorded",
     "NotTrusted",
@@ -61,8 +62,10 @@ class ExitStatus(NamedTuple):
             return f"exit status {self.code}"
         if self.signal is None:
             return "exit status unknown"
+        from signal import Signals  # seldom needed, and an extension's start waits for this module
+
         try:
-            return f"killed by {_signal.Signals(self.signal).name}"
+            return f"killed by {Signals(self.signal).name}"
         except ValueError:  # real-time signals have no name
             return f"killed by signal {self.signal}"
 
@@ -163,6 +166,10 @@ class MachineError(SeraiError):
     abstract = True
 
 
+class BadExtension(LocalError):
+    """An extension's own code cannot be offered as it is. Mend it where the message says."""
+
+
 class BadSettings(LocalError):
     """The configuration says something that cannot be. `who` is the file; correct it."""
 
@@ -197,6 +204,10 @@ class NoRecording(LocalError):
     """There is no such recording, no such wire in it, or the file is none. Look at the list."""
 
     default_hint = "`serai record list` shows what there is"
+
+
+class NoService(LocalError, AttributeError):
+    """The host that started this extension does not have what was asked of it. `hasattr` tells beforehand."""
 
 
 class NoTool(LocalError):

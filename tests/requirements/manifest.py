@@ -18,6 +18,7 @@ LOWEST = {
     "wire": (2, {"errors": 5, "framing": 10, "codec": 12, "jsonrpc": 14, "process": 11, "channel": 13, "fault": 17}),
     "record": (3, {"frames": 1, "wire": 4, "file": 6, "secrets": 5, "timeline": 3, "replay": 2, "cli": 2}),
     "host": (4, {"model": 3, "find": 5, "trust": 4, "guard": 4, "life": 7, "reload": 6, "call": 9, "cli": 7}),
+    "sdk": (5, {"wire": 6, "answer": 7, "life": 6, "import": 2, "schema": 3, "args": 3, "check": 5, "new": 2, "bundle": 3}),
     "zot": (4, {"edge": 52, "ours": 41, "frame": 21}),
     "hooks": (6, {"naive": 32, "bytes": 14, "mode": 10, "owner": 10, "path": 13, "decode": 12}),
     "piglet": (10, {"method": 88, "fix": 36, "edge": 40}),

@@ -1,0 +1,200 @@
+"""What a handler can answer: words for commands, verdicts of interceptors, and the content of a tool's result.
+
+Plain values of the standard library alone (a bundle has nothing else), made without `dataclasses`, whose import an extension's
+start would wait for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+__all__ = [
+    "Allow",
+    "Answer",
+    "Block",
+    "Content",
+    "Display",
+    "Failed",
+    "Image",
+    "Insert",
+    "Nothing",
+    "OpenPanel",
+    "Prompt",
+    "Rewrite",
+    "Text",
+    "ToolError",
+    "ToolResult",
+    "Verdict",
+    "image",
+    "text",
+]
+
+
+class Value:
+    """Equal to what has the same type and the same members."""
+
+    __slots__: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and self._members() == other._members()
+
+    def __hash__(self) -> int:
+        return hash((type(self), *map(repr, self._members())))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(map(repr, self._members()))})"
+
+    def _members(self) -> list[object]:
+        return [getattr(self, name) for name in self.__slots__]
+
+
+# -- answers to a command (spec zot 4.2) ----------------------------------------------------------------------------------------
+
+
+class Prompt(Value):
+    """Text for the agent, as if the person had typed it."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class Insert(Value):
+    """Text for the person's input line, not submitted."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class Display(Value):
+    """Text to show to the person; no model sees it."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class OpenPanel(Value):
+    """A panel to open; `Panel.open` makes one."""
+
+    __slots__ = ("id", "title", "lines", "footer")  # noqa: RUF023  (the order of the members)
+
+    def __init__(self, id: str, title: str = "", lines: Iterable[str] = (), footer: str = "") -> None:
+        self.id, self.title, self.lines, self.footer = id, title, tuple(lines), footer
+
+
+class Nothing(Value):
+    """All is done."""
+
+    __slots__ = ()
+
+
+class Failed(Value):
+    """An error for the person to see. To raise any exception does the same."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+Answer = Prompt | Insert | Display | OpenPanel | Nothing | Failed
+
+
+# -- verdicts of an interceptor (spec zot 4.4) ----------------------------------------------------------------------------------
+
+
+class Allow(Value):
+    """Go on, unchanged."""
+
+    __slots__ = ()
+
+
+class Block(Value):
+    """Stop here; without a reason the host gives its own."""
+
+    __slots__ = ("reason",)
+
+    def __init__(self, reason: str = "") -> None:
+        self.reason = reason
+
+
+class Rewrite(Value):
+    """Go on with this instead: all arguments of a tool call, or the text of a message."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+Verdict = Allow | Block | Rewrite
+
+
+# -- a tool's result (spec zot 4.1) ---------------------------------------------------------------------------------------------
+
+
+class Text(Value):
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class Image(Value):
+    """An image; without a type its first bytes tell."""
+
+    __slots__ = ("data", "mime")
+
+    def __init__(self, data: bytes, mime: str = "") -> None:
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError(f"an image is made of bytes, not of {type(data).__name__}")
+        self.data = bytes(data)
+        self.mime = mime or _mime(self.data)
+
+
+Content = Text | Image
+
+
+class ToolResult(Value):
+    """What came of a call: texts and images, in order."""
+
+    __slots__ = ("content", "is_error")
+
+    def __init__(self, *content: str | Content, is_error: bool = False) -> None:
+        self.content: tuple[Content, ...] = tuple(Text(one) if isinstance(one, str) else one for one in content)
+        self.is_error = is_error
+
+    @classmethod
+    def error(cls, text: str) -> ToolResult:
+        return cls(Text(text), is_error=True)
+
+
+class ToolError(Exception):
+    """Raise it in a handler: the model, or the person, is told its text, and no trace is written."""
+
+
+def text(text: str) -> Text:
+    """Text for a tool's result; a plain string does as well."""
+    return Text(text)
+
+
+def image(data: bytes, mime: str = "") -> Image:
+    """An image for a tool's result, such as `image(Path("map.png").read_bytes())`."""
+    return Image(data, mime)
+
+
+_SIGNATURES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
+
+
+def _mime(data: bytes) -> str:
+    for start, mime in _SIGNATURES:
+        if data.startswith(start):
+            return mime
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    raise ValueError('the type of the image cannot be told from its first bytes: say it, as in image(data, "image/svg+xml")')
