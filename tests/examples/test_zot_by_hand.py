@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.examples.host import Frame, Misbehaved, StandIn, command_line
+from serai.testing.zot_host import Frame, ZotHost
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "zot"
@@ -95,14 +95,14 @@ def probe(program: str) -> str | None:
     return f"{program} is too old or broken: install {version} or newer" if ran.returncode else None
 
 
-def example(name: str, *, cwd: Path | None = None) -> StandIn:
+def example(name: str, *, cwd: Path | None = None) -> ZotHost:
     for program in NEEDS[name]:
         if why := probe(program):
             pytest.fail(f"examples/zot/{name}: {why}", pytrace=False)
-    return StandIn(EXAMPLES / name, cwd=cwd)
+    return ZotHost(EXAMPLES / name, cwd=cwd)
 
 
-def ask_well(host: StandIn, name: str, **unknown: object) -> str:
+def ask_well(host: ZotHost, name: str, **unknown: object) -> str:
     kind, fields = REQUESTS[name]
     return host.ask(kind, **fields, **unknown)
 
@@ -131,7 +131,7 @@ def test_it_introduces_itself_with_what_it_offers(name: str) -> None:
         assert offered == OFFERS[name]
         assert all(tool["schema"]["type"] == "object" for tool in host.tools.values())
         assert all(thing["description"] for thing in [*host.tools.values(), *host.commands.values()])
-        assert (host.leave(), host.stderr) == (0, "")
+        assert (host.shutdown(), host.stderr) == (0, "")
 
 
 @every_example
@@ -143,15 +143,15 @@ def test_its_manifest_has_the_fields_of_the_spec_and_names_a_program_of_the_mach
 
 
 @every_example
-@pytest.mark.parametrize(
-    "way", [{"shutdown": True, "close": True}, {"shutdown": True, "close": False}, {"shutdown": False, "close": True}]
-)
-def test_shutdown_and_the_end_of_input_each_end_it_with_status_0(name: str, way: dict[str, bool]) -> None:
+@pytest.mark.parametrize("way", ["shutdown", "shutdown alone", "end of input"])
+def test_shutdown_and_the_end_of_input_each_end_it_with_status_0(name: str, way: str) -> None:
     with example(name) as host:
         pending = ask_well(host, name)
-        assert (host.leave(**way), host.stderr) == (0, "")
+        status = host.eof() if way == "end of input" else host.shutdown(close=way == "shutdown")
+        assert (status, host.stderr) == (0, "")
         assert is_well(host.answers[pending])
-        assert [frame for frame in host.heard if frame["type"] == "shutdown_ack"] == [{"type": "shutdown_ack"}] * way["shutdown"]
+        said = [frame for frame in host.heard if frame["type"] == "shutdown_ack"]
+        assert said == ([] if way == "end of input" else [{"type": "shutdown_ack"}])
 
 
 @every_example
@@ -160,7 +160,7 @@ def test_a_last_line_without_its_newline_is_served(name: str) -> None:
         kind, fields = REQUESTS[name]
         id = host.promise(kind)
         host.write(json.dumps({"type": kind, "id": id, **fields}).encode())
-        assert (host.leave(shutdown=False), host.stderr) == (0, "")
+        assert (host.eof(), host.stderr) == (0, "")
         assert is_well(host.answers[id])
 
 
@@ -179,7 +179,7 @@ def test_what_is_no_frame_or_an_unknown_one_is_passed_over(name: str) -> None:
             host.write(line + b"\n")
         assert is_well(host.answer(ask_well(host, name)))
         said = [frame for frame in host.heard if frame["type"] != "notify"]
-        assert (host.leave(), host.stderr, said) == (0, "", [])
+        assert (host.shutdown(), host.stderr, said) == (0, "", [])
 
 
 @every_example
@@ -200,7 +200,7 @@ def test_a_tool_or_command_that_it_does_not_have_is_refused(name: str) -> None:
             assert refused["is_error"]
             assert "there is no" in text(refused)
             assert "there is no" in host.answer(host.ask("command_invoked", name=unknown, args="x"))["error"]
-        assert (host.leave(), host.stderr) == (0, "")
+        assert (host.shutdown(), host.stderr) == (0, "")
 
 
 @every_example
@@ -210,7 +210,7 @@ def test_many_requests_at_once_get_one_answer_each(name: str) -> None:
         bad = [host.ask("tool_call", name="dance", args={}) for _ in range(15)]
         assert all(is_well(host.answer(id)) for id in reversed(good))
         assert all(host.answer(id)["is_error"] for id in bad)
-        assert (host.leave(), host.stderr) == (0, "")
+        assert (host.shutdown(), host.stderr) == (0, "")
 
 
 ANY_JSON = st.recursive(
@@ -237,7 +237,7 @@ def test_whatever_json_the_model_makes_of_the_arguments_gets_one_answer(name: st
                 host.answer(id)
 
         run()
-        assert host.leave() == 0
+        assert host.shutdown() == 0
 
 
 # -- weather-python -----------------------------------------------------------------------------------------------------------
@@ -246,26 +246,26 @@ def test_whatever_json_the_model_makes_of_the_arguments_gets_one_answer(name: st
 def test_weather_is_told_by_tool_and_command_and_stays_the_same_from_run_to_run() -> None:
     for _ in range(2):
         with example("weather-python") as host:
-            assert host.tool("weather", {"city": "Bern"}) == {
+            assert host.call_tool("weather", {"city": "Bern"}) == {
                 "type": "tool_result",
                 "id": "101502000000",
                 "content": [{"type": "text", "text": "Bern: 16 degrees, fog"}],
             }
-            shown = host.command("weather", " Bern ")
+            shown = host.run_command("weather", " Bern ")
             assert (shown["action"], shown["display"]) == ("display", "Bern: 16 degrees, fog")
-            asked = host.command("forecast", "Bern")
+            asked = host.run_command("forecast", "Bern")
             assert (asked["action"], "Bern: 16 degrees, fog" in asked["prompt"]) == ("prompt", True)
-            assert text(host.tool("weather", {"city": "Zürich"})).startswith("Zürich: ")
+            assert text(host.call_tool("weather", {"city": "Zürich"})).startswith("Zürich: ")
             host.write(
                 b'{"type":"tool_call","id":"%s","name":"weather","args":{"city":"\\ud800"}}\n' % host.promise("tool_call").encode()
             )
-            assert (host.leave(), host.stderr) == (0, "")
+            assert (host.shutdown(), host.stderr) == (0, "")
 
 
 def test_weather_gives_one_notice_right_after_its_hello() -> None:
     with example("weather-python") as host:
         assert host.heard == [{"type": "notify", "level": "info", "message": "the weather station is open"}]
-        host.leave(shutdown=False)
+        host.eof()
         assert len(host.heard) == 1
 
 
@@ -274,9 +274,9 @@ def test_weather_gives_one_notice_right_after_its_hello() -> None:
 )
 def test_weather_refuses_arguments_that_make_no_sense(args: object) -> None:
     with example("weather-python") as host:
-        assert host.tool("weather", args)["is_error"]
-        assert "which city" in host.command("weather")["error"]
-        assert is_well(host.tool("weather", {"city": "Bern"}))
+        assert host.call_tool("weather", args)["is_error"]
+        assert "which city" in host.run_command("weather")["error"]
+        assert is_well(host.call_tool("weather", {"city": "Bern"}))
 
 
 def test_a_slow_weather_station_holds_up_neither_other_requests_nor_the_end() -> None:
@@ -288,7 +288,7 @@ def test_a_slow_weather_station_holds_up_neither_other_requests_nor_the_end() ->
             assert text(host.answer(quick[number])).startswith(f"{number}: ")
             assert host.answer(commands[number])["display"].startswith(f"{number}: ")
         assert not host.answers.keys() & set(slow)
-        assert (host.leave(), host.stderr) == (0, "")
+        assert (host.shutdown(), host.stderr) == (0, "")
         assert {text(host.answers[id]) for id in slow} == {"the weather station has closed"}
         assert all(host.answers[id]["is_error"] for id in slow)
 
@@ -301,26 +301,26 @@ def test_a_slow_weather_station_holds_up_neither_other_requests_nor_the_end() ->
 )
 def test_words_are_counted(words: str, count: str) -> None:
     with example("words-node") as host:
-        assert text(host.tool("count_words", {"text": words})) == count
-        assert (host.leave(), host.stderr) == (0, "")
+        assert text(host.call_tool("count_words", {"text": words})) == count
+        assert (host.shutdown(), host.stderr) == (0, "")
 
 
 def test_words_counts_a_text_of_a_mebibyte() -> None:
     with example("words-node") as host:
-        assert text(host.tool("count_words", {"text": "word " * 200_000})) == "200000 words"
+        assert text(host.call_tool("count_words", {"text": "word " * 200_000})) == "200000 words"
 
 
 def test_words_inserts_the_text_with_its_count() -> None:
     with example("words-node") as host:
-        inserted = host.command("words", "to  be")
+        inserted = host.run_command("words", "to  be")
         assert (inserted["action"], inserted["insert"]) == ("insert", "to  be (2 words)")
-        assert "which text" in host.command("words")["error"]
-        assert "needs a text" in text(host.tool("count_words", {"text": 3}))
+        assert "which text" in host.run_command("words")["error"]
+        assert "needs a text" in text(host.call_tool("count_words", {"text": 3}))
 
 
 def test_the_dot_is_a_whole_png_of_one_pixel() -> None:
     with example("words-node") as host:
-        [image] = host.tool("png_dot", {})["content"]
+        [image] = host.call_tool("png_dot", {})["content"]
     assert (image["type"], image["mime_type"]) == ("image", "image/png")
     data = base64.b64decode(image["data"], validate=True)
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
@@ -338,13 +338,13 @@ def test_the_dot_is_a_whole_png_of_one_pixel() -> None:
 
 def test_words_counts_the_events_it_subscribed_to_and_no_others() -> None:
     with example("words-node") as host:
-        assert json.loads(text(host.tool("seen", {}))) == {"turn_end": 0, "tool_call": 0}
-        host.send({"type": "event", "event": "tool_call", "tool_id": "c1", "tool_name": "bash", "tool_args": {}})
+        assert json.loads(text(host.call_tool("seen", {}))) == {"turn_end": 0, "tool_call": 0}
+        host.tell("tool_call", tool_id="c1", tool_name="bash", tool_args={})
         for event in ("turn_start", "turn_end", "assistant_message", "toString"):
-            host.send({"type": "event", "event": event})
-        host.send({"type": "event", "event": "turn_end", "stop": "end"})
-        assert json.loads(text(host.tool("seen", {}))) == {"turn_end": 2, "tool_call": 1}
-        assert (host.leave(), host.stderr) == (0, "")
+            host.tell(event)
+        host.tell("turn_end", stop="end")
+        assert json.loads(text(host.call_tool("seen", {}))) == {"turn_end": 2, "tool_call": 1}
+        assert (host.shutdown(), host.stderr) == (0, "")
 
 
 # -- disk-shell ---------------------------------------------------------------------------------------------------------------
@@ -353,40 +353,45 @@ def test_words_counts_the_events_it_subscribed_to_and_no_others() -> None:
 def test_disk_measures_the_disk_of_a_path() -> None:
     size = os.statvfs("/")
     with example("disk-shell") as host:
-        told = text(host.tool("disk_free", {"path": "/"}))
+        told = text(host.call_tool("disk_free", {"path": "/"}))
         measured = re.fullmatch(r"(\d+\.\d) GiB free of (\d+\.\d) GiB on /", told)
         assert measured, told
         assert float(measured[2]) == pytest.approx(size.f_blocks * size.f_frsize / 2**30, abs=0.5)
         assert float(measured[1]) <= float(measured[2])
-        assert (host.leave(), host.stderr) == (0, "")
+        assert (host.shutdown(), host.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("folder", ["plain", "with space", "quo'te\"$(touch x)`", "-rf", "новый"])
 def test_disk_takes_any_path_and_starts_where_the_agent_works(tmp_path: Path, folder: str) -> None:
     (tmp_path / folder).mkdir()
     with example("disk-shell", cwd=tmp_path) as host:
-        relative, absolute = (host.tool("disk_free", {"path": path}) for path in (folder, str(tmp_path / folder)))
+        relative, absolute = (host.call_tool("disk_free", {"path": path}) for path in (folder, str(tmp_path / folder)))
         assert is_well(relative)
         assert " GiB on " in text(absolute)
-        shown = host.command("disk", folder)
+        shown = host.run_command("disk", folder)
         assert (shown["action"], " GiB on " in shown["display"]) == ("display", True)
-        assert (host.leave(), host.stderr) == (0, "")
+        assert (host.shutdown(), host.stderr) == (0, "")
     assert os.listdir(tmp_path) == [folder]
 
 
 def test_disk_says_why_it_cannot_measure(tmp_path: Path) -> None:
     with example("disk-shell", cwd=tmp_path) as host:
-        assert " GiB on " in host.command("disk")["display"]
-        assert "No such file" in host.command("disk", "nowhere")["error"]
-        assert "No such file" in text(host.tool("disk_free", {"path": "nowhere"}))
+        assert " GiB on " in host.run_command("disk")["display"]
+        assert "No such file" in host.run_command("disk", "nowhere")["error"]
+        assert "No such file" in text(host.call_tool("disk_free", {"path": "nowhere"}))
         for args in ({}, {"path": ""}, {"path": "/" + "x" * 200_000}, {"path": "/\0"}, {"path": ["/"]}, "/"):
-            refused = host.tool("disk_free", args)
+            refused = host.call_tool("disk_free", args)
             assert refused["is_error"]
             assert "needs a path" in text(refused)
-        assert (host.leave(), host.stderr) == (0, "")
+        assert (host.shutdown(), host.stderr) == (0, "")
 
 
 # -- guard-python -------------------------------------------------------------------------------------------------------------
+
+
+def verdict_on(host: ZotHost, event: str, **fields: object) -> Frame:
+    """What it says of an event, without type and id."""
+    return {key: value for key, value in host.intercept(event, **fields).items() if key not in ("type", "id")}
 
 
 @pytest.mark.parametrize(
@@ -408,7 +413,7 @@ def test_disk_says_why_it_cannot_measure(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tool", ["bash", "weather"])
 def test_the_guard_blocks_rm_rf_wherever_it_stands_in_the_arguments(tool: str, args: object) -> None:
     with example("guard-python") as host:
-        verdict = host.intercept("tool_call", tool_id="call_1", tool_name=tool, tool_args=args)
+        verdict = verdict_on(host, "tool_call", tool_id="call_1", tool_name=tool, tool_args=args)
         assert verdict.keys() == {"block", "reason"}
         assert verdict["block"] is True
         assert verdict["reason"].startswith(f"{tool}: rm -rf is not run here")
@@ -430,38 +435,38 @@ def test_the_guard_blocks_rm_rf_wherever_it_stands_in_the_arguments(tool: str, a
 )
 def test_the_guard_allows_the_rest_as_it_is(tool: str, args: object) -> None:
     with example("guard-python") as host:
-        assert host.intercept("tool_call", tool_id="call_1", tool_name=tool, tool_args=args) == {}
+        assert verdict_on(host, "tool_call", tool_id="call_1", tool_name=tool, tool_args=args) == {}
 
 
 def test_the_guard_rewrites_one_argument_and_keeps_the_others() -> None:
     with example("guard-python") as host:
-        verdict = host.intercept("tool_call", tool_id="call_1", tool_name="weather", tool_args={"city": "Paris", "delay": 0})
+        verdict = verdict_on(host, "tool_call", tool_id="call_1", tool_name="weather", tool_args={"city": "Paris", "delay": 0})
         assert verdict == {"modified_args": {"city": "Bern", "delay": 0}}
 
 
 def test_the_guard_ends_a_turn_after_fifty_steps() -> None:
     with example("guard-python") as host:
-        assert [host.intercept("turn_start", step=step) for step in (1, 50)] == [{}, {}]
-        verdict = host.intercept("turn_start", step=51)
+        assert [verdict_on(host, "turn_start", step=step) for step in (1, 50)] == [{}, {}]
+        verdict = verdict_on(host, "turn_start", step=51)
         assert (verdict["block"], "50 steps" in verdict["reason"]) == (True, True)
 
 
 def test_the_guard_replaces_the_password_in_messages() -> None:
     with example("guard-python") as host:
-        assert host.intercept("assistant_message", text="nothing to see") == {}
-        verdict = host.intercept("assistant_message", text="Psst, the password is hunter2.\nYes, the password is hunter2!")
+        assert verdict_on(host, "assistant_message", text="nothing to see") == {}
+        verdict = verdict_on(host, "assistant_message", text="Psst, the password is hunter2.\nYes, the password is hunter2!")
         assert verdict == {"replace_text": "Psst, the password is *******.\nYes, the password is *******!"}
 
 
 def test_the_guard_allows_what_it_was_not_asked_to_judge_and_blocks_what_it_cannot_judge() -> None:
     with example("guard-python") as host:
-        assert host.intercept("full_moon") == {}
-        assert host.intercept("turn_start", step=None) == {}
+        assert verdict_on(host, "full_moon") == {}
+        assert verdict_on(host, "turn_start", step=None) == {}
         for event, fields in (("turn_start", {"step": "many"}), ("assistant_message", {"text": 7})):
-            verdict = host.intercept(event, **fields)
+            verdict = verdict_on(host, event, **fields)
             assert verdict["block"]
             assert "could not judge" in verdict["reason"]
-        assert (host.leave(), host.stderr) == (0, "")
+        assert (host.shutdown(), host.stderr) == (0, "")
 
 
 def test_the_guard_is_set_up_as_a_guard_for_serai() -> None:
@@ -478,26 +483,26 @@ def rows(render: Frame) -> list[str]:
     return [str(line) for line in render["lines"]]
 
 
-def press(host: StandIn, *keys: str) -> Frame:
+def press(host: ZotHost, *keys: str) -> Frame:
     """Press keys at once, runes as themselves; the picture after the last of them."""
     for key in keys:
-        host.key(PANEL, *(("rune", key) if len(key) == 1 else (key,)))
+        host.press(PANEL, *(("rune", key) if len(key) == 1 else (key,)))
     return [host.hear("panel_render") for _ in keys][-1]
 
 
 def test_the_panel_opens_with_all_harbours() -> None:
     with example("panel-python") as host:
-        opened = host.command("pick")
+        opened = host.run_command("pick")
         assert (opened["action"], opened["open_panel"]["id"], opened["open_panel"]["title"]) == ("open_panel", PANEL, "Harbours")
         assert opened["open_panel"]["lines"][:2] == ["> Antwerp", "  Bergen"]
         assert (len(opened["open_panel"]["lines"]), "esc close" in opened["open_panel"]["footer"]) == (8, True)
-        assert text(host.tool("picked", {})) == "nothing was picked yet"
-        assert (host.leave(), host.stderr) == (0, "")
+        assert text(host.call_tool("picked", {})) == "nothing was picked yet"
+        assert (host.shutdown(), host.stderr) == (0, "")
 
 
 def test_keys_move_the_cursor_in_order_and_not_beyond_the_ends() -> None:
     with example("panel-python") as host:
-        host.command("pick")
+        host.run_command("pick")
         assert rows(press(host, "down", "down", "up", "down"))[2] == "> Cuxhaven"
         assert rows(press(host, "up", "up", "up", "up"))[0] == "> Antwerp"
         assert rows(press(host, *["down"] * 20))[-1] == "> Valparaíso"
@@ -509,40 +514,40 @@ def test_keys_move_the_cursor_in_order_and_not_beyond_the_ends() -> None:
 
 def test_runes_filter_the_list_and_backspace_takes_them_back() -> None:
     with example("panel-python") as host:
-        host.command("pick")
+        host.run_command("pick")
         assert rows(press(host, "E", "r")) == ["> Antwerp", "  Bergen", "  Rotterdam"]
         assert rows(press(host, "down", "backspace", "backspace", "ń")) == ["> Gdańsk"]
         assert "filter: ń_" in press(host, "tab")["footer"]
         assert rows(press(host, "z", " ")) == ["  no harbour has this name"]
         assert rows(press(host, "enter")) == ["  no harbour has this name"]
         assert len(rows(press(host, "backspace", "backspace", "backspace", "backspace"))) == 8
-        assert host.command("pick", "hus")["open_panel"]["lines"] == ["> Husum"]
+        assert host.run_command("pick", "hus")["open_panel"]["lines"] == ["> Husum"]
 
 
 def test_enter_closes_the_panel_and_tells_the_choice() -> None:
     with example("panel-python") as host:
-        host.command("pick")
+        host.run_command("pick")
         press(host, "h", "u")
-        host.key(PANEL, "enter")
+        host.press(PANEL, "enter")
         assert host.hear("panel_close") == {"type": "panel_close", "panel_id": PANEL}
         assert host.hear("notify") == {"type": "notify", "level": "success", "message": "picked Husum"}
-        host.key(PANEL, "down")  # was on its way when the panel closed
-        assert text(host.tool("picked", {})) == "Husum"
-        assert host.command("pick")["open_panel"]["lines"][0] == "> Antwerp"
-        host.leave(shutdown=False)
+        host.press(PANEL, "down")  # was on its way when the panel closed
+        assert text(host.call_tool("picked", {})) == "Husum"
+        assert host.run_command("pick")["open_panel"]["lines"][0] == "> Antwerp"
+        host.eof()
         assert (host.heard, host.stderr) == ([], "")
 
 
 def test_the_host_may_close_the_panel() -> None:
     with example("panel-python") as host:
-        host.command("pick")
-        host.send({"type": "panel_close", "panel_id": "another"})
+        host.run_command("pick")
+        host.close_panel("another")
         press(host, "down")
-        host.send({"type": "panel_close", "panel_id": PANEL})
+        host.close_panel(PANEL)
         for key in ("down", "enter"):
-            host.key(PANEL, key)
-        assert text(host.tool("picked", {})) == "nothing was picked yet"
-        host.leave(shutdown=False)
+            host.press(PANEL, key)
+        assert text(host.call_tool("picked", {})) == "nothing was picked yet"
+        host.eof()
         assert (host.heard, host.stderr) == ([], "")
 
 
@@ -552,8 +557,8 @@ def test_the_host_may_close_the_panel() -> None:
 )
 def test_a_resize_cuts_the_lines_and_a_senseless_one_changes_nothing(width: object, first: str) -> None:
     with example("panel-python") as host:
-        host.command("pick")
-        host.send({"type": "panel_resize", "panel_id": PANEL, "width": width, "height": 28})
+        host.run_command("pick")
+        host.resize(PANEL, width, 28)
         assert rows(host.hear("panel_render"))[0] == first
 
 
@@ -584,47 +589,9 @@ def test_what_the_readme_runs_is_there_to_be_run(line: str) -> None:
     with example(folder.name) as host:
         match words:
             case ["tool", "call", tool, args, *_]:
-                answer = host.tool(tool, json.loads(args))
+                answer = host.call_tool(tool, json.loads(args))
             case ["command", "run", command, *rest]:
-                answer = host.command(command, rest[0] if rest[0] != "--guest" else "")
+                answer = host.run_command(command, rest[0] if rest[0] != "--guest" else "")
             case _:
                 pytest.fail(f"no command of Serai: {line}")
         assert is_well(answer)
-
-
-# -- the stand-in itself ------------------------------------------------------------------------------------------------------
-
-HELLO = 'print(\'{"type":"hello","name":"x","version":""}\\n{"type":"ready"}\', flush=True); input(); '
-RESULT = '{"type":"tool_result","id":"101502000000","content":[]}'
-
-
-@pytest.mark.parametrize(
-    ("program", "complaint"),
-    [
-        ('print(\'{"type":"ready"}\')', "first frame must be hello"),
-        ('print(\'{"type":"hello","name":"","version":""}\')', "first frame must be hello"),
-        ("import sys; sys.exit('no luck')", "no luck"),
-        (HELLO + "print('starting up')", "stdout carries frames only"),
-        (HELLO + 'print(\'{"type":"dance"}\')', "no frame of the protocol"),
-        (HELLO + 'print(\'{"type":"tool_result","id":1,"content":[]}\')', "of a wrong type"),
-        (HELLO + 'print(\'{"type":"tool_result","id":"1","content":null}\')', "of a wrong type"),
-        (HELLO + 'print(\'{"type":"tool_result","id":"1"}\')', "missing"),
-        (HELLO + 'print(\'{"type":"ready","set":1}\')', "unknown"),
-        (HELLO + 'print(\'{"type":"tool_result","id":"1","content":[]}\')', "nobody asked for"),
-        (HELLO + 'print(\'{"type":"command_response","id":"101502000000","action":""}\')', "nobody asked for"),
-        (HELLO + f"print('{RESULT}\\n{RESULT}')", "answered twice"),
-        (HELLO + "pass", "without an answer"),
-        (HELLO + "print('{\"type\"', end='')", "ended without"),
-    ],
-)
-def test_the_stand_in_sees_what_an_extension_does_wrong(tmp_path: Path, program: str, complaint: str) -> None:
-    assert probe("python3") is None
-    (tmp_path / "extension.json").write_text(json.dumps({"name": "x", "exec": "python3", "args": ["-c", program]}))
-    with pytest.raises(Misbehaved, match=complaint), StandIn(tmp_path) as host:
-        host.ask("tool_call", name="x", args={})
-        host.leave(shutdown=False)
-
-
-def test_a_program_that_the_machine_lacks_is_named(tmp_path: Path) -> None:
-    with pytest.raises(Misbehaved, match="needs the program node: install it"):
-        command_line(EXAMPLES / "words-node", {"exec": "node"}, str(tmp_path))

@@ -16,6 +16,8 @@ import msgspec
 
 from serai import home
 from serai.cli import telling
+from serai.cli.authoring import bundle, new
+from serai.cli.checking import check
 from serai.cli.opening import JSON, PATH, Options, Status, opened, run, with_options
 from serai.errors import NoGuest
 from serai.host import installing
@@ -41,7 +43,7 @@ _LIVE = ("scope", "name", "version", "state", "seconds", "tools", "commands", "d
 
 @click.group()
 def guest() -> None:
-    """Show, add, remove and switch guests, and read their logs.
+    """Show, add, remove and switch guests, read their logs; begin and check one of your own.
 
     NAME is a guest's id, the name in its manifest, or that of its folder.
     """
@@ -345,6 +347,11 @@ def _follow(path: Path, place: int, rest: bytes) -> Iterator[bytes]:
         whole, rest = _whole(rest + fresh)
         yield whole
 
+
+# -- for authors ------------------------------------------------------------------------------------------------------------------
+
+for command in (new, check, bundle):
+    guest.add_command(command)
 
 ext = click.Group("ext", commands={**guest.commands, "install": add, "rm": remove})
 ext.help = """The same as `serai guest`, in the words of extensions' authors.

@@ -28,7 +28,7 @@ class Call:
         self.id = id  # the host's own
         self.name = name
         self._cancelled = Event()
-        self._on_cancel: Callable[[], object] | None = None
+        self._on_cancel: Callable[[], object] | None = None  # how its task is cancelled, if it has one
 
     @property
     def cancelled(self) -> bool:
@@ -49,3 +49,9 @@ class Call:
         self._cancelled.set()
         if self._on_cancel is not None:
             self._on_cancel()
+
+    def when_cancelled(self, act: Callable[[], object]) -> None:
+        """For the engine: do this then, or now if it is."""
+        self._on_cancel = act
+        if self.cancelled:
+            act()

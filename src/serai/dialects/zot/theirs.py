@@ -1,4 +1,4 @@
-"""The guest's side of a zot wire (sans-IO): for the SDK, fakes, bridges, and the other view of a replay.
+"""The guest's side of a zot wire (sans-IO): for fakes, bridges, and the other view of a replay.
 
 Three kinds of frames from the host are requests: `ToolCalled`, `CommandInvoked` and `Intercepted`. Each is owed one answer, and
 gets no second one: an `answer_…` to what is not open gives None. Ids are unique per kind only (spec zot 3.1).

@@ -1,0 +1,108 @@
+"""`serai guest new` and `serai guest bundle`: the beginning of an extension, and one file of it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+import click
+
+from serai.cli import scaffold, telling
+from serai.cli.opening import JSON, NamedPath, Status, run
+
+__all__ = ["bundle", "new"]
+
+KIB = 1024
+
+
+def _named(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
+    if not scaffold.is_name(name):
+        rule = "a name is made of letters, digits, - and _, begins with no -, and is 64 long at most"
+        raise click.BadParameter(f"{telling.safe(name)!r} cannot be the name of an extension: {rule}")
+    return name
+
+
+@click.command()
+@click.argument("name", callback=_named)
+@click.option("--dialect", type=click.Choice(scaffold.DIALECTS), default="zot", show_default=True, help="The protocol it speaks.")
+@click.option("--lang", "language", type=click.Choice(list(scaffold.LANGUAGES)), default="python", show_default=True)
+@click.option("--guard", is_flag=True, help="With an interceptor that refuses calls, and that must hold.")
+@click.option("--into", type=NamedPath(exists=True, file_okay=False, path_type=Path), default=".", help="Make the folder there.")
+@JSON
+def new(name: str, *, dialect: str, language: str, guard: bool, into: Path, as_json: bool) -> None:
+    """Make a folder NAME with a working extension, and a test of it that passes."""
+    run(_new(name, dialect, language, into, guard=guard, as_json=as_json))
+
+
+async def _new(name: str, dialect: str, language: str, into: Path, *, guard: bool, as_json: bool) -> Status:
+    command = await scaffold.python_command() if language == "python" else ""
+    made = scaffold.make(name, into, language=language, guard=guard, command=command, dialect=dialect)
+    if as_json:
+        form = {"id": f"{dialect}:{name}", "folder": _absolute(made.folder), "language": language, "guard": guard}
+        click.echo(telling.as_json(form | {"files": made.files, "next": _next(made.folder)}))
+    else:
+        telling.say(f"made {dialect}:{name}: {_shown(made.folder)}")
+        for file in made.files:
+            telling.say(f"  {file}")
+        telling.say("next:")
+        for line in _next(made.folder):
+            telling.say(f"  {line}")
+    if command not in ("", "python3"):
+        telling.tell(f"no python3 on your PATH has serai, so extension.json names {command}: change that before others get it")
+    for tool in scaffold.LANGUAGES[language].tools:
+        if shutil.which(tool) is None:
+            telling.tell(f"it needs the program {tool}, which is not on your PATH: install it")
+    return Status.OK
+
+
+def _next(folder: Path) -> list[str]:
+    """What to try now."""
+    path = shlex.quote(_shown(folder))
+    return [
+        f"""serai tool call greet '{{"name":"Ada"}}' --guest {path}""",
+        f"serai guest check {path}",
+        f"pytest {path}",
+    ]
+
+
+def _shown(path: Path) -> str:
+    """As a person would type it: a relative one is seen to be a path."""
+    return str(path) if path.is_absolute() else os.path.join(".", path)
+
+
+def _absolute(path: Path) -> str:
+    return os.path.abspath(path)
+
+
+@click.command()
+@click.argument("path", type=NamedPath(exists=True, path_type=Path))
+@click.option(
+    "-o", "--output", type=NamedPath(dir_okay=False, path_type=Path), help="The file; NAME.pyz in this folder by default."
+)
+@click.option("--force", is_flag=True, help="Replace the file even if it is no bundle.")
+@JSON
+def bundle(path: Path, *, output: Path | None, force: bool, as_json: bool) -> None:
+    """Make one file of an extension in Python, which runs with a bare python3.
+
+    PATH is the extension's folder, of which all files go into the bundle but tests, caches and what is hidden; or its program
+    alone, with the modules beside it that it imports. The SDK is in it; other packages are not, unless they lie in the folder.
+    """
+    from serai.cli import bundling
+
+    plan = bundling.plan(path)
+    output = Path(f"{plan.name}.pyz") if output is None else output
+    bundling.refuse_other(output, plan, force=force)
+    bundled = bundling.pack(plan, without=output)
+    bundling.write(bundled.content, output)
+    manifest = plan.manifest(output.name)
+    if as_json:
+        form = {"file": _absolute(output), "size": len(bundled.content), "files": bundled.names}
+        click.echo(telling.as_json(form | {"manifest": manifest, "warnings": plan.warnings}))
+    else:
+        telling.say(f"bundled {plan.name}: {_shown(output)}, {len(bundled.content) // KIB} KiB, {len(bundled.names)} files")
+        telling.say("it needs Python 3.11 or newer; the extension.json that starts it, in a folder with it:")
+        click.echo(telling.safe(scaffold.manifest_text(manifest)), nl=False)
+    for warning in plan.warnings:
+        telling.tell(warning)

@@ -1,0 +1,241 @@
+"""What `serai guest bundle` makes: one file of an extension, its modules and the SDK, that a bare `python3 -S -E` runs.
+
+It is a zip archive with a `__main__.py` (PEP 441). Nothing in it is compressed: it starts sooner, and its bytes do not depend on
+anybody's zlib. Beside each module lies its bytecode for the Python that bundled; another Python passes that over and reads the
+source.
+"""
+
+from __future__ import annotations
+
+import io
+import marshal
+import os
+import re
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.util import MAGIC_NUMBER, source_hash
+from pathlib import Path
+from typing import NamedTuple
+
+import serai
+from serai.cli import bundle_imports
+from serai.errors import BadExtension, BadManifest, NotWritten
+from serai.limits import MIB
+
+__all__ = ["Bundled", "Plan", "pack", "plan", "refuse_other", "write"]
+
+_SHEBANG = b"#!/usr/bin/env python3\n"
+_MAIN = "__main__.py"
+_MOST = 64 * MIB  # a data folder, or somebody's home: nobody meant to send that
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the first moment that a zip archive can tell
+_UNCHECKED = (0b01).to_bytes(4, "little")  # of a .pyc: known by its source's hash, which nobody is to check (PEP 552)
+# Of a guest's folder: made by tools, for the author alone, or lying beside the bundle rather than in it.
+_SKIPPED_FOLDERS = re.compile(r"\..*|__pycache__|node_modules|venv|tests?|.*\.egg-info", re.IGNORECASE)
+_SKIPPED_FILES = re.compile(r"\..*|.*\.py[co]|.*\.pyz|.*~|test_.*\.py|.*_test\.py|conftest\.py|extension\.json|guest\.toml")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be bundled: the program, the folder that its imports start from, and the files of that folder."""
+
+    name: str  # as a file may be called
+    program: Path
+    root: Path
+    files: tuple[str, ...]  # by their path from the root
+    about: dict[str, object]  # of the manifest: name, version, language, description
+    args: tuple[str, ...] = ()  # behind the program
+    warnings: list[str] = field(default_factory=list)
+
+    def manifest(self, file: str) -> dict[str, object]:
+        """The manifest that starts the bundle in this file."""
+        return {**self.about, "exec": "python3", "args": ["-S", "-E", file, *self.args]}
+
+
+class Bundled(NamedTuple):
+    content: bytes
+    names: list[str]
+
+
+# -- what goes in -----------------------------------------------------------------------------------------------------------------
+
+
+def plan(path: Path) -> Plan:
+    """Look at a guest's folder, or at a program; `BadExtension` says what cannot be bundled."""
+    if path.is_dir() or path.name == "extension.json":
+        return _plan_folder(path if path.is_dir() else path.parent)
+    if path.suffix != ".py":
+        hint = "name the folder with its extension.json, or its program, a .py file"
+        raise BadExtension("it is neither the folder of an extension nor a Python program", who=str(path), hint=hint)
+    seen = bundle_imports.follow(path)
+    name = _file_name(path.stem)
+    return Plan(name, path, path.parent, tuple(sorted(seen.modules)), {"name": path.stem}, warnings=seen.warnings)
+
+
+def _plan_folder(path: Path) -> Plan:
+    from serai.host.manifest import look, read
+    from serai.host.settings import Person
+
+    folder = look(Path(os.path.abspath(path)))
+    if folder is None:
+        raise BadManifest("there is no extension.json", who=str(path), hint="name the folder that has it, or the program itself")
+    manifest = read(folder, "ad hoc", Person())
+    program, args = _program(manifest.folder, manifest.argv)
+    seen = bundle_imports.follow(program)
+    skipped: list[str] = []
+    files = {*_walk(program.parent, skipped), *seen.modules}
+    about = {key: getattr(manifest, key) for key in ("name", "version", "language", "description") if getattr(manifest, key)}
+    remarks = [*seen.warnings, *skipped]
+    if program.parent != manifest.folder:
+        remarks.append(f"only what is in {program.parent} is bundled: the program's folder, where its imports start")
+    if (manifest.folder / "guest.toml").is_file():
+        remarks.append(
+            "guest.toml is not in it: put a copy beside the bundle" + (", else it is no guard" * manifest.settings.guard)
+        )
+    return Plan(_file_name(manifest.name), program, program.parent, tuple(sorted(files)), about, args, remarks)
+
+
+def _program(folder: Path, argv: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
+    """The first word of the command line that is a Python program, and the arguments behind it."""
+    for place, word in enumerate(argv):
+        if word.endswith(".py"):
+            program = Path(os.path.normpath(folder / word))
+            if not program.is_relative_to(folder) or not _inside(program, folder):
+                raise BadExtension(f"its program {word} lies outside of its folder", who=str(folder), hint="move it there")
+            return program, argv[place + 1 :]
+    hint = "its `exec` or one of its `args` has to be a .py file; what is not Python cannot be bundled"
+    raise BadExtension(f"its manifest starts no Python program: {' '.join(argv)}", who=str(folder), hint=hint)
+
+
+def _walk(root: Path, skipped: list[str]) -> Iterator[str]:
+    """The files of a folder that belong to what it does."""
+    for here, folders, files in os.walk(root):
+        at = Path(here)
+        links = [name for name in folders if (at / name).is_symlink()]
+        skipped += [f"{at / name} is not in it: a link to a folder" for name in links]
+        wanted = [name for name in folders if name not in links and not _SKIPPED_FOLDERS.fullmatch(name)]
+        folders[:] = [name for name in wanted if not (at / name / "pyvenv.cfg").exists()]
+        for name in files:
+            file = at / name
+            if _SKIPPED_FILES.fullmatch(name):
+                continue
+            if not _inside(file, root):
+                skipped.append(f"{file} is not in it: a link that leads out of the folder")
+            elif file.is_file():
+                yield file.relative_to(root).as_posix()
+
+
+def _inside(file: Path, root: Path) -> bool:
+    return os.path.realpath(file).startswith(f"{os.path.realpath(root).rstrip('/')}/")
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip(".-") or "bundle"
+
+
+# -- the archive ------------------------------------------------------------------------------------------------------------------
+
+
+def pack(plan: Plan, *, without: Path | None = None) -> Bundled:
+    """The bytes of the bundle: the same for the same files, whoever makes it, wherever and when. `without` is left out."""
+    sources = _sources(plan, os.path.realpath(without) if without else "")
+    entries = dict(sources)
+    for name, source in sources.items():
+        if name.endswith(".py") and (bytecode := _bytecode(source, f"{plan.name}.pyz/{name}")):
+            entries[f"{name}c"] = bytecode
+    content = io.BytesIO()
+    content.write(_SHEBANG)
+    with zipfile.ZipFile(content, "w") as archive:
+        for name in sorted(entries):
+            info = zipfile.ZipInfo(name, _LONG_AGO)
+            info.create_system, info.external_attr = 3, 0o644 << 16  # Unix, whatever this machine is
+            archive.writestr(info, entries[name])
+    return Bundled(content.getvalue(), sorted(entries))
+
+
+def _sources(plan: Plan, without: str) -> dict[str, bytes]:
+    """All files but bytecode, by their name in the archive."""
+    own = plan.program.relative_to(plan.root).as_posix()
+    paths = {name: plan.root / name for name in (own, *plan.files) if os.path.realpath(plan.root / name) != without}
+    for name in paths:
+        _refuse_name(name, own, plan)
+    paths[_MAIN] = plan.program
+    house = Path(serai.__file__).parent
+    for file in (*(house / f"{name}.py" for name in ("__init__", "lazy", "version", "errors")), *house.glob("sdk/**/*.py")):
+        paths[f"serai/{file.relative_to(house).as_posix()}"] = file
+    sources: dict[str, bytes] = {}
+    room = _MOST
+    for name, path in paths.items():
+        try:
+            room -= path.stat().st_size
+            if room < 0:
+                hint = "move out of it what the extension does not need"
+                raise BadExtension(f"there are more than {_MOST // MIB} MiB in it", who=str(plan.root), hint=hint)
+            sources[name] = path.read_bytes()
+        except OSError as error:
+            raise BadExtension(f"cannot be read: {error.strerror}", who=str(path), hint="make it readable for you") from None
+    return sources
+
+
+def _refuse_name(name: str, own: str, plan: Plan) -> None:
+    who = str(plan.root / name)
+    if name == _MAIN != own:
+        raise BadExtension("the bundle's own program has that name", who=who, hint="give it another name")
+    if name == "serai.py" or name.startswith("serai/"):
+        raise BadExtension("it would hide the SDK, which has that name", who=who, hint="give it another name")
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise BadExtension("its name is no text", who=ascii(who), hint="give it another name") from None
+
+
+def _bytecode(source: bytes, filename: str) -> bytes:
+    """A module compiled; nothing if that cannot be, as with a template that only looks like a module."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            code = compile(source, filename, "exec", dont_inherit=True, optimize=0)
+        # The second version has no references: whether a later one writes one depends on who else holds the object.
+        return MAGIC_NUMBER + _UNCHECKED + source_hash(source) + marshal.dumps(code, 2)
+    except (SyntaxError, ValueError, RecursionError):
+        return b""
+
+
+# -- the file ---------------------------------------------------------------------------------------------------------------------
+
+
+def refuse_other(output: Path, plan: Plan, *, force: bool) -> None:
+    """A bundle may be replaced; what is none only if somebody insists, and a source of the extension never."""
+    if not os.path.lexists(output) or _is_bundle(output):
+        return
+    hint = "choose another file with -o"
+    if os.path.realpath(output) in {os.path.realpath(plan.root / name) for name in plan.files}:
+        raise NotWritten("it is a part of the extension", who=str(output), hint=hint)
+    if not force:
+        raise NotWritten("it is there, and no bundle", who=str(output), hint=f"{hint}, or replace it with --force")
+
+
+def _is_bundle(file: Path) -> bool:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return _MAIN in archive.namelist()
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def write(content: bytes, output: Path) -> None:
+    """The file is there whole, executable, or not at all."""
+    try:
+        descriptor, temporary = tempfile.mkstemp(prefix=".bundle-", dir=output.parent)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(content)
+                os.fchmod(file.fileno(), 0o755)
+            os.replace(temporary, output)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        raise NotWritten(f"cannot be written: {error.strerror}", who=str(output)) from None

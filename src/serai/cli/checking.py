@@ -1,0 +1,103 @@
+"""`serai guest check`: whether a guest keeps to its protocol, shown with the frames that prove it and what to do."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from serai.cli import telling
+from serai.cli.opening import JSON, NamedPath, Status
+from serai.errors import NoGuest
+
+if TYPE_CHECKING:
+    from serai.testing.conformance import Finding, Report
+
+__all__ = ["check"]
+
+
+@click.command()
+@click.argument("path", type=NamedPath(exists=True))
+@click.option("--call", "calls", multiple=True, metavar="NAME=JSON", help="A tool call that may really be made; repeatable.")
+@click.option(
+    "--command", "commands", multiple=True, metavar="LINE", help="A command that may really be run: 'pick Bern'; repeatable."
+)
+@click.option("--rule", "only", multiple=True, metavar="NAME", help="Only this rule; repeatable.")
+@click.option("--env", "grants", multiple=True, metavar="NAME", help="A variable it gets although it looks like a credential.")
+@click.option("--strict", is_flag=True, help="Warnings are failures, too.")
+@JSON
+def check(
+    path: str,
+    *,
+    calls: tuple[str, ...],
+    commands: tuple[str, ...],
+    only: tuple[str, ...],
+    grants: tuple[str, ...],
+    strict: bool,
+    as_json: bool,
+) -> None:
+    """Check whether an extension keeps to its protocol, and say what to do.
+
+    PATH is its folder, its manifest, or a Python program alone. It is started some twenty times and treated in each way in which
+    a host may treat it. No tool is run for real unless --call gives its arguments: --call 'weather={"city":"Bern"}'.
+    """
+    from serai.testing import conformance
+    from serai.wire.environ import for_guest
+
+    given = [_call(text) for text in calls]
+    try:
+        report = conformance.check(path, calls=given, commands=commands, only=only, environ=for_guest(os.environ, grants=grants))
+    except (NoGuest, ValueError) as error:
+        raise click.UsageError(telling.safe(str(error))) from None
+    if as_json:
+        _print_json(report)
+    else:
+        _print(report)
+    if not report.ok or (strict and report.of("warned")):
+        raise click.exceptions.Exit(Status.FAILED)
+
+
+def _call(text: str) -> tuple[str, Any]:
+    name, equals, arguments = text.partition("=")
+    try:
+        if name and equals:
+            return name, json.loads(arguments)
+        reason = "it has to be NAME=JSON"
+    except ValueError as error:
+        reason = f"not JSON: {error}"
+    raise click.UsageError(f"--call {telling.safe(text)}: {telling.safe(reason)}")
+
+
+def _print(report: Report) -> None:
+    """A line for each finding, and below it what shows what is wrong."""
+    width = max(len(finding.rule) for finding in report.findings)
+    for finding in report.findings:
+        _say(f"{finding.status:7}  {finding.rule:{width}}  {finding.why}")
+        if finding.status in ("failed", "warned"):
+            for line in finding.details():
+                _say(f"         {line}")
+    counts = ", ".join(f"{count} {status}" for status, count in report.summary().items())
+    _say(f"{report.dialect}:{report.guest}: {counts}")
+
+
+def _say(text: str) -> None:
+    """It may quote a guest, so what looks like a secret is masked."""
+    telling.say(telling.masked(text))
+
+
+def _print_json(report: Report) -> None:
+    for finding in report.findings:
+        click.echo(telling.as_json(telling.masked(_form(finding))))
+    click.echo(
+        telling.as_json({"summary": {"guest": report.guest, "dialect": report.dialect, "ok": report.ok, **report.summary()}})
+    )
+
+
+def _form(finding: Finding) -> dict[str, Any]:
+    form: dict[str, Any] = {"rule": finding.rule, "status": finding.status, "why": finding.why}
+    for key in ("frames", "stderr", "hint", "requirements"):
+        if value := getattr(finding, key):
+            form[key] = value
+    return form

@@ -1,0 +1,199 @@
+"""zot from the extension's side, with the standard library alone (spec zot 2, 3 and 6).
+
+`dialects.zot.theirs` says the same for fakes and replays. It needs msgspec, which no bundle has and every start would wait for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from serai.sdk import heard
+from serai.sdk.answers import Allow, Answer, Block, Display, Failed, Image, Insert, OpenPanel, Prompt, ToolResult, Verdict
+
+if TYPE_CHECKING:
+    from serai.sdk.book import Book
+
+__all__ = ["ADAPTER", "Zot"]
+
+Frame = dict[str, Any]
+
+CAPABILITIES = ["commands", "tools", "events", "panels"]
+STAGES = ("tool_call", "turn_start", "assistant_message")  # in this order (spec zot 6)
+_KINDS = {"tool_call": "tool", "command_invoked": "command", "event_intercept": "question"}
+_MEMBER = re.compile(rb'"(type|id)"\s*:\s*("(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*")')
+
+
+class Zot:
+    dialect = "zot"
+    max_line = 4 * 1024 * 1024  # spec zot 3.1
+
+    # -- what is said -----------------------------------------------------------------------------------------------------------
+
+    def opening(self, book: Book) -> bytes:
+        """All of it at once and before hello_ack is read: nobody takes a pause on a busy machine for the end (spec zot 2.2)."""
+        frames: list[Frame] = [{"type": "hello", "name": book.name, "version": book.version, "capabilities": CAPABILITIES}]
+        frames += [_frame("register_command", name=name, description=description) for name, description in book.registered]
+        for tool in book.tools.values():
+            frames.append({**_frame("register_tool", name=tool.name, description=tool.description), "schema": tool.schema})
+        stages = [stage for stage in STAGES if stage in book.interceptors]
+        if book.events or stages:
+            frames.append(_frame("subscribe", events=list(book.events), intercept=stages))
+        frames.append({"type": "ready"})
+        return b"".join(map(_line, frames))
+
+    def tool_answer(self, id: str, result: ToolResult) -> bytes:
+        content = [_block(one) for one in result.content]
+        return _line({"type": "tool_result", "id": id, "content": content, **({"is_error": True} if result.is_error else {})})
+
+    def command_answer(self, id: str, answer: Answer) -> bytes:
+        frame: Frame = {"type": "command_response", "id": id, "action": "noop"}
+        match answer:
+            case Prompt(text=text):
+                frame |= {"action": "prompt", "prompt": text}
+            case Insert(text=text):
+                frame |= {"action": "insert", "insert": text}
+            case Display(text=text):
+                frame |= {"action": "display", "display": text}
+            case OpenPanel(id=panel, title=title, lines=lines, footer=footer):
+                spec = {"id": panel, **_given(title=title, lines=list(lines), footer=footer)}
+                frame |= {"action": "open_panel", "open_panel": spec}
+            case Failed(text=text):
+                frame["error"] = text or "it failed and gave no reason"
+        return _line(frame)
+
+    def verdict(self, id: str, verdict: Verdict) -> bytes:
+        """`modified_args` and `replace_text` are there when something is rewritten, and never otherwise (spec zot 4.4)."""
+        frame: Frame = {"type": "event_intercept_response", "id": id}
+        if isinstance(verdict, Block):
+            frame |= {"block": True, **_given(reason=verdict.reason)}
+        elif not isinstance(verdict, Allow):
+            frame["modified_args" if isinstance(verdict.value, dict) else "replace_text"] = verdict.value
+        return _line(frame)
+
+    def notify(self, level: str, message: str) -> bytes:
+        return _line({"type": "notify", "level": level, "message": message})
+
+    def render(self, panel: str, title: str, lines: Sequence[str], footer: str) -> bytes:
+        return _line(_frame("panel_render", panel_id=panel, title=title, lines=list(lines), footer=footer))
+
+    def close_panel(self, panel: str) -> bytes:
+        return _line({"type": "panel_close", "panel_id": panel})
+
+    def farewell(self) -> bytes:
+        return _line({"type": "shutdown_ack"})
+
+    # -- what is heard ----------------------------------------------------------------------------------------------------------
+
+    def hear(self, line: bytes) -> Iterator[heard.Heard]:
+        try:
+            frame = json.loads(line.decode("utf-8", "replace"))
+        except json.JSONDecodeError as error:
+            yield heard.Odd(f"malformed frame: {error}: {_short(line)}")
+            return
+        except (RecursionError, ValueError) as error:  # nested, or a number, beyond what Python reads
+            yield from self._unread(line[:4096], str(error))
+            return
+        if not isinstance(frame, dict) or not isinstance(frame.get("type"), str):
+            yield heard.Odd(f"malformed frame: it has no type: {_short(line)}")
+            return
+        kind = frame["type"]
+        if kind in _KINDS and not isinstance(frame.get("id"), str):  # there is nothing to answer with (spec zot 3.1)
+            yield heard.Odd(f"malformed frame: the id of a {kind} must be a string: {_short(line)}")
+            return
+        yield _heard(kind, frame)
+
+    def too_long(self, head: bytes, size: int) -> Iterator[heard.Heard]:
+        return self._unread(head, f"it has {size} bytes; this side reads {self.max_line}")
+
+    def _unread(self, head: bytes, why: str) -> Iterator[heard.Heard]:
+        """A request that cannot be read is answered if its head shows what and who it is."""
+        members = {
+            key: json.loads(value.decode("utf-8", "replace"), strict=False) for key, value in reversed(_MEMBER.findall(head))
+        }
+        kind = _KINDS.get(members.get(b"type", ""))
+        if kind is None or not members.get(b"id"):
+            yield heard.Odd(f"a frame was skipped: {why}: {_short(head)}")
+        else:
+            yield heard.TooLong(members[b"id"], kind, why)
+
+
+def _heard(kind: str, frame: Frame) -> heard.Heard:
+    match kind:
+        case "tool_call":
+            return heard.ToolCalled(frame["id"], _text(frame, "name"), frame.get("args", {}))
+        case "command_invoked":
+            return heard.CommandInvoked(frame["id"], _text(frame, "name"), _text(frame, "args"))
+        case "event_intercept":
+            return heard.Asked(frame["id"], _text(frame, "event"), _subject(frame))
+        case "event":
+            data = {key: value for key, value in frame.items() if key not in ("type", "event")}
+            return heard.Happened(heard.Event(_text(frame, "event"), data))
+        case "panel_key":
+            return heard.KeyPressed(_text(frame, "panel_id"), _text(frame, "key"), _text(frame, "text"))
+        case "panel_resize":
+            return heard.PanelResized(_text(frame, "panel_id"), _number(frame, "width"), _number(frame, "height"))
+        case "panel_close":
+            return heard.PanelClosed(_text(frame, "panel_id"))
+        case "hello_ack":
+            return heard.Welcomed(_about(frame))
+        case "shutdown":
+            return heard.Left()
+        case _:
+            return heard.Odd(f'unknown frame type "{kind[:100]}"')
+
+
+def _subject(frame: Frame) -> object:
+    match frame.get("event"):
+        case "tool_call":
+            return heard.ToolCall(_text(frame, "tool_id"), _text(frame, "tool_name"), frame.get("tool_args", {}))
+        case "turn_start":
+            return _number(frame, "step")
+        case _:
+            return _text(frame, "text")
+
+
+def _about(frame: Frame) -> dict[str, Any]:
+    texts = {key: _text(frame, key) for key in ("provider", "model", "cwd", "extension_dir", "data_dir")}
+    return {"protocol_version": _number(frame, "protocol_version"), "version": _text(frame, "zot_version"), **texts}
+
+
+def _text(frame: Frame, key: str) -> str:
+    value = frame.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _number(frame: Frame, key: str) -> int:
+    value = frame.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _short(line: bytes) -> str:
+    return line[:120].decode("utf-8", "replace").strip() + ("…" if len(line) > 120 else "")
+
+
+def _frame(type: str, **members: object) -> Frame:
+    return {"type": type, **_given(**members)}
+
+
+def _given(**members: object) -> Frame:
+    """What is unset is left out (spec zot 3.1)."""
+    return {key: value for key, value in members.items() if value}
+
+
+def _block(content: object) -> Frame:
+    if isinstance(content, Image):
+        from base64 import b64encode
+
+        return {"type": "image", "mime_type": content.mime, "data": b64encode(content.data).decode()}
+    return {"type": "text", "text": getattr(content, "text")}  # noqa: B009  (what else there is has been refused before)
+
+
+def _line(frame: Frame) -> bytes:
+    """One line of UTF-8. Half a surrogate pair, which no encoding has, becomes a question mark."""
+    return json.dumps(frame, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+
+
+ADAPTER = Zot

@@ -1,0 +1,165 @@
+"""What an extension hears, whatever the dialect. An adapter makes these of frames; the engine acts on them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+__all__ = [
+    "Asked",
+    "CommandInvoked",
+    "Event",
+    "Happened",
+    "Heard",
+    "KeyPressed",
+    "Left",
+    "Odd",
+    "PanelClosed",
+    "PanelResized",
+    "TakenBack",
+    "TooLong",
+    "ToolCall",
+    "ToolCalled",
+    "Welcomed",
+]
+
+
+class ToolCall(NamedTuple):
+    """A call that an interceptor may stop: whose tool it is does not matter. `id` is the model's own for it."""
+
+    id: str
+    name: str
+    args: Any
+
+
+class Event:
+    """Something happened; which members say anything depends on the event (spec zot 4.3). `data` is all of it, as it came."""
+
+    __slots__ = ("data", "name")
+
+    def __init__(self, name: str, data: dict[str, Any]) -> None:
+        self.name = name
+        self.data = data
+
+    def __repr__(self) -> str:
+        return f"<event {self.name}>"
+
+    @property
+    def step(self) -> int:
+        """Which model call of this prompt, from 1."""
+        step = self.data.get("step")
+        return step if isinstance(step, int) else 0
+
+    @property
+    def stop(self) -> str:
+        """Why a turn ended: end, length, tool_use, error, aborted."""
+        return self._text("stop")
+
+    @property
+    def error(self) -> str:
+        return self._text("error")
+
+    @property
+    def text(self) -> str:
+        return self._text("text")
+
+    @property
+    def tool_id(self) -> str:
+        return self._text("tool_id")
+
+    @property
+    def tool_name(self) -> str:
+        return self._text("tool_name")
+
+    @property
+    def tool_args(self) -> Any:
+        return self.data.get("tool_args")
+
+    def _text(self, key: str) -> str:
+        value = self.data.get(key)
+        return value if isinstance(value, str) else ""
+
+
+class Welcomed(NamedTuple):
+    """The host took the extension in, and says who it is: values for the members of `Host`."""
+
+    about: dict[str, Any]
+
+
+class ToolCalled(NamedTuple):
+    id: str
+    name: str
+    args: Any  # whatever JSON the model produced (spec zot 7.51)
+
+
+class CommandInvoked(NamedTuple):
+    id: str
+    name: str
+    args: str
+
+
+class Asked(NamedTuple):
+    """May this happen? `subject` is a `ToolCall`, the step of a turn, or a message's text."""
+
+    id: str
+    stage: str
+    subject: Any
+
+
+class TooLong(NamedTuple):
+    """A request that was not kept. It is owed an answer all the same."""
+
+    id: str
+    kind: str  # "tool", "command" or "question"
+    why: str
+
+
+class Happened(NamedTuple):
+    event: Event
+
+
+class KeyPressed(NamedTuple):
+    panel: str
+    key: str
+    text: str
+
+
+class PanelResized(NamedTuple):
+    panel: str
+    width: int
+    height: int
+
+
+class PanelClosed(NamedTuple):
+    panel: str
+
+
+class TakenBack(NamedTuple):
+    """Nobody waits for this answer any more. zot has no such frame; other dialects do."""
+
+    id: str
+
+
+class Left(NamedTuple):
+    """The host wants an end."""
+
+
+class Odd(NamedTuple):
+    """What fits nothing: told on stderr, and passed over (design rule 4)."""
+
+    why: str
+
+
+Heard = (
+    Welcomed
+    | ToolCalled
+    | CommandInvoked
+    | Asked
+    | TooLong
+    | Happened
+    | KeyPressed
+    | PanelResized
+    | PanelClosed
+    | TakenBack
+    | Left
+    | Odd
+)

@@ -1,0 +1,218 @@
+"""The keywords of JSON Schema that an author adds to a hint: `Annotated[int, {"minimum": 1, "maximum": 7}]`.
+
+Those that say which values are valid are also checked when arguments are read, so that a schema never promises more than the
+handler gets. The others explain. Those that the hint itself decides (`type`, `enum`, `items`, …) are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from serai.sdk.schema.reading import shown
+
+__all__ = ["Check", "Underivable", "checks", "json_type", "normal", "unique", "validated"]
+
+
+class Underivable(Exception):
+    """No schema can be made of a hint. Says what is wrong and what to write instead."""
+
+    def __init__(self, problem: str, hint: str) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.hint = hint
+
+
+class _Rule(NamedTuple):
+    applies: str  # the JSON type that it is about; values of others always pass, as in JSON Schema
+    limit: str  # what its own value must be
+    holds: Callable[[Any, Any], bool]
+    must: str
+
+
+def _is_multiple(value: float, limit: float) -> bool:
+    if isinstance(value, int) and isinstance(limit, int):
+        return value % limit == 0
+    from fractions import Fraction  # decimal fractions are meant: 0.3 is three times 0.1
+
+    return (Fraction(repr(value)) / Fraction(repr(limit))).denominator == 1
+
+
+_RULES: dict[str, _Rule] = {
+    "minimum": _Rule("number", "a number", lambda value, limit: value >= limit, "be at least {}"),
+    "maximum": _Rule("number", "a number", lambda value, limit: value <= limit, "be at most {}"),
+    "exclusiveMinimum": _Rule("number", "a number", lambda value, limit: value > limit, "be greater than {}"),
+    "exclusiveMaximum": _Rule("number", "a number", lambda value, limit: value < limit, "be less than {}"),
+    "multipleOf": _Rule("number", "a number above zero", _is_multiple, "be a multiple of {}"),
+    "minLength": _Rule("string", "a count", lambda value, limit: len(value) >= limit, "be at least {} characters long"),
+    "maxLength": _Rule("string", "a count", lambda value, limit: len(value) <= limit, "be at most {} characters long"),
+    "pattern": _Rule("string", "a pattern", lambda value, limit: re.search(limit, value) is not None, "match the pattern {}"),
+    "minItems": _Rule("array", "a count", lambda value, limit: len(value) >= limit, "have at least {} items"),
+    "maxItems": _Rule("array", "a count", lambda value, limit: len(value) <= limit, "have at most {} items"),
+    "uniqueItems": _Rule("array", "true or false", lambda value, limit: not limit or unique(value), "have no two equal items"),
+    "minProperties": _Rule("object", "a count", lambda value, limit: len(value) >= limit, "have at least {} members"),
+    "maxProperties": _Rule("object", "a count", lambda value, limit: len(value) <= limit, "have at most {} members"),
+}
+
+_EXPLAINING: dict[str, str] = {
+    "title": "text",
+    "description": "text",
+    "format": "text",
+    "contentEncoding": "text",
+    "contentMediaType": "text",
+    "$comment": "text",
+    "examples": "a list",
+    "deprecated": "true or false",
+    "readOnly": "true or false",
+    "writeOnly": "true or false",
+}
+
+_WANTED: dict[str, Callable[[Any], bool]] = {
+    "text": lambda limit: isinstance(limit, str),
+    "a list": lambda limit: isinstance(limit, list),
+    "true or false": lambda limit: isinstance(limit, bool),
+    "a number": lambda limit: json_type(limit) == "number",
+    "a number above zero": lambda limit: json_type(limit) == "number" and limit > 0,
+    "a count": lambda limit: type(limit) is int and limit >= 0,
+    "a pattern": lambda limit: isinstance(limit, str) and _compiles(limit),
+}
+
+# What the type hint says, with what says it.
+_BY_THE_HINT = {
+    "type": "the type itself",
+    "const": "Literal",
+    "enum": "Literal or an Enum",
+    "items": "list[…]",
+    "prefixItems": "tuple[…]",
+    "properties": "a dataclass or a TypedDict",
+    "required": "a dataclass or a TypedDict",
+    "additionalProperties": "dict[str, …]",
+    "anyOf": "a union",
+    "oneOf": "a union",
+    "default": "a default",
+}
+# What would have to be checked, and is not.
+_UNCHECKED = [
+    "$anchor",
+    "$defs",
+    "$dynamicAnchor",
+    "$dynamicRef",
+    "$id",
+    "$ref",
+    "$schema",
+    "allOf",
+    "contains",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "else",
+    "if",
+    "maxContains",
+    "minContains",
+    "not",
+    "patternProperties",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+]
+
+
+class Check(NamedTuple):
+    """One keyword and its limit."""
+
+    keyword: str
+    limit: Any
+
+    def problem(self, value: object) -> str:
+        """What is wrong with a JSON value; empty when it passes."""
+        rule = _RULES[self.keyword]
+        if json_type(value) != rule.applies or rule.holds(value, self.limit):
+            return ""
+        return f"must {rule.must.format(self.limit)}, not {shown(value)}"
+
+
+def checks(keywords: Mapping[str, Any]) -> list[Check]:
+    return [Check(keyword, limit) for keyword, limit in keywords.items() if keyword in _RULES]
+
+
+def validated(keywords: Mapping[str, Any], types: frozenset[str], taken: frozenset[str]) -> dict[str, Any]:
+    """An author's keywords for a kind of these JSON types, that says the taken ones itself; raises `Underivable`."""
+    found: dict[str, Any] = {}
+    for keyword, given in keywords.items():
+        rule = _RULES.get(keyword)
+        wanted = rule.limit if rule else _EXPLAINING.get(keyword, "")
+        if keyword in _BY_THE_HINT:
+            raise Underivable(f"has the keyword {keyword!r}, which its hint decides", f"say it with {_BY_THE_HINT[keyword]}")
+        if keyword in _UNCHECKED or not isinstance(keyword, str):
+            raise Underivable(
+                f"has the keyword {keyword!r}, which cannot be checked for a hint",
+                "leave it out and check it in the handler, or give the tool a schema of your own: @ext.tool(schema={…})",
+            )
+        try:
+            limit = normal(given)
+        except ValueError as error:
+            raise Underivable(f"has the keyword {keyword!r} with a value that is not JSON: {error}", "write JSON") from None
+        if wanted and not _WANTED[wanted](limit):
+            raise Underivable(f"has the keyword {keyword!r} with {shown(limit)}", f"its value must be {wanted}")
+        if rule and rule.applies not in types:
+            raise Underivable(
+                f"has the keyword {keyword!r}, which says nothing about its type", f"it is for {_PLURAL[rule.applies]}"
+            )
+        if keyword in taken:
+            raise Underivable(f"has the keyword {keyword!r}, which its hint says already", f"leave {keyword!r} out")
+        found[keyword] = limit
+    return found
+
+
+_PLURAL = {"number": "numbers", "string": "strings", "array": "lists", "object": "objects"}
+
+
+def normal(value: object) -> Any:
+    """A value as JSON has it, with lists for tuples; raises `ValueError` if it is not JSON."""
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+
+
+def json_type(value: object) -> str:
+    """The JSON type of a value, integers being numbers; empty when it has none."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return ""
+    return _TYPES.get(type(value), "")
+
+
+_TYPES = {
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+    type(None): "null",
+}
+
+
+def unique(values: list[Any]) -> bool:
+    """Whether no two are equal as JSON has it: 1 and 1.0 are, 1 and true are not."""
+    return len({_canonical(value) for value in values}) == len(values)
+
+
+def _canonical(value: Any) -> object:
+    if isinstance(value, list):
+        return ("array", *map(_canonical, value))
+    if isinstance(value, dict):
+        return ("object", frozenset((key, _canonical(item)) for key, item in value.items()))
+    return (isinstance(value, bool), value)
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError):
+        return False
+    return True

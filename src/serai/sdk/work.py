@@ -1,0 +1,103 @@
+"""One request, on its way to its one answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Timer
+from typing import ClassVar
+
+from serai.sdk import results
+from serai.sdk.adapters import Adapter
+from serai.sdk.answers import ToolError
+from serai.sdk.calls import Call
+from serai.sdk.remarks import Remarks
+
+__all__ = ["KINDS", "Work"]
+
+
+class Work:
+    """What its handler returns is settled, what it raises fails it; `answer` sends the frame if no other went before."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, id: str, name: str, adapter: Adapter, remarks: Remarks, answer: Callable[[Work, bytes], None]) -> None:
+        self.id, self.name = id, name
+        self.call = Call(id, name)
+        self.claimed = False  # an answer is on its way
+        self._adapter, self._remarks, self._answer = adapter, remarks, answer
+        self._timer: Timer | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+    def frame(self, value: object) -> bytes:
+        """The answer when its handler returned this; raises when that is none."""
+        raise NotImplementedError
+
+    def failure(self, error: BaseException) -> bytes:
+        raise NotImplementedError
+
+    def settle(self, value: object) -> None:
+        try:
+            frame = self.frame(value)
+        except Exception as error:
+            self.fail(error)
+            return
+        most = self._adapter.max_line
+        if len(frame) > most:
+            text = f"the answer has {len(frame)} bytes, and {self._adapter.dialect} carries {most}"
+            self.fail(ToolError(f"{text}: ask for less, or write it into a file"))
+        else:
+            self._answer(self, frame)
+
+    def fail(self, error: BaseException) -> None:
+        if not (self.claimed or isinstance(error, ToolError) or results.was_cancelled(error)):
+            self._remarks.trace(f"{self} failed", error)
+        self._answer(self, self.failure(error))
+
+    def within(self, seconds: float) -> None:
+        """Give it up after so long, however its handler does."""
+        self._timer = Timer(seconds, self._expire, (seconds,))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def ended(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _expire(self, seconds: float) -> None:
+        self.fail(ToolError(f"{self} took longer than {seconds:g} seconds and was given up"))
+        self.call.cancel()
+
+
+class ToolWork(Work):
+    kind = "tool"
+
+    def frame(self, value: object) -> bytes:
+        return self._adapter.tool_answer(self.id, results.resulted(value))
+
+    def failure(self, error: BaseException) -> bytes:
+        return self._adapter.tool_answer(self.id, results.failed_result(error, self.name))
+
+
+class CommandWork(Work):
+    kind = "command"
+
+    def frame(self, value: object) -> bytes:
+        return self._adapter.command_answer(self.id, results.answered(value))
+
+    def failure(self, error: BaseException) -> bytes:
+        return self._adapter.command_answer(self.id, results.failed_answer(error, self.name))
+
+
+class QuestionWork(Work):
+    kind = "question"
+
+    def frame(self, value: object) -> bytes:
+        return self._adapter.verdict(self.id, results.judged(value, self.name))
+
+    def failure(self, error: BaseException) -> bytes:
+        return self._adapter.verdict(self.id, results.failed_verdict(error, self.name))
+
+
+KINDS: dict[str, type[Work]] = {work.kind: work for work in (ToolWork, CommandWork, QuestionWork)}

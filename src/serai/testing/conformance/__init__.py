@@ -1,0 +1,16 @@
+"""Whether a guest keeps to its protocol: for authors in any language, as `serai guest check PATH` and for pytest.
+
+    @pytest.mark.parametrize("rule", conformance.RULES)
+    def test_it_conforms(rule):
+        conformance.assert_conforms("my-extension", rule)
+
+A check starts the guest many times, once for each way in which a host may treat it, and looks at every frame. It runs no tool for
+real unless it is given the arguments: `check(path, calls={"weather": {"city": "Bern"}})`.
+"""
+
+from __future__ import annotations
+
+from serai.testing.conformance.checking import RULES, assert_conforms, check, rules
+from serai.testing.conformance.report import Finding, Patience, Report, Rule, Status
+
+__all__ = ["RULES", "Finding", "Patience", "Report", "Rule", "Status", "assert_conforms", "check", "rules"]

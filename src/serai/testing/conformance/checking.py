@@ -1,0 +1,113 @@
+"""Runs the rules of a guest's dialect, some at a time, and collects what they find."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from serai.testing.conformance.report import Failed, Finding, Patience, Report, Rule, Skip
+from serai.testing.conformance.target import Target, Task
+from serai.testing.zot_host.process import with_python
+from serai.wire.environ import for_guest
+
+__all__ = ["RULES", "assert_conforms", "check", "rules"]
+
+# One table of rules for each dialect: a module with `RULES`, and `examine` for what its rules are given.
+TABLES = {"zot": "serai.testing.conformance.zot"}
+_AT_ONCE = 4
+
+
+class Table(Protocol):
+    """A dialect's rules. `examine` gives what they are given: it is left when all have judged, and then nothing may be running."""
+
+    RULES: tuple[Rule, ...]
+
+    def examine(self, task: Task) -> AbstractContextManager[Any]: ...
+
+
+def rules(dialect: str = "zot") -> tuple[Rule, ...]:
+    """The rules of a dialect, in their order."""
+    return _table(dialect).RULES
+
+
+def _table(dialect: str) -> Table:
+    return cast(Table, import_module(TABLES[dialect]))
+
+
+def check(
+    path: Path | str,
+    *,
+    calls: Mapping[str, object] | Iterable[tuple[str, object]] = (),
+    commands: Iterable[str] = (),
+    only: Iterable[str] = (),
+    patience: Patience | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Report:
+    """Check the guest at a path against the rules of its dialect, or `only` against some of them.
+
+    No tool or command is run for real but those in `calls`, as in `{"weather": {"city": "Bern"}}`, and `commands`, as in
+    `["pick Bern"]`. `environ` is the environment of the guest: by default ours, without what looks like a credential.
+    """
+    target = Target.at(path, with_python(for_guest(os.environ) if environ is None else environ))
+    table = _table(target.dialect)
+    chosen = _chosen(table.RULES, list(only))
+    task = Task(
+        target=target,
+        patience=patience or Patience(),
+        calls=list(calls.items() if isinstance(calls, Mapping) else calls),
+        commands=list(commands),
+    )
+    found: dict[str, list[Finding]] = {}
+    with table.examine(task) as examination, ThreadPoolExecutor(1 if target.exclusive else _AT_ONCE, "check") as pool:
+        try:
+            for last in (False, True):  # those that look at everything come when there is everything
+                turn = [rule for rule in chosen if rule.last is last]
+                found |= zip([rule.name for rule in turn], pool.map(lambda rule: _judged(rule, examination), turn), strict=True)
+        except BaseException:
+            examination.abandon()  # Ctrl-C: nobody waits for what a guest may never do
+            raise
+    return Report(target.name, target.dialect, [finding for rule in chosen for finding in found[rule.name]])
+
+
+def _chosen(table: Sequence[Rule], only: Sequence[str]) -> list[Rule]:
+    if unknown := [name for name in only if name not in RULES]:  # another dialect's is none of this guest's, and no mistake
+        raise ValueError(f"there is no rule {', '.join(unknown)}; there are: {', '.join(RULES)}")
+    return [rule for rule in table if not only or rule.name in only]
+
+
+def _judged(rule: Rule, examination: object) -> list[Finding]:
+    """What a rule found, or that it found nothing wrong."""
+    try:
+        findings = list(rule.judge(examination))
+    except Skip as skip:
+        findings = [Finding(status="skipped", why=str(skip))]
+    except Failed as failed:
+        findings = [failed.finding]
+    findings = findings or [Finding(status="passed", why=rule.text)]
+    return [replace(finding, rule=rule.name, requirements=rule.requirements) for finding in findings]
+
+
+def assert_conforms(path: Path | str, rule: str | None = None, **options: Any) -> Report:
+    """For pytest: an `AssertionError` with all that is wrong, when something is. Takes the options of `check`.
+
+    @pytest.mark.parametrize("rule", conformance.RULES)
+    def test_it_conforms(rule): conformance.assert_conforms("my-extension", rule)
+    """
+    report = check(path, only=[rule] if rule else (), **options)
+    if not report.ok:
+        raise AssertionError(str(report))
+    return report
+
+
+def _names() -> Iterator[str]:
+    for dialect in TABLES:
+        yield from (rule.name for rule in rules(dialect))
+
+
+RULES: tuple[str, ...] = tuple(dict.fromkeys(_names()))

@@ -1,0 +1,208 @@
+"""A program with its pipes: how it is found and started, what it says, how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = ["GuestProcess", "Misbehaved", "command_line", "show", "with_python"]
+
+_SHOWN = 6  # of the last lines, where something is wrong
+_LENGTH = 300  # of a line that is shown
+
+
+class Misbehaved(AssertionError):
+    """The extension did what the protocol does not allow, or did not do what it asks for."""
+
+
+def with_python(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which `python3` is the Python that runs this, so that an extension finds what its tests find."""
+    return {**environ, "PATH": os.pathsep.join([os.path.dirname(sys.executable), environ.get("PATH", os.defpath)])}
+
+
+def command_line(path: Path | str, environ: Mapping[str, str]) -> tuple[Path, list[str]]:
+    """The folder of an extension and the command that starts it: a folder, its manifest, or a Python program alone.
+
+    A bare name comes from the PATH, all else is relative to the folder (spec zot 1.3).
+    """
+    path = Path(os.path.abspath(path))
+    if path.suffix in (".py", ".pyz"):
+        return path.parent, [shutil.which("python3", path=environ.get("PATH")) or sys.executable, path.name]
+    file = path / "extension.json" if path.is_dir() else path
+    manifest = json.loads(file.read_bytes())
+    program = manifest["exec"]
+    found = os.path.join(file.parent, program) if "/" in program else shutil.which(program, path=environ.get("PATH", os.defpath))
+    if found is None or not os.access(found, os.X_OK):
+        raise Misbehaved(f"{file.parent.name} needs the program {program}: install it, or make it executable")
+    return file.parent, [found, *manifest.get("args", [])]
+
+
+class GuestProcess:
+    """A program with its pipes, in a session of its own. No wait is longer than it may be, and `kill` leaves nothing behind."""
+
+    def __init__(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> None:
+        self.transcript: list[tuple[str, bytes]] = []  # who said what: "host" or "guest", and a line or part of one
+        self._stderr = tempfile.TemporaryFile()  # no pipe: whoever fills it is not held up (spec zot 7.40)
+        try:
+            self._process = subprocess.Popen(
+                argv,
+                cwd=cwd,
+                env=dict(environ),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._stderr,
+                bufsize=0,
+                start_new_session=True,
+            )
+        except BaseException:
+            self._stderr.close()
+            raise
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self.pid, self.stdin, self.stdout = self._process.pid, self._process.stdin, self._process.stdout
+        self._exit = os.pidfd_open(self.pid)
+        self._lines: list[bytes] = []
+        self._rest = b""
+        self._ended = False
+        os.set_blocking(self.stdin.fileno(), False)
+        os.set_blocking(self.stdout.fileno(), False)
+
+    def write(self, raw: bytes, within: float) -> None:
+        """Write all of it, and read meanwhile. A `TimeoutError` when nobody takes it, a `BrokenPipeError` when nobody will."""
+        self.transcript.append(("host", raw))
+        view, deadline = memoryview(raw), time.monotonic() + within
+        while view:
+            try:
+                view = view[os.write(self.stdin.fileno(), view) :]
+            except BlockingIOError:
+                if self.status is not None:  # a process that it left may hold the pipe
+                    raise BrokenPipeError from None
+                if not self._wait(deadline, writing=True, reading=not self._ended):
+                    raise TimeoutError from None
+                self._read()
+
+    def line(self, within: float) -> bytes | None:
+        """The next line, with its end; None at the end of output, which the end of the process is too. Else a `TimeoutError`."""
+        deadline = time.monotonic() + within
+        while not self._lines:
+            self._read()
+            if self._lines:
+                break
+            if self._ended or self.status is not None:
+                self._read()  # what it wrote between the last look and its end
+                if self._rest and not self._lines:
+                    self._lines, self._rest = [self._rest], b""
+                if not self._lines:
+                    return None
+            elif not self._wait(deadline, reading=True):
+                raise TimeoutError
+        line = self._lines.pop(0)
+        self.transcript.append(("guest", line))
+        return line
+
+    def wait(self, within: float) -> int | None:
+        """The exit status once it has one, negative for a signal; None when that takes too long. Its output is read meanwhile."""
+        deadline = time.monotonic() + within
+        while (status := self.status) is None and self._wait(deadline, reading=not self._ended):
+            self._read()
+        return status
+
+    def pause(self, seconds: float) -> None:
+        """Read nothing for so long, or until it ends."""
+        self._wait(time.monotonic() + seconds, reading=False)
+
+    @property
+    def status(self) -> int | None:
+        """The exit status, negative for a signal. The process is not reaped yet: until then its session keeps its number."""
+        ended = os.waitid(os.P_PIDFD, self._exit, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        if ended is None:
+            return None
+        return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
+
+    def survivors(self, within: float) -> list[str]:
+        """The programs that are left in its session after so long."""
+        deadline = time.monotonic() + within
+        while (left := self._session()) and (remaining := deadline - time.monotonic()) > 0:
+            with suppress(ProcessLookupError):
+                descriptor = os.pidfd_open(next(iter(left)))
+                poll = select.poll()
+                poll.register(descriptor, select.POLLIN)
+                poll.poll(remaining * 1000)
+                os.close(descriptor)
+        return sorted(left.values())
+
+    def kill(self) -> None:
+        """End what is left of it, and let go of everything."""
+        os.kill(self.pid, signal.SIGKILL)
+        self.wait(60.0)
+        for _ in range(100):  # each may have started another in the meantime
+            for pid in self._session():
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if not self.survivors(0.1):
+                break
+        for file in (self.stdin, self.stdout, self._stderr):
+            file.close()
+        self._process.wait()
+        os.close(self._exit)
+
+    @property
+    def stderr(self) -> str:
+        end = os.fstat(self._stderr.fileno()).st_size
+        return os.pread(self._stderr.fileno(), end, 0).decode("utf-8", "replace")
+
+    def note(self, what: str) -> None:
+        """Put into the transcript what the host does without a frame."""
+        self.transcript.append(("host", f"[{what}]".encode()))
+
+    def shown(self, since: int = 0) -> list[str]:
+        """The last of what was said: from the host (→) and from the guest (←)."""
+        return [show(who, raw) for who, raw in self.transcript[since:][-_SHOWN:]]
+
+    def _session(self) -> dict[int, str]:
+        """The processes of its session but itself, with their names."""
+        members = {}
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with suppress(OSError, ValueError):
+                name, _, rest = Path("/proc", pid, "stat").read_text(errors="replace").partition("(")[2].rpartition(")")
+                state, _, _, session = rest.split()[:4]
+                if int(session) == self.pid != int(pid) and state not in "ZX":
+                    members[int(pid)] = name
+        return members
+
+    def _wait(self, deadline: float, *, reading: bool, writing: bool = False) -> bool:
+        """Whether something happened before the deadline; the end of the process is something, too."""
+        poll = select.poll()
+        poll.register(self._exit, select.POLLIN)
+        if reading and not self.stdout.closed:
+            poll.register(self.stdout, select.POLLIN)
+        if writing:
+            poll.register(self.stdin, select.POLLOUT)
+        return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
+
+    def _read(self) -> None:
+        """What there is to be read now."""
+        while not self._ended and not self.stdout.closed:
+            try:
+                chunk = os.read(self.stdout.fileno(), 1 << 16)
+            except BlockingIOError:
+                return
+            self._ended = not chunk
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            self._lines += [line + b"\n" for line in lines]
+
+
+def show(who: str, raw: bytes) -> str:
+    """A line as a person may read it, cut where it is long."""
+    text = raw.decode("utf-8", "replace").rstrip("\r\n")
+    return f"{'→' if who == 'host' else '←'} {text if len(text) <= _LENGTH else f'{text[:_LENGTH]}… ({len(raw)} bytes)'}"

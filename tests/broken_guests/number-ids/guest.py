@@ -1,0 +1,16 @@
+"""Answers with the id as a number."""
+
+from __future__ import annotations
+
+import sys
+
+sys.path.insert(0, "../../..")
+from tests.broken_guests.well import Frame, Well
+
+
+class Broken(Well):
+    def say(self, frame: Frame) -> None:
+        super().say({**frame, "id": int(frame["id"])} if "id" in frame else frame)
+
+
+Broken().run()

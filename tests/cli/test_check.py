@@ -1,0 +1,111 @@
+"""`serai guest check` as a person calls it: what it prints, and what its exit status tells."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from serai.cli.checking import check
+from serai.testing import conformance
+from tests.cli.guests import EXAMPLES
+
+BROKEN = Path(__file__).parents[1] / "broken_guests"
+WELL = BROKEN / "well.py"
+TOKEN = "ghp" + "_abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def ran(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(check, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def objects(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+@pytest.mark.req("sdk.check.cli")
+def test_a_good_guest_has_a_line_for_each_rule_a_summary_and_status_0() -> None:
+    result = ran(EXAMPLES / "weather-python", "--call", 'weather={"city":"Bern"}', "--command", "weather Bern")
+    *lines, summary = result.stdout.splitlines()
+    assert [line.split()[1] for line in lines] == list(conformance.RULES)
+    assert {line.split()[0] for line in lines} == {"passed", "skipped"}
+    assert summary == "zot:weather: 21 passed, 0 warned, 0 failed, 1 skipped"
+    assert (result.exit_code, result.stderr) == (0, "")
+
+
+@pytest.mark.req("sdk.check.cli", "sdk.check.broken")
+def test_what_failed_is_shown_with_its_frames_and_what_to_do_and_has_status_1() -> None:
+    result = ran(BROKEN / "trusting", "--rule", "odd-arguments", "--rule", "hello")
+    lines = result.stdout.splitlines()
+    assert lines[0] == "passed   hello          it opens with a hello that has a name, in time, and stays"
+    assert lines[1] == "failed   odd-arguments  the tool call shout ended it, exit status 1"
+    assert lines[2].strip() == '→ {"type":"tool_call","id":"101502000000","name":"shout","args":null}'
+    assert [line for line in lines if line.strip().startswith("stderr: TypeError: ")]
+    assert lines[-2].strip().startswith("what to do: ")
+    assert lines[-1] == "zot:trusting: 1 passed, 0 warned, 1 failed, 0 skipped"
+    assert result.exit_code == 1
+
+
+@pytest.mark.req("sdk.check.cli")
+def test_a_warning_is_a_failure_only_when_one_is_strict() -> None:
+    usual, strict = (ran(BROKEN / "nulls", "--rule", "frames", *more) for more in ((), ("--strict",)))
+    assert usual.stdout.startswith("warned   frames  capabilities is null: leave out what is not set\n")
+    assert usual.stdout == strict.stdout
+    assert (usual.exit_code, strict.exit_code) == (0, 1)
+
+
+@pytest.mark.req("sdk.check.cli")
+def test_as_json_each_finding_is_an_object_and_the_last_is_the_summary() -> None:
+    result = ran(BROKEN / "banner", "--json")
+    *findings, last = objects(result)
+    assert [finding["rule"] for finding in findings] == list(conformance.RULES)
+    [failed] = [finding for finding in findings if finding["status"] == "failed"]
+    assert failed["rule"] == "hello"
+    assert failed["frames"] == ["← banner extension, version 1.0"]
+    assert failed["hint"].startswith("write ")
+    assert failed["requirements"] == ["zot.edge.01", "zot.edge.02", "zot.frame.hello"]
+    summary = {"guest": "banner", "dialect": "zot", "ok": False, "passed": 1, "warned": 0, "failed": 1, "skipped": 20}
+    assert last == {"summary": summary}
+    assert result.exit_code == 1
+
+
+@pytest.mark.req("sdk.check.cli")
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["nowhere"], "does not exist"),
+        ([""], "the path is empty"),
+        ([__file__ + "x"], "does not exist"),
+        ([WELL, "--rule", "manners"], "there is no rule manners"),
+        ([WELL, "--call", "shout"], "it has to be NAME=JSON"),
+        ([WELL, "--call", "shout={"], "not JSON"),
+        ([BROKEN / "leaves-a-child" / "guest.sh"], "neither a guest's folder"),
+    ],
+)
+def test_a_wrong_command_line_has_status_2_and_starts_nobody(arguments: list[str | Path], complaint: str) -> None:
+    result = ran(*arguments)
+    assert result.exit_code == 2
+    assert complaint in result.stderr
+    assert result.stdout == ""
+
+
+def test_nothing_that_a_guest_says_gets_through_to_the_terminal_and_what_looks_like_a_secret_is_masked(tmp_path: Path) -> None:
+    (tmp_path / "guest.py").write_text(f"import sys\nprint('\\x1b[2J {TOKEN}', flush=True)\nprint('{TOKEN}', file=sys.stderr)\n")
+    for more in ((), ("--json",)):
+        result = ran(tmp_path / "guest.py", "--rule", "hello", *more)
+        assert result.exit_code == 1
+        assert "\x1b" not in result.stdout
+        assert TOKEN not in result.stdout
+        assert "*" * len(TOKEN) in result.stdout
+
+
+def test_a_variable_that_looks_like_a_credential_has_to_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATION_TOKEN", "hush")
+    (tmp_path / "guest.py").write_text(
+        f"import os\nos.environ['STATION_TOKEN']\n{WELL.read_text().replace('from __future__ import annotations', '')}"
+    )
+    assert ran(tmp_path / "guest.py", "--rule", "hello").exit_code == 1
+    assert ran(tmp_path / "guest.py", "--rule", "hello", "--env", "STATION_TOKEN").exit_code == 0

@@ -1,0 +1,62 @@
+"""Which dialect an extension speaks: as its host expects it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from serai.sdk import BadExtension
+from serai.sdk.adapters import DIALECTS, choose, load
+
+PIGLET = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"5","extensionDir":"/x"}}\n'
+MCP = b'{"method":"initialize","params":{"protocolVersion":"2025-06-18","clientInfo":{"name":"x"}},"jsonrpc":"2.0","id":0}\n'
+
+
+@pytest.mark.req("sdk.life.dialect")
+@pytest.mark.parametrize(
+    ("arguments", "environ", "first", "dialect"),
+    [
+        ([], {}, b"", "zot"),
+        (["--dialect", "mcp"], {"SERAI_DIALECT": "piglet"}, PIGLET, "mcp"),
+        (["x", "--dialect=yoi"], {}, b"", "yoi"),
+        (["--dialect"], {}, b"", "zot"),
+        ([], {"SERAI_DIALECT": "mcp", "PIGLET_FD": "1"}, b"", "mcp"),
+        ([], {"PIGLET_FD": "1"}, b"", "piglet"),
+        ([], {"SERAI_DIALECT": ""}, PIGLET, "piglet"),
+        ([], {}, MCP, "mcp"),
+        ([], {}, b'{"type":"later"}', "zot"),
+    ],
+)
+def test_arguments_then_environment_then_first_bytes(
+    arguments: list[str], environ: Mapping[str, str], first: bytes, dialect: str
+) -> None:
+    assert choose(arguments, environ, lambda: first) == dialect
+
+
+@pytest.mark.req("sdk.life.dialect")
+def test_each_built_dialect_loads_and_the_others_are_told() -> None:
+    assert [name for name, dialect in DIALECTS.items() if dialect.module and load(name).dialect == name] == ["zot"]
+    with pytest.raises(BadExtension, match='no adapter for the dialect "klingon"') as raised:
+        load("klingon")
+    assert "it speaks zot" in raised.value.hint
+
+
+@pytest.mark.req("sdk.life.dialect")
+def test_a_host_that_speaks_first_is_recognised_by_its_first_bytes(tmp_path: Path) -> None:
+    (tmp_path / "x.py").write_text("from serai.sdk import Extension\nExtension('x').main()\n")
+    ran = subprocess.run(
+        [sys.executable, "x.py"],
+        cwd=tmp_path,
+        input=MCP,
+        capture_output=True,
+        timeout=50,
+        check=False,
+        env={key: value for key, value in os.environ.items() if not key.startswith("SERAI")},
+    )
+    assert (ran.returncode, ran.stdout) == (1, b"")
+    assert b'[x] this SDK has no adapter for the dialect "mcp"; it speaks zot' in ran.stderr

@@ -1,0 +1,347 @@
+"""Extensions as hosts meet them: real programs on real pipes, from the first byte to the exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from serai.testing.zot_host import ZotHost
+from tests.host.guests import opened
+
+LAST = "\next.main()\n"
+
+
+def program(place: Path, body: str, *, end: str = LAST) -> Path:
+    """The folder of an extension with this body."""
+    folder = place / "probe"
+    folder.mkdir()
+    (folder / "extension.json").write_text(json.dumps({"name": "probe", "exec": sys.executable, "args": ["probe.py"]}))
+    (folder / "probe.py").write_text(f"from serai.sdk import *\next = Extension('probe')\n{body}\n{end}")
+    return folder
+
+
+# -- streams ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("sdk.wire.print")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_nothing_that_is_printed_gets_on_the_wire(tmp_path: Path, unbuffered: str) -> None:
+    body = """
+import os, subprocess, sys
+print("a banner", flush=True)
+sys.stdout.write("half a line")
+
+@ext.tool
+def loud() -> str:
+    print("from a handler")
+    os.write(1, b"from a descriptor\\n")
+    subprocess.run(["echo", "from a child"], check=True)
+    print("x" * 3_000_000)
+    return "quiet"
+"""
+    with ZotHost(program(tmp_path, body), environ=os.environ | {"PYTHONUNBUFFERED": unbuffered}) as host:
+        assert host.call_text("loud", {}) == "quiet"
+        assert host.shutdown() == 0
+        told = host.stderr
+    for line in ("a banner\n", "half a line", "from a handler\n", "from a descriptor\n", "from a child\n", "x" * 1000):
+        assert line in told
+
+
+@pytest.mark.req("sdk.wire.print")
+def test_what_was_printed_before_there_was_an_extension_is_still_no_frame(tmp_path: Path) -> None:
+    folder = program(tmp_path, "")
+    code = (folder / "probe.py").read_text()
+    (folder / "probe.py").write_text(f"print('a banner')\n{code}")
+    with ZotHost(folder, environ=os.environ | {"PYTHONUNBUFFERED": ""}) as host:
+        assert host.hello["name"] == "probe"
+        assert host.shutdown() == 0
+        assert host.stderr == "a banner\n"
+
+
+@pytest.mark.req("sdk.wire.stdin")
+def test_nobody_else_reads_from_the_wire(tmp_path: Path) -> None:
+    body = """
+import subprocess, sys
+
+@ext.tool
+def greedy() -> str:
+    child = subprocess.run(["cat"], capture_output=True, text=True).stdout
+    return repr((sys.stdin.read(), child))
+"""
+    with ZotHost(program(tmp_path, body)) as host:
+        asked = [host.ask("tool_call", name="greedy", args={}) for _ in range(3)]
+        assert [host.answer(id)["content"][0]["text"] for id in asked] == ["('', '')"] * 3
+
+
+@pytest.mark.req("sdk.wire.by-hand")
+def test_who_starts_it_by_hand_is_told_how_to_try_it(tmp_path: Path) -> None:
+    folder = program(tmp_path, "")
+    ours, theirs = pty.openpty()
+    ran = subprocess.run(
+        [sys.executable, "probe.py"], cwd=folder, stdin=theirs, capture_output=True, text=True, timeout=50, check=False
+    )
+    os.close(ours)
+    os.close(theirs)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "probe is an extension: a host starts it" in ran.stderr
+    assert "serai guest check ." in ran.stderr
+
+
+def test_an_extension_that_is_only_imported_touches_no_stream(tmp_path: Path) -> None:
+    folder = program(tmp_path, "ext.notify('info', 'x')", end="")
+    ran = subprocess.run(
+        [sys.executable, "-c", "import probe; print('still here'); print(input())"],
+        cwd=folder, input="typed\n", capture_output=True, text=True, timeout=50, check=False,
+    )  # fmt: skip
+    assert (ran.stdout, ran.stderr) == ("still here\ntyped\n", "")
+
+
+def test_without_streams_it_says_so(tmp_path: Path) -> None:
+    folder = program(tmp_path, "")
+    ran = subprocess.run(
+        ["sh", "-c", '"$0" probe.py <&- >&-', sys.executable], cwd=folder, capture_output=True, text=True, timeout=50, check=False
+    )
+    assert ran.returncode == 1
+    assert "its standard input or output is closed" in ran.stderr
+
+
+@pytest.mark.req("zot.sdk.log")
+def test_the_log_is_the_standard_librarys_on_stderr(tmp_path: Path) -> None:
+    body = """
+ext.log.info("before %s", "hello")
+
+@ext.tool
+def work() -> str:
+    ext.log.warning("100% done")
+    ext.log.debug("not shown by default")
+    return "fine"
+"""
+    with ZotHost(program(tmp_path, body)) as host:
+        host.call_text("work", {})
+        assert host.shutdown() == 0
+        assert host.stderr == "[probe] INFO before hello\n[probe] WARNING 100% done\n"
+
+
+# -- the start --------------------------------------------------------------------------------------------------------------------
+
+HEAVY = (
+    "asyncio",
+    "threading",
+    "msgspec",
+    "dataclasses",
+    "inspect",
+    "logging",
+    "pathlib",
+    "traceback",
+    "importlib.metadata",
+)
+
+
+@pytest.mark.req("sdk.life.hello-first")
+def test_hello_is_out_before_anything_heavy_is_imported(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from typing import Annotated, Literal
+from serai.sdk import Extension
+
+class Out:
+    def write(self, frame):
+        if b"hello" in bytes(frame):
+            print([name for name in {HEAVY!r} if name in sys.modules], bytes(frame).count(b"\\n"))
+        return len(frame)
+    def flush(self): pass
+
+ext = Extension("probe", stdin=open("/dev/null", "rb"), stdout=Out())
+
+@ext.tool
+async def weather(city: Annotated[str, "where"], unit: Literal["C", "F"] = "C", days: list[int] | None = None) -> str:
+    '''The weather.
+
+    Args:
+        days: which ones
+    '''
+
+@ext.command("tide", "next high water")
+def tide(args): pass
+
+@ext.on("turn_end")
+def end(): pass
+
+ext.main()
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
+    assert (ran.stdout, ran.stderr) == ("[] 5\n", "")
+
+
+# -- the end ----------------------------------------------------------------------------------------------------------------------
+
+ENDING = """
+import asyncio, atexit, sys
+atexit.register(lambda: sys.stderr.write("at exit\\n"))
+
+@ext.tool
+async def later() -> None:
+    try:
+        await asyncio.sleep(1000)
+    finally:
+        print("cleaned up")
+
+@ext.tool
+def sync(call: Call) -> None:
+    ext.notify("info", "begun")
+    call.wait(1000)
+    call.check()
+
+@ext.tool
+def stuck() -> None:
+    ext.notify("info", "begun")
+    import time
+    while True:
+        time.sleep(1000)
+
+@ext.tool
+async def stuck_loop() -> None:
+    stuck()
+
+@ext.on("turn_end")
+def stuck_event() -> None:
+    stuck()
+"""
+
+
+@pytest.mark.req("sdk.life.shutdown", "zot.sdk.run")
+@pytest.mark.parametrize("how", ["shutdown", "eof", "term"])
+@pytest.mark.parametrize("busy", [(), ("later", "sync"), ("stuck",), ("stuck_loop",), ("event",)])
+def test_each_end_is_clean_and_no_handler_keeps_it(tmp_path: Path, how: str, busy: tuple[str, ...]) -> None:
+    folder = program(tmp_path, ENDING, end=LAST + 'sys.stderr.write("behind main\\n")\n')
+    with ZotHost(folder) as host:
+        asked = [host.ask("tool_call", name=name, args={}) for name in busy if name != "event"]
+        if busy == ("event",):
+            host.tell("turn_end")
+        if busy:
+            host.hear("notify")
+        if how == "term":
+            os.kill(host.process.pid, signal.SIGTERM)
+        status = host.shutdown() if how == "shutdown" else host._end(close=how == "eof")
+        told = host.stderr
+        assert all(host.answers[id]["is_error"] for id in asked)
+    assert status == (143 if how == "term" else 0)
+    assert "at exit\n" in told
+    assert ("behind main" in told) is (how != "term" and busy in ((), ("later", "sync")))
+    assert ("cleaned up" in told) is ("later" in busy)
+    assert "Traceback" not in told
+    assert "Fatal" not in told
+
+
+@pytest.mark.req("sdk.life.shutdown")
+def test_what_a_handler_left_running_is_cancelled_too(tmp_path: Path) -> None:
+    body = """
+import asyncio
+tasks = []
+
+async def background() -> None:
+    try:
+        await asyncio.sleep(1000)
+    finally:
+        print("cleaned up")
+
+@ext.tool
+async def begin() -> str:
+    tasks.append(asyncio.create_task(background()))
+    await asyncio.sleep(0)
+    return "begun"
+"""
+    with ZotHost(program(tmp_path, body)) as host:
+        assert host.call_text("begin", {}) == "begun"
+        assert host.shutdown() == 0
+        assert host.stderr == "cleaned up\n"
+
+
+@pytest.mark.req("sdk.life.shutdown")
+def test_a_host_that_vanishes_ends_it_quietly(tmp_path: Path) -> None:
+    with ZotHost(program(tmp_path, ENDING)) as host:
+        host.ask("tool_call", name="sync", args={})
+        host.hear("notify")
+        assert host.vanish() == 0
+        assert host.stderr == "at exit\n"
+
+
+@pytest.mark.req("sdk.life.shutdown")
+def test_ctrl_c_is_no_trace(tmp_path: Path) -> None:
+    with ZotHost(program(tmp_path, ENDING)) as host:
+        os.kill(host.process.pid, signal.SIGINT)
+        assert host._end(close=False) == 130
+        assert host.stderr == "at exit\n"
+
+
+def test_an_error_at_import_says_what_to_do(tmp_path: Path) -> None:
+    folder = program(tmp_path, "@ext.tool\ndef weather(city): pass")
+    ran = subprocess.run(
+        [sys.executable, "probe.py"], cwd=folder, input="", capture_output=True, text=True, timeout=50, check=False
+    )
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert re.search(r"BadExtension: .*weather.*city", ran.stderr)
+
+
+# -- the example of the design ----------------------------------------------------------------------------------------------------
+
+EXAMPLE = """from serai.sdk import Extension          # a guest, written once
+ext = Extension("weather", version="1.0")
+
+@ext.tool
+async def weather(city: str) -> str:
+    "The current weather in a city."
+    return f"{city}: 16 degrees, fog"
+
+ext.main()                               # speaks zot or piglet (MCP, yoi later), as the host that started it expects
+"""
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Path:
+    folder = tmp_path / "weather"
+    folder.mkdir()
+    (folder / "extension.json").write_text(json.dumps({"name": "weather", "exec": sys.executable, "args": ["weather.py"]}))
+    (folder / "weather.py").write_text(EXAMPLE)
+    return folder
+
+
+@pytest.mark.req("sdk.life.example")
+def test_the_example_of_the_design_runs_under_the_stand_in(example: Path) -> None:
+    with ZotHost(example) as host:
+        assert host.hello == {
+            "type": "hello",
+            "name": "weather",
+            "version": "1.0",
+            "capabilities": ["commands", "tools", "events", "panels"],
+        }
+        assert host.tools["weather"] == {
+            "type": "register_tool",
+            "name": "weather",
+            "description": "The current weather in a city.",
+            "schema": {
+                "type": "object",
+                "properties": {"city": {"type": "string"}},
+                "required": ["city"],
+                "additionalProperties": False,
+            },
+        }
+        assert host.call_text("weather", {"city": "Bern"}) == "Bern: 16 degrees, fog"
+        assert host.call_tool("weather", {"town": "Bern"})["is_error"] is True
+        assert host.shutdown() == 0
+        assert host.stderr == ""
+
+
+@pytest.mark.req("sdk.life.example")
+async def test_the_example_of_the_design_runs_under_our_host(example: Path, tmp_path: Path) -> None:
+    async with opened(tmp_path, example) as host:
+        assert [tool.name for tool in host.tools] == ["weather"]
+        assert (await host.call_tool("weather", {"city": "Bern"})).text == "Bern: 16 degrees, fog"

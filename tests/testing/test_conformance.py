@@ -1,0 +1,441 @@
+"""The conformance kit finds what is wrong with each of the broken guests, by the rule that it breaks, and passes the good ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jsonschema_rs
+import pytest
+
+from serai.errors import NoGuest
+from serai.testing import conformance
+from serai.testing.conformance import Finding, Patience, Report
+from tests.requirements import manifest
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted(path for path in (ROOT / "examples" / "zot").iterdir() if path.is_dir())
+BROKEN = ROOT / "tests" / "broken_guests"
+WELL = BROKEN / "well.py"
+WEATHER = ROOT / "examples" / "zot" / "weather-python"
+
+# For what has to happen: generous, so that a busy machine does not turn it into something else.
+PATIENT = Patience(hello=30, ready=30, answer=30, tool=30, command=30, intercept=30, hold=0.05, shutdown=30, terminate=30, leave=30)
+
+
+class Broken(NamedTuple):
+    """Which rules find it, whether they fail or only warn, and what is waited for in vain, which is quick."""
+
+    failed: tuple[str, ...] = ()
+    warned: tuple[str, ...] = ()
+    waits: Mapping[str, float] = {}
+    calls: Mapping[str, object] = {}
+
+
+TABLE = {
+    "agrees": Broken(("unknown-names",)),
+    "bad-manifest": Broken(("manifest",)),
+    "bad-names": Broken(("registrations",)),
+    "bad-schema": Broken(("registrations",)),
+    "banner": Broken(("hello",)),
+    "blocks-the-loop": Broken(("open-requests",), waits={"answer": 3.0}, calls={"shout": {"text": "good morning"}}),
+    "crashes": Broken(("hello",)),
+    "deaf-guard": Broken(("intercept",), waits={"intercept": 1.0}),
+    "does-not-stay": Broken(("hello",), waits={"hold": 30.0}),
+    "ends-early": Broken(("hello",)),
+    "exit-status": Broken(warned=("shutdown",)),
+    "ignores-end": Broken(("end-of-input", "host-gone"), waits={"shutdown": 2.0}),
+    "ignores-shutdown": Broken(("shutdown", "open-requests"), waits={"shutdown": 2.0}),
+    "ignores-term": Broken(("terminate",), waits={"terminate": 0.5}),
+    "ignores-unknown": Broken(("unknown-names",), waits={"answer": 3.0}),
+    "late-tool": Broken(warned=("ready",)),
+    "leaves-a-child": Broken(("left-behind",), waits={"leave": 0.2}),
+    "logs-to-stdout": Broken(("stdout",)),
+    "loses-errors": Broken(("odd-arguments",), waits={"answer": 3.0}),
+    "nameless": Broken(("hello",)),
+    "no-program": Broken(("manifest",)),
+    "no-ready": Broken(warned=("ready",), waits={"ready": 1.0}),
+    "not-executable": Broken(("manifest",)),
+    "null-rewrite": Broken(("intercept",)),
+    "nulls": Broken(warned=("frames",)),
+    "number-ids": Broken(("answers",)),
+    "one-argument-guard": Broken(("intercept",)),
+    "one-per-read": Broken(("burst",), waits={"answer": 3.0}),
+    "only-json": Broken(("not-json",)),
+    "only-known": Broken(("unknown-frames",)),
+    "own-ids": Broken(("answers",)),
+    "shadowed": Broken(warned=("registrations",)),
+    "short-lines": Broken(("oversize",)),
+    "stays-for-work": Broken(("open-requests", "host-gone"), waits={"shutdown": 2.0}),
+    "trusting": Broken(("odd-arguments",)),
+    "twice": Broken(("answers",)),
+    "unflushed": Broken(("hello",), waits={"hello": 0.5}),
+    "waits-for-ack": Broken(("silent-host",), waits={"ready": 3.0}),
+    "wants-text": Broken(("events",)),
+    "wrong-types": Broken(("frames",)),
+}
+# What is wrong there shows in no frame.
+WITHOUT_FRAMES = {("manifest", name) for name in TABLE} | {
+    ("hello", "crashes"),
+    ("hello", "unflushed"),
+    ("left-behind", "leaves-a-child"),
+}
+
+
+def checked(path: Path, **options: Any) -> Report:
+    return conformance.check(path, **{"patience": PATIENT, **options})
+
+
+def by_status(report: Report, status: str) -> set[str]:
+    return {rule for rule, worst in report.rules().items() if worst == status}
+
+
+# -- the broken and the good ------------------------------------------------------------------------------------------------------
+
+
+def test_every_broken_guest_is_in_the_table() -> None:
+    folders = {path.name for path in BROKEN.iterdir() if (path / "extension.json").exists()}
+    assert folders == TABLE.keys()
+    assert {rule for broken in TABLE.values() for rule in (*broken.failed, *broken.warned)} == set(conformance.RULES)
+
+
+@pytest.mark.req("sdk.check.broken")
+@pytest.mark.parametrize("name", TABLE)
+def test_a_broken_guest_is_found_by_the_rule_that_it_breaks_and_by_no_other(name: str) -> None:
+    broken = TABLE[name]
+    report = checked(BROKEN / name, patience=replace(PATIENT, **broken.waits), calls=broken.calls)
+    assert (by_status(report, "failed"), by_status(report, "warned")) == (set(broken.failed), set(broken.warned)), str(report)
+    assert report.ok is not bool(broken.failed)
+    for finding in report.of("failed", "warned"):
+        assert finding.why
+        assert finding.hint
+        assert finding.frames or (finding.rule, name) in WITHOUT_FRAMES
+        assert all(frame[:2] in ("→ ", "← ") for frame in finding.frames)
+
+
+@pytest.mark.req("sdk.check.good")
+@pytest.mark.parametrize("path", [*EXAMPLES, WELL], ids=lambda path: path.name)
+def test_a_good_guest_passes_every_rule(path: Path) -> None:
+    report = checked(path)
+    assert by_status(report, "failed") == by_status(report, "warned") == set(), str(report)
+    assert len(by_status(report, "passed")) > len(conformance.RULES) - 4
+    assert list(report.rules()) == list(conformance.RULES)
+
+
+SDK = """
+from serai.sdk import Allow, Block, Extension, OpenPanel
+
+ext = Extension("everything", version="1.0")
+panel = ext.panel("tides", title="Tides")
+
+@ext.tool
+async def weather(city: str, days: int = 1) -> str:
+    "The weather in a city."
+    return f"{city}: fog for {days} days"
+
+@ext.tool
+def fails(why: str) -> str:
+    "Fails."
+    raise RuntimeError(why)
+
+@ext.command("tide", "next high water")
+def tide(args: str) -> OpenPanel:
+    return panel.open([args])
+
+@ext.on("turn_end")
+def ended(event) -> None:
+    print(event.stop)
+
+@ext.intercept("tool_call")
+def judge(call) -> Allow | Block:
+    return Block("no") if call.name == "bash" else Allow()
+
+ext.main()
+"""
+
+
+@pytest.mark.req("sdk.check.good")
+def test_a_guest_made_with_the_sdk_passes_every_rule(tmp_path: Path) -> None:
+    (tmp_path / "everything.py").write_text(SDK)
+    calls = {"weather": {"city": "Bern"}, "fails": {"why": "no luck"}}
+    report = checked(tmp_path / "everything.py", calls=calls, commands=["tide Husum"])
+    assert by_status(report, "failed") == by_status(report, "warned") == set(), str(report)
+    assert by_status(report, "skipped") == {"manifest"}
+
+
+# -- what a finding shows ---------------------------------------------------------------------------------------------------------
+
+
+def only(path: Path, rule: str, **options: Any) -> Finding:
+    [finding] = checked(path, only=[rule], **options).findings
+    return finding
+
+
+def test_a_finding_shows_the_frames_of_both_sides() -> None:
+    finding = only(BROKEN / "trusting", "odd-arguments")
+    assert finding.why == "the tool call shout ended it, exit status 1"
+    assert finding.frames == ('→ {"type":"tool_call","id":"101502000000","name":"shout","args":null}',)
+    assert finding.stderr.endswith("TypeError: 'NoneType' object is not subscriptable")
+    assert "null and lists too" in finding.hint
+
+
+def test_a_guest_that_ends_too_soon_is_shown_with_its_last_words() -> None:
+    finding = only(BROKEN / "crashes", "hello")
+    assert finding.why == "it ended before its hello, exit status 1"
+    assert "no configuration found" in finding.stderr
+
+
+def test_a_long_frame_is_cut() -> None:
+    finding = only(BROKEN / "short-lines", "oversize")
+    assert len(finding.frames[0]) < 400
+    assert finding.frames[0].endswith("bytes)")
+
+
+def test_an_end_that_is_no_frame_is_shown_too() -> None:
+    finding = only(BROKEN / "ignores-term", "terminate", patience=replace(PATIENT, terminate=0.2))
+    assert finding.frames == ("→ [SIGTERM]",)
+
+
+def test_the_report_as_text_has_all_that_is_wrong_and_what_to_do() -> None:
+    text = str(checked(BROKEN / "bad-schema", only=["registrations", "manifest"]))
+    assert text.count("bad-schema: registrations: ") == 3
+    assert text.count("what to do: ") == 3
+    assert str(checked(WELL, only=["hello"])) == "well.py: nothing is wrong"
+
+
+# -- real calls -------------------------------------------------------------------------------------------------------------------
+
+DIARY = """
+import json, os, sys
+
+def say(frame):
+    print(json.dumps(frame), flush=True)
+
+say({"type": "hello", "name": "diary", "version": "1"})
+say({"type": "register_tool", "name": "deploy", "schema": {"type": "object", "properties": {}}})
+say({"type": "register_tool", "name": "anything", "schema": {}})
+say({"type": "register_tool", "name": "erase", "schema": {"type": "object", "required": ["path"]}})
+say({"type": "register_command", "name": "reboot"})
+say({"type": "ready"})
+for line in sys.stdin:
+    try:
+        frame = json.loads(line)
+    except ValueError:
+        continue
+    if not isinstance(frame, dict):
+        continue
+    if frame.get("type") in ("tool_call", "command_invoked"):
+        with open(os.environ["DIARY"], "a") as diary:
+            print(json.dumps([frame["name"], frame.get("args")]), file=diary)
+    if frame.get("type") == "tool_call":
+        say({"type": "tool_result", "id": frame["id"], "content": [], "is_error": True})
+    elif frame.get("type") == "command_invoked":
+        say({"type": "command_response", "id": frame["id"], "action": "noop", "error": "no"})
+"""
+
+
+def diary_of(tmp_path: Path, **options: Any) -> list[Any]:
+    """What a guest was asked to do, while it was checked."""
+    (tmp_path / "diary.py").write_text(DIARY)
+    checked(tmp_path / "diary.py", environ={**os.environ, "DIARY": str(tmp_path / "diary")}, **options)
+    return [json.loads(line) for line in (tmp_path / "diary").read_text().splitlines()]
+
+
+@pytest.mark.req("sdk.check.harmless")
+def test_no_tool_is_run_with_arguments_that_fit_it(tmp_path: Path) -> None:
+    asked = diary_of(tmp_path)
+    assert {name for name, _ in asked} == {"serai_check_no_such_name", "erase"}
+    schema = {"type": "object", "required": ["path"]}
+    tried = [args for name, args in asked if name == "erase"]
+    assert len(tried) > 3
+    assert not [args for args in tried if jsonschema_rs.is_valid(schema, args)]
+
+
+@pytest.mark.req("sdk.check.harmless")
+def test_what_the_caller_gives_is_really_called(tmp_path: Path) -> None:
+    asked = diary_of(tmp_path, calls={"deploy": {"where": "here"}}, commands=["/reboot  now then", "reboot"])
+    assert ["deploy", {"where": "here"}] in asked
+    assert ["deploy", None] in asked  # it may be called, so it is given odd arguments, too
+    assert [args for name, args in asked if name == "reboot"].count("now then") > 3
+    assert ["reboot", None] in asked
+    assert "anything" not in {name for name, _ in asked}
+
+
+def test_a_given_call_that_gets_no_answer_is_found(tmp_path: Path) -> None:
+    (tmp_path / "mute.py").write_text(WELL.read_text().replace('args["text"].upper()', "sys.stdin.read()"))
+    finding = only(tmp_path / "mute.py", "answers", calls={"shout": {"text": "x"}}, patience=replace(PATIENT, tool=0.5))
+    assert (finding.status, finding.why) == ("failed", "the tool call shout got no answer within 0.5 s")
+
+
+def test_a_given_call_of_nobody_is_found() -> None:
+    finding = only(WELL, "answers", calls=[("whisper", {})])
+    assert (finding.status, finding.why, finding.hint) == ("failed", "it has no whisper to try", "it has shout")
+
+
+# -- the kit ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("sdk.check.pytest")
+@pytest.mark.parametrize("rule", conformance.RULES)
+def test_each_rule_can_be_a_test_of_its_own(rule: str) -> None:
+    report = conformance.assert_conforms(WEATHER, rule, patience=PATIENT)
+    assert list(report.rules()) == [rule]
+
+
+@pytest.mark.req("sdk.check.pytest")
+def test_what_does_not_conform_fails_the_test_with_all_that_is_wrong() -> None:
+    with pytest.raises(
+        AssertionError, match="(?s)banner: hello: its first line is no hello frame.*← banner extension.*what to do: "
+    ):
+        conformance.assert_conforms(BROKEN / "banner", patience=PATIENT)
+    conformance.assert_conforms(BROKEN / "nulls", "frames", patience=PATIENT)  # a warning is no failure
+
+
+def test_a_rule_that_does_not_exist_is_named() -> None:
+    with pytest.raises(ValueError, match="there is no rule manners; there are: manifest, hello, "):
+        conformance.check(WELL, only=["manners"])
+
+
+def test_every_rule_says_what_it_asks_and_which_requirements_it_is_about() -> None:
+    known = {requirement.id for requirement in manifest.load_all()}
+    for rule in conformance.rules("zot"):
+        assert rule.text
+        assert rule.requirements
+        assert not set(rule.requirements) - known
+
+
+def test_a_report_counts_rules_and_not_findings() -> None:
+    report = checked(BROKEN / "bad-schema")
+    assert len(report.of("failed")) == 3
+    assert report.summary()["failed"] == 1
+    assert sum(report.summary().values()) == len(conformance.RULES)
+
+
+# -- what is checked --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["extension.json", "weather.py", ""])
+def test_a_guest_is_named_by_its_folder_its_manifest_or_its_program(path: str) -> None:
+    report = checked(WEATHER / path, only=["hello", "manifest"])
+    assert report.ok
+    assert report.rules() == {"manifest": "skipped" if path == "weather.py" else "passed", "hello": "passed"}
+
+
+def test_a_path_without_a_guest_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    for path in (tmp_path / "nowhere", tmp_path / "notes.txt"):
+        with pytest.raises(NoGuest):
+            conformance.check(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (None, "extension.json: No such file"),
+        ("{", "parse manifest: "),
+        ('{"name":"x"}', "manifest: exec is required"),
+        ('{"name":"x","exec":"serai-no-such-program"}', "there is no program serai-no-such-program in the PATH"),
+    ],
+)
+def test_a_manifest_that_cannot_be_used_is_a_finding_and_the_rest_is_skipped(tmp_path: Path, text: str | None, why: str) -> None:
+    if text is not None:
+        (tmp_path / "extension.json").write_text(text)
+    report = checked(tmp_path)
+    assert report.findings[0].rule == "manifest"
+    assert why in report.findings[0].why
+    assert by_status(report, "failed") == {"manifest"}
+    assert by_status(report, "skipped") == set(conformance.RULES) - {"manifest"}
+
+
+def test_a_disabled_guest_is_checked_with_a_warning(tmp_path: Path) -> None:
+    about = {"name": "off", "exec": "python3", "args": [str(WELL)], "enabled": False}
+    (tmp_path / "extension.json").write_text(json.dumps(about))
+    report = checked(tmp_path, only=["manifest", "hello"])
+    assert report.rules() == {"manifest": "warned", "hello": "passed"}
+
+
+def test_a_program_that_is_no_program_is_a_finding(tmp_path: Path) -> None:
+    (tmp_path / "extension.json").write_text('{"name":"x","exec":"./run"}')
+    (tmp_path / "run").write_text("no program")
+    (tmp_path / "run").chmod(0o755)
+    report = checked(tmp_path)
+    assert by_status(report, "failed") == {"hello"}
+    assert "it cannot be started" in str(report)
+
+
+ONLY_ONE = """
+import fcntl, sys
+lock = open("lock", "w")
+try:
+    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    sys.exit("another one is running")
+"""
+
+
+def test_one_that_must_be_alone_is_checked_alone(tmp_path: Path) -> None:
+    (tmp_path / "guest.py").write_text(WELL.read_text().replace("import json\n", f"import json\n{ONLY_ONE}", 1))
+    (tmp_path / "extension.json").write_text('{"name":"alone","exec":"python3","args":["guest.py"]}')
+    (tmp_path / "guest.toml").write_text("exclusive = true\n")
+    assert checked(tmp_path).ok
+
+
+def test_one_that_does_not_start_again_is_found(tmp_path: Path) -> None:
+    once = 'import os\nos.close(os.open("started", os.O_CREAT | os.O_EXCL))\n'
+    (tmp_path / "guest.py").write_text(WELL.read_text().replace("import json\n", f"import json\n{once}", 1))
+    finding = only(tmp_path / "guest.py", "shutdown")
+    assert finding.status == "failed"
+    assert finding.why.startswith("started once more, it ended before its hello")
+    assert "exclusive = true" in finding.hint
+
+
+def test_a_guest_gets_no_credentials_unless_they_are_given_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STATION_TOKEN", "hush")
+    needs = 'import os\nos.environ["STATION_TOKEN"]\n'
+    (tmp_path / "guest.py").write_text(WELL.read_text().replace("import json\n", f"import json\n{needs}", 1))
+    assert only(tmp_path / "guest.py", "hello").status == "failed"
+    assert only(tmp_path / "guest.py", "hello", environ=os.environ).status == "passed"
+
+
+def test_a_guest_writes_its_data_into_a_folder_that_is_gone_afterwards(tmp_path: Path) -> None:
+    keeps = """
+    def take(self, frame):
+        if frame.get("type") == "hello_ack":
+            open(os.path.join(frame["data_dir"], "kept"), "x").close()
+            print(frame["data_dir"], file=open("where", "a"))
+        super().take(frame)
+"""
+    (tmp_path / "guest.py").write_text(
+        f"import os, sys\nsys.path.insert(0, {str(BROKEN)!r})\nfrom well import Well\nclass Keeps(Well):{keeps}\nKeeps().run()\n"
+    )
+    assert checked(tmp_path / "guest.py").ok
+    folders = (tmp_path / "where").read_text().split()
+    assert len(folders) > 5
+    assert len(set(folders)) == len(folders)
+    assert not [folder for folder in folders if os.path.exists(folder)]
+
+
+CHECK = """
+import sys
+from serai.testing import conformance
+conformance.check(sys.argv[1], patience=conformance.Patience(hello=600))
+"""
+
+
+def test_ctrl_c_ends_a_check_and_its_guest_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pid")
+    (tmp_path / "guest.py").write_text("import os, signal\nprint(os.getpid(), file=open('pid', 'w'))\nsignal.pause()\n")
+    with subprocess.Popen([sys.executable, "-c", CHECK, tmp_path / "guest.py"], stderr=subprocess.PIPE) as check:
+        guest = int((tmp_path / "pid").read_text())
+        check.send_signal(signal.SIGINT)
+        said = check.communicate(timeout=40)[1]
+    assert b"KeyboardInterrupt" in said
+    with pytest.raises(ProcessLookupError):
+        os.kill(guest, 0)

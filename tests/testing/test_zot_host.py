@@ -1,0 +1,316 @@
+"""The stand-in zot host: it is on its own, lets nothing pass that is not in the protocol, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serai.testing import zot_host
+from serai.testing.zot_host import Frame, Misbehaved, ZotHost
+from serai.testing.zot_host.frames import FRAMES, Flaws, parsed
+from serai.testing.zot_host.process import command_line
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples" / "zot"
+BROKEN = ROOT / "tests" / "broken_guests"
+
+OPENING = '{"type":"hello","name":"x","version":""}\\n{"type":"ready"}'
+HELLO = f"print('{OPENING}', flush=True); input(); input(); "  # until there is a request
+RESULT = '{"type":"tool_result","id":"101502000000","content":[]}'
+
+
+def program(folder: Path, text: str) -> Path:
+    (folder / "guest.py").write_text(text)
+    return folder / "guest.py"
+
+
+def lives(pid: int) -> bool:
+    """Whether a process is there and is no mere remainder."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+# -- on its own -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("sdk.standin.independent")
+def test_it_imports_the_standard_library_and_itself() -> None:
+    allowed = {*sys.stdlib_module_names}
+    for module in Path(zot_host.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            strange = [
+                name for name in names if name.split(".")[0] not in allowed and not name.startswith("serai.testing.zot_host")
+            ]
+            assert not strange, module
+
+
+@pytest.mark.req("sdk.standin.independent")
+def test_importing_it_loads_nothing_else_of_serai() -> None:
+    told = "import sys, serai.testing.zot_host; print(*(name for name in sys.modules if name.startswith('serai')))"
+    ran = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True, timeout=30)
+    own = {"serai", "serai.lazy", "serai.version", "serai.testing"}  # the packages around it
+    assert [name for name in ran.stdout.split() if name not in own and not name.startswith("serai.testing.zot_host")] == []
+
+
+# -- strict -----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("sdk.standin.strict")
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('print(\'{"type":"ready"}\')', "first frame must be hello"),
+        ('print(\'{"type":"hello","name":"","version":""}\')', "first frame must be hello"),
+        ('print(\'{"type":"hello","name":"x"}\')', "hello needs version"),
+        ("import sys; sys.exit('no luck')", "(?s)ended without hello, exit status 1.*no luck"),
+        (HELLO + "print('starting up')", "(?s)frames only.*← starting up"),
+        (HELLO + "print()", "frames only"),
+        (HELLO + 'print(\'{"type":"notify","level":"info","message":NaN}\')', "frames only"),
+        (HELLO + 'print(\'{"type":"dance"}\')', "no frame of the protocol: dance"),
+        (HELLO + 'print(\'{"type":"tool_result","id":1,"content":[]}\')', "id is of a wrong type: a string is wanted"),
+        (HELLO + 'print(\'{"type":"tool_result","id":"1","content":null}\')', "needs content"),
+        (HELLO + 'print(\'{"type":"tool_result","id":"1"}\')', "needs content"),
+        (HELLO + 'print(\'{"type":"tool_result","id":"1","content":[],"is_error":null}\')', "is_error is null"),
+        (HELLO + 'print(\'{"type":"tool_result","id":"1","content":[{"type":"sound"}]}\')', "no block of the type"),
+        (HELLO + 'print(\'{"type":"tool_result","id":"1","content":[{"type":"image","mime_type":"","data":"_"}]}\')', "not base64"),
+        (HELLO + 'print(\'{"type":"register_tool","name":"x"}\')', "a schema is an object"),
+        (HELLO + 'print(\'{"type":"subscribe","events":"turn_end"}\')', "a list of strings is wanted"),
+        (HELLO + 'print(\'{"type":"command_response","id":"1","action":"dance"}\')', "there is no action 'dance'"),
+        (HELLO + 'print(\'{"type":"notify","level":"loud","message":""}\')', "there is no level 'loud'"),
+        (HELLO + 'print(\'{"type":"ready","set":1}\')', "ready has no field set"),
+        (HELLO + 'print(\'{"type":"tool_result","id":"1","content":[]}\')', "nobody asked for"),
+        (HELLO + 'print(\'{"type":"command_response","id":"101502000000","action":""}\')', "nobody asked for"),
+        (HELLO + f"print('{RESULT}\\n{RESULT}')", "answered 101502000000 twice"),
+        (HELLO + "pass", "without an answer to 101502000000"),
+        (HELLO + f"print('{RESULT}', end='')", "last line has no end"),
+    ],
+)
+def test_it_sees_what_an_extension_does_wrong(tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / "extension.json").write_text(json.dumps({"name": "x", "exec": "python3", "args": ["-c", text]}))
+    with pytest.raises(Misbehaved, match=complaint), ZotHost(tmp_path) as host:
+        host.ask("tool_call", name="x", args={})
+        host.eof()
+
+
+@pytest.mark.req("sdk.standin.strict")
+def test_it_does_not_wait_for_ever(tmp_path: Path) -> None:
+    with pytest.raises(Misbehaved, match=r"no ready within 0\.3 s"), ZotHost(BROKEN / "no-ready", patience=0.3):
+        pass
+    deaf = program(tmp_path, f"import signal\nprint('{OPENING}', flush=True)\nsignal.pause()\n")
+    with ZotHost(deaf) as host:
+        host.patience = 0.3
+        with pytest.raises(Misbehaved, match="does not read its input"):
+            host.write(b"x" * (1 << 20))
+        with pytest.raises(Misbehaved, match=r"no notify within 0\.3 s"):
+            host.hear("notify")
+        with pytest.raises(Misbehaved, match=r"did not end within 0\.3 s"):
+            host.vanish()
+
+
+def test_writing_to_one_that_has_ended_says_so(tmp_path: Path) -> None:
+    with ZotHost(program(tmp_path, f"print('{OPENING}', flush=True)\ninput()\n")) as host:
+        host.process.wait(30)
+        with pytest.raises(Misbehaved, match="has closed its input"):
+            host.tell("turn_end", stop="end")
+
+
+def test_a_complaint_shows_the_last_frames_of_both_sides_and_the_end_of_stderr(tmp_path: Path) -> None:
+    text = "import sys; print('what is this?', file=sys.stderr, flush=True); print('oops ' * 100)"
+    (tmp_path / "extension.json").write_text(json.dumps({"name": "x", "exec": "python3", "args": ["-c", HELLO + text]}))
+    with pytest.raises(Misbehaved) as caught, ZotHost(tmp_path) as host:
+        host.call_tool("x", {})
+    lines = str(caught.value).splitlines()
+    assert '← {"type":"ready"}' in lines
+    assert '→ {"type": "tool_call", "id": "101502000000", "name": "x", "args": {}}' in lines
+    assert [line for line in lines if line.startswith("← oops oops") and line.endswith("(501 bytes)")]
+    assert lines[-1] == "its stderr: what is this?"
+
+
+KINDS = st.sampled_from([*FRAMES])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "text", "data", "id", "lines"]), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+FIELDS = st.sampled_from(sorted({key for required, optional in FRAMES.values() for key in (*required, *optional)}))
+
+
+@pytest.mark.req("sdk.standin.strict")
+@given(KINDS, st.dictionaries(FIELDS, JSON, max_size=5))
+def test_whatever_a_frame_holds_its_flaws_are_told(kind: str, fields: Frame) -> None:
+    frame = parsed(json.dumps({**fields, "type": kind}).encode())
+    assert frame is not None
+    wrong, odd = Flaws.of(frame)
+    required, optional = FRAMES[kind]
+    strange = fields.keys() - required.keys() - optional.keys() - {"type"}
+    missing = {key for key in required if fields.get(key) is None}
+    assert len(wrong) + len(odd) >= len(strange) + len(missing)
+
+
+@given(st.binary(max_size=40) | st.text(max_size=40).map(str.encode))
+def test_whatever_a_line_is_it_is_a_frame_or_none(line: bytes) -> None:
+    frame = parsed(line)
+    assert frame is None or isinstance(frame["type"], str)
+
+
+# -- for an author's tests --------------------------------------------------------------------------------------------------------
+
+
+def test_it_has_what_an_author_needs() -> None:
+    with ZotHost(EXAMPLES / "weather-python") as host:
+        assert host.hello["name"] == "weather"
+        assert set(host.tools) == {"weather"}
+        assert set(host.commands) == {"weather", "forecast"}
+        assert host.hear("notify")["message"] == "the weather station is open"
+        assert host.call_text("weather", {"city": "Bern"}) == "Bern: 16 degrees, fog"
+        assert host.call_tool("weather", {})["is_error"]
+        with pytest.raises(Misbehaved, match="weather answered with an error: weather needs a city"):
+            host.call_text("weather", {})
+        assert host.run_command("weather", "Bern")["display"] == "Bern: 16 degrees, fog"
+        assert host.run_command("weather")["error"]
+        assert host.shutdown() == 0
+
+
+def test_it_asks_tells_and_plays_the_panel() -> None:
+    with ZotHost(EXAMPLES / "guard-python") as guard:
+        assert guard.intercepts == ["tool_call", "turn_start", "assistant_message"]
+        assert guard.intercept("turn_start", step=1) == {"type": "event_intercept_response", "id": "101502000000"}
+        assert guard.eof() == 0
+    with ZotHost(EXAMPLES / "words-node") as words:
+        assert words.events == ["turn_end", "tool_call"]
+        words.tell("turn_end", stop="end")
+        assert json.loads(words.call_text("seen", {})) == {"turn_end": 1, "tool_call": 0}
+    with ZotHost(EXAMPLES / "panel-python") as panel:
+        panel.run_command("pick")
+        panel.press("harbours", "rune", "h")
+        panel.resize("harbours", 8, 20)
+        assert [panel.hear("panel_render")["lines"][0] for _ in range(2)] == ["> Cuxhaven", "> Cuxhav"]
+        panel.close_panel("harbours")
+        panel.press("harbours", "down")
+        assert panel.shutdown() == 0
+        assert [frame["type"] for frame in panel.heard] == ["shutdown_ack"]
+
+
+def test_a_silent_host_says_no_hello_ack() -> None:
+    with ZotHost(EXAMPLES / "weather-python", ack=False) as host:
+        assert [who for who, _ in host.process.transcript if who == "host"] == []
+        assert host.shutdown() == 0
+    with pytest.raises(Misbehaved, match="no ready"), ZotHost(BROKEN / "waits-for-ack", ack=False, patience=0.5):
+        pass
+
+
+TELLS = """
+import json, os, sys
+print(json.dumps({"type": "hello", "name": "tells", "version": ""}))
+print(json.dumps({"type": "ready"}), flush=True)
+ack = json.loads(input())
+told = [sys.prefix, os.getcwd(), os.environ.get("TIDE"), ack["cwd"], ack["extension_dir"], ack["data_dir"], sys.argv[1:]]
+print(json.dumps({"type": "notify", "level": "info", "message": json.dumps(told)}))
+"""
+
+
+def told(path: Path, **options: Any) -> list[Any]:
+    with ZotHost(path, **options) as host:
+        values: list[Any] = json.loads(host.hear("notify")["message"])
+        return values
+
+
+@pytest.mark.parametrize("how", ["a program", "a folder", "a manifest"])
+def test_python3_is_the_python_of_the_tests(tmp_path: Path, how: str) -> None:
+    path = program(tmp_path, TELLS)
+    if how != "a program":
+        (tmp_path / "extension.json").write_text('{"name":"tells","exec":"python3","args":["guest.py"]}')
+        path = tmp_path if how == "a folder" else tmp_path / "extension.json"
+    folder = str(tmp_path)
+    assert told(path) == [sys.prefix, folder, os.environ.get("TIDE"), folder, folder, folder, []]
+
+
+def test_a_guest_gets_the_environment_the_folders_and_the_arguments_it_is_given(tmp_path: Path) -> None:
+    options = {"environ": {"TIDE": "high"}, "cwd": "/", "data_dir": tmp_path / "data", "arguments": ["--dialect", "zot"]}
+    folder = str(tmp_path)
+    expected = [sys.prefix, folder, "high", "/", folder, f"{folder}/data", ["--dialect", "zot"]]
+    assert told(program(tmp_path, TELLS), **options) == expected
+
+
+def test_a_program_that_the_machine_lacks_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Misbehaved, match="words-node needs the program node: install it"):
+        command_line(EXAMPLES / "words-node", {"PATH": str(tmp_path)})
+
+
+ECHO = f"""
+import json, sys
+print('{OPENING}', flush=True)
+for line in sys.stdin:
+    frame = json.loads(line)
+    if frame["type"] == "tool_call":
+        content = [{{"type": "text", "text": frame["args"]}}]
+        print(json.dumps({{"type": "tool_result", "id": frame["id"], "content": content}}), flush=True)
+"""
+
+
+def test_a_host_and_a_guest_that_both_have_much_to_say_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    with ZotHost(program(tmp_path, ECHO)) as host:
+        asked = {host.ask("tool_call", name="echo", args=str(number) * 100_000): str(number) for number in range(10)}
+        assert all(host.answer(id)["content"][0]["text"] == number * 100_000 for id, number in asked.items())
+        assert host.eof() == 0
+
+
+# -- nothing is left --------------------------------------------------------------------------------------------------------------
+
+FAMILY = """
+import json, os, signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+stays = "import os, signal; os.setpgid(0, 0); print(flush=True); signal.pause()"
+child = subprocess.Popen([sys.executable, "-c", stays], stdout=subprocess.PIPE)
+child.stdout.readline()
+print(json.dumps({"type": "hello", "name": "family", "version": ""}))
+print(json.dumps({"type": "notify", "level": "info", "message": f"{os.getpid()} {child.pid}"}))
+print(json.dumps({"type": "ready"}), flush=True)
+HOW
+"""
+
+
+@pytest.mark.req("sdk.standin.strict")
+@pytest.mark.parametrize("how", ["signal.pause()", "sys.exit(0)", "print('and what now?', flush=True); signal.pause()"])
+def test_no_process_is_left_behind_whatever_it_does(tmp_path: Path, how: str) -> None:
+    pids: list[int] = []
+    try:
+        with ZotHost(program(tmp_path, FAMILY.replace("HOW", how))) as host:
+            pids = [int(word) for word in host.hear("notify")["message"].split()]
+            assert lives(pids[1])
+            if "what now" in how:
+                host.hear("notify")
+    except Misbehaved:
+        assert "what now" in how
+    assert len(pids) == 2
+    assert not [pid for pid in pids if lives(pid)]
+
+
+@pytest.mark.req("sdk.standin.strict")
+def test_no_process_is_left_behind_when_the_handshake_fails(tmp_path: Path) -> None:
+    text = "import os, signal\nprint(os.getpid(), flush=True)\nsignal.pause()\n"
+    with pytest.raises(Misbehaved) as caught, ZotHost(program(tmp_path, text)):
+        pass
+    pid = int(str(caught.value).splitlines()[1].removeprefix("← "))
+    assert not lives(pid)
+
+
+def test_a_signal_is_a_negative_status(tmp_path: Path) -> None:
+    with ZotHost(program(tmp_path, f"import os\nprint('{OPENING}', flush=True)\ninput()\nos.kill(os.getpid(), 9)\n")) as host:
+        assert host.eof() == -signal.SIGKILL
