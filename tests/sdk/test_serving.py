@@ -102,8 +102,17 @@ def test_a_request_that_comes_twice_is_served_once_and_ids_count_per_kind(talk: 
     latch.lift()
     talk.answer(first)
     assert "a second tool with the open id '7'" in capfd.readouterr().err
-    again = talk.answers.pop(first)
-    assert talk.answer(talk.ask("tool_call", id="7", name="t", args={})) == again  # an id that is free again
+
+
+@pytest.mark.req("sdk.answer.once")
+def test_an_id_may_be_used_again_the_moment_its_answer_is_read(talk: Talk) -> None:
+    talk.ext.tool("t", schema={})(lambda args: args)
+    talk.start()
+    for number in range(300):
+        key = talk.ask("tool_call", id="7", name="t", args=number)
+        assert talk.answer(key)["content"] == [{"type": "text", "text": str(number)}]
+        del talk.answers[key]
+        del talk._asked[key]
 
 
 # -- one after the other ----------------------------------------------------------------------------------------------------------

@@ -120,11 +120,12 @@ class Serving:
         """What is owed an answer from now on. A request that comes twice is served once."""
         work = KINDS[kind](id, name, self._adapter, self._remarks, self._answer)
         with self._changed:
-            if (kind, id) in self._open:
-                self._remarks.say(f"a second {kind} with the open id {id!r} is passed over")
-                return None
-            self._open[kind, id] = work
-        return work
+            other = self._open.get((kind, id))
+            if other is None or other.claimed:  # a host may use an id again the moment it has read the answer
+                self._open[kind, id] = work
+                return work
+        self._remarks.say(f"a second {kind} with the open id {id!r} is passed over")
+        return None
 
     def _answer(self, work: Work, frame: bytes) -> None:
         """Once: whoever comes second is too late. It is open until it is written, so that no end overtakes it."""
@@ -135,7 +136,8 @@ class Serving:
         work.ended()
         self._writer.write(frame)
         with self._changed:
-            del self._open[work.kind, work.id]
+            if self._open.get((work.kind, work.id)) is work:
+                del self._open[work.kind, work.id]
             self._changed.notify_all()
 
     def _refuse(self, kind: str, id: str, why: str) -> None:
