@@ -169,6 +169,11 @@ class MachineError(SeraiError):
 class BadExtension(LocalError):
     """An extension's own code cannot be offered as it is. Mend it where the message says."""
 
+    def __init__(self, message: str, *, who: str = "", hint: str = "") -> None:
+        super().__init__(message, who=who, hint=hint)
+        if hint:
+            self.add_note(hint)  # it ends a program's import, where nobody but Python tells of it
+
 
 class BadSettings(LocalError):
     """The configuration says something that cannot be. `who` is the file; correct it."""

@@ -97,6 +97,8 @@ def test_an_error_result_says_so_and_the_type_of_an_image_is_told_by_its_bytes(t
         image(b"<svg/>")
     with pytest.raises(TypeError, match="bytes, not of str"):
         image("path.png")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="text, not int"):
+        image(PNG, 5)  # type: ignore[arg-type]
 
 
 @pytest.mark.req("sdk.answer.wrong-type", "sdk.answer.once")
@@ -150,6 +152,40 @@ def test_an_exception_is_told_by_name_and_its_trace_goes_to_stderr(
     assert "because of KeyError: 'cause'" in told
     assert "sdk/" not in told  # its own frames are nobody's business
     assert len(told.splitlines()) < 10
+
+
+class Proxy:
+    """As libraries have them for what is bound later."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("nothing is bound here")
+
+
+class MuteError(ToolError):
+    def __str__(self) -> str:
+        raise RuntimeError("not even that")
+
+
+@pytest.mark.req("sdk.answer.once")
+def test_not_even_a_value_that_cannot_be_looked_at_costs_an_answer_or_a_thread() -> None:
+    talk = Talk(concurrency=1)
+
+    @talk.ext.tool("t", schema={})
+    def tool(args: Any) -> Any:
+        if args == "proxy":
+            return Proxy()
+        raise {"mute": MuteError, "long": ToolError}[args]("x" * 5_000_000)
+
+    @talk.ext.tool("later", schema={})
+    async def later(args: Any) -> Any:
+        return tool(args)
+
+    talk.start()
+    for name in ("t", "later"):
+        assert talk.text(name, "proxy").startswith(f"{name} failed: it returned a Proxy")
+        assert talk.text(name, "mute") == "MuteError"
+        assert talk.text(name, "long") == f"tool {name} failed, and its error cannot be told"
+    talk.close()
 
 
 class Mute(Exception):
@@ -209,6 +245,22 @@ def test_arguments_are_whatever_json_came(talk: Talk, args: object) -> None:
     assert seen == [args]
     answer = talk.answer(talk.ask("tool_call", name="typed", args=args))
     assert answer.get("is_error", False) is (args is not None)  # null is how some say that there are none
+
+
+@pytest.mark.req("zot.edge.51")
+def test_what_is_no_json_is_no_argument(talk: Talk) -> None:
+    talk.ext.tool("raw", schema={})(lambda args: "called")
+    talk.start()
+    key = ("tool_result", "nan")
+    talk._asked[key] = "tool_call"
+    talk.write(b'{"type":"tool_call","id":"nan","name":"raw","args":{"x":NaN}}\n')
+    assert talk.answer(key)["content"][0]["text"] == "the request could not be read: NaN is no JSON"
+
+
+def test_a_tool_with_a_schema_may_take_nothing(talk: Talk) -> None:
+    talk.ext.tool("raw", schema={})(lambda: "fine")
+    talk.start()
+    assert talk.text("raw", {"a": 1}) == "fine"
 
 
 def test_a_call_without_arguments_has_none(talk: Talk) -> None:
@@ -307,6 +359,7 @@ def test_a_command_gets_what_stands_behind_it(talk: Talk) -> None:
         ("tool_call", Block("harbour closed"), {"block": True, "reason": "harbour closed"}),
         ("tool_call", Rewrite({"command": "ls"}), {"modified_args": {"command": "ls"}}),
         ("tool_call", Rewrite({}), {"modified_args": {}}),
+        ("tool_call", Rewrite({"path": "f\udc80"}), {"modified_args": {"path": "f\udc80"}}),
         ("turn_start", None, {}),
         ("turn_start", Block("enough"), {"block": True, "reason": "enough"}),
         ("assistant_message", Rewrite("better"), {"replace_text": "better"}),

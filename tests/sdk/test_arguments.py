@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import enum
+import functools
 import json
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
@@ -20,6 +22,8 @@ from hypothesis import strategies as st
 
 from serai.sdk.answers import ToolError
 from serai.sdk.calls import Call
+from serai.sdk.schema.keywords import unique
+from serai.sdk.schema.kinds import Kind
 from serai.sdk.schema.parameters import Parameters, parameters
 from serai.sdk.schema.reading import VALID, Reading
 
@@ -237,6 +241,51 @@ def test_further_arguments_are_handed_through_but_not_in_the_place_of_the_call()
     assert not jsonschema_rs.is_valid(derived.schema, {"city": "Bern", "call": 1})
 
 
+class Station:
+    def bound(self, city: str = "", **more: object) -> dict[str, object]:
+        return more
+
+    def by_place(self, /, **more: object) -> dict[str, object]:
+        return more
+
+    @functools.lru_cache  # noqa: B019  (any decorator that keeps what it wraps)
+    def decorated(self, **more: object) -> dict[str, object]:
+        return more
+
+    def __call__(self, **more: object) -> dict[str, object]:
+        return more
+
+
+def started(start: int, **more: object) -> dict[str, object]:
+    return more
+
+
+@pytest.mark.req("sdk.args.errors")
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        (Station().bound, "self"),
+        (Station().decorated, "self"),
+        (Station(), "self"),
+        (functools.partial(started, 1), "start"),
+        (functools.partial(Station.bound, Station()), "self"),
+    ],
+    ids=["method", "decorated method", "object", "partial", "partial of a method"],
+)
+def test_further_arguments_do_not_come_in_the_place_of_what_a_function_has_already(
+    function: Callable[..., object], name: str
+) -> None:
+    derived = parameters(function, "tool")
+    assert function(**derived.bind({"other": 1})) == {"other": 1}
+    assert told(function, {name: 1, "other": 1}) == f"invalid arguments: {name} must be left out, not 1"
+    assert not jsonschema_rs.is_valid(derived.schema, {name: 1})
+
+
+def test_a_self_that_is_only_given_by_place_leaves_its_name_to_others() -> None:
+    station = Station()
+    assert station.by_place(**parameters(station.by_place, "tool").bind({"self": 1})) == {"self": 1}
+
+
 def test_arguments_as_json_text_or_null_are_what_they_mean() -> None:
     def tool(city: str = "Bern") -> None: ...
 
@@ -259,6 +308,14 @@ def test_arguments_as_json_text_or_null_are_what_they_mean() -> None:
         (int, None, "value must be an integer, not null"),
         (float, True, "value must be a number, not true"),
         (float, math.nan, "value must be a number, not NaN"),
+        (int, math.inf, "value must be an integer, not Infinity"),
+        (Any, math.nan, "value must be JSON, which has no NaN"),
+        (object, [{"a": {"b": -math.inf}}], "value must be JSON, which has no -Infinity"),
+        (list, [1, math.inf], "value[1] must be JSON, which has no Infinity"),
+        (dict[str, Any], {"a": [math.nan]}, "value.a must be JSON, which has no NaN"),
+        (dict[str, Any], '{"a": [1e999]}', "value.a must be JSON, which has no Infinity"),
+        (dict[str, Any] | None, {"a": math.nan}, "value.a must be JSON, which has no NaN"),
+        (Annotated[Any, {"minimum": 1}], math.nan, "value must be JSON, which has no NaN"),
         (float, "inf", 'value must be a number, not "inf"'),
         (float, "1e999", 'value must be a number, not "1e999"'),
         pytest.param(float, HUGE, "value must be a number, not …", id="float-huge"),
@@ -313,6 +370,14 @@ def test_what_does_not_fit_is_named_with_what_was_expected_and_what_came(hint: o
         (Annotated[str, {"minLength": 2}], "ab", "a", 'must be at least 2 characters long, not "a"'),
         (Annotated[str, {"maxLength": 1}], "ü", "ab", 'must be at most 1 characters long, not "ab"'),
         (Annotated[str, {"pattern": "^[a-z]+$"}], "ab", "AB", 'must match the pattern ^[a-z]+$, not "AB"'),
+        (Annotated[str, {"pattern": "^[a-z]+$"}], "ab", "ab\n", "must match the pattern"),
+        (Annotated[str, {"pattern": r"^\d+$"}], "12", "\u0663", "must match the pattern"),
+        (Annotated[str, {"pattern": r"^\w+$"}], "a_1", "é", "must match the pattern"),
+        (Annotated[str, {"pattern": r"^a\s[^\s]$"}], "a\u00a0b", "a\x1fb", "must match the pattern"),
+        (Annotated[str, {"pattern": r"^[\S]$"}], "\x85", "\ufeff", "must match the pattern"),
+        (Annotated[str, {"pattern": r"^\B$"}], "", "a", "must match the pattern"),
+        (Annotated[str, {"pattern": r"^(?<a>\u{1f600}|\x41)\/$"}], "\U0001f600/", "a/", "must match the pattern"),
+        pytest.param(Annotated[int, {"multipleOf": 2.5}], HUGE, HUGE + 1, "must be a multiple of 2.5, not …", id="huge"),
         (Annotated[list[int], {"minItems": 1}], [1], [], "must have at least 1 items, not []"),
         (Annotated[set[int], {"maxItems": 1}], {1}, [1, 2], "must have at most 1 items, not [1, 2]"),
         (Annotated[list[Any], {"uniqueItems": True}], [1, True, [1], [True], {"a": 1}], [{"a": [1]}, {"a": [1.0]}], "no two equal"),
@@ -329,6 +394,20 @@ def test_what_does_not_fit_is_named_with_what_was_expected_and_what_came(hint: o
 def test_the_keywords_of_annotated_are_checked(hint: object, good: object, bad: object, says: str) -> None:
     assert given_to(hint, list(good) if isinstance(good, set) else good) == good
     assert says in refusal(hint, bad)
+
+
+@pytest.mark.req("sdk.args.errors")
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "hint",
+    [
+        Annotated[str, {"pattern": "^(a+)+$", "maxLength": 20}],
+        Annotated[Annotated[str, {"pattern": "^(a+)+$"}], {"maxLength": 20}],
+    ],
+)
+def test_what_is_too_long_is_not_matched_with_a_pattern_that_may_be_slow(hint: object) -> None:
+    assert refusal(hint, "a" * 1000 + "b").startswith("value must be at most 20 characters long")  # 2^1000 ways to match it
+    assert refusal(hint, "ab") == 'value must match the pattern ^(a+)+$, not "ab"'
 
 
 @pytest.mark.req("sdk.args.errors")
@@ -403,6 +482,145 @@ def test_unions_within_unions_take_no_more_time_than_there_is_to_read(end: objec
         assert refusal(Add | Times, sent).endswith(says)
     else:
         assert isinstance(given_to(Add | Times, sent), Add)
+
+
+@pytest.mark.req("sdk.args.errors")
+@pytest.mark.parametrize("width", [2, 4])
+def test_text_within_text_is_read_once_for_each_kind_it_may_be(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = [dataclasses.make_dataclass(f"Made{number}", [("inner", "Either")]) for number in range(width)]
+    either = functools.reduce(operator.or_, kinds)
+    for kind in kinds:
+        kind.Either = either  # type: ignore[attr-defined]  # where its hint is looked up
+    depth = 12
+    sent = nested(depth, "end", lambda inner: json.dumps({"inner": inner}))
+    derived = taking(either)
+    reads = parses = 0
+    read, loads = Kind.read, json.loads
+
+    def counted(kind: Kind, value: object, where: str, reading: Reading) -> Any:
+        nonlocal reads
+        reads += 1
+        return read(kind, value, where, reading)
+
+    def parsed(*args: Any, **kwargs: Any) -> Any:
+        nonlocal parses
+        parses += 1
+        return loads(*args, **kwargs)
+
+    monkeypatch.setattr(Kind, "read", counted)
+    monkeypatch.setattr(json, "loads", parsed)
+    with pytest.raises(ToolError, match='inner must be an object, not "end"'):
+        derived.bind({"value": sent})
+    assert parses == depth
+    # Each text is tried as every kind at each of three levels; the end, which is no JSON, once for each kind of the last text.
+    assert reads <= 1 + 3 * width * depth + 3 * width * width
+
+
+def test_two_texts_that_are_equal_are_two_places() -> None:
+    texts = json.loads(json.dumps(['{"city": 1.5, "nights": []}'] * 2))
+    assert refusal(list[Stop | None], texts).split("\n- ")[1:] == [
+        "value[0].nights must be an integer, not []",
+        "value[1].nights must be an integer, not []",
+    ]
+
+
+# -- numbers that are chosen to be slow -------------------------------------------------------------------------------------------
+
+PRIME = 2**61 - 1  # Python's hash of a number is its remainder
+
+
+class Counted(int):
+    """Counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+@dataclass(frozen=True)
+class Spot:
+    """Its hash is that of a number, however it is compared."""
+
+    at: int
+
+    def __hash__(self) -> int:
+        return hash(Counted(self.at))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spot) and Counted(self.at) == other.at
+
+
+@pytest.mark.req("sdk.args.errors")
+@pytest.mark.parametrize(
+    ("hint", "item"),
+    [
+        (set[int], lambda number: number),
+        (frozenset[int | str], lambda number: number),
+        (set[tuple[int, str]], lambda number: [number, "a"]),
+        (set[Point], lambda number: {"x": -abs(number), "y": 0}),
+        (set[Spot], lambda number: {"at": number}),
+    ],
+)
+def test_no_set_is_made_of_items_that_are_in_each_others_way(hint: object, item: Callable[[int], object]) -> None:
+    Counted.compared = 0
+    alike = [item(PRIME * number) for number in range(9000)]
+    assert refusal(hint, alike) == "value has too many items of one hash; no set is made of them"
+    assert Counted.compared < 10_000  # and not the square of their count
+    assert len(given_to(hint, [item(number) for number in range(-9000, 0)])) == 9000
+    assert len(given_to(hint, alike[:64])) == 64
+    assert len(given_to(hint, alike[:5] * 1000)) == 5  # there are few that differ
+
+
+@pytest.mark.req("sdk.args.errors", "sdk.args.agree")
+def test_a_set_has_a_limit_unless_it_is_of_text_or_its_author_says_another() -> None:
+    numbers = list(range(10_001))
+    assert refusal(set[int], numbers).startswith("value must have at most 10000 items, not [0, 1, ")
+    assert not jsonschema_rs.is_valid(taking(set[int]).schema, {"value": numbers})
+    assert len(given_to(set[int], numbers[1:])) == 10_000
+    assert len(given_to(Annotated[set[int], {"maxItems": 20_000}], numbers)) == 10_001
+    assert len(given_to(set[str], [str(number) for number in numbers])) == 10_001
+    assert len(given_to(list[int], numbers)) == 10_001
+
+
+@pytest.mark.req("sdk.args.errors")
+@pytest.mark.parametrize("deep", [lambda number: number, lambda number: [{"a": number}]], ids=["numbers", "in others"])
+def test_unique_items_are_compared_by_a_hash_that_nobody_can_foresee(deep: Callable[[object], object]) -> None:
+    Counted.compared = 0
+    values = [deep(Counted(PRIME * number)) for number in range(2000)]
+    assert unique(values)
+    assert not unique([*values, deep(Counted(PRIME * 1999))])
+    assert Counted.compared == 0
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        (1, 1.0, True),
+        (0, -0.0, True),
+        (1, True, False),
+        (0, None, False),
+        ("1", 1, False),
+        ("a", "b", False),
+        pytest.param(HUGE, HUGE + 1, False, id="huge"),
+        (0.1, 0.1, True),
+        (2**53 + 1, float(2**53), False),
+        ([1, [2]], [1.0, [2.0]], True),
+        ([1, 2], [[1], 2], False),
+        ([[], []], [[[]]], False),
+        (["a,b"], ["a", "b"], False),
+        ({"a": 1, "b": 2}, {"b": 2.0, "a": 1}, True),
+        ({"a": 1}, {"a": 2}, False),
+        ({"a:1,b": 1}, {"a": 1, "b": 1}, False),
+        ({}, [], False),
+        ("[]", [], False),
+    ],
+)
+def test_items_are_equal_as_json_has_it(one: object, other: object, equal: bool) -> None:
+    assert unique([one, other]) is not equal
 
 
 # -- the schema keeps its word ----------------------------------------------------------------------------------------------------
@@ -589,6 +807,38 @@ def test_what_the_schema_accepts_is_what_the_handler_gets_and_nothing_else_fits_
     assert (exact.count == 0) == valid, (derived.schema, sent, exact.problems)
     if valid:
         assert same(sent, encoded(derived.bind(sent))), (derived.schema, sent)
+
+
+ATOMS = [
+    *"ab1_-.,é ",
+    *(r"\d", r"\D", r"\w", r"\W", r"\s", r"\S", r"\.", r"\$", r"\n", r"\x41", r"\u00e9", r"\u{1f600}", "^", "$"),
+    *("[a-c]", "[^a]", r"[\w-]", r"[\s.]", r"[^\S\n]", r"[\D]", "[[&&~~|]", "[+--]", r"[^\]\-]", "[a-c-e]"),
+]
+PATTERNS = st.recursive(
+    st.sampled_from(ATOMS),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4).map("".join),
+        st.tuples(st.sampled_from(["(", "(?:"]), inner, st.sampled_from(["*", "+", "?", "{2}", "{1,}", "{0,2}", "*?", ""])).map(
+            lambda parts: f"{parts[0]}{parts[1]}){parts[2]}"
+        ),
+        st.tuples(inner, inner).map("|".join),
+    ),
+    max_leaves=6,
+)
+TEXTS = st.text("ab1_-.,$é \n\r\t\x1f\x85\u00a0\ufeffA\u0663\U0001f600", max_size=6)
+
+
+@pytest.mark.req("sdk.args.agree", "sdk.schema.hints")
+@pytest.mark.filterwarnings("error")
+@settings(max_examples=300, deadline=None)
+@given(PATTERNS, st.lists(TEXTS, min_size=1, max_size=5))
+def test_a_pattern_means_to_us_what_it_means_to_our_host(pattern: str, texts: list[str]) -> None:
+    derived = taking(Annotated[str, {"pattern": pattern}])
+    validator = jsonschema_rs.validator_for(derived.schema, offline=True, pattern_options=jsonschema_rs.RegexOptions())
+    for text in texts:
+        exact = Reading(VALID)
+        derived._record.read({"value": text}, "", exact)
+        assert (exact.count == 0) == validator.is_valid({"value": text}), (pattern, text)
 
 
 @pytest.mark.req("sdk.args.errors")

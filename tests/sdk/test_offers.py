@@ -16,6 +16,7 @@ def test_everything_is_said_before_anything_is_heard_and_in_the_protocols_order(
     ext = talk.ext
 
     @ext.intercept("assistant_message")
+    @ext.intercept("turn_start")
     @ext.intercept("tool_call")
     def judge(subject: object) -> None: ...
 
@@ -55,7 +56,11 @@ def test_everything_is_said_before_anything_is_heard_and_in_the_protocols_order(
             },
         },
         {"type": "register_tool", "name": "ant", "description": "small", "schema": {"type": "object", "title": "its own"}},
-        {"type": "subscribe", "events": ["session_start", "turn_end"], "intercept": ["tool_call", "assistant_message"]},
+        {
+            "type": "subscribe",
+            "events": ["session_start", "turn_end"],
+            "intercept": ["tool_call", "turn_start", "assistant_message"],
+        },
         {"type": "ready"},
     ]
 
@@ -143,6 +148,20 @@ def test_two_of_one_name_are_told_with_both_places(offer: str) -> None:
         (lambda ext: ext.intercept_turn_start(three), "needs 3 arguments and is given (step)"),
         (lambda ext: ext.panel("p").key(three), "needs 3 arguments and is given (key, text)"),
         (lambda ext: ext.panel("p").closed(handler), "needs 1 arguments and is given nothing"),
+        (lambda ext: ext.tool(5), "5 is neither a name nor a function"),
+        (lambda ext: ext.tool(classmethod(handler)), "is neither a name nor a function"),
+        (lambda ext: ext.on(handler), "@ext.on needs the name of an event"),
+        (lambda ext: ext.intercept(handler), "@ext.intercept needs the name of an event"),
+        (lambda ext: ext.tool("t", timeout="3")(lambda: 1), "'3' is no time-out"),
+        (lambda ext: ext.tool("t", timeout=0)(lambda: 1), "0 is no time-out"),
+        (lambda ext: ext.tool("t", timeout=float("nan"))(lambda: 1), "nan is no time-out"),
+        (lambda ext: ext.tool("t", timeout=float("inf"))(lambda: 1), "inf is no time-out"),
+        (lambda ext: ext.tool("t", timeout=True)(lambda: 1), "True is no time-out"),
+        (lambda ext: ext.tool("t", description=5)(lambda: 1), "a description is text, not 5"),
+        (lambda ext: ext.command("c", 5)(lambda: 1), "a description is text, not 5"),
+        (lambda ext: ext.panel(5), "the id of a panel is text"),
+        (lambda ext: ext.panel("p", title=5), "a title is text"),
+        (lambda ext: Extension(5), "the name of an extension is text"),
         (lambda ext: Extension(" "), "needs a name"),
         (lambda ext: Extension("x", concurrency=0), "concurrency is 0"),
     ],

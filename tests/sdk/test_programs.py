@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,15 @@ def test_what_was_printed_before_there_was_an_extension_is_still_no_frame(tmp_pa
         assert host.hello["name"] == "probe"
         assert host.shutdown() == 0
         assert host.stderr == "a banner\n"
+
+
+@pytest.mark.req("sdk.wire.optionals")
+def test_long_answers_of_many_threads_are_whole_lines(tmp_path: Path) -> None:
+    body = "@ext.tool\ndef long(letter: str) -> str: return letter * 400_000"
+    with ZotHost(program(tmp_path, body)) as host:
+        asked = {letter: host.ask("tool_call", name="long", args={"letter": letter}) for letter in "abcdefgh"}
+        for letter, id in asked.items():
+            assert host.answer(id)["content"] == [{"type": "text", "text": letter * 400_000}]
 
 
 @pytest.mark.req("sdk.wire.stdin")
@@ -263,6 +273,258 @@ async def begin() -> str:
         assert host.call_text("begin", {}) == "begun"
         assert host.shutdown() == 0
         assert host.stderr == "cleaned up\n"
+
+
+class Deaf:
+    """A host that reads what an extension says first, and then no more."""
+
+    def __init__(self, folder: Path) -> None:
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen([sys.executable, "probe.py"], cwd=folder, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0)
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.stdin, self.stdout = self.process.stdin, self.process.stdout
+        while b'"ready"' not in self.stdout.readline():
+            pass
+
+    def send(self, *frames: dict[str, object]) -> None:
+        self.stdin.write(b"".join(json.dumps(frame).encode() + b"\n" for frame in frames))
+
+
+@pytest.mark.req("sdk.life.shutdown")
+@pytest.mark.parametrize("how", ["shutdown", "eof", "term"])
+def test_a_host_that_reads_nothing_keeps_it_neither(tmp_path: Path, how: str) -> None:
+    body = """
+import threading
+stuck = threading.Event()
+
+@ext.tool
+def hang() -> None:
+    stuck.wait()
+
+@ext.tool
+def long() -> str:
+    return "x" * 300_000
+"""
+    deaf = Deaf(program(tmp_path, body))
+    deaf.send(
+        *({"type": "tool_call", "id": name, "name": name.rstrip("123"), "args": {}} for name in ("hang", "long1", "long2", "long3"))
+    )
+    deaf.stdout.read(1)  # the first of them is on its way, and gets no further
+    if how == "shutdown":
+        deaf.send({"type": "shutdown"})
+    if how == "term":
+        deaf.process.terminate()
+    else:
+        deaf.stdin.close()
+    assert deaf.process.wait(20) == (143 if how == "term" else 0)
+    assert deaf.stdout.read().count(b"\n") == 0  # half a frame, and nothing glued to it
+    for stream in (deaf.stdin, deaf.stdout, deaf.process.stderr):
+        assert stream is not None
+        stream.close()
+
+
+@pytest.mark.req("sdk.life.shutdown", "sdk.answer.once")
+def test_a_signal_that_follows_a_goodbye_takes_nothing_away(tmp_path: Path) -> None:
+    body = """
+import asyncio
+
+@ext.tool
+async def tidy() -> str:
+    ext.notify("info", "begun")
+    try:
+        await asyncio.sleep(1000)
+    finally:
+        ext.notify("info", "tidying")
+        await asyncio.sleep(0.2)
+        print("cleaned up")
+"""
+    with ZotHost(program(tmp_path, body)) as host:
+        asked = host.ask("tool_call", name="tidy", args={})
+        host.hear("notify")
+        host.send({"type": "shutdown"})
+        host.hear("notify")
+        for _ in range(3):
+            os.kill(host.process.pid, signal.SIGTERM)
+        assert host._end(close=False) == 143
+        assert host.answers[asked]["is_error"] is True
+        assert host.stderr == "cleaned up\n"
+
+
+@pytest.mark.req("sdk.answer.once")
+def test_requests_that_came_before_a_signal_are_answered(tmp_path: Path) -> None:
+    body = "import asyncio\n@ext.tool\nasync def later() -> None: await asyncio.sleep(1000)"
+    with ZotHost(program(tmp_path, body)) as host:
+        for _ in range(200):
+            host.ask("tool_call", name="later", args={})
+        os.kill(host.process.pid, signal.SIGTERM)
+        host.send({"type": "shutdown"})
+        assert host._end(close=False) == 143  # it complains of every request without an answer
+
+
+@pytest.mark.req("sdk.life.shutdown")
+def test_a_thread_that_an_async_handler_waits_for_keeps_nothing(tmp_path: Path) -> None:
+    body = """
+import asyncio, threading
+stuck = threading.Event()
+
+def wait() -> None:
+    ext.notify("info", "begun")
+    stuck.wait()
+
+@ext.tool
+async def t() -> None:
+    await asyncio.to_thread(wait)
+"""
+    with ZotHost(program(tmp_path, body)) as host:
+        host.ask("tool_call", name="t", args={})
+        host.hear("notify")
+        assert host.shutdown() == 0
+
+
+@pytest.mark.req("sdk.answer.once")
+def test_a_library_that_wants_to_exit_ends_no_event_loop(tmp_path: Path) -> None:
+    body = """
+import asyncio, sys
+
+@ext.on("turn_end")
+async def event() -> None:
+    sys.exit(3)
+
+async def stray() -> None:
+    sys.exit(4)
+
+@ext.tool
+async def t() -> str:
+    keep.append(asyncio.create_task(stray()))
+    return "fine"
+
+keep = []
+"""
+    with ZotHost(program(tmp_path, body)) as host:
+        host.tell("turn_end")
+        assert [host.call_text("t", {}) for _ in range(3)] == ["fine"] * 3
+        assert host.shutdown() == 0
+        assert "handler of turn_end raised: SystemExit: 3" in host.stderr
+        assert "a task of a handler raised: SystemExit: 4" in host.stderr
+
+
+@pytest.mark.req("sdk.answer.once", "sdk.wire.stdin")
+@pytest.mark.parametrize("child", ["return 'child'", "raise SystemExit(7)", "raise ValueError"])
+def test_a_handler_that_forks_answers_once_and_its_copy_ends(tmp_path: Path, child: str) -> None:
+    body = f"""
+import os
+
+@ext.tool
+def fork() -> str:
+    pid = os.fork()
+    if pid == 0:
+        {child}
+    return str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+    with ZotHost(program(tmp_path, body)) as host:
+        assert host.call_text("fork", {}) == {"r": "0", "S": "7", "V": "1"}[child.removeprefix("raise ")[0]]
+        assert host.shutdown() == 0
+
+
+@pytest.mark.req("sdk.life.shutdown", "sdk.answer.once")
+@pytest.mark.parametrize("how", ["shutdown", "term"])
+def test_in_a_loop_of_the_authors_it_ends_as_well(tmp_path: Path, how: str) -> None:
+    body = """
+import asyncio, sys
+
+@ext.tool
+async def later() -> None:
+    ext.notify("info", "begun")
+    try:
+        await asyncio.sleep(1000)
+    finally:
+        print("cleaned up")
+
+async def main() -> None:
+    await ext.arun()
+    print("and on")
+"""
+    with ZotHost(program(tmp_path, body, end="asyncio.run(main())")) as host:
+        asked = host.ask("tool_call", name="later", args={})
+        host.hear("notify")
+        if how == "term":
+            os.kill(host.process.pid, signal.SIGTERM)
+        status = host.shutdown() if how == "shutdown" else host._end(close=False)
+        assert host.answers[asked]["is_error"] is True
+        assert (status, host.stderr) == ((143, "cleaned up\n") if how == "term" else (0, "cleaned up\nand on\n"))
+
+
+@pytest.mark.req("sdk.life.shutdown")
+@pytest.mark.parametrize("how", ["ext.main()", "import asyncio; asyncio.run(ext.arun())"])
+def test_a_host_on_a_socket_that_is_reset_is_a_host_that_is_gone(tmp_path: Path, how: str) -> None:
+    folder = program(tmp_path, "", end=how)
+    ours, theirs = socket.socketpair()
+    process = subprocess.Popen([sys.executable, "probe.py"], cwd=folder, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE)
+    theirs.close()
+    assert ours.recv(1)
+    ours.close()  # with more unread: it is reset
+    assert process.communicate(timeout=20) == (None, b"")
+    assert process.returncode == 0
+
+
+@pytest.mark.req("sdk.wire.print")
+def test_without_a_stderr_a_print_goes_nowhere(tmp_path: Path) -> None:
+    folder = program(tmp_path, "@ext.tool\ndef t() -> str:\n    print('x' * 100_000)\n    return 'fine'")
+    manifest = {"name": "probe", "exec": "sh", "args": ["-c", f'exec "{sys.executable}" probe.py 2>&-']}
+    (folder / "extension.json").write_text(json.dumps(manifest))
+    with ZotHost(folder) as host:
+        assert host.call_text("t", {}) == "fine"
+        assert host.shutdown() == 0
+
+
+def test_an_input_that_does_not_block_is_waited_for(tmp_path: Path) -> None:
+    folder = program(tmp_path, "@ext.tool\ndef t() -> str: return 'fine'")
+    theirs, ours = os.pipe()
+    os.set_blocking(theirs, False)
+    process = subprocess.Popen([sys.executable, "probe.py"], cwd=folder, stdin=theirs, stdout=subprocess.PIPE)
+    os.close(theirs)
+    assert process.stdout is not None
+    while b'"ready"' not in process.stdout.readline():
+        pass
+    os.write(ours, b'{"type":"tool_call","id":"1","name":"t","args":{}}\n')
+    assert b"fine" in process.stdout.readline()
+    os.close(ours)
+    assert process.wait(20) == 0
+    process.stdout.close()
+
+
+@pytest.mark.req("sdk.life.hello-first")
+def test_whoever_speaks_while_it_opens_is_heard_behind_hello(tmp_path: Path) -> None:
+    body = """
+import sys, threading
+sys.setswitchinterval(1e-5)
+for number in range(100):
+    ext.tool(f"t{number}", schema={"type": "object"})(lambda args: "x")
+
+def talk() -> None:
+    for _ in range(300):
+        ext.notify("info", "early")
+
+threading.Thread(target=talk, daemon=True).start()
+"""
+    with ZotHost(program(tmp_path, body)) as host:
+        assert host.hello["type"] == "hello"
+        assert len(host.tools) == 100
+        assert host.shutdown() == 0
+
+
+@pytest.mark.req("sdk.wire.too-long")
+def test_what_is_too_long_before_hello_is_left_out_or_an_error(tmp_path: Path) -> None:
+    with ZotHost(program(tmp_path, "ext.notify('info', 'x' * 5_000_000); ext.notify('info', 'short')")) as host:
+        assert host.hear("notify")["message"] == "short"
+        assert host.shutdown() == 0
+        assert "has 5000046 bytes and is left out" in host.stderr
+    (tmp_path / "more").mkdir()
+    folder = program(tmp_path / "more", "ext.tool('t', schema={'description': 'x' * 5_000_000})(lambda args: None)")
+    ran = subprocess.run([sys.executable, "probe.py"], cwd=folder, input=b"", capture_output=True, timeout=50, check=False)
+    assert (ran.returncode, ran.stdout) == (1, b"")
+    assert b"a registration of 5000" in ran.stderr
 
 
 @pytest.mark.req("sdk.life.shutdown")

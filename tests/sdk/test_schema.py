@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import json
+import re
 import subprocess
 import sys
 import typing
@@ -131,6 +132,7 @@ def error_of(make: Callable[[], object]) -> BadExtension:
 
 
 STRING, INTEGER, NULL = {"type": "string"}, {"type": "integer"}, {"type": "null"}
+LEVEL = {"type": "integer", "enum": [1, 2]}
 STOP = {
     "type": "object",
     "properties": {"city": {"type": "string", "description": "where"}, "nights": {"type": "integer", "default": 1}},
@@ -159,9 +161,15 @@ STOP = {
         (typing.List[int], {"type": "array", "items": INTEGER}),  # noqa: UP006
         (Sequence[int], {"type": "array", "items": INTEGER}),
         (Iterable[int], {"type": "array", "items": INTEGER}),
-        (set[int], {"type": "array", "items": INTEGER, "uniqueItems": True}),
-        (frozenset[int], {"type": "array", "items": INTEGER, "uniqueItems": True}),
-        (AbstractSet[Point | str], {"type": "array", "items": {"anyOf": [schema_of(Point), STRING]}, "uniqueItems": True}),
+        (set[str], {"type": "array", "items": STRING, "uniqueItems": True}),
+        (set[Level | Path | None], {"type": "array", "items": {"anyOf": [LEVEL, STRING, NULL]}, "uniqueItems": True}),
+        (set[int], {"type": "array", "items": INTEGER, "uniqueItems": True, "maxItems": 10_000}),
+        (Annotated[set[int], {"maxItems": 20_000}], {"type": "array", "items": INTEGER, "uniqueItems": True, "maxItems": 20_000}),
+        (frozenset[float], {"type": "array", "items": {"type": "number"}, "uniqueItems": True, "maxItems": 10_000}),
+        (
+            AbstractSet[Point | str],
+            {"type": "array", "items": {"anyOf": [schema_of(Point), STRING]}, "uniqueItems": True, "maxItems": 10_000},
+        ),
         (tuple, {"type": "array"}),
         (typing.Tuple, {"type": "array"}),  # noqa: UP006
         (tuple[int, ...], {"type": "array", "items": INTEGER}),
@@ -174,7 +182,7 @@ STOP = {
         (Literal[1, "a", None, True], {"enum": [1, "a", None, True]}),  # noqa: PYI061
         (Literal[Unit.KELVIN], {"type": "integer", "enum": [1]}),
         (Unit, {"enum": ["c", 1]}),
-        (Level, {"type": "integer", "enum": [1, 2]}),
+        (Level, LEVEL),
         (int | str, {"anyOf": [INTEGER, STRING]}),
         (Optional[int], {"anyOf": [INTEGER, NULL]}),  # noqa: UP045
         (Path, STRING),
@@ -497,7 +505,7 @@ def test_a_field_may_have_the_name_of_its_type() -> None:
         (Annotated[str, {"minimum": 1}], "'minimum', which says nothing about its type", "for numbers"),
         (Annotated[bool, {"maxItems": 1}], "'maxItems', which says nothing about its type", "for lists"),
         (Annotated[str | None, {"minProperties": 1}], "says nothing about its type", "for objects"),
-        (Annotated[str, {"pattern": "("}], "'pattern' with \"(\"", "a pattern"),
+        (Annotated[str, {"pattern": 5}], "'pattern' with 5", "a pattern"),
         (Annotated[int, {"minimum": "1"}], "'minimum' with \"1\"", "a number"),
         (Annotated[int, {"minimum": True}], "'minimum' with true", "a number"),
         (Annotated[int, {"multipleOf": 0}], "'multipleOf' with 0", "a number above zero"),
@@ -518,7 +526,7 @@ def test_a_hint_without_a_schema_is_an_error_that_names_the_parameter_and_the_wa
     hint: object, problem: str, instead: str
 ) -> None:
     error = error_of(lambda: taking(hint))
-    assert str(error).startswith('tool "tool": the parameter "value" ')
+    assert re.match(r'tool "tool" \(test_schema\.py:\d+\): the parameter "value" ', str(error))
     assert problem in str(error)
     assert instead in error.hint
 
@@ -536,7 +544,7 @@ def test_what_is_wrong_in_a_class_names_the_field_as_well() -> None:
     class Lost(TypedDict):
         there: Nowhere  # type: ignore[name-defined]  # noqa: F821
 
-    where = 'tool "tool": the parameter "value" has the field "inner" of Outer, which has the field "raw" of Inner, which is bytes'
+    where = 'the parameter "value" has the field "inner" of Outer, which has the field "raw" of Inner, which is bytes'
 
     def tool(value: Outer) -> None: ...
 
@@ -562,21 +570,159 @@ def test_a_parameter_that_a_model_cannot_give_is_an_error() -> None:
 
     def says(function: Callable[..., object]) -> tuple[str, str]:
         error = error_of(lambda: parameters(function, "weather"))
-        return str(error), error.hint
+        code = function.__code__
+        where = f'tool "weather" (test_schema.py:{code.co_firstlineno}): '
+        assert str(error).startswith(where)
+        return str(error).removeprefix(where), error.hint
 
-    assert says(unhinted) == ('tool "weather": the parameter "city" has no type hint', "write `city: str`, or whatever it is")
+    assert says(unhinted) == ('the parameter "city" has no type hint', "write `city: str`, or whatever it is")
     assert says(none)[0].endswith("has no type hint")
-    assert says(by_place)[0].startswith('tool "weather": the parameter "city" is positional-only')
-    assert says(call_by_place)[0].startswith('tool "weather": the parameter "call" is positional-only')
-    assert says(many)[0].startswith('tool "weather": the parameter "cities" takes any number of values by place')
-    assert says(calls)[0] == 'tool "weather": the parameter "two" wants the running call, and so does "one"'
+    assert says(by_place)[0].startswith('the parameter "city" is positional-only')
+    assert says(call_by_place)[0].startswith('the parameter "call" is positional-only')
+    assert says(many)[0].startswith('the parameter "cities" takes any number of values by place')
+    assert says(calls)[0] == 'the parameter "two" wants the running call, and so does "one"'
     assert "functools.wraps" in says(undecorated)[1]
+
+
+@pytest.mark.req("sdk.schema.underivable")
+def test_an_error_names_the_place_of_the_function_inside_what_was_registered() -> None:
+    def decorated(function: Callable[..., object]) -> Callable[..., object]:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> object:
+            return function(*args, **kwargs)
+
+        return wrapper
+
+    def tool(start: object, city: bytes) -> None: ...
+
+    place = f"(test_schema.py:{tool.__code__.co_firstlineno})"
+    for function in (tool, decorated(tool), functools.partial(tool, None), functools.partial(decorated(tool), None)):
+        error = error_of(functools.partial(parameters, function, "weather"))
+        assert str(error).startswith(f'tool "weather" {place}: ')
+
+
+@pytest.mark.req("sdk.schema.underivable")
+@pytest.mark.parametrize("name", ["self", "cls"])
+def test_a_method_that_is_not_bound_yet_is_an_error_that_says_how_it_is_registered(name: str) -> None:
+    names: dict[str, Any] = {}
+    exec(f"def weather({name}, city: str): ...", names)
+    error = error_of(lambda: parameters(names["weather"], "weather"))
+    assert f'the parameter "{name}" has no type hint' in str(error)
+    assert "register the bound one, as in ext.tool(station.weather)" in error.hint
+
+
+# -- patterns -------------------------------------------------------------------------------------------------------------------
+
+
+def pattern_of(pattern: str) -> dict[str, Any]:
+    return schema_of(Annotated[str, {"pattern": pattern}])
+
+
+@pytest.mark.req("sdk.schema.underivable")
+@pytest.mark.parametrize(
+    ("pattern", "problem", "instead"),
+    [
+        (r"\Aabc$", r"has \A", "write ^"),
+        (r"^abc\Z", r"has \Z", "write $"),
+        (r"(?P<n>a)", 'a group that begins with "(?P<"', "(?<name>…)"),
+        (r"(?<n>a)(?<n>b)", 'two groups named "n"', "leave the names out"),
+        (r"(?<1>a)", 'a group that begins with "(?<"', "letters"),
+        (r"(a)(?P=n)", 'a group that begins with "(?P="', "in the handler"),
+        (r"(a)\1", r"has \1", "in the handler"),
+        (r"(?<n>a)\k<n>", r"has \k", "in the handler"),
+        (r"(?=a)a", 'a group that begins with "(?="', "in the handler"),
+        (r"(?!a)b", 'a group that begins with "(?!"', "in the handler"),
+        (r"(?<=a)b", 'a group that begins with "(?<="', "in the handler"),
+        (r"(?<!a)b", 'a group that begins with "(?<!"', "in the handler"),
+        (r"(a)(?(1)b|c)", 'a group that begins with "(?("', "alternatives"),
+        (r"(?>a)b", 'a group that begins with "(?>"', "(?:…)"),
+        (r"(?#note)a", 'a group that begins with "(?#"', "leave the comment out"),
+        (r"(?i)abc", 'a group that begins with "(?"', "both cases"),
+        (r"(?i:abc)", 'a group that begins with "(?"', "both cases"),
+        (r"a++", "a quantifier right behind another", "leave one of them out"),
+        (r"a*+", "a quantifier right behind another", "leave one of them out"),
+        (r"a{2}{3}", "a quantifier right behind another", "(?:…)"),
+        (r"a{,2}", 'a lone "{"', "{0,9}"),
+        (r"a{x", 'a lone "{"', r"\{"),
+        (r"a}", 'a lone "}"', r"\}"),
+        (r"a]", 'a lone "]"', r"\]"),
+        (r"a{2,1}", "the first number is the greater", "the smaller one first"),
+        (r"*a", 'a "*" with nothing to repeat', r"\*"),
+        (r"a$*", "repeats what is no character", "leave the quantifier out"),
+        (r"\b+", "repeats what is no character", "leave the quantifier out"),
+        (r"(a", 'a "(" that is not closed', r"\("),
+        (r"a)", 'a ")" too many', r"\)"),
+        (r"[a", 'a "[" that is not closed', r"\["),
+        (r"[]a]", 'an empty "[]"', r"\]"),
+        (r"[^]a]", 'an empty "[]"', r"\]"),
+        (r"[z-a]", "between no two characters in order", r"\-"),
+        (r"[\w-z]", "between no two characters in order", r"\-"),
+        (r"[[:alpha:]]", 'a lone "]"', r"\]"),
+        (r"[\b]", r"has \b", r"\x08"),
+        ("a\\", "has \\", r"write \\"),
+        (r"a\-b", r"has \-", "leave the backslash out"),
+        (r"\h", r"has \h", "leave the backslash out"),
+        (r"\0", r"has \0", r"\x00"),
+        (r"\012", r"has \0", r"\x00"),
+        (r"\a", r"has \a", r"\x07"),
+        (r"\x4", r"has \x", "two digits"),
+        (r"\p{L}", r"has \p", "[a-z]"),
+        (r"\U0001f600", r"has \U", "the character itself"),
+        (r"\N{DIGIT ONE}", r"has \N", "the character itself"),
+        (r"\ud83d\ude00", "the number of no character", "the character itself"),
+        (r"\u{110000}", "the number of no character", "the character itself"),
+        ("\ud800", "the number of no character", "the character itself"),
+        (r"a{1001}", "too much in it", "maxLength"),
+        (r"(a{99}){99}", "too much in it", "maxLength"),
+        ("|".join("a" * 1001), "too much in it", "maxLength"),
+        (r"a{99999999999}", 'a lone "{"', r"\{"),
+        ("(" * 51 + ")" * 51, "nested too deep", "leave some out"),
+        ("(" * 100_000, "nested too deep", "leave some out"),
+    ],
+    ids=lambda value: repr(value)[:30],
+)
+def test_a_pattern_that_only_python_reads_is_an_error_that_says_what_to_write(pattern: str, problem: str, instead: str) -> None:
+    error = error_of(lambda: pattern_of(pattern))
+    assert 'the parameter "value" has the pattern ' in str(error)
+    assert problem in str(error)
+    assert instead in error.hint
+
+
+@pytest.mark.req("sdk.schema.hints")
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "",
+        "^$",
+        r"^[a-z][a-z0-9-]{0,62}$",
+        r"^\d{4}-\d{2}-\d{2}$",
+        r"^(?:a|b|)+?c??$",
+        r"^(?<year>\d+)-(?<day>\d+)$",
+        r"^[^\s,;]+@[\w.-]+$",
+        r"^\u{1f600}\u00e9\x41\/\.$",
+        r"[[&&~~||a]",
+        r"[+--][-a][a-][a-c-e]",
+        r"[\]\-\\\^]",
+        r"\bfoo\b|\Bbar",
+        "ü\U0001f600\n# ",
+        r".{1000}",
+        r"\S{1000}",
+        r"(a{31}){32}",
+        "(?:a|" * 50 + ")*" * 50,
+    ],
+)
+def test_a_pattern_that_all_read_goes_out_as_it_is_and_our_host_finds_it_valid(pattern: str) -> None:
+    schema = pattern_of(pattern)
+    assert schema == {"type": "string", "pattern": pattern}
+    jsonschema_rs.validator_for(schema, offline=True, pattern_options=jsonschema_rs.RegexOptions())  # the linear engine
+    jsonschema_rs.validator_for(schema, offline=True, pattern_options=jsonschema_rs.FancyRegexOptions())
 
 
 @pytest.mark.req("sdk.schema.underivable")
 @pytest.mark.parametrize("function", [dict.update, type, iter])
 def test_what_does_not_tell_its_parameters_is_an_error(function: Callable[..., object]) -> None:
-    assert 'tool "weather"' in str(error_of(lambda: parameters(function, "weather")))
+    assert str(error_of(lambda: parameters(function, "weather"))).startswith(f'tool "weather" ({function!r}): ')
 
 
 def test_a_function_that_wraps_itself_is_no_endless_loop() -> None:

@@ -191,6 +191,29 @@ def test_a_panel_is_opened_drawn_and_closed_and_its_keys_come_in_order(talk: Tal
     assert seen == [*(("rune", str(number)) for number in range(20)), ("enter", ""), "closed"]
 
 
+@pytest.mark.req("zot.sdk.panel")
+def test_a_key_waits_for_the_handler_of_the_one_before(talk: Talk) -> None:
+    latch, seen = Latch(), []
+    panel = talk.ext.panel("p")
+
+    @panel.key
+    def press(key: str) -> None:
+        if key == "slow":
+            latch.wait()
+        seen.append(key)
+
+    talk.ext.tool("t", schema={})(lambda args: "fine")
+    talk.start()
+    for key in ("slow", "a", "b"):
+        talk.send("panel_key", panel_id="p", key=key)
+    latch.arrived()
+    assert talk.text("t") == "fine"
+    assert seen == []
+    latch.lift()
+    talk.end()
+    assert seen == ["slow", "a", "b"]
+
+
 @pytest.mark.req("zot.ours.3.3-resize-tolerated", "zot.sdk.panel")
 def test_who_wants_the_size_gets_it(talk: Talk) -> None:
     panel, sizes = talk.ext.panel("p"), []
@@ -206,6 +229,8 @@ def test_what_a_panel_or_a_notice_cannot_show_is_an_error_where_it_is_said(talk:
     panel = talk.ext.panel("p")
     with pytest.raises(TypeError, match="a panel's lines are text, not int"):
         panel.render([5])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="a panel's title and footer are text, not int"):
+        panel.render(["x"], title=5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="'loud' is no level of a notice: there are info, success, warn, error"):
         talk.ext.notify("loud", "x")
     with pytest.raises(TypeError, match="a notice is text, not int"):
@@ -251,6 +276,47 @@ def test_a_request_that_is_too_long_is_answered_and_the_stream_goes_on(talk: Tal
     assert answer.get("is_error") or answer.get("error") or answer.get("block")
     talk.write(b'{"type":"event","text":"' + b"y" * 5_000_000 + b'"}\n')
     assert talk.text("t") == "alive"
+
+
+@pytest.mark.req("sdk.wire.too-long")
+@pytest.mark.parametrize(
+    ("head", "id"),
+    [
+        (b'{"type":"tool_call","id":"ours","args":{"id":"inner"', "ours"),
+        (b'{"args":{"id":"inner","type":"event"},"x":[{"id":"inner"}],"id":"ours","type":"tool_call","y":"', "ours"),
+        (b'{"s":"a } \\" { \\\\","type" : "tool_call","id":"\\u006furs","y":"', "ours"),
+        (b'{"type":"tool_call","args":{"id":"inner","x":"', ""),
+        (b'{"type":"tool_call","id":7,"args":"', ""),
+        (b'{"type":"event","id":"ours","args":"', ""),
+        (b"", ""),
+        (b"[[[", ""),
+    ],
+)
+def test_whose_request_was_too_long_is_told_by_its_own_members_alone(head: bytes, id: str) -> None:
+    [item] = Zot().too_long(head, 5_000_000)
+    assert getattr(item, "id", "") == id
+
+
+@pytest.mark.req("sdk.answer.once")
+def test_a_call_that_waits_for_its_turn_is_not_begun_after_the_end() -> None:
+    talk, latch, begun = Talk(concurrency=1), Latch(), []
+
+    @talk.ext.tool("t", schema={})
+    def tool(args: Any) -> str:
+        begun.append(args)
+        latch.wait()
+        return "done"
+
+    talk.start()
+    keys = [talk.ask("tool_call", name="t", args=number) for number in range(3)]
+    latch.arrived()
+    talk.send("shutdown")
+    talk.hear("shutdown_ack")
+    latch.lift()
+    talk.end()
+    assert [talk.answers[key].get("is_error", False) for key in keys] == [False, True, True]
+    assert begun == [0]
+    talk.close()
 
 
 @pytest.mark.req("sdk.wire.too-long")
@@ -367,6 +433,37 @@ def test_a_tool_that_takes_too_long_is_given_up_and_cancelled(talk: Talk, kind: 
     assert (answer["is_error"], answer["content"][0]["text"]) == (True, "tool slow took longer than 0.05 seconds and was given up")
     assert stopped.wait(PATIENCE)
     assert talk.text("quick") == "in time"
+
+
+@pytest.mark.req("sdk.answer.timeout")
+def test_one_thread_watches_all_time_outs(talk: Talk) -> None:
+    latch = Latch()
+
+    @talk.ext.tool(timeout=1000)
+    async def later() -> None:
+        latch.wait()
+        await asyncio.Event().wait()
+
+    latch.lift()
+    talk.start()
+    before = set(threading.enumerate())
+    for _ in range(100):
+        talk.ask("tool_call", name="later")
+    latch.arrived(100)
+    assert [thread.name for thread in threading.enumerate() if thread not in before] == ["alarms"]
+
+
+@pytest.mark.req("sdk.answer.concurrent", "zot.edge.52")
+def test_commands_that_hang_hold_up_no_question(talk: Talk) -> None:
+    latch = Latch()
+    talk.ext.command("hang")(latch.wait)
+    talk.ext.intercept_tool_call(lambda call: Block("no"))
+    talk.start()
+    for _ in range(40):
+        talk.ask("command_invoked", name="hang")
+    latch.arrived(32)
+    assert talk.question("tool_call", tool_name="x") == {"block": True, "reason": "no"}
+    latch.lift()
 
 
 @pytest.mark.req("zot.sdk.host", "sdk.life.services")

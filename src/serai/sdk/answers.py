@@ -153,6 +153,8 @@ class Image(Value):
     def __init__(self, data: bytes, mime: str = "") -> None:
         if not isinstance(data, bytes | bytearray | memoryview):
             raise TypeError(f"an image is made of bytes, not of {type(data).__name__}")
+        if not isinstance(mime, str):
+            raise TypeError(f"the type of an image is text, not {type(mime).__name__}")
         self.data = bytes(data)
         self.mime = mime or _mime(self.data)
 

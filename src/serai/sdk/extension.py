@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+from _thread import allocate_lock  # what `threading.Lock` is, without the import
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, overload
 
 from serai.errors import BadExtension
@@ -21,12 +23,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from serai.sdk.adapters import Adapter
+    from serai.sdk.ending import Ending
     from serai.sdk.serving import Serving
 
 __all__ = ["BadExtension", "Extension"]
 
 F = TypeVar("F", bound=Function)
 LEVELS = ("info", "success", "warn", "error")
+_LONGEST = 1_000_000  # seconds of a time-out: no call lives for days
 _CALLABLE = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch  # what models call and people type (spec zot 3.2)
 
 _BY_HAND = """\
@@ -48,8 +52,8 @@ class Extension:
     def __init__(
         self, name: str, version: str = "", *, concurrency: int = 32, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None
     ) -> None:
-        if not str(name).strip():
-            raise BadExtension(f"an extension needs a name, not {name!r}", hint='write Extension("weather")')
+        if not _text(name, "the name of an extension").strip():
+            raise BadExtension("an extension needs a name", hint='write Extension("weather")')
         if concurrency < 1:
             raise BadExtension(f"concurrency is {concurrency}", who=name, hint="1 runs one tool at a time")
         self.name = name
@@ -60,13 +64,16 @@ class Extension:
         self._remarks = Remarks(name)
         self._stdin, self._stdout = stdin, stdout
         self._adapter: Adapter | None = None
-        self._writer: stdio.Writer | None = None
+        self._writer: stdio.Writer | None = None  # once hello is out
+        self._opening = allocate_lock()
         self._early: list[Callable[[Adapter], bytes]] = []  # what was said before there was a host
         self._log: logging.Logger | None = None
         self._folder = os.getcwd()  # a host starts a program in its folder (spec zot 2.1)
-        # The module that is run as a program: from here on nothing it prints may get on the wire.
-        if not (stdin or stdout) and sys._getframe(1).f_globals.get("__name__") == "__main__" and stdio.from_host():
-            stdio.take()
+        caller = sys._getframe(1)
+        if _is_second_copy(caller):
+            self._remarks.say("the program is imported a second time, and what that offers is not served: move `ext` to a module")
+        if stdin is stdout is None and caller.f_globals.get("__name__") == "__main__" and stdio.from_host():
+            stdio.take()  # a program: from here on nothing that it prints may get on the wire
 
     def __repr__(self) -> str:
         return f"<extension {self.name}>"
@@ -91,15 +98,13 @@ class Extension:
 
         def add(function: F) -> F:
             called = _named("tool", name, function)
-            if not _CALLABLE(called):
-                text = f'tool "{called}" cannot be called by models: a name has at most 64 letters, digits, "-" and "_"'
-                raise BadExtension(text, hint="rename it")
             if schema is not None and not isinstance(schema, dict):
                 raise BadExtension(f'tool "{called}": a schema is an object, not {schema!r}', hint='write {"type": "object", …}')
-            self._book.add_tool(Tool(function, called, description, schema, timeout))
+            tool = Tool(function, called, _text(description, "a description"), schema, _timeout(timeout, called))
+            self._book.add_tool(tool)
             return function
 
-        return _decorate(add, name)
+        return _decorate(add, name, "tool")
 
     @overload
     def command(self, name: F, /) -> F: ...
@@ -114,16 +119,16 @@ class Extension:
 
         def add(function: F) -> F:
             called = _named("command", name, function)
-            if not _CALLABLE(called):
-                text = f'command "{called}" cannot be typed: a name has at most 64 letters, digits, "-" and "_"'
-                raise BadExtension(text, hint="rename it; the slash is not part of it")
-            self._book.add_command(called, description or _first_line(function), Handler(function, f"command /{called}", "args"))
+            about = _text(description, "a description") or _first_line(function)
+            self._book.add_command(called, about, Handler(function, f"command /{called}", "args"))
             return function
 
-        return _decorate(add, name)
+        return _decorate(add, name, "command")
 
     def on(self, event: str) -> Callable[[F], F]:
         """Hear of an event: `handler(event)`, one after the other in the order of the events."""
+
+        event = _event_name(event, "on")
 
         def add(function: F) -> F:
             self._book.add_event(event, Handler(function, f"event {event}", "event"))
@@ -137,6 +142,7 @@ class Extension:
         Nothing, `True` or `Allow()` lets it pass; `False` or `Block(reason)` stops it; `Rewrite(…)` changes it. A handler that
         raises blocks. The host waits five seconds for all of it (spec zot 4.4).
         """
+        event = _event_name(event, "intercept")
         given = check_stage(event)
 
         def add(function: F) -> F:
@@ -156,7 +162,7 @@ class Extension:
 
     def panel(self, id: str, *, title: str = "", footer: str = "") -> Panel:
         """A panel under this id; see `Panel`. Also a decorator above its handler for keys."""
-        panel = Panel(self._say, id, title, footer)
+        panel = Panel(self._say, _text(id, "the id of a panel"), _text(title, "a title"), _text(footer, "a footer"))
         self._book.add_panel(panel)
         return panel
 
@@ -193,9 +199,12 @@ class Extension:
         return Path(self.host.data_dir or self.host.extension_dir or self._folder)
 
     def _say(self, frame: Callable[[Adapter], bytes]) -> None:
-        if self._adapter is None or self._writer is None:  # nothing goes out before hello
-            self._early.append(frame)
-            return
+        if self._writer is None:
+            with self._opening:
+                if self._writer is None:  # nothing goes out before hello
+                    self._early.append(frame)
+                    return
+        assert self._adapter is not None
         line = frame(self._adapter)
         if len(line) > self._adapter.max_line:
             raise ValueError(f"this has {len(line)} bytes, and {self._adapter.dialect} carries {self._adapter.max_line}")
@@ -204,71 +213,63 @@ class Extension:
     # -- its life -----------------------------------------------------------------------------------------------------------------
 
     def main(self) -> None:
-        """Serve until the host says goodbye: the last statement of a program. What stands behind it runs when all has ended."""
+        """Serve until the host says goodbye: the last statement of a program. What stands behind it runs when all has ended.
+
+        At the end of a module that is only imported, as by a test, it does nothing.
+        """
+        caller = sys._getframe(1)
+        if self._stdin is None and caller.f_code.co_name == "<module>" and caller.f_globals.get("__name__") != "__main__":
+            return
+        self.run()
+
+    def run(self) -> None:
+        """`main` without a look at who calls."""
         if self._stdin is None and os.isatty(0):
             sys.stderr.write(_BY_HAND.format(name=self.name))
             sys.exit(2)
-        status, ended = 0, True
-        restore = _on_sigterm()
         try:
-            reading = self._open()
-            serving = self._serving()
-            serving.begin()
-            try:
-                if serving.read(reading):
-                    serving.farewell()
-            finally:
-                ended = serving.leave()
+            reading, ending = self._open(watch=True)
         except BadExtension as error:
             sys.exit(f"[{self.name}] {error}; {error.hint}")
-        except KeyboardInterrupt:
-            status = 130
-        except _Terminated:
-            status = 143
-        finally:
-            restore()
-        if not ended:
-            _leave_now(status)
-        if status:
-            sys.exit(status)
+        from serai.sdk.ending import serve
 
-    run = main
+        serve(self._serving(), reading, ending)
 
     async def arun(self) -> None:
         """`run` inside a running event loop, which the async handlers then share."""
-        import asyncio
-        from threading import Thread
+        from serai.sdk.ending import serve_on_loop
 
-        reading = self._open()
-        serving = self._serving()
-        loop = asyncio.get_running_loop()
-        over = asyncio.Event()
-        serving.begin(loop)
+        reading, ending = self._open(watch=False)
+        await serve_on_loop(self._serving(), reading, ending)
 
-        def read() -> None:
-            if serving.read(reading):
-                serving.farewell()
-            try:
-                loop.call_soon_threadsafe(over.set)
-            except RuntimeError:  # it is closed: nobody waits any more
-                pass
-
-        Thread(target=read, name="reader", daemon=True).start()
-        try:
-            await over.wait()
-        finally:
-            await asyncio.shield(asyncio.to_thread(serving.leave))
-
-    def _open(self) -> BinaryIO:
+    def _open(self, *, watch: bool) -> tuple[stdio.Source, Ending]:
         """Say hello and all the rest, before anything else is imported (lesson L10)."""
-        reading, writing = self._stdin or stdio.take()[0], self._stdout or stdio.take()[1]
-        name = adapters.choose(sys.argv[1:], os.environ, lambda: _first_bytes(reading))
-        self._adapter = adapter = adapters.load(name)
+        from serai.sdk.ending import Ending
+
+        taken = stdio.take() if self._stdin is None or self._stdout is None else None
+        reading: stdio.Source = self._stdin or taken[0]  # type: ignore[index]  # one of them is there
+        writer = stdio.Writer(self._stdout) if self._stdout is not None else taken[1]  # type: ignore[index]
+        first = reading.waiting if isinstance(reading, stdio.Reader) else bytes
+        self._adapter = adapter = adapters.load(adapters.choose(sys.argv[1:], os.environ, first))
         self.host.dialect = adapter.dialect
-        self._writer = stdio.Writer(writing)
-        self._writer.write(adapter.opening(self._book) + b"".join(early(adapter) for early in self._early))
-        self._early.clear()
-        return reading
+        ending = Ending(writer)
+        if watch:
+            ending.watch()
+        with self._opening:  # who has something to say meanwhile says it behind
+            opening = adapter.opening(self._book)
+            if (longest := max(map(len, opening.splitlines(keepends=True)), default=0)) > adapter.max_line:
+                text = f"one of its tools has a registration of {longest} bytes, and {adapter.dialect} carries {adapter.max_line}"
+                raise BadExtension(text, hint="shorten its schema or its description")
+            writer.write(opening + b"".join(self._early_frames(adapter)))
+            self._writer = writer
+        return reading, ending
+
+    def _early_frames(self, adapter: Adapter) -> Iterator[bytes]:
+        for early in self._early:
+            if len(line := early(adapter)) <= adapter.max_line:
+                yield line
+            else:
+                self._remarks.say(f"what was said before there was a host has {len(line)} bytes and is left out")
 
     def _serving(self) -> Serving:
         from serai.sdk.serving import Serving
@@ -278,15 +279,42 @@ class Extension:
         return Serving(self._book, self._adapter, self.host, self._writer, self._remarks, self._concurrency)
 
 
-def _decorate(add: Callable[[Any], Any], name: object) -> Any:
-    """With and without parentheses."""
-    return add(name) if callable(name) else add
+def _decorate(add: Callable[[Any], Any], name: object, what: str) -> Any:
+    """With and without parentheses. What is wrong is told where the author stands, not where we found it."""
+
+    def added(function: Any) -> Any:
+        try:
+            return add(function)
+        except BadExtension as error:
+            raise error.with_traceback(None) from None
+
+    if isinstance(name, str):
+        return added
+    if not callable(name):
+        raise BadExtension(f"{name!r} is neither a name nor a function", hint=f'write @ext.{what} or @ext.{what}("name")')
+    return added(name)
+
+
+def _text(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise BadExtension(f"{what} is text, not {value!r}", hint="write it in quotes")
+    return value
+
+
+def _event_name(event: object, what: str) -> str:
+    if not isinstance(event, str):
+        raise BadExtension(f"@ext.{what} needs the name of an event", hint=f'write @ext.{what}("tool_call") above the handler')
+    return event
 
 
 def _named(what: str, name: object, function: Function) -> str:
     called = name if isinstance(name, str) and name else getattr(function, "__name__", "")
     if not isinstance(called, str) or not called.strip() or called == "<lambda>":
         raise BadExtension(f"a {what} needs a name: {function!r} has none", hint=f'write @ext.{what}("name")')
+    if not _CALLABLE(called):
+        use = "called by models" if what == "tool" else "typed"
+        text = f'{what} "{called}" cannot be {use}: a name has at most 64 letters, digits, "-" and "_"'
+        raise BadExtension(text, hint="rename it; the slash is not part of it" if what == "command" else "rename it")
     return called
 
 
@@ -294,45 +322,16 @@ def _first_line(function: Function) -> str:
     return (getattr(function, "__doc__", None) or "").strip().partition("\n")[0]
 
 
-def _first_bytes(stream: BinaryIO) -> bytes:
-    """What is there already, without waiting for it: a host that speaks first has spoken while Python started."""
-    peek, fileno = getattr(stream, "peek", None), getattr(stream, "fileno", None)
-    if peek is None or fileno is None:
-        return b""
-    import select
-
-    try:
-        waits = select.select([fileno()], [], [], 0)[0]
-    except (OSError, ValueError):  # not a descriptor that can be asked
-        return b""
-    return bytes(peek(1)) if waits else b""
+def _timeout(seconds: object, name: str) -> float | None:
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= _LONGEST:
+        raise BadExtension(f'tool "{name}": {seconds!r} is no time-out', hint="write seconds, as in timeout=20")
+    return float(seconds)
 
 
-class _Terminated(BaseException):
-    """SIGTERM came."""
-
-
-def _on_sigterm() -> Callable[[], None]:
-    """SIGTERM ends the program as a goodbye does, with its own status; how to undo that."""
-    import signal
-
-    def leave(_number: int, _frame: object) -> None:
-        raise _Terminated
-
-    try:
-        before = signal.signal(signal.SIGTERM, leave)
-    except ValueError:  # not the main thread: whoever runs that decides
-        return lambda: None
-
-    def restore() -> None:
-        signal.signal(signal.SIGTERM, before)
-
-    return restore
-
-
-def _leave_now(status: int) -> None:
-    """A handler that ignores its end runs on a thread, which at Python's own end may hold a lock of stderr: no waiting for that."""
-    import atexit
-
-    atexit._run_exitfuncs()
-    os._exit(status)
+def _is_second_copy(caller: FrameType) -> bool:
+    """Whether a module that is the program already is imported under its own name as well."""
+    name, file = caller.f_globals.get("__name__"), caller.f_globals.get("__file__")
+    program = getattr(sys.modules.get("__main__"), "__file__", None)
+    return name not in ("__main__", "__mp_main__") and file is not None and program is not None and os.path.abspath(program) == file

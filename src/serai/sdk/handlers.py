@@ -40,7 +40,7 @@ class Handler:
 class Tool:
     """A tool and what serves it. `bind` makes keyword arguments of what a model sent, or is None: then it gets that as it is."""
 
-    __slots__ = ("bind", "call", "description", "function", "is_async", "name", "schema", "timeout", "where")
+    __slots__ = ("bind", "call", "description", "function", "given", "is_async", "name", "schema", "timeout", "where")
 
     def __init__(
         self, function: Function, name: str, description: str, schema: dict[str, Any] | None, timeout: float | None
@@ -49,6 +49,7 @@ class Tool:
         self.is_async, self.where = is_async(function), place(function)
         self.call = ""  # the parameter that wants the running call
         self.bind: Callable[[object], dict[str, Any]] | None = None
+        self.given: Callable[..., tuple[Any, ...]] = lambda *offered: offered
         if schema is None:
             from serai.sdk.schema.parameters import parameters
 
@@ -56,7 +57,7 @@ class Tool:
             self.schema, self.bind, self.call = derived.schema, derived.bind, derived.call
             self.description = description or derived.description
         else:
-            Handler(function, f'tool "{name}" with a schema of its own', "args")
+            self.given = Handler(function, f'tool "{name}" with a schema of its own', "args").given
             self.schema = schema
             self.description = description or (getattr(function, "__doc__", None) or "").strip()
 

@@ -41,6 +41,9 @@ class Panel:
         """What it shows now: always all of it. Without a title it keeps its own, without a footer that of `ext.panel`."""
         shown = _lines(lines)
         last = self.footer if footer is None else footer
+        for text in (title, last):
+            if not isinstance(text, str):
+                raise TypeError(f"a panel's title and footer are text, not {type(text).__name__}")
         self._say(lambda adapter: adapter.render(self.id, title, shown, last))
 
     def close(self) -> None:

@@ -30,12 +30,14 @@ class Remarks:
         self.say("\n".join(lines))
 
 
-def told(error: BaseException) -> str:
-    """An exception in one line for whoever asked, a model or a person."""
+def told(error: BaseException, *, named: bool = True) -> str:
+    """An exception for whoever asked, a model or a person."""
     try:
         text = str(error)
     except Exception:  # an exception's own defect must not hide it
-        text = ""
+        text, named = "", True
+    if not named:
+        return text
     name = type(error).__name__
     return f"{name}: {text[:_TEXT]}" if text else name
 

@@ -119,7 +119,7 @@ def was_cancelled(error: BaseException) -> bool:
 
 def _reason(error: BaseException, what: str) -> str:
     if isinstance(error, ToolError):
-        return str(error)
+        return told(error, named=False)
     if was_cancelled(error):
         return f"{what} was cancelled"
     if isinstance(error, Returned):

@@ -1,43 +1,177 @@
 """The standard streams of an extension: stdout is the wire, and nothing else may get on it (lesson L6).
 
 Frames have copies of descriptors 0 and 1 for themselves; 1 then leads to stderr and 0 to nothing, so that neither a `print`, nor
-a library, nor a child process can put a word on the wire or take one from it.
+a library, nor a child process can put a word on the wire or take one from it. A forked copy of the program loses the wire.
+
+No file objects here: at Python's end one that a thread still reads from would be fatal.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from typing import BinaryIO
+from time import monotonic
+from typing import BinaryIO, Protocol
 
 from serai.errors import BadExtension
 
-__all__ = ["Writer", "from_host", "take"]
+__all__ = ["Reader", "Source", "Writer", "from_host", "take"]
+
+_CHUNK = 65536
+_LOOK = 0.1  # seconds between two looks whether a writer that is held up should give up
+
+
+class Source(Protocol):
+    """Where lines come from: of a binary stream no more is used."""
+
+    def readline(self, limit: int, /) -> bytes: ...
+
+
+class Reader:
+    """The lines of a descriptor."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._rest = bytearray()
+        self._looked = 0  # so far there is no line end in the rest
+
+    def readline(self, limit: int, /) -> bytes:
+        """The next line, at most so many bytes of it; nothing at the end, which a host that is gone is too."""
+        while True:
+            end = self._rest.find(b"\n", self._looked) + 1
+            if end or len(self._rest) >= limit:
+                return self._cut(min(end or limit, limit))
+            self._looked = len(self._rest)
+            chunk = self._read()
+            if not chunk:
+                return self._cut(len(self._rest))
+            self._rest += chunk
+
+    def waiting(self) -> bytes:
+        """What is there already, without waiting for more."""
+        if self._is_readable():
+            self._rest += self._read()
+        return bytes(self._rest)
+
+    @property
+    def behind(self) -> bool:
+        """Whether there is more than was read; from any thread."""
+        return bool(self._rest) or self._is_readable()
+
+    def _is_readable(self) -> bool:
+        import select
+
+        return bool(select.select([self._descriptor], [], [], 0)[0])
+
+    def _cut(self, length: int) -> bytes:
+        line = bytes(self._rest[:length])
+        del self._rest[:length]
+        self._looked = 0
+        return line
+
+    def _read(self) -> bytes:
+        while True:
+            try:
+                return os.read(self._descriptor, _CHUNK)
+            except BlockingIOError:  # somebody who shares the pipe made it so
+                import select
+
+                select.select([self._descriptor], [], [])
+            except OSError:
+                return b""
+
+
+class Writer:
+    """Whole frames, from any thread. When the host is gone, or takes nothing until `give_up_by`, they go nowhere."""
+
+    def __init__(self, stream: BinaryIO | int) -> None:
+        from _thread import allocate_lock  # what `threading.Lock` is, without the import
+
+        self._lock = allocate_lock()
+        self._gone = False
+        self._deadline: float | None = None
+        self._stream = stream
+        if isinstance(stream, int):
+            os.set_blocking(stream, False)  # or a host that reads nothing could not be left
+
+    def give_up_by(self, deadline: float) -> None:
+        """For a signal handler, too."""
+        self._deadline = deadline
+
+    def lose(self) -> None:
+        """Write no more: this is a forked copy."""
+        from _thread import allocate_lock
+
+        self._lock, self._gone = allocate_lock(), True
+        if isinstance(self._stream, int):
+            os.close(self._stream)
+
+    def write(self, frame: bytes) -> None:
+        with self._lock:
+            left = memoryview(frame)
+            while left and not self._gone:
+                try:
+                    left = left[self._some(left) :]
+                except BlockingIOError:
+                    self._hold()
+                except (OSError, ValueError):  # a broken pipe, or a stream that was closed
+                    self._gone = True
+
+    def _some(self, data: memoryview) -> int:
+        if isinstance(self._stream, int):
+            return os.write(self._stream, data)
+        written: int | None = self._stream.write(data)
+        if written is None:  # a raw stream that would have to wait
+            raise BlockingIOError
+        self._stream.flush()
+        return written
+
+    def _hold(self) -> None:
+        """Wait until the host takes more. After half a frame nothing may follow, so giving up is for good."""
+        import select
+
+        if self._deadline is not None and monotonic() >= self._deadline:
+            self._gone = True
+            return
+        select.select([], [self._stream], [], _LOOK)
+
 
 # The streams belong to the process, so what was taken of them does too: a second extension in one program finds it here.
-_taken: list[tuple[BinaryIO, BinaryIO]] = []
+_taken: list[tuple[Reader, Writer]] = []
 
 
-def take() -> tuple[BinaryIO, BinaryIO]:
+def take() -> tuple[Reader, Writer]:
     """The wire, input and output. The first call moves everybody else away from it."""
-    if not _taken:
-        try:
-            reading, writing = os.dup(0), os.dup(1)
-        except OSError:
-            raise BadExtension("its standard input or output is closed", hint="a host starts it with pipes at both") from None
-        nothing = os.open(os.devnull, os.O_RDWR)
-        os.dup2(nothing, 0)
-        try:
-            os.dup2(2, 1)
-        except OSError:  # there is no stderr
-            os.dup2(nothing, 1)
+    if _taken:
+        return _taken[0]
+    from fcntl import F_DUPFD_CLOEXEC, fcntl
+
+    try:
+        reading, writing = (fcntl(number, F_DUPFD_CLOEXEC, 3) for number in (0, 1))  # 2 may be free, and is not ours to take
+    except OSError:
+        raise BadExtension("its standard input or output is closed", hint="a host starts it with pipes at both") from None
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    try:
+        os.dup2(2, 1)
+    except OSError:  # there is no stderr: then that is nothing, too
+        os.dup2(nothing, 1)
+        os.dup2(nothing, 2)
+    if nothing > 2:
         os.close(nothing)
-        # What was printed before and is still buffered goes to stderr now, and what follows gets there line by line.
-        reconfigure = getattr(sys.stdout, "reconfigure", None)
-        if reconfigure is not None:
-            reconfigure(line_buffering=True)
-        _taken.append((os.fdopen(reading, "rb"), os.fdopen(writing, "wb", buffering=0)))
-    return _taken[0]
+    # What was printed before and is still buffered goes to stderr now, and what follows gets there line by line.
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(line_buffering=True)
+    reader, writer = Reader(reading), Writer(writing)
+
+    def forked() -> None:
+        writer.lose()
+        os.close(reading)
+
+    os.register_at_fork(after_in_child=forked)
+    _taken.append((reader, writer))
+    return reader, writer
 
 
 def from_host() -> bool:
@@ -49,24 +183,3 @@ def from_host() -> bool:
     except OSError:
         return False
     return all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in modes)
-
-
-class Writer:
-    """Whole frames, from any thread. When the host is gone they go nowhere: the end of input tells."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        from _thread import allocate_lock  # what `threading.Lock` is, without the import
-
-        self._stream = stream
-        self._lock = allocate_lock()
-        self._gone = False
-
-    def write(self, frame: bytes) -> None:
-        with self._lock:
-            left = memoryview(frame)
-            try:
-                while left and not self._gone:
-                    left = left[self._stream.write(left) :]
-                self._stream.flush()
-            except (OSError, ValueError):  # a broken pipe, or a stream that was closed
-                self._gone = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Timer
 from typing import ClassVar
 
 from serai.sdk import results
@@ -25,7 +24,6 @@ class Work:
         self.call = Call(id, name)
         self.claimed = False  # an answer is on its way
         self._adapter, self._remarks, self._answer = adapter, remarks, answer
-        self._timer: Timer | None = None
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
@@ -39,35 +37,32 @@ class Work:
 
     def settle(self, value: object) -> None:
         try:
-            frame = self.frame(value)
-        except Exception as error:
+            frame = self._fitting(self.frame(value))
+        except BaseException as error:  # also what a value's own methods raise
             self.fail(error)
-            return
-        most = self._adapter.max_line
-        if len(frame) > most:
-            text = f"the answer has {len(frame)} bytes, and {self._adapter.dialect} carries {most}"
-            self.fail(ToolError(f"{text}: ask for less, or write it into a file"))
         else:
             self._answer(self, frame)
 
     def fail(self, error: BaseException) -> None:
         if not (self.claimed or isinstance(error, ToolError) or results.was_cancelled(error)):
             self._remarks.trace(f"{self} failed", error)
-        self._answer(self, self.failure(error))
+        try:
+            frame = self._fitting(self.failure(error))
+        except BaseException:  # its text cannot be told, or is too long to be told
+            frame = self.failure(ToolError(f"{self} failed, and its error cannot be told"))
+        self._answer(self, frame)
 
-    def within(self, seconds: float) -> None:
-        """Give it up after so long, however its handler does."""
-        self._timer = Timer(seconds, self._expire, (seconds,))
-        self._timer.daemon = True
-        self._timer.start()
+    def expire(self, seconds: float) -> None:
+        """Its time is over, however its handler does."""
+        if not self.claimed:
+            self.fail(ToolError(f"{self} took longer than {seconds:g} seconds and was given up"))
+            self.call.cancel()
 
-    def ended(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _expire(self, seconds: float) -> None:
-        self.fail(ToolError(f"{self} took longer than {seconds:g} seconds and was given up"))
-        self.call.cancel()
+    def _fitting(self, frame: bytes) -> bytes:
+        if len(frame) > (most := self._adapter.max_line):
+            text = f"the answer has {len(frame)} bytes, and {self._adapter.dialect} carries {most}"
+            raise ToolError(f"{text}: ask for less, or write it into a file")
+        return frame
 
 
 class ToolWork(Work):

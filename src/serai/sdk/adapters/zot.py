@@ -23,7 +23,7 @@ Frame = dict[str, Any]
 CAPABILITIES = ["commands", "tools", "events", "panels"]
 STAGES = ("tool_call", "turn_start", "assistant_message")  # in this order (spec zot 6)
 _KINDS = {"tool_call": "tool", "command_invoked": "command", "event_intercept": "question"}
-_MEMBER = re.compile(rb'"(type|id)"\s*:\s*("(?:[^"\\]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*")')
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:,]')  # strings, and what gives them their place
 
 
 class Zot:
@@ -71,7 +71,7 @@ class Zot:
             frame |= {"block": True, **_given(reason=verdict.reason)}
         elif not isinstance(verdict, Allow):
             frame["modified_args" if isinstance(verdict.value, dict) else "replace_text"] = verdict.value
-        return _line(frame)
+        return _line(frame, exact=True)
 
     def notify(self, level: str, message: str) -> bytes:
         return _line({"type": "notify", "level": level, "message": message})
@@ -89,11 +89,11 @@ class Zot:
 
     def hear(self, line: bytes) -> Iterator[heard.Heard]:
         try:
-            frame = json.loads(line.decode("utf-8", "replace"))
+            frame = json.loads(line.decode("utf-8", "replace"), parse_constant=_refused)
         except json.JSONDecodeError as error:
             yield heard.Odd(f"malformed frame: {error}: {_short(line)}")
             return
-        except (RecursionError, ValueError) as error:  # nested, or a number, beyond what Python reads
+        except (RecursionError, ValueError) as error:  # nested beyond what Python reads, or what is no number
             yield from self._unread(line[:4096], str(error))
             return
         if not isinstance(frame, dict) or not isinstance(frame.get("type"), str):
@@ -110,14 +110,27 @@ class Zot:
 
     def _unread(self, head: bytes, why: str) -> Iterator[heard.Heard]:
         """A request that cannot be read is answered if its head shows what and who it is."""
-        members = {
-            key: json.loads(value.decode("utf-8", "replace"), strict=False) for key, value in reversed(_MEMBER.findall(head))
-        }
-        kind = _KINDS.get(members.get(b"type", ""))
-        if kind is None or not members.get(b"id"):
+        members = _members(head)
+        kind = _KINDS.get(members.get("type", ""))
+        if kind is None or not members.get("id"):
             yield heard.Odd(f"a frame was skipped: {why}: {_short(head)}")
         else:
-            yield heard.TooLong(members[b"id"], kind, why)
+            yield heard.TooLong(members["id"], kind, why)
+
+
+def _members(head: bytes) -> dict[str, str]:
+    """The members of a frame that are text, as far as its head shows them: its own, not those of what is in it."""
+    members: dict[str, str] = {}
+    depth, before = 0, ["", ""]
+    for word in _TOKEN.findall(head.decode("utf-8", "replace")):
+        depth += (word in "{[") - (word in "}]")
+        if depth == 1 and word[0] == '"' and before[1] == ":" and before[0][:1] == '"':
+            try:
+                members.setdefault(json.loads(before[0]), json.loads(word))
+            except ValueError:  # an escape that is none
+                pass
+        before = [before[1], word]
+    return members
 
 
 def _heard(kind: str, frame: Frame) -> heard.Heard:
@@ -143,6 +156,10 @@ def _heard(kind: str, frame: Frame) -> heard.Heard:
             return heard.Left()
         case _:
             return heard.Odd(f'unknown frame type "{kind[:100]}"')
+
+
+def _refused(constant: str) -> float:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def _subject(frame: Frame) -> object:
@@ -191,9 +208,14 @@ def _block(content: object) -> Frame:
     return {"type": "text", "text": getattr(content, "text")}  # noqa: B009  (what else there is has been refused before)
 
 
-def _line(frame: Frame) -> bytes:
-    """One line of UTF-8. Half a surrogate pair, which no encoding has, becomes a question mark."""
-    return json.dumps(frame, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+def _line(frame: Frame, *, exact: bool = False) -> bytes:
+    """One line of UTF-8. Half a surrogate pair, which no encoding has, becomes a question mark, or stays as it is: escaped."""
+    text = json.dumps(frame, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    try:
+        return text.encode() + b"\n"
+    except UnicodeEncodeError:
+        text = json.dumps(frame, allow_nan=False, separators=(",", ":")) if exact else text
+        return text.encode("utf-8", "replace") + b"\n"
 
 
 ADAPTER = Zot

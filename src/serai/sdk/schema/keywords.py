@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from serai.sdk.schema.reading import shown
 
-__all__ = ["Check", "Underivable", "checks", "json_type", "normal", "unique", "validated"]
+__all__ = ["Check", "Underivable", "checks", "json_type", "normal", "not_json", "unique", "validated"]
 
 
 class Underivable(Exception):
@@ -38,7 +37,14 @@ def _is_multiple(value: float, limit: float) -> bool:
         return value % limit == 0
     from fractions import Fraction  # decimal fractions are meant: 0.3 is three times 0.1
 
-    return (Fraction(repr(value)) / Fraction(repr(limit))).denominator == 1
+    exact = [Fraction(one if isinstance(one, int) else repr(one)) for one in (value, limit)]
+    return (exact[0] / exact[1]).denominator == 1
+
+
+def _matches(value: str, limit: str) -> bool:
+    from serai.sdk.schema.patterns import compiled  # few hints have a pattern
+
+    return compiled(limit).search(value) is not None
 
 
 _RULES: dict[str, _Rule] = {
@@ -49,7 +55,7 @@ _RULES: dict[str, _Rule] = {
     "multipleOf": _Rule("number", "a number above zero", _is_multiple, "be a multiple of {}"),
     "minLength": _Rule("string", "a count", lambda value, limit: len(value) >= limit, "be at least {} characters long"),
     "maxLength": _Rule("string", "a count", lambda value, limit: len(value) <= limit, "be at most {} characters long"),
-    "pattern": _Rule("string", "a pattern", lambda value, limit: re.search(limit, value) is not None, "match the pattern {}"),
+    "pattern": _Rule("string", "a pattern", _matches, "match the pattern {}"),
     "minItems": _Rule("array", "a count", lambda value, limit: len(value) >= limit, "have at least {} items"),
     "maxItems": _Rule("array", "a count", lambda value, limit: len(value) <= limit, "have at most {} items"),
     "uniqueItems": _Rule("array", "true or false", lambda value, limit: not limit or unique(value), "have no two equal items"),
@@ -77,7 +83,7 @@ _WANTED: dict[str, Callable[[Any], bool]] = {
     "a number": lambda limit: json_type(limit) == "number",
     "a number above zero": lambda limit: json_type(limit) == "number" and limit > 0,
     "a count": lambda limit: type(limit) is int and limit >= 0,
-    "a pattern": lambda limit: isinstance(limit, str) and _compiles(limit),
+    "a pattern": lambda limit: isinstance(limit, str),
 }
 
 # What the type hint says, with what says it.
@@ -158,6 +164,8 @@ def validated(keywords: Mapping[str, Any], types: frozenset[str], taken: frozens
             raise Underivable(f"has the keyword {keyword!r} with a value that is not JSON: {error}", "write JSON") from None
         if wanted and not _WANTED[wanted](limit):
             raise Underivable(f"has the keyword {keyword!r} with {shown(limit)}", f"its value must be {wanted}")
+        if keyword == "pattern":
+            _understood(limit)
         if rule and rule.applies not in types:
             raise Underivable(
                 f"has the keyword {keyword!r}, which says nothing about its type", f"it is for {_PLURAL[rule.applies]}"
@@ -198,21 +206,60 @@ _TYPES = {
 
 
 def unique(values: list[Any]) -> bool:
-    """Whether no two are equal as JSON has it: 1 and 1.0 are, 1 and true are not."""
+    """Whether no two are equal as JSON has it: 1 and 1.0 are, 1 and true are not.
+
+    They are compared as text, whose hash nobody can foresee: numbers can be chosen so that all have the same.
+    """
     return len({_canonical(value) for value in values}) == len(values)
 
 
-def _canonical(value: Any) -> object:
+def _canonical(value: Any) -> str:
+    """A text that two values share if they are equal."""
+    out: list[str] = []
+    _write(value, out)
+    return "".join(out)
+
+
+def _write(value: Any, out: list[str]) -> None:
     if isinstance(value, list):
-        return ("array", *map(_canonical, value))
-    if isinstance(value, dict):
-        return ("object", frozenset((key, _canonical(item)) for key, item in value.items()))
-    return (isinstance(value, bool), value)
+        out.append("[")
+        for item in value:
+            _write(item, out)
+            out.append(",")
+        out.append("]")
+    elif isinstance(value, dict):
+        out.append("{")
+        for name in sorted(value):
+            out.append(f"{name!r}:")
+            _write(value[name], out)
+            out.append(",")
+        out.append("}")
+    elif type(value) is int or (type(value) is float and value.is_integer()):
+        out.append(hex(int(value)))  # the digits of a long one would take too long
+    else:
+        out.append(repr(value))
 
 
-def _compiles(pattern: str) -> bool:
+def not_json(value: object) -> str:
+    """NaN or infinity, wherever in a value it is; empty when there is none. JSON does not have them and Python lets them in."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, list):
+            left += one
+        elif isinstance(one, dict):
+            left += one.values()
+        elif isinstance(one, float) and not math.isfinite(one):
+            return shown(one)
+    return ""
+
+
+def _understood(pattern: str) -> None:
+    """Raises `Underivable` if not everyone does."""
+    from serai.sdk.schema.patterns import BadPattern, compiled
+
     try:
-        re.compile(pattern)
-    except (re.error, RecursionError, OverflowError):
-        return False
-    return True
+        compiled(pattern)
+    except BadPattern as error:
+        problem = f"has the pattern {shown(pattern)}, which {error.problem}; patterns are those of JSON Schema (ECMA 262)"
+        raise Underivable(problem, error.hint) from None

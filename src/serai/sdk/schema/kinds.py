@@ -27,7 +27,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
-from serai.sdk.schema.keywords import Check, json_type
+from serai.sdk.schema.keywords import Check, json_type, not_json
 from serai.sdk.schema.reading import LOOSE, SAME, VALID, Reading, cut, shown
 
 __all__ = ["MISFIT", "Anything", "Boolean", "Integer", "Kind", "Never", "Null", "Number", "OneOf", "Parsed", "Schema", "String"]
@@ -49,7 +49,9 @@ class Kind:
     schema_type = ""  # its type in a schema
     types: frozenset[str] = frozenset()  # the JSON types that keywords are about and that its values can have
     says: frozenset[str] = frozenset()  # the keywords that belong to the kind itself
+    nests = False  # whether it is a list or an object, which may come as text
     hashable = True  # so that it can be in a set
+    scattered = False  # whether nobody can choose many values of it that have one hash
 
     def __init__(self) -> None:
         self.keywords: Schema = {}
@@ -61,7 +63,8 @@ class Kind:
         copy.__dict__.update(self.__dict__)
         replaced = keywords.keys() & self.keywords.keys()
         copy.keywords = {**self.keywords, **keywords}
-        copy.checks = [*(check for check in self.checks if check.keyword not in replaced), *checks]
+        kept = [check for check in self.checks if check.keyword not in replaced]
+        copy.checks = sorted([*kept, *checks], key=lambda check: check.keyword == "pattern")  # that may be slow: it comes last
         return copy
 
     def schema(self, defs: Schema) -> Schema:
@@ -70,11 +73,14 @@ class Kind:
 
     def read(self, value: object, where: str, reading: Reading) -> Any:
         """The value for the handler; what is wrong is said to the reading."""
-        plain = self._plain(value, reading.level)
+        plain = self._plain(reading.untexted(value) if self.nests else value, reading.level)
         if plain is MISFIT:
             reading.misfit(where, self.word, value)
             return None
+        before = reading.count
         for check in self.checks:
+            if check.keyword == "pattern" and reading.count > before:
+                break  # what is too long is not matched
             if problem := check.problem(plain):
                 reading.wrong(where, problem)
         return self._made(plain, where, reading)
@@ -100,6 +106,11 @@ class Anything(Kind):
     types = frozenset({"number", "string", "array", "object"})
     hashable = False
 
+    def _made(self, plain: Any, where: str, reading: Reading) -> Any:
+        if number := not_json(plain):
+            reading.wrong(where, f"must be JSON, which has no {number}")
+        return plain
+
 
 class Never(Kind):
     """No value at all: a name that is taken."""
@@ -117,6 +128,7 @@ class Never(Kind):
 
 class Null(Kind):
     word = schema_type = "null"
+    scattered = True
 
     def _plain(self, value: object, level: int) -> Any:
         del level
@@ -125,6 +137,7 @@ class Null(Kind):
 
 class Boolean(Kind):
     word, schema_type = "true or false", "boolean"
+    scattered = True
 
     def _plain(self, value: object, level: int) -> Any:
         if level == LOOSE and isinstance(value, str):
@@ -167,6 +180,7 @@ class Number(Kind):
 class String(Kind):
     word, schema_type = "a string", "string"
     types = frozenset({"string"})
+    scattered = True  # Python salts the hash of text, and of what is made of it
 
     def _plain(self, value: object, level: int) -> Any:
         if level == LOOSE and json_type(value) == "number":
@@ -194,6 +208,8 @@ class Parsed(String):
 
 class OneOf(Kind):
     """Certain values and no others: a `Literal`, an Enum. The handler gets what each stands for."""
+
+    scattered = True
 
     def __init__(self, options: Sequence[tuple[Any, object]]) -> None:
         super().__init__()

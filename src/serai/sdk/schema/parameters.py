@@ -9,13 +9,14 @@ from typing import Any
 from serai.errors import BadExtension
 from serai.sdk.answers import ToolError
 from serai.sdk.calls import Call
+from serai.sdk.handlers import place
 from serai.sdk.schema.docstrings import docstring
 from serai.sdk.schema.hints import UNIONS, Hints, Scope, default_note, evaluated
 from serai.sdk.schema.keywords import Underivable
 from serai.sdk.schema.kinds import Kind, Never
 from serai.sdk.schema.reading import Reading
 from serai.sdk.schema.shapes import Field, Record, nullable
-from serai.sdk.schema.signatures import ABSENT, Parameter, Takes, describing, inner, names_around, signature
+from serai.sdk.schema.signatures import ABSENT, Parameter, Takes, describing, filled, inner, names_around, signature
 
 __all__ = ["Parameters", "parameters"]
 
@@ -56,26 +57,28 @@ def parameters(function: Callable[..., object], name: str) -> Parameters:
     hints = Hints()
     record = Record("arguments", dict)
     call = ""
-    for parameter in _signature(function, name):
+    who = f'tool "{name}" ({place(plain if hasattr(plain, "__code__") else function)})'
+    found = _signature(function, who)
+    for parameter in found:
         try:
             if _wants_call(parameter, scope):
                 call = _only(call, parameter)
             else:
                 _add(record, parameter, hints.kind(_hint(parameter), scope), notes.get(parameter.name, ""))
         except Underivable as error:
-            text = f'tool "{name}": the parameter "{parameter.name}" {error.problem}'
+            text = f'{who}: the parameter "{parameter.name}" {error.problem}'
             raise BadExtension(text, hint=error.hint) from None
-    if call and record.rest is not None:
-        record.fields[call] = Field(call, Never(), required=False, notes={})  # or a further argument could take its place
+    if record.rest is not None:
+        for taken in [*filled(plain, found), *([call] if call else [])]:  # a further argument could take their place
+            record.fields[taken] = Field(taken, Never(), required=False, notes={})
     return Parameters(record, description, call)
 
 
-def _signature(function: Callable[..., object], name: str) -> list[Parameter]:
+def _signature(function: Callable[..., object], who: str) -> list[Parameter]:
     try:
         return signature(function)
     except (TypeError, ValueError, NameError) as error:
-        text = f'tool "{name}": what {function!r} takes cannot be told: {error}'
-        raise BadExtension(text, hint="wrap it in a function with type hints") from None
+        raise BadExtension(f"{who}: what it takes cannot be told: {error}", hint="wrap it in a function with type hints") from None
 
 
 def _add(record: Record, parameter: Parameter, kind: Kind, description: str) -> None:
@@ -103,6 +106,8 @@ def _hint(parameter: Parameter) -> Any:
         return Any
     if type(parameter.default) in (bool, int, float, str):
         return type(parameter.default)
+    if parameter.name in ("self", "cls"):
+        raise Underivable("has no type hint", "if it is a method, register the bound one, as in ext.tool(station.weather)")
     raise Underivable("has no type hint", f"write `{parameter.name}: str`, or whatever it is")
 
 

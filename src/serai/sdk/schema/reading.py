@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 if TYPE_CHECKING:
     from serai.sdk.schema.kinds import Kind
@@ -30,18 +30,28 @@ class Attempt(NamedTuple):
     kept: object  # the value that was read: while it lives nothing else has its identity
 
 
+class _Memory:
+    """What is known already of the values that were read, by their identity."""
+
+    __slots__ = ("attempts", "texts")
+
+    def __init__(self) -> None:
+        self.attempts: dict[tuple[int, int, int], Attempt] = {}  # by kind, value and level
+        self.texts: dict[int, tuple[str, object]] = {}  # a text, kept as above, and what it stands for
+
+
 class Reading:
     """What is wrong so far. A kind that finds something wrong says so here and returns anything: nobody will look at it."""
 
     __slots__ = ("_alien", "_memory", "_root", "count", "level", "problems")
 
-    def __init__(self, level: int = LOOSE, root: str = "", memory: dict[tuple[int, int, int], Attempt] | None = None) -> None:
+    def __init__(self, level: int = LOOSE, root: str = "", memory: _Memory | None = None) -> None:
         self.level = level
         self.problems: list[str] = []
         self.count = 0
         self._root = root
         self._alien = False
-        self._memory = {} if memory is None else memory
+        self._memory = memory or _Memory()
 
     @property
     def is_full(self) -> bool:
@@ -66,16 +76,28 @@ class Reading:
     def attempt(self, kind: Kind, value: object, where: str, level: int) -> Attempt:
         """Read a value without obligation.
 
-        Each list and object is tried once per kind: a union of unions would otherwise take time exponential in their depth.
+        Each list and object, or text of one, is tried once per kind: a union of unions would otherwise take time exponential in
+        their depth.
         """
         key = (id(kind), id(value), level)
-        attempt = self._memory.get(key)
+        attempt = self._memory.attempts.get(key)
         if attempt is None:
             reading = Reading(level, where, self._memory)
             attempt = Attempt(kind.read(value, where, reading), reading.problems, reading._alien, value)
-            if isinstance(value, dict | list):
-                self._memory[key] = attempt
+            if isinstance(value, dict | list) or _may_be_json(value):
+                self._memory.attempts[key] = attempt
         return attempt
+
+    def untexted(self, value: object) -> object:
+        """The list or object whose JSON text a value is, where coercion is allowed: models write them so now and then.
+
+        Each text is parsed once, so that what is in it is the same for all who try to read it.
+        """
+        if self.level < LOOSE or not _may_be_json(value):
+            return value
+        if id(value) not in self._memory.texts:
+            self._memory.texts[id(value)] = value, _parsed(value)
+        return self._memory.texts[id(value)][1]
 
     def text(self) -> str:
         """All that is wrong, for the model; empty when nothing is."""
@@ -85,6 +107,21 @@ class Reading:
         lines = [*self.problems, *([f"and {more} more"] if more else [])]
         text = "invalid arguments:" + (f" {lines[0]}" if len(lines) == 1 else "".join(f"\n- {line}" for line in lines))
         return text.encode(errors="replace").decode()  # a lone surrogate could not be sent
+
+
+def _may_be_json(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and value.lstrip()[:1] in ("[", "{")
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except ValueError:
+        return text
+
+
+def _refuse(constant: str) -> object:
+    raise ValueError(f"{constant} is not JSON")
 
 
 def inside(where: str, key: str | int) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
-from serai.sdk.schema.keywords import Check, unique
+from serai.sdk.schema.keywords import Check, checks, unique
 from serai.sdk.schema.kinds import MISFIT, Kind, Null, Schema
 from serai.sdk.schema.reading import LOOSE, Attempt, Reading, inside
 
 __all__ = ["Field", "Listing", "Map", "Record", "Tuple", "Union", "nullable"]
+
+# A set finds its items by their hash, and numbers can be chosen so that each stands in the way of all others: to make a set of them
+# takes time quadratic in their count. So sets of what is not text have a limit, and fewer items of the very same hash.
+_SET = 10_000
+_CROWD = 64
 
 
 class Listing(Kind):
@@ -18,11 +22,15 @@ class Listing(Kind):
 
     word = "a list"
     types = frozenset({"array"})
+    nests = True
 
     def __init__(self, items: Kind, make: Callable[[list[Any]], object] = list) -> None:
         super().__init__()
         self._items, self._make = items, make
         self._is_set = make in (set, frozenset)
+        if self._is_set and not items.scattered:  # an author who says a `maxItems` knows better
+            self.keywords = {"maxItems": _SET}
+            self.checks = checks(self.keywords)
         self.says = frozenset({"uniqueItems"} if self._is_set else ())
         self.hashable = make in (tuple, frozenset) and items.hashable
 
@@ -31,21 +39,22 @@ class Listing(Kind):
         return {"type": "array", **({"items": items} if items else {}), **({"uniqueItems": True} if self._is_set else {})}
 
     def _plain(self, value: object, level: int) -> Any:
-        value = _from_text(value, level)
         if not isinstance(value, list) or (self._is_set and level < LOOSE and not unique(value)):
             return MISFIT
         return value
 
     def _made(self, plain: Any, where: str, reading: Reading) -> Any:
-        before = reading.count
         values = [self._items.read(value, f"{where}[{index}]", reading) for index, value in enumerate(plain)]
-        return self._make(values) if reading.count == before else None
+        if self._is_set and not reading.count and not self._items.scattered and _is_crowded(values):
+            reading.wrong(where, "has too many items of one hash; no set is made of them")
+        return None if reading.count else self._make(values)
 
 
 class Tuple(Kind):
     """A JSON array with a kind for each place."""
 
     types = frozenset({"array"})
+    nests = True
     says = frozenset({"minItems", "maxItems"})
 
     def __init__(self, places: Sequence[Kind]) -> None:
@@ -60,7 +69,7 @@ class Tuple(Kind):
         return {"type": "array", **({"prefixItems": places} if places else {}), "minItems": length, "maxItems": length}
 
     def _plain(self, value: object, level: int) -> Any:
-        value = _from_text(value, level)
+        del level
         return value if isinstance(value, list) and len(value) == len(self._places) else MISFIT
 
     def _made(self, plain: Any, where: str, reading: Reading) -> Any:
@@ -73,6 +82,7 @@ class Map(Kind):
 
     word = "an object"
     types = frozenset({"object"})
+    nests = True
     hashable = False
 
     def __init__(self, values: Kind) -> None:
@@ -84,7 +94,7 @@ class Map(Kind):
         return {"type": "object", **({"additionalProperties": values} if values else {})}
 
     def _plain(self, value: object, level: int) -> Any:
-        value = _from_text(value, level)
+        del level
         return value if isinstance(value, dict) else MISFIT
 
     def _made(self, plain: Any, where: str, reading: Reading) -> Any:
@@ -108,6 +118,7 @@ class Record(Kind):
 
     word = "an object"
     types = frozenset({"object"})
+    nests = True
 
     def __init__(self, name: str, make: Callable[[dict[str, Any]], object], *, hashable: bool = False) -> None:
         super().__init__()
@@ -136,7 +147,7 @@ class Record(Kind):
         }
 
     def _plain(self, value: object, level: int) -> Any:
-        value = _from_text(value, level)
+        del level
         return value if isinstance(value, dict) else MISFIT
 
     def _made(self, plain: Any, where: str, reading: Reading) -> Any:
@@ -180,6 +191,7 @@ class Union(Kind):
         self._kinds = kinds
         self.types = frozenset().union(*(kind.types for kind in kinds))
         self.hashable = all(kind.hashable for kind in kinds)
+        self.scattered = all(kind.scattered for kind in kinds)
         *first, last = dict.fromkeys(kind.word for kind in kinds)
         self.word = f"{', '.join(first)} or {last}" if first else last
 
@@ -229,15 +241,12 @@ def _is_default(field: Field, value: object, reading: Reading) -> bool:
     return bool(reading.attempt(field.kind, None, "", LOOSE).problems)
 
 
-def _from_text(value: object, level: int) -> object:
-    """Models write lists and objects as text of JSON now and then."""
-    if level < LOOSE or not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
-        return value
-    try:
-        return json.loads(value, parse_constant=_refuse)
-    except ValueError:
-        return value
-
-
-def _refuse(constant: str) -> object:
-    raise ValueError(f"{constant} is not JSON")
+def _is_crowded(values: list[Any]) -> bool:
+    """Whether many that differ have the same hash."""
+    places: dict[str, set[Any]] = {}  # by text: the hashes themselves would crowd a table of numbers
+    for value in values if len(values) > _CROWD else ():
+        place = places.setdefault(str(hash(value)), set())
+        place.add(value)
+        if len(place) > _CROWD:
+            return True
+    return False

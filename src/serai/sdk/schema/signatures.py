@@ -11,7 +11,7 @@ from enum import Enum  # imported with `re` anyway
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
-__all__ = ["ABSENT", "Parameter", "Takes", "describing", "inner", "names_around", "signature"]
+__all__ = ["ABSENT", "Parameter", "Takes", "describing", "filled", "inner", "names_around", "signature"]
 
 ABSENT: Any = object()  # no hint, or no default
 
@@ -94,6 +94,15 @@ def inner(function: Any) -> Any:
         else:
             function = getattr(type(function), "__call__", function)  # noqa: B004  (its function, not whether it has one)
     return function
+
+
+def filled(plain: Any, found: list[Parameter]) -> list[str]:
+    """The parameters of an inner function that are given already, by place, such as a method's `self`: their names are taken."""
+    if not isinstance(plain, FunctionType):
+        return []
+    code = plain.__code__
+    known = {parameter.name for parameter in found}
+    return [name for name in code.co_varnames[code.co_posonlyargcount : code.co_argcount] if name not in known]
 
 
 def describing(function: Any, plain: Any) -> str | None:
