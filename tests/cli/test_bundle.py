@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import marshal
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,13 +13,13 @@ import zipfile
 from collections.abc import Iterator, Mapping
 from importlib.util import MAGIC_NUMBER
 from pathlib import Path
-from types import CodeType
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 import serai
-from serai.cli import bundle_imports
+from serai.cli import bundle_imports, bundling
 from serai.testing.zot_host import ZotHost
 from tests.cli.authors import limited
 from tests.cli.guests import EXAMPLES, Shell, objects
@@ -221,9 +222,41 @@ def test_the_manifest_keeps_what_the_extension_says_of_itself(shell: Shell, tmp_
     source = extension(tmp_path / "source", args=("-u", "weather.py", "--station", "7"))
     about = {"name": "weather", "version": "1.0", "description": "The weather."}
     manifest = bundled(shell, source, "-o", "w")["manifest"]
-    assert manifest == {**about, "exec": "python3", "args": ["-S", "-E", "w", "--station", "7"]}
+    assert manifest == {**about, "exec": "python3", "args": ["-S", "-E", "-u", "w", "--station", "7"]}
     told = shell("guest", "bundle", source / "extension.json", "-o", "w").stdout
     assert json.loads(told[told.index("{") :]) == manifest
+
+
+@pytest.mark.parametrize(
+    ("before", "kept", "lost"),
+    [
+        ("-O -u", "-O -u", ""),
+        ("-ESuB -S -I", "-uB -I", ""),
+        ("-O -O", "-O -O", ""),
+        ("-W ignore -u", "-u", "-W ignore"),
+        ("-Xdev -i -b", "-b", "-Xdev -i"),
+        ("run /usr/bin/python3.12 -O", "-O", "run"),
+    ],
+)
+def test_options_of_the_interpreter_are_kept_or_told(shell: Shell, tmp_path: Path, before: str, kept: str, lost: str) -> None:
+    form = bundled(shell, extension(tmp_path / "source", args=(*before.split(), "weather.py")))
+    assert form["manifest"]["args"] == ["-S", "-E", *kept.split(), "weather.pyz"]
+    told = f"what stands before the program is not in the new manifest: {lost}; add what the bundle needs"
+    assert form["warnings"] == ([told] if lost else [])
+    with ZotHost(deployed(form, tmp_path / "alone"), environ={}) as host:
+        assert host.call_text("weather", {"city": "Bern"}) == "Bern: fog"
+
+
+@pytest.mark.parametrize(("options", "says"), [((), "debug documented"), (("-O",), "fast documented"), (("-OO",), "fast bare")])
+def test_an_optimised_program_is_so_in_its_bundle(shell: Shell, tmp_path: Path, options: tuple[str, ...], says: str) -> None:
+    skies = (
+        'def sky(city):\n    "doc"\n    return ("debug " if __debug__ else "fast ") + ("documented" if sky.__doc__ else "bare")\n'
+    )
+    program = WEATHER.replace("@ext.tool", '@ext.tool(description="for the model")')
+    source = extension(tmp_path / "source", program, {"skies.py": skies}, args=(*options, "weather.py"))
+    for folder in (source, deployed(bundled(shell, source), tmp_path / "alone")):
+        with ZotHost(folder, environ={"PYTHONDONTWRITEBYTECODE": "1"}) as host:
+            assert host.call_text("weather", {"city": "Bern"}) == f"Bern: {says}"
 
 
 def test_the_program_may_be_what_the_manifest_executes(shell: Shell, source: Path, tmp_path: Path) -> None:
@@ -260,8 +293,8 @@ def test_the_same_extension_gives_the_same_bytes(shell: Shell, source: Path, tmp
 
 
 def test_a_bundle_in_the_folder_itself_does_not_get_into_the_next(shell: Shell, source: Path) -> None:
-    first = Path(bundled(shell, source, "-o", str(source / "weather"))["file"]).read_bytes()
-    assert Path(bundled(shell, source, "-o", str(source / "weather"))["file"]).read_bytes() == first
+    first = Path(bundled(shell, source, "-o", str(source / "weather.pyz"))["file"]).read_bytes()
+    assert Path(bundled(shell, source, "-o", str(source / "weather.pyz"))["file"]).read_bytes() == first
 
 
 @pytest.mark.req("sdk.bundle.same")
@@ -318,7 +351,12 @@ def test_bytecode_of_this_python_is_used_without_a_look_at_the_source(shell: She
         ("from serai import *", "serai.* (weather.py:1)"),
         ("import serai.testing", "serai.testing (weather.py:1)"),
         ("def later():\n    import numpy", "numpy (weather.py:2)"),
-        ("try:\n    import json\nexcept ImportError:\n    import ujson", "ujson (weather.py:4)"),
+        ("try:\n    import must\nfinally:\n    pass", "must (weather.py:2)"),
+        ("try:\n    import must\nexcept ZeroDivisionError:\n    pass", "must (weather.py:2)"),
+        ("try:\n    import must\nexcept (OSError, KeyError):\n    pass", "must (weather.py:2)"),
+        ("try:\n    import json\nexcept ValueError:\n    import must\nexcept ImportError:\n    pass", "must (weather.py:4)"),
+        ("try:\n    import json\nexcept ImportError:\n    pass\nelse:\n    import must", "must (weather.py:6)"),
+        ("try:\n    import json\nexcept ImportError:\n    pass\nimport must", "must (weather.py:5)"),
         ("import helpers", "attrs (helpers.py:1)"),
         ("import places.more", "attrs (places/more.py:1)"),
         ("from places import more", "attrs (places/more.py:1)"),
@@ -341,12 +379,11 @@ def test_what_a_bundle_cannot_carry_is_named(shell: Shell, tmp_path: Path, line:
 
 
 def test_what_a_bundle_carries_of_serai_needs_nothing_that_it_does_not_carry() -> None:
-    modules = [HOUSE / "__init__.py", *(HOUSE.joinpath(*name.split(".")[1:]) for name in bundle_imports.CARRIED)]
-    files = [file for module in modules for file in ([*module.rglob("*.py")] if module.is_dir() else [module.with_suffix(".py")])]
+    files = bundle_imports.carried_files()
     assert len(files) > 10
     for file in files:
         look = bundle_imports._Look(".".join(file.relative_to(HOUSE.parent).parts[:-1]))
-        look.visit(bundle_imports._parsed(file))
+        bundle_imports._visit(look, file)
         needed = [found for found in look.imports if not found.optional]
         assert [name for found in needed for name in bundle_imports._not_carried(found)] == [], file
 
@@ -376,6 +413,13 @@ def test_what_it_can_carry_needs_no_words(shell: Shell, tmp_path: Path, line: st
     "line",
     [
         "try:\n    import requests\nexcept ImportError:\n    pass",
+        "try:\n    import requests\nexcept (KeyError, ModuleNotFoundError):\n    pass",
+        "try:\n    import requests\nexcept Exception as error:\n    pass",
+        "import builtins\ntry:\n    import requests\nexcept builtins.BaseException:\n    pass",
+        "try:\n    import requests\nexcept ValueError:\n    pass\nexcept:\n    pass",
+        "try:\n    import requests\nexcept* ImportError:\n    pass",
+        "try:\n    import tomllib\nexcept ModuleNotFoundError:\n    import requests as tomllib",
+        "try:\n    try:\n        import requests\n    finally:\n        pass\nexcept ImportError:\n    pass",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import requests",
         "import typing\nif typing.TYPE_CHECKING:\n    from requests import get",
     ],
@@ -388,9 +432,55 @@ def test_what_the_program_may_do_without_is_told_and_bundled(shell: Shell, tmp_p
         assert host.call_text("weather", {"city": "Bern"}) == "Bern: fog"
 
 
-def test_a_path_from_the_programs_own_file_is_told(shell: Shell, tmp_path: Path) -> None:
-    form = bundled(shell, extension(tmp_path / "source", f"{WEATHER}\nopen(__file__)\n"))
-    assert [warning.partition(": ")[2].split()[0] for warning in form["warnings"]] == ["__file__"]
+def test_a_path_from_a_files_own_place_is_told_with_what_works_bundled_or_not(shell: Shell, tmp_path: Path) -> None:
+    """The advice is followed to the letter: in the program, and in a module beside it."""
+    files = {"helper.py": "print(__file__)\n", "data.txt": "fog"}
+    form = bundled(shell, extension(tmp_path / "first", f"{WEATHER}\nimport helper\nopen(__file__)\n", files))
+    (of_program, of_module) = form["warnings"]
+    assert of_program.startswith("weather.py:21: __file__ will lie inside the bundle")
+    assert of_module.startswith("helper.py:1: __file__ will lie inside the bundle")
+    in_program, in_module = (re.findall(r"pkgutil\.get_data\(.*?\)", warning)[0] for warning in form["warnings"])
+    files["helper.py"] = f"import pkgutil\nTEXT = {in_module}.decode()\n"
+    program = f"import helper, pkgutil\nTEXT = {in_program}.decode() + helper.TEXT\n{WEATHER.replace('{sky(city)}', '{TEXT}')}"
+    source = extension(tmp_path / "second", program, files)
+    form = bundled(shell, source)
+    assert form["warnings"] == []
+    for folder in (source, deployed(form, tmp_path / "alone")):
+        with ZotHost(folder) as host:
+            assert host.call_text("weather", {"city": "Bern"}) == "Bern: fogfog"
+
+
+@pytest.mark.req("sdk.bundle.imports")
+@pytest.mark.parametrize("name", ["calendar.py", "turtle/__init__.py"])
+def test_a_module_that_hides_one_of_the_standard_library_is_told(shell: Shell, tmp_path: Path, name: str) -> None:
+    form = bundled(shell, extension(tmp_path / "source", files={name: "X = 1", "places/json.py": ""}))
+    hidden = name.removesuffix(".py").removesuffix("/__init__")
+    assert form["warnings"] == [f"{name} hides the standard library's {hidden}, also from the SDK: rename it if that is needed"]
+    with ZotHost(deployed(form, tmp_path / "alone"), environ={}) as host:
+        assert host.call_text("weather", {"city": "Bern"}) == "Bern: fog"
+
+
+def broken_marshal(value: object, version: int) -> bytes:
+    assert isinstance(value, CodeType)
+    if "skies.py" in value.co_filename:
+        raise ValueError("unmarshallable object")  # as Python 3.14 does with what this version of the format does not know
+    return marshal.dumps(value, version)
+
+
+def test_bytecode_that_cannot_be_made_is_left_out(
+    shell: Shell, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source / "deep.py").write_text(f"X = {'-' * 100_000}1\n")
+    (source / "template.py").write_text("def @NAME@():\n")
+    monkeypatch.setattr(bundling, "marshal", SimpleNamespace(dumps=broken_marshal))
+    plan = bundling.plan(source)
+    packed = bundling.pack(plan)
+    assert {"skies.py", "deep.py", "template.py", "weather.pyc"} <= set(packed.names)
+    assert not {"skies.pyc", "deep.pyc", "template.pyc"} & set(packed.names)
+    bundling.write(packed.content, tmp_path / "weather.pyz")
+    form = {"file": tmp_path / "weather.pyz", "manifest": plan.manifest("weather.pyz")}
+    with ZotHost(deployed(form, tmp_path / "alone"), environ={}) as host:
+        assert host.call_text("weather", {"city": "Bern"}) == "Bern: fog"
 
 
 @pytest.mark.req("sdk.bundle.imports")
@@ -399,6 +489,8 @@ def test_what_is_no_extension_in_python_is_refused_with_the_reason(shell: Shell,
         "no extension.json": extension(tmp_path / "none"),
         "starts no Python program: node words.mjs": EXAMPLES / "words-node",
         "it is no Python: line 1": extension(tmp_path / "broken", "def:"),
+        "nested too deep": extension(tmp_path / "deep", f"X = {'-' * 100_000}1"),
+        "nested too deep to look for imports": extension(tmp_path / "sum", f"X = 1{'+1' * 900}"),
         "null bytes": extension(tmp_path / "zero", "x = 1\0"),
         "cannot be read: No such file": extension(tmp_path / "absent", args=("other.py",)),
         "lies outside of its folder": extension(tmp_path / "outside", args=("../none/weather.py",)),
@@ -450,6 +542,16 @@ def test_a_source_of_the_extension_is_never_replaced(shell: Shell, source: Path,
     ran = shell("guest", "bundle", source / of, "-o", source / "weather.py", "--force")
     assert ("it is a part of the extension" in ran.stderr, ran.returncode) == (True, 1)
     assert (source / "weather.py").read_text() == WEATHER
+
+
+@pytest.mark.parametrize("options", [(), ("--force",)], ids=["", "forced"])
+def test_a_source_that_is_a_zip_app_itself_is_never_replaced(shell: Shell, source: Path, options: tuple[str, ...]) -> None:
+    with zipfile.ZipFile(source / "helper.zip", "w") as archive:
+        archive.writestr("__main__.py", "print('mine')")
+    kept = (source / "helper.zip").read_bytes()
+    ran = shell("guest", "bundle", source, "-o", source / "helper.zip", *options)
+    assert ("it is a part of the extension" in ran.stderr, ran.returncode) == (True, 1)
+    assert (source / "helper.zip").read_bytes() == kept
 
 
 def test_nothing_half_written_is_left_where_there_is_no_room(shell: Shell, source: Path) -> None:

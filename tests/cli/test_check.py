@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +15,16 @@ from serai.cli.checking import check
 from serai.testing import conformance
 from tests.cli.guests import EXAMPLES
 
+OWN_PYTHON = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
 BROKEN = Path(__file__).parents[1] / "broken_guests"
 WELL = BROKEN / "well.py"
 TOKEN = "ghp" + "_abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+@pytest.fixture(autouse=True)
+def _own_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A guest gets the PATH of the person who checks it."""
+    monkeypatch.setenv("PATH", OWN_PYTHON)
 
 
 def ran(*arguments: str | Path) -> Result:
@@ -82,6 +91,14 @@ def test_as_json_each_finding_is_an_object_and_the_last_is_the_summary() -> None
         ([WELL, "--rule", "manners"], "there is no rule manners"),
         ([WELL, "--call", "shout"], "it has to be NAME=JSON"),
         ([WELL, "--call", "shout={"], "not JSON"),
+        ([WELL, "--call", 'shout={"text":NaN}'], "not JSON"),
+        ([WELL, "--call", "shout=-Infinity"], "not JSON"),
+        ([WELL, "--call", "shout=1e999"], "not JSON"),
+        ([WELL, "--call", 'shout="\\ud800"'], "not JSON"),
+        ([WELL, "--call", 'shout="\udc80"'], "not JSON"),
+        ([WELL, "--call", "shout=" + "[" * 100_000], "not JSON"),
+        ([WELL, "--call", "sh\udc80ut=1"], "it has to be NAME=JSON"),
+        ([WELL, "--command", "pick \udc80"], "it is no text"),
         ([BROKEN / "leaves-a-child" / "guest.sh"], "neither a guest's folder"),
     ],
 )
@@ -100,6 +117,47 @@ def test_nothing_that_a_guest_says_gets_through_to_the_terminal_and_what_looks_l
         assert "\x1b" not in result.stdout
         assert TOKEN not in result.stdout
         assert "*" * len(TOKEN) in result.stdout
+
+
+@pytest.mark.req("sdk.check.cli")
+def test_a_rule_that_cannot_be_tried_is_no_success() -> None:
+    result = ran(BROKEN / "crashes", "--rule", "events")
+    assert result.stdout.startswith("failed   events  it does not open: it ended before its hello, exit status 1\n")
+    assert result.exit_code == 1
+
+
+def test_a_mistake_inside_a_check_is_no_mistake_of_the_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ValueError("a mistake")
+
+    monkeypatch.setattr(conformance, "check", broken)
+    with pytest.raises(ValueError, match="a mistake"):
+        ran(WELL)
+
+
+def test_a_key_on_stderr_is_masked_however_long_it_is(tmp_path: Path) -> None:
+    lines = [f"MIIE{number:02}+DANBgkqhkiG/w0BAQEFAASCBKYwggSiAgEAAoIBAQDZ5OTrw2csa0mq" for number in range(26)]
+    key = "\n".join(["-----BEGIN " + "PRIVATE KEY-----", *lines, "-----END " + "PRIVATE KEY-----"])
+    (tmp_path / "guest.py").write_text(f"import sys\nsys.exit({key!r})\n")
+    for more in ((), ("--json",)):
+        result = ran(tmp_path / "guest.py", *more)
+        assert "-----END " in result.stdout
+        assert not [line for line in lines if line[-20:] in result.stdout]
+
+
+def test_a_guest_is_started_with_the_python_of_the_person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    python.chmod(0o755)
+    (tmp_path / "guest.py").write_text('from serai.sdk import Extension\nExtension("x").main()\n')
+    (tmp_path / "extension.json").write_text('{"name":"x","exec":"python3","args":["guest.py"]}')
+    assert ran(tmp_path, "--rule", "hello").exit_code == 0
+    monkeypatch.setenv("PATH", str(python.parent))
+    result = ran(tmp_path, "--rule", "hello")
+    assert result.exit_code == 1
+    assert "what to do: the Python that starts it has no serai" in result.stdout
+    assert ran(tmp_path / "guest.py", "--rule", "hello").exit_code == 0
 
 
 def test_a_variable_that_looks_like_a_credential_has_to_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

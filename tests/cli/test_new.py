@@ -15,6 +15,7 @@ import pytest
 
 from serai.cli import scaffold
 from serai.errors import BadSettings
+from serai.testing.zot_host import ZotHost
 from tests.cli.authors import limited
 from tests.cli.guests import Shell, objects
 
@@ -54,10 +55,10 @@ def test_the_tests_of_a_new_extension_pass(shell: Shell, language: str, guard: b
 
 
 def test_two_new_extensions_are_tested_side_by_side(shell: Shell) -> None:
-    for name in ("first", "my-second"):
+    for name in ("first", "a-b", "a_b"):
         shell("guest", "new", name)
     ran = own_tests(shell, shell.cwd, "-k", "greets")
-    assert re.search(r"^4 passed", ran.stdout, re.MULTILINE), ran.stdout
+    assert re.search(r"^6 passed", ran.stdout, re.MULTILINE), ran.stdout
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -67,6 +68,48 @@ def test_the_tests_of_a_new_extension_see_when_it_is_broken(shell: Shell, langua
     program.write_text(program.read_text().replace("Hello", "Hullo").replace("rm -rf", "rm -fr"))
     ran = own_tests(shell, shell.cwd / "first", "-k", "greets or guard")
     assert re.search(r"^3 failed", ran.stdout, re.MULTILINE), ran.stdout
+
+
+@pytest.mark.parametrize("guard", [False, True], ids=["plain", "guard"])
+def test_a_new_extension_and_its_tests_are_typed(shell: Shell, tmp_path: Path, guard: bool) -> None:
+    shell("guest", "new", "my-first", *(["--guard"] if guard else []))
+    files = [shell.cwd / "my-first" / name for name in ("extension.py", "test_my-first.py")]
+    command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path / 'cache'}", *map(str, files)]
+    ran = subprocess.run(command, env=shell.env, cwd=shell.cwd, capture_output=True, text=True, timeout=55, check=False)
+    assert (ran.stdout, ran.returncode) == ("Success: no issues found in 2 source files\n", 0)
+
+
+def deep(text: str) -> object:
+    """That text within 600 lists: deeper than jq 1.6 reads, and than jq 1.8 prints."""
+    nested: object = text
+    for _ in range(600):
+        nested = [nested]
+    return nested
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_new_guard_blocks_what_it_cannot_read(shell: Shell, language: str) -> None:
+    shell("guest", "new", "gate", "--lang", language, "--guard")
+    with ZotHost(shell.cwd / "gate") as host:
+        args = deep('a\\b, "c" rm -rf /')
+        assert host.intercept("tool_call", tool_id="1", tool_name="bash", tool_args=args)["block"] is True
+        assert not host.intercept("tool_call", tool_id="2", tool_name="bash", tool_args=["ls"]).get("block")
+        assert host.call_text("greet", {"name": "Ada"}) == "Hello, Ada!"
+
+
+def test_a_new_guard_blocks_what_jq_reads_and_does_not_print(shell: Shell) -> None:
+    shell("guest", "new", "gate", "--lang", "shell", "--guard")
+    with ZotHost(shell.cwd / "gate") as host:  # in the words of jq 1.8 for what is nested too deep
+        assert host.intercept("tool_call", tool_id="1", tool_name="bash", tool_args=["<skipped: too deep>"])["block"] is True
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_new_tool_answers_what_it_cannot_read(shell: Shell, language: str) -> None:
+    shell("guest", "new", "first", "--lang", language)
+    with ZotHost(shell.cwd / "first") as host:
+        result = host.call_tool("greet", {"name": deep("a\\b, c")})
+        assert result["is_error"] is True
+        assert host.call_text("greet", {"name": "Ada"}) == "Hello, Ada!"
 
 
 @pytest.mark.req("sdk.new.works")

@@ -210,7 +210,7 @@ def test_what_is_named_and_not_there_is_a_problem(house: House, tmp_path: Path) 
     found = house.find(tmp_path / "gone", tmp_path / "file", tmp_path / "bare")
     assert reasons(found) == [
         ("gone", "there is no such folder"),
-        ("file", "not a directory"),
+        ("file", "not a directory; a guest is a folder with a manifest, and `serai guest bundle` prints the one for a bundle"),
         ("bare", "read manifest: there is none of extension.json, manifest.yaml, plugin.toml, guest.toml"),
     ]
     assert [problem.folder.name for problem in found.hidden_guards] == ["gone", "file", "bare"]  # they may have been guards

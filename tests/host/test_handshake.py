@@ -85,6 +85,14 @@ async def test_a_guest_that_ends_before_it_is_ready_says_why(tmp_path: Path, bod
         assert proctree.read(pids(folder)[0]) is None
 
 
+async def test_a_python_without_the_sdk_is_told_what_to_do(tmp_path: Path) -> None:
+    folder = make(tmp_path, "import serai.sdk")  # it is started with -I -S
+    async with opened(tmp_path, folder) as host:
+        error = host.guest("probe").error
+        assert error is not None
+        assert error.hint.startswith("the Python that starts it has no serai: name one that has it in `exec`")
+
+
 @pytest.mark.req("zot.edge.03", "zot.rule.2.1-log")
 async def test_the_name_in_the_hello_is_nobodys_name(tmp_path: Path) -> None:
     window = Window()

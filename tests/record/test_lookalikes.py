@@ -75,6 +75,40 @@ def test_secrets_by_what_stands_around_them(text: str, secret: str) -> None:
         assert len(mask(frame)) == len(frame)
 
 
+KEY = "-----BEGIN PRIVATE KEY-----\n" + "MIIEvAIB+DANBgkqhkiG/w0BAQEFAASC\n" * 6 + "q83=\n-----END PRIVATE KEY-----\n"
+
+
+@pytest.mark.req("record.secrets.lookalikes")
+@pytest.mark.parametrize("levels", range(3))
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_a_key_is_masked_wherever_the_text_is_cut_before_its_end(line_end: str, levels: int) -> None:
+    for cut in range(len(KEY)):
+        text = (KEY[cut:] + "Traceback: Bern").replace("\n", line_end)
+        for _ in range(levels):
+            text = json.dumps({"text": text, "city": "Husum"})
+        masked = mask(text.encode())
+        assert len(masked) == len(text)
+        for _ in range(levels):
+            masked = json.loads(masked)["text"].encode()
+        seen = masked.decode()
+        assert seen.endswith("Traceback: Bern")
+        if cut < KEY.index("-----END"):
+            before = seen[: seen.index("-----END")].rpartition("-")[2]  # a part of the BEGIN may stand there
+            assert set(before) <= set("*\r\n")
+
+
+@pytest.mark.req("record.secrets.lookalikes")
+def test_what_stands_before_a_key_is_left_alone() -> None:
+    head = "the station's key, as it was read:\n"
+    assert mask((head + KEY).encode()).startswith(head.encode())
+    line = b"the end: -----END RSA PRIVATE KEY-----"
+    assert mask(line) == line
+    two = "MIIEa\n-----END RSA PRIVATE KEY-----\nplain text, and\nMIIEb\n-----END RSA PRIVATE KEY-----"
+    masked = mask(two.encode()).decode()
+    assert "plain text," in masked
+    assert "MII" not in masked
+
+
 @pytest.mark.req("record.secrets.lookalikes")
 @pytest.mark.parametrize("name", ["password", "apiKey", "api_key", "access_token", "client_secret", "Authorization", "set-cookie"])
 def test_members_whose_name_says_it(name: str) -> None:
@@ -158,6 +192,8 @@ texts = st.lists(
             "@",
             "Bearer ",
             "sk-",
+            "-----BEGIN PRIVATE KEY-----",
+            "-----END PRIVATE KEY-----",
         ]
     ),
     max_size=12,
@@ -206,6 +242,9 @@ def test_what_one_line_begins_is_not_the_next_ones_business() -> None:
         b"://" * 40_000,
         b"https://" * 15_000,
         b"-----BEGIN PRIVATE KEY-----" * 4_000,
+        b"-----END PRIVATE KEY-----" * 4_000,
+        b"A" * 1_000_000 + b"-----END PRIVATE KEY-----",
+        b"AAAA-----END PRIVATE KEY----" * 4_000,
         b"SG." * 40_000,
         b"bearer " * 15_000,
         b"--" * 60_000 + b"password x",

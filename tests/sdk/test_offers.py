@@ -149,7 +149,7 @@ def test_two_of_one_name_are_told_with_both_places(offer: str) -> None:
         (lambda ext: ext.panel("p").key(three), "needs 3 arguments and is given (key, text)"),
         (lambda ext: ext.panel("p").closed(handler), "needs 1 arguments and is given nothing"),
         (lambda ext: ext.tool(5), "5 is neither a name nor a function"),
-        (lambda ext: ext.tool(classmethod(handler)), "is neither a name nor a function"),
+        (lambda ext: ext.tool(classmethod(lambda cls: None)), "is neither a name nor a function"),
         (lambda ext: ext.on(handler), "@ext.on needs the name of an event"),
         (lambda ext: ext.intercept(handler), "@ext.intercept needs the name of an event"),
         (lambda ext: ext.tool("t", timeout="3")(lambda: 1), "'3' is no time-out"),
@@ -161,7 +161,7 @@ def test_two_of_one_name_are_told_with_both_places(offer: str) -> None:
         (lambda ext: ext.command("c", 5)(lambda: 1), "a description is text, not 5"),
         (lambda ext: ext.panel(5), "the id of a panel is text"),
         (lambda ext: ext.panel("p", title=5), "a title is text"),
-        (lambda ext: Extension(5), "the name of an extension is text"),
+        (lambda ext: Extension(5), "the name of an extension is text"),  # type: ignore[arg-type]
         (lambda ext: Extension(" "), "needs a name"),
         (lambda ext: Extension("x", concurrency=0), "concurrency is 0"),
     ],

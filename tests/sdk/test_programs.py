@@ -307,9 +307,8 @@ def long() -> str:
     return "x" * 300_000
 """
     deaf = Deaf(program(tmp_path, body))
-    deaf.send(
-        *({"type": "tool_call", "id": name, "name": name.rstrip("123"), "args": {}} for name in ("hang", "long1", "long2", "long3"))
-    )
+    for number, name in enumerate(("hang", "long", "long", "long")):
+        deaf.send({"type": "tool_call", "id": str(number), "name": name, "args": {}})
     deaf.stdout.read(1)  # the first of them is on its way, and gets no further
     if how == "shutdown":
         deaf.send({"type": "shutdown"})
@@ -346,7 +345,7 @@ async def tidy() -> str:
         host.hear("notify")
         for _ in range(3):
             os.kill(host.process.pid, signal.SIGTERM)
-        assert host._end(close=False) == 143
+        assert host.wait() == 143
         assert host.answers[asked]["is_error"] is True
         assert host.stderr == "cleaned up\n"
 
@@ -359,7 +358,7 @@ def test_requests_that_came_before_a_signal_are_answered(tmp_path: Path) -> None
             host.ask("tool_call", name="later", args={})
         os.kill(host.process.pid, signal.SIGTERM)
         host.send({"type": "shutdown"})
-        assert host._end(close=False) == 143  # it complains of every request without an answer
+        assert host.wait() == 143  # it complains of every request without an answer
 
 
 @pytest.mark.req("sdk.life.shutdown")
@@ -450,7 +449,7 @@ async def main() -> None:
         host.hear("notify")
         if how == "term":
             os.kill(host.process.pid, signal.SIGTERM)
-        status = host.shutdown() if how == "shutdown" else host._end(close=False)
+        status = host.shutdown() if how == "shutdown" else host.wait()
         assert host.answers[asked]["is_error"] is True
         assert (status, host.stderr) == ((143, "cleaned up\n") if how == "term" else (0, "cleaned up\nand on\n"))
 
@@ -460,7 +459,10 @@ async def main() -> None:
 def test_a_host_on_a_socket_that_is_reset_is_a_host_that_is_gone(tmp_path: Path, how: str) -> None:
     folder = program(tmp_path, "", end=how)
     ours, theirs = socket.socketpair()
-    process = subprocess.Popen([sys.executable, "probe.py"], cwd=folder, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE)
+    descriptor = theirs.fileno()
+    process = subprocess.Popen(
+        [sys.executable, "probe.py"], cwd=folder, stdin=descriptor, stdout=descriptor, stderr=subprocess.PIPE
+    )
     theirs.close()
     assert ours.recv(1)
     ours.close()  # with more unread: it is reset
@@ -537,10 +539,19 @@ def test_a_host_that_vanishes_ends_it_quietly(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("sdk.life.shutdown")
+@pytest.mark.parametrize("how", ["ext.main()", "import asyncio; asyncio.run(ext.arun())"])
+def test_a_defect_of_the_sdk_is_no_good_end(tmp_path: Path, how: str) -> None:
+    body = "from serai.sdk.adapters import zot\nzot.Zot.hear = lambda self, line: 1 / 0"
+    with ZotHost(program(tmp_path, body, end=how)) as host:
+        assert host.wait() == 1
+        assert "ZeroDivisionError" in host.stderr
+
+
+@pytest.mark.req("sdk.life.shutdown")
 def test_ctrl_c_is_no_trace(tmp_path: Path) -> None:
     with ZotHost(program(tmp_path, ENDING)) as host:
         os.kill(host.process.pid, signal.SIGINT)
-        assert host._end(close=False) == 130
+        assert host.wait() == 130
         assert host.stderr == "at exit\n"
 
 

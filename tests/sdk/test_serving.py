@@ -489,7 +489,7 @@ def test_the_host_is_known_once_it_has_answered_and_what_it_has_not_is_told(talk
         host.chat("hello")
     assert type(raised.value).__name__ == "NoService"
     with pytest.raises(AttributeError, match="a host has no 'caht'"):
-        _ = host.caht
+        _ = host.caht  # type: ignore[attr-defined]
 
 
 def test_an_extension_says_what_it_is() -> None:

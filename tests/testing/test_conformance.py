@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -48,6 +49,7 @@ TABLE = {
     "blocks-the-loop": Broken(("open-requests",), waits={"answer": 3.0}, calls={"shout": {"text": "good morning"}}),
     "crashes": Broken(("hello",)),
     "deaf-guard": Broken(("intercept",), waits={"intercept": 1.0}),
+    "dies-of-events": Broken(("events",)),
     "does-not-stay": Broken(("hello",), waits={"hold": 30.0}),
     "ends-early": Broken(("hello",)),
     "exit-status": Broken(warned=("shutdown",)),
@@ -57,6 +59,7 @@ TABLE = {
     "ignores-unknown": Broken(("unknown-names",), waits={"answer": 3.0}),
     "late-tool": Broken(warned=("ready",)),
     "leaves-a-child": Broken(("left-behind",), waits={"leave": 0.2}),
+    "leaves-a-daemon": Broken(("left-behind",), waits={"leave": 0.2}),
     "logs-to-stdout": Broken(("stdout",)),
     "loses-errors": Broken(("odd-arguments",), waits={"answer": 3.0}),
     "nameless": Broken(("hello",)),
@@ -86,6 +89,7 @@ WITHOUT_FRAMES = {("manifest", name) for name in TABLE} | {
     ("hello", "crashes"),
     ("hello", "unflushed"),
     ("left-behind", "leaves-a-child"),
+    ("left-behind", "leaves-a-daemon"),
 }
 
 
@@ -210,6 +214,69 @@ def test_the_report_as_text_has_all_that_is_wrong_and_what_to_do() -> None:
     assert str(checked(WELL, only=["hello"])) == "well.py: nothing is wrong"
 
 
+# Not a real one, and put together here so that no scanner takes it for one.
+KEY_LINES = [f"MIIE{number:02}+DANBgkqhkiG/w0BAQEFAASCBKYwggSiAgEAAoIBAQDZ5OTrw2csa0mq" for number in range(26)]
+KEY = "\n".join(["-----BEGIN " + "PRIVATE KEY-----", *KEY_LINES, "-----END " + "PRIVATE KEY-----"])
+
+
+@pytest.mark.parametrize("key", [KEY, KEY.partition("-----END")[0]], ids=["whole", "broken off"])
+@pytest.mark.parametrize(
+    ("before", "says", "failed"),
+    [
+        ("        self.open()", "sys.exit({key})", {"hello"}),
+        ("        for line in sys.stdin", "print({key}, flush=True)", {"stdout"}),
+        ('        if name != "shout"', "name == 'shout' or (print({key}, flush=True), sys.exit(1))", {"stdout", "unknown-names"}),
+    ],
+)
+def test_a_key_is_quoted_nowhere(tmp_path: Path, key: str, before: str, says: str, failed: set[str]) -> None:
+    text = WELL.read_text().replace(before, f"        {says.format(key=repr(key))}\n{before}")
+    (tmp_path / "guest.py").write_text(text)
+    report = checked(tmp_path / "guest.py")
+    assert by_status(report, "failed") == failed, str(report)
+    text = str(report) + repr(report)
+    assert "*" * 20 in text
+    assert not [line for line in KEY_LINES if line[:20] in text or line[-20:] in text]
+
+
+@pytest.mark.parametrize("before", [262, 280, 296])
+def test_half_a_token_is_not_quoted_where_a_frame_is_cut(tmp_path: Path, before: int) -> None:
+    token = "ghp" + "_abcdefghijklmnopqrstuvwxyz0123456789"
+    (tmp_path / "guest.py").write_text(f"print({' ' * before + token!r}, flush=True)\ninput()\n")
+    [shown] = only(tmp_path / "guest.py", "hello").frames
+    assert "bytes)" in shown or before == 262
+    assert "ghp" not in shown
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("", "does the program say hello before it ends? One that is made with the SDK has to call ext.main() at its end"),
+        ("import sys; sys.exit(3)", "it says nothing on stderr either: start it by hand"),
+        ("import sys; sys.exit('no luck')", "its stderr says why"),
+    ],
+)
+def test_the_hint_for_one_that_says_nothing_fits_how_it_ended(tmp_path: Path, text: str, hint: str) -> None:
+    (tmp_path / "guest.py").write_text(text)
+    assert only(tmp_path / "guest.py", "hello").hint.startswith(hint)
+
+
+def test_half_a_character_in_a_name_is_a_finding(tmp_path: Path) -> None:
+    (tmp_path / "guest.py").write_text(WELL.read_text().replace('"name": "shout"', '"name": "sh\\ud800out"'))
+    report = checked(tmp_path / "guest.py")
+    assert by_status(report, "failed") == {"registrations"}, str(report)
+    assert "sh\\ud800out" in str(report)
+
+
+def test_a_guest_that_ends_at_a_request_is_not_blamed_for_what_it_lives_through(tmp_path: Path) -> None:
+    dies = WELL.read_text().replace(
+        'if name != "shout"', 'if name != "shout":\n            sys.exit(3)\n        if name != "shout"'
+    )
+    (tmp_path / "guest.py").write_text(dies)
+    report = checked(tmp_path / "guest.py")
+    assert by_status(report, "failed") == {"unknown-names"}, str(report)
+    assert by_status(report, "warned") == set()
+
+
 # -- real calls -------------------------------------------------------------------------------------------------------------------
 
 DIARY = """
@@ -298,8 +365,31 @@ def test_what_does_not_conform_fails_the_test_with_all_that_is_wrong() -> None:
     conformance.assert_conforms(BROKEN / "nulls", "frames", patience=PATIENT)  # a warning is no failure
 
 
+@pytest.mark.req("sdk.check.pytest")
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("crashes", "it does not open: it ended before its hello, exit status 1"),
+        ("no-program", "it cannot be started: there is no "),
+    ],
+)
+@pytest.mark.parametrize("rule", [rule for rule in conformance.RULES if rule not in ("manifest", "hello")])
+def test_no_rule_alone_is_green_for_a_guest_that_does_not_open(name: str, why: str, rule: str) -> None:
+    finding = only(BROKEN / name, rule)
+    assert (finding.rule, finding.status) == (rule, "failed")
+    assert finding.why.startswith(why)
+    assert finding.hint
+    assert ("no configuration found" in finding.stderr) is (name == "crashes")
+
+
+def test_a_rule_is_skipped_only_where_those_of_the_opening_say_why() -> None:
+    assert only(BROKEN / "no-program", "hello").status == "failed"
+    assert checked(BROKEN / "crashes", only=["hello", "burst"]).rules() == {"hello": "failed", "burst": "failed"}
+    assert checked(BROKEN / "crashes", only=["manifest", "hello", "burst"]).rules()["burst"] == "skipped"
+
+
 def test_a_rule_that_does_not_exist_is_named() -> None:
-    with pytest.raises(ValueError, match="there is no rule manners; there are: manifest, hello, "):
+    with pytest.raises(conformance.UnknownRule, match="there is no rule manners; there are: manifest, hello, "):
         conformance.check(WELL, only=["manners"])
 
 
@@ -422,6 +512,69 @@ def test_a_guest_writes_its_data_into_a_folder_that_is_gone_afterwards(tmp_path:
     assert not [folder for folder in folders if os.path.exists(folder)]
 
 
+# -- which Python it gets ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> str:
+    """A PATH whose `python3` has nothing but its standard library."""
+    python = tmp_path / "bin" / "python3"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
+    python.chmod(0o755)
+    return str(python.parent)
+
+
+def test_a_guest_gets_the_python_of_the_environment_that_is_given(
+    tmp_path: Path, bare: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "guest.py").write_text(SDK)
+    (tmp_path / "extension.json").write_text('{"name":"everything","exec":"python3","args":["guest.py"]}')
+    finding = only(tmp_path, "hello", environ={"PATH": bare})
+    assert finding.status == "failed"
+    assert "No module named 'serai'" in finding.stderr
+    assert finding.hint.startswith("the Python that starts it has no serai: name one that has in `exec`, or ")
+    monkeypatch.setenv("PATH", bare)
+    assert only(tmp_path, "hello").status == "passed"  # for pytest it is the Python of the tests
+    for environ in ({"PATH": bare}, {}):  # no manifest says which Python it is for
+        assert only(tmp_path / "guest.py", "hello", environ=environ).status == "passed"
+
+
+@pytest.mark.parametrize(("module", "status"), [("json", "passed"), ("serai", "failed")])
+def test_a_bundle_gets_nothing_but_python(tmp_path: Path, module: str, status: str) -> None:
+    with zipfile.ZipFile(tmp_path / "guest.pyz", "w") as bundle:
+        bundle.writestr("__main__.py", f"import {module}\nfrom well import Well\nWell().run()\n")
+        bundle.writestr("well.py", WELL.read_text())
+    assert only(tmp_path / "guest.pyz", "hello").status == status
+
+
+# -- nothing is left --------------------------------------------------------------------------------------------------------------
+
+DAEMON = """import subprocess
+daemon = subprocess.Popen(["tail", "-f", "/dev/null"], start_new_session=True, stdout=subprocess.DEVNULL)
+print(daemon.pid, file=open("pids", "a"))
+"""
+
+
+def lives(pid: int) -> bool:
+    """Whether a process is there and is no mere remainder."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.req("sdk.check.broken")
+def test_what_a_guest_leaves_in_a_session_of_its_own_is_found_and_ended(tmp_path: Path) -> None:
+    (tmp_path / "guest.py").write_text(WELL.read_text().replace("import json\n", f"import json\n{DAEMON}", 1))
+    report = checked(tmp_path / "guest.py", patience=replace(PATIENT, leave=0.05))
+    assert by_status(report, "failed") == {"left-behind"}
+    assert "leaves tail running" in str(report)
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    assert len(pids) > 5
+    assert not [pid for pid in pids if lives(pid)]
+
+
 CHECK = """
 import sys
 from serai.testing import conformance
@@ -431,11 +584,11 @@ conformance.check(sys.argv[1], patience=conformance.Patience(hello=600))
 
 def test_ctrl_c_ends_a_check_and_its_guest_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pid")
-    (tmp_path / "guest.py").write_text("import os, signal\nprint(os.getpid(), file=open('pid', 'w'))\nsignal.pause()\n")
+    (tmp_path / "guest.py").write_text(f"import os, signal\n{DAEMON}print(os.getpid(), file=open('pid', 'w'))\nsignal.pause()\n")
     with subprocess.Popen([sys.executable, "-c", CHECK, tmp_path / "guest.py"], stderr=subprocess.PIPE) as check:
         guest = int((tmp_path / "pid").read_text())
         check.send_signal(signal.SIGINT)
         said = check.communicate(timeout=40)[1]
     assert b"KeyboardInterrupt" in said
-    with pytest.raises(ProcessLookupError):
-        os.kill(guest, 0)
+    daemon = int((tmp_path / "pids").read_text())
+    assert not [pid for pid in (guest, daemon) if lives(pid)]

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +249,50 @@ def test_a_guest_gets_the_environment_the_folders_and_the_arguments_it_is_given(
     assert told(program(tmp_path, TELLS), **options) == expected
 
 
+def test_a_bundle_gets_nothing_but_python(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "guest.pyz", "w") as bundle:
+        bundle.writestr("__main__.py", TELLS.replace("sys.prefix", "[sys.flags.no_site, sys.flags.ignore_environment]"))
+    assert told(tmp_path / "guest.pyz")[0] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (None, "extension.json: it cannot be read: No such file"),
+        ("{", "extension.json: it is no JSON: "),
+        ("\xff", "extension.json: it is no JSON: "),
+        ("[" * 100_000, "extension.json: it is no JSON: "),
+        ("[]", "extension.json: a manifest is an object"),
+        ('{"name":"x"}', "extension.json: a manifest is an object, and its `exec` a text"),
+        ('{"name":"x","exec":["y"]}', "extension.json: a manifest is an object, and its `exec` a text"),
+        ('{"name":"x","exec":"python3","args":"x"}', "extension.json: `args` has to be a list of texts"),
+        ('{"name":"x","exec":"./run"}', "/run cannot be started: Exec format error"),
+    ],
+)
+def test_a_manifest_that_cannot_be_used_is_named(tmp_path: Path, text: str | None, complaint: str) -> None:
+    (tmp_path / "run").write_text("no program")
+    (tmp_path / "run").chmod(0o755)
+    if text is not None:
+        (tmp_path / "extension.json").write_text(text, "latin-1")
+    with pytest.raises(Misbehaved, match=f"^{tmp_path}.*{complaint}"), ZotHost(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("name", ["nowhere", "nowhere.py", "nowhere.pyz", "nowhere/extension.json"])
+def test_a_path_where_nothing_is_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(Misbehaved, match=f"^{tmp_path / name}: there is no such file or folder$"), ZotHost(tmp_path / name):
+        pass
+
+
+def test_one_that_ends_by_itself_can_be_waited_for(tmp_path: Path) -> None:
+    with ZotHost(program(tmp_path, HELLO + f"print('{RESULT}', flush=True)\nraise SystemExit(5)")) as host:
+        id = host.ask("tool_call", name="x", args={})
+        assert host.wait() == 5
+        assert id in host.answers
+    with ZotHost(EXAMPLES / "weather-python", patience=0.3) as host, pytest.raises(Misbehaved, match="no end within"):
+        host.wait()
+
+
 def test_a_program_that_the_machine_lacks_is_named(tmp_path: Path) -> None:
     with pytest.raises(Misbehaved, match="words-node needs the program node: install it"):
         command_line(EXAMPLES / "words-node", {"PATH": str(tmp_path)})
@@ -300,6 +345,39 @@ def test_no_process_is_left_behind_whatever_it_does(tmp_path: Path, how: str) ->
         assert "what now" in how
     assert len(pids) == 2
     assert not [pid for pid in pids if lives(pid)]
+
+
+@pytest.mark.req("sdk.standin.strict")
+@pytest.mark.parametrize("how", ["signal.pause()", "sys.exit(0)"])
+def test_no_process_is_left_behind_in_a_session_of_its_own(tmp_path: Path, how: str) -> None:
+    away = FAMILY.replace("os.setpgid(0, 0)", "os.setsid()").replace("HOW", how)
+    with ZotHost(program(tmp_path, away)) as host:
+        guest, child = (int(word) for word in host.hear("notify")["message"].split())
+        assert os.getsid(child) == child != guest
+        assert host.process.survivors(0.0) != []
+    assert not [pid for pid in (guest, child) if lives(pid)]
+
+
+INNER = """
+import json, os
+from serai.testing.zot_host import ZotHost
+print(json.dumps({"type": "hello", "name": "outer", "version": ""}))
+with ZotHost("inner.py") as host:
+    print(json.dumps({"type": "notify", "level": "info", "message": str(host.process.pid)}))
+    print(json.dumps({"type": "ready"}), flush=True)
+    input()
+    os._exit(0)
+"""
+
+
+def test_what_a_guest_takes_in_itself_is_not_left_either(tmp_path: Path) -> None:
+    (tmp_path / "inner.py").write_text(f"import signal\nprint('{OPENING}', flush=True)\nsignal.pause()\n")
+    with ZotHost(program(tmp_path, INNER)) as host:
+        inner = int(host.hear("notify")["message"])
+        assert lives(inner)
+        assert host.wait() == 0
+        assert lives(inner)
+    assert not lives(inner)
 
 
 @pytest.mark.req("sdk.standin.strict")

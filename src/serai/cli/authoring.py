@@ -94,7 +94,7 @@ def bundle(path: Path, *, output: Path | None, force: bool, as_json: bool) -> No
     plan = bundling.plan(path)
     output = Path(f"{plan.name}.pyz") if output is None else output
     bundling.refuse_other(output, plan, force=force)
-    bundled = bundling.pack(plan, without=output)
+    bundled = bundling.pack(plan)
     bundling.write(bundled.content, output)
     manifest = plan.manifest(output.name)
     if as_json:

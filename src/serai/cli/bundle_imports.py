@@ -5,18 +5,21 @@ from __future__ import annotations
 import ast
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import serai
 from serai import errors
 from serai.errors import BadExtension
 
-__all__ = ["CARRIED", "Seen", "follow"]
+__all__ = ["CARRIED", "Seen", "carried_files", "follow"]
 
 # Of Serai a bundle has these, whose imports are the standard library alone.
 CARRIED = ("serai.errors", "serai.lazy", "serai.sdk", "serai.version")
 _STANDARD = sys.stdlib_module_names | {"__main__"}
+# What an import raises that fails, and what is above that.
+_CATCHES = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
 
 
 class Seen(NamedTuple):
@@ -44,8 +47,8 @@ def follow(program: Path) -> Seen:
             continue
         seen[file] = None
         look = _Look(_package(file))
-        look.visit(_parsed(root / file))
-        warnings += [f"{file}:{line}: __file__ will lie inside the bundle; read data with pkgutil.get_data" for line in look.files]
+        _visit(look, root / file)
+        warnings += [f"{file}:{line}: __file__ will lie inside the bundle; {_advice(file, program)}" for line in look.files]
         for found in look.imports:
             modules = _modules(root, found)
             waiting += modules or ()
@@ -60,12 +63,29 @@ def follow(program: Path) -> Seen:
     return Seen(list(seen), warnings)
 
 
+def _advice(file: str, program: Path) -> str:
+    """How to read data, bundled or not: by the name of a module, which the program itself has only in a bundle."""
+    if file != program.name:
+        return 'read data with pkgutil.get_data(__name__, "data.txt")'
+    return 'read data with pkgutil.get_data("helper", "data.txt"), where helper.py is a module beside the program'
+
+
 def _hint(missing: list[str]) -> str:
     ours = [name for name in missing if name.startswith("serai.")]
     hints = ["of Serai a bundle has serai.sdk and its errors, nothing else"] if ours else []
     if len(ours) < len(missing):
-        hints.append("put its source beside the program, import it in a `try`, or do without it; or do not bundle this extension")
+        hints.append(
+            "put its source beside the program, import it in a `try` with `except ImportError`, or do not bundle this extension"
+        )
     return "\n".join(hints)
+
+
+def _visit(look: _Look, file: Path) -> None:
+    try:
+        look.visit(_parsed(file))
+    except RecursionError:
+        hint = "split its longest expression, such as a sum of hundreds of terms"
+        raise BadExtension("its code is nested too deep to look for imports in it", who=str(file), hint=hint) from None
 
 
 def _parsed(file: Path) -> ast.Module:
@@ -77,8 +97,8 @@ def _parsed(file: Path) -> ast.Module:
         ) from None
     except SyntaxError as error:
         raise BadExtension(f"it is no Python: line {error.lineno}: {error.msg}", who=str(file), hint="correct it") from None
-    except (ValueError, RecursionError) as error:
-        raise BadExtension(f"it is no Python: {error}", who=str(file), hint="correct it") from None
+    except (ValueError, RecursionError, MemoryError) as error:  # the last two: nested too deep
+        raise BadExtension(f"it is no Python: {str(error) or 'nested too deep'}", who=str(file), hint="correct it") from None
 
 
 def _package(file: str) -> str:
@@ -109,8 +129,10 @@ class _Look(ast.NodeVisitor):
         self.imports.append(_Import(module, tuple(alias.name for alias in node.names), node.lineno, self._optional))
 
     def visit_Try(self, node: ast.Try | ast.TryStar) -> None:
-        self._visit(node.body, optional=True)
-        self._visit([*node.handlers, *node.orelse, *node.finalbody])
+        self._visit(node.body, optional=any(map(_catches, node.handlers)))
+        for handler in node.handlers:
+            self._visit([handler], optional=_catches(handler))
+        self._visit([*node.orelse, *node.finalbody])
 
     visit_TryStar = visit_Try  # noqa: N815  (ast's names)
 
@@ -130,11 +152,19 @@ class _Look(ast.NodeVisitor):
         if node.id == "__file__":
             self.files.append(node.lineno)
 
-    def _visit(self, nodes: list[ast.AST] | list[ast.stmt], *, optional: bool = False) -> None:
+    def _visit(self, nodes: Sequence[ast.AST], *, optional: bool = False) -> None:
         before, self._optional = self._optional, self._optional or optional
         for node in nodes:
             self.visit(node)
         self._optional = before
+
+
+def _catches(handler: ast.ExceptHandler) -> bool:
+    """Whether the program goes on there after an import that failed."""
+    if handler.type is None:
+        return True
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any({getattr(kind, "id", ""), getattr(kind, "attr", "")} & _CATCHES for kind in kinds)
 
 
 def _modules(root: Path, found: _Import) -> list[str] | None:
@@ -189,3 +219,13 @@ def _is_carried(module: str) -> bool:
 def _is_leaf(name: str) -> bool:
     """What `serai` itself shows of the modules that a bundle has."""
     return name == "__version__" or name in errors.__all__
+
+
+def carried_files() -> list[Path]:
+    """The modules of Serai that a bundle has."""
+    house = Path(serai.__file__).parent
+    files = [house / "__init__.py"]
+    for name in CARRIED:
+        module = house.joinpath(*name.split(".")[1:])
+        files += sorted(module.rglob("*.py")) if module.is_dir() else [module.with_suffix(".py")]
+    return files

@@ -11,6 +11,8 @@ import io
 import marshal
 import os
 import re
+import shlex
+import sys
 import tempfile
 import warnings
 import zipfile
@@ -35,6 +37,8 @@ _UNCHECKED = (0b01).to_bytes(4, "little")  # of a .pyc: known by its source's ha
 # Of a guest's folder: made by tools, for the author alone, or lying beside the bundle rather than in it.
 _SKIPPED_FOLDERS = re.compile(r"\..*|__pycache__|node_modules|venv|tests?|.*\.egg-info", re.IGNORECASE)
 _SKIPPED_FILES = re.compile(r"\..*|.*\.py[co]|.*\.pyz|.*~|test_.*\.py|.*_test\.py|conftest\.py|extension\.json|guest\.toml")
+_FLAGS = re.compile(r"-[bBdEIOPqsSuv]+")  # options of Python without a value, but those that make it run something else
+_PYTHON = re.compile(r"python[\d.]*")  # as in `env python3 -u weather.py`
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +50,13 @@ class Plan:
     root: Path
     files: tuple[str, ...]  # by their path from the root
     about: dict[str, object]  # of the manifest: name, version, language, description
-    args: tuple[str, ...] = ()  # behind the program
+    options: tuple[str, ...] = ()  # of the interpreter, before the program
+    args: tuple[str, ...] = ()  # behind it
     warnings: list[str] = field(default_factory=list)
 
     def manifest(self, file: str) -> dict[str, object]:
         """The manifest that starts the bundle in this file."""
-        return {**self.about, "exec": "python3", "args": ["-S", "-E", file, *self.args]}
+        return {**self.about, "exec": "python3", "args": ["-S", "-E", *self.options, file, *self.args]}
 
 
 class Bundled(NamedTuple):
@@ -65,7 +70,16 @@ class Bundled(NamedTuple):
 def plan(path: Path) -> Plan:
     """Look at a guest's folder, or at a program; `BadExtension` says what cannot be bundled."""
     if path.is_dir() or path.name == "extension.json":
-        return _plan_folder(path if path.is_dir() else path.parent)
+        planned = _plan_folder(path if path.is_dir() else path.parent)
+    else:
+        planned = _plan_program(path)
+    for module in planned.files:  # as without a bundle: the folder comes first
+        if (name := module.removesuffix("/__init__.py").removesuffix(".py")) in sys.stdlib_module_names:
+            planned.warnings.append(f"{module} hides the standard library's {name}, also from the SDK: rename it if that is needed")
+    return planned
+
+
+def _plan_program(path: Path) -> Plan:
     if path.suffix != ".py":
         hint = "name the folder with its extension.json, or its program, a .py file"
         raise BadExtension("it is neither the folder of an extension nor a Python program", who=str(path), hint=hint)
@@ -82,31 +96,46 @@ def _plan_folder(path: Path) -> Plan:
     if folder is None:
         raise BadManifest("there is no extension.json", who=str(path), hint="name the folder that has it, or the program itself")
     manifest = read(folder, "ad hoc", Person())
-    program, args = _program(manifest.folder, manifest.argv)
+    program, before, args = _program(manifest.folder, manifest.argv)
+    options, lost = _options(before)
     seen = bundle_imports.follow(program)
     skipped: list[str] = []
     files = {*_walk(program.parent, skipped), *seen.modules}
     about = {key: getattr(manifest, key) for key in ("name", "version", "language", "description") if getattr(manifest, key)}
     remarks = [*seen.warnings, *skipped]
+    if lost:
+        remarks.append(f"what stands before the program is not in the new manifest: {shlex.join(lost)}; add what the bundle needs")
     if program.parent != manifest.folder:
         remarks.append(f"only what is in {program.parent} is bundled: the program's folder, where its imports start")
     if (manifest.folder / "guest.toml").is_file():
         remarks.append(
             "guest.toml is not in it: put a copy beside the bundle" + (", else it is no guard" * manifest.settings.guard)
         )
-    return Plan(_file_name(manifest.name), program, program.parent, tuple(sorted(files)), about, args, remarks)
+    name, root = _file_name(manifest.name), program.parent
+    return Plan(name, program, root, tuple(sorted(files)), about, tuple(options), args, remarks)
 
 
-def _program(folder: Path, argv: tuple[str, ...]) -> tuple[Path, tuple[str, ...]]:
-    """The first word of the command line that is a Python program, and the arguments behind it."""
+def _program(folder: Path, argv: tuple[str, ...]) -> tuple[Path, tuple[str, ...], tuple[str, ...]]:
+    """The first word of the command line that is a Python program, what stands before it, and the arguments behind it."""
     for place, word in enumerate(argv):
         if word.endswith(".py"):
             program = Path(os.path.normpath(folder / word))
             if not program.is_relative_to(folder) or not _inside(program, folder):
                 raise BadExtension(f"its program {word} lies outside of its folder", who=str(folder), hint="move it there")
-            return program, argv[place + 1 :]
+            return program, argv[:place], argv[place + 1 :]
     hint = "its `exec` or one of its `args` has to be a .py file; what is not Python cannot be bundled"
     raise BadExtension(f"its manifest starts no Python program: {' '.join(argv)}", who=str(folder), hint=hint)
+
+
+def _options(before: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """What a bundle can be started with too of the words before a program, and what else there is but the interpreter's name."""
+    kept, lost = [], []
+    for word in before[1:]:
+        if _FLAGS.fullmatch(word):
+            kept.append(re.sub("[SE]", "", word))  # a bundle has these anyway
+        elif not _PYTHON.fullmatch(os.path.basename(word)):
+            lost.append(word)
+    return [word for word in kept if word != "-"], lost
 
 
 def _walk(root: Path, skipped: list[str]) -> Iterator[str]:
@@ -138,12 +167,13 @@ def _file_name(name: str) -> str:
 # -- the archive ------------------------------------------------------------------------------------------------------------------
 
 
-def pack(plan: Plan, *, without: Path | None = None) -> Bundled:
-    """The bytes of the bundle: the same for the same files, whoever makes it, wherever and when. `without` is left out."""
-    sources = _sources(plan, os.path.realpath(without) if without else "")
+def pack(plan: Plan) -> Bundled:
+    """The bytes of the bundle: the same for the same files, whoever makes it, wherever and when."""
+    sources = _sources(plan)
+    level = min("".join(plan.options).count("O"), 2)  # bytecode is used as it is, whatever -O says then
     entries = dict(sources)
     for name, source in sources.items():
-        if name.endswith(".py") and (bytecode := _bytecode(source, f"{plan.name}.pyz/{name}")):
+        if name.endswith(".py") and (bytecode := _bytecode(source, f"{plan.name}.pyz/{name}", level)):
             entries[f"{name}c"] = bytecode
     content = io.BytesIO()
     content.write(_SHEBANG)
@@ -155,16 +185,15 @@ def pack(plan: Plan, *, without: Path | None = None) -> Bundled:
     return Bundled(content.getvalue(), sorted(entries))
 
 
-def _sources(plan: Plan, without: str) -> dict[str, bytes]:
+def _sources(plan: Plan) -> dict[str, bytes]:
     """All files but bytecode, by their name in the archive."""
     own = plan.program.relative_to(plan.root).as_posix()
-    paths = {name: plan.root / name for name in (own, *plan.files) if os.path.realpath(plan.root / name) != without}
+    paths = {name: plan.root / name for name in (own, *plan.files)}
     for name in paths:
         _refuse_name(name, own, plan)
     paths[_MAIN] = plan.program
     house = Path(serai.__file__).parent
-    for file in (*(house / f"{name}.py" for name in ("__init__", "lazy", "version", "errors")), *house.glob("sdk/**/*.py")):
-        paths[f"serai/{file.relative_to(house).as_posix()}"] = file
+    paths |= {f"serai/{file.relative_to(house).as_posix()}": file for file in bundle_imports.carried_files()}
     sources: dict[str, bytes] = {}
     room = _MOST
     for name, path in paths.items():
@@ -191,15 +220,16 @@ def _refuse_name(name: str, own: str, plan: Plan) -> None:
         raise BadExtension("its name is no text", who=ascii(who), hint="give it another name") from None
 
 
-def _bytecode(source: bytes, filename: str) -> bytes:
+def _bytecode(source: bytes, filename: str, level: int) -> bytes:
     """A module compiled; nothing if that cannot be, as with a template that only looks like a module."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            code = compile(source, filename, "exec", dont_inherit=True, optimize=0)
-        # The second version has no references: whether a later one writes one depends on who else holds the object.
+            code = compile(source, filename, "exec", dont_inherit=True, optimize=level)
+        # The second version has no references: whether a later one writes one depends on who else holds the object. What it
+        # does not know, such as a slice among the constants (Python 3.14), is a ValueError.
         return MAGIC_NUMBER + _UNCHECKED + source_hash(source) + marshal.dumps(code, 2)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return b""
 
 
@@ -208,12 +238,12 @@ def _bytecode(source: bytes, filename: str) -> bytes:
 
 def refuse_other(output: Path, plan: Plan, *, force: bool) -> None:
     """A bundle may be replaced; what is none only if somebody insists, and a source of the extension never."""
-    if not os.path.lexists(output) or _is_bundle(output):
+    if not os.path.lexists(output):
         return
     hint = "choose another file with -o"
     if os.path.realpath(output) in {os.path.realpath(plan.root / name) for name in plan.files}:
         raise NotWritten("it is a part of the extension", who=str(output), hint=hint)
-    if not force:
+    if not force and not _is_bundle(output):
         raise NotWritten("it is there, and no bundle", who=str(output), hint=f"{hint}, or replace it with --force")
 
 

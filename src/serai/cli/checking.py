@@ -41,15 +41,19 @@ def check(
     """Check whether an extension keeps to its protocol, and say what to do.
 
     PATH is its folder, its manifest, or a Python program alone. It is started some twenty times and treated in each way in which
-    a host may treat it. No tool is run for real unless --call gives its arguments: --call 'weather={"city":"Bern"}'.
+    a host may treat it. A tool is called with arguments that do not fit it, and never with some that do unless --call gives
+    them: --call 'weather={"city":"Bern"}'.
     """
     from serai.testing import conformance
     from serai.wire.environ import for_guest
 
     given = [_call(text) for text in calls]
+    for line in commands:
+        if not _is_text(line):
+            raise click.UsageError(f"--command {telling.safe(line)}: it is no text in UTF-8")
     try:
         report = conformance.check(path, calls=given, commands=commands, only=only, environ=for_guest(os.environ, grants=grants))
-    except (NoGuest, ValueError) as error:
+    except (NoGuest, conformance.UnknownRule) as error:
         raise click.UsageError(telling.safe(str(error))) from None
     if as_json:
         _print_json(report)
@@ -62,12 +66,23 @@ def check(
 def _call(text: str) -> tuple[str, Any]:
     name, equals, arguments = text.partition("=")
     try:
-        if name and equals:
-            return name, json.loads(arguments)
+        if name and equals and _is_text(name):
+            value = json.loads(arguments)
+            json.dumps(value, ensure_ascii=False, allow_nan=False).encode()  # no NaN, no infinity, no half characters
+            return name, value
         reason = "it has to be NAME=JSON"
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         reason = f"not JSON: {error}"
     raise click.UsageError(f"--call {telling.safe(text)}: {telling.safe(reason)}")
+
+
+def _is_text(given: str) -> bool:
+    """Whether it can be said in a frame: an argument may hold any bytes."""
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _print(report: Report) -> None:

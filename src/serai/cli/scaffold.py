@@ -74,7 +74,7 @@ def make(name: str, into: Path, *, language: str, guard: bool, command: str = ""
     flags = {language, *(["guard"] if guard else [])}
     words = {"@NAME@": name, "@PROGRAM@": spoken.program, "@NEEDS@": spoken.needs}
     files = {"extension.json": manifest_text(manifest)}
-    test = f"test_{name.replace('-', '_')}.py"  # pytest wants another name for each that it finds below one folder
+    test = f"test_{name}.py"  # pytest wants another name for each that it finds below one folder
     for file in (spoken.program, test, "README.md", ".gitignore", *(["guest.toml"] if guard else [])):
         template = _TEMPLATES / dialect / f"{'test_extension.py' if file == test else file.removeprefix('.')}.txt"
         files[file] = _filled(template.read_text(encoding="utf-8"), words, flags)

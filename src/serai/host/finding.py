@@ -22,6 +22,8 @@ from serai.host.trust import Trust
 
 __all__ = ["Aside", "Found", "Problem", "find", "piglet_home", "zot_home"]
 
+_A_FOLDER = "a guest is a folder with a manifest, and `serai guest bundle` prints the one for a bundle"
+
 
 class Problem(NamedTuple):
     """A folder that does not give a guest as it should, and the reason."""
@@ -158,16 +160,18 @@ class _Search:
         )
 
     def add_ad_hoc(self, folder: Path) -> None:
-        if not os.path.isdir(folder):
+        if os.path.isfile(folder):
+            self._not_there(folder, "not a directory", hint=_A_FOLDER)
+        elif not os.path.isdir(folder):
             self._not_there(folder, "not a directory" if os.path.lexists(folder) else "there is no such folder")
         elif (manifest := self._read(folder, "ad hoc")) is not None:
             self._take(manifest)
         elif not any(problem.folder == folder for problem in self.problems):
             self._not_there(folder, f"read manifest: there is none of {', '.join(row.manifest for row in DIALECTS.values())}")
 
-    def _not_there(self, folder: Path, reason: str) -> None:
+    def _not_there(self, folder: Path, reason: str, *, hint: str = "") -> None:
         """The person named it and counts on it: a guard whose path was mistyped must not be none (design rule 7)."""
-        self.problems.append(Problem(folder, reason))
+        self.problems.append(Problem(folder, f"{reason}; {hint}" if hint else reason))
         self.hidden_guards.append(Problem(folder, f"it cannot be told whether this is a guard: {reason}"))
 
     def add_place(self, place: _Place) -> None:

@@ -41,7 +41,8 @@ def add(source: str, *, environ: Mapping[str, str] = os.environ, name: str = "")
     """Copy a guest's folder to the user's guests; where it is now. Its mode bits stay, and links that do not lead out of it."""
     folder = os.path.realpath(home.absolute(source))  # before the base name is taken, so that `.` has one
     if not os.path.isdir(folder):
-        raise NoGuest(f"not a directory: {source}", who=folder, hint="name the folder that holds the guest's manifest")
+        hint = "a guest is a folder with a manifest, and `serai guest bundle` prints the one for a bundle"
+        raise NoGuest(f"not a directory: {source}", who=folder, hint=hint)
     if not _has_manifest(folder):
         raise BadManifest(f"source lacks {_MANIFESTS}", who=folder, hint="name the folder that holds the guest's manifest")
     target = _target(environ, name or os.path.basename(folder))

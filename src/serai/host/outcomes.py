@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from serai.errors import SeraiError
 
-__all__ = ["code_of", "command_code"]
+__all__ = ["code_of", "command_code", "start_hint"]
 
 _CODES: dict[str, str] = {
     "PeerTimeout": "TIMEOUT",
@@ -27,3 +27,10 @@ def command_code(error: SeraiError) -> str:
     """The same for a command."""
     code = code_of(error)
     return "COMMAND_UNAVAILABLE" if code == "TOOL_UNAVAILABLE" else code
+
+
+def start_hint(stderr: str) -> str:
+    """What to do about a guest that never began, where its last words show it; else nothing."""
+    if "No module named 'serai'" in stderr:
+        return "the Python that starts it has no serai: name one that has it in `exec`, or bundle it (`serai guest bundle`)"
+    return ""

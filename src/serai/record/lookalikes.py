@@ -41,6 +41,9 @@ _AROUND = (
     re.compile(rb"\b(?:bearer|basic|token)\s{1,8}+([A-Za-z0-9._~+/=-]{8,}+)", re.IGNORECASE),
     re.compile(rb"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----([^\"'-]++)"),
 )
+# Where a key ends; what may stand before that, line ends included, also as a JSON string has them.
+_KEY_END = re.compile(rb"-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+_KEY_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/= \t\r\n\\"
 # A name that says that its value is secret, up to where the value may begin.
 _NAME = re.compile(
     rb"""(?: passw(?:or)?d | passphrase | \bpwd | secret | token | api[_-]?key | access[_-]?key | private[_-]?key | account[_-]?key
@@ -84,6 +87,7 @@ def _found(frame: bytes) -> Iterator[tuple[int, int]]:
     for pattern in _AROUND:
         for around in pattern.finditer(frame):
             yield _without_escape(frame, *around.span(1))
+    yield from _ended_keys(frame)
     done = 0  # up to here a value was found: a name inside it needs no look of its own, or a frame of names would take for ever
     for name in _NAME.finditer(frame):
         if name.end() <= done:
@@ -92,6 +96,15 @@ def _found(frame: bytes) -> Iterator[tuple[int, int]]:
         if span is not None and span[1] - span[0] >= _SHORTEST:
             done = span[1]
             yield span
+
+
+def _ended_keys(frame: bytes) -> Iterator[tuple[int, int]]:
+    """What stands before the end of a key: where a text was cut to its tail, nothing else says that it is one."""
+    done = 0  # nothing is looked at twice
+    for end in _KEY_END.finditer(frame):
+        before = frame[done : end.start()].rstrip()
+        yield done + len(before.rstrip(_KEY_BYTES)), done + len(before)
+        done = end.end()
 
 
 def _quoted(frame: bytes, name: re.Match[bytes]) -> tuple[int, int] | None:

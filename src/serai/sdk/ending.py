@@ -83,10 +83,11 @@ def serve(serving: Serving, reading: Source, ending: Ending) -> None:
         serving.farewell()
     ended = serving.leave(_grace(ending))
     ending.restore()
+    status = ending.status or int(ending.reason == "broken")
     if not ended:
-        _leave_now(ending.status)
-    if ending.status:
-        sys.exit(ending.status)
+        _leave_now(status)
+    if status:
+        sys.exit(status)
 
 
 async def serve_on_loop(serving: Serving, reading: Source, ending: Ending) -> None:
@@ -119,16 +120,18 @@ async def serve_on_loop(serving: Serving, reading: Source, ending: Ending) -> No
         before = None
     serving.begin(loop)
     Thread(target=read, name="reader", daemon=True).start()
+    reason = ""
     try:
-        if await over == "goodbye":
+        reason = await over
+        if reason == "goodbye":
             await _elsewhere(serving.farewell)
     finally:
         await _elsewhere(lambda: serving.leave(_grace(ending)))
         if before is not None:
             loop.remove_signal_handler(signal.SIGTERM)
             signal.signal(signal.SIGTERM, before)
-    if ending.status:
-        raise SystemExit(ending.status)
+    if status := ending.status or int(reason == "broken"):
+        raise SystemExit(status)
 
 
 def _grace(ending: Ending) -> float:
@@ -144,7 +147,7 @@ def _read(serving: Serving, reading: Source) -> str:
         import traceback
 
         traceback.print_exc()
-        return "gone"
+        return "broken"
 
 
 def _elsewhere(act: Any) -> Awaitable[None]:

@@ -16,6 +16,7 @@ from serai.errors import BadFrame, Closed, LimitHit, OversizeFrame, PeerGone, Pe
 from serai.host.adapter import Adapter, Running, Taking
 from serai.host.logs import REMARK
 from serai.host.mailbox import Mailbox
+from serai.host.outcomes import start_hint
 from serai.limits import MIB
 from serai.model.actions import Action
 from serai.model.contributions import Command, Contributions, EventHandler, Interceptor, Stage, Verdict
@@ -214,7 +215,8 @@ class ZotGuest:
         if not self.started.done():
             ended = "exited" if cause.exit is not None else "closed its output"
             before = {"hello": f"{ended} before hello", "registering": f"{ended} before ready"}.get(begun, ended)
-            self._fail_start(PeerGone(before, who=cause.who, exit=cause.exit, stderr=cause.stderr))
+            hint = start_hint(cause.stderr)
+            self._fail_start(PeerGone(before, who=cause.who, exit=cause.exit, stderr=cause.stderr, hint=hint))
         elif self._stopping is None:
             self._listener.ended(cause)
 

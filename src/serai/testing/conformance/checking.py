@@ -11,16 +11,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from serai.testing.conformance.report import Failed, Finding, Patience, Report, Rule, Skip
+from serai.testing.conformance.report import Failed, Finding, Patience, Report, Rule, Skip, Unopened
 from serai.testing.conformance.target import Target, Task
 from serai.testing.zot_host.process import with_python
 from serai.wire.environ import for_guest
 
-__all__ = ["RULES", "assert_conforms", "check", "rules"]
+__all__ = ["RULES", "UnknownRule", "assert_conforms", "check", "rules"]
 
 # One table of rules for each dialect: a module with `RULES`, and `examine` for what its rules are given.
 TABLES = {"zot": "serai.testing.conformance.zot"}
 _AT_ONCE = 4
+
+
+class UnknownRule(ValueError):
+    """There is no rule of that name."""
 
 
 class Table(Protocol):
@@ -51,10 +55,11 @@ def check(
 ) -> Report:
     """Check the guest at a path against the rules of its dialect, or `only` against some of them.
 
-    No tool or command is run for real but those in `calls`, as in `{"weather": {"city": "Bern"}}`, and `commands`, as in
-    `["pick Bern"]`. `environ` is the environment of the guest: by default ours, without what looks like a credential.
+    A tool is called with arguments that fit it, and a command run, only if they are given: `calls` as in
+    `{"weather": {"city": "Bern"}}`, `commands` as in `["pick Bern"]`. `environ` is the environment of the guest, as it is; by
+    default ours, without what looks like a credential, and with this Python as its `python3`.
     """
-    target = Target.at(path, with_python(for_guest(os.environ) if environ is None else environ))
+    target = Target.at(path, with_python(for_guest(os.environ)) if environ is None else environ)
     table = _table(target.dialect)
     chosen = _chosen(table.RULES, list(only))
     task = Task(
@@ -63,12 +68,14 @@ def check(
         calls=list(calls.items() if isinstance(calls, Mapping) else calls),
         commands=list(commands),
     )
+    told = all(rule in chosen for rule in table.RULES if rule.opening)
     found: dict[str, list[Finding]] = {}
     with table.examine(task) as examination, ThreadPoolExecutor(1 if target.exclusive else _AT_ONCE, "check") as pool:
         try:
             for last in (False, True):  # those that look at everything come when there is everything
                 turn = [rule for rule in chosen if rule.last is last]
-                found |= zip([rule.name for rule in turn], pool.map(lambda rule: _judged(rule, examination), turn), strict=True)
+                results = pool.map(lambda rule: _judged(rule, examination, told=told), turn)
+                found |= zip([rule.name for rule in turn], results, strict=True)
         except BaseException:
             examination.abandon()  # Ctrl-C: nobody waits for what a guest may never do
             raise
@@ -77,14 +84,16 @@ def check(
 
 def _chosen(table: Sequence[Rule], only: Sequence[str]) -> list[Rule]:
     if unknown := [name for name in only if name not in RULES]:  # another dialect's is none of this guest's, and no mistake
-        raise ValueError(f"there is no rule {', '.join(unknown)}; there are: {', '.join(RULES)}")
+        raise UnknownRule(f"there is no rule {', '.join(unknown)}; there are: {', '.join(RULES)}")
     return [rule for rule in table if not only or rule.name in only]
 
 
-def _judged(rule: Rule, examination: object) -> list[Finding]:
-    """What a rule found, or that it found nothing wrong."""
+def _judged(rule: Rule, examination: object, *, told: bool) -> list[Finding]:
+    """What a rule found, or that it found nothing wrong. `told` is whether others say why a guest does not open."""
     try:
         findings = list(rule.judge(examination))
+    except Unopened as unopened:
+        findings = [Finding(status="skipped", why=str(unopened)) if told else unopened.problem]
     except Skip as skip:
         findings = [Finding(status="skipped", why=str(skip))]
     except Failed as failed:

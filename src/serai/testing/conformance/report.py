@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["Failed", "Finding", "Patience", "Report", "Rule", "Skip", "Status", "failed", "warned"]
+__all__ = ["Failed", "Finding", "Patience", "Report", "Rule", "Skip", "Status", "Unopened", "failed", "warned"]
 
 Status = Literal["passed", "warned", "failed", "skipped"]
 _WORST: tuple[Status, ...] = ("passed", "skipped", "warned", "failed")
@@ -64,6 +64,14 @@ class Skip(Exception):
     """A rule has nothing to judge in this guest, for this reason."""
 
 
+class Unopened(Skip):
+    """A rule cannot judge because the guest does not even open. The rules of the `opening` say why; without them, this one does."""
+
+    def __init__(self, what: str, problem: Finding, *, see: str) -> None:
+        super().__init__(f"{what}: see {see}")
+        self.problem = replace(problem, why=f"{what}: {problem.why}")
+
+
 class Failed(Exception):
     """A rule cannot judge this guest, and that is the guest's fault."""
 
@@ -75,7 +83,7 @@ class Failed(Exception):
 class Rule(NamedTuple):
     """What a guest has to do. `judge` gets what its dialect's table makes of a check, and gives what is wrong: nothing is good.
 
-    A rule that comes `last` looks at everything that the others have seen.
+    A rule that comes `last` looks at everything that the others have seen; one of the `opening` says why a guest does not open.
     """
 
     name: str
@@ -83,6 +91,7 @@ class Rule(NamedTuple):
     judge: Callable[[Any], Iterable[Finding]]
     requirements: tuple[str, ...] = ()
     last: bool = False
+    opening: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from serai.host.adapters import DIALECTS
 from serai.host.manifest import Folder, Manifest, look, read
 from serai.host.settings import Author, Person
 from serai.testing.conformance.report import Finding, Patience, failed, warned
+from serai.testing.zot_host.process import python_program
 
 __all__ = ["Target", "Task"]
 
@@ -43,7 +44,7 @@ class Target:
                 "there is no such file or folder", who=str(path), hint="name a guest's folder, its manifest, or a program"
             )
         if path.suffix in PROGRAMS and not path.is_dir():
-            argv = (shutil.which("python3", path=environ["PATH"]) or "python3", path.name)
+            argv = tuple(python_program(path, environ))
             return cls(name=path.name, dialect="zot", folder=path.parent, environ=environ, argv=argv, manifest=False)
         if path.is_file() and path.name not in {row.manifest for row in DIALECTS.values()}:
             raise NoGuest(
@@ -90,7 +91,7 @@ def _command(manifest: Manifest, environ: Mapping[str, str]) -> tuple[tuple[str,
     """The command line with its program found, or nothing and the reason."""
     program, *arguments = manifest.argv
     if "/" not in program:
-        if found := shutil.which(program, path=environ["PATH"]):
+        if found := shutil.which(program, path=environ.get("PATH", os.defpath)):
             return (found, *arguments), ()
         hint = "install it, or name a file of the folder with a path: ./run"  # spec zot 1.3
         return (), (failed(f"there is no program {program} in the PATH", hint=hint),)

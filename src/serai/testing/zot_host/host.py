@@ -50,7 +50,10 @@ class ZotHost:
         self._asked: dict[str, str] = {}
 
     def __enter__(self) -> Self:
-        self.process = GuestProcess(self.argv, cwd=self.folder, environ=self.environ)
+        try:
+            self.process = GuestProcess(self.argv, cwd=self.folder, environ=self.environ)
+        except OSError as error:
+            raise Misbehaved(f"{self.folder}: {self.argv[0]} cannot be started: {error.strerror}") from None
         try:
             self._shake_hands()
         except BaseException:
@@ -148,6 +151,10 @@ class ZotHost:
     def eof(self) -> int:
         """Close the input without a word, as a host that is killed does; the exit status."""
         return self._end(close=True)
+
+    def wait(self) -> int:
+        """Read on until it ends by itself, with its input open; the exit status, once every request is answered."""
+        return self._end(close=False)
 
     def vanish(self) -> int:
         """Be gone: both pipes at once, no word; the exit status."""

@@ -11,14 +11,16 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["GuestProcess", "Misbehaved", "command_line", "show", "with_python"]
+__all__ = ["SHOWN", "GuestProcess", "Misbehaved", "command_line", "python_program", "show", "with_python"]
 
-_SHOWN = 6  # of the last lines, where something is wrong
+SHOWN = 6  # of the last lines, where something is wrong
 _LENGTH = 300  # of a line that is shown
+_MARK = "SERAI_STAND_IN"  # the variable by which a guest and all that it starts are known, whatever session they are in
 
 
 class Misbehaved(AssertionError):
@@ -36,28 +38,56 @@ def command_line(path: Path | str, environ: Mapping[str, str]) -> tuple[Path, li
     A bare name comes from the PATH, all else is relative to the folder (spec zot 1.3).
     """
     path = Path(os.path.abspath(path))
-    if path.suffix in (".py", ".pyz"):
-        return path.parent, [shutil.which("python3", path=environ.get("PATH")) or sys.executable, path.name]
+    if not path.exists():
+        raise Misbehaved(f"{path}: there is no such file or folder")
+    if path.suffix in (".py", ".pyz") and not path.is_dir():
+        return path.parent, python_program(path, environ)
     file = path / "extension.json" if path.is_dir() else path
-    manifest = json.loads(file.read_bytes())
-    program = manifest["exec"]
+    program, arguments = _manifest(file)
     found = os.path.join(file.parent, program) if "/" in program else shutil.which(program, path=environ.get("PATH", os.defpath))
     if found is None or not os.access(found, os.X_OK):
         raise Misbehaved(f"{file.parent.name} needs the program {program}: install it, or make it executable")
-    return file.parent, [found, *manifest.get("args", [])]
+    return file.parent, [found, *arguments]
+
+
+def python_program(path: Path, environ: Mapping[str, str]) -> list[str]:
+    """What starts a Python program that has no manifest: this Python, or for a bundle any, which needs nothing but itself."""
+    if path.suffix == ".pyz":
+        return [shutil.which("python3", path=environ.get("PATH", os.defpath)) or "python3", "-S", "-E", path.name]
+    return [sys.executable or "python3", path.name]
+
+
+def _manifest(file: Path) -> tuple[str, list[str]]:
+    """The program that a manifest names, and its arguments."""
+    try:
+        manifest = json.loads(file.read_bytes())
+    except OSError as error:
+        raise Misbehaved(f"{file}: it cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise Misbehaved(f"{file}: it is no JSON: {error}") from None
+    program, arguments = (manifest.get("exec"), manifest.get("args") or []) if isinstance(manifest, dict) else (None, [])
+    if not isinstance(program, str) or not program:
+        raise Misbehaved(f"{file}: a manifest is an object, and its `exec` a text that names the program")
+    if not isinstance(arguments, list) or not all(isinstance(argument, str) for argument in arguments):
+        raise Misbehaved(f"{file}: `args` has to be a list of texts")
+    return program, arguments
 
 
 class GuestProcess:
-    """A program with its pipes, in a session of its own. No wait is longer than it may be, and `kill` leaves nothing behind."""
+    """A program with its pipes, in a session of its own. No wait is longer than it may be, and `kill` leaves nothing behind:
+    neither what is in its session, nor what it has sent into another.
+    """
 
     def __init__(self, argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str]) -> None:
         self.transcript: list[tuple[str, bytes]] = []  # who said what: "host" or "guest", and a line or part of one
+        self._token = uuid.uuid4().hex
+        mark = f"{environ.get(_MARK, '')} {self._token}".strip()  # one that is tested by a guest of ours is that one's, too
         self._stderr = tempfile.TemporaryFile()  # no pipe: whoever fills it is not held up (spec zot 7.40)
         try:
             self._process = subprocess.Popen(
                 argv,
                 cwd=cwd,
-                env=dict(environ),
+                env={**environ, _MARK: mark},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._stderr,
@@ -130,9 +160,9 @@ class GuestProcess:
         return ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
 
     def survivors(self, within: float) -> list[str]:
-        """The programs that are left in its session after so long."""
+        """The programs that it has started and that are left after so long."""
         deadline = time.monotonic() + within
-        while (left := self._session()) and (remaining := deadline - time.monotonic()) > 0:
+        while (left := self._family()) and (remaining := deadline - time.monotonic()) > 0:
             with suppress(ProcessLookupError):
                 descriptor = os.pidfd_open(next(iter(left)))
                 poll = select.poll()
@@ -146,8 +176,8 @@ class GuestProcess:
         os.kill(self.pid, signal.SIGKILL)
         self.wait(60.0)
         for _ in range(100):  # each may have started another in the meantime
-            for pid in self._session():
-                with suppress(ProcessLookupError):
+            for pid in self._family():
+                with suppress(ProcessLookupError, PermissionError):  # of another user: not ours to end
                     os.kill(pid, signal.SIGKILL)
             if not self.survivors(0.1):
                 break
@@ -158,8 +188,13 @@ class GuestProcess:
 
     @property
     def stderr(self) -> str:
+        return self.last_words(sys.maxsize)
+
+    def last_words(self, most: int) -> str:
+        """The end of its stderr, at most so many bytes."""
         end = os.fstat(self._stderr.fileno()).st_size
-        return os.pread(self._stderr.fileno(), end, 0).decode("utf-8", "replace")
+        start = max(0, end - most)
+        return os.pread(self._stderr.fileno(), end - start, start).decode("utf-8", "replace")
 
     def note(self, what: str) -> None:
         """Put into the transcript what the host does without a frame."""
@@ -167,18 +202,21 @@ class GuestProcess:
 
     def shown(self, since: int = 0) -> list[str]:
         """The last of what was said: from the host (→) and from the guest (←)."""
-        return [show(who, raw) for who, raw in self.transcript[since:][-_SHOWN:]]
+        return [show(who, raw) for who, raw in self.transcript[since:][-SHOWN:]]
 
-    def _session(self) -> dict[int, str]:
-        """The processes of its session but itself, with their names."""
+    def _family(self) -> dict[int, str]:
+        """What it has started: its session, and whoever carries its mark in a session of their own. With their names."""
         members = {}
         for pid in filter(str.isdigit, os.listdir("/proc")):
             with suppress(OSError, ValueError):
                 name, _, rest = Path("/proc", pid, "stat").read_text(errors="replace").partition("(")[2].rpartition(")")
                 state, _, _, session = rest.split()[:4]
-                if int(session) == self.pid != int(pid) and state not in "ZX":
+                if int(pid) != self.pid and state not in "ZX" and (int(session) == self.pid or self._marked(pid)):
                     members[int(pid)] = name
         return members
+
+    def _marked(self, pid: str) -> bool:
+        return self._token.encode() in Path("/proc", pid, "environ").read_bytes()
 
     def _wait(self, deadline: float, *, reading: bool, writing: bool = False) -> bool:
         """Whether something happened before the deadline; the end of the process is something, too."""

@@ -14,12 +14,14 @@ RULES = (
         "its manifest can be read and its program is there",
         words.manifest,
         ("zot.rule.1.3-required", "zot.rule.1.3-exec"),
+        opening=True,
     ),
     Rule(
         "hello",
         "it opens with a hello that has a name, in time, and stays",
         words.hello,
         ("zot.edge.01", "zot.edge.02", "zot.frame.hello"),
+        opening=True,
     ),
     Rule("stdout", "its stdout carries frames only", words.stdout, ("zot.rule.3.1-malformed",), last=True),
     Rule(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 
-from serai.testing.conformance.report import Failed, Finding, Skip
+from serai.testing.conformance.report import Failed, Finding, Skip, Unopened
 from serai.testing.conformance.target import Task
 from serai.testing.conformance.zot.probe import Outcome, Probe, Request
 from serai.testing.zot_host.frames import INTERCEPTABLE, Frame
@@ -53,7 +53,7 @@ class Visit:
 
     probe: Probe | None = None
     problem: Finding | None = None
-    status: int | None = None
+    status: int | None = None  # with which it ends when it is asked to
     tried: list[Tried] = field(default_factory=list)
 
     @property
@@ -112,8 +112,9 @@ class Examination:
     def first(self) -> Probe:
         """The guest of the visit, as it opened."""
         visit = self.visit
-        if visit.probe is None or visit.problem is not None:
-            raise Skip("it does not open: see `manifest` and `hello`")
+        if visit.problem is not None:
+            raise Unopened("it does not open", visit.problem, see="`manifest` and `hello`")
+        assert visit.probe is not None
         return visit.probe
 
     @property
@@ -133,8 +134,9 @@ class Examination:
 
     def _pay_visit(self) -> Visit:
         if not self.target.argv:
-            raise Skip("it cannot be started: see `manifest`")
-        visit, waiting = Visit(), list[Request]()
+            [problem, *_] = [remark for remark in self.target.remarks if remark.status == "failed"]
+            raise Unopened("it cannot be started", problem, see="`manifest`")
+        visit, waiting, lives = Visit(), list[Request](), True
         try:
             with self.probe() as probe:
                 visit.probe = probe
@@ -145,13 +147,13 @@ class Examination:
                         probe.process.pause(self.patience.hold)
                     visit.problem = None if probe.alive else probe.gone()
                 if visit.problem is None:
-                    self._try(probe, waiting, visit)
-                    visit.status = probe.shut_down(self.patience.shutdown)
-            while visit.problem is None and waiting:  # one that ends at a request is started again for the next
+                    lives = self._try(probe, waiting, visit)
+            while not lives:  # one that ends at a request is started again for the next, and at last for a usual end
+                lives = not waiting
                 with self.probe() as again:
                     if again.open(visit.probe) is not None:
                         break
-                    self._try(again, waiting, visit)
+                    lives = self._try(again, waiting, visit) or lives
         except OSError as error:
             visit.problem = Finding(
                 status="failed",
@@ -179,8 +181,8 @@ class Examination:
             calls.append(Request("command_invoked", fields, real=True))
         return calls
 
-    def _try(self, probe: Probe, waiting: list[Request], visit: Visit) -> None:
-        """Ask one after the other, until all are asked or the guest has ended."""
+    def _try(self, probe: Probe, waiting: list[Request], visit: Visit) -> bool:
+        """Ask one after the other, until all are asked or the guest has ended. Whether it lived: then it was shut down."""
         while waiting and probe.alive:
             request = waiting.pop(0)
             outcome = probe.outcome(request)
@@ -189,6 +191,10 @@ class Examination:
                 problem = probe.unanswered(request, outcome)
             answer = probe.last_answer if outcome is Outcome.ANSWERED else None
             visit.tried.append(Tried(request, outcome, answer, problem))
+        if not probe.alive:
+            return False
+        visit.status = probe.shut_down(self.patience.shutdown)
+        return True
 
 
 @contextmanager

@@ -86,7 +86,7 @@ def oversize(examination: Examination) -> Iterator[Finding]:
 
 
 def _lives_through(examination: Examination, what: str, lines: Sequence[bytes], hint: str, **unknown: object) -> Iterator[Finding]:
-    """Write these lines, then see whether it still does what it did before."""
+    """Write these lines, then see whether it still does what it did before, and whether it ends as it did before."""
     with examination.opened() as probe:
         taken = probe.write(b"".join(line + b"\n" for line in lines))
         if not taken and probe.alive:
@@ -96,15 +96,14 @@ def _lives_through(examination: Examination, what: str, lines: Sequence[bytes], 
         if examination.visit.reliable:
             cheapest = examination.visit.reliable[0]
             request = cheapest._replace(fields={**cheapest.fields, **unknown})
-            outcome = probe.outcome(request)
-            if outcome is Outcome.DIED:
-                yield probe.failure(f"{what} end it, {ending(probe.process.status)}", hint=hint, frames=shown)
-            elif outcome is Outcome.SILENT:
+            if probe.outcome(request) is Outcome.SILENT:
                 yield probe.failure(f"after {what} it answers no more", hint=hint, frames=shown)
-        else:  # nothing that it answers: how it ends must do
-            status = probe.shut_down(examination.patience.shutdown)
-            if status not in (None, examination.visit.status):
-                yield probe.failure(f"{what} end it, {ending(status)}", hint=hint, frames=shown)
+                return
+        probe.process.pause(examination.patience.hold)  # what it does with them may take a moment
+        died, usual = not probe.alive, examination.visit.status
+        status = probe.process.status if died or usual is None else probe.shut_down(examination.patience.shutdown)
+        if died or status not in (None, usual):
+            yield probe.failure(f"{what} end it, {ending(status)}", hint=hint, frames=shown)
 
 
 # -- many requests ----------------------------------------------------------------------------------------------------------------

@@ -11,16 +11,17 @@ from pathlib import Path
 from time import monotonic
 from typing import NamedTuple
 
+from serai.testing.conformance import quoting
 from serai.testing.conformance.report import Finding, failed
 from serai.testing.conformance.target import Task
 from serai.testing.zot_host.frames import ANSWERS, FRAMES, Flaws, Frame, parsed
-from serai.testing.zot_host.process import GuestProcess, show
+from serai.testing.zot_host.process import GuestProcess
 
-__all__ = ["Flawed", "Outcome", "Probe", "Request", "ending"]
+__all__ = ["Flawed", "Outcome", "Probe", "Request", "ending", "written"]
 
 _ANSWER = "answer every request exactly once, also when something goes wrong: catch what is thrown and send an error"
 _JUDGE = "answer at once, also what you cannot judge: everything waits, and after 5 s a host goes on without you"
-_TAIL = 600  # of stderr, in a finding
+_NO_SERAI = "No module named 'serai'"  # as Python says it
 _PAGE = 4096  # the smallest pipe there is
 
 
@@ -57,7 +58,7 @@ class Flawed(NamedTuple):
 
     @property
     def shown(self) -> str:
-        return show("guest", self.line)
+        return quoting.frame("guest", self.line)
 
 
 class Probe:
@@ -122,7 +123,7 @@ class Probe:
         """It is not there any more, and nobody has asked for that."""
         hint = "stay, and read frames until shutdown or the end of input; its stderr may say why it does not"
         why = f"it ends by itself right after its opening, {ending(self.process.status)}"
-        return self.failure(why, hint=hint, frames=self.process.shown())
+        return self.failure(why, hint=hint, frames=quoting.transcript(self.process))
 
     def _offers(self) -> int:
         return len(self.registered) + len(self.events) + len(self.intercepts)
@@ -130,7 +131,7 @@ class Probe:
     def _unopened(self, within: float) -> Finding:
         if (status := self.process.status) is not None:
             return self.failure(
-                f"it ended before its hello, {ending(status)}", hint="its stderr says why; start it by hand as its manifest does"
+                f"it ended before its hello, {ending(status)}", hint=_why_ended(status, quoting.last_words(self.process))
             )
         hint = "write hello at once and flush it: most languages keep what goes into a pipe until much has come together"
         return self.failure(f"it said nothing for {within:g} s", hint=hint)
@@ -267,12 +268,12 @@ class Probe:
 
     def failure(self, why: str, *, hint: str, frames: Iterable[str] | None = None) -> Finding:
         """A finding with the last frames, and with its stderr when it has ended."""
-        stderr = "" if self.alive else self.process.stderr[-_TAIL:].strip()
+        stderr = "" if self.alive else quoting.last_words(self.process)
         return failed(why, hint=hint, frames=self.shown() if frames is None else frames, stderr=stderr)
 
     def shown(self) -> list[str]:
         """The last frames since the opening."""
-        return self.process.shown(self._opened)
+        return quoting.transcript(self.process, self._opened)
 
     def unanswered(self, request: Request, outcome: Outcome, *, hint: str = "") -> Finding:
         hint = hint or _JUDGE if request.kind == "event_intercept" else hint or _ANSWER
@@ -281,8 +282,24 @@ class Probe:
         return self.failure(f"{request.what} got no answer within {self._limit(request):g} s", hint=hint)
 
 
+def written(frame: Frame, *, nan: bool = True) -> bytes:
+    """A frame as JSON; half a character, which a guest may have in a name, as an escape. `nan` is what no JSON has."""
+    return json.dumps(frame, ensure_ascii=False, allow_nan=nan, separators=(",", ":")).encode(errors="backslashreplace")
+
+
 def _line(frame: Frame) -> bytes:
-    return json.dumps(frame, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+    return written(frame, nan=False) + b"\n"
+
+
+def _why_ended(status: int, stderr: str) -> str:
+    """What to do about one that ended before it said anything."""
+    if _NO_SERAI in stderr:
+        return "the Python that starts it has no serai: name one that has in `exec`, or make it one file with `serai guest bundle`"
+    if stderr:
+        return "its stderr says why; start it by hand as its manifest does"
+    if status == 0:
+        return "does the program say hello before it ends? One that is made with the SDK has to call ext.main() at its end"
+    return "it says nothing on stderr either: start it by hand as its manifest does, and let it say there what is wrong"
 
 
 def ending(status: int | None) -> str:

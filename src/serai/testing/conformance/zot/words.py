@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from serai.host.schemas import Checked, checker
+from serai.testing.conformance import quoting
 from serai.testing.conformance.report import Finding, Skip, failed, warned
 from serai.testing.conformance.zot.examination import NOBODY, Examination, question
-from serai.testing.conformance.zot.probe import Flawed, Outcome, Request
+from serai.testing.conformance.zot.probe import Flawed, Outcome, Request, written
 from serai.testing.zot_host.frames import EVENTS, INTERCEPTABLE, Frame
 from serai.testing.zot_host.process import show
 
@@ -80,7 +80,9 @@ def silent_host(examination: Examination) -> Iterator[Finding]:
         missing += ["ready"] * (first.ready and not probe.ready)
         if missing:
             yield probe.failure(
-                f"it does not say {', '.join(missing)} before it has heard hello_ack", hint=hint, frames=probe.process.shown()
+                f"it does not say {', '.join(missing)} before it has heard hello_ack",
+                hint=hint,
+                frames=quoting.transcript(probe.process),
             )
 
 
@@ -139,7 +141,7 @@ def _schema(name: str, frame: Frame, shown: Sequence[str]) -> Iterator[Finding]:
 
 def stdout(examination: Examination) -> Iterator[Finding]:
     _ = examination.first
-    noise = [line for probe in examination.seen for line in probe.noise]
+    noise = [line for probe in examination.seen for line in quoting.masked(probe.noise)]
     if noise:
         shown = [show("guest", line) for line in dict.fromkeys(noise)]
         hint = "stdout carries frames only, one JSON object with a type per line: print and log to stderr, and end every line"
@@ -162,7 +164,7 @@ def _by_reason(flaws: Sequence[Flawed]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _shown(frame: Frame) -> str:
-    return show("guest", json.dumps(frame, ensure_ascii=False, separators=(",", ":")).encode())
+    return quoting.frame("guest", written(frame))
 
 
 # -- answers ----------------------------------------------------------------------------------------------------------------------
