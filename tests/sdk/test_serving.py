@@ -450,7 +450,9 @@ def test_one_thread_watches_all_time_outs(talk: Talk) -> None:
     for _ in range(100):
         talk.ask("tool_call", name="later")
     latch.arrived(100)
-    assert [thread.name for thread in threading.enumerate() if thread not in before] == ["alarms"]
+    started = [thread.name for thread in threading.enumerate() if thread not in before]
+    assert sorted(set(started) - {"reader"}) == ["alarms"]
+    assert len(started) <= 2
 
 
 @pytest.mark.req("sdk.answer.concurrent", "zot.edge.52")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache  # imported with `re` anyway
 from typing import Any, NamedTuple
 
 from serai.sdk.schema.reading import shown
@@ -42,9 +44,7 @@ def _is_multiple(value: float, limit: float) -> bool:
 
 
 def _matches(value: str, limit: str) -> bool:
-    from serai.sdk.schema.patterns import compiled  # few hints have a pattern
-
-    return compiled(limit).search(value) is not None
+    return _compiled(limit).search(value) is not None
 
 
 _RULES: dict[str, _Rule] = {
@@ -255,11 +255,25 @@ def not_json(value: object) -> str:
 
 
 def _understood(pattern: str) -> None:
-    """Raises `Underivable` if not everyone does."""
-    from serai.sdk.schema.patterns import BadPattern, compiled
-
+    """Raises `Underivable` if Python does not, or nobody else."""
     try:
-        compiled(pattern)
-    except BadPattern as error:
-        problem = f"has the pattern {shown(pattern)}, which {error.problem}; patterns are those of JSON Schema (ECMA 262)"
-        raise Underivable(problem, error.hint) from None
+        _compiled(pattern)
+    except (ValueError, RecursionError, OverflowError) as error:
+        raise Underivable(f"has the pattern {shown(pattern)}: {error}", "write it as JSON Schema has it (ECMA 262)") from None
+
+
+@lru_cache(maxsize=512)  # as `re` keeps its own
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """A pattern of JSON Schema for Python: `$` is the very end, classes are about ASCII; what Python alone reads is refused.
+
+    Python matches by trying, so a quantifier inside another, as in `^(a+)+$`, makes it slow for its own author.
+    """
+    pieces = re.findall(r"\\.|\[(?:\\.|[^\]\\])*\]|\(\?.?|[*+?}]\+|.", pattern, re.DOTALL)
+    for piece in pieces:
+        group = piece[:2] == "(?" and piece[2:] not in (":", "=", "!", "<")
+        if group or piece in (r"\A", r"\Z", "*+", "++", "?+", "}+"):
+            raise ValueError(f"{piece} is something that only Python reads")
+    try:
+        return re.compile("".join(r"\Z" if piece == "$" else piece for piece in pieces), re.ASCII)
+    except re.error as error:
+        raise ValueError(str(error)) from None
