@@ -299,20 +299,21 @@ def test_whose_request_was_too_long_is_told_by_its_own_members_alone(head: bytes
 
 @pytest.mark.req("sdk.answer.once")
 def test_a_call_that_waits_for_its_turn_is_not_begun_after_the_end() -> None:
-    talk, latch, begun = Talk(concurrency=1), Latch(), []
+    talk, latch = Talk(concurrency=1), Latch()
+    begun: list[int] = []
+    latch.lift()
 
-    @talk.ext.tool("t", schema={})
-    def tool(args: Any) -> str:
-        begun.append(args)
+    @talk.ext.tool
+    def tool(number: int, call: Call) -> str:
+        begun.append(number)
         latch.wait()
+        assert call.wait(PATIENCE)
         return "done"
 
     talk.start()
-    keys = [talk.ask("tool_call", name="t", args=number) for number in range(3)]
+    keys = [talk.ask("tool_call", name="tool", args={"number": number}) for number in range(3)]
     latch.arrived()
     talk.send("shutdown")
-    talk.hear("shutdown_ack")
-    latch.lift()
     talk.end()
     assert [talk.answers[key].get("is_error", False) for key in keys] == [False, True, True]
     assert begun == [0]
