@@ -246,9 +246,8 @@ class Extension:
         """Say hello and all the rest, before anything else is imported (lesson L10)."""
         from serai.sdk.ending import Ending
 
-        taken = stdio.take() if self._stdin is None or self._stdout is None else None
-        reading: stdio.Source = self._stdin or taken[0]  # type: ignore[index]  # one of them is there
-        writer = stdio.Writer(self._stdout) if self._stdout is not None else taken[1]  # type: ignore[index]
+        reading: stdio.Source = stdio.take()[0] if self._stdin is None else self._stdin
+        writer = stdio.take()[1] if self._stdout is None else stdio.Writer(self._stdout)
         first = reading.waiting if isinstance(reading, stdio.Reader) else bytes
         self._adapter = adapter = adapters.load(adapters.choose(sys.argv[1:], os.environ, first))
         self.host.dialect = adapter.dialect

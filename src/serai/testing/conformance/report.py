@@ -24,6 +24,7 @@ class Patience:
     command: float = 30.0
     intercept: float = 5.0
     hold: float = 0.2  # for so long the host does not read
+    idle: float = 2.0  # for so long it asks nothing
     shutdown: float = 2.0
     terminate: float = 1.0
     leave: float = 1.0  # for what a guest has started, to end after it

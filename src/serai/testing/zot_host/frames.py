@@ -7,10 +7,11 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["ACTIONS", "ANSWERS", "EVENTS", "FRAMES", "INTERCEPTABLE", "Flaws", "Frame", "parsed"]
+__all__ = ["ACTIONS", "ANSWERS", "EVENTS", "FRAMES", "INTERCEPTABLE", "LONGEST", "Flaws", "Frame", "misplaced", "parsed"]
 
 Frame = dict[str, Any]
 Texts = list[str]  # a list of strings, as a type of a field
+LONGEST = 4 * 1024 * 1024  # bytes of a line, with its end (spec zot 3.1)
 
 # Spec zot 3.2: the required and the optional fields of each frame that an extension may send.
 FRAMES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
@@ -37,6 +38,7 @@ ACTIONS = ("prompt", "insert", "display", "open_panel", "noop", "")
 LEVELS = ("info", "success", "warn", "error")
 EVENTS = ("session_start", "turn_start", "turn_end", "tool_call", "assistant_message")
 INTERCEPTABLE = ("tool_call", "turn_start", "assistant_message")
+_REWRITES = {"modified_args": "tool_call", "replace_text": "assistant_message"}  # what may be rewritten, and where
 # Required, and yet every host does without them (spec zot 2.2, 3.2, 7.10).
 FORGIVEN = {("hello", "version"), ("command_response", "action"), ("tool_result", "content")}
 
@@ -65,6 +67,8 @@ class Flaws(NamedTuple):
             flaws._fields_of("open_panel", panel, {"id": str}, PANEL)
         if kind == "command_response" and isinstance(action := frame.get("action"), str) and action not in ACTIONS:
             flaws.wrong.append(f"there is no action {action!r}")
+        if kind == "command_response" and _is_idle(frame):
+            flaws.odd.append(f"the action {frame['action']} does nothing without {frame['action']}")
         if kind == "notify" and isinstance(level := frame.get("level"), str) and level not in LEVELS:
             flaws.odd.append(f"there is no level {level!r}")
         return flaws
@@ -88,6 +92,18 @@ def _fits(value: object, kind: object) -> bool:
     if kind is Texts:
         return isinstance(value, list) and all(isinstance(item, str) for item in value)
     return isinstance(kind, type) and isinstance(value, kind)
+
+
+def _is_idle(response: Frame) -> bool:
+    """Whether it names an action and not with what; an error comes before every action (spec zot 4.2)."""
+    action = response.get("action")
+    return action in ("prompt", "insert", "display", "open_panel") and not response.get("error") and response.get(action) in (None, "")
+
+
+def misplaced(event: object, answer: Frame) -> list[str]:
+    """What an answer rewrites that cannot be rewritten at that event (spec zot 4.4)."""
+    rewritten = [field for field in _REWRITES if answer.get(field) not in (None, "")]
+    return [f"{field} does nothing at {event}: it is for {_REWRITES[field]}" for field in rewritten if _REWRITES[field] != event]
 
 
 def _is_base64(text: str) -> bool:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, Self
 
-from serai.testing.zot_host.frames import ANSWERS, FRAMES, Flaws, Frame, parsed
-from serai.testing.zot_host.process import GuestProcess, Misbehaved, command_line, with_python
+from serai.testing.zot_host.frames import ANSWERS, FRAMES, LONGEST, Flaws, Frame, misplaced, parsed
+from serai.testing.zot_host.process import GuestProcess, Misbehaved, ambient, command_line, with_python
 
 __all__ = ["ZotHost"]
 
@@ -35,7 +34,7 @@ class ZotHost:
         arguments: Sequence[str] = (),
         patience: float = 30.0,  # for what is expected to happen: a busy machine is no failure
     ) -> None:
-        self.environ = with_python(os.environ if environ is None else environ)
+        self.environ = with_python(ambient() if environ is None else environ)
         self.folder, self.argv = command_line(path, self.environ)
         self.argv += arguments
         self.cwd, self.data_dir = (str(given or self.folder) for given in (cwd, data_dir))
@@ -48,6 +47,7 @@ class ZotHost:
         self.answers: dict[str, Frame] = {}
         self.heard: list[Frame] = []  # what answers nothing, in order of arrival
         self._asked: dict[str, str] = {}
+        self._about: dict[str, object] = {}  # the events that it was asked about
 
     def __enter__(self) -> Self:
         try:
@@ -126,6 +126,7 @@ class ZotHost:
     def ask(self, kind: str, **fields: object) -> str:
         """Send a request, and do not wait; its id."""
         id = self.promise(kind)
+        self._about[id] = fields.get("event")
         self.send({"type": kind, "id": id, **fields})
         return id
 
@@ -196,6 +197,8 @@ class ZotHost:
     def _take(self, line: bytes | None) -> Frame:
         frame = self._checked(line or b"")
         match frame["type"]:
+            case "hello" if self.hello:
+                self._complain("a second hello")
             case "register_tool":
                 self.tools.setdefault(frame["name"], frame)
             case "register_command":
@@ -215,10 +218,14 @@ class ZotHost:
             self._complain(f"answered {id} twice")
         if self._asked.get(id) != frame["type"]:
             self._complain("an answer that nobody asked for")
+        if id in self._about and (useless := misplaced(self._about[id], frame)):
+            self._complain("; ".join(useless))
         self.answers[id] = frame
 
     def _checked(self, line: bytes) -> Frame:
         """One line as a frame of the protocol, without a flaw."""
+        if len(line) > LONGEST:
+            self._complain(f"a line of {len(line)} bytes, and no host reads more than {LONGEST}")
         frame = parsed(line)
         if frame is None:
             self._complain("stdout carries frames only")

@@ -12,19 +12,29 @@ import sys
 import tempfile
 import time
 import uuid
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["SHOWN", "GuestProcess", "Misbehaved", "command_line", "python_program", "show", "with_python"]
+__all__ = ["SHOWN", "GuestProcess", "Misbehaved", "ambient", "command_line", "python_program", "show", "with_python"]
 
 SHOWN = 6  # of the last lines, where something is wrong
 _LENGTH = 300  # of a line that is shown
 _MARK = "SERAI_STAND_IN"  # the variable by which a guest and all that it starts are known, whatever session they are in
 
 
+_CHUNK = 1 << 16
+_CHUNKS = 64  # in one go: who never stops talking does not keep us from looking at the clock
+
+
 class Misbehaved(AssertionError):
     """The extension did what the protocol does not allow, or did not do what it asks for."""
+
+
+def ambient() -> dict[str, str]:
+    """Our environment, as a host has it: where `PYTHONUNBUFFERED` is set, nobody sees that a guest never flushes."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 
 def with_python(environ: Mapping[str, str]) -> dict[str, str]:
@@ -101,8 +111,8 @@ class GuestProcess:
         assert self._process.stdout is not None
         self.pid, self.stdin, self.stdout = self._process.pid, self._process.stdin, self._process.stdout
         self._exit = os.pidfd_open(self.pid)
-        self._lines: list[bytes] = []
-        self._rest = b""
+        self._lines: deque[bytes] = deque()
+        self._begun: list[bytes] = []  # the pieces of a line that has no end yet
         self._ended = False
         os.set_blocking(self.stdin.fileno(), False)
         os.set_blocking(self.stdout.fileno(), False)
@@ -130,13 +140,13 @@ class GuestProcess:
                 break
             if self._ended or self.status is not None:
                 self._read()  # what it wrote between the last look and its end
-                if self._rest and not self._lines:
-                    self._lines, self._rest = [self._rest], b""
+                if self._begun and not self._lines:
+                    self._lines.append(self._whole())
                 if not self._lines:
                     return None
-            elif not self._wait(deadline, reading=True):
+            elif time.monotonic() > deadline or not self._wait(deadline, reading=True):
                 raise TimeoutError
-        line = self._lines.pop(0)
+        line = self._lines.popleft()
         self.transcript.append(("guest", line))
         return line
 
@@ -145,11 +155,18 @@ class GuestProcess:
         deadline = time.monotonic() + within
         while (status := self.status) is None and self._wait(deadline, reading=not self._ended):
             self._read()
+            if time.monotonic() > deadline:
+                return self.status
         return status
 
     def pause(self, seconds: float) -> None:
         """Read nothing for so long, or until it ends."""
         self._wait(time.monotonic() + seconds, reading=False)
+
+    @property
+    def silenced(self) -> bool:
+        """Whether its output is at an end, although it may live."""
+        return self._ended and not self._lines
 
     @property
     def status(self) -> int | None:
@@ -229,15 +246,26 @@ class GuestProcess:
         return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
 
     def _read(self) -> None:
-        """What there is to be read now."""
-        while not self._ended and not self.stdout.closed:
+        """What there is to be read now. A long line is put together once, not with each piece that comes."""
+        for _ in range(_CHUNKS):
+            if self._ended or self.stdout.closed:
+                return
             try:
-                chunk = os.read(self.stdout.fileno(), 1 << 16)
+                chunk = os.read(self.stdout.fileno(), _CHUNK)
             except BlockingIOError:
                 return
             self._ended = not chunk
-            *lines, self._rest = (self._rest + chunk).split(b"\n")
-            self._lines += [line + b"\n" for line in lines]
+            *ends, rest = chunk.split(b"\n")
+            for end in ends:
+                self._begun.append(end + b"\n")
+                self._lines.append(self._whole())
+            if rest:
+                self._begun.append(rest)
+
+    def _whole(self) -> bytes:
+        """The line that was begun; the next one begins."""
+        line, self._begun = b"".join(self._begun), []
+        return line
 
 
 def show(who: str, raw: bytes) -> str:

@@ -14,23 +14,36 @@ from typing import NamedTuple
 from serai.testing.conformance import quoting
 from serai.testing.conformance.report import Finding, failed
 from serai.testing.conformance.target import Task
-from serai.testing.zot_host.frames import ANSWERS, FRAMES, Flaws, Frame, parsed
+from serai.testing.zot_host.frames import ANSWERS, FRAMES, LONGEST, Flaws, Frame, misplaced, parsed
 from serai.testing.zot_host.process import GuestProcess
 
-__all__ = ["Flawed", "Outcome", "Probe", "Request", "ending", "written"]
+__all__ = ["Flawed", "Outcome", "Probe", "Request", "compact", "ending", "written"]
 
 _ANSWER = "answer every request exactly once, also when something goes wrong: catch what is thrown and send an error"
 _JUDGE = "answer at once, also what you cannot judge: everything waits, and after 5 s a host goes on without you"
 _NO_SERAI = "No module named 'serai'"  # as Python says it
 _PAGE = 4096  # the smallest pipe there is
+_FIRST_ID = 64818707086  # zot's ids are the time of the day, in 12 digits: in the morning they begin with 0 (spec zot 3.1)
+
+
+def written(frame: Frame, *, nan: bool = True) -> bytes:
+    """A frame as JSON; half a character, which a guest may have in a name, as an escape. `nan` is what no JSON has."""
+    return json.dumps(frame, ensure_ascii=False, allow_nan=nan, separators=(",", ":")).encode(errors="backslashreplace")
+
+
+def compact(frame: Frame) -> bytes:
+    """As zot writes it."""
+    return written(frame, nan=False)
 
 
 class Request(NamedTuple):
-    """Something to ask of a guest; `real` if a person has given it."""
+    """Something to ask of a guest; `real` if a person has given it. It has a usual id, in the usual form, unless it is given."""
 
     kind: str
     fields: Frame
     real: bool = False
+    id: str = ""
+    form: Callable[[Frame], bytes] = compact
 
     @property
     def what(self) -> str:
@@ -64,9 +77,13 @@ class Flawed(NamedTuple):
 class Probe:
     """A guest and what it said. Nothing here raises for what a guest does: rules ask afterwards."""
 
-    def __init__(self, task: Task, data: Path, *, ack: bool = True, narrow: bool = False) -> None:
-        """`ack=False` is a host that never says hello_ack, `narrow` one whose pipe is soon full."""
-        self.task, self.ack, self._data = task, ack, data
+    def __init__(self, task: Task, data: Path, *, ack: bool = True, folders: bool = True, narrow: bool = False) -> None:
+        """`ack=False` is a host that never says hello_ack, `folders=False` one that names none there, `narrow` one whose pipe is
+        soon full.
+        """
+        self.task, self.ack, self._folders = task, ack, {}
+        if folders:
+            self._folders = {"extension_dir": str(task.target.folder), "data_dir": str(data)}
         self.hello: Frame | None = None
         self.registered: list[Frame] = []  # tools and commands as they came
         self.subscribed: list[Frame] = []
@@ -82,7 +99,7 @@ class Probe:
         self.strays: list[Flawed] = []  # answers that belong to no request
         self.ended = False  # by itself, as it was asked to
         self.left: list[str] = []  # the programs that it left behind then
-        self._kinds: dict[str, str] = {}
+        self._asked: dict[str, Request] = {}  # by id
         self._lines = 0
         self._opened = 0  # how much was said by then
         self.process = GuestProcess(task.target.argv, cwd=task.target.folder, environ=task.target.environ)
@@ -110,9 +127,8 @@ class Probe:
                 "its hello has no name", hint="put a non-empty string `name` into hello: without it no host takes it in"
             )
         if self.ack:
-            folder = str(self.task.target.folder)
             about = {"protocol_version": 1, "zot_version": "0.1.0", "provider": "none", "model": "none"}
-            self.send({"type": "hello_ack", **about, "cwd": folder, "extension_dir": folder, "data_dir": str(self._data)})
+            self.send({"type": "hello_ack", **about, "cwd": str(self.task.target.folder), **self._folders})
         self.hear(lambda: self.ready or (like is not None and not like.ready and self._offers() >= like._offers()), patience.ready)
         if not self.alive:
             return self.gone()
@@ -124,6 +140,11 @@ class Probe:
         hint = "stay, and read frames until shutdown or the end of input; its stderr may say why it does not"
         why = f"it ends by itself right after its opening, {ending(self.process.status)}"
         return self.failure(why, hint=hint, frames=quoting.transcript(self.process))
+
+    def speechless(self) -> Finding:
+        """It is there, and nobody will ever hear it."""
+        hint = "keep stdout open until you end: a host takes its end for the end of the guest"
+        return self.failure("it has closed its stdout, and lives on", hint=hint, frames=quoting.transcript(self.process))
 
     def _offers(self) -> int:
         return len(self.registered) + len(self.events) + len(self.intercepts)
@@ -147,16 +168,17 @@ class Probe:
         return True
 
     def send(self, frame: Frame) -> bool:
-        return self.write(_line(frame))
+        return self.write(compact(frame) + b"\n")
 
     def ask(self, *requests: Request) -> list[str]:
         """Send requests in one piece, and do not wait; their ids."""
-        ids = []
+        ids, raw = [], b""
         for request in requests:
-            ids.append(f"{101502000000 + len(self._kinds)}")
-            self._kinds[ids[-1]] = ANSWERS[request.kind]
-        frames = ({"type": request.kind, "id": id, **request.fields} for id, request in zip(ids, requests, strict=True))
-        self.write(b"".join(map(_line, frames)))
+            id = request.id or f"{_FIRST_ID + len(self._asked):012}"
+            self._asked[id] = request
+            ids.append(id)
+            raw += request.form({"type": request.kind, "id": id, **request.fields}) + b"\n"
+        self.write(raw)
         return ids
 
     def outcome(self, request: Request) -> Outcome:
@@ -181,8 +203,10 @@ class Probe:
         """Read until it is enough; False when it is not, within that time or before the end."""
         deadline = monotonic() + within
         while not enough():
+            if (left := deadline - monotonic()) < 0:
+                return False  # one that never stops talking
             try:
-                line = self.process.line(max(0.0, deadline - monotonic()))
+                line = self.process.line(left)
             except TimeoutError:
                 return False
             if line is None:
@@ -195,8 +219,15 @@ class Probe:
     def alive(self) -> bool:
         return self.process.status is None
 
+    @property
+    def silenced(self) -> bool:
+        """Whether it lives and has closed its stdout."""
+        return self.process.silenced and self.alive
+
     def _take(self, line: bytes) -> None:
         self._lines += 1
+        if len(line) > LONGEST:
+            self.wrong.append(Flawed(line, f"a line has more than {LONGEST} bytes: no host reads it"))
         frame = parsed(line)
         if frame is None or not line.endswith(b"\n"):
             self.noise.append(line)
@@ -216,12 +247,14 @@ class Probe:
     def _take_answer(self, frame: Frame, line: bytes) -> Frame:
         """Put an answer where it belongs. What is wrong with its id is told once, as an answer that belongs nowhere."""
         id = frame.get("id")
-        if isinstance(id, str) and self._kinds.get(id) == frame["type"]:
+        request = self._asked.get(id) if isinstance(id, str) else None
+        if request and ANSWERS[request.kind] == frame["type"]:
             self.answers.setdefault(id, []).append(frame)
+            self.wrong += [Flawed(line, why, frame["type"]) for why in misplaced(request.fields.get("event"), frame)]
         elif not isinstance(id, str):
             self.strays.append(Flawed(line, f"the id of a {frame['type']} has to be the string that came with the request"))
-        elif id in self._kinds:
-            self.strays.append(Flawed(line, f"a {frame['type']} does not answer that request, a {self._kinds[id]} would"))
+        elif request:
+            self.strays.append(Flawed(line, f"a {frame['type']} does not answer that request, a {ANSWERS[request.kind]} would"))
         else:
             self.strays.append(Flawed(line, f"a {frame['type']} has an id that no request had"))
         return {**frame, "id": ""}
@@ -230,6 +263,8 @@ class Probe:
         match kind:
             case "hello" if self._lines == 1:
                 self.hello = frame
+            case "hello":
+                self.odd.append(Flawed(written(frame), "it says hello once more"))
             case "register_tool" | "register_command":
                 (self.late if self.ready else self.registered).append(frame)
             case "subscribe":
@@ -280,15 +315,6 @@ class Probe:
         if outcome is Outcome.DIED:
             return self.failure(f"{request.what} ended it, {ending(self.process.status)}", hint=hint)
         return self.failure(f"{request.what} got no answer within {self._limit(request):g} s", hint=hint)
-
-
-def written(frame: Frame, *, nan: bool = True) -> bytes:
-    """A frame as JSON; half a character, which a guest may have in a name, as an escape. `nan` is what no JSON has."""
-    return json.dumps(frame, ensure_ascii=False, allow_nan=nan, separators=(",", ":")).encode(errors="backslashreplace")
-
-
-def _line(frame: Frame) -> bytes:
-    return written(frame, nan=False) + b"\n"
 
 
 def _why_ended(status: int, stderr: str) -> str:
