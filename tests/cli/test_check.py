@@ -41,7 +41,7 @@ def test_a_good_guest_has_a_line_for_each_rule_a_summary_and_status_0() -> None:
     *lines, summary = result.stdout.splitlines()
     assert [line.split()[1] for line in lines] == list(conformance.RULES)
     assert {line.split()[0] for line in lines} == {"passed", "skipped"}
-    assert summary == "zot:weather: 21 passed, 0 warned, 0 failed, 1 skipped"
+    assert summary == "zot:weather: 24 passed, 0 warned, 0 failed, 1 skipped"
     assert (result.exit_code, result.stderr) == (0, "")
 
 
@@ -51,7 +51,7 @@ def test_what_failed_is_shown_with_its_frames_and_what_to_do_and_has_status_1() 
     lines = result.stdout.splitlines()
     assert lines[0] == "passed   hello          it opens with a hello that has a name, in time, and stays"
     assert lines[1] == "failed   odd-arguments  the tool call shout ended it, exit status 1"
-    assert lines[2].strip() == '→ {"type":"tool_call","id":"101502000000","name":"shout","args":null}'
+    assert lines[2].strip() == '→ {"type":"tool_call","id":"064818707086","name":"shout","args":null}'
     assert [line for line in lines if line.strip().startswith("stderr: TypeError: ")]
     assert lines[-2].strip().startswith("what to do: ")
     assert lines[-1] == "zot:trusting: 1 passed, 0 warned, 1 failed, 0 skipped"
@@ -76,7 +76,7 @@ def test_as_json_each_finding_is_an_object_and_the_last_is_the_summary() -> None
     assert failed["frames"] == ["← banner extension, version 1.0"]
     assert failed["hint"].startswith("write ")
     assert failed["requirements"] == ["zot.edge.01", "zot.edge.02", "zot.frame.hello"]
-    summary = {"guest": "banner", "dialect": "zot", "ok": False, "passed": 1, "warned": 0, "failed": 1, "skipped": 20}
+    summary = {"guest": "banner", "dialect": "zot", "ok": False, "passed": 1, "warned": 0, "failed": 1, "skipped": 23}
     assert last == {"summary": summary}
     assert result.exit_code == 1
 
@@ -158,6 +158,20 @@ def test_a_guest_is_started_with_the_python_of_the_person(tmp_path: Path, monkey
     assert result.exit_code == 1
     assert "what to do: the Python that starts it has no serai" in result.stdout
     assert ran(tmp_path / "guest.py", "--rule", "hello").exit_code == 0
+
+
+def test_a_guest_is_not_helped_with_its_buffers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    text = WELL.read_text().replace("import json\n", "import json, os\nassert 'PYTHONUNBUFFERED' not in os.environ\n", 1)
+    (tmp_path / "guest.py").write_text(text)
+    assert ran(tmp_path / "guest.py", "--rule", "hello").exit_code == 0
+
+
+def test_the_help_says_that_what_is_given_is_done_many_times() -> None:
+    said = " ".join(ran("--help").stdout.split())
+    assert "A harmless tool call, to be made dozens of times" in said
+    assert "A harmless command, to be run dozens of times" in said
+    assert "give only what does no harm" in said
 
 
 def test_a_variable_that_looks_like_a_credential_has_to_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,14 @@ from typing import Any, NamedTuple
 
 import jsonschema_rs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from serai.errors import NoGuest
 from serai.testing import conformance
 from serai.testing.conformance import Finding, Patience, Report
+from serai.testing.conformance.zot.forms import FORMS
+from serai.testing.conformance.zot.probe import compact
 from tests.requirements import manifest
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +32,9 @@ WELL = BROKEN / "well.py"
 WEATHER = ROOT / "examples" / "zot" / "weather-python"
 
 # For what has to happen: generous, so that a busy machine does not turn it into something else.
-PATIENT = Patience(hello=30, ready=30, answer=30, tool=30, command=30, intercept=30, hold=0.05, shutdown=30, terminate=30, leave=30)
+PATIENT = Patience(
+    hello=30, ready=30, answer=30, tool=30, command=30, intercept=30, hold=0.05, idle=0.05, shutdown=30, terminate=30, leave=30
+)
 
 
 class Broken(NamedTuple):
@@ -38,21 +44,31 @@ class Broken(NamedTuple):
     warned: tuple[str, ...] = ()
     waits: Mapping[str, float] = {}
     calls: Mapping[str, object] = {}
+    commands: tuple[str, ...] = ()
 
 
 TABLE = {
+    "acts-on-nothing": Broken(warned=("frames",), commands=("open_panel", "display", "prompt", "insert")),
     "agrees": Broken(("unknown-names",)),
     "bad-manifest": Broken(("manifest",)),
     "bad-names": Broken(("registrations",)),
     "bad-schema": Broken(("registrations",)),
     "banner": Broken(("hello",)),
     "blocks-the-loop": Broken(("open-requests",), waits={"answer": 3.0}, calls={"shout": {"text": "good morning"}}),
+    "busy-until-killed": Broken(("terminate",), waits={"terminate": 0.5}),
+    "closes-stdout": Broken(("hello",), waits={"shutdown": 0.5}),
     "crashes": Broken(("hello",)),
     "deaf-guard": Broken(("intercept",), waits={"intercept": 1.0}),
+    "dies-in-its-panel": Broken(("optional-fields",), commands=("pick",)),
     "dies-of-events": Broken(("events",)),
     "does-not-stay": Broken(("hello",), waits={"hold": 30.0}),
+    "drops-when-full": Broken(("burst",), waits={"hold": 0.5, "answer": 3.0}),
     "ends-early": Broken(("hello",)),
     "exit-status": Broken(warned=("shutdown",)),
+    "fails-at-end": Broken(warned=("end-of-input",)),
+    "hangs-without-host": Broken(("host-gone",), waits={"shutdown": 2.0}),
+    "hello-twice": Broken(warned=("frames",)),
+    "idles-out": Broken(("idle",), waits={"idle": 30.0}),
     "ignores-end": Broken(("end-of-input", "host-gone"), waits={"shutdown": 2.0}),
     "ignores-shutdown": Broken(("shutdown", "open-requests"), waits={"shutdown": 2.0}),
     "ignores-term": Broken(("terminate",), waits={"terminate": 0.5}),
@@ -61,6 +77,8 @@ TABLE = {
     "leaves-a-child": Broken(("left-behind",), waits={"leave": 0.2}),
     "leaves-a-daemon": Broken(("left-behind",), waits={"leave": 0.2}),
     "logs-to-stdout": Broken(("stdout",)),
+    "long-lines": Broken(("frames",)),
+    "looks-ahead": Broken(warned=("registrations",)),
     "loses-errors": Broken(("odd-arguments",), waits={"answer": 3.0}),
     "nameless": Broken(("hello",)),
     "no-program": Broken(("manifest",)),
@@ -72,16 +90,30 @@ TABLE = {
     "one-argument-guard": Broken(("intercept",)),
     "one-per-read": Broken(("burst",), waits={"answer": 3.0}),
     "only-json": Broken(("not-json",)),
-    "only-known": Broken(("unknown-frames",)),
+    "only-known": Broken(("unknown-frames", "oversize")),
+    "only-known-fields": Broken(("unknown-frames", "any-json")),
     "own-ids": Broken(("answers",)),
+    "quotes-by-hand": Broken(("any-json", "stdout"), waits={"answer": 3.0}),
+    "reads-by-pattern": Broken(("any-json",), waits={"answer": 3.0}),
+    "rewrites-nothing": Broken(("intercept",)),
     "shadowed": Broken(warned=("registrations",)),
+    "short-ids": Broken(("answers",)),
     "short-lines": Broken(("oversize",)),
+    "splits-lines": Broken(("any-json",), waits={"answer": 3.0}),
+    "stays-for-the-second": Broken(("open-requests",), waits={"shutdown": 2.0}),
     "stays-for-work": Broken(("open-requests", "host-gone"), waits={"shutdown": 2.0}),
+    "strips-zeros": Broken(("answers",)),
     "trusting": Broken(("odd-arguments",)),
     "twice": Broken(("answers",)),
+    "twice-late": Broken(("answers",), waits={"idle": 2.0}),
     "unflushed": Broken(("hello",), waits={"hello": 0.5}),
+    "upper-ids": Broken(("answers",)),
     "waits-for-ack": Broken(("silent-host",), waits={"ready": 3.0}),
-    "wants-text": Broken(("events",)),
+    "wants-error": Broken(("optional-fields",)),
+    "wants-folders": Broken(("optional-fields",)),
+    "wants-key-text": Broken(("optional-fields",)),
+    "wants-text": Broken(("optional-fields",)),
+    "works-until-killed": Broken(("terminate",), waits={"terminate": 0.5}, calls={"shout": {"text": "good morning"}}),
     "wrong-types": Broken(("frames",)),
 }
 # What is wrong there shows in no frame.
@@ -95,6 +127,14 @@ WITHOUT_FRAMES = {("manifest", name) for name in TABLE} | {
 
 def checked(path: Path, **options: Any) -> Report:
     return conformance.check(path, **{"patience": PATIENT, **options})
+
+
+def well_but(tmp_path: Path, old: str, new: str) -> Path:
+    """A guest that does everything right but this."""
+    text = WELL.read_text()
+    assert old in text
+    (tmp_path / "guest.py").write_text(text.replace(old, new, 1))
+    return tmp_path / "guest.py"
 
 
 def by_status(report: Report, status: str) -> set[str]:
@@ -114,7 +154,7 @@ def test_every_broken_guest_is_in_the_table() -> None:
 @pytest.mark.parametrize("name", TABLE)
 def test_a_broken_guest_is_found_by_the_rule_that_it_breaks_and_by_no_other(name: str) -> None:
     broken = TABLE[name]
-    report = checked(BROKEN / name, patience=replace(PATIENT, **broken.waits), calls=broken.calls)
+    report = checked(BROKEN / name, patience=replace(PATIENT, **broken.waits), calls=broken.calls, commands=broken.commands)
     assert (by_status(report, "failed"), by_status(report, "warned")) == (set(broken.failed), set(broken.warned)), str(report)
     assert report.ok is not bool(broken.failed)
     for finding in report.of("failed", "warned"):
@@ -185,7 +225,7 @@ def only(path: Path, rule: str, **options: Any) -> Finding:
 def test_a_finding_shows_the_frames_of_both_sides() -> None:
     finding = only(BROKEN / "trusting", "odd-arguments")
     assert finding.why == "the tool call shout ended it, exit status 1"
-    assert finding.frames == ('→ {"type":"tool_call","id":"101502000000","name":"shout","args":null}',)
+    assert finding.frames == ('→ {"type":"tool_call","id":"064818707086","name":"shout","args":null}',)
     assert finding.stderr.endswith("TypeError: 'NoneType' object is not subscriptable")
     assert "null and lists too" in finding.hint
 
@@ -204,7 +244,7 @@ def test_a_long_frame_is_cut() -> None:
 
 def test_an_end_that_is_no_frame_is_shown_too() -> None:
     finding = only(BROKEN / "ignores-term", "terminate", patience=replace(PATIENT, terminate=0.2))
-    assert finding.frames == ("→ [SIGTERM]",)
+    assert finding.frames[-1] == "→ [SIGTERM]"
 
 
 def test_the_report_as_text_has_all_that_is_wrong_and_what_to_do() -> None:
@@ -260,6 +300,100 @@ def test_the_hint_for_one_that_says_nothing_fits_how_it_ended(tmp_path: Path, te
     assert only(tmp_path / "guest.py", "hello").hint.startswith(hint)
 
 
+@pytest.mark.parametrize(
+    ("name", "rule", "why"),
+    [
+        ("closes-stdout", "hello", "it has closed its stdout, and lives on"),
+        ("fails-at-end", "end-of-input", "it ends with exit status 1, and after shutdown with exit status 0"),
+        ("long-lines", "frames", "a line has more than 4194304 bytes: no host reads it"),
+        ("looks-ahead", "registrations", "the schema of run has patterns that Serai cannot check: "),
+        ("reads-by-pattern", "any-json", "the tool call serai_check_no_such_name, with its type at the end, got no answer "),
+        ("splits-lines", "any-json", "the tool call serai_check_no_such_name, with U+0085, U+2028 and U+2029 in a text, got no "),
+        (
+            "quotes-by-hand",
+            "any-json",
+            "the tool call serai_check_no_such_name, with quotes and more than ASCII in its id, got no ",
+        ),
+        ("works-until-killed", "terminate", "it does not end within 0.5 s of SIGTERM in the middle of its work"),
+    ],
+)
+def test_what_is_wrong_is_named(name: str, rule: str, why: str) -> None:
+    broken = TABLE[name]
+    finding = only(BROKEN / name, rule, patience=replace(PATIENT, **broken.waits), calls=broken.calls)
+    assert finding.why.startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("missed", "how"),
+    [
+        (r"b'type' in line and not line.startswith(b'{\"type\"')", "with its type at the end"),
+        (r"line[:1].isspace()", "with blanks around its parts"),
+        (r"b'\\u0074' in line", "with an escape for every character"),
+        (r"b'\xc2\x85' in line", "with U+0085, U+2028 and U+2029 in a text"),
+        (r"b'\xe2\x80\xa8' in line", "with U+0085, U+2028 and U+2029 in a text"),
+    ],
+)
+def test_each_form_of_a_request_is_tried(tmp_path: Path, missed: str, how: str) -> None:
+    read = "def read(self, line: bytes) -> Frame:\n"
+    path = well_but(tmp_path, read, f"{read}        if {missed}:\n            return {{}}\n")
+    finding = only(path, "any-json", patience=replace(PATIENT, answer=1.0))
+    assert finding.why.startswith(f"the tool call serai_check_no_such_name, {how}, got no answer")
+
+
+def test_one_that_ends_a_moment_after_its_output_has_ended(tmp_path: Path) -> None:
+    opening = '{"type":"hello","name":"x","version":""}\\n{"type":"ready"}'
+    text = f"import os, select\nprint('{opening}', flush=True)\nos.close(1)\nselect.select([], [], [], 0.3)\nos._exit(3)\n"
+    (tmp_path / "guest.py").write_text(text)
+    assert only(tmp_path / "guest.py", "hello").why == "it ends by itself right after its opening, exit status 3"
+
+
+def test_a_hello_ack_that_ends_it_is_named_however_soon() -> None:
+    finding = only(BROKEN / "wants-folders", "optional-fields")
+    assert "a hello_ack without extension_dir and data_dir" in finding.why
+    assert [frame for frame in finding.frames if frame.startswith('→ {"type":"hello_ack",') and "data_dir" not in frame]
+
+
+@pytest.mark.parametrize(
+    "schema", ['{"pattern": "("}', '{"pattern": "(?!rm)", "type": "objekt"}', '{"pattern": "(?=x", "$ref": "#/x"}']
+)
+def test_a_schema_that_no_engine_takes_has_failed(tmp_path: Path, schema: str) -> None:
+    tool = f'{{"type": "register_tool", "name": "odd", "schema": {schema}}},'
+    (tmp_path / "guest.py").write_text(WELL.read_text().replace("offers: tuple[Frame, ...] = (", f"offers = ({tool}", 1))
+    assert only(tmp_path / "guest.py", "registrations").status == "failed"
+
+
+def test_one_that_never_stops_talking_is_checked_all_the_same(tmp_path: Path) -> None:
+    talks = """
+    def open(self):
+        super().open()
+        threading.Thread(target=self.talk, daemon=True).start()
+
+    def talk(self):
+        while True:
+            os.write(1, b'{"type":"notify","level":"info","message":"and"}\\n' * 20)
+"""
+    imports = f"import os, sys, threading\nsys.path.insert(0, {str(BROKEN)!r})\nfrom well import Well"
+    (tmp_path / "guest.py").write_text(f"{imports}\nclass Talks(Well):{talks}\nTalks().run()\n")
+    assert only(tmp_path / "guest.py", "idle").status == "passed"
+
+
+FRAMES = st.dictionaries(
+    st.text(max_size=5), st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=2)), max_size=4
+)
+
+
+@given(FRAMES, st.sampled_from(sorted(FORMS)))
+def test_every_form_of_a_frame_is_one_line_and_the_same_json(frame: dict[str, Any], how: str) -> None:
+    raw = FORMS[how](frame)
+    assert b"\n" not in raw
+    assert b"\r" not in raw
+    read = json.loads(raw)
+    assert {key: value for key, value in read.items() if key != "note"} == {
+        key: value for key, value in frame.items() if key != "note"
+    }
+    assert raw != compact(frame) or len(frame) < 2
+
+
 def test_half_a_character_in_a_name_is_a_finding(tmp_path: Path) -> None:
     (tmp_path / "guest.py").write_text(WELL.read_text().replace('"name": "shout"', '"name": "sh\\ud800out"'))
     report = checked(tmp_path / "guest.py")
@@ -289,6 +423,7 @@ say({"type": "hello", "name": "diary", "version": "1"})
 say({"type": "register_tool", "name": "deploy", "schema": {"type": "object", "properties": {}}})
 say({"type": "register_tool", "name": "anything", "schema": {}})
 say({"type": "register_tool", "name": "erase", "schema": {"type": "object", "required": ["path"]}})
+say({"type": "register_tool", "name": "shred", "schema": {"required": ["path"]}})
 say({"type": "register_command", "name": "reboot"})
 say({"type": "ready"})
 for line in sys.stdin:
@@ -318,6 +453,7 @@ def diary_of(tmp_path: Path, **options: Any) -> list[Any]:
 @pytest.mark.req("sdk.check.harmless")
 def test_no_tool_is_run_with_arguments_that_fit_it(tmp_path: Path) -> None:
     asked = diary_of(tmp_path)
+    # All that is no object fits `shred`: only an object can lack what it requires.
     assert {name for name, _ in asked} == {"serai_check_no_such_name", "erase"}
     schema = {"type": "object", "required": ["path"]}
     tried = [args for name, args in asked if name == "erase"]
@@ -328,7 +464,7 @@ def test_no_tool_is_run_with_arguments_that_fit_it(tmp_path: Path) -> None:
 @pytest.mark.req("sdk.check.harmless")
 def test_what_the_caller_gives_is_really_called(tmp_path: Path) -> None:
     asked = diary_of(tmp_path, calls={"deploy": {"where": "here"}}, commands=["/reboot  now then", "reboot"])
-    assert ["deploy", {"where": "here"}] in asked
+    assert asked.count(["deploy", {"where": "here"}]) >= 12  # the help says dozens of times, and so only what does no harm
     assert ["deploy", None] in asked  # it may be called, so it is given odd arguments, too
     assert [args for name, args in asked if name == "reboot"].count("now then") > 3
     assert ["reboot", None] in asked
@@ -494,12 +630,21 @@ def test_a_guest_gets_no_credentials_unless_they_are_given_to_it(tmp_path: Path,
     assert only(tmp_path / "guest.py", "hello", environ=os.environ).status == "passed"
 
 
+def test_a_guest_is_not_helped_with_its_buffers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No host sets PYTHONUNBUFFERED; machines on which tests run do."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    path = well_but(tmp_path, "sys.stdout.flush()", "pass")
+    assert only(path, "hello", patience=replace(PATIENT, hello=0.5)).why == "it said nothing for 0.5 s"
+    assert "PYTHONUNBUFFERED" not in conformance.environment()
+
+
 def test_a_guest_writes_its_data_into_a_folder_that_is_gone_afterwards(tmp_path: Path) -> None:
     keeps = """
     def take(self, frame):
         if frame.get("type") == "hello_ack":
-            open(os.path.join(frame["data_dir"], "kept"), "x").close()
-            print(frame["data_dir"], file=open("where", "a"))
+            if "data_dir" in frame:
+                open(os.path.join(frame["data_dir"], "kept"), "x").close()
+                print(frame["data_dir"], file=open("where", "a"))
         super().take(frame)
 """
     (tmp_path / "guest.py").write_text(

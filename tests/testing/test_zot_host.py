@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from hypothesis import strategies as st
 
 from serai.testing import zot_host
 from serai.testing.zot_host import Frame, Misbehaved, ZotHost
-from serai.testing.zot_host.frames import FRAMES, Flaws, parsed
-from serai.testing.zot_host.process import command_line
+from serai.testing.zot_host.frames import FRAMES, LONGEST, Flaws, parsed
+from serai.testing.zot_host.process import GuestProcess, command_line
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "zot"
@@ -27,6 +28,7 @@ BROKEN = ROOT / "tests" / "broken_guests"
 
 OPENING = '{"type":"hello","name":"x","version":""}\\n{"type":"ready"}'
 HELLO = f"print('{OPENING}', flush=True); input(); input(); "  # until there is a request
+NOTICE = '{"type":"notify","level":"info","message":"%s"}'
 RESULT = '{"type":"tool_result","id":"101502000000","content":[]}'
 
 
@@ -92,6 +94,11 @@ def test_importing_it_loads_nothing_else_of_serai() -> None:
         (HELLO + 'print(\'{"type":"subscribe","events":"turn_end"}\')', "a list of strings is wanted"),
         (HELLO + 'print(\'{"type":"command_response","id":"1","action":"dance"}\')', "there is no action 'dance'"),
         (HELLO + 'print(\'{"type":"notify","level":"loud","message":""}\')', "there is no level 'loud'"),
+        (HELLO + 'print(\'{"type":"hello","name":"x","version":""}\')', "a second hello"),
+        (HELLO + f"print('{NOTICE}' % ('x' * ({LONGEST} - {len(NOTICE)} + 2)))", f"a line of {LONGEST + 1} bytes, and no host "),
+        (HELLO + 'print(\'{"type":"command_response","id":"1","action":"display"}\')', "display does nothing without display"),
+        (HELLO + 'print(\'{"type":"command_response","id":"1","action":"prompt","prompt":""}\')', "prompt does nothing without"),
+        (HELLO + 'print(\'{"type":"command_response","id":"1","action":"open_panel"}\')', "open_panel does nothing without"),
         (HELLO + 'print(\'{"type":"ready","set":1}\')', "ready has no field set"),
         (HELLO + 'print(\'{"type":"tool_result","id":"1","content":[]}\')', "nobody asked for"),
         (HELLO + 'print(\'{"type":"command_response","id":"101502000000","action":""}\')', "nobody asked for"),
@@ -105,6 +112,64 @@ def test_it_sees_what_an_extension_does_wrong(tmp_path: Path, text: str, complai
     with pytest.raises(Misbehaved, match=complaint), ZotHost(tmp_path) as host:
         host.ask("tool_call", name="x", args={})
         host.eof()
+
+
+@pytest.mark.req("sdk.standin.strict")
+def test_the_longest_line_is_read_and_an_error_needs_no_action(tmp_path: Path) -> None:
+    says = f"print('{NOTICE}' % ('x' * ({LONGEST} - {len(NOTICE)} + 1)), flush=True)\n"
+    error = '{"type":"command_response","id":"%s","action":"display","error":"no luck"}'
+    asks = f"import json\nid = json.loads(input())['id']\nprint('{error}' % id, flush=True)\n"
+    with ZotHost(program(tmp_path, f"print('{OPENING}', flush=True)\ninput()\n{says}{asks}")) as host:
+        assert len(json.dumps(host.hear("notify"), separators=(",", ":"))) + 1 == LONGEST
+        assert host.run_command("x")["error"] == "no luck"
+
+
+@pytest.mark.req("sdk.standin.strict")
+@pytest.mark.parametrize(
+    ("event", "field", "complaint"),
+    [
+        ("tool_call", '"replace_text":"ls"', "replace_text does nothing at tool_call: it is for assistant_message"),
+        ("turn_start", '"modified_args":{}', "modified_args does nothing at turn_start: it is for tool_call"),
+        ("assistant_message", '"modified_args":{}', "modified_args does nothing at assistant_message"),
+        ("tool_call", '"modified_args":{}', ""),
+        ("assistant_message", '"replace_text":"hush"', ""),
+    ],
+)
+def test_a_rewrite_is_for_its_own_event(tmp_path: Path, event: str, field: str, complaint: str) -> None:
+    answer = f'{{"type":"event_intercept_response","id":"101502000000",{field}}}'
+    with ZotHost(program(tmp_path, HELLO + f"print('{answer}', flush=True)")) as host:
+        if not complaint:
+            assert host.intercept(event)["type"] == "event_intercept_response"
+            return
+        with pytest.raises(Misbehaved, match=complaint):
+            host.intercept(event)
+
+
+def test_reading_a_long_line_takes_time_that_grows_with_its_length_alone(tmp_path: Path) -> None:
+    (tmp_path / "guest.py").write_text("import sys\nsys.stdout.write('x' * (96 << 20) + '\\n')\n")
+    process = GuestProcess([sys.executable, "guest.py"], cwd=tmp_path, environ=os.environ)
+    try:
+        before = time.thread_time()  # our own work, however busy the machine is
+        line = process.line(60)
+        taken = time.thread_time() - before
+    finally:
+        process.kill()
+    assert line is not None
+    assert len(line) == (96 << 20) + 1
+    assert taken < 2  # put together anew with each piece that comes, it takes ten times as long
+
+
+@pytest.mark.parametrize("text", ["x", "x\\n"])
+def test_one_that_never_stops_talking_does_not_stop_the_clock(tmp_path: Path, text: str) -> None:
+    (tmp_path / "guest.py").write_text(f"import os\nwhile True:\n    os.write(1, b'{text}' * 1000)\n")
+    process = GuestProcess([sys.executable, "guest.py"], cwd=tmp_path, environ=os.environ)
+    try:
+        assert process.wait(0.05) is None
+        if text == "x":
+            with pytest.raises(TimeoutError):
+                process.line(0.05)
+    finally:
+        process.kill()
 
 
 @pytest.mark.req("sdk.standin.strict")
@@ -247,6 +312,13 @@ def test_a_guest_gets_the_environment_the_folders_and_the_arguments_it_is_given(
     folder = str(tmp_path)
     expected = [sys.prefix, folder, "high", "/", folder, f"{folder}/data", ["--dialect", "zot"]]
     assert told(program(tmp_path, TELLS), **options) == expected
+
+
+def test_a_guest_is_not_helped_with_its_buffers_unless_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    path = program(tmp_path, TELLS.replace('"TIDE"', '"PYTHONUNBUFFERED"'))
+    assert told(path)[2] is None
+    assert told(path, environ=os.environ)[2] == "1"
 
 
 def test_a_bundle_gets_nothing_but_python(tmp_path: Path) -> None:

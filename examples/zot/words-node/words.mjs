@@ -3,8 +3,6 @@
 // Frames, one JSON object per line, go over stdin and stdout; stderr is for the log. Node serves them as they come
 // and nothing here waits, so several requests at a time need no more than this.
 
-import { createInterface } from "node:readline";
-
 // A picture of one rust-red pixel, as standard base64 with padding.
 const DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mN44KAAAANEAUFNPEM+AAAAAElFTkSuQmCC";
 
@@ -57,7 +55,6 @@ const handlers = new Map([
   }],
   ["shutdown", () => {
     send({ type: "shutdown_ack" });
-    input.close();
     process.stdin.destroy();
   }],
 ]);
@@ -86,6 +83,12 @@ send({ type: "register_tool", name: "seen", description: "How many turns ended a
 send({ type: "subscribe", events: [...seen.keys()] });
 send({ type: "ready" });
 
-// The end of input means shutdown, too: with nothing left to wait for, Node ends.
-const input = createInterface({ input: process.stdin, crlfDelay: Infinity });
-input.on("line", receive);
+// Lines end with \n and nothing else: readline of newer Nodes also cuts at U+2028, which may stand in any text. The end of input
+// means shutdown, too: with nothing left to wait for, Node ends.
+let rest = "";
+process.stdin.setEncoding("utf8");
+process.stdin.on("data", (chunk) => {
+  const lines = (rest + chunk).split("\n");
+  rest = lines.pop();
+  lines.forEach(receive);
+});

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,9 +19,15 @@ __all__ = ["check"]
 
 @click.command()
 @click.argument("path", type=NamedPath(exists=True))
-@click.option("--call", "calls", multiple=True, metavar="NAME=JSON", help="A tool call that may really be made; repeatable.")
 @click.option(
-    "--command", "commands", multiple=True, metavar="LINE", help="A command that may really be run: 'pick Bern'; repeatable."
+    "--call", "calls", multiple=True, metavar="NAME=JSON", help="A harmless tool call, to be made dozens of times; repeatable."
+)
+@click.option(
+    "--command",
+    "commands",
+    multiple=True,
+    metavar="LINE",
+    help="A harmless command, to be run dozens of times: 'pick Bern'; repeatable.",
 )
 @click.option("--rule", "only", multiple=True, metavar="NAME", help="Only this rule; repeatable.")
 @click.option("--env", "grants", multiple=True, metavar="NAME", help="A variable it gets although it looks like a credential.")
@@ -42,17 +47,17 @@ def check(
 
     PATH is its folder, its manifest, or a Python program alone. It is started some twenty times and treated in each way in which
     a host may treat it. A tool is called with arguments that do not fit it, and never with some that do unless --call gives
-    them: --call 'weather={"city":"Bern"}'.
+    them: --call 'weather={"city":"Bern"}'. What --call and --command give is done dozens of times, many at once and some cut
+    short: give only what does no harm.
     """
     from serai.testing import conformance
-    from serai.wire.environ import for_guest
 
     given = [_call(text) for text in calls]
     for line in commands:
         if not _is_text(line):
             raise click.UsageError(f"--command {telling.safe(line)}: it is no text in UTF-8")
     try:
-        report = conformance.check(path, calls=given, commands=commands, only=only, environ=for_guest(os.environ, grants=grants))
+        report = conformance.check(path, calls=given, commands=commands, only=only, environ=conformance.environment(grants=grants))
     except (NoGuest, conformance.UnknownRule) as error:
         raise click.UsageError(telling.safe(str(error))) from None
     if as_json:

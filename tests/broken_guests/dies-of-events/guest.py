@@ -10,7 +10,7 @@ from tests.broken_guests.well import Frame, Well
 
 
 class Broken(Well):
-    offers = (*Well.offers, {"type": "subscribe", "events": ["turn_end"]})
+    offers = (*Well.offers, {"type": "subscribe", "events": ["assistant_message"]})
     heard = False
 
     def take(self, frame: Frame) -> None:
@@ -19,7 +19,7 @@ class Broken(Well):
             os._exit(7)
 
     def hear(self, event: Frame) -> None:
-        self.heard = self.heard or event["event"] == "turn_end"
+        self.heard = self.heard or bool(event.get("text"))
 
 
 Broken().run()

@@ -10,7 +10,7 @@ from tests.broken_guests.well import Frame, Well
 
 class Broken(Well):
     def say(self, frame: Frame) -> None:
-        super().say({**frame, "id": int(frame["id"])} if "id" in frame else frame)
+        super().say({**frame, "id": int(frame["id"])} if frame.get("id", "").isdecimal() else frame)
 
 
 Broken().run()

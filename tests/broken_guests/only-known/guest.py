@@ -9,7 +9,7 @@ from tests.broken_guests.well import Frame, Well
 
 
 class Broken(Well):
-    known = ("hello_ack", "tool_call", "event", None, 7)
+    known = ("hello_ack", "tool_call", "event", "panel_key", None, 7)
 
     def take(self, frame: Frame) -> None:
         if frame.get("type") not in self.known:

@@ -5,12 +5,25 @@
         conformance.assert_conforms("my-extension", rule)
 
 A check starts the guest many times, once for each way in which a host may treat it, and looks at every frame. It calls no tool with
-arguments that fit it, unless it is given them: `check(path, calls={"weather": {"city": "Bern"}})`.
+arguments that fit it, unless it is given them: `check(path, calls={"weather": {"city": "Bern"}})`. Those it calls dozens of times,
+so give only what does no harm.
 """
 
 from __future__ import annotations
 
-from serai.testing.conformance.checking import RULES, UnknownRule, assert_conforms, check, rules
+from serai.testing.conformance.checking import RULES, UnknownRule, assert_conforms, check, environment, rules
 from serai.testing.conformance.report import Finding, Patience, Report, Rule, Status
 
-__all__ = ["RULES", "Finding", "Patience", "Report", "Rule", "Status", "UnknownRule", "assert_conforms", "check", "rules"]
+__all__ = [
+    "RULES",
+    "Finding",
+    "Patience",
+    "Report",
+    "Rule",
+    "Status",
+    "UnknownRule",
+    "assert_conforms",
+    "check",
+    "environment",
+    "rules",
+]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -13,10 +12,10 @@ from typing import Any, Protocol, cast
 
 from serai.testing.conformance.report import Failed, Finding, Patience, Report, Rule, Skip, Unopened
 from serai.testing.conformance.target import Target, Task
-from serai.testing.zot_host.process import with_python
+from serai.testing.zot_host.process import ambient, with_python
 from serai.wire.environ import for_guest
 
-__all__ = ["RULES", "UnknownRule", "assert_conforms", "check", "rules"]
+__all__ = ["RULES", "UnknownRule", "assert_conforms", "check", "environment", "rules"]
 
 # One table of rules for each dialect: a module with `RULES`, and `examine` for what its rules are given.
 TABLES = {"zot": "serai.testing.conformance.zot"}
@@ -44,6 +43,11 @@ def _table(dialect: str) -> Table:
     return cast(Table, import_module(TABLES[dialect]))
 
 
+def environment(*, grants: Iterable[str] = ()) -> dict[str, str]:
+    """Ours as a host hands it on: without what looks like a credential, except these."""
+    return for_guest(ambient(), grants=grants)
+
+
 def check(
     path: Path | str,
     *,
@@ -56,10 +60,11 @@ def check(
     """Check the guest at a path against the rules of its dialect, or `only` against some of them.
 
     A tool is called with arguments that fit it, and a command run, only if they are given: `calls` as in
-    `{"weather": {"city": "Bern"}}`, `commands` as in `["pick Bern"]`. `environ` is the environment of the guest, as it is; by
-    default ours, without what looks like a credential, and with this Python as its `python3`.
+    `{"weather": {"city": "Bern"}}`, `commands` as in `["pick Bern"]`. Each is then done dozens of times, some of them at once and
+    some cut short: give only what does no harm. `environ` is the environment of the guest, as it is; by default that of
+    `environment()`, with this Python as its `python3`.
     """
-    target = Target.at(path, with_python(for_guest(os.environ)) if environ is None else environ)
+    target = Target.at(path, with_python(environment()) if environ is None else environ)
     table = _table(target.dialect)
     chosen = _chosen(table.RULES, list(only))
     task = Task(
@@ -73,7 +78,7 @@ def check(
     with table.examine(task) as examination, ThreadPoolExecutor(1 if target.exclusive else _AT_ONCE, "check") as pool:
         try:
             for last in (False, True):  # those that look at everything come when there is everything
-                turn = [rule for rule in chosen if rule.last is last]
+                turn = sorted((rule for rule in chosen if rule.last is last), key=lambda rule: not rule.long)
                 results = pool.map(lambda rule: _judged(rule, examination, told=told), turn)
                 found |= zip([rule.name for rule in turn], results, strict=True)
         except BaseException:

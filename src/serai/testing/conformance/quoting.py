@@ -11,13 +11,13 @@ from serai.testing.zot_host.process import SHOWN, GuestProcess, show
 __all__ = ["frame", "last_words", "masked", "transcript"]
 
 _TAIL = 600  # of stderr, in a finding
-_BEFORE = 1 << 16  # bytes of it: longer than a key
+_BEFORE = 1 << 16  # bytes around what is shown: longer than a key
 _LINES = 300  # of what was said: more than a key has
 
 
 def frame(who: str, raw: bytes) -> str:
-    """One line of the host or the guest."""
-    return show(who, lookalikes.mask(raw))
+    """One line of the host or the guest. Of a long one only the beginning is shown."""
+    return show(who, lookalikes.mask(raw[:_BEFORE]) + raw[_BEFORE:])
 
 
 def masked(lines: Sequence[bytes]) -> list[bytes]:

@@ -84,7 +84,8 @@ class Failed(Exception):
 class Rule(NamedTuple):
     """What a guest has to do. `judge` gets what its dialect's table makes of a check, and gives what is wrong: nothing is good.
 
-    A rule that comes `last` looks at everything that the others have seen; one of the `opening` says why a guest does not open.
+    A rule that comes `last` looks at everything that the others have seen; one of the `opening` says why a guest does not open;
+    one that takes `long` begins before the others.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Rule(NamedTuple):
     requirements: tuple[str, ...] = ()
     last: bool = False
     opening: bool = False
+    long: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,9 @@ def _fits(value: object, kind: object) -> bool:
 def _is_idle(response: Frame) -> bool:
     """Whether it names an action and not with what; an error comes before every action (spec zot 4.2)."""
     action = response.get("action")
-    return action in ("prompt", "insert", "display", "open_panel") and not response.get("error") and response.get(action) in (None, "")
+    return (
+        action in ("prompt", "insert", "display", "open_panel") and not response.get("error") and response.get(action) in (None, "")
+    )
 
 
 def misplaced(event: object, answer: Frame) -> list[str]:

@@ -28,7 +28,7 @@ RULES = (
         "frames",
         "its frames are as the protocol has them",
         words.frames,
-        ("zot.rule.3.1-wrong-field-type", "zot.rule.3.1-zero-values"),
+        ("zot.rule.3.1-wrong-field-type", "zot.rule.3.1-zero-values", "zot.rule.3.1-max-line"),
         last=True,
     ),
     Rule(
@@ -53,7 +53,15 @@ RULES = (
         words.intercept,
         ("zot.edge.13", "zot.frame.event_intercept_response"),
     ),
+    Rule("idle", "it stays while nobody asks it anything", faults.idle, ("zot.edge.36",), long=True),
     Rule("events", "events do it no harm", faults.events, ("zot.frame.event",)),
+    Rule(
+        "optional-fields",
+        "it does without fields that a host may leave out",
+        faults.optional_fields,
+        ("zot.rule.3.1-zero-values", "zot.frame.hello_ack", "zot.frame.panel_key"),
+    ),
+    Rule("any-json", "requests and ids are read however they are written", faults.any_json, ("zot.rule.3.1-ids",)),
     Rule("not-json", "lines that are no frames do it no harm", faults.not_json, ("zot.rule.3.1-malformed",)),
     Rule(
         "unknown-frames",
@@ -61,8 +69,8 @@ RULES = (
         faults.unknown_frames,
         ("zot.rule.3.1-unknown-fields", "zot.rule.5.3-unknown-type"),
     ),
-    Rule("oversize", "a line of more than 4 MiB does it no harm", faults.oversize, ("zot.ours.5.3-oversize-survived",)),
-    Rule("burst", "64 requests at once are each answered", faults.burst, ("zot.edge.52",)),
+    Rule("oversize", "a line of more than 4 MiB does it no harm", faults.oversize, ("zot.ours.5.3-oversize-survived",), long=True),
+    Rule("burst", "64 requests at once are each answered", faults.burst, ("zot.edge.52",), long=True),
     Rule(
         "open-requests",
         "requests that are open keep neither others nor the end",

@@ -77,15 +77,15 @@ class Examination:
         self._visit: Visit | None = None
 
     @contextmanager
-    def probe(self, *, ack: bool = True, narrow: bool = False) -> Iterator[Probe]:
-        """A fresh guest, not opened yet. Afterwards nothing of it is left."""
+    def probe(self, *, ack: bool = True, folders: bool = True, narrow: bool = False) -> Iterator[Probe]:
+        """A fresh guest, not opened yet (options: see `Probe`). Afterwards nothing of it is left."""
         with self._lock:
             if self._abandoned:
                 raise Skip("the check was ended")
             self._count += 1
             data = self._scratch / str(self._count)  # each has its own: they run at the same time
             data.mkdir()
-            probe = Probe(self.task, data, ack=ack, narrow=narrow)
+            probe = Probe(self.task, data, ack=ack, folders=folders, narrow=narrow)
             self._running[probe.process.pid] = probe
         try:
             yield probe
@@ -100,12 +100,14 @@ class Examination:
             probe.process.kill()
 
     @contextmanager
-    def opened(self, *, narrow: bool = False) -> Iterator[Probe]:
+    def opened(
+        self, *, folders: bool = True, narrow: bool = False, what: str = "started once more", hint: str = _AGAIN
+    ) -> Iterator[Probe]:
         """A fresh guest, past its opening; a rule that needs one has nothing to judge when there is none."""
         first = self.first
-        with self.probe(narrow=narrow) as probe:
+        with self.probe(folders=folders, narrow=narrow) as probe:
             if problem := probe.open(first):
-                raise Failed(replace(problem, why=f"started once more, {problem.why}", hint=_AGAIN))
+                raise Failed(replace(problem, why=f"{what}, {problem.why}", hint=hint))
             yield probe
 
     @property
@@ -144,10 +146,11 @@ class Examination:
                 if visit.problem is None:
                     waiting = self._requests(probe)
                     if not waiting:  # no answer will show that it is there
-                        probe.process.pause(self.patience.hold)
+                        probe.hear(lambda: False, self.patience.hold)
                     visit.problem = None if probe.alive else probe.gone()
                 if visit.problem is None:
                     lives = self._try(probe, waiting, visit)
+                    visit.problem = probe.speechless() if probe.is_silenced() else None
             while not lives:  # one that ends at a request is started again for the next, and at last for a usual end
                 lives = not waiting
                 with self.probe() as again:
@@ -183,7 +186,7 @@ class Examination:
 
     def _try(self, probe: Probe, waiting: list[Request], visit: Visit) -> bool:
         """Ask one after the other, until all are asked or the guest has ended. Whether it lived: then it was shut down."""
-        while waiting and probe.alive:
+        while waiting and probe.alive and not probe.is_silenced():
             request = waiting.pop(0)
             outcome = probe.outcome(request)
             problem = None
@@ -193,6 +196,8 @@ class Examination:
             visit.tried.append(Tried(request, outcome, answer, problem))
         if not probe.alive:
             return False
+        if probe.is_silenced():
+            return True
         visit.status = probe.shut_down(self.patience.shutdown)
         return True
 

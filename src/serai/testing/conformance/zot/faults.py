@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
+from serai.testing.conformance import quoting
 from serai.testing.conformance.report import Finding, Skip, warned
 from serai.testing.conformance.zot.examination import NOBODY, Examination
-from serai.testing.conformance.zot.probe import Outcome, Probe, Request, ending
+from serai.testing.conformance.zot.forms import FORMS, IDS
+from serai.testing.conformance.zot.probe import Outcome, Probe, Request, compact, ending
+from serai.testing.zot_host.frames import LONGEST
 from serai.testing.zot_host.process import show
 
 __all__ = [
+    "any_json",
     "burst",
     "eof",
     "events",
     "host_gone",
+    "idle",
     "left_behind",
     "not_json",
     "open_requests",
+    "optional_fields",
     "oversize",
     "shutdown",
     "terminate",
     "unknown_frames",
 ]
 
-_LONGEST = 4 * 1024 * 1024  # of a line (spec zot 3.1)
 _BURST = 64
 _NO_FRAMES = [
     b"",
@@ -51,12 +56,15 @@ _UNKNOWN_FRAMES = [
 _EVENTS = [
     b'{"type":"event","event":"session_start"}',
     b'{"type":"event","event":"turn_start","step":1}',
-    b'{"type":"event","event":"assistant_message"}',
     b'{"type":"event","event":"assistant_message","text":"Good morning."}',
     b'{"type":"event","event":"tool_call","tool_id":"call_1","tool_name":"%s","tool_args":{}}' % NOBODY.encode(),
     b'{"type":"event","event":"tool_call","tool_id":"call_2","tool_name":"%s","tool_args":null}' % NOBODY.encode(),
     b'{"type":"event","event":"turn_end","stop":"error","error":"serai check"}',
     b'{"type":"event","event":"full_moon","phase":3}',
+]
+_BARE = [
+    b'{"type":"event","event":"assistant_message"}',
+    b'{"type":"event","event":"turn_end","stop":"end"}',
 ]
 _END = "end as soon as a shutdown frame or the end of input comes: exit the program, whatever else is still going on"
 
@@ -75,35 +83,89 @@ def unknown_frames(examination: Examination) -> Iterator[Finding]:
 
 
 def events(examination: Examination) -> Iterator[Finding]:
-    hint = "take events as they come: also those without text, and those that you did not subscribe to"
+    hint = "take events as they come: also those that you did not subscribe to"
     yield from _lives_through(examination, "events", _EVENTS, hint)
 
 
 def oversize(examination: Examination) -> Iterator[Finding]:
-    long = b'{"type":"event","event":"assistant_message","text":"%s"}' % (b"x" * _LONGEST)
+    long = b'{"type":"serai_check","text":"%s"}' % (b"x" * LONGEST)  # of no known type: its length is all that can do harm
     hint = "a line of more than 4 MiB may come: read it, or skip to its end, and go on"
     yield from _lives_through(examination, "a line of more than 4 MiB", [long], hint)
 
 
-def _lives_through(examination: Examination, what: str, lines: Sequence[bytes], hint: str, **unknown: object) -> Iterator[Finding]:
-    """Write these lines, then see whether it still does what it did before, and whether it ends as it did before."""
-    with examination.opened() as probe:
-        taken = probe.write(b"".join(line + b"\n" for line in lines))
-        if not taken and probe.alive:
-            yield probe.failure(f"it does not read {what}", hint=hint)
+def optional_fields(examination: Examination) -> Iterator[Finding]:
+    """What a host leaves out when there is nothing to say (spec zot 3.3, 4.3, 4.6)."""
+    hint = "a field that is optional may be absent: look before you use it"
+    welcome = "a hello_ack without extension_dir and data_dir"
+    with examination.opened(folders=False, what=f"after {welcome}", hint=hint) as probe:
+        if harm := _harm(examination, probe, welcome, hint):
+            yield harm
             return
-        shown = [show("host", line) for line in lines][-3:]
-        if examination.visit.reliable:
-            cheapest = examination.visit.reliable[0]
-            request = cheapest._replace(fields={**cheapest.fields, **unknown})
-            if probe.outcome(request) is Outcome.SILENT:
-                yield probe.failure(f"after {what} it answers no more", hint=hint, frames=shown)
+        panels = ["serai_check", *_open_panels(examination, probe)]
+        keys = [compact({"type": "panel_key", "panel_id": panel, "key": "up"}) for panel in panels]
+        yield from _takes(examination, probe, "frames without their optional fields", [*_BARE, *keys], hint)
+
+
+def _open_panels(examination: Examination, probe: Probe) -> list[str]:
+    """Those that a person's commands open, once more."""
+    opening = [tried.request for tried in examination.visit.tried if (tried.answer or {}).get("action") == "open_panel"]
+    for request in opening:
+        probe.outcome(request)
+    panels = [answer.get("open_panel") for answers in probe.answers.values() for answer in answers]
+    return [panel["id"] for panel in panels if isinstance(panel, dict) and isinstance(panel.get("id"), str)]
+
+
+def _lives_through(examination: Examination, what: str, lines: Sequence[bytes], hint: str, **unknown: object) -> Iterator[Finding]:
+    with examination.opened() as probe:
+        yield from _takes(examination, probe, what, lines, hint, **unknown)
+
+
+def _takes(
+    examination: Examination, probe: Probe, what: str, lines: Sequence[bytes], hint: str, **unknown: object
+) -> Iterator[Finding]:
+    """Write these lines, then see whether it still does what it did before, and whether it ends as it did before."""
+    taken = probe.write(b"".join(line + b"\n" for line in lines))
+    if not taken and probe.alive:
+        yield probe.failure(f"it does not read {what}", hint=hint)
+        return
+    shown = [show("host", line) for line in lines][-3:]
+    if harm := _harm(examination, probe, what, hint, shown, **unknown):
+        yield harm
+    elif (usual := examination.visit.status) is not None:
+        status = probe.shut_down(examination.patience.shutdown)
+        if status not in (None, usual):
+            why = f"after {what} it ends with {ending(status)}, and else with {ending(usual)}"
+            yield probe.failure(why, hint=hint, frames=shown)
+
+
+def _harm(
+    examination: Examination, probe: Probe, what: str, hint: str, shown: Sequence[str] = (), **unknown: object
+) -> Finding | None:
+    """What it has done to a guest: it answers no more, or is gone. `unknown` are fields that the request has besides."""
+    if examination.visit.reliable:
+        cheapest = examination.visit.reliable[0]
+        request = cheapest._replace(fields={**cheapest.fields, **unknown})
+        if probe.outcome(request) is Outcome.SILENT:
+            return probe.failure(f"after {what} it answers no more", hint=hint, frames=shown or quoting.transcript(probe.process))
+    probe.process.pause(examination.patience.hold)  # what it does with them may take a moment
+    if probe.alive:
+        return None
+    why = f"it does not outlive {what}, {ending(probe.process.status)}"
+    return probe.failure(why, hint=hint, frames=shown or quoting.transcript(probe.process))
+
+
+def any_json(examination: Examination) -> Iterator[Finding]:
+    """An answer under another id is told by `answers`."""
+    [cheapest, *_] = _many(examination)
+    ways = {how: cheapest._replace(form=form) for how, form in FORMS.items()}
+    ways |= {how: cheapest._replace(id=id) for how, id in IDS.items()}
+    with examination.opened() as probe:
+        for how, request in ways.items():
+            outcome = probe.outcome(request)
+            if outcome in (Outcome.SILENT, Outcome.DIED):
+                hint = "read each line with a JSON parser and write with a JSON writer; lines end at \\n, and an id is any text"
+                yield probe.unanswered(request, outcome, how=how, hint=hint)
                 return
-        probe.process.pause(examination.patience.hold)  # what it does with them may take a moment
-        died, usual = not probe.alive, examination.visit.status
-        status = probe.process.status if died or usual is None else probe.shut_down(examination.patience.shutdown)
-        if died or status not in (None, usual):
-            yield probe.failure(f"{what} end it, {ending(status)}", hint=hint, frames=shown)
 
 
 # -- many requests ----------------------------------------------------------------------------------------------------------------
@@ -150,6 +212,20 @@ def _many(examination: Examination, count: int = 0) -> list[Request]:
     return [reliable[number % len(reliable)] for number in range(count or len(reliable))]
 
 
+def idle(examination: Examination) -> Iterator[Finding]:
+    """It stays when all is answered, and has no more to say: a second answer, which `answers` tells, may come late."""
+    limit = examination.patience.idle
+    with examination.opened() as probe:
+        for request in examination.visit.reliable:
+            probe.outcome(request)
+        probe.hear(lambda: False, limit)
+        if probe.is_silenced():
+            yield probe.speechless()
+        elif not probe.alive:
+            hint = "stay until shutdown or the end of input: hours may pass between two requests"
+            yield probe.failure(f"it ends by itself when nobody asks it anything, {ending(probe.process.status)}", hint=hint)
+
+
 # -- ends -------------------------------------------------------------------------------------------------------------------------
 
 
@@ -169,43 +245,50 @@ def shutdown(examination: Examination) -> Iterator[Finding]:
 
 def eof(examination: Examination) -> Iterator[Finding]:
     limit = examination.patience.shutdown
-    yield from _ends(
-        examination, f"it does not end within {limit:g} s of the end of its input", lambda probe: probe.close_input(limit)
-    )
+    with examination.opened() as probe:
+        status = probe.close_input(limit)
+        if status is None:
+            yield probe.failure(f"it does not end within {limit:g} s of the end of its input", hint=_END)
+        elif (usual := examination.visit.status) is not None and status not in (0, usual):
+            yield warned(
+                f"it ends with {ending(status)}, and after shutdown with {ending(usual)}",
+                hint="the end of input means shutdown, and is no error: a host that is killed sends nothing else",
+                frames=probe.shown(),
+            )
 
 
 def host_gone(examination: Examination) -> Iterator[Finding]:
     limit = examination.patience.shutdown
-
-    def vanish(probe: Probe) -> int | None:
-        probe.ask(*examination.visit.reliable)
+    with examination.opened() as probe:
         probe.process.note("end of output")
-        probe.process.stdout.close()
-        return probe.close_input(limit)
-
-    yield from _ends(examination, f"it does not end within {limit:g} s when its host is gone, both pipes at once", vanish)
+        probe.process.stdout.close()  # first: its answers find nobody
+        probe.ask(*examination.visit.reliable)
+        if probe.close_input(limit) is None:
+            yield probe.failure(f"it does not end within {limit:g} s when its host is gone, both pipes at once", hint=_END)
 
 
 def terminate(examination: Examination) -> Iterator[Finding]:
-    limit = examination.patience.terminate
+    """After it has served somebody, and, where a person has given something to do, in the middle of that."""
+    _ = examination.first
+    reliable = examination.visit.reliable
+    yield from _is_terminated(examination, [], reliable[:1])
+    if real := [request for request in reliable if request.real]:
+        yield from _is_terminated(examination, real, [])
 
-    def kill(probe: Probe) -> int | None:
+
+def _is_terminated(examination: Examination, working: Sequence[Request], served: Sequence[Request]) -> Iterator[Finding]:
+    limit = examination.patience.terminate
+    with examination.opened() as probe:
+        for request in served:
+            probe.outcome(request)
+        ids = probe.ask(*working)
+        probe.hear(lambda: all(id in probe.answers for id in ids), examination.patience.hold)
         probe.process.note("SIGTERM")
         os.kill(probe.process.pid, signal.SIGTERM)
-        return probe.process.wait(limit)
-
-    yield from _ends(
-        examination,
-        f"it does not end within {limit:g} s of SIGTERM",
-        kill,
-        hint="let SIGTERM end it; what must be tidied up takes a moment",
-    )
-
-
-def _ends(examination: Examination, why: str, end: Callable[[Probe], int | None], hint: str = _END) -> Iterator[Finding]:
-    with examination.opened() as probe:
-        if end(probe) is None:
-            yield probe.failure(why, hint=hint)
+        if probe.process.wait(limit) is None:
+            when = " in the middle of its work" if working else ""
+            hint = "let SIGTERM end it, whatever it does; what must be tidied up takes a moment"
+            yield probe.failure(f"it does not end within {limit:g} s of SIGTERM{when}", hint=hint)
 
 
 def left_behind(examination: Examination) -> Iterator[Finding]:

@@ -19,7 +19,7 @@ from serai.testing.zot_host.process import GuestProcess
 
 __all__ = ["Flawed", "Outcome", "Probe", "Request", "compact", "ending", "written"]
 
-_ANSWER = "answer every request exactly once, also when something goes wrong: catch what is thrown and send an error"
+_ANSWER = "answer every request exactly once, also when something goes wrong: catch what is thrown, send an error, and flush it"
 _JUDGE = "answer at once, also what you cannot judge: everything waits, and after 5 s a host goes on without you"
 _NO_SERAI = "No module named 'serai'"  # as Python says it
 _PAGE = 4096  # the smallest pipe there is
@@ -100,6 +100,7 @@ class Probe:
         self.ended = False  # by itself, as it was asked to
         self.left: list[str] = []  # the programs that it left behind then
         self._asked: dict[str, Request] = {}  # by id
+        self._silenced = False
         self._lines = 0
         self._opened = 0  # how much was said by then
         self.process = GuestProcess(task.target.argv, cwd=task.target.folder, environ=task.target.environ)
@@ -210,7 +211,7 @@ class Probe:
             except TimeoutError:
                 return False
             if line is None:
-                self.process.wait(self.task.patience.shutdown)  # the end of output and the exit come one after the other
+                self.is_silenced()
                 return False
             self._take(line)
         return True
@@ -219,10 +220,11 @@ class Probe:
     def alive(self) -> bool:
         return self.process.status is None
 
-    @property
-    def silenced(self) -> bool:
-        """Whether it lives and has closed its stdout."""
-        return self.process.silenced and self.alive
+    def is_silenced(self) -> bool:
+        """Whether it has closed its stdout and lives on: one that ends does the first a moment before the second."""
+        if self.process.silenced and not self._silenced:
+            self._silenced = self.process.wait(self.task.patience.shutdown) is None
+        return self._silenced and self.alive
 
     def _take(self, line: bytes) -> None:
         self._lines += 1
@@ -248,7 +250,7 @@ class Probe:
         """Put an answer where it belongs. What is wrong with its id is told once, as an answer that belongs nowhere."""
         id = frame.get("id")
         request = self._asked.get(id) if isinstance(id, str) else None
-        if request and ANSWERS[request.kind] == frame["type"]:
+        if isinstance(id, str) and request and ANSWERS[request.kind] == frame["type"]:
             self.answers.setdefault(id, []).append(frame)
             self.wrong += [Flawed(line, why, frame["type"]) for why in misplaced(request.fields.get("event"), frame)]
         elif not isinstance(id, str):
@@ -310,11 +312,12 @@ class Probe:
         """The last frames since the opening."""
         return quoting.transcript(self.process, self._opened)
 
-    def unanswered(self, request: Request, outcome: Outcome, *, hint: str = "") -> Finding:
+    def unanswered(self, request: Request, outcome: Outcome, *, how: str = "", hint: str = "") -> Finding:
+        what = f"{request.what}, {how}," if how else request.what
         hint = hint or _JUDGE if request.kind == "event_intercept" else hint or _ANSWER
         if outcome is Outcome.DIED:
-            return self.failure(f"{request.what} ended it, {ending(self.process.status)}", hint=hint)
-        return self.failure(f"{request.what} got no answer within {self._limit(request):g} s", hint=hint)
+            return self.failure(f"{what} ended it, {ending(self.process.status)}", hint=hint)
+        return self.failure(f"{what} got no answer within {self._limit(request):g} s", hint=hint)
 
 
 def _why_ended(status: int, stderr: str) -> str:

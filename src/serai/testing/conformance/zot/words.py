@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from serai.host.schema_shape import Shape, Unfit, measure
 from serai.host.schemas import Checked, checker
+from serai.limits import KIB
 from serai.testing.conformance import quoting
 from serai.testing.conformance.report import Finding, Skip, failed, warned
 from serai.testing.conformance.zot.examination import NOBODY, Examination, question
@@ -127,13 +130,31 @@ def _schema(name: str, frame: Frame, shown: Sequence[str]) -> Iterator[Finding]:
         yield failed(
             f"the schema of {name} is not an object", hint='write a JSON Schema: {"type":"object","properties":{…}}', frames=shown
         )
-    elif problem := checker(schema, who=name).problem:
+    elif (problem := checker(schema, who=name).problem) and _builds(schema):
+        why = f"the schema of {name} has patterns that Serai cannot check: it has no look-around, no back-references, and a limit"
+        yield warned(
+            why, hint="write them without, or check what they say in the tool: here its arguments go unchecked", frames=shown
+        )
+    elif problem:
         why = problem.removesuffix(", so its arguments go unchecked")
         yield failed(why, hint="make it a JSON Schema that any validator takes; nothing outside of it is fetched", frames=shown)
     elif "type" in schema and "object" not in (schema["type"] if isinstance(schema["type"], list) else [schema["type"]]):
         yield failed(
             f"the schema of {name} takes no object", hint='a model gives arguments as an object: "type":"object"', frames=shown
         )
+
+
+def _builds(schema: Frame) -> bool:
+    """Whether it would do with patterns that backtrack. Serai's own do not, so that no text makes them run for ever."""
+    import jsonschema_rs
+
+    try:
+        measure(schema, depth=64, length=256 * KIB)
+        Shape(schema)  # beyond this, building it may take for ever, too
+        jsonschema_rs.validator_for(json.dumps(schema), offline=True, ignore_unknown_formats=True)
+    except (Unfit, ValueError, jsonschema_rs.ReferencingError):
+        return False
+    return True
 
 
 # -- frames -----------------------------------------------------------------------------------------------------------------------
@@ -160,7 +181,7 @@ def frames(examination: Examination) -> Iterator[Finding]:
 
 def _by_reason(flaws: Sequence[Flawed]) -> Iterator[tuple[str, list[str]]]:
     for why in dict.fromkeys(flawed.why for flawed in flaws):
-        yield why, [flawed.shown for flawed in flaws if flawed.why == why][:1]
+        yield why, [next(flawed.shown for flawed in flaws if flawed.why == why)]
 
 
 def _shown(frame: Frame) -> str:
