@@ -92,3 +92,4 @@ process.stdin.on("data", (chunk) => {
   rest = lines.pop();
   lines.forEach(receive);
 });
+process.stdin.on("end", () => receive(rest)); // the last line may lack its end
