@@ -130,7 +130,7 @@ async def test_without_its_guards_no_guest_runs_a_command(tmp_path: Path) -> Non
         ran.append(args)
         return Nothing()
 
-    folder = make(tmp_path, "hello(command('work'))\nfor frame in frames(): respond(frame['id'], 'display', display='done')")
+    folder = make(tmp_path, "hello(command('work'))\nfor frame in frames(): pass")
     config = {"guest": {"gate": {"guard": True}}}
     async with opened(tmp_path, folder, config=config, commands={"own": own}) as host:
         outcome = await host.run_command("work")
