@@ -153,7 +153,7 @@ def _manifest() -> dict[str, Any]:
 async def test_one_that_crashes_while_its_reload_fails_is_started_again_as_it_was(tmp_path: Path) -> None:
     """The new process goes on starting until the old one was killed."""
     folder = make(tmp_path, version(1))
-    async with opened(tmp_path, folder, limits={"restart_wait": 0.5}) as host:
+    async with opened(tmp_path, folder, limits={"restart_wait": 3.0, "restart_wait_most": 3.0}) as host:  # later than it all takes
         (folder / "one.pid").write_text(str(pid_of(host, "probe")))
         rewrite(folder, "os.kill(int(open('one.pid').read()), 9)\ntime.sleep(0.1)\nsys.exit(1)")
         await host.reload()
