@@ -45,6 +45,13 @@ def test_a_good_guest_has_a_line_for_each_rule_a_summary_and_status_0() -> None:
     assert (result.exit_code, result.stderr) == (0, "")
 
 
+def test_who_gives_no_real_call_is_told_what_was_not_tried() -> None:
+    result = ran(EXAMPLES / "weather-python", "--rule", "hello")
+    assert result.exit_code == 0
+    assert result.stderr == "none of its tools and commands was run for real; --call and --command name those that may be\n"
+    assert ran(EXAMPLES / "weather-python", "--rule", "hello", "--json").stderr == ""
+
+
 @pytest.mark.req("sdk.check.cli", "sdk.check.broken")
 def test_what_failed_is_shown_with_its_frames_and_what_to_do_and_has_status_1() -> None:
     result = ran(BROKEN / "trusting", "--rule", "odd-arguments", "--rule", "hello")

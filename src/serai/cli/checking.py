@@ -64,6 +64,8 @@ def check(
         _print_json(report)
     else:
         _print(report)
+        if not (calls or commands):
+            telling.tell("none of its tools and commands was run for real; --call and --command name those that may be")
     if not report.ok or (strict and report.of("warned")):
         raise click.exceptions.Exit(Status.FAILED)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -14,7 +15,7 @@ from serai.sdk.remarks import Remarks
 __all__ = ["KINDS", "Work"]
 
 
-class Work:
+class Work(ABC):
     """What its handler returns is settled, what it raises fails it; `answer` sends the frame if no other went before."""
 
     kind: ClassVar[str]
@@ -28,12 +29,13 @@ class Work:
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
 
+    @abstractmethod
     def frame(self, value: object) -> bytes:
         """The answer when its handler returned this; raises when that is none."""
-        raise NotImplementedError
 
+    @abstractmethod
     def failure(self, error: BaseException) -> bytes:
-        raise NotImplementedError
+        """The answer when it raised this."""
 
     def settle(self, value: object) -> None:
         try:
