@@ -18,10 +18,14 @@ __all__ = [
     "BadFrame",
     "BadManifest",
     "BadSettings",
+    "BoxFailed",
+    "BoxNotFound",
+    "BoxRefused",
     "Closed",
     "ExitStatus",
     "FrameTooBig",
     "GuardDown",
+    "HookFailed",
     "LimitHit",
     "LocalError",
     "MachineError",
@@ -181,6 +185,16 @@ class BadSettings(LocalError):
     default_hint = "correct the file"
 
 
+class BoxNotFound(LocalError):
+    """There is no box of that id or generation. Look at the list."""
+
+    default_hint = "`serai box list` shows what there is"
+
+
+class BoxRefused(LocalError):
+    """That cannot be done with this box as it is: its id is taken, it is paused, there are too many. The message says which."""
+
+
 class Closed(LocalError):
     """The handle was closed on purpose before or during the call. Open a new one."""
 
@@ -269,6 +283,20 @@ class GuardDown(PeerError):
     default_hint = "mend the guard, or disable it on purpose: `serai guest disable NAME`"
 
 
+class HookFailed(PeerError):
+    """A hook failed: it could not be started, ended badly, took too long, or its answer is none. The box is not made."""
+
+    default_hint = "`serai hook check PATH` tells what is wrong with it"
+
+    def __init__(
+        self, message: str, *, path: str, exit: ExitStatus | None = None, stderr: str = "", limit: LimitHit | None = None
+    ) -> None:
+        super().__init__(message, who=f"hook {path}", exit=exit, stderr=stderr, limit=limit)
+
+    def __str__(self) -> str:
+        return f"{self.who}: {self.message}"  # which has it all, in the protocol's own form (spec hooks 1.10)
+
+
 class Refused(PeerError):
     """The peer understood and said no. Neither a crash nor a time-out: retrying the same call will not help."""
 
@@ -292,6 +320,12 @@ class SpawnFailed(MachineError):
 
     def to_json(self) -> dict[str, object]:
         return super().to_json() | ({"errno": self.errno} if self.errno else {})
+
+
+class BoxFailed(MachineError):
+    """A box could not be started, stopped or reached on this machine. `serai box backends` tells what works here."""
+
+    default_hint = "`serai box backends` tells what works on this machine; `serai box logs ID` what the box said"
 
 
 class NotWritten(MachineError):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["absolute", "check_keys", "config_folder", "make_folder", "settings", "settings_in", "state_folder", "wants_recordings"]
 
 # What `config.toml` may say at its top. Whoever reads a part of it checks that part.
-_KEYS = ("record", "guests", "guest", "limits")
+_KEYS = ("record", "guests", "guest", "boxes", "limits")
 
 
 def config_folder(environ: Mapping[str, str] = os.environ) -> str:

@@ -67,6 +67,25 @@ class Limits:
     stop_kill: float = _limit(5.0, "seconds", "for the kernel to end what was killed; past it the survivors are reported")
     see: float = _limit(1.0, "seconds", "how old the watchdog's picture of the descendants may be")
 
+    hook_timeout: float = _limit(
+        60.0, "seconds", "one run of a hook; then its whole tree is ended and it has failed (spec hooks 1.12)"
+    )
+    hook_grace: float = _limit(5.0, "seconds", "from SIGTERM to SIGKILL of the tree of a hook that was too long")
+    hook_eof: float = _limit(2.0, "seconds", "from a hook's exit to its last output: a grandchild may still be writing it")
+    hook_max_output: int = _limit(64 * MIB, "bytes", "what a hook may print; more ends it")
+    hook_state: int = _limit(1 * MIB, "bytes", "the state of one hook: it is kept in the record of the box")
+    max_inject_bytes: int = _limit(48 * MIB, "bytes", "all files that one create puts into a box")
+    max_inject_files: int = _limit(4096, "files", "all files that one create puts into a box")
+    box_start: float = _limit(30.0, "seconds", "from the start of a box to the first answer of its porter")
+    box_script: float = _limit(300.0, "seconds", "the init script of a box; then it is ended and the box is broken")
+    box_exec: float | None = _limit(HOUR, "seconds", "a command in a box for which the caller sets no time of its own")
+    box_output: int = _limit(64 * KIB, "bytes", "what is kept of a command's stdout and of its stderr; the rest is marked as cut")
+    box_frame: int = _limit(16 * MIB, "bytes", "one frame between a porter and us (spec hooks 4)")
+    box_dial: float = _limit(10.0, "seconds", "to reach a port inside a box")
+    box_stop: float = _limit(5.0, "seconds", "for all processes of a box to be gone once they are killed")
+    box_missing: float = _limit(60.0, "seconds", "a record this young is left alone although its backend does not list the box")
+    box_tombstone: int = _limit(1, "days", "so long the record of a box that is gone tells why")
+
     record_batch: float = _limit(0.05, "seconds", "frames wait so long to be written together: what a killed host loses")
     record_memory: int = _limit(16 * MIB, "bytes", "frames waiting for the disk; beyond it they are dropped, counted and told")
     record_segment: int = _limit(64 * MIB, "bytes", "a recording goes on in a new file beyond this, so that old parts can go")

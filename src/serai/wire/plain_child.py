@@ -136,7 +136,7 @@ class PlainChild:
         self._since = since  # it did not run before
         self._loop = house.loop
         self.stdin = descriptors.get(0, -1)
-        self.stdout = descriptors[1]
+        self.stdout = descriptors.get(1, -1)
         tail = house.limits.stderr_tail
         self.stderr = FileTail(descriptors[2], tail, remarks) if logged else Tail(descriptors[2], tail, house.patient)
         self.noise: tuple[Tail, ...] = ()

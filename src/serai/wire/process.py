@@ -35,6 +35,7 @@ class Launch:
 
     `extra` gives the child further descriptors at exactly these numbers; the direction is the child's: it reads `"r"`.
     `stderr` is a descriptor of ours that it gets as its own, such as that of a log that can be read and appended to; we keep ours.
+    `stdout` likewise, for an answer that is to outlive us; then there is nothing to read from the child.
     A program name without a slash is looked up in the PATH of `env`; a relative one with a slash starts at `cwd`.
     """
 
@@ -43,6 +44,7 @@ class Launch:
     cwd: str | None = None
     who: str = ""
     stdin: Literal["pipe", "null"] = "pipe"
+    stdout: int | None = None  # None: a pipe
     stderr: int | None = None  # None: a pipe, always drained
     remarks: bytes = b""  # lines of that file which begin so are ours, not the program's
     extra: Mapping[int, Literal["r", "w"]] = field(default_factory=dict)
@@ -164,7 +166,7 @@ class PlainSpawner:
         try:
             child = self._start(launch)
         except (OSError, ValueError, TypeError, AttributeError) as error:
-            raise _spawn_failed(launch, error) from None
+            raise spawn_failed(launch, error) from None
         self.children.add(child)
         if self._watchdog is not None:
             self._watchdog.add(child)
@@ -195,7 +197,10 @@ class PlainSpawner:
         argv, env = strings(launch.argv), self._environment.strings(launch.env, tag)
         stdin: Direction = "r" if launch.stdin == "pipe" else "null"
         stderr: Direction | int = "w" if launch.stderr is None else launch.stderr
-        pipes = Pipes({0: stdin, 1: "w", 2: stderr, **launch.extra}, launch.pipe)
+        stdout: Direction | int = "w" if launch.stdout is None else launch.stdout
+        pipes = Pipes({0: stdin, 1: stdout, 2: stderr, **launch.extra}, launch.pipe)
+        if launch.stdout is not None:
+            os.close(pipes.ours.pop(1))
         try:
             since = monotonic()
             pid = posix_spawn(path, argv, env, launch.cwd, pipes.theirs)
@@ -249,7 +254,7 @@ def _executable(path: str) -> bool:
     return os.access(path, os.X_OK) and os.path.isfile(path)
 
 
-def _spawn_failed(launch: Launch, error: Exception) -> SpawnFailed:
+def spawn_failed(launch: Launch, error: Exception) -> SpawnFailed:
     name = launch.argv[0]
     if not isinstance(error, OSError):  # NUL, not a string, or a C library without what we need
         return SpawnFailed(f"cannot start {name}: {error}", who=launch.who, errno=errno.EINVAL)
