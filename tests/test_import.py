@@ -12,12 +12,13 @@ from types import ModuleType
 import pytest
 
 import serai
+import serai.boxes
 import serai.host
 import serai.model
 import serai.wire
 
 SOURCE = Path(serai.__file__).parents[1]
-LAZY = [serai, serai.host, serai.model, serai.wire]
+LAZY = [serai, serai.boxes, serai.host, serai.model, serai.wire]
 NAMES = [(package, name) for package in LAZY for name in package.__all__]
 
 COUNT_IMPORTS = """
@@ -45,7 +46,7 @@ def names_for_type_checkers(package: ModuleType) -> dict[str, str]:
 
 
 @pytest.mark.req("wire.import.lazy")
-@pytest.mark.parametrize("module", ["serai", "serai.host", "serai.model", "serai.wire"])
+@pytest.mark.parametrize("module", ["serai", "serai.boxes", "serai.host", "serai.model", "serai.wire"])
 def test_the_import_alone_loads_nothing_heavy(module: str) -> None:
     loaded = imported_with(module)
     assert module in loaded

@@ -11,6 +11,9 @@ from serai.version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from serai.boxes.box import Box
+    from serai.boxes.hooks import Hook
+    from serai.boxes.manager import Boxes
     from serai.errors import LocalError, MachineError, PeerError, SeraiError
     from serai.host.host import Host
     from serai.limits import Limits
@@ -22,7 +25,10 @@ __all__ = [
     "Allow",
     "Answer",
     "Approval",
+    "Box",
+    "Boxes",
     "Deny",
+    "Hook",
     "Host",
     "Limits",
     "LocalError",
@@ -43,7 +49,10 @@ _HOMES = {
     "Allow": "model.ask",
     "Answer": "model.ask",
     "Approval": "model.ask",
+    "Box": "boxes.box",
+    "Boxes": "boxes.manager",
     "Deny": "model.ask",
+    "Hook": "boxes.hooks",
     "Host": "host.host",
     "Limits": "limits",
     "LocalError": "errors",

@@ -14,10 +14,12 @@ __all__ = ["COMMANDS", "Lazy", "serai"]
 
 # Name: its home, and its line in the help. A test compares the line with the first of the command's own help.
 COMMANDS = {
+    "box": ("serai.cli.box:box", "Make, use, halt and destroy boxes: sandboxes with hooks at their birth and death."),
     "command": ("serai.cli.command:command", "List the commands that guests offer, and run one."),
     "demo": ("serai.cli.demo:demo", "Show what is built so far, with real child processes."),
     "ext": ("serai.cli.guest:ext", "The same as `serai guest`, in the words of extensions' authors."),
     "guest": ("serai.cli.guest:guest", "Show, add, remove and switch guests, read their logs; begin and check one of your own."),
+    "hook": ("serai.cli.hook:hook", "Try a hook of boxes, and check that it keeps to the protocol."),
     "record": ("serai.cli.record:record", "Show, export, replay and remove recordings: every frame on every wire."),
     "tool": ("serai.cli.tool:tool", "List the tools that guests offer, and call one."),
     "trust": ("serai.cli.trust:trust", "Let a project start its guests, as they are now."),

@@ -1,0 +1,293 @@
+"""Boxes that are processes of this machine: what `namespaces` and `process` share.
+
+Each box has a folder, named by its generation (a box id may be one character, or come again): `about.json`, its disk, the sockets of
+its porter and keeper, and the markers `paused` and `frozen`. So every process of this user finds every box again, and one that
+was paused is told from one that crashed (spec hooks 3.2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from typing import Literal, NamedTuple, Protocol
+
+from serai.boxes.backend import Allowance, Capabilities, Seen, State, Wanted
+from serai.boxes.control import Control
+from serai.boxes.holding import Held, Holder, Kept
+from serai.errors import BoxFailed, BoxNotFound, BoxRefused
+from serai.home import make_folder
+from serai.limits import Limits
+from serai.wire import proctree
+
+__all__ = ["Kind", "LocalBackend", "Probed", "log_path"]
+
+log = logging.getLogger("serai.boxes")
+
+
+class Probed(NamedTuple):
+    """What a kind of box gives here; `missing` says why it cannot be had at all."""
+
+    missing: str
+    capabilities: Capabilities
+
+
+class Kind(Protocol):
+    """What differs: how the launcher is to make the box."""
+
+    name: str
+
+    def probe(self) -> Probed: ...
+    def prepare(self, wanted: Wanted, folder: str) -> list[str]:
+        """Make what the launcher needs, again after a pause; its command line."""
+        ...
+
+    def release(self, generation: str, folder: str) -> None:
+        """Leave no process, no control group and no folder. Idempotent."""
+        ...
+
+    def freeze(self, generation: str) -> None: ...
+    def thaw(self, generation: str) -> None: ...
+
+
+def log_path(home: str, generation: str) -> str:
+    """Beside the folders: it outlives the box, to tell why that ended."""
+    return os.path.join(home, "logs", f"{generation}.log")
+
+
+class LocalBackend:
+    """`home` has the folders of all boxes. `control` makes the client of a porter from a socket's path and a box id."""
+
+    def __init__(self, kind: Kind, home: str, limits: Limits, control: Callable[[str, str], Control]) -> None:
+        self.kind = kind
+        self.name = kind.name
+        self.home = home
+        self.limits = limits
+        self.make_control = control
+        self._instances: dict[str, LocalInstance] = {}  # those that we started
+
+    @cached_property
+    def _probed(self) -> Probed:
+        return self.kind.probe()
+
+    @property
+    def missing(self) -> str:
+        return self._probed.missing
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._probed.capabilities
+
+    async def provision(self, wanted: Wanted, holder: Holder) -> LocalInstance:
+        if self.missing:
+            raise BoxFailed(f"the backend {self.name} does not work here: {self.missing}", who=f"box {wanted.box_id}")
+        if any(wanted.generation == seen.generation or wanted.box_id == seen.box_id for seen in await self.list()):
+            raise BoxRefused(
+                f'box ID "{wanted.box_id}" is already in use on "{self.name}"; choose a different box ID', who=wanted.box_id
+            )
+        instance = LocalInstance(self, wanted)
+        try:
+            make_folder(instance.folder)
+            _write(os.path.join(instance.folder, "about.json"), json.dumps({"backend": self.name, **asdict(wanted)}))
+            await instance.start(holder)
+        except OSError as error:
+            await instance.destroy()
+            raise BoxFailed(f"its folder cannot be made: {error.strerror}", who=f"box {wanted.box_id}") from None
+        except BaseException:
+            await asyncio.shield(instance.destroy())
+            raise
+        self._instances[wanted.generation] = instance
+        return instance
+
+    async def list(self) -> Sequence[Seen]:
+        return [instance.meta() for instance in self._all()]
+
+    async def find(self, name: str) -> LocalInstance:
+        for instance in self._all():
+            if name in (instance.generation, instance.box_id):
+                return instance
+        raise BoxNotFound(f'no box found with box ID "{name}"', who=name)
+
+    async def close(self) -> None:
+        for instance in self._instances.values():
+            instance.control().close()
+        self._instances.clear()
+
+    def forget(self, generation: str) -> None:
+        self._instances.pop(generation, None)
+
+    def _all(self) -> Sequence[LocalInstance]:
+        try:
+            names = sorted(os.listdir(self.home))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise BoxFailed(f"the boxes of {self.name} cannot be listed: {error.strerror}", who=self.home) from None
+        return [instance for name in names if (instance := self._instances.get(name) or self._known(name)) is not None]
+
+    def _known(self, name: str) -> LocalInstance | None:
+        """The box in that folder, when it is one of ours."""
+        try:
+            with open(os.path.join(self.home, name, "about.json"), "rb") as file:
+                about = json.load(file)
+            if about.pop("backend") != self.name:
+                return None
+            wanted = Wanted(**{**about, "allowance": Allowance(**about["allowance"])})
+        except (OSError, ValueError, KeyError, TypeError):  # another kind of folder, or a box that is being made or removed
+            return None
+        instance = LocalInstance(self, wanted)
+        instance.held = Kept(instance.folder, self.limits)
+        return instance
+
+
+class LocalInstance:
+    """One box."""
+
+    def __init__(self, backend: LocalBackend, wanted: Wanted) -> None:
+        self._backend = backend
+        self.wanted = wanted
+        self.folder = os.path.join(backend.home, wanted.generation)
+        self.held: Held | None = None
+        self._control: Control | None = None
+
+    @property
+    def box_id(self) -> str:
+        return self.wanted.box_id
+
+    @property
+    def generation(self) -> str:
+        return self.wanted.generation
+
+    @property
+    def halted(self) -> Literal["paused", "frozen", ""]:
+        marker: Literal["paused", "frozen"]
+        for marker in ("paused", "frozen"):
+            if os.path.exists(os.path.join(self.folder, marker)):
+                return marker
+        return ""
+
+    def meta(self) -> Seen:
+        return Seen(box_id=self.box_id, generation=self.generation, name=f"serai-{self.generation}", state=self._state())
+
+    def control(self) -> Control:
+        if self._control is None:
+            self._control = self._backend.make_control(os.path.join(self.folder, "control.sock"), self.box_id)
+        return self._control
+
+    async def start(self, holder: Holder) -> None:
+        argv = self._backend.kind.prepare(self.wanted, self.folder)
+        path = log_path(self._backend.home, self.generation)
+        make_folder(os.path.dirname(path))
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            self.held = await holder.start(argv, box_id=self.box_id, generation=self.generation, folder=self.folder, log=descriptor)
+        finally:
+            os.close(descriptor)
+
+    async def pause(self) -> None:
+        """The marker first: whoever finds the box without processes meanwhile must not take it for a crash (spec hooks 3.5)."""
+        marker = os.path.join(self.folder, "paused")
+        _write(marker, "")
+        try:
+            await self._stop()
+        except BaseException:
+            os.unlink(marker)
+            raise
+
+    async def resume(self, holder: Holder) -> None:
+        """The marker last."""
+        await self.start(holder)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self.folder, "paused"))
+
+    async def freeze(self) -> None:
+        if not self._backend.capabilities.freeze:
+            raise BoxRefused(f'boxes of "{self._backend.name}" cannot be frozen here', who=self.box_id, hint="pause it instead")
+        _write(os.path.join(self.folder, "frozen"), "")
+        self._backend.kind.freeze(self.generation)
+
+    async def thaw(self) -> None:
+        if self._backend.capabilities.freeze:
+            self._backend.kind.thaw(self.generation)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self.folder, "frozen"))
+
+    async def destroy(self) -> None:
+        await self._stop()
+        try:
+            await asyncio.to_thread(self._backend.kind.release, self.generation, self.folder)
+        except OSError as error:
+            raise BoxFailed(f"its disk cannot be removed: {error}", who=f"box {self.box_id}") from None
+        self._backend.forget(self.generation)
+
+    async def _stop(self) -> None:
+        """No process of it is left on return, whoever started it and whatever became of them."""
+        await self.thaw()  # what is frozen cannot end
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        held, self.held = self.held, None
+        if held is not None:
+            await held.end()
+        if held is None or isinstance(held, Kept):
+            limit = self._backend.limits.box_stop
+            left = await asyncio.to_thread(proctree.kill_all, lambda: holders_of(self.generation), seconds=limit)
+            if left:
+                raise BoxFailed(f"its processes {[process.pid for process in left]} do not end", who=f"box {self.box_id}")
+
+    def _state(self) -> State:
+        if self.halted == "paused":
+            return "paused"
+        return (self.halted or "running") if _listening(self.folder) else "exited"
+
+
+def holders_of(generation: str) -> list[proctree.Process]:
+    """The launcher and the porter of a box, by a variable that they were started with: when all that we knew of them is lost."""
+    wanted = f"SERAI_BOX={generation}".encode()
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit() and wanted in _environ(name).split(b"\0")]
+    return [process for pid in pids if (process := proctree.read(pid)) and process.alive]
+
+
+def _environ(pid: str) -> bytes:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read()
+    except OSError:  # gone, or somebody else's
+        return b""
+
+
+def _listening(folder: str) -> bool:
+    """Whether somebody listens at its control socket: the porter, for as long as it lives."""
+    try:
+        at = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(f"/proc/self/fd/{at}/control.sock")
+        except BlockingIOError:  # it is busy, so it is there
+            return True
+        except OSError:
+            return False
+        finally:
+            os.close(at)
+    return True
+
+
+def _write(path: str, text: str) -> None:
+    """A small file that is there whole or not at all, also after a power cut."""
+    draft = f"{path}.new"
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.write(descriptor, text.encode())
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(draft, path)

@@ -1,0 +1,189 @@
+"""Who holds the processes of a box: we ourselves, so that it dies with us, or a keeper, so that it does not.
+
+Either starts the launcher (`serai.boxes.programs.launcher`), reads its one line, and can end it. A backend neither knows nor cares
+which it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import serai
+from serai.boxes import keeping
+from serai.errors import BoxFailed, LimitHit
+from serai.limits import Limits
+from serai.wire.detached import Detached
+from serai.wire.process import Child, Launch, Spawner
+
+__all__ = ["Held", "Holder", "Keeping", "Owning", "boot"]
+
+_LINE = 65536
+
+
+class Held(Protocol):
+    """The processes of one box, started."""
+
+    @property
+    def owner_pid(self) -> int:
+        """Who must live for the box to live."""
+        ...
+
+    def on_exit(self, callback: Callable[[], None]) -> None: ...
+    def commit(self) -> None:
+        """The box is registered: whoever holds it may go on without us."""
+        ...
+
+    async def end(self) -> None:
+        """None of its processes is left on return. Idempotent."""
+        ...
+
+
+class Holder(Protocol):
+    """Starts the launcher of a box."""
+
+    async def start(self, argv: Sequence[str], *, box_id: str, generation: str, folder: str, log: int) -> Held:
+        """The porter answers on return; `BoxFailed` has the launcher's reason."""
+        ...
+
+
+def boot(program: str) -> list[str]:
+    """How one of our programs is started: quickly, with the standard library alone, from where this package is."""
+    source = (
+        f"import sys; sys.path.insert(0, {str(Path(serai.__file__).parents[1])!r}); from serai.boxes.programs.{program} import main"
+    )
+    return [sys.executable, "-I", "-S", "-c", f"{source}; main(sys.argv[1])"]
+
+
+class Owning:
+    """We hold it: our spawner's watchdog and the launcher's lifeline end it with us."""
+
+    def __init__(self, spawner: Spawner, limits: Limits) -> None:
+        self._spawner = spawner
+        self._limits = limits
+
+    async def start(self, argv: Sequence[str], *, box_id: str, generation: str, folder: str, log: int) -> Held:  # noqa: ARG002  (a keeper's)
+        launch = Launch(argv=argv, env={"SERAI_BOX": generation}, who=f"box {box_id}", stderr=log)
+        child = await self._spawner.spawn(launch)
+        try:
+            _check(await _line(child.stdout, self._limits, box_id), box_id)
+        except BaseException:
+            await asyncio.shield(child.close())
+            raise
+        return _Owned(child, self._limits)
+
+
+class _Owned:
+    def __init__(self, child: Child, limits: Limits) -> None:
+        self._child = child
+        self._limits = limits
+
+    @property
+    def owner_pid(self) -> int:
+        return os.getpid()
+
+    def on_exit(self, callback: Callable[[], None]) -> None:
+        self._child.on_exit(callback)
+
+    def commit(self) -> None:
+        """It stays with us."""
+
+    async def end(self) -> None:
+        if self._child.stdin >= 0:
+            self._child.close_descriptor(self._child.stdin)  # its lifeline: it ends the box and then itself
+        await asyncio.wait([self._child.exited], timeout=self._limits.box_stop)
+        await self._child.close()
+
+
+class Keeping:
+    """A keeper holds it. `environ` is what the hooks at its end will see; `settle` is how the keeper settles it."""
+
+    def __init__(self, limits: Limits, *, environ: Mapping[str, str], settle: Sequence[str], expires_at: float | None) -> None:
+        self._limits = limits
+        self._environ = environ
+        self._settle = settle
+        self._expires_at = expires_at
+
+    async def start(self, argv: Sequence[str], *, box_id: str, generation: str, folder: str, log: int) -> Kept:
+        config: dict[str, Any] = {
+            "folder": folder,
+            "generation": generation,
+            "launcher": list(argv),
+            "settle": list(self._settle),
+            "expires_at": self._expires_at,
+            "stop": self._limits.box_stop,
+        }
+        launch = Launch(
+            argv=[*boot("keeper"), json.dumps(config)], env=self._environ, who=f"the keeper of box {box_id}", stderr=log
+        )
+        keeper = Detached(launch)
+        try:
+            _check(await _line(keeper.stdout, self._limits, box_id), box_id)
+        except BaseException:
+            keeper.close()  # the end of its input is our end to it
+            raise
+        return Kept(folder, self._limits, keeper)
+
+
+class Kept:
+    """A box that a keeper holds; also one that another process started."""
+
+    def __init__(self, folder: str, limits: Limits, keeper: Detached | None = None) -> None:
+        self._folder = folder
+        self._limits = limits
+        self._keeper = keeper
+
+    @property
+    def owner_pid(self) -> int:
+        return self._keeper.pid if self._keeper else 0
+
+    def on_exit(self, callback: Callable[[], None]) -> None:
+        """Its keeper sees to its end."""
+
+    def commit(self) -> None:
+        if self._keeper is not None:
+            os.write(self._keeper.stdin, b"kept\n")
+            self._keeper.let_go()
+
+    async def end(self) -> None:
+        """Also when there is no keeper any more: then nothing holds the box, and the launcher ended it."""
+        await keeping.ask(self._folder, "stop", timeout=self._limits.box_stop * 3)
+
+
+async def _line(descriptor: int, limits: Limits, box_id: str) -> bytes:
+    """The launcher's line. Everything else that can be wrong with its start is told here too."""
+    loop = asyncio.get_running_loop()
+    readable: asyncio.Future[None] = loop.create_future()
+    found = b""
+    loop.add_reader(descriptor, lambda: None if readable.done() else readable.set_result(None))
+    try:
+        async with asyncio.timeout(limits.box_start):
+            while not found.endswith(b"\n") and len(found) < _LINE:
+                await readable
+                readable = loop.create_future()
+                piece = os.read(descriptor, _LINE)
+                found += piece
+                if not piece:
+                    break
+    except TimeoutError:
+        limit = LimitHit("box_start", limits.box_start)
+        raise BoxFailed("the box did not start in time", who=f"box {box_id}", limit=limit) from None
+    finally:
+        loop.remove_reader(descriptor)
+    return found
+
+
+def _check(line: bytes, box_id: str) -> None:
+    try:
+        told = json.loads(line)
+        if told.get("ready"):
+            return
+        message, hint = str(told.get("error")), str(told.get("hint", ""))
+    except (ValueError, AttributeError):
+        message, hint = "its launcher ended without a word", "see its log: `serai box logs`"
+    raise BoxFailed(message, who=f"box {box_id}", hint=hint)

@@ -1,0 +1,109 @@
+"""How a box comes to be, one durable step after the other (spec hooks 3.3):
+
+the id is taken and the intent written; each hook runs and its state is written; the box starts; files and script go in; the record
+says it is there. Whatever fails on the way, and whoever is killed, what is on disk by then is enough to undo the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Coroutine, Sequence
+from typing import TYPE_CHECKING
+
+from serai.boxes import owners, settling
+from serai.boxes.box import Box
+from serai.boxes.record import BoxRecord, now
+from serai.boxes.store import Store
+from serai.dialects import hookproto
+from serai.dialects.hookproto.ours import Injection
+from serai.errors import BoxFailed, SeraiError
+from serai.home import make_folder
+
+if TYPE_CHECKING:
+    from serai.boxes.hooks import Runner
+    from serai.boxes.manager import Boxes
+
+__all__ = ["make", "register"]
+
+log = logging.getLogger("serai.boxes")
+
+
+async def make(boxes: Boxes, record: BoxRecord, token: str, files: Sequence[Injection], script: bytes | None) -> Box:
+    """The box, or an error and nothing of it."""
+    backend = boxes.backend(record.backend)
+    if backend.missing:  # before any hook mints something for a box that cannot be
+        raise BoxFailed(f"the backend {backend.name} does not work here: {backend.missing}", who=f"box {record.box_id}")
+    await backend.list()  # a backend that cannot even be asked is not given a box
+    runner = boxes.runner(record.hooks)
+    try:
+        await boxes.do(Store.reserve, record, boxes.most)
+        injected = [*files, *await _ask_hooks(boxes, runner, record)]
+        box = Box(boxes, record, await backend.provision(record.wanted, boxes.holder(record)), token)
+        told = await box.instance.control().init(
+            _last_wins(injected), env=record.env, script=script, script_timeout=boxes.limits.box_script
+        )
+        trouble = {}
+        if told.script_failed:  # the box stays, for somebody to look at it (spec hooks 2.4)
+            trouble = {"status": "broken", "last_error": f"{told.script_error}\n\n{told.script_output}".strip()}
+        await register(boxes, box, **trouble)
+    except BaseException:
+        await _to_its_end(_roll_back(boxes, record))
+        raise
+    return box
+
+
+async def register(boxes: Boxes, box: Box, **changes: object) -> None:
+    """It is there: on record with its owner, and only then left to that owner."""
+    held = box.instance.held
+    assert held is not None
+    seen = box.instance.meta()
+    observed = {"observed_name": seen.name, "observed_image": seen.image, "observed_state": seen.state, "observed_at": now()}
+    await boxes.do(Store.register, box.generation, owner=owners.owner_of(held.owner_pid), **observed, **changes)
+    box.record = await boxes.record(box.generation)
+    held.commit()
+    if not box.record.kept:
+        boxes.owns(box)
+
+
+async def _ask_hooks(boxes: Boxes, runner: Runner, record: BoxRecord) -> Sequence[Injection]:
+    """Run the create hooks; each state is on disk before anything is made of the answer that brought it (design rule 14)."""
+    states: dict[str, str] = {}
+
+    async def written(key: str, state: str) -> None:
+        states[key] = state
+        await boxes.do(Store.change, record.generation, hook_state=states)
+
+    folder = settling.answers(boxes, record)
+    make_folder(folder)
+    about = hookproto.Box(box_id=record.box_id, description=record.description, image=record.observed_image)
+    outcome = await runner.create(about, folder, written)
+    shutil.rmtree(folder, ignore_errors=True)  # empty, unless a hook put something there
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.files
+
+
+async def _roll_back(boxes: Boxes, record: BoxRecord) -> None:
+    """Undo what was done. What goes wrong here is logged: the caller's error stays what it was (spec hooks 2.4)."""
+    try:
+        await boxes.end(record)
+    except SeraiError as error:
+        log.warning("box %s: the roll-back of its create failed, the next start tries again: %s", record.box_id, error)
+
+
+async def _to_its_end(work: Coroutine[None, None, None]) -> None:
+    """Also when the caller is cancelled, once or more (spec hooks 13.24)."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                break
+
+
+def _last_wins(files: Sequence[Injection]) -> list[Injection]:
+    """Of several files for one path the last counts (spec hooks 1.8)."""
+    return list({file.path: file for file in files}.values())

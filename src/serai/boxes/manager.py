@@ -1,0 +1,339 @@
+"""Boxes: made, found, halted and ended; what each step leaves on disk lets another process finish it.
+
+    async with Boxes.usual() as boxes:
+        async with boxes.box("web", hooks=[Hook("./mint-token")]) as box:
+            print((await box.exec("cat /root/.token")).stdout)
+
+How a box is made is in `making`, how it ends in `settling`. No lock is held anywhere: an id is taken by its row in the store, and
+boxes are made side by side (spec hooks 3.3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from serai import home as places
+from serai.boxes import backends, keeping, making, owners, settling
+from serai.boxes.backend import Allowance, Backend
+from serai.boxes.box import Box
+from serai.boxes.control import Control
+from serai.boxes.holding import Holder, Keeping, Owning
+from serai.boxes.hooks import Hook, Runner
+from serai.boxes.record import BoxRecord, check_id, new_token, now, token_hash
+from serai.boxes.sealing import KeyFile
+from serai.boxes.store import Store
+from serai.dialects.hookproto.ours import Injection
+from serai.errors import BoxFailed, BoxNotFound, BoxRefused, Closed
+from serai.limits import Limits
+from serai.wire.process import PlainSpawner
+
+if TYPE_CHECKING:
+    from serai.record import Recorder
+
+__all__ = ["Boxes"]
+
+T = TypeVar("T")
+log = logging.getLogger("serai.boxes")
+
+
+class Boxes:
+    """All boxes of this user in one `home`. `async with` settles what others left; what is made in it ends with it, or is kept."""
+
+    def __init__(
+        self,
+        home: str | None = None,
+        *,
+        backend: str = backends.DEFAULT,
+        hooks: Sequence[Hook] = (),
+        most: int = 0,
+        key_file: str | None = None,
+        limits: Limits | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        """`hooks` run for every box; `most` boxes at once, 0 for any number; `key_file` encrypts hook state at rest."""
+        self.home = home or os.path.join(places.state_folder(), "boxes")
+        self.backend_name = backend
+        self.hooks = tuple(hooks)
+        self.most = most
+        self.key_file = key_file
+        self.limits = limits or Limits()
+        self.recorder = recorder
+        self.spawner = PlainSpawner(self.limits)
+        self.owner = owners.myself()
+        self._backends: dict[str, Backend] = {}
+        self._thread = ThreadPoolExecutor(1, "serai-boxes")  # SQLite may wait for another process; the loop must not
+        self._store: Store | None = None
+        self._owned: dict[str, Box] = {}
+        self._ending: dict[str, asyncio.Task[str]] = {}
+        self._later: set[asyncio.Task[str]] = set()
+        self._closed = False
+
+    @classmethod
+    def usual(cls, *, recorder: Recorder | None = None, **changes: object) -> Boxes:
+        """As the person's settings have it (`[boxes]` of config.toml)."""
+        from serai.boxes.settings import read
+
+        return cls(**{**read(places.settings()), "recorder": recorder, **changes})
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def open(self, *, settle: bool = True) -> None:
+        loop = asyncio.get_running_loop()
+        sealer = KeyFile(self.key_file) if self.key_file else None
+        self._store = await loop.run_in_executor(self._thread, Store, self.home, sealer)
+        if settle:
+            await settling.settle(self)
+
+    async def close(self) -> None:
+        """Owned boxes end, with their hooks; kept ones go on. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        await asyncio.gather(*(box.destroy() for box in list(self._owned.values())), return_exceptions=True)
+        if self._ending:
+            await asyncio.wait(self._ending.values())
+        for backend in self._backends.values():
+            await backend.close()
+        await self.spawner.close()
+        if self._store is not None:
+            await self.do(Store.close)
+        self._thread.shutdown(wait=False)
+
+    # -- making -------------------------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def box(self, box_id: str = "", **wishes: object) -> AsyncIterator[Box]:
+        """A box of our own: it dies at the end of the block, with its destroy hooks. The options are those of `create`."""
+        box = await self.create(box_id or f"box-{secrets.token_hex(4)}", **wishes)  # type: ignore[arg-type]
+        try:
+            yield box
+        finally:
+            await box.destroy()
+
+    async def create(
+        self,
+        box_id: str,
+        *,
+        description: str = "",
+        backend: str = "",
+        rootfs: str | None = None,
+        memory: int | None = None,
+        cpus: float | None = None,
+        pids: int | None = None,
+        hooks: Sequence[Hook] = (),
+        files: Sequence[Injection] = (),
+        env: Mapping[str, str] | None = None,
+        script: bytes | None = None,
+        ttl: float | None = None,
+        kept: bool = False,
+    ) -> Box:
+        """Make a box; it answers on return. `kept`: it outlives us, held by a keeper. `ttl`: it ends after so many seconds.
+
+        A failed init script is no failure: the box is there, `broken`, with the output in `box.record.last_error` (spec hooks 2.4).
+        """
+        if self._closed or self._store is None:
+            raise Closed("these boxes are closed", who=box_id)
+        check_id(box_id)
+        if ttl is not None and not ttl > 0:
+            raise BoxRefused(f"a time to live of {ttl} s is none", who=box_id)
+        token = new_token()
+        record = BoxRecord(
+            token_hash=token_hash(token),
+            generation=secrets.token_hex(8),
+            box_id=box_id,
+            backend=backend or self.backend_name,
+            created_at=now(),
+            description=description,
+            hooks=(*self.hooks, *hooks),
+            owner=self.owner,
+            kept=kept,
+            expires_at=None if ttl is None else time.time() + ttl,
+            rootfs=None if rootfs is None else places.absolute(rootfs),
+            allowance=Allowance(memory=memory, cpus=cpus, pids=pids),
+            env=env or {},
+        )
+        return await making.make(self, record, token, files, script)
+
+    # -- finding ------------------------------------------------------------------------------------------------------------------
+
+    async def list(self) -> list[BoxRecord]:
+        """From the records, refreshed by what the backends see now (spec hooks 3.8); the newest first."""
+        await settling.sync(self)
+        return await self.do(Store.all)
+
+    async def get(self, name: str) -> Box:
+        """A box by its id or generation, also one that another process made."""
+        record = await self.record(name)
+        if record.lifecycle == "terminated":
+            raise BoxRefused(f'box "{record.box_id}" is terminated (it no longer exists): {record.last_error}', who=record.box_id)
+        if record.generation in self._owned:
+            return self._owned[record.generation]
+        return Box(self, record, await self.backend(record.backend).find(record.generation))
+
+    async def record(self, name: str) -> BoxRecord:
+        found = await self.do(Store.get, name)
+        if found is None:
+            raise BoxNotFound(f'no box found with box ID "{name}" (it may have expired, or was created without a box ID)', who=name)
+        return found
+
+    # -- halting ------------------------------------------------------------------------------------------------------------------
+
+    async def pause(self, name: str) -> BoxRecord:
+        """Stop its processes, keep its disk; its time to live stands still meanwhile."""
+        box = await self.get(name)
+        if box.instance.halted == "paused":
+            raise BoxRefused(f'box "{box.id}" is paused already', who=box.id)
+        self._check_mine(box.record)
+        box.disarm()
+        await box.instance.pause()
+        expires = box.record.expires_at
+        left = None if expires is None else max(0.0, expires - time.time())
+        return await self._changed(box, owner="" if box.record.kept else self.owner, time_left=left, expires_at=None)
+
+    async def resume(self, name: str) -> BoxRecord:
+        """Start it again from its disk. Its init script does not run again; injected files are on the disk (spec hooks 3.5)."""
+        box = await self.get(name)
+        if box.instance.halted != "paused":
+            raise BoxRefused(f'box "{box.id}" is not paused', who=box.id)
+        self._check_mine(box.record)
+        expires = None if box.record.time_left is None else time.time() + box.record.time_left
+        record = replace(box.record, expires_at=expires)
+        holder = self.holder(record)
+        await box.instance.resume(holder)
+        await box.instance.control().init([], env=record.env)
+        await making.register(self, box, time_left=None, expires_at=expires)
+        return box.record
+
+    async def freeze(self, name: str) -> BoxRecord:
+        """Let its processes stand still where they are; memory is kept. Not a pause."""
+        box = await self.get(name)
+        await box.instance.freeze()
+        return await self._changed(box)
+
+    async def thaw(self, name: str) -> BoxRecord:
+        box = await self.get(name)
+        await box.instance.thaw()
+        return await self._changed(box)
+
+    # -- ending -------------------------------------------------------------------------------------------------------------------
+
+    async def destroy(self, name: str) -> str:
+        """End a box, by id or generation: processes, disk, destroy hooks, record. Unknown is fine (spec hooks 3.4).
+
+        The answer is what went wrong with its hooks, which never keeps a box (spec hooks 2.3); empty when all is well.
+        """
+        record = await self.do(Store.get, name)
+        if record is None:
+            return ""
+        if record.lifecycle == "terminated":  # its hooks ran when it became a tombstone
+            await self.do(Store.delete, record.generation)
+            settling.remove_log(self, record)
+            return ""
+        if record.owner != self.owner and owners.alive(record.owner):
+            return await self._have_it_destroyed(record)
+        return await self.end(record)
+
+    async def end(self, record: BoxRecord, reason: str = "") -> str:
+        """End a box that is ours, or nobody's any more. With a reason it leaves a tombstone. Once, however many ask."""
+        task = self._ending.get(record.generation)
+        if task is None:
+            task = asyncio.create_task(settling.end(self, record, reason), name=f"end box {record.box_id}")
+            self._ending[record.generation] = task
+            task.add_done_callback(lambda _: self._ending.pop(record.generation, None))
+        return await asyncio.shield(task)  # a cancelled caller does not leave half a box
+
+    async def _have_it_destroyed(self, record: BoxRecord) -> str:
+        """Somebody else looks after it: a keeper does it and tells; the owner of an owned box is not ours to rob."""
+        if not record.kept:
+            pid = owners.pid_of(record.owner)
+            raise BoxRefused(f'box "{record.box_id}" belongs to the running process {pid} and ends with it', who=record.box_id)
+        deadline = 3 * self.limits.box_stop + len(record.hooks) * (self.limits.hook_timeout + self.limits.hook_grace)
+        answer = await keeping.ask(os.path.join(self.home, record.generation), "destroy", timeout=deadline)
+        if answer is not None:
+            return str(answer.get("failed", ""))
+        # Its keeper is settling it already, or has just died.
+        end = time.monotonic() + deadline
+        while (found := await self.do(Store.get, record.generation)) is not None and found.lifecycle != "terminated":
+            if not owners.alive(found.owner):
+                return await self.end(found)
+            if time.monotonic() > end:
+                raise BoxFailed("its keeper does not end", who=f"box {record.box_id}", hint=f"kill {owners.pid_of(found.owner)}")
+            await asyncio.sleep(0.02)
+        return ""
+
+    # -- for making and settling --------------------------------------------------------------------------------------------------
+
+    async def do(self, call: Callable[..., T], *arguments: object, **named: object) -> T:
+        """A method of the store, in the store's thread. Cancelled, it is done all the same before that is told."""
+        assert self._store is not None
+        work = asyncio.get_running_loop().run_in_executor(self._thread, partial(call, self._store, *arguments, **named))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            await asyncio.wait([work])
+            raise
+
+    def backend(self, name: str) -> Backend:
+        if name not in self._backends:
+            self._backends[name] = backends.make(name, self.home, self.limits, self._control)
+        return self._backends[name]
+
+    def runner(self, hooks: Sequence[Hook]) -> Runner:
+        return Runner(hooks, spawner=self.spawner, limits=self.limits, recorder=self.recorder)
+
+    def holder(self, record: BoxRecord) -> Holder:
+        if not record.kept:
+            return Owning(self.spawner, self.limits)
+        settle = settling.command(self)
+        return Keeping(self.limits, environ=os.environ, settle=settle, expires_at=record.expires_at)
+
+    def owns(self, box: Box) -> None:
+        """From now on the box ends with us, or when its time is over, or when its processes end."""
+        self._owned[box.generation] = box
+        box.arm(self._end_later)
+
+    def disown(self, generation: str) -> None:
+        if (box := self._owned.pop(generation, None)) is not None:
+            box.disarm()
+
+    def _end_later(self, record: BoxRecord, reason: str) -> None:
+        """Somebody should know of this end, but nobody waits for it."""
+        if record.generation in self._owned and not self._closed:
+            task = asyncio.create_task(self.end(record, reason))
+            self._later.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[str]) -> None:
+        self._later.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.warning("a box could not be ended: %s", error)
+
+    def _control(self, address: str, box_id: str) -> Control:
+        who = f"box:{box_id}"
+        tap = self.recorder.wire(who, kind="box", dialect="porter", framing="bodies") if self.recorder else None
+        return Control(address, who=who, limits=self.limits, tap=tap)
+
+    def _check_mine(self, record: BoxRecord) -> None:
+        if not record.kept and record.owner != self.owner and owners.alive(record.owner):
+            raise BoxRefused(
+                f'box "{record.box_id}" belongs to the running process {owners.pid_of(record.owner)}', who=record.box_id
+            )
+
+    async def _changed(self, box: Box, **changes: object) -> BoxRecord:
+        """Show the new state at once (spec hooks 3.5)."""
+        return await box.refresh(**changes)

@@ -1,0 +1,214 @@
+"""How a box ends, and who ends it when its owner cannot any more.
+
+One order for all: processes and disk, then the destroy hooks, each noted when it has run, then the record. So whoever is killed on
+the way, the next one goes on from there; hooks may be told twice of an end, never not at all (spec hooks 2.3).
+
+As a program this is what a keeper becomes (`serai.boxes.programs.keeper`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import shutil
+import signal
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import serai
+from serai.boxes import owners
+from serai.boxes.backend import Seen
+from serai.boxes.backends.local import log_path
+from serai.boxes.record import BoxRecord, moment, now
+from serai.boxes.store import Store
+from serai.dialects import hookproto
+from serai.errors import BoxNotFound, SeraiError
+from serai.limits import Limits
+
+if TYPE_CHECKING:
+    from serai.boxes.manager import Boxes
+
+__all__ = ["answers", "command", "end", "main", "remove_log", "settle", "sync"]
+
+log = logging.getLogger("serai.boxes")
+
+_DAY = 86400
+
+
+async def end(boxes: Boxes, record: BoxRecord, reason: str = "") -> str:
+    """Leave nothing of a box but, with a reason, a tombstone. What went wrong with its hooks; an error of its backend is raised."""
+    boxes.disown(record.generation)
+    fresh = await boxes.do(Store.get, record.generation)
+    if fresh is None:
+        return ""
+    record = await _with_lost_answers(boxes, fresh)
+    with contextlib.suppress(BoxNotFound):
+        await (await boxes.backend(record.backend).find(record.generation)).destroy()
+    failed = await _tell_hooks(boxes, record)
+    shutil.rmtree(os.path.join(boxes.home, record.generation), ignore_errors=True)
+    if reason and record.lifecycle == "running":
+        await boxes.do(Store.change, record.generation, lifecycle="terminated", last_error=reason, owner="", observed_at=now())
+    else:
+        await boxes.do(Store.delete, record.generation)
+        remove_log(boxes, record)
+    return failed
+
+
+async def _with_lost_answers(boxes: Boxes, record: BoxRecord) -> BoxRecord:
+    """A manager that was killed between a hook's answer and the record of it left the answer in a file."""
+    lost = boxes.runner(record.hooks).recover(answers(boxes, record), [hook.key for hook in record.hooks])
+    if record.lifecycle != "creating" or not lost:
+        return record
+    await boxes.do(Store.change, record.generation, hook_state={**lost, **record.hook_state})
+    return await boxes.record(record.generation)
+
+
+async def _tell_hooks(boxes: Boxes, record: BoxRecord) -> str:
+    done = list(record.hooks_done)
+
+    async def told(key: str) -> None:
+        done.append(key)
+        await boxes.do(Store.change, record.generation, hooks_done=done)
+
+    # After a normal life only the id (spec hooks 1.3); after a create that failed what it was to be.
+    undone = record.description if record.lifecycle == "creating" else ""
+    about = hookproto.Box(box_id=record.box_id, description=undone)
+    failed = await boxes.runner(record.hooks).destroy(about, record.hook_state, done=frozenset(done), on_done=told)
+    return str(failed) if failed is not None else ""
+
+
+async def settle(boxes: Boxes) -> None:
+    """What the next start does: end every box whose owner is dead, forget old tombstones. One bad box does not keep the others."""
+    old = moment(time.time_ns() - boxes.limits.box_tombstone * _DAY * 1_000_000_000)
+    for record in await boxes.do(Store.all):
+        try:
+            if record.lifecycle == "terminated":
+                if (record.observed_at or "") < old:
+                    await boxes.do(Store.delete, record.generation)
+                    remove_log(boxes, record)
+            elif not owners.alive(record.owner) and not await _paused(boxes, record):
+                await _settle(boxes, record)
+        except SeraiError as error:
+            log.warning("box %s cannot be settled now: %s", record.box_id, error)
+
+
+async def _settle(boxes: Boxes, record: BoxRecord) -> None:
+    if not await boxes.do(Store.claim, record.generation, record.owner, boxes.owner):
+        return  # somebody else was quicker
+    log.info("box %s: its owner is gone, it is settled now", record.box_id)
+    await boxes.end(record, "its keeper died" if record.kept else "")
+
+
+async def _paused(boxes: Boxes, record: BoxRecord) -> bool:
+    """A kept box that is paused needs nobody, and nobody may take it away (spec hooks 3.5)."""
+    if not record.kept or record.lifecycle != "running":
+        return False
+    try:
+        return (await boxes.backend(record.backend).find(record.generation)).halted == "paused"
+    except BoxNotFound:
+        return False
+
+
+async def sync(boxes: Boxes) -> None:
+    """Fold in what the backends see now (spec hooks 3.8). A backend that cannot be asked concludes nothing."""
+    records = await boxes.do(Store.all)
+    for name in {record.backend for record in records}:
+        try:
+            seen = {box.generation: box for box in await boxes.backend(name).list()}
+        except SeraiError as error:
+            log.warning("the boxes of %s cannot be listed: %s", name, error)
+            continue
+        mine = [record for record in records if record.backend == name]
+        for stranger in seen.keys() - {record.generation for record in mine}:
+            log.warning("%s has a box without a record, which is left alone: %s", name, seen[stranger].box_id)
+        for record in mine:
+            try:
+                await _fold(boxes, record, seen.get(record.generation))
+            except SeraiError as error:
+                log.warning("box %s: %s", record.box_id, error)
+
+
+async def _fold(boxes: Boxes, record: BoxRecord, seen: Seen | None) -> None:
+    if seen is None:
+        young = record.created_at > moment(time.time_ns() - int(boxes.limits.box_missing * 1e9))
+        if record.lifecycle == "running" and not young:
+            await _vanished(boxes, record)
+        return
+    observed: dict[str, object] = {
+        "observed_name": seen.name, "observed_image": seen.image, "observed_state": seen.state, "observed_at": now(),
+    }  # fmt: skip
+    if record.lifecycle == "terminated":
+        if seen.state == "exited":
+            return
+        observed |= {"lifecycle": "running", "last_error": "", "hooks_done": []}  # it lives after all, and will end again
+    await boxes.do(Store.change, record.generation, **observed)
+
+
+async def _vanished(boxes: Boxes, record: BoxRecord) -> None:
+    """Its backend does not have it any more: a tombstone, once, by whoever looks after it."""
+    if record.owner != boxes.owner and owners.alive(record.owner):
+        if record.kept:
+            os.kill(owners.pid_of(record.owner), signal.SIGTERM)  # its keeper settles it
+        return
+    if record.owner == boxes.owner or await boxes.do(Store.claim, record.generation, record.owner, boxes.owner):
+        await boxes.end(record, "it is gone from its backend")
+
+
+def answers(boxes: Boxes, record: BoxRecord) -> str:
+    """Where the answers of its create hooks are while they run."""
+    return os.path.join(boxes.home, record.generation, "answers")
+
+
+def remove_log(boxes: Boxes, record: BoxRecord) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(log_path(boxes.home, record.generation))
+
+
+# -- as a program -----------------------------------------------------------------------------------------------------------------
+
+
+def command(boxes: Boxes) -> list[str]:
+    """How a keeper becomes the one that settles. No secret is in it: it shows in a process list."""
+    config = {"home": boxes.home, "limits": boxes.limits.changes(), "key_file": boxes.key_file}
+    source = f"import sys; sys.path.insert(0, {str(Path(serai.__file__).parents[1])!r}); from serai.boxes.settling import main"
+    return [sys.executable, "-c", f"{source}; main(*sys.argv[1:])", json.dumps(config)]
+
+
+def main(config: str, generation: str, reason: str, descriptor: str) -> None:
+    """Settle one box and tell whoever asked for it."""
+    logging.basicConfig(format="%(asctime)s %(message)s")
+    try:
+        answer: dict[str, object] = {"data": {"failed": asyncio.run(_main(json.loads(config), generation, reason))}}
+    except SeraiError as error:
+        answer = {"err": str(error)}
+        log.error("%s", error)
+    if int(descriptor) >= 0:
+        body = json.dumps(answer).encode()
+        with contextlib.suppress(OSError), open(int(descriptor), "wb") as file:
+            file.write(struct.pack(">I", len(body)) + body)
+
+
+async def _main(config: dict[str, object], generation: str, reason: str) -> str:
+    from serai.boxes.manager import Boxes
+    from serai.record import Recorder
+
+    limits = Limits().but(**config["limits"])  # type: ignore[arg-type]
+    recorder = Recorder.start(command=f"the end of box {generation}", limits=limits)
+    boxes = Boxes(str(config["home"]), key_file=config["key_file"], limits=limits, recorder=recorder)  # type: ignore[arg-type]
+    with recorder or contextlib.nullcontext():
+        await boxes.open(settle=False)
+        try:
+            record = await boxes.do(Store.get, generation)
+            if record is None:
+                return ""
+            if record.owner != boxes.owner and not await boxes.do(Store.claim, generation, record.owner, boxes.owner):
+                return ""
+            return await boxes.end(record, reason)
+        finally:
+            await boxes.close()
