@@ -90,13 +90,21 @@ def test_an_older_file_gets_the_columns_that_it_lacks_and_keeps_its_rows(tmp_pat
     folder = tmp_path / "boxes"
     folder.mkdir()
     with sqlite3.connect(folder / NAME) as db:
-        db.execute("CREATE TABLE boxes (token_hash TEXT PRIMARY KEY, instance_id TEXT, box_id TEXT, created_at TEXT, hook_state TEXT)")
+        db.execute(
+            "CREATE TABLE boxes (token_hash TEXT PRIMARY KEY, instance_id TEXT, box_id TEXT, created_at TEXT, hook_state TEXT)"
+        )
         db.execute("INSERT INTO boxes VALUES ('h', 'g', 'old', '2026-01-01T00:00:00.000000000Z', '{\"k\": \"s\"}')")
     db.close()
     store = Store(str(folder))
     found = store.get("old")
     assert found is not None
-    assert (found.generation, found.lifecycle, found.hook_state, found.hooks_done, found.kept) == ("g", "running", {"k": "s"}, [], False)
+    assert (found.generation, found.lifecycle, found.hook_state, found.hooks_done, found.kept) == (
+        "g",
+        "running",
+        {"k": "s"},
+        [],
+        False,
+    )
     store.reserve(record("new"))
     assert [box.box_id for box in store.all()] == ["new", "old"]
     store.close()
@@ -260,7 +268,8 @@ def test_with_a_key_states_variables_and_hooks_are_encrypted_at_rest(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("content", "mode", "wrong"), [(b"x" * 31, 0o600, "fewer than 32"), (b"x" * 32, 0o640, "read by others"), (None, 0, "cannot be read")]
+    ("content", "mode", "wrong"),
+    [(b"x" * 31, 0o600, "fewer than 32"), (b"x" * 32, 0o640, "read by others"), (None, 0, "cannot be read")],
 )
 def test_a_bad_key_file_is_told(tmp_path: Path, content: bytes | None, mode: int, wrong: str) -> None:
     key = tmp_path / "key"

@@ -307,9 +307,10 @@ class Boxes:
         self._owned[box.generation] = box
         box.arm(self._end_later)
 
-    def disown(self, generation: str) -> None:
+    def disown(self, generation: str) -> Box | None:
         if (box := self._owned.pop(generation, None)) is not None:
             box.disarm()
+        return box
 
     def _end_later(self, record: BoxRecord, reason: str) -> None:
         """Somebody should know of this end, but nobody waits for it."""

@@ -43,13 +43,14 @@ _DAY = 86400
 
 async def end(boxes: Boxes, record: BoxRecord, reason: str = "") -> str:
     """Leave nothing of a box but, with a reason, a tombstone. What went wrong with its hooks; an error of its backend is raised."""
-    boxes.disown(record.generation)
+    owned = boxes.disown(record.generation)
     fresh = await boxes.do(Store.get, record.generation)
     if fresh is None:
         return ""
     record = await _with_lost_answers(boxes, fresh)
     with contextlib.suppress(BoxNotFound):
-        await (await boxes.backend(record.backend).find(record.generation)).destroy()
+        instance = owned.instance if owned else await boxes.backend(record.backend).find(record.generation)
+        await instance.destroy()
     failed = await _tell_hooks(boxes, record)
     shutil.rmtree(os.path.join(boxes.home, record.generation), ignore_errors=True)
     if reason and record.lifecycle == "running":

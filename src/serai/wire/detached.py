@@ -9,7 +9,7 @@ import asyncio
 import os
 
 from serai.wire import proctree
-from serai.wire.pipes import Direction, Pipes, close_all
+from serai.wire.pipes import Pipes, close_all
 from serai.wire.posix_spawn import posix_spawn, strings
 from serai.wire.process import Launch, find_program, spawn_failed
 
@@ -22,9 +22,9 @@ class Detached:
     def __init__(self, launch: Launch) -> None:
         """`SpawnFailed` says why it cannot be started."""
         env = {name: value for name, value in launch.env.items() if name != proctree.TAG}
-        wanted: dict[int, Direction | int] = {0: "r", 1: "w", 2: "null" if launch.stderr is None else launch.stderr}
+        given = {} if launch.stderr is None else {2: launch.stderr}
         try:
-            pipes = Pipes(wanted, None)
+            pipes = Pipes({0: "r", 1: "w"} if given else {0: "r", 1: "w", 2: "null"}, None, given)
             try:
                 self.pid = posix_spawn(
                     find_program(launch), strings(launch.argv), strings([*_pairs(env)]), launch.cwd, pipes.theirs
@@ -36,8 +36,6 @@ class Detached:
                 close_all(pipes.theirs)
         except (OSError, ValueError) as error:
             raise spawn_failed(launch, error) from None
-        if 2 in pipes.ours:
-            os.close(pipes.ours.pop(2))
         self.stdin, self.stdout = pipes.ours[0], pipes.ours[1]
         self._loop = asyncio.get_running_loop()
         self._pidfd = os.pidfd_open(self.pid)

@@ -197,10 +197,10 @@ class PlainSpawner:
         argv, env = strings(launch.argv), self._environment.strings(launch.env, tag)
         stdin: Direction = "r" if launch.stdin == "pipe" else "null"
         stderr: Direction | int = "w" if launch.stderr is None else launch.stderr
-        stdout: Direction | int = "w" if launch.stdout is None else launch.stdout
-        pipes = Pipes({0: stdin, 1: stdout, 2: stderr, **launch.extra}, launch.pipe)
-        if launch.stdout is not None:
-            os.close(pipes.ours.pop(1))
+        wanted: dict[int, Direction | int] = {0: stdin, 2: stderr, **launch.extra}
+        if launch.stdout is None:
+            wanted[1] = "w"
+        pipes = Pipes(wanted, launch.pipe, {} if launch.stdout is None else {1: launch.stdout})
         try:
             since = monotonic()
             pid = posix_spawn(path, argv, env, launch.cwd, pipes.theirs)

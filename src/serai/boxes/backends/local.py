@@ -1,7 +1,7 @@
 """Boxes that are processes of this machine: what `namespaces` and `process` share.
 
-Each box has a folder, named by its generation (a box id may be one character, or come again): `about.json`, its disk, the sockets of
-its porter and keeper, and the markers `paused` and `frozen`. So every process of this user finds every box again, and one that
+Each box has a folder, named by its generation (a box id may be one character, or come again): `about.json`, its disk, the sockets
+of its porter and its keeper, the markers `paused` and `frozen`. So every process of this user finds every box again, and one that
 was paused is told from one that crashed (spec hooks 3.2).
 """
 
@@ -70,7 +70,7 @@ class LocalBackend:
         self.home = home
         self.limits = limits
         self.make_control = control
-        self._instances: dict[str, LocalInstance] = {}  # those that we started
+        self._instances: dict[str, LocalInstance] = {}  # those that we started or found: their wires are open
 
     @cached_property
     def _probed(self) -> Probed:
@@ -91,7 +91,7 @@ class LocalBackend:
             raise BoxRefused(
                 f'box ID "{wanted.box_id}" is already in use on "{self.name}"; choose a different box ID', who=wanted.box_id
             )
-        instance = LocalInstance(self, wanted)
+        instance = self._instances[wanted.generation] = LocalInstance(self, wanted)
         try:
             make_folder(instance.folder)
             _write(os.path.join(instance.folder, "about.json"), json.dumps({"backend": self.name, **asdict(wanted)}))
@@ -102,7 +102,6 @@ class LocalBackend:
         except BaseException:
             await asyncio.shield(instance.destroy())
             raise
-        self._instances[wanted.generation] = instance
         return instance
 
     async def list(self) -> Sequence[Seen]:
@@ -116,7 +115,7 @@ class LocalBackend:
 
     async def close(self) -> None:
         for instance in self._instances.values():
-            instance.control().close()
+            instance.let_go()
         self._instances.clear()
 
     def forget(self, generation: str) -> None:
@@ -129,7 +128,7 @@ class LocalBackend:
             return []
         except OSError as error:
             raise BoxFailed(f"the boxes of {self.name} cannot be listed: {error.strerror}", who=self.home) from None
-        return [instance for name in names if (instance := self._instances.get(name) or self._known(name)) is not None]
+        return [instance for name in names if (instance := self._known(name)) is not None]
 
     def _known(self, name: str) -> LocalInstance | None:
         """The box in that folder, when it is one of ours."""
@@ -141,9 +140,10 @@ class LocalBackend:
             wanted = Wanted(**{**about, "allowance": Allowance(**about["allowance"])})
         except (OSError, ValueError, KeyError, TypeError):  # another kind of folder, or a box that is being made or removed
             return None
-        instance = LocalInstance(self, wanted)
-        instance.held = Kept(instance.folder, self.limits)
-        return instance
+        if name not in self._instances:
+            self._instances[name] = LocalInstance(self, wanted)
+            self._instances[name].held = Kept(os.path.join(self.home, name), self.limits)
+        return self._instances[name]
 
 
 class LocalInstance:
@@ -226,12 +226,16 @@ class LocalInstance:
             raise BoxFailed(f"its disk cannot be removed: {error}", who=f"box {self.box_id}") from None
         self._backend.forget(self.generation)
 
-    async def _stop(self) -> None:
-        """No process of it is left on return, whoever started it and whatever became of them."""
-        await self.thaw()  # what is frozen cannot end
+    def let_go(self) -> None:
+        """Hang up."""
         if self._control is not None:
             self._control.close()
             self._control = None
+
+    async def _stop(self) -> None:
+        """No process of it is left on return, whoever started it and whatever became of them."""
+        await self.thaw()  # what is frozen cannot end
+        self.let_go()
         held, self.held = self.held, None
         if held is not None:
             await held.end()

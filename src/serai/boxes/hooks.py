@@ -1,0 +1,333 @@
+"""Runs the hooks of boxes: at a box's birth for files and state, at its death to give the state back (spec hooks 1 and 2).
+
+Nothing here is logged that a hook may have meant to be secret: no request, no answer, no content, no state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from errno import ENOENT
+from functools import partial
+from signal import strsignal
+from typing import TYPE_CHECKING, TypeVar
+
+from serai.boxes.hook_process import Answer, Ran, left, run
+from serai.dialects.hookproto import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response
+from serai.dialects.hookproto.ours import BadResponse, Injection, read_response, request_bytes, resolve
+from serai.dialects.hookproto.theirs import response_bytes
+from serai.errors import BadSettings, ExitStatus, HookFailed, LimitHit, NotWritten, SpawnFailed
+from serai.limits import KIB, Limits
+from serai.record import lookalikes
+from serai.wire.environ import for_hook
+from serai.wire.process import Launch, Spawner
+
+if TYPE_CHECKING:
+    from serai.record.recorder import Recorder, WireTap
+
+__all__ = ["Hook", "Outcome", "Runner"]
+
+log = logging.getLogger("serai.boxes")
+
+# Of its stderr: what an error shows and what the log keeps (spec hooks 1.10).
+_IN_ERROR = 4 * KIB
+_IN_LOG = 8 * KIB
+# An answer this long is read in a thread: nobody else should wait for it.
+_LONG = 256 * KIB
+# What may be a credential that appears elsewhere; shorter it is everywhere, longer it is a file.
+_SECRET = range(8, 4096 + 1)
+_SHORTEST = 4
+
+OnState = Callable[[str, str], Awaitable[None]]
+OnDone = Callable[[str], Awaitable[None]]
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """A hook as configured: a path, or a name to be found in PATH; `name` keeps its states findable when the path changes."""
+
+    path: str
+    name: str = ""
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    env_clear: bool = False
+
+    @property
+    def key(self) -> str:
+        """Under which its state is kept."""
+        return self.name or self.path
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the hooks of a create came to. With an error, too, there may be states: they are for the roll-back."""
+
+    files: list[Injection] = field(default_factory=list)
+    states: dict[str, str] = field(default_factory=dict, repr=False)
+    error: HookFailed | None = None
+
+
+class Runner:
+    """Runs the configured hooks, one after the other in the order of the list. Without hooks it does nothing."""
+
+    def __init__(
+        self,
+        hooks: Iterable[Hook],
+        *,
+        spawner: Spawner,
+        limits: Limits,
+        environ: Mapping[str, str] | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        """`environ` is what hooks get to see, by default our own as it is now."""
+        self.hooks = tuple(hooks)
+        self._spawner = spawner
+        self._limits = limits
+        self._environ = dict(os.environ if environ is None else environ)
+        self._recorder = recorder
+        keys = [hook.key for hook in self.hooks]
+        for key in keys:
+            if keys.count(key) > 1:  # one's state would take the place of the other's (spec hooks 2.3)
+                hint = "give each hook its own `name`"
+                raise BadSettings(f"two hooks are called {key}, and a state must belong to one of them", who="hooks", hint=hint)
+
+    async def create(self, box: Box, folder: str, on_state: OnState) -> Outcome:
+        """Run all for a new box; the first failure ends it. Each state is given to `on_state` before anything else happens (2.2).
+
+        Answers lie in `folder` until `on_state` has returned. Whatever is raised here, what was left there is for `recover`.
+        """
+        outcome = Outcome()
+        request = Request(EVENT_BOX_CREATE, box)
+        for index, hook in enumerate(self.hooks):
+            answer = _new_answer(_path(folder, index))
+            try:
+                response, outcome.error = await self._run(hook, request, answer)
+                if response.state:
+                    outcome.states[hook.key] = response.state
+                    await on_state(hook.key, response.state)
+                answer.remove()
+                if outcome.error is None:
+                    outcome.error = await _aside(answer.size, partial(self._take, hook, response, outcome.files))
+            finally:
+                answer.close()
+            if outcome.error is not None:
+                break
+        return outcome
+
+    async def destroy(
+        self, box: Box, states: Mapping[str, str], *, done: Collection[str] = frozenset(), on_done: OnDone | None = None
+    ) -> HookFailed | None:
+        """Give each state back to its hook, in the order of the list. All run; failures are logged, the first is returned (2.3).
+
+        Hooks in `done` ran before. `on_done` is told of each that has run, well or not: a failed hook is not tried again.
+        """
+        first: HookFailed | None = None
+        for hook in self.hooks:
+            state = states.get(hook.key, "")
+            if not state or hook.key in done:
+                continue
+            failure = await self._revoke(hook, Request(EVENT_BOX_DESTROY, box, state))
+            if failure is not None:
+                log.warning("box %s: %s failed on destroy: %s", box.box_id, failure.who, lookalikes.mask_text(failure.message))
+                first = first or failure
+            if on_done is not None:
+                await on_done(hook.key)
+        known = {hook.key for hook in self.hooks}
+        for key in (key for key in states if key not in known):
+            log.warning("box %s: there is no hook %s any more, so nobody is given the state that it left", box.box_id, key)
+        return first
+
+    def recover(self, folder: str, keys: Sequence[str]) -> dict[str, str]:
+        """The states in answers that a manager left behind when it died; `keys` are those of its hooks, in their order."""
+        states: dict[str, str] = {}
+        for index, key in enumerate(keys):
+            try:
+                response = read_response(left(_path(folder, index), self._limits.hook_max_output))
+            except BadResponse as error:
+                log.debug("the hook %s had not answered: %s", key, error)
+                continue
+            if response.state:
+                states[key] = response.state
+        return states
+
+    async def _revoke(self, hook: Hook, request: Request) -> HookFailed | None:
+        try:
+            answer = Answer.in_memory()
+        except OSError as error:
+            return HookFailed(f"no place for its answer: {error.strerror}", path=hook.path)
+        try:
+            return (await self._run(hook, request, answer))[1]
+        finally:
+            answer.close()
+
+    async def _run(self, hook: Hook, request: Request, answer: Answer) -> tuple[Response, HookFailed | None]:
+        """What it answered, and why it failed. A failed hook has an answer only when we ended it: it had no chance to undo."""
+        env = for_hook(self._environ, extra=hook.env, clear=hook.env_clear)
+        launch = Launch(argv=[hook.path], env=env, who=f"hook {hook.key}", stdout=answer.writer)
+        tape = _Tape(self._recorder, hook.key, request)
+        try:
+            ran = await run(self._spawner, launch, request_bytes(request), answer, self._limits, started=tape.started)
+        except SpawnFailed as error:
+            failure = HookFailed(_not_started(hook.path, error), path=hook.path)
+            tape.started(0)
+            tape.ended(failure)
+            return Response(), failure
+        except BaseException as error:
+            tape.ended(HookFailed(f"ended by us: {type(error).__name__}", path=hook.path))
+            raise
+        response, wrong = Response(), ""
+        try:
+            if ran.well or ran.how == "late":
+                response = await _aside(answer.size, lambda: read_response(answer.read()))
+                tape.answered(response)
+        except BadResponse as error:
+            tape.unread(answer.size)
+            wrong = str(error)
+        if ran.stderr:
+            ran = ran._replace(stderr=_without(ran.stderr, request.state, response.state, *map(_text, response.files)))
+        failed = self._failure(hook, ran, wrong)
+        tape.ended(failed, ran)
+        if failed is None and ran.stderr and log.isEnabledFor(logging.DEBUG):
+            log.debug("%s said: %s", launch.who, _last(lookalikes.mask_text(ran.stderr), _IN_LOG))
+        return response, failed
+
+    def _failure(self, hook: Hook, ran: Ran, wrong: str) -> HookFailed | None:
+        """Why it failed: by how it ended, else by what is wrong with its answer (spec hooks 1.10)."""
+        limit: LimitHit | None = None
+        if ran.how == "late":
+            cause, limit = f"timed out after {self._limits.hook_timeout:g}s", self._hit("hook_timeout")
+        elif ran.how == "too much":
+            cause, limit = f"printed more than {self._limits.hook_max_output} bytes", self._hit("hook_max_output")
+        elif not ran.well:
+            cause = _cause(ran.status)
+        elif wrong:
+            return HookFailed(wrong, path=hook.path, exit=ran.status, stderr=ran.stderr)
+        else:
+            return None
+        said = _last(ran.stderr.strip(), _IN_ERROR)
+        return HookFailed(f"{cause}: {said}" if said else cause, path=hook.path, exit=ran.status, stderr=ran.stderr, limit=limit)
+
+    def _take(self, hook: Hook, response: Response, files: list[Injection]) -> HookFailed | None:
+        """Add its files to those of the hooks before it; why they cannot be had, else."""
+        if len(response.state.encode()) > self._limits.hook_state:
+            return self._over(hook, f"its state has more than {self._limits.hook_state} bytes", "hook_state")
+        size = sum(len(file.content) for file in files)
+        for file in response.files:
+            try:
+                files.append(injection := resolve(file, lambda text: log.warning("hook %s: %s", hook.key, text)))
+            except ValueError as error:
+                return HookFailed(str(error), path=hook.path)
+            size += len(injection.content)
+            if size > self._limits.max_inject_bytes:
+                text = f"the files for this box have more than {self._limits.max_inject_bytes} bytes"
+                return self._over(hook, text, "max_inject_bytes")
+            if len(files) > self._limits.max_inject_files:
+                return self._over(hook, f"more than {self._limits.max_inject_files} files for this box", "max_inject_files")
+        return None
+
+    def _over(self, hook: Hook, text: str, name: str) -> HookFailed:
+        return HookFailed(text, path=hook.path, limit=self._hit(name))
+
+    def _hit(self, name: str) -> LimitHit:
+        return LimitHit(name, getattr(self._limits, name))
+
+
+class _Tape:
+    """Puts one run on record, with stars in place of what may be secret (design rule 13); without a recorder it does nothing."""
+
+    def __init__(self, recorder: Recorder | None, key: str, request: Request) -> None:
+        self._recorder = recorder
+        self._key = key
+        self._request = request
+        self._tap: WireTap | None = None
+
+    def started(self, pid: int) -> None:
+        if self._recorder is not None:
+            self._learn(self._request.state)
+            self._tap = self._recorder.wire(f"hook:{self._key}", kind="hook", dialect="hookproto", pid=pid, framing="bodies")
+            masked = Request(self._request.event, self._request.box, _stars(self._request.state))
+            self._tap.body("sent", request_bytes(masked))
+
+    def answered(self, response: Response) -> None:
+        if self._tap is not None:
+            self._learn(response.state, *map(_text, response.files))
+            files = [
+                File(file.path, _stars(file.content), _stars(file.content_base64), file.mode, file.uid, file.gid)
+                for file in response.files
+            ]
+            self._tap.body("received", response_bytes(Response(files, _stars(response.state))))
+
+    def unread(self, size: int) -> None:
+        """What is no response may be anything: only its size is kept."""
+        if self._tap is not None:
+            self._tap.body("received", b'"%d bytes that are no response"' % size)
+
+    def ended(self, failure: HookFailed | None, ran: Ran | None = None) -> None:
+        if self._tap is not None:
+            self._tap.end(cause=failure, exit=ran and ran.status, stderr=ran.stderr if ran else "")
+
+    def _learn(self, *values: str) -> None:
+        if self._recorder is not None:
+            self._recorder.secrets.add(*((f"hook {self._key}", value) for value in values if len(value) in _SECRET))
+
+
+def _path(folder: str, index: int) -> str:
+    return os.path.join(folder, f"answer-{index}")
+
+
+def _new_answer(path: str) -> Answer:
+    try:
+        return Answer.at(path)
+    except OSError as error:
+        hint = "make the folder writable, and first recover what may lie there"
+        raise NotWritten(f"there is no place for a hook's answer: {error.strerror}", who=path, hint=hint) from None
+
+
+async def _aside(size: int, work: Callable[[], Result]) -> Result:
+    """Do it at once when it is short, in a thread when it is long."""
+    return work() if size < _LONG else await asyncio.to_thread(work)
+
+
+def _not_started(path: str, error: SpawnFailed) -> str:
+    if not error.errno:
+        return error.message
+    if error.errno == ENOENT and "/" not in path:
+        return f'exec: "{path}": executable file not found in $PATH'
+    return f"fork/exec {path}: {os.strerror(error.errno).lower()}"
+
+
+def _cause(status: ExitStatus | None) -> str:
+    if status is None or status.signal is None:
+        return str(status or ExitStatus())
+    return f"signal: {(strsignal(status.signal) or str(status.signal)).lower()}"
+
+
+def _last(text: str, size: int) -> str:
+    """The last of a text, at most so many bytes of it."""
+    data = text.encode(errors="replace")
+    return text if len(data) <= size else "…" + data[len(data) - size + len("…".encode()) :].decode(errors="ignore")
+
+
+def _without(text: str, *secrets: str) -> str:
+    """The text with stars where a line of a secret stands; what is shorter than any secret is let be."""
+    for line in {line.strip() for secret in secrets for line in secret.splitlines() if len(line.strip()) >= _SHORTEST}:
+        text = text.replace(line, "*" * len(line))
+    return text
+
+
+def _text(file: File) -> str:
+    """Its content, where that is a text that may be a credential; else nothing."""
+    if len(file.content_base64) > 2 * _SECRET.stop:
+        return ""
+    try:
+        content = file.bytes()
+        return content.decode() if len(content) in _SECRET else ""
+    except ValueError:
+        return ""
+
+
+def _stars(text: str) -> str:
+    return "*" * len(text.encode())

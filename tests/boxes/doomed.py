@@ -1,0 +1,81 @@
+"""A manager that is killed at its Nth step: `python -m tests.boxes.doomed FOLDER owned|kept STEP`.
+
+A step is the moment before or after anything that leaves a mark outside of the process: a transaction, a hook, a process started or
+ended, files put into a box. It prints `done` when it lived through all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from serai.boxes import hook_process, hooks, keeping
+from serai.boxes.backends.local import LocalInstance
+from serai.boxes.control import Control
+from serai.boxes.holding import Keeping, Kept, Owning
+from serai.boxes.manager import Boxes
+from tests.boxes.houses import House
+
+STEPS: list[tuple[Any, str]] = [
+    (Boxes, "do"), (hooks, "run"), (hook_process.Answer, "remove"), (Owning, "start"), (Keeping, "start"), (Kept, "commit"),
+    (Control, "init"), (LocalInstance, "destroy"), (keeping, "ask"),
+]  # fmt: skip
+
+
+def doom(fatal: int | str) -> None:
+    """From now on the process dies at that step, or after a call of that name."""
+    if isinstance(fatal, str):
+        [(owner, name)] = [step for step in STEPS if f"{step[0].__name__}.{step[1]}" == fatal]
+        setattr(owner, name, _stepping(getattr(owner, name), lambda: None, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+        return
+    left = [fatal]
+
+    def step() -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    for owner, name in STEPS:
+        setattr(owner, name, _stepping(getattr(owner, name), step, step))
+
+
+def _stepping(function: Callable[..., Any], before: Callable[[], None], after: Callable[[], None]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def later(*arguments: Any, **named: Any) -> Any:
+        before()
+        try:
+            return await function(*arguments, **named)
+        finally:
+            after()
+
+    @functools.wraps(function)
+    def now(*arguments: Any, **named: Any) -> Any:
+        before()
+        try:
+            return function(*arguments, **named)
+        finally:
+            after()
+
+    return later if asyncio.iscoroutinefunction(function) else now
+
+
+async def main(folder: str, kind: str, fatal: str) -> None:
+    house = House(Path(folder))
+    boxes = house.boxes(hooks=[house.mint, house.hook("plain", "#!/bin/sh\n")])
+    await boxes.open()
+    doom(int(fatal) if fatal.isdigit() else fatal)
+    box = await boxes.create("web", kept=kind == "kept", script=b"#!/bin/sh\n:\n")
+    assert (await box.exec("true")).exit_code == 0
+    await box.destroy()
+    await boxes.close()
+    print("done")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

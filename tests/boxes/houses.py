@@ -1,0 +1,85 @@
+"""What the tests of boxes share: boxes in a folder of their own, a hook that mints and revokes, and a look at what is left."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from serai.boxes import Boxes, Hook
+from serai.boxes.backends.local import holders_of
+from serai.limits import Limits
+from serai.wire import proctree
+
+# Patient with what should happen, quick with what should not.
+LIMITS = Limits().but(hook_timeout=20.0, hook_grace=0.2, hook_eof=0.5, box_start=20.0)
+
+MINT = """\
+#!/bin/sh
+# Mints a token (a file in $TOKENS) at a box's birth and revokes it at its death. Notes what it was told.
+request=$(cat)
+printf '%s\\n' "$request" >> "$TOKENS/../told"
+case $request in
+*'"box.create"'*)
+    token=$(od -An -N6 -tx1 /dev/urandom | tr -d ' \\n')
+    : > "$TOKENS/$token"
+    printf '{"files":[{"path":"/root/.token","content":"secret-%s"}],"state":"%s"}' "$token" "$token"
+    ;;
+*)
+    token=$(printf '%s' "$request" | sed 's/.*"state":"\\([^"]*\\)".*/\\1/')
+    rm -f "$TOKENS/$token"
+    ;;
+esac
+"""
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def kill_porter(generation: str) -> None:
+    """The porter is the launcher's child; what it has just started still looks like it."""
+    holders = holders_of(generation)
+    [launcher] = [one for one in holders if not any(one.parent == other.pid for other in holders)]
+    for process in holders:
+        if process.parent == launcher.pid:
+            proctree.kill(process)
+
+
+class House:
+    """A home for boxes, tokens that a hook mints, and what the hook was told."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home = str(folder / "boxes")
+        self.tokens_folder = folder / "tokens"
+        self.tokens_folder.mkdir(exist_ok=True)
+        self.mint = Hook(str(script(folder / "mint", MINT)), "mint", {"TOKENS": str(self.tokens_folder)})
+
+    def boxes(self, **options: Any) -> Boxes:
+        return Boxes(self.home, **{"limits": LIMITS, **options})
+
+    @property
+    def tokens(self) -> list[str]:
+        return sorted(os.listdir(self.tokens_folder))
+
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        path = self.folder / "told"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    @property
+    def events(self) -> list[str]:
+        return [request["event"] for request in self.told]
+
+    def hook(self, name: str, text: str, env: Mapping[str, str] | None = None) -> Hook:
+        return Hook(str(script(self.folder / name, text)), name, env or {})
+
+    def left(self) -> list[str]:
+        """What is left of boxes: their folders and their processes."""
+        names = [name for name in os.listdir(self.home) if not name.startswith("boxes.db") and name != "logs"]
+        return names + [f"{process}" for name in names for process in holders_of(name)]

@@ -1,0 +1,184 @@
+"""Whoever is killed at whatever moment: the next start leaves no box, no process and no unrevoked hook state behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import serai
+from serai.boxes import Box, Boxes, owners
+from serai.boxes.backends.local import holders_of
+from serai.boxes.store import Store
+from serai.errors import SeraiError
+from serai.wire import proctree
+from tests.boxes.houses import House, kill_porter
+
+ROOT = Path(__file__).parents[2]
+MOST = 200  # steps; there are fewer
+
+
+async def settled(house: House) -> None:
+    """What the next start does, and a look at what is left then. A keeper may be settling the same box at the same moment."""
+    async with asyncio.timeout(30):
+        while True:
+            async with house.boxes() as boxes:
+                for record in await boxes.list():
+                    await boxes.destroy(record.generation)
+                if not await boxes.list():
+                    break
+    assert (house.tokens, house.left()) == ([], [])
+    assert len(house.events) % 2 == 0 or house.events.count("box.destroy") >= house.events.count("box.create")
+
+
+def doomed(house: House, kind: str, step: int | str) -> bool:
+    """Whether it lived through all its steps."""
+    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(Path(serai.__file__).parents[1])])}
+    command = [sys.executable, "-m", "tests.boxes.doomed", str(house.folder), kind, str(step)]
+    ran = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=50, check=False)
+    assert ran.returncode in (0, -signal.SIGKILL), ran.stderr
+    return ran.returncode == 0 and ran.stdout == "done\n"
+
+
+@pytest.mark.req("hooks.rule.2.4-intent", "hooks.rule.2.4-intent-replay", "hooks.scenario.backend-06", "hooks.naive.29")
+@pytest.mark.parametrize("first", range(8))
+@pytest.mark.parametrize("kind", ["owned", "kept"])
+def test_a_manager_killed_at_any_step_leaves_nothing(tmp_path: Path, kind: str, first: int) -> None:
+    """Each eighth step from the first on, until one run reaches its end."""
+    for step in range(first, MOST, 8):
+        (tmp_path / str(step)).mkdir()
+        house = House(tmp_path / str(step))
+        lived = doomed(house, kind, step)
+        asyncio.run(settled(house))
+        if lived:
+            assert step > 16  # or it had no steps to be killed at
+            return
+    pytest.fail("it never reached its end")
+
+
+# -- the keeper -------------------------------------------------------------------------------------------------------------------
+
+
+async def kept(boxes: Boxes) -> Box:
+    return await boxes.create("web", kept=True)
+
+
+async def gone(boxes: Boxes, box: Box) -> None:
+    """Its keeper has settled it: a tombstone, or nothing."""
+    async with asyncio.timeout(30):
+        while (record := await boxes.do(Store.get, box.generation)) and record.lifecycle != "terminated":
+            await asyncio.sleep(0.01)
+
+
+async def test_a_killed_keeper_takes_its_box_along_and_the_next_start_settles_it(house: House) -> None:
+    async with house.boxes(hooks=[house.mint]) as boxes:
+        box = await kept(boxes)
+        os.kill(owners.pid_of(box.record.owner), signal.SIGKILL)
+        await _no_processes(box)
+        assert len(house.tokens) == 1
+    async with house.boxes() as boxes:
+        [record] = await boxes.list()
+        assert (record.lifecycle, record.last_error) == ("terminated", "its keeper died")
+    assert (house.tokens, house.left(), house.events) == ([], [], ["box.create", "box.destroy"])
+
+
+@pytest.mark.parametrize("first", range(3))
+async def test_a_keeper_killed_at_any_step_of_settling_leaves_the_rest_to_the_next_start(
+    tmp_path: Path, first: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join(map(str, [Path(__file__).parent / "doom", ROOT, Path(serai.__file__).parents[1]]))
+    )
+    for step in range(first, MOST, 3):
+        (tmp_path / str(step)).mkdir()
+        house = House(tmp_path / str(step))
+        monkeypatch.setenv("SERAI_DOOM", str(step))
+        async with house.boxes(hooks=[house.mint]) as boxes:
+            box = await kept(boxes)
+        pid = owners.pid_of(box.record.owner)
+        os.kill(pid, signal.SIGTERM)
+        async with asyncio.timeout(30):
+            while owners.alive(box.record.owner):
+                await asyncio.sleep(0.01)
+        store = Store(house.home)
+        record = store.get("web")
+        store.close()
+        lived = record is not None and record.lifecycle == "terminated" and record.last_error == "its keeper was told to end"
+        await settled(house)
+        assert house.events[0] == "box.create"
+        assert set(house.events[1:]) == {"box.destroy"}
+        if lived:
+            return
+    pytest.fail("it never reached its end")
+
+
+@pytest.mark.parametrize("call", ["Keeping.start", "Control.init"])
+async def test_a_creator_that_dies_before_the_box_is_there_leaves_it_to_the_keeper(house: House, call: str) -> None:
+    """Nobody starts again here: the keeper alone sees to it."""
+    assert not doomed(house, "kept", call)
+    store = Store(house.home)
+    async with asyncio.timeout(30):
+        while store.all() or house.left():
+            await asyncio.sleep(0.02)
+    store.close()
+    assert (house.tokens, house.events) == ([], ["box.create", "box.destroy"])
+
+
+# -- the porter -------------------------------------------------------------------------------------------------------------------
+
+
+async def _no_processes(box: Box) -> None:
+    async with asyncio.timeout(30):
+        while holders_of(box.generation):
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["owned", "kept"])
+async def test_a_killed_porter_ends_its_box_with_its_hooks(house: House, keep: bool) -> None:
+    async with house.boxes(hooks=[house.mint]) as boxes:
+        box = await boxes.create("web", kept=keep)
+        running = asyncio.create_task(box.exec("sleep 1000"))
+        await asyncio.sleep(0)
+        kill_porter(box.generation)
+        with pytest.raises(SeraiError):
+            await running
+        await gone(boxes, box)
+        record = await boxes.record("web")
+        assert record.last_error.startswith("its processes ended")
+        assert (house.tokens, house.left(), house.events) == ([], [], ["box.create", "box.destroy"])
+
+
+async def test_a_porter_killed_while_its_script_runs_fails_the_create(house: House) -> None:
+    async with house.boxes(hooks=[house.mint]) as boxes:
+        making = asyncio.create_task(boxes.create("web", script=b"#!/bin/sh\nexec sleep 1000\n"))
+        async with asyncio.timeout(30):
+            while not (found := _scripts(house)):
+                await asyncio.sleep(0.01)
+        for generation in found:
+            kill_porter(generation)
+        with pytest.raises(SeraiError):
+            await making
+        assert (house.tokens, house.left(), await boxes.list()) == ([], [], [])
+
+
+def _scripts(house: House) -> list[str]:
+    """The generations of boxes whose init script has begun."""
+    names = [name for name in os.listdir(house.home) if len(name) == 16]
+    return [name for name in names if len(holders_of(name)) >= 2 and _sleeping(name)]
+
+
+def _sleeping(generation: str) -> bool:
+    pids = {process.pid for process in holders_of(generation)}
+    return any(_command(pid).startswith(b"sleep\0") for pid in proctree.walk(pids))
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

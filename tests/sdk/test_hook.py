@@ -1,0 +1,79 @@
+"""A hook written with the SDK, as a real program."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.test_import import SOURCE, imported_with
+
+PROGRAM = "import sys; sys.path.insert(0, {source!r})\nfrom serai.sdk.hook import *\n{body}\nmain(handle)\n"
+
+
+def hook(body: str, request: bytes = b'{"event":"box.create","box":{"box_id":"a"}}') -> subprocess.CompletedProcess[bytes]:
+    argv = [sys.executable, "-I", "-S", "-c", PROGRAM.format(source=str(SOURCE), body=body)]
+    return subprocess.run(argv, input=request, env={}, capture_output=True, check=False, timeout=30)
+
+
+@pytest.mark.req("hooks.rule.1.13-main")
+def test_main_answers_and_exits_0() -> None:
+    ran = hook("def handle(request): return Response([File('/id', content=request.box.box_id)], state=request.event)")
+    assert ran.stdout == b'{"files":[{"path":"/id","content":"a"}],"state":"box.create"}\n'
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+@pytest.mark.req("hooks.rule.1.13-main")
+@pytest.mark.parametrize(
+    ("body", "request_", "stderr"),
+    [
+        ("def handle(request): raise ValueError('no such vault')", b"{}", b"hook: no such vault\n"),
+        ("def handle(request): assert request.state", b"{}", b"hook: AssertionError\n"),
+        (
+            "def handle(request): return {}",
+            b"{}",
+            b"hook: encoding hook response: the handler returned dict, not a Response or None\n",
+        ),
+        ("def handle(request): return None", b"", b"hook: decoding hook request: unexpected end of JSON input\n"),
+    ],
+)
+def test_main_tells_an_error_on_stderr_and_exits_1(body: str, request_: bytes, stderr: bytes) -> None:
+    ran = hook(body, request_)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (1, b"", stderr)
+
+
+def test_what_is_printed_does_not_spoil_the_answer_whoever_prints_it() -> None:
+    body = """
+import os, subprocess
+print("before")
+def handle(request):
+    print("inside"); os.write(1, b"below\\n"); subprocess.run(["/bin/echo", "beside"])
+"""
+    ran = hook(body)
+    assert (ran.returncode, ran.stdout) == (0, b"{}\n")
+    assert sorted(ran.stderr.splitlines()) == [b"before", b"below", b"beside", b"inside"]
+
+
+def test_a_handler_may_end_the_program_itself() -> None:
+    ran = hook("def handle(request): raise SystemExit(3)")
+    assert (ran.returncode, ran.stdout) == (3, b"")
+
+
+def test_without_its_streams_it_fails_and_says_so() -> None:
+    program = PROGRAM.format(source=str(SOURCE), body="def handle(request): return None")
+    argv = ["/bin/sh", "-c", 'exec "$@" <&-', "sh", sys.executable, "-I", "-S", "-c", program]
+    ran = subprocess.run(argv, env={}, capture_output=True, check=False, timeout=30)
+    assert (ran.returncode, ran.stdout) == (1, b"")
+    assert ran.stderr.startswith(b"hook: ")
+    assert os.strerror(9).encode() in ran.stderr
+
+
+def test_a_hook_loads_hardly_more_than_json() -> None:
+    """It starts for each box, and the box waits for it."""
+    loaded = imported_with("serai.sdk.hook")
+    assert "serai.dialects.hookproto.theirs" in loaded
+    assert not loaded & {"asyncio", "base64", "dataclasses", "inspect", "msgspec", "typing", "serai.dialects.hookproto.ours"}
+    beyond = {name for name in loaded - imported_with("json") if not name.startswith("serai")}
+    assert beyond <= {"binascii", "__future__"}
