@@ -384,7 +384,7 @@ while True: signal.pause()
         await creating
     assert [pid for pid in pids if lives(int(pid))] == []
     assert hooks.kept == []
-    assert runner.recover(str(hooks.answers), ["key"]) == {"key": '"minted"'}
+    assert await runner.recover(str(hooks.answers), ["key"]) == {"key": '"minted"'}
 
 
 # -- a manager that is killed ------------------------------------------------------------------------------------------------------
@@ -430,7 +430,7 @@ async def test_after_a_manager_was_killed_before_it_kept_a_state_the_answer_is_t
     paths = [hooks.sh(name, f"""printf '{{"state":"{name}"}}'""") for name in ("one", "two", "three")]
     await killed(hooks, "two", *paths)
     assert hooks.left() == ["answer-1"]
-    assert hooks.runner(*paths).recover(str(hooks.answers), paths) == {paths[1]: "two"}
+    assert await hooks.runner(*paths).recover(str(hooks.answers), paths) == {paths[1]: "two"}
 
 
 async def test_after_a_manager_was_killed_while_a_hook_ran_its_answer_is_there_and_its_tree_is_not(hooks: Hooks) -> None:
@@ -439,7 +439,7 @@ async def test_after_a_manager_was_killed_while_a_hook_ran_its_answer_is_there_a
         "second", """printf '{"state":"two"}'; echo $$ > "$HERE/pid.new"; mv "$HERE/pid.new" "$HERE/pid"; exec sleep 1000"""
     )
     await killed(hooks, "", first, second)
-    assert hooks.runner().recover(str(hooks.answers), [first, second]) == {second: "two"}
+    assert await hooks.runner().recover(str(hooks.answers), [first, second]) == {second: "two"}
     pid = int(hooks.read("pid"))
     while lives(pid):  # the watchdog of the dead manager ends it
         await asyncio.sleep(0.01)

@@ -53,7 +53,7 @@ async def test_nothing_that_a_life_of_hooks_logs_holds_a_secret(hooks: Hooks, ca
         outcome = await hooks.create(good, bad)
         assert outcome.error is not None
         await hooks.runner(bad).destroy(BOX, {bad: STATE})
-        hooks.runner().recover(str(hooks.answers), ["key"])
+        await hooks.runner().recover(str(hooks.answers), ["key"])
     assert "decoding response" in caplog.text
     assert "hunter2" not in caplog.text + str(outcome.error)
 

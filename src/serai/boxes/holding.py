@@ -9,19 +9,17 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
-import serai
 from serai.boxes import keeping
+from serai.boxes.booting import boot
 from serai.errors import BoxFailed, LimitHit
 from serai.limits import Limits
 from serai.wire.detached import Detached
 from serai.wire.process import Child, Launch, Spawner
 
-__all__ = ["Held", "Holder", "Keeping", "Owning", "boot"]
+__all__ = ["Held", "Holder", "Keeping", "Owning"]
 
 _LINE = 65536
 
@@ -50,14 +48,6 @@ class Holder(Protocol):
     async def start(self, argv: Sequence[str], *, box_id: str, generation: str, folder: str, log: int) -> Held:
         """The porter answers on return; `BoxFailed` has the launcher's reason."""
         ...
-
-
-def boot(program: str) -> list[str]:
-    """How one of our programs is started: quickly, with the standard library alone, from where this package is."""
-    source = (
-        f"import sys; sys.path.insert(0, {str(Path(serai.__file__).parents[1])!r}); from serai.boxes.programs.{program} import main"
-    )
-    return [sys.executable, "-I", "-S", "-c", f"{source}; main(sys.argv[1])"]
 
 
 class Owning:
@@ -119,7 +109,7 @@ class Keeping:
             "stop": self._limits.box_stop,
         }
         launch = Launch(
-            argv=[*boot("keeper"), json.dumps(config)], env=self._environ, who=f"the keeper of box {box_id}", stderr=log
+            argv=[*boot("programs.keeper"), json.dumps(config)], env=self._environ, who=f"the keeper of box {box_id}", stderr=log
         )
         keeper = Detached(launch)
         try:

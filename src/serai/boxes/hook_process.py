@@ -12,6 +12,7 @@ import stat
 from collections.abc import Callable
 from fcntl import F_RDLCK, F_SETLEASE, F_SETSIG, F_UNLCK, fcntl
 from signal import SIGTERM, SIGURG
+from time import monotonic
 from typing import Literal, NamedTuple
 
 from serai.errors import ExitStatus
@@ -84,15 +85,9 @@ class Answer:
         return os.pread(self._reader, self.size, 0)
 
     def has_writers(self, child: Child) -> bool:
-        """Whether anybody may still write it. A read lease is refused as long as somebody has the file open for writing."""
-        try:
-            fcntl(self._reader, F_SETLEASE, F_RDLCK)
-        except BlockingIOError:
-            return True
-        except OSError:  # no leases on this filesystem; who holds stdout mostly holds stderr too
-            return not child.stderr.closed
-        fcntl(self._reader, F_SETLEASE, F_UNLCK)
-        return False
+        """Whether anybody may still write it. On a filesystem without leases: who holds stdout mostly holds stderr too."""
+        written = _is_written(self._reader)
+        return not child.stderr.closed if written is None else written
 
     def remove(self) -> None:
         """Nobody needs it any more."""
@@ -107,17 +102,37 @@ class Answer:
         os.close(self._reader)
 
 
-def left(path: str, most: int) -> bytes:
-    """What a hook wrote to a file that nobody removed; nothing when it is none of ours or too long."""
+async def left(path: str, limits: Limits) -> bytes:
+    """What a hook wrote to a file that nobody removed; nothing when it is none of ours or too long.
+
+    The hook of a manager that was killed a moment ago may still be there, and its watchdog about to end it.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return b""
     try:
-        about = os.fstat(descriptor)
-        return os.pread(descriptor, about.st_size, 0) if stat.S_ISREG(about.st_mode) and about.st_size <= most else b""
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return b""
+        end = monotonic() + limits.stop_kill
+        while _is_written(descriptor) and monotonic() < end:  # noqa: ASYNC110  (the kernel tells nobody)
+            await asyncio.sleep(_SOON)
+        size = os.fstat(descriptor).st_size
+        return os.pread(descriptor, size, 0) if size <= limits.hook_max_output else b""
     finally:
         os.close(descriptor)
+
+
+def _is_written(reader: int) -> bool | None:
+    """Whether anybody has the file open for writing: a read lease is refused then. None where there are no leases."""
+    try:
+        fcntl(reader, F_SETLEASE, F_RDLCK)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    fcntl(reader, F_SETLEASE, F_UNLCK)
+    return False
 
 
 async def run(

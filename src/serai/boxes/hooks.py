@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from errno import ENOENT
 from functools import partial
 from signal import strsignal
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from serai.boxes.hook_process import Answer, Ran, left, run
 from serai.dialects.hookproto import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response
@@ -28,7 +28,7 @@ from serai.wire.process import Launch, Spawner
 if TYPE_CHECKING:
     from serai.record.recorder import Recorder, WireTap
 
-__all__ = ["Hook", "Outcome", "Runner"]
+__all__ = ["Hook", "Outcome", "Runner", "Tried"]
 
 log = logging.getLogger("serai.boxes")
 
@@ -70,6 +70,14 @@ class Outcome:
     error: HookFailed | None = None
 
 
+class Tried(NamedTuple):
+    """What one run came to. Its stderr has no secret that is known."""
+
+    response: Response
+    failure: HookFailed | None = None
+    stderr: str = ""
+
+
 class Runner:
     """Runs the configured hooks, one after the other in the order of the list. Without hooks it does nothing."""
 
@@ -104,7 +112,7 @@ class Runner:
         for index, hook in enumerate(self.hooks):
             answer = _new_answer(_path(folder, index))
             try:
-                response, outcome.error = await self._run(hook, request, answer)
+                response, outcome.error, _ = await self.once(hook, request, answer)
                 if response.state:
                     outcome.states[hook.key] = response.state
                     await on_state(hook.key, response.state)
@@ -140,12 +148,12 @@ class Runner:
             log.warning("box %s: there is no hook %s any more, so nobody is given the state that it left", box.box_id, key)
         return first
 
-    def recover(self, folder: str, keys: Sequence[str]) -> dict[str, str]:
+    async def recover(self, folder: str, keys: Sequence[str]) -> dict[str, str]:
         """The states in answers that a manager left behind when it died; `keys` are those of its hooks, in their order."""
         states: dict[str, str] = {}
         for index, key in enumerate(keys):
             try:
-                response = read_response(left(_path(folder, index), self._limits.hook_max_output))
+                response = read_response(await left(_path(folder, index), self._limits))
             except BadResponse as error:
                 log.debug("the hook %s had not answered: %s", key, error)
                 continue
@@ -159,12 +167,12 @@ class Runner:
         except OSError as error:
             return HookFailed(f"no place for its answer: {error.strerror}", path=hook.path)
         try:
-            return (await self._run(hook, request, answer))[1]
+            return (await self.once(hook, request, answer)).failure
         finally:
             answer.close()
 
-    async def _run(self, hook: Hook, request: Request, answer: Answer) -> tuple[Response, HookFailed | None]:
-        """What it answered, and why it failed. A failed hook has an answer only when we ended it: it had no chance to undo."""
+    async def once(self, hook: Hook, request: Request, answer: Answer) -> Tried:
+        """One run. A failed hook has an answer only when we ended it: it had no chance to undo."""
         env = for_hook(self._environ, extra=hook.env, clear=hook.env_clear)
         launch = Launch(argv=[hook.path], env=env, who=f"hook {hook.key}", stdout=answer.writer)
         tape = _Tape(self._recorder, hook.key, request)
@@ -172,9 +180,10 @@ class Runner:
             ran = await run(self._spawner, launch, request_bytes(request), answer, self._limits, started=tape.started)
         except SpawnFailed as error:
             failure = HookFailed(_not_started(hook.path, error), path=hook.path)
+            failure.hint = error.hint or failure.hint
             tape.started(0)
             tape.ended(failure)
-            return Response(), failure
+            return Tried(Response(), failure)
         except BaseException as error:
             tape.ended(HookFailed(f"ended by us: {type(error).__name__}", path=hook.path))
             raise
@@ -192,7 +201,7 @@ class Runner:
         tape.ended(failed, ran)
         if failed is None and ran.stderr and log.isEnabledFor(logging.DEBUG):
             log.debug("%s said: %s", launch.who, _last(lookalikes.mask_text(ran.stderr), _IN_LOG))
-        return response, failed
+        return Tried(response, failed, ran.stderr)
 
     def _failure(self, hook: Hook, ran: Ran, wrong: str) -> HookFailed | None:
         """Why it failed: by how it ended, else by what is wrong with its answer (spec hooks 1.10)."""

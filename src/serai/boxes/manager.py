@@ -20,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from serai import home as places
 from serai.boxes import backends, keeping, making, owners, settling
@@ -58,16 +58,19 @@ class Boxes:
         most: int = 0,
         key_file: str | None = None,
         limits: Limits | None = None,
-        recorder: Recorder | None = None,
+        recorder: Callable[[], Recorder | None] | Recorder | None = None,
     ) -> None:
-        """`hooks` run for every box; `most` boxes at once, 0 for any number; `key_file` encrypts hook state at rest."""
+        """`hooks` run for every box; `most` boxes at once, 0 for any number; `key_file` encrypts hook state at rest.
+
+        `recorder` may be a function that starts one when the first wire is opened: many commands open none.
+        """
         self.home = home or os.path.join(places.state_folder(), "boxes")
         self.backend_name = backend
         self.hooks = tuple(hooks)
         self.most = most
         self.key_file = key_file
         self.limits = limits or Limits()
-        self.recorder = recorder
+        self._recorder = recorder
         self.spawner = PlainSpawner(self.limits)
         self.owner = owners.myself()
         self._backends: dict[str, Backend] = {}
@@ -79,11 +82,17 @@ class Boxes:
         self._closed = False
 
     @classmethod
-    def usual(cls, *, recorder: Recorder | None = None, **changes: object) -> Boxes:
-        """As the person's settings have it (`[boxes]` of config.toml)."""
+    def usual(cls, **changes: Any) -> Boxes:
+        """As the person's settings have it (`[boxes]` of config.toml), with these changes."""
         from serai.boxes.settings import read
 
-        return cls(**{**read(places.settings()), "recorder": recorder, **changes})
+        return cls(**{**read(places.settings()), **changes})
+
+    @property
+    def recorder(self) -> Recorder | None:
+        if callable(self._recorder):
+            self._recorder = self._recorder()
+        return self._recorder
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -294,7 +303,7 @@ class Boxes:
         return self._backends[name]
 
     def runner(self, hooks: Sequence[Hook]) -> Runner:
-        return Runner(hooks, spawner=self.spawner, limits=self.limits, recorder=self.recorder)
+        return Runner(hooks, spawner=self.spawner, limits=self.limits, recorder=self.recorder if hooks else None)
 
     def holder(self, record: BoxRecord) -> Holder:
         if not record.kept:

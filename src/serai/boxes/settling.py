@@ -16,15 +16,13 @@ import os
 import shutil
 import signal
 import struct
-import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import serai
 from serai.boxes import owners
 from serai.boxes.backend import Seen
 from serai.boxes.backends.local import log_path
+from serai.boxes.booting import boot
 from serai.boxes.record import BoxRecord, moment, now
 from serai.boxes.store import Store
 from serai.dialects import hookproto
@@ -63,7 +61,7 @@ async def end(boxes: Boxes, record: BoxRecord, reason: str = "") -> str:
 
 async def _with_lost_answers(boxes: Boxes, record: BoxRecord) -> BoxRecord:
     """A manager that was killed between a hook's answer and the record of it left the answer in a file."""
-    lost = boxes.runner(record.hooks).recover(answers(boxes, record), [hook.key for hook in record.hooks])
+    lost = await boxes.runner(record.hooks).recover(answers(boxes, record), [hook.key for hook in record.hooks])
     if record.lifecycle != "creating" or not lost:
         return record
     await boxes.do(Store.change, record.generation, hook_state={**lost, **record.hook_state})
@@ -177,8 +175,7 @@ def remove_log(boxes: Boxes, record: BoxRecord) -> None:
 def command(boxes: Boxes) -> list[str]:
     """How a keeper becomes the one that settles. No secret is in it: it shows in a process list."""
     config = {"home": boxes.home, "limits": boxes.limits.changes(), "key_file": boxes.key_file}
-    source = f"import sys; sys.path.insert(0, {str(Path(serai.__file__).parents[1])!r}); from serai.boxes.settling import main"
-    return [sys.executable, "-c", f"{source}; main(*sys.argv[1:])", json.dumps(config)]
+    return [*boot("settling", alone=False), json.dumps(config)]
 
 
 def main(config: str, generation: str, reason: str, descriptor: str) -> None:

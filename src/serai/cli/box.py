@@ -8,7 +8,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import ExitStack, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -263,12 +263,16 @@ def _limits(gives: Capabilities) -> list[tuple[str, str]]:
 
 @asynccontextmanager
 async def opened(command: str) -> AsyncIterator[Boxes]:
-    """The person's boxes, on record as `command`; what others left behind is settled first."""
+    """The person's boxes, on record as `command` once there is something to record; what others left is settled first."""
     from serai.boxes.manager import Boxes
     from serai.record import Recorder
 
     limits = limits_of_the_person()
-    recorder = Recorder.start(command=command, limits=limits)
-    with recorder or nullcontext():
-        async with Boxes.usual(recorder=recorder, limits=limits) as boxes:
+    with ExitStack() as recording:
+
+        def start() -> Recorder | None:
+            recorder = Recorder.start(command=command, limits=limits)
+            return recording.enter_context(recorder) if recorder is not None else None
+
+        async with Boxes.usual(recorder=start, limits=limits) as boxes:
             yield boxes

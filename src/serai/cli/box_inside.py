@@ -14,7 +14,7 @@ import click
 
 from serai.cli import telling
 from serai.cli.opening import JSON, NamedPath, Status, run
-from serai.errors import SeraiError
+from serai.errors import Refused, SeraiError
 
 if TYPE_CHECKING:
     from serai.boxes import Box
@@ -42,6 +42,9 @@ def exec_(*, box_id: str, command: tuple[str, ...], env: tuple[str, ...], as_jso
     before the ID. The status is 125 when the command could not be run at all. With --json the output is collected, at most 64 KiB
     of each.
     """
+    command = command[command[:1] == ("--",) :]
+    if not command:
+        raise click.UsageError("which command?")
     argv = ["/bin/sh", "-c", command[0]] if len(command) == 1 else list(command)
     wishes = dict(options, env=dict(item.split("=", 1) for item in env if "=" in item))
     _run(_exec_json(box_id, argv, wishes) if as_json else _exec(box_id, argv, wishes))
@@ -221,6 +224,9 @@ def _run(main: Any) -> None:
 
     try:
         status = fast.run(main)
+    except Refused as error:  # by the porter: there is no such program, or it cannot be executed
+        telling.tell(f"serai: {error.message}")
+        status = 127
     except SeraiError as error:
         telling.tell(f"serai: {error}")
         if error.hint:

@@ -14,7 +14,7 @@ from serai.errors import NoGuest
 if TYPE_CHECKING:
     from serai.testing.conformance import Finding, Report
 
-__all__ = ["check"]
+__all__ = ["check", "show", "show_json"]
 
 
 @click.command()
@@ -61,9 +61,9 @@ def check(
     except (NoGuest, conformance.UnknownRule) as error:
         raise click.UsageError(telling.safe(str(error))) from None
     if as_json:
-        _print_json(report)
+        show_json(report)
     else:
-        _print(report)
+        show(report)
         if not (calls or commands):
             telling.tell("none of its tools and commands was run for real; --call and --command name those that may be")
     if not report.ok or (strict and report.of("warned")):
@@ -92,7 +92,7 @@ def _is_text(given: str) -> bool:
     return True
 
 
-def _print(report: Report) -> None:
+def show(report: Report) -> None:
     """A line for each finding, and below it what shows what is wrong."""
     width = max(len(finding.rule) for finding in report.findings)
     for finding in report.findings:
@@ -109,7 +109,7 @@ def _say(text: str) -> None:
     telling.say(telling.masked(text))
 
 
-def _print_json(report: Report) -> None:
+def show_json(report: Report) -> None:
     for finding in report.findings:
         click.echo(telling.as_json(telling.masked(_form(finding))))
     click.echo(

@@ -47,7 +47,7 @@ _KEY_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=
 # A name that says that its value is secret, up to where the value may begin.
 _NAME = re.compile(
     rb"""(?: passw(?:or)?d | passphrase | \bpwd | secret | token | api[_-]?key | access[_-]?key | private[_-]?key | account[_-]?key
-           | authorization | credentials? | cookie | \bsig )
+           | authorization | credentials? | cookie | \bsig(?!nal) )
          [A-Za-z0-9_-]{0,20}+
          (?: (?P<escapes>\\{0,15}+)(?P<quote>["'])\s{0,8}+:\s{0,8}+(?P=escapes)(?P=quote)     # "api_key": "x", 'password': 'x'
            | (?P<bare>\s{0,8}+[=:]\s{0,8}+|(?<=[a-z])\s++(?![=:])) )                          # TOKEN=x, password: x, --password x

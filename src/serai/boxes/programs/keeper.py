@@ -58,7 +58,7 @@ class Keeper:
         argv = self.config["launcher"]
         actions = [(os.POSIX_SPAWN_DUP2, theirs, 0), (os.POSIX_SPAWN_DUP2, out, 1)]
         env = {"SERAI_BOX": self.config["generation"]}
-        every = set(range(1, signal.NSIG)) - {signal.SIGKILL, signal.SIGSTOP}
+        every = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
         self.pid = os.posix_spawn(argv[0], argv, env, file_actions=actions, setsid=True, setsigdef=every, setsigmask=())
         self.pidfd = os.pidfd_open(self.pid)
         os.close(theirs)
@@ -168,6 +168,7 @@ def _listen(folder: str) -> socket.socket:
             os.unlink("keeper.sock", dir_fd=at)
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(f"/proc/self/fd/{at}/keeper.sock")
+        os.chmod("keeper.sock", 0o600, dir_fd=at)
         listener.listen(8)
         return listener
     finally:
@@ -190,5 +191,4 @@ def _answer(connection: socket.socket, answer: dict[str, Any]) -> None:
 
 
 def main(config: str) -> NoReturn:
-    os.umask(0o077)
     Keeper(json.loads(config)).run()

@@ -15,7 +15,7 @@ from serai.testing.conformance.target import Target, Task
 from serai.testing.zot_host.process import ambient, with_python
 from serai.wire.environ import for_guest
 
-__all__ = ["RULES", "UnknownRule", "assert_conforms", "check", "environment", "rules"]
+__all__ = ["RULES", "UnknownRule", "assert_conforms", "check", "environment", "judged", "rules"]
 
 # One table of rules for each dialect: a module with `RULES`, and `examine` for what its rules are given.
 TABLES = {"zot": "serai.testing.conformance.zot"}
@@ -79,7 +79,7 @@ def check(
         try:
             for last in (False, True):  # those that look at everything come when there is everything
                 turn = sorted((rule for rule in chosen if rule.last is last), key=lambda rule: not rule.long)
-                results = pool.map(lambda rule: _judged(rule, examination, told=told), turn)
+                results = pool.map(lambda rule: judged(rule, examination, told=told), turn)
                 found |= zip([rule.name for rule in turn], results, strict=True)
         except BaseException:
             examination.abandon()  # Ctrl-C: nobody waits for what a guest may never do
@@ -93,7 +93,7 @@ def _chosen(table: Sequence[Rule], only: Sequence[str]) -> list[Rule]:
     return [rule for rule in table if not only or rule.name in only]
 
 
-def _judged(rule: Rule, examination: object, *, told: bool) -> list[Finding]:
+def judged(rule: Rule, examination: object, *, told: bool) -> list[Finding]:
     """What a rule found, or that it found nothing wrong. `told` is whether others say why a guest does not open."""
     try:
         findings = list(rule.judge(examination))

@@ -1,0 +1,159 @@
+"""A box made by bubblewrap: for users whose machine lets only that program make user namespaces.
+
+It has the same layout and the same filter of system calls; it knows no ranges of ids and no overlays. Its porter cannot be forked:
+a Python of the machine runs it inside, with our programs as an archive on its standard input: no folder of ours is visible there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+
+from serai.boxes.programs import seccomp
+from serai.boxes.programs.furnishing import FOLDERS, Machine, furnish
+from serai.boxes.programs.starting import OK, Box, Failed, parsed, rather, send_kill
+from serai.boxes.programs.syscalls import Prctl, prctl
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Mapping, Sequence
+    from typing import NoReturn
+
+    from serai.boxes.programs.starting import Config
+else:  # the public module brings enumerations along, and they take as long as a box
+    import _signal as signal
+
+__all__ = ["options", "start_bubblewrap"]
+
+_LISTENER, _INFO, _FILTER = 3, 4, 5
+# The numbers are PR_SET_DUMPABLE, so that nobody in the box looks into the porter, and the listener.
+_BOOT = """
+import ctypes, os, resource, sys
+ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+for name, value in {limits!r}.items():
+    number = getattr(resource, "RLIMIT_" + name)
+    hard = resource.getrlimit(number)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(number, (value, value))
+sys.path.insert(0, "/proc/self/fd/0")
+from serai.boxes.programs import porter
+os.write(1, b"ok")
+os.closerange(4, 64)
+os.environ.clear()
+porter.run(3)
+"""
+
+
+class WrappedBox(Box):
+    """Our child is bubblewrap, which waits outside; the porter is the first process inside."""
+
+    def __init__(self, config: Config, child: int, pid: int) -> None:
+        super().__init__(config, child)
+        self.pid = pid
+        self._inside = os.pidfd_open(pid)
+
+    def wait(self) -> int:
+        """Its end is known before that of everything inside; the first process there ends last."""
+        code = super().wait()
+        waiting = select.poll()
+        waiting.register(self._inside, select.POLLIN)
+        waiting.poll()
+        return code
+
+
+def start_bubblewrap(config: Config, listener: int) -> Box:
+    if not os.path.isdir("root"):
+        os.mkdir("root", 0o755)
+    os.chdir("root")
+    machine = Machine()
+    _remove_links(machine)
+    os.umask(0)
+    furnish(config["box_id"], machine)
+    os.umask(0o022)
+    bwrap, python, *prefix = config["bwrap"]
+    boot = _BOOT.format(limits={"CORE": 0, **config["rlimits"]})
+    argv = [bwrap, *options(config["box_id"], os.getcwd(), [*machine.shared, *prefix])]
+    argv += ["--info-fd", str(_INFO), "--seccomp", str(_FILTER), "--", python, "-I", "-S", "-c", boot]
+    program = _archive()
+    rules = _in_memory(seccomp.program())
+    hear, told = os.pipe()
+    inform, info = os.pipe()
+    child = os.fork()
+    if child == 0:
+        _execute(argv, {0: program, 1: told, _LISTENER: listener, _INFO: info, _FILTER: rules})
+    for descriptor in (program, rules, told, info):
+        os.close(descriptor)
+    try:
+        return _heard(config, child, inform, hear)
+    finally:
+        os.close(inform)
+        os.close(hear)
+
+
+def options(box_id: str, root: str, shared: Sequence[str]) -> list[str]:
+    """What bubblewrap is told of the layout: the box's folder as its root, the machine's programs over it."""
+    made = ["--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+    made += ["--uid", "0", "--gid", "0", "--hostname", box_id, "--die-with-parent", "--new-session", "--as-pid-1"]
+    made += ["--bind", root, "/"]
+    for path in shared:
+        made += ["--ro-bind", path, path]
+    return [*made, "--proc", "/proc", "--dev", "/dev", "--chdir", "/workspace"]
+
+
+def _remove_links(machine: Machine) -> None:
+    """Places that are mounted over, or written, must be in the box: a former life of it may have left links to elsewhere there."""
+    places = {*FOLDERS, "dev", "proc", *(path[1:] for path in machine.shared)}
+    parents = {"/".join(parts[:depth]) for place in places for parts in [place.split("/")] for depth in range(1, len(parts))}
+    for place in sorted(places | parents):  # what is above comes first
+        if os.path.islink(place):
+            os.unlink(place)
+
+
+def _archive() -> int:
+    """Our programs, as Python can import them from one file."""
+    import io
+    import zipfile
+
+    buffer, folder = io.BytesIO(), os.path.dirname(os.path.abspath(__file__))
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for package in ("serai", "serai/boxes"):
+            archive.writestr(f"{package}/__init__.py", "")
+        for name in os.listdir(folder):
+            if name.endswith(".py"):
+                archive.write(os.path.join(folder, name), f"serai/boxes/programs/{name}")
+    return _in_memory(buffer.getvalue())
+
+
+def _in_memory(data: bytes) -> int:
+    descriptor = os.memfd_create("serai")
+    os.write(descriptor, data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _execute(argv: list[str], descriptors: Mapping[int, int]) -> NoReturn:
+    try:
+        signal.set_wakeup_fd(-1)
+        prctl(Prctl.PDEATHSIG, signal.SIGKILL)
+        rather(os.getpid())
+        # Out of the way first, so that none is overwritten while it is still needed.
+        parked = {target: fcntl.fcntl(ours, fcntl.F_DUPFD_CLOEXEC, 16) for target, ours in descriptors.items()}
+        for target, ours in parked.items():
+            os.dup2(ours, target)
+        os.execve(argv[0], argv, {})  # noqa: S606  (no shell is what we want)
+    finally:
+        os._exit(127)
+
+
+def _heard(config: Config, child: int, inform: int, hear: int) -> Box:
+    """A box once its porter is there; else nothing is left of it."""
+    told = b""
+    while piece := os.read(inform, 4096):
+        told += piece
+    if told and os.read(hear, len(OK)) == OK:
+        return WrappedBox(config, child, parsed(told.decode().strip())["child-pid"])
+    send_kill(child)
+    os.waitpid(child, 0)
+    raise Failed("bubblewrap could not make the box", "its log says why: `serai box logs`")

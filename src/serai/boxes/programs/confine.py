@@ -1,0 +1,107 @@
+"""What a porter gives up before it serves, for itself and for everything that it will start.
+
+The order matters: capabilities are needed for the steps before, a change of credentials clears the death signal, and nothing may
+be left to do once the filter of system calls is in place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import select
+
+from serai.boxes.programs import landlock, seccomp
+from serai.boxes.programs.starting import OK
+from serai.boxes.programs.syscalls import Prctl, capset, close_all_but, prctl
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Mapping
+
+    from serai.boxes.programs.starting import Handshake
+else:  # the public module brings enumerations along, and they take as long as a box
+    import _signal as signal
+
+__all__ = ["become", "confine", "confine_process", "set_limits"]
+
+# What the root of a box needs to set up files, users and services inside it. Each holds within its user namespace only.
+_KEPT = {
+    "chown": 0,
+    "dac_override": 1,
+    "fowner": 3,
+    "fsetid": 4,
+    "kill": 5,
+    "setgid": 6,
+    "setuid": 7,
+    "setpcap": 8,
+    "net_bind_service": 10,
+    "sys_chroot": 18,
+}
+_AMBIENT_CLEAR_ALL = 4
+_LAST_CAPABILITY = 63
+
+
+def become(name: bytes) -> None:
+    """Show a name instead of the command line we were started with: it has paths of the machine, and /proc/1/cmdline is for all."""
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    first, last = int(fields[45]), int(fields[46])  # where the arguments lie in memory
+    if 0 < first < last:
+        ctypes.memset(first, 0, last - first)
+        ctypes.memmove(first, name[: last - first - 1], min(len(name), last - first - 1))
+    prctl(Prctl.NAME, name[:15] + b"\0")
+
+
+def set_limits(limits: Mapping[str, int]) -> None:
+    """Resource limits by name, such as NPROC; never above what we have. A box leaves no core files on the machine."""
+    for name, wanted in {"CORE": 0, **limits}.items():
+        number: int = getattr(resource, f"RLIMIT_{name}")
+        hard = resource.getrlimit(number)[1]
+        value = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(number, (value, value))
+
+
+def confine(listener: int, shake: Handshake) -> None:
+    """The porter of a box with namespaces of its own: give up all but what its root needs inside."""
+    _drop_capabilities(sum(1 << number for number in _KEPT.values()))
+    prctl(Prctl.NO_NEW_PRIVS, 1)
+    seccomp.install()
+    _last_steps(listener, shake)
+
+
+def confine_process(root: str, listener: int, shake: Handshake) -> None:
+    """A porter without namespaces: as far as Landlock and seccomp go."""
+    _drop_capabilities(0)
+    prctl(Prctl.NO_NEW_PRIVS, 1)
+    if landlock.version() > 0:
+        landlock.restrict(root)
+    if seccomp.known_here():
+        seccomp.install(sockets=False)
+    _last_steps(listener, shake)
+
+
+def _drop_capabilities(kept: int) -> None:
+    try:
+        prctl(Prctl.AMBIENT, _AMBIENT_CLEAR_ALL)
+        for number in range(_LAST_CAPABILITY + 1):
+            if not kept >> number & 1:
+                prctl(Prctl.BOUNDING_DROP, number)
+    except OSError as error:
+        if error.errno != 22 and kept:  # 22: beyond the last one that this kernel has; and who has none, has none to drop
+            raise
+    capset(kept)
+
+
+def _last_steps(listener: int, shake: Handshake) -> None:
+    """Nobody in the box may look into the porter, and it does not outlive its launcher."""
+    prctl(Prctl.DUMPABLE, 0)
+    prctl(Prctl.PDEATHSIG, signal.SIGKILL)
+    # It may have died just before: then the other end of this pipe is closed.
+    waiting = select.poll()
+    waiting.register(shake.lifeline, 0)
+    if waiting.poll(0):
+        os._exit(1)
+    os.write(shake.told, OK)
+    close_all_but(listener)

@@ -1,0 +1,411 @@
+"""One connection to the porter: what is asked on it, and the work for it (spec hooks 4). `VERBS` has it all.
+
+A frame is four bytes of length (big-endian) and JSON: `{"verb", "data"}`, answered by `{"data"}` or `{"err"}`. After `dial`, `pty`,
+`putfile` and an `exec` with `stream` raw bytes follow; such a connection is closed when the request is refused, so that raw bytes
+are never read as frames.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+from binascii import b2a_base64
+from time import monotonic
+
+from serai.boxes.programs.command import Command, Printed, processes, send_signal
+from serai.boxes.programs.files import owner, replaceable
+from serai.boxes.programs.frames import (
+    FRAME,
+    PACKET,
+    HungUp,
+    Refusal,
+    TooLarge,
+    base64,
+    checked,
+    command_line,
+    decode,
+    duration,
+    encode,
+    json,
+    packet,
+    take,
+    variables,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    import socket
+    from collections.abc import Callable, Generator
+    from typing import NoReturn, TypeAlias, TypeVar
+
+    from serai.boxes.programs.frames import Data
+    from serai.boxes.programs.porter import Porter
+
+    T = TypeVar("T")
+    Wait: TypeAlias = Generator[float | None, None, T]
+else:  # the public modules bring enumerations along, and they take as long to import as everything else here
+    import _signal as signal
+    import _socket as socket
+
+__all__ = ["VERBS", "Connection"]
+
+CHUNK = 256 << 10  # bytes: one read, and what may wait for a peer that does not read
+DIAL = 10.0  # seconds
+SCRIPT = "/run/llmbox-init-script"
+SCRIPT_TIME = 300_000_000_000  # nanoseconds
+
+
+class Connection:
+    """Somebody who asks, and where the work for him stands."""
+
+    def __init__(self, porter: Porter, peer: socket.socket) -> None:
+        self.porter = porter
+        self.peer = peer
+        self.inbox = bytearray()
+        self.outbox = bytearray()
+        self.room = FRAME + 4  # how much may be in the inbox
+        self.eof = False  # nothing more will come
+        self.gone = False  # and nobody is there to hear
+        self.over = False
+        self.moved = False  # something was read or written: there may be more
+        self.until: float | None = None
+        self.life = self.serve()
+
+    def step(self) -> None:
+        """Do what can be done now; with edges for events that means: again, for as long as anything moves."""
+        self.moved = False
+        if not self.eof and len(self.inbox) < self.room:
+            data = self.pull(self.peer.fileno())
+            self.eof = data == b""
+            self.inbox += data or b""
+        if not self.over:
+            before = len(self.inbox)
+            try:
+                self.until = next(self.life)
+            except StopIteration:
+                self.over, self.until = True, None
+            self.moved |= len(self.inbox) < before
+        if self.outbox and not self.push(self.peer.fileno(), self.outbox):
+            self.gone = self.moved = True
+            self.outbox.clear()
+        if self.over and not self.outbox:
+            self.porter.part(self)
+        elif self.moved:
+            self.porter.ready[self] = None
+
+    def pull(self, descriptor: int) -> bytes | None:
+        """Some bytes; none at the end; None when there is nothing now."""
+        try:
+            data = os.read(descriptor, CHUNK)
+        except BlockingIOError:
+            return None
+        except OSError:  # such as EIO: the last program on a terminal has ended
+            data = b""
+        self.moved = True
+        return data
+
+    def push(self, descriptor: int, data: bytearray) -> bool:
+        """Write from the front of `data` what can be written now; False when nobody reads any more."""
+        try:
+            del data[: os.write(descriptor, data)]
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        self.moved = True
+        return True
+
+    def answer(self, data: Data) -> None:
+        self.outbox += encode({"data": data})
+
+    def serve(self) -> Wait[None]:
+        try:
+            while not self.gone:
+                frame = take(self.inbox, 4, FRAME) if len(self.outbox) <= CHUNK else None
+                if frame is not None:
+                    yield from self.serve_one(frame[4:])
+                elif self.eof and not self.outbox:
+                    return
+                else:
+                    yield None
+        except TooLarge as error:
+            self.outbox += encode({"err": str(error)})
+        except HungUp:
+            pass
+        except Exception as error:  # a defect of ours ends this connection alone; no text of it: that could be a secret
+            line = error.__traceback__.tb_lineno if error.__traceback__ else 0
+            os.write(2, f"porter: {type(error).__name__}, line {line}\n".encode())
+
+    def serve_one(self, body: bytes) -> Wait[None]:
+        verb, raw = "", False
+        try:
+            verb, data = decode(body)
+            raw = verb in ("dial", "pty", "putfile") or data.get("stream") is True
+            does, known = VERBS.get(verb) or unknown(verb)
+            work = does(self, checked(data, known))
+            answer = work if isinstance(work, dict) else (yield from work)
+            if answer is not None:  # else it has answered
+                self.answer(answer)
+            return
+        except Refusal as error:
+            why = str(error)
+        except OSError as error:
+            why = f"{verb}: {error.strerror}"
+        except (ValueError, OverflowError, struct.error) as error:  # a NUL, half a surrogate pair, a number beyond all bounds
+            why = f"{verb}: {type(error).__name__}"
+        self.outbox += encode({"err": why})
+        if raw:
+            raise HungUp
+
+    # Commands
+
+    def exec(self, data: Data) -> Wait[Data]:
+        env = self.porter.environment(list(data["env"].items()))
+        argv = command_line(data["cmd"])
+        if data["stream"]:
+            return (yield from self.stream(argv, env, data))
+        stdin = base64(data, "stdin")
+        printed = Printed()
+        try:
+            self.porter.enter(data["cwd"])
+            command = Command(self, argv, env)
+        except OSError as error:
+            code = 127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126  # as a shell has it
+            return {"stdout": "", "stderr": f"{argv[0]}: {error.strerror}\n", "exit_code": code}
+        command.pending += stdin
+        command.ended = True
+        late = yield from command.converse(printed.add, 0, data["timeout"] / 1e9 or None)
+        answer = command.exit() | ({"exit_code": 124, "timed_out": True} if late else {})
+        for name, raw in (("stdout", printed[1]), ("stderr", printed[2])):
+            answer[name] = str(raw, "utf-8", "replace")
+            if answer[name].encode() != raw:  # JSON cannot say it
+                answer[f"{name}_base64"] = b2a_base64(raw, newline=False).decode()
+        return answer
+
+    def stream(self, argv: list[str], env: dict[str, str], data: Data) -> Wait[NoReturn]:
+        tty = checked(data["tty"], SIZE)
+        size = (tty["cols"], tty["rows"]) if data["tty"] else None
+        self.room = PACKET + 5
+        self.porter.enter(data["cwd"])
+        try:
+            command = Command(self, argv, {"TERM": "xterm-256color", **env} if size else env, size=size)
+        except OSError as error:
+            raise Refusal(f"{argv[0]}: {error.strerror}") from None
+        self.answer({"pid": command.pid})
+        yield from command.converse(self.say, 3)
+        self.outbox += packet(3, json(command.exit()).encode())
+        raise HungUp
+
+    def say(self, kind: int, data: bytes) -> None:
+        self.outbox += packet(kind, data)
+
+    def pty(self, data: Data) -> Wait[NoReturn]:
+        env = {"TERM": "xterm-256color", **self.porter.environment([])}
+        if data["cmd"]:
+            argv = command_line(data["cmd"])
+            path = argv[0]
+        else:  # a login shell
+            found = (f"{folder}/bash" for folder in env["PATH"].split(":"))
+            path = env.get("SHELL") or next(filter(os.path.exists, found), "sh")
+            argv = [f"-{os.path.basename(path)}"]
+        self.room = PACKET + 5
+        self.porter.enter("")
+        command = Command(self, argv, env, path=path, size=(data["cols"], data["rows"]))
+        self.answer({})
+        yield from command.converse(lambda _, data: self.outbox.extend(data), 2)
+        raise HungUp
+
+    # Ports, files and the box itself
+
+    def dial(self, data: Data) -> Wait[NoReturn]:
+        port = data["port"]
+        if not 1 <= port <= 65535:
+            raise Refusal(f"port {port} out of range")
+        other = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            self.porter.watch(other.fileno(), self)
+            until = monotonic() + DIAL
+            while (problem := other.connect_ex(("127.0.0.1", port))) not in (0, errno.EISCONN):
+                if problem not in (errno.EINPROGRESS, errno.EALREADY) or monotonic() >= until:
+                    raise Refusal(f"port {port}: {os.strerror(problem)}")
+                self.stay()
+                yield until
+            self.answer({})
+            self.room = CHUNK
+            yield from self.relay(other)
+        finally:
+            self.porter.owners.pop(other.fileno(), None)
+            other.close()
+        raise HungUp
+
+    def relay(self, other: socket.socket) -> Wait[None]:
+        """Bytes both ways, no faster than the slower side reads. Each way ends by itself, both when our peer is gone altogether."""
+        theirs = ours = open_ = (
+            True  # whether more may come from our peer, from the other, and whether our peer may still hope for it
+        )
+        while theirs or open_:
+            if self.inbox and not self.push(other.fileno(), self.inbox):
+                return
+            if theirs and self.eof and not self.inbox:
+                theirs = False
+                other.shutdown(socket.SHUT_WR)
+            if ours and len(self.outbox) <= CHUNK and (data := self.pull(other.fileno())) is not None:
+                self.outbox += data
+                ours = data != b""
+            if open_ and not ours and not self.outbox:
+                open_ = False
+                self.peer.shutdown(socket.SHUT_WR)
+            if self.gone and not theirs:
+                return
+            yield None
+
+    def putfile(self, data: Data) -> Wait[Data]:
+        """Into a draft beside it, which takes its place when all is there: an upload that breaks off leaves the old file as it was,
+        and whoever reads that goes on reading it. So the file is always a new one."""
+        left, path = data["size"], data["path"]
+        folder, name = self.porter.tree.folder(path, make=True)
+        self.porter.uploads += 1
+        draft, file = f".putfile-{os.getpid()}-{self.porter.uploads}", -1
+        try:
+            replaceable(name, folder, path)
+            file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+            while left:
+                if self.inbox:
+                    written = os.write(file, self.inbox[:left])
+                    del self.inbox[:written]
+                    left -= written
+                else:
+                    self.stay()
+                    yield None
+            os.fchmod(file, data["mode"] & 0o777)
+            owner(file, data["uid"], data["gid"], new=True)
+            os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+            return {}
+        except BaseException:
+            if file >= 0:
+                os.unlink(draft, dir_fd=folder)
+            raise
+        finally:
+            os.close(folder)
+            if file >= 0:
+                os.close(file)
+
+    def stay(self) -> None:
+        """Wait on only if there is somebody to wait for."""
+        if self.eof:
+            raise HungUp
+
+    def getfile(self, data: Data) -> Wait[None]:
+        file = self.porter.tree.open(data["path"])
+        try:
+            info = os.fstat(file)
+            self.answer({"size": info.st_size, "mode": info.st_mode & 0o7777, "uid": info.st_uid, "gid": info.st_gid})
+            left = info.st_size
+            while left:
+                while len(self.outbox) > CHUNK:
+                    yield None
+                some = os.read(file, min(left, CHUNK))
+                if not some or self.gone:
+                    raise HungUp  # it has shrunk: there is no other way to say so
+                self.outbox += some
+                left -= len(some)
+        finally:
+            os.close(file)
+        return None
+
+    def init(self, data: Data) -> Wait[Data]:
+        """Write the files, then run the script. `more` (ours): another `init` follows, with what did not fit into this frame."""
+        porter = self.porter
+        if porter.initialised:
+            raise Refusal("already initialised")
+        if porter.busy:
+            raise Refusal("init is under way")
+        env = variables([tuple(pair.split("=", 1)) if type(pair) is str else (pair, "") for pair in data["env"]])
+        script = base64(data, "init_script")
+        if any(type(file) is not dict for file in data["files"]):
+            raise Refusal('"files" must be a list of objects')
+        files = [checked(file, FILE) for file in data["files"]]
+        for file, content in [(file, base64(file, "Content")) for file in files]:
+            try:
+                porter.tree.write(file["Path"], content, file["Mode"], file["UID"], file["GID"], append=file["Append"])
+            except OSError as error:
+                raise Refusal(f"{file['Path']}: {error.strerror}") from None
+        if data["more"]:
+            return {}
+        porter.env = env
+        failed, output = "", b""
+        if script:
+            porter.busy = True
+            try:
+                failed, output = yield from self.script(script, data["init_script_timeout"] or SCRIPT_TIME)
+            finally:
+                porter.busy = False
+        porter.initialised = not failed
+        text = str(output, "utf-8", "replace").strip()
+        return {"script_failed": bool(failed), "script_error": failed, "script_output": text}
+
+    def script(self, script: bytes, time: int) -> Wait[tuple[str, bytes]]:
+        """Why it failed, or nothing; and what it printed."""
+        porter = self.porter
+        porter.tree.write(SCRIPT, script, 0o755, 0, 0)
+        printed = Printed()
+        env = porter.environment([])
+        porter.enter("", env["HOME"])
+        try:
+            command = Command(self, [porter.tree.within(SCRIPT)], env, merged=True)
+        except OSError as error:
+            hint = ": it needs a #! line" if error.errno == errno.ENOEXEC else ""
+            return f"init script failed: {os.strerror(error.errno or 0).lower()}{hint}", b""
+        late = yield from command.converse(printed.add, 0, time / 1e9)
+        code = os.waitstatus_to_exitcode(command.status or 0)
+        if late:
+            failed = f"init script did not finish within {duration(time)}"
+        elif code > 0:
+            failed = f"init script failed: exit status {code}"
+        elif code < 0:
+            failed = f"init script failed: signal: {(signal.strsignal(-code) or str(-code)).lower()}"
+        else:
+            failed = ""
+        return failed, printed[1]
+
+    def signal(self, data: Data) -> Data:
+        """To all processes of the box but the porter."""
+        kind, own = data["signal"], os.getpid()
+        if kind not in signal.valid_signals():
+            raise Refusal(f"there is no signal {kind}")
+        if own == 1:
+            send_signal(-1, kind)  # everyone in this pid namespace but its first
+            return {}
+        below = {own}
+        found = processes()
+        for _ in found:  # parents may stand behind their children
+            below |= {pid for pid, parent, _ in found if parent in below}
+        for pid in below - {own}:
+            send_signal(pid, kind)
+        return {}
+
+    def hello(self, _: Data) -> Data:
+        return {"porter": 1, "pid": os.getpid(), "initialised": self.porter.initialised}
+
+
+def unknown(verb: str) -> NoReturn:
+    raise Refusal(f'unknown verb "{verb}"')
+
+
+# What may be asked: who does it, and the members that it knows, with their defaults. An absent mode is not 0, which is honoured.
+SIZE: Data = {"cols": 80, "rows": 24}
+FILE: Data = {"Path": "", "Content": "", "Mode": 0o600, "UID": 0, "GID": 0, "Append": False}
+INIT: Data = {"files": [], "env": [], "init_script": "", "init_script_timeout": 0, "more": False}
+EXEC: Data = {"cmd": [], "env": {}, "cwd": "", "timeout": 0, "stdin": "", "stream": False, "tty": {}}
+VERBS: dict[str, tuple[Callable[[Connection, Data], Data | Wait[Data | None]], Data]] = {
+    "hello": (Connection.hello, {}),
+    "init": (Connection.init, INIT),
+    "exec": (Connection.exec, EXEC),
+    "pty": (Connection.pty, {"cmd": [], **SIZE}),
+    "dial": (Connection.dial, {"port": 0}),
+    "putfile": (Connection.putfile, {"path": "", "size": 0, "mode": 0o644, "uid": 0, "gid": 0}),
+    "getfile": (Connection.getfile, {"path": ""}),
+    "signal": (Connection.signal, {"signal": 0}),
+}

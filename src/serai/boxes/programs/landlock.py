@@ -1,0 +1,84 @@
+"""Landlock: which files a process may touch, without namespaces and without privileges (Linux 5.13 and newer)."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import struct
+
+from serai.boxes.programs.syscalls import call
+
+__all__ = ["confines_signals", "restrict", "version"]
+
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
+# All rights that a version of Landlock knows, by version: 13 at first, then to link across folders, to truncate, ioctl of devices.
+_ALL = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
+_NETWORK_SINCE, _SCOPES_SINCE = 4, 6
+_BIND_AND_CONNECT = 0b11
+_ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
+_VERSION = 1
+_PATH_BENEATH = 1
+
+_READ = _EXECUTE | _READ_FILE | _READ_DIR
+_USE = _READ_FILE | _WRITE_FILE | _IOCTL_DEV
+# Programs and what they need to run; nothing here is secret. Not /proc: without a namespace it shows the machine's processes.
+_READABLE = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
+    *("/etc/alternatives", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ssl/certs", "/etc/ssl/openssl.cnf"),
+    *("/etc/localtime", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/etc/os-release"),
+)
+_USABLE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/ptmx", "/dev/pts")
+_FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
+
+
+def version() -> int:
+    """Which version the kernel has; 0 for none, or when it is switched off."""
+    try:
+        return call("landlock_create_ruleset", None, 0, _VERSION)
+    except OSError:
+        return 0
+
+
+def confines_signals() -> bool:
+    """Whether a process can be kept from sending signals to those outside, and from their abstract sockets."""
+    return version() >= _SCOPES_SINCE
+
+
+def restrict(root: str) -> None:
+    """From now on: `root` for reading and writing, programs and libraries for reading. It must have no_new_privs already."""
+    known = version()
+    everything = _ALL[max(since for since in _ALL if since <= known)]
+    attributes = [everything]
+    if known >= _NETWORK_SINCE:
+        attributes.append(_BIND_AND_CONNECT)
+    if known >= _SCOPES_SINCE:
+        attributes.append(_ABSTRACT_SOCKETS_AND_SIGNALS)
+    packed = struct.pack(f"={len(attributes)}Q", *attributes)
+    rules = call("landlock_create_ruleset", ctypes.create_string_buffer(packed, len(packed)), len(packed), 0, what="Landlock")
+    try:
+        _allow(rules, root, everything)
+        for path in _READABLE:
+            _allow(rules, path, _READ & everything)
+        for path in _USABLE:
+            _allow(rules, path, _USE & everything)
+        call("landlock_restrict_self", rules, 0, what="Landlock")
+    finally:
+        os.close(rules)
+
+
+def _allow(rules: int, path: str, rights: int) -> None:
+    try:
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError:  # not on this machine: then there is nothing to allow
+        return
+    try:
+        if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            rights &= _FILE_RIGHTS
+        rule = struct.pack("=Qi", rights, descriptor)
+        call(
+            "landlock_add_rule", rules, _PATH_BENEATH, ctypes.create_string_buffer(rule, len(rule)), 0, what=f"Landlock for {path}"
+        )
+    finally:
+        os.close(descriptor)

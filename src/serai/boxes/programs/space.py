@@ -1,0 +1,229 @@
+"""The space of a box: its own root, devices, processes, network and users (spec hooks 8).
+
+Nothing is ever mounted where the machine could see it. What a box gets of the machine is copied first as mounts that hang nowhere;
+then its folder becomes the root and the machine's is gone; only then are they hung up. So a name inside the box, which may be a
+link that a former life of the box left there, cannot lead out of it.
+
+The folder of a box has `root` (its disk), and over a base tree `upper`, `work` and `lower` with `root` as the place of the overlay.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import struct
+
+from serai.boxes.programs import syscalls
+from serai.boxes.programs.furnishing import SYSTEM, Machine, furnish
+from serai.boxes.programs.starting import Failed, send_kill, write
+from serai.boxes.programs.syscalls import Attr, Clone, attach, mount, mount_setattr, new_mount, tree_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+else:  # the public module brings enumerations along, and they take as long as a box
+    import _socket as socket
+
+__all__ = ["FIRST_ID", "NAMESPACES", "RANGE", "attempt", "enter", "map_ids", "prepare_as_root"]
+
+NAMESPACES = Clone.USER | Clone.MOUNTS | Clone.PIDS | Clone.NET | Clone.IPC | Clone.UTS
+RANGE = 65536  # ids of a box, when it has more than one
+# Above those that distributions hand out to users, services and containers, below those that some programs take for negative.
+FIRST_ID = 0x70000000
+
+_SLAVE_ALL = 1 << 19 | 1 << 14  # MS_SLAVE, MS_REC: what the machine unmounts goes here too; nothing of ours goes there
+_PLAIN = Attr.NOSUID | Attr.NODEV
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
+_DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
+# What of /proc tells of the machine or steers it. Most is closed to a box anyway, having no owner there; this does not rest on it.
+_HIDDEN = (
+    "acpi",
+    "asound",
+    "kcore",
+    "keys",
+    "kmsg",
+    "latency_stats",
+    "sched_debug",
+    "scsi",
+    "sysrq-trigger",
+    "timer_list",
+    "timer_stats",
+)
+_FIXED = ("bus", "fs", "irq", "sys")
+_GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1  # SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP
+
+
+def map_ids(pid: int, first: int | None) -> None:
+    """Say who is who for the new user namespace of `pid`: a range from `first`, or only root, which is ourselves."""
+    if first is None:
+        write(f"/proc/{pid}/setgroups", "deny")  # or the kernel refuses a group from an ordinary user
+    for kind, ours in (("uid", os.geteuid()), ("gid", os.getegid())):
+        write(f"/proc/{pid}/{kind}_map", f"0 {ours} 1" if first is None else f"0 {first} {RANGE}")
+
+
+def prepare_as_root(rootfs: str | None, first: int) -> None:
+    """In the launcher, which is the machine's root: mounts of its own, and a root whose owners are those of the box."""
+    syscalls.unshare(Clone.MOUNTS)
+    mount("none", "/", "", _SLAVE_ALL)
+    _folders(rootfs)
+    if rootfs is None:
+        os.chown("root", first, first)
+        return
+    of_base = os.stat(rootfs)
+    os.chown("upper", first + of_base.st_uid % RANGE, first + of_base.st_gid % RANGE)
+    os.chmod("upper", stat.S_IMODE(of_base.st_mode))
+    base = tree_of(rootfs, Attr.RDONLY | _PLAIN, recursive=False)
+    try:
+        _show_as(first, base)
+    except OSError as error:
+        hint = "put the base tree on another file system, such as ext4, xfs or btrfs"
+        raise Failed(f"owners cannot be shifted for the base tree {rootfs}: {error.strerror}", hint) from None
+    attach(base, "lower")
+    os.close(base)
+    _overlay("")
+
+
+def _prepare(rootfs: str | None) -> None:
+    """In the box, when an ordinary user makes it: the same, with one owner."""
+    _folders(rootfs)
+    if rootfs is None:
+        return
+    if os.stat(rootfs).st_uid != os.geteuid():
+        hint = "copy the tree, so that it is yours, or make the box as root"
+        raise Failed(f"the base tree {rootfs} belongs to somebody else", hint)
+    os.chmod("upper", stat.S_IMODE(os.stat(rootfs).st_mode) | stat.S_IRWXU)
+    base = tree_of(rootfs, Attr.RDONLY)
+    attach(base, "lower")
+    os.close(base)
+    _overlay(",userxattr")
+
+
+def _folders(rootfs: str | None) -> None:
+    for name in ("root",) if rootfs is None else ("root", "lower", "upper", "work"):
+        if not os.path.isdir(name):  # from before a pause
+            os.mkdir(name, 0o755)
+
+
+def _overlay(options: str) -> None:
+    try:
+        mount("serai", "root", "overlay", 0, f"lowerdir=lower,upperdir=upper,workdir=work{options}")
+    except OSError as error:
+        hint = "keep boxes on a file system such as ext4, xfs or btrfs, or make the box without a base tree"
+        raise Failed(f"no overlay can be made over the base tree: {error.strerror}", hint) from None
+
+
+def _show_as(first: int, tree: int) -> None:
+    """Show the owners in `tree` as ids of the box: through a user namespace that has them, held by a process that waits."""
+    hold, held = os.pipe()
+    pid = syscalls.clone(Clone.USER)
+    if pid == 0:
+        os.close(held)
+        os.read(hold, 1)
+        os._exit(0)
+    try:
+        map_ids(pid, first)
+        users = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            mount_setattr(tree, Attr.IDMAP, users=users, recursive=False)
+        finally:
+            os.close(users)
+    finally:
+        os.close(hold)
+        os.close(held)
+        send_kill(pid)
+        os.waitpid(pid, 0)
+
+
+def enter(box_id: str, rootfs: str | None, *, prepared: bool) -> None:
+    """In the box, as the first process of its namespaces: on return its root is ours and the machine is out of reach."""
+    os.setresgid(0, 0, 0)
+    os.setresuid(0, 0, 0)
+    os.setsid()
+    syscalls.unshare(Clone.CGROUP)  # now that we are in the groups of the box: they are the root for it
+    syscalls.sethostname(box_id)
+    _loopback_up()
+    if prepared:
+        os.setgroups([])
+    else:
+        mount("none", "/", "", _SLAVE_ALL)
+        _prepare(rootfs)
+        os.chdir("root")
+    _move_in(box_id, base=rootfs is not None)
+    # No user namespaces inside: most holes of the kernel's need one. Before /proc/sys is fixed.
+    write("/proc/sys/user/max_user_namespaces", "0")
+    _cover_proc()
+
+
+def attempt() -> None:
+    """Whether this machine lets us: the steps of `enter` that some machines refuse, on nothing."""
+    os.setresuid(0, 0, 0)
+    mount("none", "/", "", _SLAVE_ALL)
+    syscalls.sethostname("serai")
+    _loopback_up()
+    for tree in (tree_of("/usr", Attr.RDONLY | _PLAIN), new_mount("tmpfs"), new_mount("devpts"), new_mount("proc")):
+        os.close(tree)
+
+
+def _move_in(box_id: str, *, base: bool) -> None:
+    os.umask(0)
+    root = tree_of(".", _PLAIN)
+    machine = None if base else Machine()
+    shared = {path: tree_of(path, Attr.RDONLY | _PLAIN) for path in machine.shared} if machine else {}
+    devices = {name: tree_of(f"/dev/{name}", Attr.NOSUID | Attr.NOEXEC, recursive=False) for name in _DEVICES}
+    proc = new_mount("proc", _PLAIN | Attr.NOEXEC)
+    dev = new_mount("tmpfs", Attr.NOSUID | Attr.NOEXEC, mode="755", size="64k")
+    pts = new_mount("devpts", Attr.NOSUID | Attr.NOEXEC, ptmxmode="666", mode="620")
+    shm = new_mount("tmpfs", _PLAIN, mode="1777", size="50%")
+    attach(root, ".")
+    os.fchdir(root)
+    syscalls.pivot_root()
+    furnish(box_id, machine)
+    for path, tree in shared.items():
+        try:
+            attach(tree, path)
+        except OSError:
+            if path in SYSTEM:
+                raise  # a box without its /usr is none; without a file of /etc it is what a former life of it made of it
+    attach(proc, "/proc")
+    attach(dev, "/dev")
+    _fill_dev(devices, pts, shm)
+    for tree in (root, proc, dev, pts, shm, *shared.values(), *devices.values()):
+        os.close(tree)
+
+
+def _fill_dev(devices: dict[str, int], pts: int, shm: int) -> None:
+    for name, tree in devices.items():
+        os.close(os.open(f"/dev/{name}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        attach(tree, f"/dev/{name}")
+    for name, tree, mode in (("pts", pts, 0o755), ("shm", shm, 0o1777)):
+        os.mkdir(f"/dev/{name}", mode)
+        attach(tree, f"/dev/{name}")
+    os.symlink("pts/ptmx", "/dev/ptmx")
+    for name, target in _DEVICE_LINKS.items():
+        os.symlink(target, f"/dev/{name}")
+
+
+def _cover_proc() -> None:
+    for name in _HIDDEN:
+        path = f"/proc/{name}"
+        if os.path.isdir(path):
+            tree = new_mount("tmpfs", _PLAIN | Attr.RDONLY | Attr.NOEXEC, size="4k", mode="555")
+        elif os.path.exists(path):
+            tree = tree_of("/dev/null", Attr.RDONLY, recursive=False)
+        else:
+            continue
+        attach(tree, path)
+        os.close(tree)
+    for name in _FIXED:
+        if os.path.isdir(f"/proc/{name}"):
+            tree = tree_of(f"/proc/{name}", Attr.RDONLY | _PLAIN | Attr.NOEXEC)
+            attach(tree, f"/proc/{name}")
+            os.close(tree)
+
+
+def _loopback_up() -> None:
+    any_socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    flags: int = struct.unpack("16sH14x", fcntl.ioctl(any_socket, _GET_FLAGS, struct.pack("16sH14x", b"lo", 0)))[1]
+    fcntl.ioctl(any_socket, _SET_FLAGS, struct.pack("16sH14x", b"lo", flags | _UP))
+    any_socket.close()

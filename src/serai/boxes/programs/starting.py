@@ -1,0 +1,185 @@
+"""What all ways of making a box share: what the launcher is told, the processes it watches, and how they begin together."""
+
+from __future__ import annotations
+
+import os
+from _json import encode_basestring_ascii, make_scanner  # the rest of `json` takes as long as a box
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Callable, Sequence
+    from typing import Any, Literal, NoReturn, TypedDict
+
+    class Config(TypedDict):
+        """What the launcher is told, on its command line: everybody on the machine may read it, so nothing in it is secret."""
+
+        mode: Literal["own", "bwrap", "process"]
+        folder: str  # of the box: its disk and its socket are there
+        box_id: str
+        rootfs: str | None  # a base tree; else the machine's /usr
+        ids: int | None  # the first of the box's 65536 ids on the machine (root only); None: one id, our own
+        cgroups: list[str]  # folders of the control groups to join
+        rlimits: dict[str, int]  # by the name of the resource, such as NPROC
+        bwrap: list[str]  # the program bubblewrap and the Python to run inside; empty unless that is the mode
+else:  # the public module brings enumerations along, and they take as long as a box
+    import _signal as signal
+
+__all__ = ["OK", "Box", "Failed", "Handshake", "exit_code", "join", "line", "parsed", "rather", "send_kill", "write"]
+
+OK = b"ok"
+_RATHER = "500"
+
+
+class _Reading:
+    """How the scanner of JSON reads."""
+
+    strict, object_hook, object_pairs_hook, parse_float, parse_int, parse_constant = True, None, None, float, int, float
+
+
+def parsed(text: str) -> Any:
+    return make_scanner(_Reading)(text, 0)[0]  # type: ignore[arg-type]
+
+
+def line(**members: str | int) -> bytes:
+    """A line of JSON."""
+    items = (
+        f'"{name}": {encode_basestring_ascii(value) if isinstance(value, str) else str(value).lower()}'
+        for name, value in members.items()
+    )
+    return ("{" + ", ".join(items) + "}\n").encode()
+
+
+class Failed(Exception):
+    """The box cannot be made. The text is for people; `hint` says what to do."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class Box:
+    """The processes of a box that has been started. `pid` is its porter's; `child` is our own child, often the same."""
+
+    def __init__(self, config: Config, child: int) -> None:
+        self.config = config
+        self.child = child
+        self.pid = child
+        self.watch = os.pidfd_open(child)  # readable at its end
+
+    def kill(self) -> None:
+        """Kill the first process of its namespaces, and with it all of them."""
+        send_kill(self.pid)
+        for folder in self.config["cgroups"]:
+            if os.path.exists(freezer := f"{folder}/freezer.state"):
+                write(freezer, "THAWED")  # what is frozen does not die (version 1 of control groups)
+
+    def wait(self) -> int:
+        """Until all of it is gone; how our child ended, as an exit status."""
+        return exit_code(os.waitpid(self.child, 0)[1])
+
+
+def exit_code(status: int) -> int:
+    """As a shell says it: 128 and the signal."""
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code
+
+
+def join(cgroups: Sequence[str], pid: int) -> None:
+    """Count `pid` to the box."""
+    for folder in cgroups:
+        write(f"{folder}/cgroup.procs", str(pid))
+    rather(pid)
+
+
+def rather(pid: int) -> None:
+    """When the machine runs out of memory, rather something in a box than anything else."""
+    try:
+        write(f"/proc/{pid}/oom_score_adj", _RATHER)
+    except OSError:
+        pass  # it is a wish only, and somebody may have wished for more
+
+
+def write(path: str, text: str) -> None:
+    """In one piece, as the kernel's own files want it."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def send_kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass  # it has ended meanwhile
+
+
+class Handshake:
+    """Two pipes between the launcher and its child: "go" when all is set up around it, and what became of it.
+
+    The launcher keeps its end of the first one open: when that is closed, the launcher is gone.
+    """
+
+    def __init__(self) -> None:
+        self.lifeline, self._go = os.pipe()
+        self._hear, self.told = os.pipe()
+
+    def child(self, work: Callable[[], NoReturn]) -> NoReturn:
+        """In the child: wait for "go", then work. What goes wrong is told, and ends it."""
+        try:
+            self.loosen()
+            if os.read(self.lifeline, 1):
+                work()
+        except Failed as error:
+            self.tell(str(error), error.hint)
+        except OSError as error:
+            self.tell(f"{error.filename or 'the box'}: {error.strerror}")
+        except BaseException as error:
+            self.tell(f"{type(error).__name__}: {error}")
+        finally:
+            os._exit(1)
+
+    def loosen(self) -> None:
+        """Be a process of our own: neither the launcher's ends of anything nor its signal handlers."""
+        os.close(self._go)
+        os.close(self._hear)
+        null = os.open("/dev/null", os.O_RDWR)
+        os.dup2(null, 0)
+        os.dup2(null, 1)
+        os.close(null)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def tell(self, error: str, hint: str = "") -> None:
+        os.write(self.told, line(error=error, hint=hint))
+
+    def go(self, box: Box, prepare: Callable[[], None]) -> None:
+        """In the launcher: `prepare` around the child, let it go on, hear what became of it. A failure leaves nothing behind."""
+        os.close(self.lifeline)
+        os.close(self.told)
+        try:
+            prepare()
+            try:
+                os.write(self._go, b"g")
+            except BrokenPipeError:
+                pass  # it is dead already, and has told why
+            self._hear_ok()
+        except BaseException:
+            box.kill()
+            box.wait()
+            raise
+
+    def close(self) -> None:
+        """Let the child know that we are gone."""
+        os.close(self._go)
+
+    def _hear_ok(self) -> None:
+        heard = b""
+        while piece := os.read(self._hear, 4096):
+            heard += piece
+        os.close(self._hear)
+        if heard != OK:
+            told = parsed(heard.decode() or '{"error": "its first process died while the box was being made", "hint": ""}')
+            raise Failed(told["error"], told["hint"])

@@ -1,0 +1,296 @@
+"""`serai hook`: for authors of box hooks. Tries one with a made-up box, and checks one against the protocol.
+
+What a hook answers with may be a credential: neither a content nor a state is ever shown, unless a person asks for the state.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from serai.cli import telling
+from serai.cli.hook_checking import check
+from serai.cli.opening import JSON, NamedPath, Status, limits_of_the_person, run
+
+if TYPE_CHECKING:
+    from serai.boxes.hook_process import Answer
+    from serai.boxes.hooks import Hook
+    from serai.dialects.hookproto import File, Request, Response
+    from serai.errors import HookFailed
+    from serai.limits import Limits
+
+__all__ = ["hook"]
+
+_SHORT = {"create": "box.create", "destroy": "box.destroy"}
+
+
+@click.group()
+def hook() -> None:
+    """Try a hook of boxes, and check that it keeps to the protocol.
+
+    A hook is a program that is run when a box is made and when it is gone: it puts files into the box, such as a token that it
+    mints, and takes back what it made.
+    """
+
+
+hook.add_command(check)
+
+
+@dataclass(slots=True)
+class Trial:
+    """What a run of a hook came to. `files` are as they would be in the box, or with why they cannot be."""
+
+    request: Request
+    seconds: float = 0.0
+    files: list[dict[str, Any]] = field(default_factory=list)
+    state: str = field(default="", repr=False)
+    warnings: list[str] = field(default_factory=list)
+    error: HookFailed | None = None
+    stderr: str = ""
+
+
+@hook.command("run")
+@click.argument("path", type=NamedPath())
+@click.argument("event")
+@click.option("--box-id", default="sample", show_default=True, help="The id of the made-up box.")
+@click.option("--description", default="", help="Its description.")
+@click.option("--image", default="", help="Its image.")
+@click.option("--state", help="For box.destroy: what the hook answered with on box.create.")
+@click.option("--state-file", type=click.File("rb"), help="The same from a file, - is stdin; a newline at its end does not count.")
+@click.option("--timeout", type=click.FloatRange(0, min_open=True), help="So many seconds instead of those of the settings.")
+@click.option("--show-secrets", is_flag=True, help="Print the state, too.")
+@JSON
+def run_(path: str, event: str, *, state: str | None, state_file: Any, timeout: float | None, **options: Any) -> None:
+    """Run a hook once, for a made-up box, and show what it would do.
+
+    PATH is the program; without a slash it is looked up in the PATH, as boxes do it. EVENT is create, destroy, or any name: a hook
+    should do nothing at events that it does not know. The hook really runs: what it makes is real.
+    """
+    event = _SHORT.get(event, event)
+    given = _given(event, state, state_file)
+    limits = limits_of_the_person()
+    if timeout is not None:
+        limits = limits.but(hook_timeout=timeout)
+    path = os.path.abspath(path) if "/" in path else path
+    run(_run(path, event, given, limits, **options))
+
+
+def _given(event: str, state: str | None, file: Any) -> str:
+    """The state for box.destroy. Other events never have one (spec hooks 1.3)."""
+    if state is not None and file is not None:
+        raise click.UsageError("give --state or --state-file, not both")
+    if (state is not None or file is not None) and event != "box.destroy":
+        raise click.UsageError("a state goes with box.destroy only")
+    if file is not None:
+        try:
+            return str(file.read().decode()).removesuffix("\n")
+        except ValueError:
+            raise click.UsageError("--state-file: it is no text in UTF-8") from None
+    return state or ""
+
+
+async def _run(
+    path: str,
+    event: str,
+    state: str,
+    limits: Limits,
+    *,
+    box_id: str,
+    description: str,
+    image: str,
+    show_secrets: bool,
+    as_json: bool,
+) -> Status:
+    from serai.boxes.hooks import Hook
+    from serai.dialects.hookproto import Box, Request
+
+    if event == "box.destroy" and not state:
+        telling.tell("without a state: boxes run no hook on box.destroy that answered without one on box.create")
+    trial = await _tried(Hook(path), Request(event, Box(image, box_id, description), state), limits)
+    kept = _kept(trial.state) if trial.state and not show_secrets else ""
+    if as_json:
+        _print_json(trial, path, kept, show_secrets=show_secrets)
+    else:
+        _print(trial, show_secrets=show_secrets)
+    if trial.state or (event == "box.create" and trial.error is None):
+        _tell_how_to_undo(trial, path, kept)
+    return Status.ERROR if trial.error else Status.OK
+
+
+# -- the run ----------------------------------------------------------------------------------------------------------------------
+
+
+async def _tried(hook: Hook, request: Request, limits: Limits) -> Trial:
+    """Run it as boxes do, and look at each of its files as they do."""
+    from serai.boxes.hook_process import Answer
+
+    trial = Trial(request)
+    answer = Answer.in_memory()
+    try:
+        response = await _response(hook, request, limits, answer, trial)
+    except BaseException:  # Ctrl-C: it may have made something by then
+        _rescue(answer, hook.path)
+        raise
+    finally:
+        answer.close()
+    if request.event == "box.create":
+        trial.state = response.state
+        _take(hook, response, limits, trial)
+    elif response.files or response.state:
+        trial.warnings.append(f"files and state count on box.create only; at {request.event} they are dropped")
+    return trial
+
+
+async def _response(hook: Hook, request: Request, limits: Limits, answer: Answer, trial: Trial) -> Response:
+    """What it answered; `trial` is told why it failed, and what it said on stderr."""
+    from serai.boxes.hooks import Runner
+    from serai.wire.process import PlainSpawner
+
+    async with PlainSpawner(limits) as spawner:
+        begun = time.monotonic()
+        tried = await Runner([hook], spawner=spawner, limits=limits).once(hook, request, answer)
+        trial.seconds = time.monotonic() - begun
+    trial.error, trial.stderr = tried.failure, tried.stderr
+    if trial.error is not None:
+        trial.error.hint = _start_hint(hook.path, trial.error.hint)
+    return tried.response
+
+
+def _start_hint(path: str, hint: str) -> str:
+    if "/" not in path and os.path.exists(path):
+        return f"without a slash it is looked up in the PATH: name it ./{path}"
+    return hint
+
+
+def _take(hook: Hook, response: Response, limits: Limits, trial: Trial) -> None:
+    """Each file with what it comes to; the first that cannot be is what the box fails for (spec hooks 2.2)."""
+    from serai.dialects.hookproto.ours import resolve
+    from serai.errors import HookFailed
+
+    refused = []
+    for file in response.files:
+        try:
+            placed = resolve(file, trial.warnings.append)
+            about = {"path": placed.path, "mode": f"{placed.mode:04o}", "uid": placed.uid, "gid": placed.gid}
+            trial.files.append(about | {"bytes": len(placed.content), "kind": _kind(placed.content)})
+        except ValueError as error:
+            refused.append(str(error))
+            trial.files.append(_as_asked(file) | {"refused": str(error)})
+    have = {
+        "hook_state": len(response.state.encode()),
+        "max_inject_files": len(response.files),
+        "max_inject_bytes": sum(about.get("bytes", 0) for about in trial.files),
+    }
+    for name, much in have.items():
+        if much > (most := getattr(limits, name)):
+            refused.append(f"{_SIZES[name]}: {much} of at most {most} (limit {name})")
+    if refused and trial.error is None:
+        trial.error = HookFailed(refused[0], path=hook.path)
+
+
+_SIZES = {
+    "hook_state": "its state has too many bytes",
+    "max_inject_files": "there are too many files",
+    "max_inject_bytes": "its files have too many bytes",
+}
+
+
+def _as_asked(file: File) -> dict[str, Any]:
+    return {"path": file.path, "mode": file.mode or "0600", "uid": file.uid, "gid": file.gid}
+
+
+def _kind(content: bytes) -> str:
+    try:
+        return "text" if "\0" not in content.decode() else "binary"
+    except ValueError:
+        return "binary"
+
+
+# -- the state --------------------------------------------------------------------------------------------------------------------
+
+
+def _kept(state: str) -> str:
+    """A file of the person alone, so that what was made can be taken back although the state is not shown."""
+    descriptor, path = tempfile.mkstemp(prefix="serai-hook-", suffix=".state")
+    with open(descriptor, "wb") as file:
+        file.write(state.encode() + b"\n")
+    return path
+
+
+def _rescue(answer: Answer, path: str) -> None:
+    from serai.dialects.hookproto.ours import BadResponse, read_response
+
+    try:
+        state = read_response(answer.read()).state
+    except (BadResponse, OSError):
+        return
+    if state:
+        telling.tell(f"it had answered by then; to undo it: {_destroy(path)} --state-file {_kept(state)}")
+
+
+def _tell_how_to_undo(trial: Trial, path: str, kept: str) -> None:
+    if not trial.state:
+        telling.tell("the hook really ran. It has no state, so boxes will not run it on box.destroy")
+    else:
+        telling.tell(f"the hook really ran; to undo it: {_destroy(path)} " + (f"--state-file {kept}" if kept else "--state …"))
+        if kept:
+            telling.tell("the state in that file may be a credential; remove the file afterwards")
+
+
+def _destroy(path: str) -> str:
+    return f"serai hook run {shlex.quote(path)} box.destroy"
+
+
+# -- telling ----------------------------------------------------------------------------------------------------------------------
+
+
+def _print(trial: Trial, *, show_secrets: bool) -> None:
+    how = "failed" if trial.error else "done"
+    box = trial.request.box.box_id
+    telling.say(f"{trial.request.event}{f' of {box}' if box else ''}: {how} in {trial.seconds:.2f} s")
+    if trial.files:
+        telling.table([_row(about) for about in trial.files])
+    if trial.state:
+        telling.say(f"state: {trial.state}" if show_secrets else f"state: {len(trial.state.encode())} bytes, not shown")
+    for text in trial.warnings:
+        telling.tell(f"warning: {text}")
+    for line in trial.stderr.splitlines():
+        telling.tell(f"stderr: {line}")
+    for line in _complaint(trial):
+        telling.tell(line)
+
+
+def _row(about: dict[str, Any]) -> tuple[str, ...]:
+    last = f"refused: {about['refused']}" if "refused" in about else about["kind"]
+    size = f"{about['bytes']} bytes" if "bytes" in about else ""
+    return (f"  {about['path']}", about["mode"], f"{about['uid']}:{about['gid']}", size, last)
+
+
+def _complaint(trial: Trial) -> Iterator[str]:
+    if trial.error is not None:
+        yield f"a box would not be made: {trial.error}" if trial.request.event == "box.create" else str(trial.error)
+        yield trial.error.hint
+
+
+def _print_json(trial: Trial, path: str, kept: str, *, show_secrets: bool) -> None:
+    box = {name: value for name in ("image", "box_id", "description") if (value := getattr(trial.request.box, name))}
+    form: dict[str, Any] = {"hook": path, "event": trial.request.event, "box": box, "ok": trial.error is None}
+    form |= {"seconds": round(trial.seconds, 4), "files": trial.files, "state_bytes": len(trial.state.encode())}
+    form |= {"warnings": trial.warnings, "stderr": trial.stderr}
+    if trial.error is not None:
+        form |= {"error": str(trial.error), "hint": trial.error.hint}
+    form = telling.masked(form)
+    if kept:
+        form["state_file"] = kept
+    if show_secrets and trial.state:
+        form["state"] = trial.state
+    click.echo(telling.as_json(form))
+    sys.stdout.flush()

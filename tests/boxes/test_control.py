@@ -1,0 +1,403 @@
+"""The wire to a porter from our side, with a real porter at the other end, and with one that misbehaves."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from serai.boxes.control import Control, ExecResult, FileAttributes, InitResult
+from serai.errors import BadFrame, Closed, FrameTooBig, NotWritten, OversizeFrame, PeerGone, PeerTimeout, Refused
+from serai.limits import Limits
+from serai.record.folder import Folder
+from serai.record.recorder import Recorder
+from tests.boxes.porters import PATIENCE, Porter, running
+from tests.wire.helpers import Ends, lives
+
+
+@dataclass(frozen=True)
+class Injection:
+    path: str
+    content: bytes = b""
+    mode: int = 0o600
+    uid: int = 0
+    gid: int = 0
+
+
+@pytest.fixture
+def porter(tmp_path: Path) -> Iterator[Porter]:
+    with running(tmp_path) as porter:
+        yield porter
+
+
+@pytest.fixture
+async def control(porter: Porter) -> AsyncIterator[Control]:
+    control = Control(str(porter.address), who="box:test")
+    yield control
+    control.close()
+
+
+async def ended(*pids: int) -> bool:
+    with Ends(pid for pid in pids if lives(pid)) as ends:
+        return not await asyncio.to_thread(ends.left_after, PATIENCE)
+
+
+async def test_it_says_hello(control: Control) -> None:
+    assert await control.hello() == 1
+
+
+@pytest.mark.req("hooks.rule.3.6-exec")
+async def test_exec_gives_bytes_and_how_it_ended(control: Control, porter: Porter) -> None:
+    result = await control.exec(
+        ["/bin/sh", "-c", "cat; printf '\\377' >&2; echo $A; pwd; exit 3"], env={"A": "ä"}, cwd="/root", stdin=b"in\n"
+    )
+    assert result == ExecResult(f"in\nä\n{porter.root}/root\n".encode(), b"\xff", 3)
+    assert result.text.startswith("in\nä")
+    killed = await control.exec(["/bin/sh", "-c", "kill -9 $$"])
+    assert (killed.exit_code, killed.signal) == (-1, 9)
+
+
+@pytest.mark.req("hooks.rule.3.6-timeout")
+async def test_exec_takes_a_time_limit_of_its_own(control: Control) -> None:
+    result = await control.exec(["/bin/sh", "-c", "echo $$; exec sleep 1000"], timeout=0.3)
+    assert (result.exit_code, result.timed_out) == (124, True)
+    assert await ended(int(result.stdout))
+
+
+async def test_a_limit_of_the_house_holds_where_the_caller_sets_none(porter: Porter) -> None:
+    control = Control(str(porter.address), limits=Limits().but(box_exec=0.3))
+    assert (await control.exec(["sleep", "1000"])).timed_out
+    control.close()
+
+
+@pytest.mark.req("hooks.scenario.porter-10")
+async def test_what_the_porter_refuses_is_refused_with_its_words(control: Control) -> None:
+    with pytest.raises(Refused, match="box:test: command is required"):
+        await control.exec([])
+    with pytest.raises(Refused, match="port 70000 out of range"):
+        await control.dial(70000)
+    with pytest.raises(Refused, match="is no path"):
+        await control.put("relative", b"x" * 10_000_000)
+    assert await control.hello() == 1
+
+
+async def test_connections_are_used_again_and_never_a_dead_one(control: Control, porter: Porter, tmp_path: Path) -> None:
+    for _ in range(3):
+        await control.hello()
+        assert len(control._idle) == 1
+    await asyncio.gather(*(control.exec(["true"]) for _ in range(20)))
+    assert 1 < len(control._idle) <= 8
+    porter.kill()
+    with pytest.raises(PeerGone, match="nobody listens"):
+        await control.hello()
+    porter.address.unlink()
+    (tmp_path / "again").mkdir()
+    with running(tmp_path / "again") as another:
+        os.rename(another.address, porter.address)
+        assert await control.hello() == 1
+
+
+async def test_the_path_of_the_socket_may_be_long(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 150)
+    folder.mkdir()
+    with running(folder) as porter:
+        control = Control(str(porter.address))
+        assert await control.hello() == 1
+        control.close()
+
+
+async def test_a_porter_that_dies_fails_every_call_at_once(control: Control, porter: Porter) -> None:
+    stream = await control.stream(["cat"])
+    calls = [asyncio.create_task(control.exec(["sleep", "1000"])) for _ in range(5)]
+    await asyncio.sleep(0)  # they have begun
+    porter.kill()
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [PeerGone] * 5
+    with pytest.raises(PeerGone):
+        await stream.wait()
+    stream.close()
+
+
+async def test_a_call_that_is_given_up_ends_its_command(control: Control, porter: Porter) -> None:
+    tell = porter.root / "workspace/tell"
+    os.mkfifo(tell)
+    call = asyncio.create_task(control.exec(["/bin/sh", "-c", "echo $$ > tell; exec sleep 1000"]))
+    pid = int(await asyncio.to_thread(tell.read_text))
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert await ended(pid)
+    assert await control.hello() == 1
+
+
+async def test_close_ends_what_is_under_way(control: Control, porter: Porter) -> None:
+    tell = porter.root / "workspace/tell"
+    os.mkfifo(tell)
+    call = asyncio.create_task(control.exec(["/bin/sh", "-c", "echo $$ > tell; exec sleep 1000"]))
+    pid = int(await asyncio.to_thread(tell.read_text))
+    control.close()
+    with pytest.raises(Closed):
+        await call
+    with pytest.raises(Closed):
+        await control.hello()
+    assert await ended(pid)
+    control.close()
+
+
+# Files
+
+
+@pytest.mark.req("hooks.scenario.porter-01")
+async def test_init_writes_files_and_runs_the_script(control: Control, porter: Porter) -> None:
+    result = await control.init(
+        [Injection("/etc/token", b"t", 0o440)], env={"A": "x=y"}, script=b"#!/bin/sh\necho $A; cat ../etc/token\nexit 7\n"
+    )
+    assert result == InitResult(True, "init script failed: exit status 7", "x=y\nt")
+    assert (porter.root / "etc/token").stat().st_mode & 0o777 == 0o440
+    assert await control.init([]) == InitResult()
+    with pytest.raises(Refused, match="already initialised"):
+        await control.init([])
+
+
+async def test_init_takes_more_than_a_frame_holds(control: Control, porter: Porter) -> None:
+    big, huge = os.urandom(1 << 20) * 11, os.urandom(1 << 20) * 26
+    files = [Injection("/big", big, 0), Injection("/huge", huge, 0o444), *(Injection(f"/small/{n}", b"%d" % n) for n in range(100))]
+    script = b"#!/bin/sh\necho ok\n#" + b"x" * (11 << 20)
+    assert (await control.init(files, script=script)).script_output == "ok"
+    (porter.root / "big").chmod(0o600) if (porter.root / "big").stat().st_mode & 0o777 == 0 else pytest.fail(
+        "its mode was not 0000"
+    )
+    assert (porter.root / "big").read_bytes() == big
+    assert (porter.root / "huge").read_bytes() == huge
+    assert (porter.root / "huge").stat().st_mode & 0o777 == 0o444
+    assert sorted(int((porter.root / f"small/{n}").read_bytes()) for n in range(100)) == list(range(100))
+
+
+async def test_a_script_that_fits_in_no_frame_is_refused_here(control: Control) -> None:
+    with pytest.raises(FrameTooBig, match="box_frame"):
+        await control.init([], script=b"x" * (13 << 20))
+
+
+@pytest.mark.req("hooks.scenario.porter-15")
+async def test_files_go_in_and_come_out(control: Control, porter: Porter) -> None:
+    content = os.urandom(1 << 20) * 20
+    await control.put("/data/file", content, mode=0o640)
+    assert await control.get("/data/file") == content
+    await control.put("/data/other", io.BytesIO(content), size=5)
+    parts: list[bytes] = []
+    found = await control.get_into("/data/other", parts.append)
+    assert found == FileAttributes(5, 0o644, os.geteuid(), os.getegid())
+    source = io.BytesIO(content)
+    source.seek(1 << 20)
+    await control.put("/data/rest", source)
+    assert (porter.root / "data/rest").read_bytes() == content[1 << 20 :]
+    with pytest.raises(Refused, match="No such file"):
+        await control.get("/none")
+
+
+async def test_a_file_object_that_is_too_short_leaves_nothing(control: Control, porter: Porter) -> None:
+    with pytest.raises(NotWritten, match="only 3 of 10 bytes"):
+        await control.put("/short", io.BytesIO(b"abc"), size=10)
+    assert await control.hello() == 1
+    assert not (porter.root / "short").exists()
+
+
+# Streams, terminals, ports, signals
+
+
+async def test_a_stream_is_talked_to_while_it_runs(control: Control) -> None:
+    async with await control.stream(["/bin/sh", "-c", "read line; echo $line >&2; cat | wc -c; exit 4"], env={"A": "1"}) as stream:
+        printed: dict[str, bytes] = {"stdout": b"", "stderr": b""}
+        await stream.write(b"hello\n")
+        await stream.write(b"x" * 3_000_000)
+        stream.end_input()
+        async for kind, data in stream:
+            printed[kind] += data
+        assert (stream.exit_code, stream.signal_number, stream.pid > 1) == (4, None, True)
+    assert (printed["stderr"], printed["stdout"].strip()) == (b"hello\n", b"3000000")
+    with pytest.raises(Closed):
+        await stream.write(b"too late")
+
+
+async def test_a_stream_waits_for_a_program_that_does_not_read(control: Control) -> None:
+    async with await control.stream(["sleep", "1000"]) as stream:
+        writing = asyncio.create_task(stream.write(b"x" * 50_000_000))
+        for _ in range(20):
+            assert await control.hello() == 1
+            await asyncio.sleep(0)  # everybody has had turns, and it is not done
+        assert not writing.done()
+        assert len(stream._wire._outbox) < 1_000_000
+    with pytest.raises(Closed):
+        await writing
+    assert await ended(stream.pid)
+
+
+async def test_a_stream_takes_signals(control: Control) -> None:
+    async with await control.stream(["/bin/sh", "-c", "sleep 1000 & wait"]) as stream:
+        stream.signal(signal.SIGTERM)
+        assert await stream.wait() == -1
+        assert stream.signal_number == signal.SIGTERM
+
+
+async def test_a_stream_has_a_terminal_when_asked(control: Control) -> None:
+    async with await control.stream(["/bin/sh", "-c", "stty size; read x; stty size"], tty=(100, 30)) as stream:
+        text = b""
+        async for _, data in stream:
+            text += data
+            if text == b"30 100\r\n":
+                stream.resize(120, 40)
+                await stream.write(b"\n")
+        assert text.endswith(b"40 120\r\n")
+        assert stream.exit_code == 0
+
+
+async def test_leaving_a_stream_ends_its_command(control: Control) -> None:
+    async with await control.stream(["sleep", "1000"]) as stream:
+        assert lives(stream.pid)
+    assert await ended(stream.pid)
+
+
+async def test_a_reader_who_is_cancelled_leaves_nothing(control: Control) -> None:
+    stream = await control.stream(["sleep", "1000"])
+    waiting = asyncio.create_task(stream.wait())
+    await asyncio.sleep(0)  # it has begun
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await ended(stream.pid)
+
+
+async def test_a_silent_stream_ends_at_the_limit(porter: Porter) -> None:
+    control = Control(str(porter.address), limits=Limits().but(box_exec=0.2))
+    async with await control.stream(["sleep", "1000"]) as stream:
+        with pytest.raises(PeerTimeout, match="box_exec"):
+            await stream.wait()
+    assert await ended(stream.pid)
+    control.close()
+
+
+@pytest.mark.req("hooks.scenario.porter-17")
+async def test_a_terminal_is_typed_on(control: Control) -> None:
+    async with await control.terminal(["/bin/sh"], columns=90) as terminal:
+        await terminal.write(b"stty size\n")
+        text = b""
+        async for data in terminal:
+            text += data
+            if b"24 90\r\n" in text and b"50 20\r\n" not in text:
+                terminal.resize(20, 50)
+                await terminal.write(b"stty size; exit\n")
+                text = b""
+        assert b"50 20\r\n" in text
+
+
+@pytest.mark.req("hooks.scenario.porter-12")
+async def test_dial_hands_out_a_socket(control: Control) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, await control.dial(listener.getsockname()[1]) as near:
+        other, _ = listener.accept()
+        with other:
+            other.sendall(b"early")
+            loop = asyncio.get_running_loop()
+            await loop.sock_sendall(near, b"ping")
+            assert await asyncio.to_thread(other.recv, 9) == b"ping"
+            assert await loop.sock_recv(near, 5) == b"early"
+
+
+async def test_signals_go_to_the_whole_box(control: Control) -> None:
+    async with await control.stream(["sleep", "1000"]) as stream:
+        await control.signal(signal.SIGTERM)
+        await stream.wait()
+        assert stream.signal_number == signal.SIGTERM
+
+
+# A porter that misbehaves
+
+
+@asynccontextmanager
+async def misbehaving(folder: Path, answer: bytes | None) -> AsyncIterator[Control]:
+    """Answers every connection with these bytes and closes; with None it says nothing at all."""
+    rest = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(4)
+        if answer is None:
+            await rest.wait()
+        else:
+            writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_unix_server(serve, folder / "control.sock")
+    control = Control(str(folder / "control.sock"), who="box:odd", limits=Limits().but(box_start=0.2, box_frame=1000))
+    try:
+        yield control
+    finally:
+        control.close()
+        rest.set()
+        server.close()
+        await asyncio.sleep(0)
+
+
+def framed(value: object) -> bytes:
+    body = json.dumps(value).encode()
+    return len(body).to_bytes(4, "big") + body
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (b"", PeerGone),
+        (b"\0\0", PeerGone),
+        (framed({"data": {}})[:-1], PeerGone),
+        (framed([]), BadFrame),
+        (framed({}), BadFrame),
+        (framed({"data": 1}), BadFrame),
+        (framed({"data": {"porter": "1"}}), BadFrame),
+        (b"\0\0\0\x02\xff\xff", BadFrame),
+        ((1001).to_bytes(4, "big"), OversizeFrame),
+        (framed({"err": "no"}), Refused),
+        (None, PeerTimeout),
+    ],
+)
+async def test_every_way_to_misbehave_is_an_error_of_its_own(tmp_path: Path, answer: bytes | None, error: type[Exception]) -> None:
+    async with misbehaving(tmp_path, answer) as control:
+        with pytest.raises(error) as raised:
+            await control.hello()
+        assert type(raised.value) is error
+
+
+async def test_a_request_above_the_limit_is_not_sent(tmp_path: Path) -> None:
+    async with misbehaving(tmp_path, b"") as control:
+        with pytest.raises(FrameTooBig, match="box_frame"):
+            await control.exec(["echo", "x" * 2000])
+
+
+# The recording
+
+
+async def test_requests_and_answers_are_on_record_and_contents_are_not(porter: Porter, tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "records")
+    with Recorder(folder, secrets=None) as recorder:
+        tap = recorder.wire("box:test", kind="box", dialect="porter", framing="bodies")
+        control = Control(str(porter.address), who="box:test", tap=tap)
+        await control.init([Injection("/token", b"the token itself")], script=b"#!/bin/sh\nexit 0 # the script itself\n")
+        await control.exec(["cat"], stdin=b"the input itself")
+        await control.put("/file", b"the file itself")
+        assert await control.get("/file") == b"the file itself"
+        control.close()
+    text = "".join(path.read_text() for path in (tmp_path / "records").rglob("*") if path.is_file())
+    assert '"Path":"/token","Content":"************************"' in text  # as long as it was
+    assert '"verb":"exec"' in text
+    assert '"exit_code":0' in text
+    assert '"verb":"putfile"' in text
+    assert '{"verb":"getfile","bytes":15}' in text
+    assert not any(
+        encoded in text for encoded in ("dGhlIHRva2Vu", "dGhlIGlucHV0", "dGhlIGZpbGU", "the file itself", "the script", "IyEvYmlu")
+    )

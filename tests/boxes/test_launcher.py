@@ -1,0 +1,209 @@
+"""The launcher: a box from its one line to its end, whoever dies first."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.boxes.launching import (
+    AM_ROOT,
+    NAMESPACES,
+    PATIENCE,
+    WAYS,
+    Launching,
+    Way,
+    base_tree,
+    carrying,
+    kill,
+    launching,
+    mentioning,
+    until,
+    zombies_of,
+)
+
+all_ways = pytest.mark.parametrize("way", WAYS, ids=str)
+namespaces = pytest.mark.parametrize("way", NAMESPACES, ids=str)
+own = pytest.mark.parametrize("way", [way for way in NAMESPACES if way.mode == "own"], ids=str)
+
+
+@pytest.fixture
+def launch() -> Iterator[Launching]:
+    with launching() as made:
+        yield made
+
+
+@all_ways
+def test_a_box_answers_as_soon_as_its_launcher_has_told_so(launch: Launching, way: Way) -> None:
+    box = launch(way)
+    assert box.told["ready"] is True
+    assert box.sh("echo hello; echo oh >&2; exit 3") == ("hello\n", "oh\n", 3)
+    assert box.end() == 128 + signal.SIGKILL
+
+
+@namespaces
+def test_a_box_has_a_name_a_root_and_a_place_to_work(launch: Launching, way: Way) -> None:
+    box = launch(way, box_id="x")
+    assert box.sh("hostname; id -u; id -g; pwd; cat /etc/hostname").stdout.split() == ["x", "0", "0", "/workspace", "x"]
+    assert box.sh("stat -c %a /root /tmp /var/tmp /workspace").stdout.split() == ["700", "1777", "1777", "755"]
+    for device in ("null", "zero", "random", "urandom", "tty", "ptmx", "shm"):
+        assert box.sh(f"test -e /dev/{device}").code == 0
+    assert box.sh("head -c 3 /dev/urandom | wc -c").stdout.strip() == "3"
+    assert "1: lo:" in box.sh("cat /proc/net/dev; ip link 2>/dev/null || echo 1: lo:").stdout
+
+
+@own
+def test_a_porter_shows_nothing_of_the_machine_in_its_command_line(launch: Launching, way: Way) -> None:
+    box = launch(way)
+    shown = box.sh("tr -d '\\0' < /proc/1/cmdline; echo; cat /proc/1/comm").stdout.split()
+    assert shown == ["porter", "porter"]
+
+
+@all_ways
+@pytest.mark.req("hooks.rule.4-reaps")
+def test_the_first_process_of_a_box_reaps_orphans(launch: Launching, way: Way) -> None:
+    box = launch(way)
+    assert box.sh("for n in 1 2 3 4 5; do (sh -c 'sleep 0.01' >/dev/null 2>&1 &); done").code == 0
+    word = box.left_running()
+    for pid in carrying(word):
+        kill(pid)
+    until(lambda: not carrying(word))
+    until(lambda: not zombies_of(box.pid))
+    assert box.sh("echo still here").stdout == "still here\n"
+
+
+@all_ways
+@pytest.mark.req("hooks.naive.29")
+def test_the_end_of_the_lifeline_ends_everything_in_the_box(launch: Launching, way: Way) -> None:
+    box = launch(way)
+    word = box.left_running()
+    box.end()
+    assert not carrying(word)
+    assert not os.path.exists(f"/proc/{box.pid}")
+
+
+@all_ways
+@pytest.mark.req("hooks.naive.29")
+def test_a_launcher_that_is_asked_to_end_leaves_nothing(launch: Launching, way: Way) -> None:
+    box = launch(way)
+    word = box.left_running()
+    box.process.terminate()
+    box.process.wait(PATIENCE)
+    assert not carrying(word)
+
+
+@all_ways
+@pytest.mark.req("hooks.naive.29")
+def test_a_launcher_that_is_killed_leaves_nothing(launch: Launching, way: Way) -> None:
+    box = launch(way)
+    word = box.left_running()
+    box.process.kill()
+    until(lambda: not carrying(word))
+    until(lambda: not os.path.exists(f"/proc/{box.pid}"))
+
+
+@all_ways
+@pytest.mark.req("hooks.naive.29")
+def test_a_porter_that_is_killed_takes_its_box_along_and_the_launcher_says_so(launch: Launching, way: Way) -> None:
+    box = launch(way)
+    word = box.left_running()
+    kill(box.pid)
+    assert box.process.wait(PATIENCE) == 128 + signal.SIGKILL
+    assert not carrying(word)
+    assert "the porter ended by itself, with exit status 137" in Path(box.log).read_text()
+
+
+@all_ways
+def test_no_mount_of_a_box_is_seen_on_the_machine(launch: Launching, way: Way) -> None:
+    before = Path("/proc/self/mountinfo").read_text()
+    box = launch(way)
+    assert Path("/proc/self/mountinfo").read_text() == before
+    box.end()
+    assert Path("/proc/self/mountinfo").read_text() == before
+
+
+@all_ways
+@pytest.mark.req("hooks.rule.3.5-pause")
+def test_a_box_finds_its_disk_again(launch: Launching, way: Way) -> None:
+    folder = launch.folder(way)
+    first = launch(way, folder=folder)
+    home = "" if way.mode != "process" else f"{folder}/root"
+    places = [f"{home}/{name}/kept" for name in ("root", "workspace", "tmp", "run", "etc", "var/tmp", "home")]
+    assert first.sh("; ".join(f"echo hello > {place}" for place in places)).all == ""
+    first.end()
+    second = launch(way, folder=folder)
+    assert second.sh(f"cat {' '.join(places)}").stdout == "hello\n" * len(places)
+
+
+@namespaces
+def test_links_that_a_box_left_do_not_lead_its_next_start_out(launch: Launching, way: Way) -> None:
+    outside, folder = launch.folder(way), launch.folder(way)
+    launch(way, folder=folder).end()
+    root = Path(folder, "root")
+    for name in ("etc", "var", "home", "dev", "proc", "usr", "tmp"):
+        (root / name).rename(root / f"old-{name}")
+        (root / name).symlink_to(outside)
+    again = launch(way, folder=folder)
+    if again.told.get("ready"):
+        assert again.sh("echo hello").stdout == "hello\n"
+    assert os.listdir(outside) == []
+
+
+@all_ways
+def test_a_folder_may_have_a_long_path(launch: Launching, way: Way) -> None:
+    folder = launch.folder(way)
+    for _ in range(3):
+        folder = os.path.join(folder, "x" * 80)
+        os.mkdir(folder)
+        if AM_ROOT and not way.root:
+            os.chown(folder, 65534, 65534)
+    box = launch(way, folder=folder)
+    assert box.sh("echo hello").stdout == "hello\n"
+    assert stat.S_IMODE(os.stat(os.path.join(folder, "control.sock")).st_mode) == 0o666
+
+
+@own
+@pytest.mark.req("hooks.scenario.backend-06")
+def test_a_box_that_cannot_be_made_says_why_and_leaves_nothing(launch: Launching, way: Way) -> None:
+    folder = launch.folder(way)
+    box = launch(way, folder=folder, rootfs="/nowhere/at/all")
+    assert box.told["error"] == "/nowhere/at/all: No such file or directory"
+    assert box.process.wait(PATIENCE) == 1
+    assert mentioning(folder) == []
+
+
+@own
+def test_a_box_over_a_base_tree_has_its_files_and_leaves_it_alone(launch: Launching, way: Way) -> None:
+    base = base_tree(launch.folder(way), "cat", "ls", "rm", "mkdir")
+    Path(base, "data").mkdir()
+    Path(base, "data", "one").write_text("one\n")
+    Path(base, "data", "two").write_text("two\n")
+    if AM_ROOT and not way.root:
+        for at, folders, files in os.walk(base):
+            for name in (*folders, *files):
+                os.chown(os.path.join(at, name), 65534, 65534, follow_symlinks=False)
+    folder = launch.folder(way)
+    box = launch(way, folder=folder, rootfs=base)
+    assert box.sh("cat /data/one; echo changed > /data/one; rm /data/two; mkdir /data/new; ls /data").stdout.split() == [
+        "one",
+        "new",
+        "one",
+    ]
+    box.end()
+    again = launch(way, folder=folder, rootfs=base)
+    assert again.sh("cat /data/one; ls /data").stdout.split() == ["changed", "new", "one"]
+    assert (Path(base, "data", "one").read_text(), Path(base, "data", "two").read_text()) == ("one\n", "two\n")
+    assert sorted(os.listdir(os.path.join(base, "data"))) == ["one", "two"]
+
+
+@pytest.mark.skipif(not AM_ROOT, reason="there is nobody else's tree to be had without root")
+def test_a_user_is_told_when_a_base_tree_is_somebody_elses(launch: Launching) -> None:
+    base = base_tree(launch.folder(Way("own", True)))
+    os.chmod(base, 0o755)
+    box = launch(Way("own", False), rootfs=base)
+    assert "belongs to somebody else" in box.told["error"]
+    assert "copy the tree" in box.told["hint"]

@@ -1,0 +1,164 @@
+"""What the two backends on this machine are told, tell, and leave behind."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from serai.boxes.backend import Allowance, Capabilities, Wanted
+from serai.boxes.backends.local import Probed
+from serai.boxes.backends.namespaces import Namespaces, first_id
+from serai.boxes.backends.process import Process
+from serai.boxes.cgroups import Cgroups
+from serai.boxes.trees import remove_tree
+from serai.errors import BoxRefused
+from tests.boxes.launching import AM_ROOT, SOURCE, USER, Launching, Way, launching
+
+Kind = Namespaces | Process
+kinds = pytest.mark.parametrize("kind", [Namespaces("own"), Process()], ids=["namespaces", "process"])
+WAY = Way("own", AM_ROOT)
+
+
+@pytest.fixture
+def launch() -> Iterator[Launching]:
+    with launching() as made:
+        yield made
+
+
+def wanted(**more: object) -> Wanted:
+    return Wanted(box_id="b", generation=secrets.token_hex(8), **more)  # type: ignore[arg-type]
+
+
+def test_namespaces_work_here() -> None:
+    """They are never missing on Linux: whoever cannot make them must not take a green test for a box."""
+    missing, capabilities = Namespaces().probe()
+    assert missing == ""
+    assert (capabilities.isolation, capabilities.network, capabilities.rootfs) == ("namespaces", "none", True)
+    assert capabilities.ownership == ("full" if AM_ROOT else "single")
+
+
+def as_user(program: str) -> str:
+    """What a program of ours prints when an ordinary user runs it; everything it needs is imported before."""
+    become = f"""
+import os, sys
+from serai.boxes.backends.namespaces import Namespaces
+from serai.boxes.backends.process import Process
+from serai.boxes.programs import bubblewrap, landlock, seccomp
+import tempfile, subprocess
+from serai.boxes.backends import namespaces
+if os.geteuid() == 0:
+    os.setgroups([]); os.setgid({USER}); os.setuid({USER})
+sys.executable = "/usr/bin/python3"
+{program}
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", become],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": SOURCE, "PATH": "/usr/bin:/bin"},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("launcher", ["own", "bwrap", "auto"])
+def test_an_ordinary_user_has_namespaces_too_and_is_told_what_is_missing(launcher: str) -> None:
+    program = "missing, c = Namespaces(LAUNCHER).probe(); print([missing], c.ownership, c.limits.pids, c.rootfs, any(c.notes))"
+    told = as_user(program.replace("LAUNCHER", repr(launcher)))
+    assert told == f"[''] single box {launcher != 'bwrap'} True"
+
+
+@pytest.mark.skipif(not AM_ROOT, reason="says what root is told")
+def test_root_is_told_that_bubblewrap_is_for_others() -> None:
+    assert "as root the own launcher gives more" in Namespaces("bwrap").probe().missing
+
+
+@kinds
+def test_a_box_is_prepared_started_and_released(launch: Launching, kind: Kind) -> None:
+    box = wanted(allowance=Allowance(memory=256 << 20))
+    folder = launch.folder(WAY)
+    launched = launch.start(kind.prepare(box, folder), folder)
+    assert launched.sh("echo hello").stdout == "hello\n"
+    launched.end()
+    again = launch.start(kind.prepare(box, folder), folder)  # after a pause
+    assert again.sh("echo hello").stdout == "hello\n"
+    again.end()
+    kind.release(box.generation, folder)
+    kind.release(box.generation, folder)
+    assert not os.path.exists(folder)
+    assert Cgroups.probe().find(box.generation).folders == ()
+
+
+@kinds
+@pytest.mark.skipif(not Cgroups.probe().freezes, reason="nothing can be frozen here")
+def test_a_frozen_box_answers_when_it_is_thawed_and_is_released_while_frozen(launch: Launching, kind: Kind) -> None:
+    box, folder = wanted(), launch.folder(WAY)
+    launched = launch.start(kind.prepare(box, folder), folder)
+    kind.freeze(box.generation)
+    kind.thaw(box.generation)
+    assert launched.sh("echo hello").stdout == "hello\n"
+    kind.freeze(box.generation)
+    kind.release(box.generation, folder)
+    launched.process.wait(20)
+    assert not os.path.exists(folder)
+
+
+@kinds
+def test_what_cannot_be_held_is_refused(launch: Launching, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BoxRefused, match="memory = 1000 is too little"):
+        kind.prepare(wanted(allowance=Allowance(memory=1000)), launch.folder(WAY))
+    kind = type(kind)()
+    monkeypatch.setitem(kind.__dict__, "_groups", Cgroups())
+    with pytest.raises(BoxRefused, match="a limit of cpus cannot be held on this machine"):
+        kind.prepare(wanted(allowance=Allowance(cpus=1.5)), launch.folder(WAY))
+
+
+def test_a_base_tree_that_is_not_there_is_refused(launch: Launching) -> None:
+    with pytest.raises(BoxRefused, match="there is no folder /nowhere"):
+        Namespaces("own").prepare(wanted(rootfs="/nowhere"), launch.folder(WAY))
+    with pytest.raises(BoxRefused, match="takes no base tree"):
+        Process().prepare(wanted(rootfs="/"), launch.folder(WAY))
+
+
+def test_the_reason_is_a_sentence_when_namespaces_are_not_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    missing, capabilities = Namespaces("own").probe()
+    assert missing.startswith("the launcher does not work: ")
+    assert isinstance(capabilities, Capabilities)
+    assert Probed(missing, capabilities).missing == missing
+
+
+def test_ids_of_boxes_are_nobodys_on_the_machine() -> None:
+    firsts = {first_id(secrets.token_hex(8)) for _ in range(200)}
+    assert len(firsts) > 150
+    assert all(0x70000000 <= first <= 0x7FFF0000 and first % 65536 == 0 for first in firsts)
+    assert first_id("abc") == first_id("abc")
+
+
+def test_a_box_is_removed_whatever_it_made_of_its_disk(launch: Launching) -> None:
+    folder, outside = launch.folder(WAY), launch.folder(WAY)
+    Path(outside, "precious").write_text("x")
+    os.chmod(outside, 0o755)
+    box = launch(WAY, folder=folder)
+    script = f"""
+        mkdir -p /workspace/a/b/c; echo x > /workspace/a/b/c/f
+        mkdir /workspace/.serai-0 /workspace/.serai-1; mkfifo /workspace/pipe
+        ln -s {outside} /workspace/link; ln -s / /workspace/a/root; ln -s loop /workspace/loop
+        chown -R 1000:1000 /workspace/a 2>/dev/null
+        chmod 000 /workspace/a/b/c/f /workspace/a/b/c /workspace/a/b /workspace/a
+        n=0; mkdir /tmp/deep; cd /tmp/deep; while [ $n -lt 1500 ]; do mkdir d; cd d; n=$((n+1)); done
+        chmod 000 /root /etc /
+    """
+    assert box.sh(script).code == 0
+    box.end()
+    remove_tree(folder)
+    assert not os.path.lexists(folder)
+    assert Path(outside, "precious").read_text() == "x"
+    remove_tree(folder)

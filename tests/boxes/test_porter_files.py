@@ -1,0 +1,249 @@
+"""Files through a real porter: those of `init`, and one by one."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from serai.boxes.programs import files
+from tests.boxes.porters import Porter, Refusal, b64, file, running
+
+ROOT = os.geteuid() == 0
+OWN = (os.geteuid(), os.getegid())
+OTHER = (1000, 1001) if ROOT else OWN  # an ordinary user can give files to himself alone
+
+
+@pytest.fixture
+def porter(tmp_path: Path) -> Iterator[Porter]:
+    with running(tmp_path) as porter:
+        yield porter
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+def owner(path: Path) -> tuple[int, int]:
+    info = path.lstat()
+    return info.st_uid, info.st_gid
+
+
+@pytest.mark.req("hooks.scenario.porter-01")
+def test_init_writes_the_files_byte_by_byte(porter: Porter) -> None:
+    content = bytes(range(256)) * 9
+    answer = porter.ask("init", files=[file("/etc/token", content), file("/root/empty")])
+    assert answer == {"script_failed": False, "script_error": "", "script_output": ""}
+    assert (porter.root / "etc/token").read_bytes() == content
+    assert (porter.root / "root/empty").read_bytes() == b""
+
+
+@pytest.mark.req("hooks.scenario.porter-02")
+def test_a_file_without_a_mode_gets_the_default_and_mode_0_is_honoured(porter: Porter) -> None:
+    porter.ask("init", files=[file("/secret"), file("/closed", Mode=0), file("/open", Mode=0o4755)])
+    assert mode(porter.root / "secret") == 0o600
+    assert mode(porter.root / "closed") == 0
+    assert mode(porter.root / "open") == 0o755  # never one with set-id bits
+    with porter.connect() as wire:
+        for path, wish in (("/put", {}), ("/put0", {"mode": 0})):
+            wire.ask("putfile", path=path, size=0, **wish)
+    assert mode(porter.root / "put") == 0o644
+    assert mode(porter.root / "put0") == 0
+
+
+@pytest.mark.req("hooks.naive.14", "hooks.owner.09")
+def test_the_umask_narrows_neither_files_nor_folders(tmp_path: Path) -> None:
+    with running(tmp_path, umask=0o077) as porter:
+        porter.ask("init", files=[file("/a/b/open", Mode=0o666)])
+        assert mode(porter.root / "a/b/open") == 0o666
+        assert [(mode(porter.root / name), owner(porter.root / name)) for name in ("a", "a/b")] == [(0o755, OWN)] * 2
+
+
+@pytest.mark.req("hooks.scenario.porter-03", "hooks.naive.15", "hooks.owner.08")
+def test_a_file_gets_mode_and_owner_and_the_folders_made_for_it_do_not(porter: Porter) -> None:
+    porter.ask("init", files=[file("/home/node/.secret/token", b"t", Mode=0o640, UID=OTHER[0], GID=OTHER[1])])
+    token = porter.root / "home/node/.secret/token"
+    assert (mode(token), owner(token)) == (0o640, OTHER)
+    assert owner(token.parent) == owner(token.parent.parent) == OWN
+
+
+@pytest.mark.req("hooks.owner.07")
+def test_a_new_file_for_root_stays_with_its_writer(porter: Porter) -> None:
+    """In a folder that hands its group on: a chown would take that away. An ordinary user's porter could not do one at all."""
+    shared = porter.root / "shared"
+    shared.mkdir()
+    if ROOT:
+        os.chown(shared, 0, 1234)
+    shared.chmod(0o2775)
+    porter.ask("init", files=[file("/shared/file")])
+    assert owner(shared / "file") == (OWN[0], 1234 if ROOT else OWN[1])
+
+
+@pytest.mark.req("hooks.owner.10")
+def test_folders_that_exist_keep_owner_and_mode(porter: Porter) -> None:
+    home = porter.root / "home"
+    home.mkdir()
+    if ROOT:
+        os.chown(home, *OTHER)
+    home.chmod(0o701)
+    porter.ask("init", files=[file("/home/file"), file("/home/new/file")])
+    assert (mode(home), owner(home)) == (0o701, OTHER)
+
+
+@pytest.mark.req("hooks.path.11")
+def test_an_existing_file_is_rewritten_and_gets_mode_and_owner(porter: Porter) -> None:
+    old, link = porter.root / "old", porter.root / "link"
+    old.write_text("something much longer")
+    old.chmod(0o666)
+    link.hardlink_to(old)
+    porter.ask("init", files=[file("/old", b"new", Mode=0o640, UID=OTHER[0], GID=OTHER[1])])
+    assert (link.read_bytes(), mode(old), owner(old)) == (b"new", 0o640, OTHER)
+
+
+@pytest.mark.req("hooks.path.11")
+def test_write_chmod_and_chown_come_in_this_order_and_never_may_others_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "old").write_text("x")
+    (tmp_path / "old").chmod(0o666)
+    done: list[object] = []
+    for name in ("ftruncate", "write", "fchmod", "fchown"):
+        real = getattr(os, name)
+
+        def noting(descriptor: int, *rest: object, name: str = name, real: object = real) -> object:
+            if name == "write":
+                done.append((name, oct(os.fstat(descriptor).st_mode & 0o777)))
+            else:
+                done.append((name, oct(rest[0]) if name == "fchmod" and isinstance(rest[0], int) else rest))
+            return real(descriptor, *rest)  # type: ignore[operator]
+
+        monkeypatch.setattr(os, name, noting)
+    tree = files.Tree(str(tmp_path))
+    tree.write("/old", b"secret", 0o644, *OTHER)
+    tree.write("/new", b"secret", 0o644, *OTHER)
+    both = [("write", "0o600"), ("fchmod", "0o644"), ("fchown", OTHER)]
+    if OTHER == (0, 0):
+        both.pop()
+    assert done == [("fchmod", "0o600"), ("ftruncate", (0,)), *both, *both]
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can take a file from somebody else")
+def test_an_existing_file_of_somebody_else_is_taken_for_root(porter: Porter) -> None:
+    old = porter.root / "old"
+    old.write_text("x")
+    os.chown(old, 1000, 1000)
+    porter.ask("init", files=[file("/old", b"new")])
+    assert (old.read_bytes(), mode(old), owner(old)) == (b"new", 0o600, (0, 0))
+
+
+@pytest.mark.req("hooks.path.12")
+def test_a_target_that_is_no_regular_file_is_an_error(porter: Porter) -> None:
+    os.mkfifo(porter.root / "fifo")
+    for path in ("/workspace", "/fifo"):
+        with pytest.raises(Refusal, match=path):
+            porter.ask("init", files=[file(path, b"x")])
+        with pytest.raises(Refusal, match=f"{path} is not a regular file"):
+            porter.ask("putfile", path=path, size=0)
+        with pytest.raises(Refusal, match=f"{path} is not a regular file" if path == "/workspace" else "fifo"):
+            porter.ask("getfile", path=path)
+    assert porter.ask("hello")["initialised"] is False
+
+
+@pytest.mark.parametrize("path", ["", "relative", "/", "/a/", "/../a", "/a/../b", "/a\0b"])
+def test_a_path_that_is_none_is_refused(porter: Porter, path: str) -> None:
+    for ask in ({"verb": "init", "files": [file(path)]}, {"verb": "putfile", "path": path}, {"verb": "getfile", "path": path}):
+        with pytest.raises(Refusal, match="is no path"):
+            porter.ask(**ask)
+
+
+def test_under_a_folder_no_link_is_followed(porter: Porter, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("mine")
+    (porter.root / "folder").symlink_to(outside)
+    (porter.root / "file").symlink_to(outside / "file")
+    for path in ("/folder/file", "/file"):
+        with pytest.raises(Refusal):
+            porter.ask("init", files=[file(path, b"yours")])
+        with pytest.raises(Refusal):
+            porter.ask("getfile", path=path)
+    with porter.connect() as wire:
+        wire.send("putfile", {"path": "/file", "size": 5})
+        wire.socket.sendall(b"yours")
+        wire.answer()
+    assert (porter.root / "file").read_text() == "yours"  # in place of the link
+    assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("file", "mine")]
+
+
+def test_files_may_come_in_several_frames(porter: Porter) -> None:
+    with porter.connect() as wire:
+        wire.ask("init", files=[file("/a", b"1"), file("/b", b"x")], more=True)
+        assert wire.ask("hello")["initialised"] is False
+        wire.ask("init", files=[file("/b", b"y", Append=True, Mode=0o444)], more=True)
+        wire.ask("init", files=[file("/c", b"3")])
+        assert wire.ask("hello")["initialised"] is True
+        with pytest.raises(Refusal, match="already initialised"):
+            wire.ask("init", files=[file("/d")], more=True)
+    assert [(porter.root / name).read_bytes() for name in "abc"] == [b"1", b"xy", b"3"]
+    assert mode(porter.root / "b") == 0o444
+
+
+@pytest.mark.req("hooks.scenario.porter-15")
+def test_putfile_streams_more_than_a_frame_holds(porter: Porter) -> None:
+    content = os.urandom(1 << 20) * 17
+    with porter.connect() as wire:
+        wire.send("putfile", {"path": "/new/big", "size": len(content), "mode": 0o600})
+        wire.socket.sendall(content)
+        assert wire.answer() == {}
+        assert wire.ask("hello")["porter"] == 1
+        assert wire.ask("getfile", path="/new/big") == {"size": len(content), "mode": 0o600, "uid": OWN[0], "gid": OWN[1]}
+        assert wire.read(len(content)) == content
+        assert wire.ask("hello")["porter"] == 1
+    assert (porter.root / "new/big").read_bytes() == content
+
+
+@pytest.mark.req("hooks.scenario.porter-16")
+@pytest.mark.parametrize(
+    "wish", [{"path": "relative", "size": 99}, {"path": "/file", "size": -1}, {"path": "/file", "size": "9"}, {"path": 1}]
+)
+def test_a_refused_upload_is_never_read_as_frames(porter: Porter, wish: dict[str, object]) -> None:
+    """The bytes of the file are a request: it must not be done."""
+    trap = b'{"verb":"putfile","data":{"path":"/trapped","size":0}}'
+    with porter.connect() as wire:
+        wire.send("putfile", wish, len(trap).to_bytes(4, "big") + trap)
+        with pytest.raises(Refusal):
+            wire.answer()
+        assert wire.read_all() == b""
+    assert porter.ask("hello")["porter"] == 1
+    assert sorted(path.name for path in porter.root.iterdir()) == ["root", "workspace"]
+
+
+def test_an_upload_that_breaks_off_leaves_what_was_there(porter: Porter) -> None:
+    (porter.root / "file").write_text("old")
+    with porter.connect() as wire:
+        wire.send("putfile", {"path": "/file", "size": 100})
+        wire.socket.sendall(b"new")
+        wire.end()
+        assert wire.read_all() == b""  # it has noticed, and cleaned up
+    assert (porter.root / "file").read_text() == "old"
+    assert sorted(path.name for path in porter.root.iterdir()) == ["file", "root", "workspace"]
+
+
+def test_a_file_that_shrinks_while_it_is_read_ends_the_connection(porter: Porter) -> None:
+    big = porter.root / "big"
+    with big.open("wb") as sparse:
+        sparse.truncate(64 << 20)
+    with porter.connect() as wire:
+        assert wire.ask("getfile", path="/big")["size"] == 64 << 20
+        wire.read(10)
+        big.write_bytes(b"")
+        assert len(wire.read_all()) < 32 << 20
+
+
+@pytest.mark.req("hooks.rule.4-files-before-script")
+def test_the_files_are_there_when_the_script_runs(porter: Porter) -> None:
+    answer = porter.ask("init", init_script=b64(b"#!/bin/sh\ncat ../etc/token\n"), files=[file("/etc/token", b"t0k3n")])
+    assert answer == {"script_failed": False, "script_error": "", "script_output": "t0k3n"}

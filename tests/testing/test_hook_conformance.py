@@ -1,0 +1,437 @@
+"""The conformance kit finds what is wrong with each of the broken hooks, by the rule that it breaks, and passes the good ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serai.dialects.hookproto import Box, Request
+from serai.dialects.hookproto.theirs import read_request
+from serai.limits import Limits
+from serai.testing.conformance import hook
+from serai.testing.conformance.hook import Patience
+from serai.testing.conformance.hook.rules import FORMS
+from serai.testing.conformance.report import Report
+from tests.requirements import manifest
+
+ROOT = Path(__file__).parents[2]
+BROKEN = ROOT / "tests" / "broken_hooks"
+# For what has to happen: generous, so that a busy machine does not turn it into something else.
+PATIENT: dict[str, float] = {"run": 40.0, "quick": 40.0, "terminate": 40.0, "leave": 30.0}
+
+HEAD = f"""#!{sys.executable} -S
+import json, os, select, signal, subprocess, sys
+sys.path.insert(0, {str(BROKEN)!r})
+from well import Well
+
+class Hook(Well):
+"""
+SECRET = re.compile(r"(tok|sta)_[0-9a-f]{16}")
+
+
+class Broken(NamedTuple):
+    """What it does otherwise than `Well`, which rules find it, whether they fail or only warn, and what is waited for in vain."""
+
+    body: str
+    failed: str = ""
+    warned: str = ""
+    waits: Mapping[str, float] = {}
+
+
+def create(returns: str) -> str:
+    return f"def create(self, box): return {returns}"
+
+
+def a_file(members: str) -> str:
+    return f"def file(self, box): return {members}"
+
+
+TABLE = {
+    # It does not answer.
+    "fails": Broken("def create(self, box): sys.exit(3)", "answer"),
+    "kills-itself": Broken("def create(self, box): os.kill(os.getpid(), signal.SIGKILL)", "answer"),
+    "wants-arguments": Broken("def read(self): return json.loads(open(sys.argv[1]).read())", "answer"),
+    "never-ends": Broken("def create(self, box): signal.pause()", "answer", waits={"run": 0.5}),
+    "ignores-term": Broken(
+        "def create(self, box): signal.signal(signal.SIGTERM, signal.SIG_IGN); [signal.pause() for _ in iter(int, 1)]",
+        "answer",
+        waits={"run": 0.5, "terminate": 0.1},
+    ),
+    # What it prints is no answer.
+    "banner": Broken("def say(self, answer): print('minting'); super().say(answer)", "stdout"),
+    "chatty": Broken("def say(self, answer): super().say(answer); print('minted')", "stdout"),
+    "twice": Broken("def say(self, answer): super().say(answer); super().say(answer)", "stdout"),
+    "lone-newline": Broken("def say(self, answer): print()", "stdout"),
+    "array": Broken(create("[]"), "stdout"),
+    "mode-is-a-number": Broken(a_file("{'mode': 0o600}"), "members"),
+    "uid-is-a-string": Broken(a_file("{'uid': '1000'}"), "members"),
+    "files-is-an-object": Broken(create("{'files': {'/root/token': 'x'}}"), "members"),
+    "state-is-an-object": Broken(create("{'state': {'id': 'x'}}"), "members"),
+    # It does not read every request.
+    "waits-for-newline": Broken(
+        """def read(self):
+        data = b''
+        while not data.endswith(b'\\n'):
+            data += os.read(0, 1 << 16)
+        return json.loads(data)""",
+        "newline",
+        waits={"run": 4.0},
+    ),
+    "reads-lines": Broken(
+        """def read(self):
+        lines = sys.stdin.read().split('\\n')[:-1]
+        return json.loads(''.join(lines)) if lines else {'event': 'none'}""",
+        "newline",
+    ),
+    "one-line": Broken("def read(self): return json.loads(sys.stdin.readline())", "any-json"),
+    "reads-by-pattern": Broken(
+        """def read(self):
+        data = sys.stdin.read()
+        event = 'box.create' if '"event":"box.create"' in data else 'box.destroy' if '"event":"box.destroy"' in data else 'none'
+        return {**json.loads(data), 'event': event}""",
+        "any-json",
+    ),
+    "wants-order": Broken("def read(self): return dict(zip(('event', 'box', 'state'), super().read().values()))", "any-json"),
+    "knows-all-members": Broken(
+        "def create(self, box): assert set(box) <= {'box_id', 'description'}; return super().create(box)", "any-json"
+    ),
+    "writes-by-hand": Broken(
+        """def create(self, box):
+        description = box.get('description', '')
+        print('{"files":[{"path":"/etc/about","content":"%s"}]}' % description)
+        sys.stdout.flush()
+        os._exit(0)""",
+        "any-text",
+    ),
+    "short-read": Broken("def read(self): return json.loads(os.read(0, 1 << 16))", "large"),
+    "wants-description": Broken("def create(self, box): box['description']; return super().create(box)", "optional"),
+    "wants-its-folder": Broken("def create(self, box): os.stat('wants-its-folder'); return super().create(box)", "cwd"),
+    "fears-the-unknown": Broken("def unknown(self, request): sys.exit(1)", warned="unknown-event"),
+    "mints-always": Broken("def unknown(self, request): return self.create(request['box'])", warned="unknown-event"),
+    # What it answers with cannot be.
+    "relative": Broken(a_file("{'path': 'token'}"), "paths"),
+    "dot-dot": Broken(a_file("{'path': '/root/../token'}"), "paths"),
+    "folder": Broken(a_file("{'path': '/root/'}"), "paths"),
+    "nameless": Broken(a_file("{'path': ''}"), "paths"),
+    "proc": Broken(a_file("{'path': '/proc/1/environ'}"), "paths"),
+    "path-of-the-description": Broken(a_file("{'path': '/root/' + box.get('description', 'x')}"), "paths"),
+    "same-path": Broken(create("{'files': [{'path': '/a', 'content': 'x'}, {'path': '/a', 'content': 'y'}]}"), warned="paths"),
+    "pythonic-mode": Broken(a_file("{'mode': oct(0o600)}"), "modes"),
+    "decimal-mode": Broken(a_file("{'mode': '384'}"), "modes"),
+    "set-id": Broken(a_file("{'mode': '4755'}"), warned="modes"),
+    "no-owner": Broken(a_file("{'uid': -1}"), "owners"),
+    "high-group": Broken(a_file("{'gid': 2**32 - 1}"), "owners"),
+    "no-padding": Broken(a_file("{'content': '', 'content_base64': 'aGk'}"), "contents"),
+    "both-contents": Broken(a_file("{'content_base64': 'aGk='}"), warned="contents"),
+    "large-state": Broken("def state(self, box): return super().state(box) * 60_000", "sizes"),
+    "many-files": Broken(create("{'files': [{'path': f'/tmp/{number}'} for number in range(4097)]}"), "sizes"),
+    "capitals": Broken(
+        "def say(self, answer): super().say({name.title(): value for name, value in answer.items()})", warned="names"
+    ),
+    "more-members": Broken("def say(self, answer): super().say({**answer, 'version': 1})", warned="names"),
+    "more-of-a-file": Broken(a_file("{'owner': 'root'}"), warned="names"),
+    "member-twice": Broken(
+        """def say(self, answer): print('{"state":"x",' + json.dumps(answer)[1:]) if answer else None""", warned="names"
+    ),
+    "one-state": Broken("def state(self, box): return 'sta_0123456789abcdef'", warned="own-state"),
+    "one-box": Broken(
+        """def create(self, box):
+        os.close(os.open(__file__ + '.taken', os.O_CREAT | os.O_EXCL))
+        return super().create(box)
+    def destroy(self, request):
+        if os.path.exists(__file__ + '.taken'):
+            os.unlink(__file__ + '.taken')
+        return {}""",
+        "own-state",
+    ),
+    # It does not end well.
+    "fails-at-destroy": Broken("def destroy(self, request): sys.exit(1)", "destroy"),
+    "talks-at-destroy": Broken("def destroy(self, request): print('revoked'); return {}", "destroy"),
+    "wants-description-at-destroy": Broken(
+        "def destroy(self, request): return {'state': request['box']['description']}", "destroy"
+    ),
+    "destroys-once": Broken(
+        """def destroy(self, request):
+        if os.path.exists(request['state']):
+            sys.exit(1)
+        open(request['state'], 'x').close()
+        return {}""",
+        warned="destroy-again",
+    ),
+    "prints-its-state": Broken("def destroy(self, request): print(request['state'], file=sys.stderr); return {}", "secrets"),
+    "prints-its-token": Broken(
+        """def create(self, box):
+        answer = super().create(box)
+        print('minted', answer['files'][0]['content'], file=sys.stderr)
+        return answer""",
+        "secrets",
+    ),
+    "leaves-a-child": Broken(
+        "def create(self, box): subprocess.Popen(['sleep', '1000'], stdout=2); return super().create(box)",
+        "left-behind",
+        waits={"leave": 0.1},
+    ),
+    "leaves-a-daemon": Broken(
+        "def unknown(self, request): subprocess.Popen(['sleep', '1000'], start_new_session=True); return {}",
+        "left-behind",
+        waits={"leave": 0.1},
+    ),
+    "slow": Broken("def unknown(self, request): select.select([], [], [], 0.6); return {}", warned="in-time", waits={"quick": 0.5}),
+}
+
+
+def broken(folder: Path, name: str) -> Path:
+    path = folder / name
+    path.write_text(f"{HEAD}    {TABLE[name].body}\n\nHook().run()\n")
+    path.chmod(0o755)
+    return path
+
+
+def well(folder: Path) -> Path:
+    path = folder / "well"
+    path.write_text(f"{HEAD}    pass\n\nHook().run()\n")
+    path.chmod(0o755)
+    return path
+
+
+def checked(path: Path | str, waits: Mapping[str, float] = {}, **options: Any) -> Report:
+    return hook.check(path, patience=Patience(**{**PATIENT, **waits}), **options)
+
+
+def by_status(report: Report, status: str) -> set[str]:
+    return {rule for rule, worst in report.rules().items() if worst == status}
+
+
+# -- the broken and the good ------------------------------------------------------------------------------------------------------
+
+
+def test_every_rule_finds_something() -> None:
+    found = {rule for one in TABLE.values() for rule in f"{one.failed} {one.warned}".split()}
+    assert found | {"start"} == set(hook.RULES)
+
+
+def test_every_rule_names_the_requirements_that_it_stands_on() -> None:
+    known = {requirement.id for requirement in manifest.load("hooks")}
+    for rule in hook.rules():
+        assert rule.text
+        assert rule.requirements
+        assert set(rule.requirements) <= known, rule.name
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_broken_hook_is_found_by_the_rule_that_it_breaks_and_by_no_other(name: str, tmp_path: Path) -> None:
+    about = TABLE[name]
+    report = checked(broken(tmp_path, name), about.waits)
+    assert (by_status(report, "failed"), by_status(report, "warned")) == (set(about.failed.split()), set(about.warned.split())), (
+        str(report)
+    )
+    assert report.ok is not bool(about.failed)
+    for finding in report.of("failed", "warned"):
+        assert finding.why
+        assert finding.hint
+        assert all(frame[:2] in ("→ ", "← ") for frame in finding.frames)
+    assert not SECRET.search(str(report) + repr(report))
+
+
+def test_a_good_hook_passes_every_rule(tmp_path: Path) -> None:
+    report = checked(well(tmp_path))
+    assert by_status(report, "passed") == set(hook.RULES), str(report)
+    assert list(report.rules()) == list(hook.RULES)
+    assert (report.guest, report.dialect, report.ok) == ("well", "hookproto", True)
+
+
+SH = """#!/bin/sh
+while read -r line; do request="$request$line"; done
+printf '%s' "$request" | jq -c 'if .event == "box.create" then {files: [{path: "/a"}], state: .box.box_id} else {} end'
+"""
+
+
+def test_a_shell_loop_over_lines_loses_the_request(tmp_path: Path) -> None:
+    path = tmp_path / "hook.sh"
+    path.write_text(SH)
+    path.chmod(0o755)
+    report = checked(path)
+    assert by_status(report, "failed") == {"newline"}, str(report)
+    assert "`request=$(cat)`" in str(report)
+
+
+# -- starting ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "why", "hint"),
+    [
+        (None, 0, "does not exist", "correct the path"),
+        ("#!/bin/sh\n", 0o644, "is not an executable file", "chmod +x"),
+        ("#!/nowhere/sh\n", 0o755, "cannot start", "interpreter"),
+        ("echo {}\n", 0o755, "cannot start", "#! line"),
+    ],
+)
+def test_what_cannot_be_started_is_found_by_one_rule(tmp_path: Path, text: str | None, mode: int, why: str, hint: str) -> None:
+    path = tmp_path / "hook"
+    if text is not None:
+        path.write_text(text)
+        path.chmod(mode)
+    report = checked(path)
+    [finding] = report.of("failed")
+    assert finding.rule == "start"
+    assert why in finding.why
+    assert hint in finding.hint
+    assert by_status(report, "skipped") == set(hook.RULES) - {"start"}
+    assert not checked(path, only=["in-time"]).ok
+
+
+def test_a_name_without_a_slash_is_looked_up_in_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    well(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    environ = {"PATH": "/usr/bin:/bin"}
+    [finding] = checked("well", only=["start"], environ=environ).findings
+    assert finding.hint == "without a slash it is looked up in the PATH: name it ./well"
+    for path, search in (("well", f"{tmp_path}:/usr/bin:/bin"), ("./well", "/usr/bin:/bin"), (Path("well"), "/usr/bin:/bin")):
+        assert checked(path, only=["answer"], environ={"PATH": search}).ok
+
+
+def test_a_hook_whose_python_has_no_serai_is_told_so(tmp_path: Path) -> None:
+    path = tmp_path / "hook.py"
+    path.write_text(f"#!{sys.executable} -IS\nfrom serai.sdk.hook import main\n")
+    path.chmod(0o755)
+    [finding] = checked(path, only=["answer"]).findings
+    assert finding.why == "it ended with exit status 1"
+    assert finding.hint.startswith("the python3 in the PATH has no serai")
+
+
+# -- states -----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["", "mints-always", "mode-is-a-number", "banner", "chatty", "capitals", "relative", "large-state"]
+)
+def test_every_state_is_given_back(name: str, tmp_path: Path) -> None:
+    path = broken(tmp_path, name) if name else well(tmp_path)
+    diary = tmp_path / "diary"
+    checked(path, environ=os.environ | {"DIARY": str(diary)})
+    notes = [line.split() for line in diary.read_text().splitlines()]
+    given = [state for what, state in notes if what == "gave"]
+    assert given
+    assert set(given) == {state for what, state in notes if what == "got"}
+
+
+def test_the_state_of_one_that_was_too_late_is_given_back(tmp_path: Path) -> None:
+    path = well(tmp_path)
+    path.write_text(
+        path.read_text().replace("    pass", "    def say(self, answer): super().say(answer); answer and signal.pause()")
+    )
+    diary = tmp_path / "diary"
+    report = checked(path, {"run": 3.0}, only=["answer"], environ=os.environ | {"DIARY": str(diary)})
+    assert "it did not end within 3 s" in str(report)
+    notes = [line.split() for line in diary.read_text().splitlines()]
+    assert {state for what, state in notes if what == "gave"} == {state for what, state in notes if what == "got"} != set()
+
+
+INTERRUPTED = """
+    def say(self, answer):
+        super().say(answer)
+        if answer:
+            open(os.environ["SAID"], "w").close()  # blocks until the test looks
+            signal.pause()
+"""
+
+
+def test_who_ends_a_check_leaves_nothing_behind(tmp_path: Path) -> None:
+    path, said, diary = well(tmp_path), tmp_path / "said", tmp_path / "diary"
+    path.write_text(path.read_text().replace("    pass", INTERRUPTED))
+    os.mkfifo(said)
+    environ = os.environ | {"SAID": str(said), "DIARY": str(diary), "SERAI_HOME": str(tmp_path / "home")}
+    with subprocess.Popen([sys.executable, "-m", "serai", "hook", "check", path], env=environ, stdout=subprocess.PIPE) as check:
+        said.open().close()
+        check.send_signal(signal.SIGINT)
+        assert check.wait(40) == 128 + signal.SIGINT
+    [(gave, one), (got, other)] = [line.split() for line in diary.read_text().splitlines()]
+    assert (gave, got) == ("gave", "got")
+    assert one == other
+
+
+# -- limits -----------------------------------------------------------------------------------------------------------------------
+
+
+def test_who_prints_more_than_boxes_read_is_ended(tmp_path: Path) -> None:
+    path = well(tmp_path)
+    path.write_text(
+        path.read_text().replace("    pass", "    def say(self, answer): [os.write(1, b'x' * 65536) for _ in iter(int, 1)]")
+    )
+    report = checked(path, limits=Limits().but(hook_max_output=100_000))
+    assert by_status(report, "failed") == {"answer"}
+    assert "it printed more than 100000 bytes" in str(report)
+
+
+def test_the_time_is_that_of_the_limits(tmp_path: Path) -> None:
+    path = broken(tmp_path, "never-ends")
+    [finding] = hook.check(path, only=["answer"], limits=Limits().but(hook_timeout=0.2, hook_grace=0.2)).findings
+    assert finding.why == "it did not end within 0.2 s"
+
+
+# -- what a finding shows ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_finding_shows_the_request_and_the_answer_without_what_may_be_secret(tmp_path: Path) -> None:
+    [finding] = checked(broken(tmp_path, "more-members"), only=["names"]).findings
+    request, answer = finding.frames
+    assert json.loads(request.removeprefix("→ "))["event"] == "box.create"
+    told = json.loads(answer.removeprefix("← "))
+    assert told == {"files": [{"path": "/root/token", "content": "*" * 21, "mode": "0600"}], "state": "*" * 20}
+
+
+def test_stderr_is_shown_without_what_the_hook_was_given_or_has_answered(tmp_path: Path) -> None:
+    path = well(tmp_path)
+    path.write_text(
+        path.read_text().replace("    pass", "    def destroy(self, request): sys.exit('cannot revoke ' + request['state'])")
+    )
+    report = checked(path)
+    assert by_status(report, "failed") == {"destroy", "secrets"}
+    for finding in report.of("failed"):
+        assert finding.stderr == "cannot revoke " + "*" * 20
+
+
+def test_what_the_hook_was_told_is_no_secret(tmp_path: Path) -> None:
+    path = well(tmp_path)
+    says = "    def state(self, box): print('for', box['box_id'], file=sys.stderr); return box['box_id']"
+    path.write_text(path.read_text().replace("    pass", says))
+    assert checked(path).rules()["secrets"] == "passed"
+
+
+def test_a_rule_that_cannot_be_tried_is_no_success(tmp_path: Path) -> None:
+    report = checked(broken(tmp_path, "fails"), only=["large"])
+    assert not report.ok
+    assert "it does not answer: it ended with exit status 3" in str(report)
+
+
+def test_an_unknown_rule_is_refused() -> None:
+    with pytest.raises(hook.UnknownRule, match="there is no rule manners; there are: start, "):
+        hook.check("x", only=["manners"])
+
+
+@pytest.mark.parametrize("rule", ["answer", "destroy"])
+def test_for_pytest_a_failure_is_an_assertion(rule: str, tmp_path: Path) -> None:
+    assert hook.assert_conforms(well(tmp_path), rule).ok
+    with pytest.raises(AssertionError, match="exit status"):
+        hook.assert_conforms(broken(tmp_path, "fails" if rule == "answer" else "fails-at-destroy"), rule)
+
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
+
+
+@given(TEXTS, TEXTS, st.sampled_from(sorted(FORMS)))
+def test_every_form_of_a_request_says_the_same(event: str, description: str, how: str) -> None:
+    request = Request(event, Box(box_id="x", description=description))
+    assert read_request(FORMS[how](request)) == request
