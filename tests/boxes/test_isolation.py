@@ -237,7 +237,6 @@ def test_a_device_in_a_base_tree_does_not_work() -> None:
 
 
 @as_root
-@pytest.mark.req("hooks.naive.17")
 def test_owners_in_a_box_are_exact_and_nobody_on_the_machine() -> None:
     way = Way("own", True)
     with launching() as launch:

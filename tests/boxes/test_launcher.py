@@ -7,6 +7,7 @@ import signal
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,7 +128,6 @@ def test_no_mount_of_a_box_is_seen_on_the_machine(launch: Launching, way: Way) -
 
 
 @all_ways
-@pytest.mark.req("hooks.rule.3.5-pause")
 def test_a_box_finds_its_disk_again(launch: Launching, way: Way) -> None:
     folder = launch.folder(way)
     first = launch(way, folder=folder)
@@ -166,14 +166,27 @@ def test_a_folder_may_have_a_long_path(launch: Launching, way: Way) -> None:
     assert stat.S_IMODE(os.stat(os.path.join(folder, "control.sock")).st_mode) == 0o666
 
 
+STEPS: dict[str, tuple[dict[str, Any], str]] = {
+    "the base tree is missing": ({"rootfs": "/nowhere/at/all"}, "/nowhere/at/all: No such file or directory"),
+    "the base tree is a file": ({"rootfs": "/etc/passwd"}, ""),
+    "a control group is missing": ({"cgroups": ["/nowhere"]}, "/nowhere/cgroup.procs: No such file or directory"),
+    "the name is too long": ({"box_id": "x" * 65}, "the hostname: Invalid argument"),
+    "a limit is unknown": ({"rlimits": {"NOTHING": 1}}, "AttributeError: module 'resource' has no attribute 'RLIMIT_NOTHING'"),
+}
+
+
 @own
+@pytest.mark.parametrize("step", STEPS)
 @pytest.mark.req("hooks.scenario.backend-06")
-def test_a_box_that_cannot_be_made_says_why_and_leaves_nothing(launch: Launching, way: Way) -> None:
+def test_a_box_that_cannot_be_made_says_why_and_leaves_nothing(launch: Launching, way: Way, step: str) -> None:
     folder = launch.folder(way)
-    box = launch(way, folder=folder, rootfs="/nowhere/at/all")
-    assert box.told["error"] == "/nowhere/at/all: No such file or directory"
+    before = Path("/proc/self/mountinfo").read_text()
+    more, message = STEPS[step]
+    box = launch(way, folder=folder, **more)
+    assert box.told["error"].endswith(message)
     assert box.process.wait(PATIENCE) == 1
     assert mentioning(folder) == []
+    assert Path("/proc/self/mountinfo").read_text() == before
 
 
 @own

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 from serai.boxes.streams import CHUNK, Stream, Terminal, Wire, decoded
 from serai.errors import BadFrame, Closed, FrameTooBig, LimitHit, NotWritten, PeerTimeout
 from serai.limits import Limits
+from serai.wire.environ import looks_secret
 
 if TYPE_CHECKING:
     from serai.record.recorder import WireTap
@@ -331,10 +332,19 @@ def _wishes(cmd: Sequence[str], env: Mapping[str, str] | None, cwd: str | None) 
 
 def _masked(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: "*" * len(item) if name in _MASKED else _masked(item) for name, item in value.items()}
+        masked = {name: "*" * len(item) if name in _MASKED else _masked(item) for name, item in value.items()}
+        return masked | ({"env": _variables(value["env"])} if "env" in value else {})
     if isinstance(value, list):
         return [_masked(item) for item in value]
     return value
+
+
+def _variables(env: Any) -> Any:
+    """Of variables that look like credentials only the names are recorded."""
+    if isinstance(env, Mapping):
+        return {name: "*" * len(text) if looks_secret(name, text) else text for name, text in env.items()}
+    pairs = (pair.partition("=") for pair in env)
+    return [f"{name}={'*' * len(text) if looks_secret(name, text) else text}" for name, _, text in pairs]
 
 
 def _batches(files: Sequence[Injected], room: int) -> list[list[dict[str, Any]]]:

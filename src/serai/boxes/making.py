@@ -10,6 +10,7 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Coroutine, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from serai.boxes import owners, settling
@@ -22,6 +23,7 @@ from serai.errors import BoxFailed, SeraiError
 from serai.home import make_folder
 
 if TYPE_CHECKING:
+    from serai.boxes.backend import Backend
     from serai.boxes.hooks import Runner
     from serai.boxes.manager import Boxes
 
@@ -42,7 +44,7 @@ async def make(boxes: Boxes, record: BoxRecord, token: str, files: Sequence[Inje
         injected = [*files, *await _ask_hooks(boxes, runner, record)]
         box = Box(boxes, record, await backend.provision(record.wanted, boxes.holder(record)), token)
         told = await box.instance.control().init(
-            _last_wins(injected), env=record.env, script=script, script_timeout=boxes.limits.box_script
+            _ownable(_last_wins(injected), backend), env=record.env, script=script, script_timeout=boxes.limits.box_script
         )
         trouble = {}
         if told.script_failed:  # the box stays, for somebody to look at it (spec hooks 2.4)
@@ -102,6 +104,18 @@ async def _to_its_end(work: Coroutine[None, None, None]) -> None:
         except asyncio.CancelledError:
             if task.cancelled():
                 break
+
+
+def _ownable(files: Sequence[Injection], backend: Backend) -> list[Injection]:
+    """Where a box has one user only, everything in it is that user's: better a box with that than none (note box-backends 3.10)."""
+    if backend.capabilities.ownership == "full":
+        return list(files)
+    for file in files:
+        if file.uid or file.gid:
+            log.warning(
+                "%s is for %d:%d, but boxes of %s have one user here, who gets it", file.path, file.uid, file.gid, backend.name
+            )
+    return [replace(file, uid=0, gid=0) for file in files]
 
 
 def _last_wins(files: Sequence[Injection]) -> list[Injection]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import click
 
 from serai.cli import timeline
+from serai.cli.demo_boxes import boxes
 from serai.cli.demo_guests import guests
 from serai.errors import SeraiError
 from serai.limits import Limits
@@ -32,7 +33,7 @@ CALLS = 10_000
 
 
 # Of which wires the timeline is shown at the end; the others would fill pages.
-SHOWN = ("tells", "huge", "dies", "half", "zot:weather", "zot:guard")
+SHOWN = ("tells", "huge", "dies", "half", "zot:weather", "zot:guard", "hook:token", "box:demo")
 
 
 class Scene(NamedTuple):
@@ -85,8 +86,8 @@ class Stage:
 def demo(*, color: bool | None) -> None:
     """Show what is built so far, with real child processes.
 
-    A good peer, what a guest may know, peers that misbehave, and zot extensions under a guard: what each does, what the errors
-    say, and what is on record.
+    A good peer, what a guest may know, peers that misbehave, zot extensions under a guard, and a box with a hook: what each does,
+    what the errors say, and what is on record.
     """
     run(color=color)
 
@@ -199,4 +200,4 @@ def _describe(event: object) -> str:
             return str(event)
 
 
-ACTS: tuple[Callable[[Stage], Awaitable[None]], ...] = (_a_good_peer, _what_it_may_know, _bad_peers, guests)
+ACTS: tuple[Callable[[Stage], Awaitable[None]], ...] = (_a_good_peer, _what_it_may_know, _bad_peers, guests, boxes)

@@ -27,11 +27,11 @@ GUESTS = ("weather-python", "guard-python", "panel-python")
 LIMITS = {"restart_wait": 0.3, "stop_polite": 1.0}
 
 
-def examples() -> Path:
+def examples(kind: str = "zot") -> Path:
     """Where the examples are: beside the source in a checkout, inside the package once it is installed."""
     package = Path(serai.__file__).parent
-    inside = package / "examples" / "zot"
-    return inside if inside.is_dir() else package.parents[1] / "examples" / "zot"
+    inside = package / "examples" / kind
+    return inside if inside.is_dir() else package.parents[1] / "examples" / kind
 
 
 class Watching(HeadlessSurface):
