@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 from collections.abc import Mapping
@@ -50,12 +51,18 @@ def kill_porter(generation: str) -> None:
             proctree.kill(process)
 
 
+def control_groups(generation: str) -> list[str]:
+    """Folders of that name in any hierarchy."""
+    return glob.glob(f"/sys/fs/cgroup/**/serai/{generation}", recursive=True)
+
+
 class House:
     """A home for boxes, tokens that a hook mints, and what the hook was told."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.home = str(folder / "boxes")
+        self._seen: set[str] = set()
         self.tokens_folder = folder / "tokens"
         self.tokens_folder.mkdir(exist_ok=True)
         self.mint = Hook(str(script(folder / "mint", MINT)), "mint", {"TOKENS": str(self.tokens_folder)})
@@ -80,6 +87,21 @@ class House:
         return Hook(str(script(self.folder / name, text)), name, env or {})
 
     def left(self) -> list[str]:
-        """What is left of boxes: their folders and their processes."""
-        names = [name for name in os.listdir(self.home) if not name.startswith("boxes.db") and name != "logs"]
-        return names + [f"{process}" for name in names for process in holders_of(name)]
+        """What is left of boxes that ever were here: their folders, their processes and their control groups."""
+        folders = [name for name in os.listdir(self.home) if not name.startswith("boxes.db") and name != "logs"]
+        processes = [f"{process}" for name in self.generations for process in holders_of(name)]
+        return folders + processes + [path for name in self.generations for path in control_groups(name)]
+
+    @property
+    def generations(self) -> set[str]:
+        """Of all boxes that were seen here: a test that looks sees those of now."""
+        if os.path.isdir(self.home):
+            self._seen.update(name for name in os.listdir(self.home) if len(name) == 16)
+        return self._seen
+
+    async def clear(self) -> None:
+        """For a test that failed half-way: a kept box would stay for ever."""
+        if os.path.isdir(self.home) and self.left():
+            async with self.boxes() as boxes:
+                for record in await boxes.list():
+                    await boxes.destroy(record.generation)
