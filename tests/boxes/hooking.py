@@ -53,7 +53,7 @@ class Hooks:
         return Runner(made, spawner=self._spawner, limits=limits, environ=environ, recorder=recorder)
 
     async def create(self, *hooks: str | Hook, limits: Limits = PATIENT, environ: Mapping[str, str] | None = None) -> Outcome:
-        return await self.runner(*hooks, limits=limits, environ=environ).create(BOX, str(self.answers), self.on_state)
+        return await self.runner(*hooks, limits=limits, environ=environ).create(BOX, str(self.answers / "answer"), self.on_state)
 
     async def on_state(self, key: str, state: str) -> None:
         self.kept.append((key, state))

@@ -120,12 +120,12 @@ async def test_a_state_is_kept_before_the_next_hook_runs_and_before_the_answer_g
         there.append(hooks.left())
         (hooks.folder / "told").touch()
 
-    await hooks.runner(first, second).create(BOX, str(hooks.answers), on_state)
+    await hooks.runner(first, second).create(BOX, str(hooks.answers / "answer"), on_state)
     assert there == [["answer-0"]]  # its file is bad, which nobody had looked at yet
 
     good = hooks.sh("first", """printf '{"state":"one"}'""")
     (hooks.folder / "told").unlink()
-    outcome = await hooks.runner(good, second).create(BOX, str(hooks.answers), on_state)
+    outcome = await hooks.runner(good, second).create(BOX, str(hooks.answers / "answer"), on_state)
     assert outcome.states == {good: "one", second: "1"}
 
 
@@ -137,9 +137,9 @@ async def test_when_a_state_cannot_be_kept_its_answer_stays_for_whoever_recovers
         raise OSError("the disk is full")
 
     with pytest.raises(OSError, match="the disk is full"):
-        await runner.create(BOX, str(hooks.answers), on_state)
+        await runner.create(BOX, str(hooks.answers / "answer"), on_state)
     assert not (hooks.folder / "next-ran").exists()
-    assert await runner.recover(str(hooks.answers), ["key", "next"]) == {"key": "token"}
+    assert await runner.recover(str(hooks.answers / "answer"), ["key", "next"]) == {"key": "token"}
 
 
 async def test_an_answer_that_lies_there_already_is_not_written_over(hooks: Hooks) -> None:
@@ -274,10 +274,13 @@ async def test_answers_are_recovered_by_their_place_and_nothing_else_is(hooks: H
     (tmp_path / "elsewhere").write_text('{"state":"not ours"}')
     (hooks.answers / "answer-8").symlink_to(tmp_path / "elsewhere")
     (hooks.answers / "answer-9").mkdir()
-    assert await runner.recover(str(hooks.answers), [f"key {index}" for index in range(10)]) == {"key 0": "one", "key 4": "six"}
-    assert await runner.recover(str(hooks.answers), ["only"]) == {"only": "one"}
+    assert await runner.recover(str(hooks.answers / "answer"), [f"key {index}" for index in range(10)]) == {
+        "key 0": "one",
+        "key 4": "six",
+    }
+    assert await runner.recover(str(hooks.answers / "answer"), ["only"]) == {"only": "one"}
     shutil.rmtree(hooks.answers)
-    assert await runner.recover(str(hooks.answers), ["only"]) == {}
+    assert await runner.recover(str(hooks.answers / "answer"), ["only"]) == {}
 
 
 async def test_an_outcome_and_a_hook_show_no_secrets() -> None:

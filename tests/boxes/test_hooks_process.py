@@ -189,7 +189,7 @@ async def test_who_prints_too_much_is_killed_and_has_failed(hooks: Hooks, body: 
 async def test_a_request_that_nobody_reads_is_no_failure(hooks: Hooks, start: str) -> None:
     path = hooks.sh("hook", f"""{start} printf '{{"state":"s"}}'""")
     runner = hooks.runner(path)
-    outcome = await runner.create(Box(box_id="a", description="x" * 10_000_000), str(hooks.answers), hooks.on_state)
+    outcome = await runner.create(Box(box_id="a", description="x" * 10_000_000), str(hooks.answers / "answer"), hooks.on_state)
     assert (outcome.error, outcome.states) == (None, {path: "s"})
 
 
@@ -203,7 +203,7 @@ print('","state":"%d"}' % len(json.loads(sys.stdin.read())['box']['description']
 """,
     )
     runner = hooks.runner(path)
-    outcome = await runner.create(Box(description="x" * 10_000_000), str(hooks.answers), hooks.on_state)
+    outcome = await runner.create(Box(description="x" * 10_000_000), str(hooks.answers / "answer"), hooks.on_state)
     assert (outcome.error, outcome.states) == (None, {path: "10000000"})
 
 
@@ -377,14 +377,14 @@ while True: signal.pause()
 """,
     )
     runner = hooks.runner(path)
-    creating = asyncio.create_task(runner.create(BOX, str(hooks.answers), hooks.on_state))
+    creating = asyncio.create_task(runner.create(BOX, str(hooks.answers / "answer"), hooks.on_state))
     pids = (await wait_for(hooks.folder / "pids")).split()
     creating.cancel()
     with pytest.raises(asyncio.CancelledError):
         await creating
     assert [pid for pid in pids if lives(int(pid))] == []
     assert hooks.kept == []
-    assert await runner.recover(str(hooks.answers), ["key"]) == {"key": '"minted"'}
+    assert await runner.recover(str(hooks.answers / "answer"), ["key"]) == {"key": '"minted"'}
 
 
 # -- a manager that is killed ------------------------------------------------------------------------------------------------------
@@ -413,7 +413,7 @@ asyncio.run(main())
 async def killed(hooks: Hooks, wait_at: str, *paths: str) -> None:
     """Have a manager of its own create a box, and kill it while it keeps that state or, without one, once a hook told its pid."""
     manager = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", MANAGER, str(hooks.answers), wait_at, *paths, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", MANAGER, str(hooks.answers / "answer"), wait_at, *paths, stdout=asyncio.subprocess.PIPE
     )
     assert manager.stdout is not None
     try:
@@ -430,7 +430,7 @@ async def test_after_a_manager_was_killed_before_it_kept_a_state_the_answer_is_t
     paths = [hooks.sh(name, f"""printf '{{"state":"{name}"}}'""") for name in ("one", "two", "three")]
     await killed(hooks, "two", *paths)
     assert hooks.left() == ["answer-1"]
-    assert await hooks.runner(*paths).recover(str(hooks.answers), paths) == {paths[1]: "two"}
+    assert await hooks.runner(*paths).recover(str(hooks.answers / "answer"), paths) == {paths[1]: "two"}
 
 
 async def test_after_a_manager_was_killed_while_a_hook_ran_its_answer_is_there_and_its_tree_is_not(hooks: Hooks) -> None:
@@ -439,7 +439,7 @@ async def test_after_a_manager_was_killed_while_a_hook_ran_its_answer_is_there_a
         "second", """printf '{"state":"two"}'; echo $$ > "$HERE/pid.new"; mv "$HERE/pid.new" "$HERE/pid"; exec sleep 1000"""
     )
     await killed(hooks, "", first, second)
-    assert await hooks.runner().recover(str(hooks.answers), [first, second]) == {second: "two"}
+    assert await hooks.runner().recover(str(hooks.answers / "answer"), [first, second]) == {second: "two"}
     pid = int(hooks.read("pid"))
     while lives(pid):  # the watchdog of the dead manager ends it
         await asyncio.sleep(0.01)

@@ -53,7 +53,7 @@ async def test_nothing_that_a_life_of_hooks_logs_holds_a_secret(hooks: Hooks, ca
         outcome = await hooks.create(good, bad)
         assert outcome.error is not None
         await hooks.runner(bad).destroy(BOX, {bad: STATE})
-        await hooks.runner().recover(str(hooks.answers), ["key"])
+        await hooks.runner().recover(str(hooks.answers / "answer"), ["key"])
     assert "decoding response" in caplog.text
     assert "hunter2" not in caplog.text + str(outcome.error)
 
@@ -63,7 +63,7 @@ async def test_a_run_is_on_record_with_stars_of_the_same_length(hooks: Hooks, tm
     folder = folder_in(tmp_path)
     with Recorder(folder, secrets=Secrets()) as recorder:
         runner = hooks.runner(path, recorder=recorder)
-        outcome = await runner.create(BOX, str(hooks.answers), hooks.on_state)
+        outcome = await runner.create(BOX, str(hooks.answers / "answer"), hooks.on_state)
         assert outcome.states == {path: STATE}
         assert await runner.destroy(BOX, outcome.states) is None
         recorder.wire("zot:other", kind="guest", dialect="zot").frames(
@@ -91,7 +91,7 @@ async def test_of_what_is_no_response_only_the_size_is_on_record(hooks: Hooks, t
     with Recorder(folder, secrets=Secrets()) as recorder:
         for path, limits in ((garbage, PATIENT), (late, PATIENT.but(hook_timeout=1.2)), ("/nowhere/hook", PATIENT)):
             runner = hooks.runner(path, recorder=recorder, limits=limits)
-            assert (await runner.create(BOX, str(hooks.answers), hooks.on_state)).error is not None
+            assert (await runner.create(BOX, str(hooks.answers / "answer"), hooks.on_state)).error is not None
     everything = all_bytes(folder)
     assert b"hunter2" not in everything
     assert b'"18 bytes that are no response"' in everything

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import select
 from collections.abc import Iterable
@@ -24,7 +25,10 @@ class Ends:
     """Waits for processes that are not our children to end, by their descriptors."""
 
     def __init__(self, pids: Iterable[int]) -> None:
-        self._descriptors = {os.pidfd_open(pid): pid for pid in pids}
+        self._descriptors: dict[int, int] = {}
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):  # it has ended
+                self._descriptors[os.pidfd_open(pid)] = pid
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from errno import ENOENT
 from functools import partial
@@ -102,15 +103,15 @@ class Runner:
                 hint = "give each hook its own `name`"
                 raise BadSettings(f"two hooks are called {key}, and a state must belong to one of them", who="hooks", hint=hint)
 
-    async def create(self, box: Box, folder: str, on_state: OnState) -> Outcome:
+    async def create(self, box: Box, place: str, on_state: OnState) -> Outcome:
         """Run all for a new box; the first failure ends it. Each state is given to `on_state` before anything else happens (2.2).
 
-        Answers lie in `folder` until `on_state` has returned. Whatever is raised here, what was left there is for `recover`.
+        Answers lie in files that begin with `place` until `on_state` has returned; what an exception leaves is for `recover`.
         """
         outcome = Outcome()
         request = Request(EVENT_BOX_CREATE, box)
         for index, hook in enumerate(self.hooks):
-            answer = _new_answer(_path(folder, index))
+            answer = _new_answer(_path(place, index))
             try:
                 response, outcome.error, _ = await self.once(hook, request, answer)
                 if response.state:
@@ -148,18 +149,24 @@ class Runner:
             log.warning("box %s: there is no hook %s any more, so nobody is given the state that it left", box.box_id, key)
         return first
 
-    async def recover(self, folder: str, keys: Sequence[str]) -> dict[str, str]:
+    async def recover(self, place: str, keys: Sequence[str]) -> dict[str, str]:
         """The states in answers that a manager left behind when it died; `keys` are those of its hooks, in their order."""
         states: dict[str, str] = {}
         for index, key in enumerate(keys):
             try:
-                response = read_response(await left(_path(folder, index), self._limits))
+                response = read_response(await left(_path(place, index), self._limits))
             except BadResponse as error:
                 log.debug("the hook %s had not answered: %s", key, error)
                 continue
             if response.state:
                 states[key] = response.state
         return states
+
+    def forget(self, place: str) -> None:
+        """Remove what was left there: its states are on record now, or it had none."""
+        for index in range(len(self.hooks)):
+            with suppress(FileNotFoundError):
+                os.unlink(_path(place, index))
 
     async def _revoke(self, hook: Hook, request: Request) -> HookFailed | None:
         try:
@@ -283,8 +290,8 @@ class _Tape:
             self._recorder.secrets.add(*((f"hook {self._key}", value) for value in values if len(value) in _SECRET))
 
 
-def _path(folder: str, index: int) -> str:
-    return os.path.join(folder, f"answer-{index}")
+def _path(place: str, index: int) -> str:
+    return f"{place}-{index}"
 
 
 def _new_answer(path: str) -> Answer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
+import os
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -77,11 +77,10 @@ async def _ask_hooks(boxes: Boxes, runner: Runner, record: BoxRecord) -> Sequenc
         states[key] = state
         await boxes.do(Store.change, record.generation, hook_state=states)
 
-    folder = settling.answers(boxes, record)
-    make_folder(folder)
+    place = settling.answers(boxes, record)
+    make_folder(os.path.dirname(place))
     about = hookproto.Box(box_id=record.box_id, description=record.description, image=record.observed_image)
-    outcome = await runner.create(about, folder, written)
-    shutil.rmtree(folder, ignore_errors=True)  # empty, unless a hook put something there
+    outcome = await runner.create(about, place, written)
     if outcome.error is not None:
         raise outcome.error
     return outcome.files

@@ -61,10 +61,13 @@ async def end(boxes: Boxes, record: BoxRecord, reason: str = "") -> str:
 
 async def _with_lost_answers(boxes: Boxes, record: BoxRecord) -> BoxRecord:
     """A manager that was killed between a hook's answer and the record of it left the answer in a file."""
-    lost = await boxes.runner(record.hooks).recover(answers(boxes, record), [hook.key for hook in record.hooks])
-    if record.lifecycle != "creating" or not lost:
+    if record.lifecycle != "creating":
         return record
-    await boxes.do(Store.change, record.generation, hook_state={**lost, **record.hook_state})
+    runner, place = boxes.runner(record.hooks), answers(boxes, record)
+    lost = await runner.recover(place, [hook.key for hook in record.hooks])
+    if lost:
+        await boxes.do(Store.change, record.generation, hook_state={**lost, **record.hook_state})
+    runner.forget(place)
     return await boxes.record(record.generation)
 
 
@@ -160,8 +163,8 @@ async def _vanished(boxes: Boxes, record: BoxRecord) -> None:
 
 
 def answers(boxes: Boxes, record: BoxRecord) -> str:
-    """Where the answers of its create hooks are while they run."""
-    return os.path.join(boxes.home, record.generation, "answers")
+    """Where the answers of its create hooks are while they run: how their names begin."""
+    return os.path.join(boxes.home, "answers", record.generation)
 
 
 def remove_log(boxes: Boxes, record: BoxRecord) -> None:

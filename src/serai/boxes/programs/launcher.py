@@ -36,6 +36,7 @@ def main(text: str) -> NoReturn:
     """Make the box that the configuration (`Config`) describes, and stay with it to its end; or only try, for `probe`."""
     if text == "probe":
         _probe()
+    os.umask(0o022)  # ours may be anybody's, and the box's own folders are for everybody in it
     woken = _wake_on_term()
     try:
         box = _start(parsed(text))

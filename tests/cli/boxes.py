@@ -1,0 +1,209 @@
+"""What the tests of `serai box` share: the command in a home of its own, hooks, terminals, and a look at what is left of a box."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from tests.boxes.houses import script
+from tests.boxes.launching import until
+from tests.cli.guests import Shell, objects
+
+__all__ = ["BoxShell", "Terminal", "boxes", "ended", "running", "until"]
+
+PATIENCE = 50.0  # seconds
+# Of its own session and with the terminal as its own, as a shell of a person has it.
+_OWN_TERMINAL = """
+import fcntl, os, sys, termios
+os.setsid()
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+Ran = subprocess.CompletedProcess[str]
+
+
+class BoxShell(Shell):
+    """`serai box …` as a person calls it."""
+
+    def box(self, *arguments: str | Path, input: str = "", **env: str) -> Ran:
+        return self("box", *arguments, input=input, **env)
+
+    def good(self, *arguments: str | Path, input: str = "", **env: str) -> str:
+        """What a command that must go well prints; nothing may be told beside it."""
+        ran = self.box(*arguments, input=input, **env)
+        assert (ran.stderr, ran.returncode) == ("", 0), ran
+        return ran.stdout
+
+    def make(self, *arguments: str | Path, **env: str) -> str:
+        """Make a box; its generation."""
+        return str(json.loads(self.good("create", "--json", *arguments, **env))["generation"])
+
+    def show(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.good("show", "--json", name))
+        return found
+
+    def sh(self, name: str, line: str) -> str:
+        """What a line for the shell in the box prints."""
+        return self.good("exec", name, line)
+
+    def bytes(self, *arguments: str | Path, input: bytes = b"", pass_fds: tuple[int, ...] = ()) -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            self.argv("box", *arguments), env=self.env, cwd=self.cwd, input=input, capture_output=True, timeout=PATIENCE, check=False,
+            pass_fds=pass_fds,
+        )  # fmt: skip
+
+    @contextmanager
+    def started(self, *arguments: str | Path) -> Iterator[subprocess.Popen[bytes]]:
+        """A command under way, with pipes; it is ended here at the latest."""
+        pipes = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
+        child = subprocess.Popen(self.argv("box", *arguments), env=self.env, cwd=self.cwd, **pipes)
+        with child:
+            try:
+                yield child
+            finally:
+                child.kill()
+
+    def hook(self, name: str, text: str) -> Path:
+        return script(self.cwd / name, f"#!/bin/sh\n{text}\n")
+
+    def settings(self, text: str) -> Path:
+        self.home.mkdir(exist_ok=True)
+        path = self.home / "config.toml"
+        path.write_text(text)
+        return path
+
+    @property
+    def folder(self) -> Path:
+        return self.home / "boxes"
+
+    @property
+    def generations(self) -> list[str]:
+        """Of boxes that have a folder."""
+        names = os.listdir(self.folder) if self.folder.exists() else []
+        return [name for name in names if not name.startswith("boxes.db") and name != "logs"]
+
+    @property
+    def recordings(self) -> list[str]:
+        """The commands that made one."""
+        return [form["command"] for form in objects(self("record", "list", "--json"))]
+
+    def gives(self, backend: str = "namespaces") -> dict[str, Any]:
+        """What a backend gives on this machine."""
+        [form] = [form for form in objects(self.box("backends", "--json")) if form["backend"] == backend]
+        found: dict[str, Any] = form
+        return found
+
+    def left(self, generation: str) -> list[str]:
+        """What is left of a box on this machine: processes, groups, mounts, folders."""
+        found = [f"process {pid}: {line!r}" for pid, line in running(generation).items()]
+        found += [folder for folder, _, _ in os.walk("/sys/fs/cgroup") if generation in folder]
+        found += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if generation in line]
+        found += [str(path) for path in self.folder.rglob(f"*{generation}*")]
+        return found
+
+
+@pytest.fixture
+def boxes(tmp_path: Path) -> Iterator[BoxShell]:
+    """The command, in a home that has no box left afterwards."""
+    shell = BoxShell(tmp_path)
+    yield shell
+    made = shell.generations
+    if made:
+        ran = shell.box("destroy", *made)
+        assert ran.returncode in (0, 3), ran
+    assert [line for generation in made for line in shell.left(generation) if "/logs/" not in line] == []
+
+
+def running(word: str) -> dict[int, bytes]:
+    """Processes of this machine, those in boxes too, that have a word in their command line or environment; and not ourselves."""
+    found = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        for file in ("cmdline", "environ"):
+            with suppress(OSError):  # gone, or somebody else's
+                line = Path(f"/proc/{name}/{file}").read_bytes()
+                if word.encode() in line and int(name) != os.getpid():
+                    found[int(name)] = line
+    return found
+
+
+def ended(word: str) -> None:
+    """Wait until no process has that word in its command line or environment any more."""
+    while pids := running(word):
+        for pid in pids:
+            try:
+                descriptor = os.pidfd_open(pid)
+            except ProcessLookupError:
+                continue
+            try:
+                assert select.select([descriptor], [], [], PATIENCE)[0], f"{pid} does not end: {pids[pid]!r}"
+            finally:
+                os.close(descriptor)
+
+
+class Terminal:
+    """A command on a real terminal of its own."""
+
+    def __init__(self, shell: BoxShell, *arguments: str, columns: int = 100, rows: int = 30) -> None:
+        self.ours, self.theirs = pty.openpty()
+        self.size(columns, rows)
+        self.before = termios.tcgetattr(self.theirs)
+        self.seen = b""
+        argv = [sys.executable, "-I", "-S", "-c", _OWN_TERMINAL, *shell.argv("box", *arguments)]
+        env = shell.env | {"TERM": "dumb"}
+        self.child = subprocess.Popen(argv, env=env, cwd=shell.cwd, stdin=self.theirs, stdout=self.theirs, stderr=self.theirs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.child.kill()
+        self.child.wait()
+        os.close(self.ours)
+        os.close(self.theirs)
+
+    def type(self, text: str) -> None:
+        os.write(self.ours, text.encode())
+
+    def size(self, columns: int, rows: int) -> None:
+        """As when somebody draws the window larger: the kernel tells whoever is in the foreground."""
+        termios.tcsetwinsize(self.ours, (rows, columns))
+
+    def expect(self, text: str) -> str:
+        """Read until it shows this; all that came up to there since the last time."""
+        while text.encode() not in self.seen:
+            assert select.select([self.ours], [], [], PATIENCE)[0], f"{text!r} does not come: {self.seen!r}"
+            self.seen += os.read(self.ours, 65536)
+        before, found, self.seen = self.seen.partition(text.encode())
+        return (before + found).decode()
+
+    def status(self) -> int:
+        """Its exit status at its end; what it still shows is read meanwhile, or it could not end."""
+        descriptor = os.pidfd_open(self.child.pid)
+        try:
+            while True:
+                ready = select.select([self.ours, descriptor], [], [], PATIENCE)[0]
+                assert ready, "it does not end"
+                if descriptor in ready:
+                    return self.child.wait()
+                self.seen += os.read(self.ours, 65536)
+        finally:
+            os.close(descriptor)
+
+    def signal(self, number: signal.Signals) -> None:
+        self.child.send_signal(number)
+
+    @property
+    def restored(self) -> bool:
+        return termios.tcgetattr(self.theirs) == self.before
