@@ -15,7 +15,7 @@ from serai.boxes import Box
 from serai.boxes.record import token_hash
 from serai.boxes.store import Store
 from serai.dialects.hookproto.ours import Injection
-from serai.errors import BadSettings, BoxFailed, BoxNotFound, BoxRefused, Closed, HookFailed, NotWritten
+from serai.errors import BadSettings, BoxFailed, BoxNotFound, BoxRefused, Closed, HookFailed, NotWritten, SeraiError
 from tests.boxes.houses import LIMITS, House, kill_porter
 
 FAIL = "#!/bin/sh\necho no luck >&2; exit 3\n"
@@ -566,3 +566,40 @@ async def test_old_tombstones_are_forgotten_with_their_logs(house: House) -> Non
     async with house.boxes(limits=LIMITS) as boxes:
         assert await boxes.list() == []
         assert not log.exists()
+
+
+@pytest.mark.req("hooks.rule.2.3-orphan-state")
+async def test_a_state_whose_hook_is_not_known_any_more_is_told_and_stays_on_the_record(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with house.boxes(hooks=[house.mint]) as boxes:
+        box = await boxes.create("web")
+        await boxes.do(Store.change, box.generation, hooks=())
+        await boxes.end(box.record, "for the test")
+        record = await boxes.record("web")
+        assert "there is no hook mint any more" in caplog.text
+        assert record.hook_state == {"mint": house.tokens[0]}
+        await boxes.destroy("web")
+        assert await boxes.list() == []
+
+
+@pytest.mark.req("hooks.naive.16", "hooks.path.09")
+async def test_files_for_a_box_without_a_root_of_its_own_never_follow_a_link_out_of_it(house: House) -> None:
+    outside = house.folder / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("theirs")
+    async with house.boxes(backend="process") as boxes, boxes.box("web") as box:
+        root = Path(house.home, box.generation, "root")
+        (root / "root" / "folder").symlink_to(outside)
+        (root / "root" / "file").symlink_to(outside / "secret")
+        for path in ("/root/folder/secret", "/root/folder/new", "/root/file"):
+            with pytest.raises(SeraiError):
+                await box.control.get(path)
+        with pytest.raises(SeraiError):
+            await box.control.put("/root/folder/secret", b"ours")
+        await box.control.put("/root/file", b"ours")  # which takes the link's place
+        for path in ("/root/folder/new", "/root/file/new"):
+            with pytest.raises(SeraiError):
+                await box.instance.control().init([Injection(path=path, content=b"", mode=0o600, uid=0, gid=0)])
+        assert (root / "root" / "file").read_text() == "ours"
+    assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("secret", "theirs")]
