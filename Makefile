@@ -1,4 +1,4 @@
-# Serai. `make demo` needs nothing but python3 (3.11 or newer) and does its own set-up; so does `make test`, which also needs node and jq.
+# Serai. `make demo` needs nothing but python3 (3.11 or newer) and does its own set-up; so does `make test`, which also needs node, jq and bwrap.
 # Every target says what it does; set-up runs again only when pyproject.toml changes.
 
 PYTHON ?= python3

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
+from pathlib import Path
 
 from bench.harness import Host, Sample, interleaved, worker
-from bench.native import build
+from bench.native import BUILD, build
 from bench.report import Column, Floor, Section, Table
+from bench.suites.sdk import GUESTS, JSON, RUNS
 
 TIMES = 250
 # The median of more repetitions where the memory need not be touched first, which takes longer than the measurement.
@@ -27,6 +30,7 @@ TURNS = (
     Column("exec_ms", "a command ms", ",.2f"),
     Column("destroy_ms", "destroy ms"),
 )
+AUTHORS = (Column("ms", "ms"), Column("x", "x import json", ",.2f"))
 TOGETHER = (Column("all_ms", "all there ms", ",.0f"), Column("each_ms", "each ms"), Column("end_ms", "all gone ms", ",.0f"))
 
 C, RUNNER = "C posix_spawn", "serai, a hook"
@@ -37,7 +41,7 @@ that only spawns, writes and reads. "Flat" compares a parent with 2 GB of touche
 Boxes: {BOXES} one after the other in one process, on the machine's /usr, each from `create` to the result of a first `true`; then
 more commands, then its end. All of it durable: record, answer and end are on disk before their effect. A kept box has a keeper
 besides. runc, where it is installed, is its program run on a like bundle, without records, hooks or a porter. At once: {MANY} owned
-boxes from one process on all cores, until each has answered.
+boxes from one process on all cores, until each has answered. A hook in Python: its whole run, beside one that only imports json.
 """
 
 
@@ -54,9 +58,12 @@ def run() -> Section:
         Floor("a command in a box, ms", turns["owned"]["exec_ms"], "at most", 3),
         Floor(f"{MANY} owned boxes at once, ms", together["all_ms"], "at most", 1500),
     ]
+    authors = _authors()
+    floors.append(Floor("a hook with the SDK, next to python -c 'import json'", authors["SDK"]["x"], "at most", 1.3))
     tables = [
         Table("a hook, from a small parent", HOOKS, small),
         Table("a hook, from a parent with 2 GB", HOOKS, large),
+        Table("a hook in Python, start to end", AUTHORS, authors),
         Table("a box", TURNS, turns),
         Table("at once", TOGETHER, many),
     ]
@@ -72,6 +79,27 @@ def _hooks(megabytes: int, repetitions: int) -> dict[str, Sample]:
     rows = interleaved(hosts, repetitions)
     for sample in rows.values():
         sample["x"] = sample["p50_us"] / rows[C]["p50_us"]
+    return rows
+
+
+def _authors() -> dict[str, Sample]:
+    """A whole run, with a request from a file; `import json` likewise."""
+    python = sys.executable
+    request = Path(BUILD, "request.json")
+    request.write_text('{"event":"box.create","box":{"box_id":"bench"}}')
+
+    def command(*argv: str) -> list[str]:
+        return worker("startup", "sh", "-c", 'exec "$@" < "$0"', request, *argv)
+
+    hosts = [
+        Host(JSON, command(python, "-c", "import json")),
+        Host("by hand", command(python, str(GUESTS / "hook_by_hand.py"))),
+        Host("SDK", command(python, str(GUESTS / "hook_sdk.py"))),
+    ]
+    interleaved(hosts, 1)  # the first run compiles what it imports
+    rows = interleaved(hosts, RUNS)
+    for sample in rows.values():
+        sample["x"] = sample["ms"] / rows[JSON]["ms"]
     return rows
 
 
