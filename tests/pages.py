@@ -1,4 +1,4 @@
-"""Pages of the documents that are executed: their files are written, their commands run, and what they print is what the page says."""
+"""Pages of the documents that are executed: files are written, commands run, and what they print is what the page says."""
 
 from __future__ import annotations
 

@@ -21,6 +21,7 @@ HOOKS = (
     Column("p50_us", "p50 us", ",.0f"),
     Column("p99_us", "p99 us", ",.0f"),
     Column("cpu_us", "CPU us of the parent", ",.0f"),
+    Column("close_us", "closing us", ",.0f"),
     Column("rate", "a second, 8 at once", ",.0f"),
     Column("x", "x C", ",.2f"),
 )
@@ -36,12 +37,13 @@ TOGETHER = (Column("all_ms", "all there ms", ",.0f"), Column("each_ms", "each ms
 C, RUNNER = "C posix_spawn", "serai, a hook"
 NOTE = f"""\
 Hooks: the program of the table of starting processes, {TIMES} times one after the other, through the runner as a create uses it:
-its answer goes to a file that outlives us, is read, checked, and nothing of the hook's tree is left when it is over. The limit is C
-that only spawns, writes and reads. "Flat" compares a parent with 2 GB of touched memory with a small one.
+its answer goes to a file that outlives us, is read and checked; the closing, with the proof that nothing of the hook's tree is
+left, is a column of its own. The limit is C that only spawns, writes and reads. "Flat" compares a parent with 2 GB of touched
+memory with a small one. A hook in Python: its whole run, beside one that only imports json.
 Boxes: {BOXES} one after the other in one process, on the machine's /usr, each from `create` to the result of a first `true`; then
 more commands, then its end. All of it durable: record, answer and end are on disk before their effect. A kept box has a keeper
 besides. runc, where it is installed, is its program run on a like bundle, without records, hooks or a porter. At once: {MANY} owned
-boxes from one process on all cores, until each has answered. A hook in Python: its whole run, beside one that only imports json.
+boxes from one process on all cores, until each has answered.
 """
 
 

@@ -1,7 +1,8 @@
 """Runs a hook many times through the runner of boxes: `python -m bench.workers.hooks HOOK TIMES MEGABYTES`.
 
-Each time as a create does it: a file for the answer, spawn, request, the answer read and checked, the hook's tree seen to be gone.
-MEGABYTES is memory of this process that was touched before. Prints the JSON object of `spawn.c`, and the rate with 8 at once.
+Each time from its spawn to its response: request, answer in a file, read and checked. What closing the child takes, with the proof
+that nothing of its tree is left, is counted apart, as in the table of starting processes. MEGABYTES is memory of this process that
+was touched before. Prints the JSON object of `spawn.c`, and the rate with 8 at once.
 """
 
 from __future__ import annotations
@@ -14,30 +15,47 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from bench.workers.spawn import Took, measure, touched
+from serai.boxes.hook_process import Answer
 from serai.boxes.hooks import Hook, Runner
-from serai.dialects.hookproto import Box
+from serai.dialects.hookproto import EVENT_BOX_CREATE, Box, Request
 from serai.limits import Limits
+from serai.wire.plain_child import PlainChild
 from serai.wire.process import PlainSpawner
 
 
+class Closing:
+    """How long the closing of the last child took."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        close = PlainChild.close
+
+        async def timed(child: PlainChild) -> None:
+            start = perf_counter()
+            await close(child)
+            self.seconds = perf_counter() - start
+
+        PlainChild.close = timed  # type: ignore[assignment, method-assign]
+
+
 async def main(path: str, times: int) -> dict[str, float]:
-    box = Box(box_id="bench", description="from the bench")
+    hook, request = Hook(path), Request(EVENT_BOX_CREATE, Box(box_id="bench", description="from the bench"))
+    closing = Closing()
+    numbers = count()
     async with PlainSpawner() as spawner:
-        runner = Runner([Hook(path)], spawner=spawner, limits=Limits())
-
-        numbers = count()
-
-        async def kept(key: str, state: str) -> None:
-            pass
+        runner = Runner([hook], spawner=spawner, limits=Limits())
 
         async def once() -> Took:
+            answer = Answer.at(f"{folder}/{next(numbers)}")
             start = perf_counter()
-            outcome = await runner.create(box, f"{folder}/answer-{next(numbers)}", kept)
+            tried = await runner.once(hook, request, answer)
             took = perf_counter() - start
-            assert outcome.error is None
-            return took, 0.0
+            answer.remove()
+            answer.close()
+            assert tried.failure is None
+            return took - closing.seconds, closing.seconds
 
-        with TemporaryDirectory() as folder:
+        with TemporaryDirectory(dir="/dev/shm") as folder:  # where boxes have them
             return await measure(once, times)
 
 

@@ -88,10 +88,8 @@ class House:
 
     def left(self) -> list[str]:
         """What is left of boxes that ever were here: their folders, their processes and their control groups."""
-        usual = {"boxes.db", "boxes.db-shm", "boxes.db-wal", "logs", "answers"}
-        folders = [name for name in os.listdir(self.home) if name not in usual]
-        if os.path.isdir(answers := os.path.join(self.home, "answers")):
-            folders += os.listdir(answers)
+        folders = [name for name in os.listdir(self.home) if not name.startswith("boxes.db") and name != "logs"]
+        folders += [path for name in self.generations for path in glob.glob(f"/dev/shm/serai-*/{name}*")]
         processes = [f"{process}" for name in self.generations for process in holders_of(name)]
         return folders + processes + [path for name in self.generations for path in control_groups(name)]
 

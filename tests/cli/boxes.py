@@ -21,7 +21,7 @@ from tests.boxes.houses import script
 from tests.boxes.launching import until
 from tests.cli.guests import Shell, objects
 
-__all__ = ["BoxShell", "Terminal", "boxes", "ended", "running", "until"]
+__all__ = ["HALF", "BoxShell", "Terminal", "boxes", "ended", "running", "until"]
 
 PATIENCE = 50.0  # seconds
 # Of its own session and with the terminal as its own, as a shell of a person has it.
@@ -31,6 +31,8 @@ os.setsid()
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.argv[1], sys.argv[1:])
 """
+# A hook that makes something and cannot take it back.
+HALF = """case $(cat) in *box.create*) echo '{"state":"s"}';; *) echo cannot revoke >&2; exit 4;; esac"""
 Ran = subprocess.CompletedProcess[str]
 
 
@@ -92,7 +94,7 @@ class BoxShell(Shell):
     def generations(self) -> list[str]:
         """Of boxes that have a folder."""
         names = os.listdir(self.folder) if self.folder.exists() else []
-        return [name for name in names if not name.startswith("boxes.db") and name != "logs"]
+        return [name for name in names if not name.startswith("boxes.db") and name not in ("logs", "answers")]
 
     @property
     def recordings(self) -> list[str]:

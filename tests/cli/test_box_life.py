@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.boxes.houses import MINT, kill_porter
-from tests.cli.boxes import BoxShell, boxes, ended, running
+from tests.cli.boxes import HALF, BoxShell, boxes, ended, running
 from tests.cli.guests import objects
 
 __all__ = ["boxes"]
@@ -128,7 +128,7 @@ def test_while_a_box_is_paused_its_time_stands_still(boxes: BoxShell) -> None:
 
 
 def test_a_destroy_hook_that_failed_when_nobody_waited_is_told_in_the_log(boxes: BoxShell) -> None:
-    boxes.hook("half", 'case $(cat) in *box.create*) echo "{}";; *) echo cannot revoke >&2; exit 4;; esac')
+    boxes.hook("half", HALF)
     generation = boxes.make("web", "--hook", "./half", "--ttl", "1s")
     ended(generation)
     assert "exit status 4: cannot revoke" in boxes.box("logs", "web").stdout
@@ -178,7 +178,7 @@ def test_the_settings_choose_the_backend_and_the_command_another(boxes: BoxShell
 
 
 def test_a_hook_of_the_settings_gets_its_variables(boxes: BoxShell) -> None:
-    boxes.hook("tell", f'cat > /dev/null; echo "$COLOUR" >> {boxes.cwd}/told; echo "{{}}"')
+    boxes.hook("tell", f'cat > /dev/null; echo "$COLOUR" >> {boxes.cwd}/told; echo \'{{"state":"s"}}\'')
     boxes.settings(f'[[boxes.hooks]]\npath = "{boxes.cwd}/tell"\nenv = {{ COLOUR = "blue" }}\n')
     boxes.make("web")
     boxes.settings("")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -20,7 +19,6 @@ from serai.boxes.store import Store
 from serai.dialects import hookproto
 from serai.dialects.hookproto.ours import Injection
 from serai.errors import BoxFailed, SeraiError
-from serai.home import make_folder
 
 if TYPE_CHECKING:
     from serai.boxes.backend import Backend
@@ -78,7 +76,6 @@ async def _ask_hooks(boxes: Boxes, runner: Runner, record: BoxRecord) -> Sequenc
         await boxes.do(Store.change, record.generation, hook_state=states)
 
     place = settling.answers(boxes, record)
-    make_folder(os.path.dirname(place))
     about = hookproto.Box(box_id=record.box_id, description=record.description, image=record.observed_image)
     outcome = await runner.create(about, place, written)
     if outcome.error is not None:

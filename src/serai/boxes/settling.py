@@ -15,6 +15,7 @@ import logging
 import os
 import shutil
 import signal
+import stat
 import struct
 import time
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ from serai.boxes.record import BoxRecord, moment, now
 from serai.boxes.store import Store
 from serai.dialects import hookproto
 from serai.errors import BoxNotFound, SeraiError
+from serai.home import make_folder
 from serai.limits import Limits
 
 if TYPE_CHECKING:
@@ -163,8 +165,22 @@ async def _vanished(boxes: Boxes, record: BoxRecord) -> None:
 
 
 def answers(boxes: Boxes, record: BoxRecord) -> str:
-    """Where the answers of its create hooks are while they run: how their names begin."""
-    return os.path.join(boxes.home, "answers", record.generation)
+    """Where the answers of its create hooks are while they run: how their names begin.
+
+    In memory: they outlive us there as well, and credentials do not get on a disk. Where that is not ours alone, beside the boxes.
+    """
+    folder = f"/dev/shm/serai-{os.geteuid()}"  # noqa: S108  (looked at before it is used)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+        about = os.lstat(folder)
+        private = stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077
+    except OSError:
+        private = False
+    if not private:
+        folder = os.path.join(boxes.home, "answers")
+        make_folder(folder)
+    return os.path.join(folder, record.generation)
 
 
 def remove_log(boxes: Boxes, record: BoxRecord) -> None:

@@ -137,9 +137,12 @@ def repaired(text: str) -> str:
 # -- out --------------------------------------------------------------------------------------------------------------------------
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode  # made once: `json.dumps` makes one for each call
+
+
 def dumps(value: object) -> bytes:
     """Compact JSON in UTF-8. Nothing is escaped that need not be: whoever reads it has a parser (spec hooks 1.3)."""
-    return repaired(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
+    return repaired(_encode(value)).encode()
 
 
 def set_members(message: Message, names: Iterable[str]) -> dict[str, object]:
