@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,9 +30,8 @@ class Reader:
         return [json.loads(line)["generation"] for line in printed.splitlines() if line.startswith("{")]
 
     def on_disk(self) -> list[str]:
-        """Folders of boxes, answers and logs."""
-        folders = [name for name in os.listdir(self.boxes) if name not in USUAL]
-        return folders + os.listdir(self.boxes / "answers") + os.listdir(self.boxes / "logs")
+        """Folders, answers and logs of boxes."""
+        return [str(path) for path in self.boxes.glob("*") if path.name not in USUAL] + list(map(str, self.boxes.glob("*/*")))
 
 
 @pytest.fixture

@@ -79,7 +79,6 @@ class Limits:
     box_start: float = _limit(30.0, "seconds", "from the start of a box to the first answer of its porter")
     box_script: float = _limit(300.0, "seconds", "the init script of a box; then it is ended and the box is broken")
     box_exec: float | None = _limit(HOUR, "seconds", "a command in a box for which the caller sets no time of its own")
-    box_output: int = _limit(64 * KIB, "bytes", "what is kept of a command's stdout and of its stderr; the rest is marked as cut")
     box_frame: int = _limit(16 * MIB, "bytes", "one frame between a porter and us (spec hooks 4)")
     box_dial: float = _limit(10.0, "seconds", "to reach a port inside a box")
     box_stop: float = _limit(5.0, "seconds", "for all processes of a box to be gone once they are killed")

@@ -23,7 +23,7 @@ from tests.cli.guests import Shell, objects
 
 __all__ = ["HALF", "BoxShell", "Terminal", "boxes", "ended", "running", "until"]
 
-PATIENCE = 50.0  # seconds
+PATIENCE = 30.0  # seconds
 # Of its own session and with the terminal as its own, as a shell of a person has it.
 _OWN_TERMINAL = """
 import fcntl, os, sys, termios
@@ -60,17 +60,25 @@ class BoxShell(Shell):
         """What a line for the shell in the box prints."""
         return self.good("exec", name, line)
 
-    def bytes(self, *arguments: str | Path, input: bytes = b"", pass_fds: tuple[int, ...] = ()) -> subprocess.CompletedProcess[bytes]:
+    def bytes(
+        self, *arguments: str | Path, input: bytes = b"", pass_fds: tuple[int, ...] = ()
+    ) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
-            self.argv("box", *arguments), env=self.env, cwd=self.cwd, input=input, capture_output=True, timeout=PATIENCE, check=False,
+            self.argv("box", *arguments),
+            env=self.env,
+            cwd=self.cwd,
+            input=input,
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
             pass_fds=pass_fds,
-        )  # fmt: skip
+        )
 
     @contextmanager
     def started(self, *arguments: str | Path) -> Iterator[subprocess.Popen[bytes]]:
         """A command under way, with pipes; it is ended here at the latest."""
-        pipes = {name: subprocess.PIPE for name in ("stdin", "stdout", "stderr")}
-        child = subprocess.Popen(self.argv("box", *arguments), env=self.env, cwd=self.cwd, **pipes)
+        argv, pipe = self.argv("box", *arguments), subprocess.PIPE
+        child = subprocess.Popen(argv, env=self.env, cwd=self.cwd, stdin=pipe, stdout=pipe, stderr=pipe)
         with child:
             try:
                 yield child
@@ -108,7 +116,8 @@ class BoxShell(Shell):
         return found
 
     def left(self, generation: str) -> list[str]:
-        """What is left of a box on this machine: processes, groups, mounts, folders."""
+        """What is left of a box on this machine: processes, groups, mounts, folders. Whoever settled it may still be ending."""
+        ended("from serai.boxes.settling import main", generation)
         found = [f"process {pid}: {line!r}" for pid, line in running(generation).items()]
         found += [folder for folder, _, _ in os.walk("/sys/fs/cgroup") if generation in folder]
         found += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if generation in line]
@@ -128,21 +137,20 @@ def boxes(tmp_path: Path) -> Iterator[BoxShell]:
     assert [line for generation in made for line in shell.left(generation) if "/logs/" not in line] == []
 
 
-def running(word: str) -> dict[int, bytes]:
-    """Processes of this machine, those in boxes too, that have a word in their command line or environment; and not ourselves."""
+def running(*words: str) -> dict[int, bytes]:
+    """Processes of this machine, those in boxes too, that have all these words in their arguments or environment; not ourselves."""
     found = {}
     for name in filter(str.isdigit, os.listdir("/proc")):
-        for file in ("cmdline", "environ"):
-            with suppress(OSError):  # gone, or somebody else's
-                line = Path(f"/proc/{name}/{file}").read_bytes()
-                if word.encode() in line and int(name) != os.getpid():
-                    found[int(name)] = line
+        with suppress(OSError):  # gone, or somebody else's
+            arguments, environ = (Path(f"/proc/{name}/{file}").read_bytes() for file in ("cmdline", "environ"))
+            if all(word.encode() in arguments + environ for word in words) and int(name) != os.getpid():
+                found[int(name)] = arguments
     return found
 
 
-def ended(word: str) -> None:
-    """Wait until no process has that word in its command line or environment any more."""
-    while pids := running(word):
+def ended(*words: str) -> None:
+    """Wait until no process has those words in its arguments or environment any more."""
+    while pids := running(*words):
         for pid in pids:
             try:
                 descriptor = os.pidfd_open(pid)
@@ -206,6 +214,5 @@ class Terminal:
     def signal(self, number: signal.Signals) -> None:
         self.child.send_signal(number)
 
-    @property
-    def restored(self) -> bool:
+    def is_restored(self) -> bool:
         return termios.tcgetattr(self.theirs) == self.before

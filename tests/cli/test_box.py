@@ -68,7 +68,10 @@ def test_the_token_is_shown_once_and_kept_nowhere(boxes: BoxShell) -> None:
 def test_hooks_of_the_settings_run_for_every_box_and_those_of_the_command_after_them_all_in_order(boxes: BoxShell) -> None:
     told = boxes.cwd / "told"
     for name in ("a", "b", "c", "d"):
-        boxes.hook(name, f'case $(cat) in *box.create*) e=create;; *) e=destroy;; esac; echo "{name} $e" >> {told}; echo \'{{"state":"s"}}\'')
+        boxes.hook(
+            name,
+            f'case $(cat) in *box.create*) e=create;; *) e=destroy;; esac; echo "{name} $e" >> {told}; echo \'{{"state":"s"}}\'',
+        )
     boxes.settings(f'[boxes]\nhooks = ["{boxes.cwd}/c", {{ path = "{boxes.cwd}/b", name = "second" }}]\n')
     made = json.loads(boxes.good("create", "one", "--hook", "./d", "--hook", boxes.cwd / "a", "--json"))
     assert made["hooks"] == [f"{boxes.cwd}/c", "second", f"{boxes.cwd}/d", f"{boxes.cwd}/a"]
@@ -203,7 +206,9 @@ def test_bad_spelling_is_a_usage_error_and_nothing_is_made(boxes: BoxShell, wron
 
 
 @pytest.mark.parametrize(
-    ("option", "text", "value"), [("memory", "64M", 64 << 20), ("cpus", "0.5", 0.5), ("pids", "20", 20)], ids=["memory", "cpus", "pids"]
+    ("option", "text", "value"),
+    [("memory", "64M", 64 << 20), ("cpus", "0.5", 0.5), ("pids", "20", 20)],
+    ids=["memory", "cpus", "pids"],
 )
 def test_a_limit_is_on_record_where_it_holds_and_refused_where_it_does_not(
     boxes: BoxShell, option: str, text: str, value: float
@@ -296,7 +301,8 @@ def test_nothing_in_a_description_acts_on_the_terminal(boxes: BoxShell) -> None:
 def test_nothing_is_left_of_a_box_after_its_end(boxes: BoxShell, backend: str, tmp_path: Path) -> None:
     generation = boxes.make("web", "--backend", backend, "--memory", "256M")
     daemon = f"10000.{os.getpid()}"
-    boxes.sh("web", f"trap '' HUP TERM; (setsid sh -c 'trap \"\" TERM; sleep {daemon} & wait' > /dev/null 2>&1 < /dev/null &); mkdir -p deep/er")
+    stubborn = f"trap '' HUP TERM; sleep {daemon} & wait"
+    boxes.sh("web", f'(setsid sh -c "{stubborn}" > /dev/null 2>&1 < /dev/null &); mkdir -p deep/er')
     until(lambda: running(daemon))
     assert boxes.left(generation)
     assert boxes.good("destroy", "web") == ""

@@ -41,7 +41,9 @@ def test_stdout_and_stderr_stay_apart(web: BoxShell) -> None:
 def test_ten_megabytes_come_through_a_pipe(web: BoxShell) -> None:
     size = 10_000_000
     line = f"'{{}}' -m serai box exec web 'head -c {size} /dev/zero; echo end' | sha256sum"
-    ran = subprocess.run(["sh", "-c", line.format(web.argv()[0])], env=web.env, cwd=web.cwd, capture_output=True, check=True, text=True)
+    ran = subprocess.run(
+        ["sh", "-c", line.format(web.argv()[0])], env=web.env, cwd=web.cwd, capture_output=True, check=True, text=True
+    )
     assert ran.stdout.split()[0] == hashlib.sha256(bytes(size) + b"end\n").hexdigest()
     assert ran.stderr == ""
 
@@ -134,7 +136,13 @@ def test_options_say_where_and_with_what(web: BoxShell) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [["--env", "NAME", "web", "true"], ["--timeout", "0", "web", "true"], ["--timeout", "soon", "web", "true"], ["web"], ["web", "--"]],
+    [
+        ["--env", "NAME", "web", "true"],
+        ["--timeout", "0", "web", "true"],
+        ["--timeout", "soon", "web", "true"],
+        ["web"],
+        ["web", "--"],
+    ],
     ids=" ".join,
 )
 def test_bad_spelling_is_a_usage_error(web: BoxShell, wrong: list[str]) -> None:

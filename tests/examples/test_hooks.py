@@ -20,8 +20,8 @@ from serai.wire.process import PlainSpawner
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "hooks"
 README = (EXAMPLES / "README.md").read_text()
-HOOKS = ["by_hand.py", "token.py", "token.sh"]
-MINTING = ["token.py", "token.sh"]
+HOOKS = ["by_hand.py", "token.sh", "token_sdk.py"]
+MINTING = ["token_sdk.py", "token.sh"]
 BOX = Box(box_id="sample", description='a "sample" of $(nothing)')
 
 

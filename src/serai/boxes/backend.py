@@ -121,6 +121,10 @@ class Backend(Protocol):
 
     @property
     def capabilities(self) -> Capabilities: ...
+    def check(self, wanted: Wanted) -> None:
+        """Whether such a box can be had here: asked before any hook runs for it. `BoxRefused` or `BoxFailed` says why not."""
+        ...
+
     async def provision(self, wanted: Wanted, holder: Holder) -> Instance:
         """Start a box; its porter answers on return. A failure leaves nothing behind."""
         ...

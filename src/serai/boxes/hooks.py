@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from errno import ENOENT
 from functools import partial
 from signal import strsignal
@@ -60,6 +60,12 @@ class Hook:
     def key(self) -> str:
         """Under which its state is kept."""
         return self.name or self.path
+
+    def settled(self, folder: str = "") -> Hook:
+        """The same wherever it is run from: a path that begins at `folder` (ours) is made absolute. A name is looked up in PATH."""
+        if "/" not in self.path or self.path.startswith("/"):
+            return self
+        return replace(self, path=os.path.abspath(os.path.join(folder, self.path)))
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from serai.boxes.record import BoxRecord, now
 from serai.boxes.store import Store
 from serai.dialects import hookproto
 from serai.dialects.hookproto.ours import Injection
-from serai.errors import BoxFailed, SeraiError
+from serai.errors import SeraiError
 
 if TYPE_CHECKING:
     from serai.boxes.backend import Backend
@@ -33,8 +33,7 @@ log = logging.getLogger("serai.boxes")
 async def make(boxes: Boxes, record: BoxRecord, token: str, files: Sequence[Injection], script: bytes | None) -> Box:
     """The box, or an error and nothing of it."""
     backend = boxes.backend(record.backend)
-    if backend.missing:  # before any hook mints something for a box that cannot be
-        raise BoxFailed(f"the backend {backend.name} does not work here: {backend.missing}", who=f"box {record.box_id}")
+    backend.check(record.wanted)  # before any hook mints something for a box that cannot be
     await backend.list()  # a backend that cannot even be asked is not given a box
     runner = boxes.runner(record.hooks)
     try:

@@ -66,7 +66,7 @@ class Boxes:
         """
         self.home = home or os.path.join(places.state_folder(), "boxes")
         self.backend_name = backend
-        self.hooks = tuple(hooks)
+        self.hooks = tuple(hook.settled() for hook in hooks)
         self.most = most
         self.key_file = key_file
         self.limits = limits or Limits()
@@ -103,7 +103,7 @@ class Boxes:
 
     async def open(self, *, settle: bool = True) -> None:
         loop = asyncio.get_running_loop()
-        sealer = KeyFile(self.key_file) if self.key_file else None
+        sealer = KeyFile(self.key_file).looked_at() if self.key_file else None
         self._store = await loop.run_in_executor(self._thread, Store, self.home, sealer)
         if settle:
             await settling.settle(self)
@@ -168,7 +168,7 @@ class Boxes:
             backend=backend or self.backend_name,
             created_at=now(),
             description=description,
-            hooks=(*self.hooks, *hooks),
+            hooks=(*self.hooks, *(hook.settled() for hook in hooks)),
             owner=self.owner,
             kept=kept,
             expires_at=None if ttl is None else time.time() + ttl,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from binascii import Error, a2b_base64, b2a_base64
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from serai.boxes.store import SEALED
 from serai.errors import BadSettings, NotWritten
@@ -28,6 +28,11 @@ class KeyFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self._cipher: AESGCM | None = None
+
+    def looked_at(self) -> Self:
+        """Whether it can be used, said now and not when the first secret is there."""
+        self._aes()
+        return self
 
     def seal(self, text: str, about: str) -> str:
         nonce = os.urandom(_NONCE)

@@ -42,15 +42,17 @@ def read(config: Mapping[str, Any], *, who: str = "") -> dict[str, Any]:
         limits = Limits().but(**config.get("limits", {}))
     except (msgspec.ValidationError, TypeError, ValueError) as error:
         raise BadSettings(f"[boxes]: {error}", who=who) from None
+    folder = os.path.dirname(who)
     return {
         "backend": found.backend,
-        "hooks": tuple(_hook(hook) for hook in found.hooks),
+        "hooks": tuple(_hook(hook, folder) for hook in found.hooks),
         "most": found.max_boxes,
-        "key_file": os.path.expanduser(found.key_file) or None,
+        "key_file": os.path.join(folder, os.path.expanduser(found.key_file)) if found.key_file else None,
         "limits": limits,
     }
 
 
-def _hook(given: str | _Hook) -> Hook:
+def _hook(given: str | _Hook, folder: str) -> Hook:
+    """Its path begins where the settings are, not where somebody happens to be."""
     hook = _Hook(given) if isinstance(given, str) else given
-    return Hook(path=os.path.expanduser(hook.path), name=hook.name, env=hook.env, env_clear=hook.env_clear)
+    return Hook(os.path.expanduser(hook.path), hook.name, hook.env, hook.env_clear).settled(folder)

@@ -166,7 +166,9 @@ def decoded(who: str, body: bytes) -> dict[str, Any]:
         answer = None
     if isinstance(answer, dict):
         if isinstance(answer.get("err"), str):
-            raise Refused(answer["err"], who=who)
+            error = Refused(answer["err"], who=who)
+            error.hint = ""  # its words say it all
+            raise error
         if isinstance(answer.get("data"), dict):
             data: dict[str, Any] = answer["data"]
             return data

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import secrets
+import shutil
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from serai.cli import telling
-from serai.cli.box_inside import exec_, get, put, shell
+from serai.cli.box_inside import exec_, get, put, shell, variables
 from serai.cli.opening import JSON, NamedPath, Status, limits_of_the_person, run
 from serai.record import lookalikes
 
@@ -87,10 +88,11 @@ def create(*, box_id: str, hooks: tuple[str, ...], init: str | None, env: tuple[
     """Make a box that is kept until it is destroyed or its time is over. Without an ID it gets a name."""
     from serai.boxes import Hook
 
-    pairs = dict(item.split("=", 1) for item in env if "=" in item)
-    if len(pairs) != len(env):
-        raise click.BadParameter("give NAME=VALUE", param_hint="--env")
-    given = [Hook(path=path if "/" not in path else os.path.abspath(path)) for path in hooks]
+    pairs = variables(env)
+    for path in hooks:
+        if "/" not in path and os.path.exists(path) and shutil.which(path) is None:
+            raise click.BadParameter(f"without a slash it is looked up in the PATH: name it ./{path}", param_hint="--hook")
+    given = [Hook(path).settled() for path in hooks]
     script = Path(init).read_bytes() if init else None
     run(_create(box_id or f"box-{secrets.token_hex(4)}", dict(wishes, hooks=given, script=script, env=pairs), as_json=as_json))
 
@@ -103,7 +105,8 @@ async def _create(box_id: str, wishes: dict[str, Any], *, as_json: bool) -> Stat
         else:
             telling.say(made.id)
         if made.record.status == "broken":
-            telling.tell(f"box {made.id} is there, but broken: {made.record.last_error}")
+            for line in f"box {made.id} is there, but broken: {made.record.last_error}".splitlines():
+                telling.tell(line)
             return Status.ERROR
     return Status.OK
 
@@ -218,8 +221,8 @@ async def _logs(box_id: str) -> Status:
             text = ""
     if text:
         telling.result(lookalikes.mask_text(text).rstrip("\n"))
-    if record.last_error:
-        telling.tell(record.last_error)
+    for line in record.last_error.splitlines():
+        telling.tell(line)
     return Status.OK
 
 
@@ -248,7 +251,8 @@ def backends(*, as_json: bool) -> None:
 
 def _gives(gives: Capabilities) -> list[str]:
     limits = [f"{name} for each process" if value == "process" else name for name, value in _limits(gives) if value]
-    ownership = "any uid and gid" if gives.ownership == "full" else "one user, who is root inside"
+    single = "one user, who is root inside" if gives.isolation == "namespaces" else "one user, yourself"
+    ownership = "any uid and gid" if gives.ownership == "full" else single
     return [
         f"isolation {gives.isolation}, network {gives.network}, {ownership}",
         f"limits: {', '.join(limits) or 'none'}",

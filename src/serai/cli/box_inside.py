@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from serai.boxes import Box
     from serai.boxes.streams import Stream
 
-__all__ = ["exec_", "get", "put", "shell"]
+__all__ = ["exec_", "get", "put", "shell", "variables"]
 
 ID = click.argument("box_id", metavar="ID")
 # Serai itself could not do it: no status of a command's own, and what `env` and others use for the same.
@@ -46,8 +46,15 @@ def exec_(*, box_id: str, command: tuple[str, ...], env: tuple[str, ...], as_jso
     if not command:
         raise click.UsageError("which command?")
     argv = ["/bin/sh", "-c", command[0]] if len(command) == 1 else list(command)
-    wishes = dict(options, env=dict(item.split("=", 1) for item in env if "=" in item))
+    wishes = dict(options, env=variables(env))
     _run(_exec_json(box_id, argv, wishes) if as_json else _exec(box_id, argv, wishes))
+
+
+def variables(pairs: tuple[str, ...]) -> dict[str, str]:
+    found = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    if len(found) < len({pair.partition("=")[0] for pair in pairs}):
+        raise click.BadParameter("give NAME=VALUE", param_hint="--env")
+    return found
 
 
 async def _exec_json(box_id: str, argv: list[str], wishes: dict[str, Any]) -> int:
@@ -67,8 +74,7 @@ async def _exec(box_id: str, argv: list[str], wishes: dict[str, Any]) -> int:
         try:
             async with asyncio.timeout(timeout):
                 return await _converse(stream, feed=not sys.stdin.isatty())
-        except TimeoutError:
-            stream.signal(signal.SIGKILL)
+        except TimeoutError:  # it is hung up already, which ends the command
             telling.tell(f"serai: the command took longer than {timeout:g} s")
             return 124
 
@@ -162,11 +168,13 @@ def _raw_terminal() -> Iterator[None]:
 @click.argument("target")
 @click.option("--mode", default="", help="Its permissions, such as 0600; by default those of the file.")
 def put(*, box_id: str, source: str, target: str, mode: str) -> None:
-    """Copy a file into a box; `-` is this command's input. TARGET is its path there, absolute."""
+    """Copy a file into a box; `-` is this command's input. TARGET is its path there, or with a / at its end its folder."""
     try:
         bits = int(mode, 8) if mode else None
     except ValueError:
         raise click.BadParameter("give it as 0644", param_hint="--mode") from None
+    if target.endswith("/") and source != "-":
+        target += os.path.basename(source)
     if bits is None:
         bits = 0o644 if source == "-" else os.stat(source).st_mode & 0o777
     if source == "-":

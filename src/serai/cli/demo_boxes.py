@@ -27,7 +27,7 @@ async def boxes(stage: Stage) -> None:
     tokens = stage.place / "tokens"
     tokens.mkdir()
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])  # the hook needs our Python
-    hook = Hook(str(examples("hooks") / "token.py"), "token", {"TOKENS_DIR": str(tokens), "PATH": path})
+    hook = Hook(str(examples("hooks") / "token_sdk.py"), "token", {"TOKENS_DIR": str(tokens), "PATH": path})
     async with Boxes(str(stage.place / "boxes"), recorder=stage.recorder) as house:
         if missing := house.backend("namespaces").missing:
             stage.say(f"  not on this machine: {missing}")

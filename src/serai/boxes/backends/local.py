@@ -44,6 +44,10 @@ class Kind(Protocol):
     name: str
 
     def probe(self) -> Probed: ...
+    def check(self, wanted: Wanted) -> None:
+        """`BoxRefused` for what cannot be had here."""
+        ...
+
     def prepare(self, wanted: Wanted, folder: str) -> list[str]:
         """Make what the launcher needs, again after a pause; its command line."""
         ...
@@ -84,9 +88,13 @@ class LocalBackend:
     def capabilities(self) -> Capabilities:
         return self._probed.capabilities
 
-    async def provision(self, wanted: Wanted, holder: Holder) -> LocalInstance:
+    def check(self, wanted: Wanted) -> None:
         if self.missing:
             raise BoxFailed(f"the backend {self.name} does not work here: {self.missing}", who=f"box {wanted.box_id}")
+        self.kind.check(wanted)
+
+    async def provision(self, wanted: Wanted, holder: Holder) -> LocalInstance:
+        self.check(wanted)
         if any(wanted.generation == seen.generation or wanted.box_id == seen.box_id for seen in await self.list()):
             raise BoxRefused(
                 f'box ID "{wanted.box_id}" is already in use on "{self.name}"; choose a different box ID', who=wanted.box_id
@@ -207,6 +215,8 @@ class LocalInstance:
             os.unlink(os.path.join(self.folder, "paused"))
 
     async def freeze(self) -> None:
+        if self.halted == "paused":
+            raise BoxRefused(f'box "{self.box_id}" is paused: there is nothing to freeze', who=self.box_id)
         if not self._backend.capabilities.freeze:
             raise BoxRefused(f'boxes of "{self._backend.name}" cannot be frozen here', who=self.box_id, hint="pause it instead")
         _write(os.path.join(self.folder, "frozen"), "")

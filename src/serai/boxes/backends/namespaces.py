@@ -97,14 +97,16 @@ class Namespaces:
         apart = os.geteuid() != 0 and _kernel() >= _COUNTED_APART
         return Limiting(memory=groups.memory or "process", cpus=groups.cpus, pids=groups.pids or ("box" if apart else ""))
 
+    def check(self, wanted: Wanted) -> None:
+        check_allowance(wanted, self._limiting())
+        if wanted.rootfs is not None:
+            _check_base(wanted, self._launcher[0])
+
     def prepare(self, wanted: Wanted, folder: str) -> list[str]:
         mode, missing = self._launcher
         if missing:
             raise BoxFailed(missing, who=f"box {wanted.box_id}")
-        limits = self._limiting()
-        check_allowance(wanted, limits)
-        if wanted.rootfs is not None:
-            _check_base(wanted, mode)
+        self.check(wanted)
         group = self._groups.make(wanted.generation, by_groups(wanted.allowance, self._groups.limiting))
         config: Config = {
             "mode": mode,
@@ -148,7 +150,8 @@ def check_allowance(wanted: Wanted, limits: Limiting) -> None:
             hint = "make the box without it, or as a user who may make control groups (`serai box backends` tells)"
             raise BoxRefused(f"a limit of {name} cannot be held on this machine", who=who, hint=hint)
         if value < least:
-            raise BoxRefused(f"{name} = {value} is too little for a box", who=who, hint=f"give it at least {least}")
+            amount = f"{_LEAST_MEMORY >> 20}M" if name == "memory" else least
+            raise BoxRefused(f"{name} = {value} is too little for a box", who=who, hint=f"give it at least {amount}")
 
 
 def by_groups(allowance: Allowance, held: Limiting) -> Allowance:

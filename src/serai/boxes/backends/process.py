@@ -60,11 +60,14 @@ class Process:
         held = self._groups.limiting
         return Limiting(memory=held.memory or "process", cpus=held.cpus, pids=held.pids)
 
-    def prepare(self, wanted: Wanted, folder: str) -> list[str]:
+    def check(self, wanted: Wanted) -> None:
         check_allowance(wanted, self._limiting())
         if wanted.rootfs is not None:
             hint = 'use the backend "namespaces", or make the box without a base tree'
             raise BoxRefused('a box of "process" takes no base tree', who=f"box {wanted.box_id}", hint=hint)
+
+    def prepare(self, wanted: Wanted, folder: str) -> list[str]:
+        self.check(wanted)
         group = self._groups.make(wanted.generation, by_groups(wanted.allowance, self._groups.limiting))
         config: Config = {
             "mode": "process",

@@ -140,6 +140,7 @@ class Connection:
 
     def serve_one(self, body: bytes) -> Wait[None]:
         verb, raw = "", False
+        data: Data = {}
         try:
             verb, data = decode(body)
             raw = verb in ("dial", "pty", "putfile") or data.get("stream") is True
@@ -152,7 +153,8 @@ class Connection:
         except Refusal as error:
             why = str(error)
         except OSError as error:
-            why = f"{verb}: {error.strerror}"
+            path = data.get("path")
+            why = f"{path if type(path) is str else verb}: {error.strerror}"
         except (ValueError, OverflowError, struct.error) as error:  # a NUL, half a surrogate pair, a number beyond all bounds
             why = f"{verb}: {type(error).__name__}"
         self.outbox += encode({"err": why})
