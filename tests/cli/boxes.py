@@ -40,7 +40,7 @@ class BoxShell(Shell):
     """`serai box …` as a person calls it."""
 
     def box(self, *arguments: str | Path, input: str = "", **env: str) -> Ran:
-        return self("box", *arguments, input=input, **env)
+        return self("box", *arguments, input=input, cwd=None, **env)
 
     def good(self, *arguments: str | Path, input: str = "", **env: str) -> str:
         """What a command that must go well prints; nothing may be told beside it."""
@@ -60,9 +60,7 @@ class BoxShell(Shell):
         """What a line for the shell in the box prints."""
         return self.good("exec", name, line)
 
-    def bytes(
-        self, *arguments: str | Path, input: bytes = b"", pass_fds: tuple[int, ...] = ()
-    ) -> subprocess.CompletedProcess[bytes]:
+    def raw(self, *arguments: str | Path, input: bytes = b"", pass_fds: tuple[int, ...] = ()) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
             self.argv("box", *arguments),
             env=self.env,

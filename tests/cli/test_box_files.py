@@ -59,7 +59,7 @@ def test_a_file_keeps_its_bytes_and_its_mode(web: BoxShell) -> None:
         source.chmod(mode)
         assert web.good("put", "web", "tool", "/workspace/tool") == ""
         assert web.sh("web", "stat -c '%a %u:%g %s' tool") == f"{mode:o} 0:0 256\n"
-    assert web.bytes("exec", "web", "cat tool").stdout == bytes(range(256))
+    assert web.raw("exec", "web", "cat tool").stdout == bytes(range(256))
 
 
 def test_the_mode_can_be_given(web: BoxShell) -> None:
@@ -77,8 +77,8 @@ def test_a_mode_that_is_none_is_a_usage_error(web: BoxShell, mode: str) -> None:
 
 
 def test_a_dash_is_the_input(web: BoxShell) -> None:
-    assert web.bytes("put", "web", "-", "/workspace/file", input=b"\0\xff given").returncode == 0
-    assert web.bytes("exec", "web", "cat file; stat -c ' %a' file").stdout == b"\0\xff given 644\n"
+    assert web.raw("put", "web", "-", "/workspace/file", input=b"\0\xff given").returncode == 0
+    assert web.raw("exec", "web", "cat file; stat -c ' %a' file").stdout == b"\0\xff given 644\n"
     web.good("put", "web", "-", "/workspace/empty")
     assert web.sh("web", "stat -c %s empty") == "0\n"
 
@@ -88,7 +88,7 @@ def test_what_has_no_size_can_be_put_too(web: BoxShell) -> None:
     os.write(theirs, b"from a pipe")
     os.close(theirs)
     try:
-        ran = web.bytes("put", "web", f"/dev/fd/{ours}", "/workspace/piped", pass_fds=(ours,))
+        ran = web.raw("put", "web", f"/dev/fd/{ours}", "/workspace/piped", pass_fds=(ours,))
     finally:
         os.close(ours)
     assert (ran.stdout, ran.stderr, ran.returncode) == (b"", b"", 0)
@@ -103,7 +103,7 @@ def test_a_large_file_goes_in_and_comes_out(web: BoxShell, large: Path) -> None:
     assert web.sh("web", "sha256sum < large").split()[0] == digest
     web.good("get", "web", "/workspace/large", "back")
     assert hashlib.sha256((web.cwd / "back").read_bytes()).hexdigest() == digest
-    assert hashlib.sha256(web.bytes("get", "web", "/workspace/large", "-").stdout).hexdigest() == digest
+    assert hashlib.sha256(web.raw("get", "web", "/workspace/large", "-").stdout).hexdigest() == digest
 
 
 def test_folders_on_the_way_are_made_and_an_old_file_is_replaced(web: BoxShell) -> None:
@@ -159,7 +159,7 @@ def test_a_file_comes_out_with_its_bytes_and_its_mode(web: BoxShell) -> None:
     assert web.good("get", "web", "/workspace/file", "copy") == ""
     assert (web.cwd / "copy").read_bytes() == b"a\0\xffb"
     assert stat.S_IMODE((web.cwd / "copy").stat().st_mode) == 0o750
-    assert web.bytes("get", "web", "/workspace/file", "-").stdout == b"a\0\xffb"
+    assert web.raw("get", "web", "/workspace/file", "-").stdout == b"a\0\xffb"
     assert names(web.cwd) == {"copy"}
 
 

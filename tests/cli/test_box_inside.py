@@ -29,12 +29,12 @@ def web(boxes: BoxShell) -> BoxShell:
 
 def test_input_and_output_go_through_byte_by_byte(web: BoxShell) -> None:
     for data in (EVERY_BYTE, b"no newline", b"", os.urandom(3_000_000)):
-        ran = web.bytes("exec", "web", "cat", "-", input=data)
+        ran = web.raw("exec", "web", "cat", "-", input=data)
         assert (ran.stdout == data, ran.stderr, ran.returncode) == (True, b"", 0)
 
 
 def test_stdout_and_stderr_stay_apart(web: BoxShell) -> None:
-    ran = web.bytes("exec", "web", "printf 'out\\377'; printf 'err\\376' >&2")
+    ran = web.raw("exec", "web", "printf 'out\\377'; printf 'err\\376' >&2")
     assert (ran.stdout, ran.stderr, ran.returncode) == (b"out\xff", b"err\xfe", 0)
 
 
@@ -58,7 +58,7 @@ def test_a_reader_that_has_read_enough_ends_the_command_quietly(web: BoxShell) -
 
 
 def test_input_that_the_command_does_not_read_does_not_keep_it(web: BoxShell) -> None:
-    ran = web.bytes("exec", "web", "head -c 3", input=bytes(5_000_000))
+    ran = web.raw("exec", "web", "head -c 3", input=bytes(5_000_000))
     assert (ran.stdout, ran.stderr, ran.returncode) == (bytes(3), b"", 0)
     with web.started("exec", "web", "echo done") as command:  # whose input stays open
         assert command.stdout is not None
@@ -188,5 +188,5 @@ def test_two_commands_run_in_one_box_at_the_same_time(web: BoxShell) -> None:
 
 def test_a_box_of_the_backend_process_is_used_alike(boxes: BoxShell) -> None:
     boxes.make("plain", "--backend", "process")
-    ran = boxes.bytes("exec", "plain", "cat; echo err >&2; exit 5", input=EVERY_BYTE)
+    ran = boxes.raw("exec", "plain", "cat; echo err >&2; exit 5", input=EVERY_BYTE)
     assert (ran.stdout, ran.stderr, ran.returncode) == (EVERY_BYTE, b"err\n", 5)

@@ -1,4 +1,4 @@
-"""Boxes that are halted, whose time is over, or that the settings have something to say about."""
+"""How much a box may use, how it is halted, when its time is over, and what the settings say of all boxes."""
 
 from __future__ import annotations
 
@@ -152,6 +152,52 @@ def test_the_log_masks_what_looks_like_a_secret(boxes: BoxShell) -> None:
     with open(boxes.folder / "logs" / f"{generation}.log", "a") as file:
         file.write(f"cannot log in with {secret}\n")
     assert boxes.good("logs", "web").endswith(f"cannot log in with {'*' * len(secret)}\n")
+
+
+# -- limits -----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "value"),
+    [("memory", "64M", 64 << 20), ("cpus", "0.5", 0.5), ("pids", "20", 20)],
+    ids=["memory", "cpus", "pids"],
+)
+def test_a_limit_is_on_record_where_it_holds_and_refused_where_it_does_not(
+    boxes: BoxShell, option: str, text: str, value: float
+) -> None:
+    ran = boxes.box("create", "web", f"--{option}", text)
+    if boxes.gives()["limits"][option]:
+        assert (ran.stdout, ran.stderr, ran.returncode) == ("web\n", "", 0)
+        assert boxes.show("web")["limits"] == {option: value}
+    else:
+        assert (ran.stdout, ran.returncode) == ("", 1)
+        assert f"a limit of {option} cannot be held on this machine" in ran.stderr
+        assert "make the box without it" in ran.stderr
+        assert boxes.generations == []
+
+
+def test_a_command_that_wants_more_memory_than_its_box_may_have_fails(boxes: BoxShell) -> None:
+    boxes.make("web", "--memory", "64M")
+    greedy = "head -c 300000000 /dev/zero | tail -n 1 | wc -c; true"
+    assert boxes.box("exec", "web", greedy).stdout != "300000000\n"
+    assert boxes.sh("web", "echo still there") == "still there\n"
+
+
+def test_a_box_starts_no_more_processes_than_it_may(boxes: BoxShell) -> None:
+    if not boxes.gives()["limits"]["pids"]:
+        return  # refused, as the test above has it
+    boxes.make("web", "--pids", "12")
+    ran = boxes.box("exec", "web", "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do sleep 1000 & done; echo all")
+    assert ran.stdout == ""
+    assert ran.returncode not in (0, 125)
+    assert "fork" in ran.stderr
+
+
+def test_too_little_for_a_box_is_told_with_the_least(boxes: BoxShell) -> None:
+    ran = boxes.box("create", "web", "--memory", "1M")
+    assert ran.returncode == 1
+    assert ran.stderr == "serai: box web: memory = 1048576 is too little for a box\ngive it at least 33554432\n"
+    assert boxes.generations == []
 
 
 # -- settings ---------------------------------------------------------------------------------------------------------------------

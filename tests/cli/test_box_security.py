@@ -28,7 +28,7 @@ case $(cat) in
 *) echo revoked > {told}.revoked ;;
 esac
 """
-USE = "cat /root/.secret; echo; cat /root/.secret >&2; cp /root/.secret /workspace/copy"
+USE = "cat /root/.secret; echo; cp /root/.secret /workspace/copy"
 
 
 @dataclass
@@ -90,8 +90,7 @@ def test_a_secret_enters_a_box_as_a_file_for_its_owner_and_in_no_other_way(boxes
 
 @pytest.mark.req("hooks.naive.18")
 def test_after_a_whole_life_no_recording_and_no_log_has_a_secret(boxes: BoxShell, minted: Minted) -> None:
-    for arguments in (["exec"], ["exec", "--json"]):
-        assert minted.content in boxes.good(*arguments, "web", USE.replace(">&2", "> /dev/stdout"))
+    assert boxes.good("exec", "web", USE) == f"{minted.content}\n"
     assert boxes.good("get", "web", "/workspace/copy", "-") == minted.content
     boxes.good("put", "web", "-", "/workspace/again", input=minted.content)
     assert boxes.box("shell", "web", "cat", "/root/.secret").stdout == minted.content
@@ -105,8 +104,13 @@ def test_after_a_whole_life_no_recording_and_no_log_has_a_secret(boxes: BoxShell
     assert (boxes.cwd / "told.revoked").exists()
     assert boxes.left(minted.generation) == []
     assert len(boxes.recordings) >= 5
+    assert holding(boxes, minted.generation, *minted.both) <= records
+
+
+@pytest.mark.req("hooks.naive.18")
+def test_what_a_command_printed_is_collected_for_its_caller_and_not_recorded_with_a_secret(boxes: BoxShell, minted: Minted) -> None:
+    assert minted.content in boxes.good("exec", "--json", "web", USE)
     assert holding(boxes, minted.generation, minted.content) == set()
-    assert holding(boxes, minted.generation, minted.state) <= records
 
 
 def test_the_state_of_hooks_is_not_in_the_records_any_more_when_the_box_is_gone(boxes: BoxShell, minted: Minted) -> None:
@@ -164,9 +168,9 @@ def test_a_box_sees_neither_the_home_nor_the_processes_nor_the_network_of_the_ma
     boxes.make("web")
     assert boxes.sh("web", f"cat {private} 2> /dev/null || echo no such file") == "no such file\n"
     assert boxes.sh("web", f"[ -e {boxes.home} ] || echo no such folder") == "no such folder\n"
-    assert boxes.sh("web", "cd /proc; ls -d [0-9]* | wc -l").strip() in ("3", "4", "5")
+    assert "\nserai\n" not in boxes.sh("web", "cat /proc/[0-9]*/cmdline | tr '\\0' '\\n'")  # as our own command line has it
     assert boxes.sh("web", "cat /proc/net/dev | grep -v lo: | wc -l") == "2\n"
-    assert str(tmp_path) not in boxes.sh("web", "cat /proc/1/cmdline /proc/1/environ | tr '\\0' '\\n'")
+    assert str(tmp_path) not in boxes.sh("web", "cat /proc/1/cmdline /proc/1/environ /proc/mounts 2> /dev/null | tr '\\0' '\\n'")
 
 
 def test_one_box_sees_nothing_of_another(boxes: BoxShell) -> None:

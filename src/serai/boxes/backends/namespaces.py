@@ -150,7 +150,7 @@ def check_allowance(wanted: Wanted, limits: Limiting) -> None:
             hint = "make the box without it, or as a user who may make control groups (`serai box backends` tells)"
             raise BoxRefused(f"a limit of {name} cannot be held on this machine", who=who, hint=hint)
         if value < least:
-            amount = f"{_LEAST_MEMORY >> 20}M" if name == "memory" else least
+            amount = f"{int(least) >> 20}M" if name == "memory" else least
             raise BoxRefused(f"{name} = {value} is too little for a box", who=who, hint=f"give it at least {amount}")
 
 
