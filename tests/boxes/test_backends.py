@@ -170,6 +170,7 @@ async def test_pause_and_resume_keep_the_disk(house: House, boxes: Boxes) -> Non
     assert await text(box, 'cat "$HOME/file"') == "kept\n"
 
 
+@pytest.mark.req("hooks.box.kept")
 @pytest.mark.req("hooks.rule.8-close", "hooks.scenario.backend-09")
 @conformance
 async def test_closing_leaves_kept_boxes_and_another_finds_them(house: House, boxes: Boxes) -> None:

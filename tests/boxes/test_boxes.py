@@ -81,6 +81,7 @@ async def test_destroy_takes_the_id_or_the_generation_and_an_unknown_one_is_fine
         assert house.left() == []
 
 
+@pytest.mark.req("hooks.box.owned")
 async def test_an_owned_box_ends_with_its_block_and_with_its_boxes(house: House) -> None:
     async with house.boxes(hooks=[house.mint]) as boxes:
         async with boxes.box() as box:
@@ -429,6 +430,7 @@ async def test_an_owned_box_is_not_taken_from_its_living_owner(house: House) -> 
         assert await boxes.list() == []
 
 
+@pytest.mark.req("hooks.box.ttl")
 async def test_a_time_to_live_ends_a_box_and_leaves_a_tombstone(house: House) -> None:
     async with house.boxes(hooks=[house.mint]) as boxes:
         await boxes.create("web", ttl=0.2)

@@ -45,6 +45,7 @@ def doomed(house: House, kind: str, step: int | str) -> bool:
     return ran.returncode == 0 and ran.stdout == "done\n"
 
 
+@pytest.mark.req("hooks.box.manager-killed")
 @pytest.mark.req("hooks.rule.2.4-intent", "hooks.rule.2.4-intent-replay", "hooks.scenario.backend-06", "hooks.naive.29")
 @pytest.mark.parametrize("first", range(8))
 @pytest.mark.parametrize("kind", ["owned", "kept"])
@@ -76,6 +77,7 @@ async def gone(boxes: Boxes, box: Box) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.req("hooks.box.keeper-killed")
 async def test_a_killed_keeper_takes_its_box_along_and_the_next_start_settles_it(house: House) -> None:
     async with house.boxes(hooks=[house.mint]) as boxes:
         box = await kept(boxes)
@@ -118,6 +120,7 @@ async def test_a_keeper_killed_at_any_step_of_settling_leaves_the_rest_to_the_ne
     pytest.fail("it never reached its end")
 
 
+@pytest.mark.req("hooks.box.creator-killed")
 @pytest.mark.parametrize("call", ["Keeping.start", "Control.init"])
 async def test_a_creator_that_dies_before_the_box_is_there_leaves_it_to_the_keeper(house: House, call: str) -> None:
     """Nobody starts again here: the keeper alone sees to it."""
@@ -139,6 +142,7 @@ async def _no_processes(box: Box) -> None:
             await asyncio.sleep(0.01)
 
 
+@pytest.mark.req("hooks.box.porter-killed")
 @pytest.mark.parametrize("keep", [False, True], ids=["owned", "kept"])
 async def test_a_killed_porter_ends_its_box_with_its_hooks(house: House, keep: bool) -> None:
     async with house.boxes(hooks=[house.mint]) as boxes:

@@ -48,6 +48,7 @@ def secret(launch: Launching, way: Way) -> Path:
     return path
 
 
+@pytest.mark.req("hooks.box.machine-files")
 @namespaces
 def test_a_box_cannot_read_a_file_of_the_machine_by_any_path(launch: Launching, way: Way, secret: Path) -> None:
     box = launch(way)
@@ -81,6 +82,7 @@ def test_a_box_sees_neither_homes_nor_configuration_of_the_machine(launch: Launc
     assert box.sh("ls /sys /boot /srv /opt /mnt").stdout == ""
 
 
+@pytest.mark.req("hooks.box.processes")
 @namespaces
 def test_a_box_does_not_see_the_processes_of_the_machine(launch: Launching, way: Way) -> None:
     box = launch(way)
@@ -92,6 +94,7 @@ def test_a_box_does_not_see_the_processes_of_the_machine(launch: Launching, way:
     os.kill(os.getpid(), 0)
 
 
+@pytest.mark.req("hooks.box.porter-safe")
 @namespaces
 def test_the_porter_cannot_be_killed_or_looked_into_from_its_box(launch: Launching, way: Way) -> None:
     box = launch(way)
@@ -103,6 +106,7 @@ def test_the_porter_cannot_be_killed_or_looked_into_from_its_box(launch: Launchi
     assert box.sh("echo alive").stdout == "alive\n"
 
 
+@pytest.mark.req("hooks.box.network")
 @namespaces
 def test_a_box_cannot_reach_the_network_of_the_machine(launch: Launching, way: Way) -> None:
     name = f"\0serai-{secrets.token_hex(8)}"
@@ -130,6 +134,7 @@ with socket.socket(family) as wire:
     assert box.python(own).stdout == "reached\n"
 
 
+@pytest.mark.req("hooks.box.other-boxes")
 @namespaces
 def test_a_box_cannot_reach_another_box(launch: Launching, way: Way) -> None:
     one = launch(way, box_id="one", generation="1" * 16)
@@ -141,6 +146,7 @@ def test_a_box_cannot_reach_another_box(launch: Launching, way: Way) -> None:
     assert one.sh("cat /workspace/file").stdout == "mine\n"
 
 
+@pytest.mark.req("hooks.box.read-only")
 @namespaces
 def test_a_box_cannot_write_what_it_shares_with_the_machine(launch: Launching, way: Way) -> None:
     box = launch(way)
@@ -156,6 +162,7 @@ def test_a_box_cannot_write_what_it_shares_with_the_machine(launch: Launching, w
         assert box.sh(f"echo x > /proc/{path}").code != 0, path
 
 
+@pytest.mark.req("hooks.box.mounts-and-namespaces")
 @namespaces
 def test_a_box_cannot_mount_or_make_namespaces(launch: Launching, way: Way) -> None:
     box = launch(way)
@@ -208,6 +215,7 @@ def test_a_box_cannot_type_into_a_terminal(launch: Launching, way: Way) -> None:
     assert box.sh("exec 3<>/dev/tty").code != 0
 
 
+@pytest.mark.req("hooks.box.setuid")
 @namespaces
 def test_a_set_user_id_program_gives_nothing_in_a_box(launch: Launching, way: Way) -> None:
     box = launch(way)
@@ -236,6 +244,7 @@ def test_a_device_in_a_base_tree_does_not_work() -> None:
         assert box.sh("head -c 1 /dev/zero").code == 0
 
 
+@pytest.mark.req("hooks.box.ids")
 @as_root
 def test_owners_in_a_box_are_exact_and_nobody_on_the_machine() -> None:
     way = Way("own", True)

@@ -25,6 +25,7 @@ def launch() -> Iterator[Launching]:
         yield made
 
 
+@pytest.mark.req("hooks.box.plain")
 @processes
 @with_landlock
 def test_a_plain_box_reads_and_writes_its_own_folder_only(launch: Launching, way: Way) -> None:

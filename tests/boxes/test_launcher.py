@@ -97,6 +97,7 @@ def test_a_launcher_that_is_asked_to_end_leaves_nothing(launch: Launching, way: 
     assert not carrying(word)
 
 
+@pytest.mark.req("hooks.box.launcher-killed")
 @all_ways
 @pytest.mark.req("hooks.naive.29")
 def test_a_launcher_that_is_killed_leaves_nothing(launch: Launching, way: Way) -> None:
@@ -118,6 +119,7 @@ def test_a_porter_that_is_killed_takes_its_box_along_and_the_launcher_says_so(la
     assert "the porter ended by itself, with exit status 137" in Path(box.log).read_text()
 
 
+@pytest.mark.req("hooks.box.mounts-and-namespaces")
 @all_ways
 def test_no_mount_of_a_box_is_seen_on_the_machine(launch: Launching, way: Way) -> None:
     before = Path("/proc/self/mountinfo").read_text()
@@ -139,6 +141,7 @@ def test_a_box_finds_its_disk_again(launch: Launching, way: Way) -> None:
     assert second.sh(f"cat {' '.join(places)}").stdout == "hello\n" * len(places)
 
 
+@pytest.mark.req("hooks.box.next-start")
 @namespaces
 def test_links_that_a_box_left_do_not_lead_its_next_start_out(launch: Launching, way: Way) -> None:
     outside, folder = launch.folder(way), launch.folder(way)
@@ -189,6 +192,7 @@ def test_a_box_that_cannot_be_made_says_why_and_leaves_nothing(launch: Launching
     assert Path("/proc/self/mountinfo").read_text() == before
 
 
+@pytest.mark.req("hooks.box.base-tree")
 @own
 def test_a_box_over_a_base_tree_has_its_files_and_leaves_it_alone(launch: Launching, way: Way) -> None:
     base = base_tree(launch.folder(way), "cat", "ls", "rm", "mkdir")

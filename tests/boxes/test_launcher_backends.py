@@ -110,6 +110,7 @@ def test_a_frozen_box_answers_when_it_is_thawed_and_is_released_while_frozen(lau
     assert not os.path.exists(folder)
 
 
+@pytest.mark.req("hooks.box.honest")
 @kinds
 def test_what_cannot_be_held_is_refused(launch: Launching, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BoxRefused, match="memory = 1000 is too little"):

@@ -33,6 +33,8 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 # A hook that makes something and cannot take it back.
 HALF = """case $(cat) in *box.create*) echo '{"state":"s"}';; *) echo cannot revoke >&2; exit 4;; esac"""
+# In the arguments of a keeper that has become the one who settles.
+_SETTLING = '(*sys.argv[1:])\0{"home"'
 Ran = subprocess.CompletedProcess[str]
 
 
@@ -115,7 +117,7 @@ class BoxShell(Shell):
 
     def left(self, generation: str) -> list[str]:
         """What is left of a box on this machine: processes, groups, mounts, folders. Whoever settled it may still be ending."""
-        ended("from serai.boxes.settling import main", generation)
+        ended(_SETTLING, generation)
         found = [f"process {pid}: {line!r}" for pid, line in running(generation).items()]
         found += [folder for folder, _, _ in os.walk("/sys/fs/cgroup") if generation in folder]
         found += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if generation in line]

@@ -196,7 +196,7 @@ def test_a_box_starts_no_more_processes_than_it_may(boxes: BoxShell) -> None:
 def test_too_little_for_a_box_is_told_with_the_least(boxes: BoxShell) -> None:
     ran = boxes.box("create", "web", "--memory", "1M")
     assert ran.returncode == 1
-    assert ran.stderr == "serai: box web: memory = 1048576 is too little for a box\ngive it at least 33554432\n"
+    assert ran.stderr == "serai: box web: memory = 1048576 is too little for a box\ngive it at least 32M\n"
     assert boxes.generations == []
 
 

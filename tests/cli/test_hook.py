@@ -66,6 +66,7 @@ def test_the_help_of_all_commands_has_the_first_line_of_this_one() -> None:
 # -- a run ------------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("hooks.hook.run")
 def test_a_run_shows_each_file_and_never_what_is_in_it(tmp_path: Path) -> None:
     files = [
         {"path": "/root/token", "content": TOKEN},

@@ -229,6 +229,7 @@ def test_every_rule_names_the_requirements_that_it_stands_on() -> None:
         assert set(rule.requirements) <= known, rule.name
 
 
+@pytest.mark.req("hooks.hook.check")
 @pytest.mark.parametrize("name", TABLE)
 def test_a_broken_hook_is_found_by_the_rule_that_it_breaks_and_by_no_other(name: str, tmp_path: Path) -> None:
     about = TABLE[name]
@@ -314,6 +315,7 @@ def test_a_hook_whose_python_has_no_serai_is_told_so(tmp_path: Path) -> None:
 # -- states -----------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("hooks.hook.check")
 @pytest.mark.parametrize(
     "name", ["", "mints-always", "mode-is-a-number", "banner", "chatty", "capitals", "relative", "large-state"]
 )
