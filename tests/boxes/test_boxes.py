@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from serai.boxes import Box
-from serai.boxes.record import token_hash
+from serai.boxes import Box, settling
+from serai.boxes.record import BoxRecord, token_hash
 from serai.boxes.store import Store
 from serai.dialects.hookproto.ours import Injection
 from serai.errors import BadSettings, BoxFailed, BoxNotFound, BoxRefused, Closed, HookFailed, NotWritten, SeraiError
@@ -605,3 +605,21 @@ async def test_files_for_a_box_without_a_root_of_its_own_never_follow_a_link_out
                 await box.instance.control().init([Injection(path=path, content=b"", mode=0o600, uid=0, gid=0)])
         assert (root / "root" / "file").read_text() == "ours"
     assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("secret", "theirs")]
+
+
+@pytest.mark.req("hooks.rule.2.4-intent-replay")
+@pytest.mark.parametrize("place", [0, 1], ids=["in memory", "beside the boxes"])
+async def test_an_answer_is_found_wherever_the_dead_manager_put_it(house: House, place: int) -> None:
+    async with house.boxes() as boxes:
+        record = BoxRecord(
+            token_hash="h", generation="0123456789abcdef", box_id="web", backend="namespaces", created_at="", owner="1:1:gone",
+            hooks=[house.mint],
+        )  # fmt: skip
+        await boxes.do(Store.reserve, record)
+        where = Path(f"{settling._places(boxes, record)[place]}-0")
+        where.parent.mkdir(mode=0o700, exist_ok=True)
+        where.write_text('{"state":"minted"}')
+        (house.tokens_folder / "minted").touch()
+    async with house.boxes() as boxes:
+        assert await boxes.list() == []
+    assert (house.tokens, where.exists()) == ([], False)

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -398,6 +399,78 @@ async def test_requests_and_answers_are_on_record_and_contents_are_not(porter: P
     assert '"exit_code":0' in text
     assert '"verb":"putfile"' in text
     assert '{"verb":"getfile","bytes":15}' in text
-    assert not any(
-        encoded in text for encoded in ("dGhlIHRva2Vu", "dGhlIGlucHV0", "dGhlIGZpbGU", "the file itself", "the script", "IyEvYmlu")
-    )
+    private = ("dGhlIHRva2Vu", "dGhlIGlucHV0", "dGhlIGZpbGU", "the file itself", "the script", "IyEvYmlu", "the input itself")
+    assert not any(encoded in text for encoded in private)  # neither what goes in nor what a command prints
+
+
+# A porter is in a box, with whoever runs there
+
+
+BAD_ENDS = [
+    {}, [], None, {"exit_code": "0"}, {"exit_code": True}, {"exit_code": 10**29}, {"exit_code": -2}, {"exit_code": 1.5},
+    {"exit_code": 0, "signal": "x"}, {"exit_code": -1, "signal": [1]}, {"exit_code": -1, "signal": 65},
+    {"exit_code": -1, "signal": 0},
+]  # fmt: skip
+
+
+class Liar:
+    """Answers every request with the same bytes."""
+
+    def __init__(self, folder: Path, answer: bytes) -> None:
+        self.address = folder / "control.sock"
+        self._answer = answer
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_unix_server(self._serve, self.address)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        await reader.readexactly(size)
+        writer.write(self._answer)
+        writer.close()
+
+
+def frame(value: object, head: bytes = b"") -> bytes:
+    body = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return head + len(body).to_bytes(4, "big") + body
+
+
+@pytest.mark.parametrize("told", BAD_ENDS, ids=str)
+async def test_an_end_that_cannot_be_is_a_bad_frame(tmp_path: Path, told: object) -> None:
+    async with Liar(tmp_path, frame({"data": told})) as liar:
+        control = Control(str(liar.address))
+        with pytest.raises(BadFrame):
+            await control.exec(["true"])
+        control.close()
+    async with Liar(tmp_path, frame({"data": {"pid": 2}}) + frame(told, b"\3")) as liar:
+        control = Control(str(liar.address))
+        async with await control.stream(["true"]) as stream:
+            with pytest.raises(BadFrame):
+                await stream.wait()
+        control.close()
+
+
+@pytest.mark.parametrize(
+    "payload", [b'{"exit_code":1e999}', b"[" * 100_000, b"", b"\xff"], ids=["infinite", "deep", "empty", "no text"]
+)
+async def test_an_end_that_is_no_json_is_a_bad_frame(tmp_path: Path, payload: bytes) -> None:
+    async with Liar(tmp_path, frame({"data": {"pid": 2}}) + frame(payload, b"\3")) as liar:
+        control = Control(str(liar.address))
+        async with await control.stream(["true"]) as stream:
+            with pytest.raises(BadFrame):
+                await stream.wait()
+        control.close()
+
+
+@pytest.mark.parametrize("size", [-5, 1 << 63, "5", None, True])
+async def test_a_file_of_an_impossible_size_is_a_bad_frame(tmp_path: Path, size: object) -> None:
+    async with Liar(tmp_path, frame({"data": {"size": size, "mode": 0, "uid": 0, "gid": 0}})) as liar:
+        control = Control(str(liar.address))
+        with pytest.raises(BadFrame):
+            await control.get("/file")
+        control.close()

@@ -23,7 +23,8 @@ def settings(**boxes: Any) -> dict[str, Any]:
 def test_paths_begin_where_the_settings_are_and_names_are_looked_up_in_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/you")
     table = {"path": "../other/hook", "name": "other", "env": {"A": "b"}, "env_clear": True}
-    found = settings(hooks=["./mint", "~/hooks/own", "/usr/bin/hook", "plain", table], key_file="key", max_boxes=3, backend="process")
+    hooks = ["./mint", "~/hooks/own", "/usr/bin/hook", "plain", table]
+    found = settings(hooks=hooks, key_file="key", max_boxes=3, backend="process")
     assert found["hooks"] == (
         Hook("/etc/serai/mint"),
         Hook("/home/you/hooks/own"),

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import termios
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,7 +21,7 @@ from tests.boxes.houses import script
 from tests.boxes.launching import until
 from tests.cli.guests import Shell, objects
 
-__all__ = ["HALF", "BoxShell", "Terminal", "boxes", "ended", "running", "until"]
+__all__ = ["HALF", "BoxShell", "Terminal", "boxes", "ended", "kill_porter", "running", "until"]
 
 PATIENCE = 30.0  # seconds
 # Of its own session and with the terminal as its own, as a shell of a person has it.
@@ -140,12 +140,27 @@ def boxes(tmp_path: Path) -> Iterator[BoxShell]:
 def running(*words: str) -> dict[int, bytes]:
     """Processes of this machine, those in boxes too, that have all these words in their arguments or environment; not ourselves."""
     found = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError):  # gone, or somebody else's
-            arguments, environ = (Path(f"/proc/{name}/{file}").read_bytes() for file in ("cmdline", "environ"))
-            if all(word.encode() in arguments + environ for word in words) and int(name) != os.getpid():
-                found[int(name)] = arguments
+    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()):
+        arguments = _of(pid, "cmdline")
+        told = arguments + b"\0" + _of(pid, "environ")
+        if all(word.encode() in told for word in words):
+            found[pid] = arguments
     return found
+
+
+def _of(pid: int, file: str) -> bytes:
+    """Nothing when it is gone, or not for us: only root reads the environment of what is in a box."""
+    try:
+        return Path(f"/proc/{pid}/{file}").read_bytes()
+    except OSError:
+        return b""
+
+
+def kill_porter(generation: str) -> None:
+    """The launcher's child; in a box without namespaces that is its guard."""
+    [launcher] = running("programs.launcher import", f"SERAI_BOX={generation}")
+    for child in Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split():
+        os.kill(int(child), signal.SIGKILL)
 
 
 def ended(*words: str) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.boxes.houses import MINT, kill_porter
-from tests.cli.boxes import HALF, BoxShell, boxes, ended, running
+from tests.boxes.houses import MINT
+from tests.cli.boxes import HALF, BoxShell, boxes, ended, kill_porter, running
 from tests.cli.guests import objects
 
 __all__ = ["boxes"]

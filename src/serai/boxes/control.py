@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
-from serai.boxes.streams import CHUNK, Stream, Terminal, Wire, decoded
+from serai.boxes.streams import CHUNK, Stream, Terminal, Wire, decoded, ending
 from serai.errors import BadFrame, Closed, FrameTooBig, LimitHit, NotWritten, PeerTimeout
 from serai.limits import Limits
 from serai.wire.environ import looks_secret
@@ -30,6 +30,7 @@ _GRACE = 30.0  # seconds that we wait longer than the porter (spec hooks 4)
 _IDLE = 8  # connections that are kept for the next call
 # What may be a secret: recorded as so many stars.
 _MASKED = ("Content", "init_script", "stdin")
+_PRINTED = ("stdout", "stderr", "stdout_base64", "stderr_base64", "script_output")
 
 
 class Injected(Protocol):
@@ -149,7 +150,7 @@ class Control:
         if stdin:
             data["stdin"] = _b64(stdin)
         answer = await self._call("exec", data, "box_exec", None if limit is None else limit + _GRACE)
-        code, signal = _integer(self.who, answer, "exit_code"), answer.get("signal")
+        code, signal = ending(self.who, answer)
         return ExecResult(_output(answer, "stdout"), _output(answer, "stderr"), code, signal, answer.get("timed_out") is True)
 
     async def stream(
@@ -295,7 +296,7 @@ class Control:
         async with self._patience(limit, seconds):
             body = await wire.answer()
         if self._tap is not None:
-            self._tap.body("received", body)
+            self._tap.body("received", _without_output(body))
         return decoded(self.who, body)
 
     @asynccontextmanager
@@ -339,6 +340,16 @@ def _masked(value: Any) -> Any:
     return value
 
 
+def _without_output(body: bytes) -> bytes:
+    """What a command printed may be a secret that a hook put into the box, and who runs it need not know that: stars."""
+    try:
+        answer = json.loads(body)
+        data = answer.get("data", {})
+        return _json({**answer, "data": {name: "*" * len(text) if name in _PRINTED else text for name, text in data.items()}})
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        return _json({"bytes that are no answer": len(body)})
+
+
 def _variables(env: Any) -> Any:
     """Of variables that look like credentials only the names are recorded."""
     if isinstance(env, Mapping):
@@ -370,7 +381,7 @@ def _batches(files: Sequence[Injected], room: int) -> list[list[dict[str, Any]]]
 
 def _integer(who: str, answer: Mapping[str, Any], name: str) -> int:
     value = answer.get(name)
-    if type(value) is not int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
         raise BadFrame(f"the porter's answer has no {name}", who=who)
     return value
 

@@ -21,6 +21,8 @@ async def ask(folder: str, verb: str, *, timeout: float) -> dict[str, Any] | Non
         at = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise BoxFailed(f"its folder cannot be entered: {error.strerror}", who=folder) from None
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.setblocking(False)
         try:
@@ -32,12 +34,11 @@ async def ask(folder: str, verb: str, *, timeout: float) -> dict[str, Any] | Non
         except (FileNotFoundError, ConnectionError):
             return None
         except TimeoutError:
-            raise BoxFailed(
-                f"the keeper did not answer `{verb}`",
-                who=folder,
-                limit=LimitHit("box_stop", timeout),
-                hint="is it stopped? Kill it, then try again",
-            ) from None
+            limit = LimitHit("box_stop", timeout)
+            hint = "is it stopped? Kill it, then try again"
+            raise BoxFailed(f"the keeper did not answer `{verb}`", who=folder, limit=limit, hint=hint) from None
+        except OSError as error:
+            raise BoxFailed(f"its keeper cannot be reached: {error.strerror}", who=folder) from None
         finally:
             os.close(at)
 

@@ -65,11 +65,11 @@ async def _with_lost_answers(boxes: Boxes, record: BoxRecord) -> BoxRecord:
     """A manager that was killed between a hook's answer and the record of it left the answer in a file."""
     if record.lifecycle != "creating":
         return record
-    runner, place = boxes.runner(record.hooks), answers(boxes, record)
-    lost = await runner.recover(place, [hook.key for hook in record.hooks])
-    if lost:
-        await boxes.do(Store.change, record.generation, hook_state={**lost, **record.hook_state})
-    runner.forget(place)
+    runner, keys = boxes.runner(record.hooks), [hook.key for hook in record.hooks]
+    for place in _places(boxes, record):
+        if lost := await runner.recover(place, keys):
+            await boxes.do(Store.change, record.generation, hook_state={**lost, **record.hook_state})
+        runner.forget(place)
     return await boxes.record(record.generation)
 
 
@@ -169,18 +169,24 @@ def answers(boxes: Boxes, record: BoxRecord) -> str:
 
     In memory: they outlive us there as well, and credentials do not get on a disk. Where that is not ours alone, beside the boxes.
     """
-    folder = f"/dev/shm/serai-{os.geteuid()}"  # noqa: S108  (looked at before it is used)
+    in_memory, beside = _places(boxes, record)
+    folder = os.path.dirname(in_memory)
     try:
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, 0o700)
         about = os.lstat(folder)
-        private = stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077
+        if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077:
+            return in_memory
     except OSError:
-        private = False
-    if not private:
-        folder = os.path.join(boxes.home, "answers")
-        make_folder(folder)
-    return os.path.join(folder, record.generation)
+        log.debug("there is no folder in memory for the answers of hooks")
+    make_folder(os.path.dirname(beside))
+    return beside
+
+
+def _places(boxes: Boxes, record: BoxRecord) -> tuple[str, str]:
+    """Where they may be: another process may have found another place good."""
+    memory = f"/dev/shm/serai-{os.geteuid()}"  # noqa: S108  (looked at before it is used)
+    return os.path.join(memory, record.generation), os.path.join(boxes.home, "answers", record.generation)
 
 
 def remove_log(boxes: Boxes, record: BoxRecord) -> None:

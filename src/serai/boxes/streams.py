@@ -14,7 +14,7 @@ from typing import Any, Literal, Self
 from serai.errors import BadFrame, Closed, LimitHit, OversizeFrame, PeerGone, PeerTimeout, Refused
 from serai.limits import Limits
 
-__all__ = ["Stream", "Terminal", "Wire"]
+__all__ = ["Stream", "Terminal", "Wire", "decoded", "ending"]
 
 CHUNK = 256 * 1024
 PACKET = 1024 * 1024  # the longest that either side takes
@@ -175,6 +175,15 @@ def decoded(who: str, body: bytes) -> dict[str, Any]:
     raise BadFrame("the porter's answer has neither data nor err", who=who)
 
 
+def ending(who: str, told: Any) -> tuple[int, int | None]:
+    """How a command ended: its exit code, -1 with a signal. A porter is in a box, so nothing it says is taken on trust."""
+    if isinstance(told, dict):
+        code, signal = told.get("exit_code"), told.get("signal")
+        if type(code) is int and -1 <= code <= 255 and (signal is None or (type(signal) is int and 0 < signal <= 64)):
+            return code, signal
+    raise BadFrame("the end of a command that tells no exit code", who=who)
+
+
 class _Conversation:
     """What goes on with a command over a wire that is all its own."""
 
@@ -265,10 +274,10 @@ class Stream(_Conversation):
     def _end(self, payload: bytes) -> None:
         self.close()
         try:
-            exit = json.loads(payload)
-            self.exit_code, self.signal_number = int(exit["exit_code"]), exit.get("signal")
-        except (ValueError, TypeError, KeyError):
-            raise BadFrame("the end of a command that tells no exit code", who=self._wire.who) from None
+            told = json.loads(payload)
+        except (ValueError, RecursionError):
+            told = None
+        self.exit_code, self.signal_number = ending(self._wire.who, told)
 
 
 class Terminal(_Conversation):

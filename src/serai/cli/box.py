@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["box"]
 
 ID = click.argument("box_id", metavar="ID")
+_LOG = 1 << 20  # bytes of the end of a log that are shown
 _SIZES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -215,8 +216,9 @@ async def _logs(box_id: str) -> Status:
     async with opened("serai box logs") as boxes:
         record = await boxes.record(box_id)
         try:
-            with open(log_path(boxes.home, record.generation), errors="replace") as file:  # noqa: ASYNC230  (nobody else is here)
-                text = file.read()
+            with open(log_path(boxes.home, record.generation), "rb") as file:  # noqa: ASYNC230  (nobody else is here)
+                file.seek(max(0, file.seek(0, 2) - _LOG))
+                text = file.read().decode(errors="replace")
         except FileNotFoundError:
             text = ""
     if text:

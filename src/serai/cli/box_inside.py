@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -206,15 +207,15 @@ async def _get(box_id: str, source: str, target: str) -> Status:
         if target == "-":
             await box.control.get_into(source, lambda data: _write_all(1, data))
             return Status.OK
-        draft = f"{place}.part"
-        with open(draft, "wb") as file:  # noqa: ASYNC230  (nobody waits)
-            try:
+        descriptor, draft = tempfile.mkstemp(prefix=".serai-", dir=os.path.dirname(place) or ".")
+        try:
+            with open(descriptor, "wb") as file:  # noqa: ASYNC230  (nobody waits)
                 found = await box.control.get_into(source, file.write)
-            except BaseException:
-                os.unlink(draft)
-                raise
-        os.chmod(draft, found.mode & 0o777)
-        os.replace(draft, place)
+            os.chmod(draft, found.mode & 0o777)
+            os.replace(draft, place)
+        except BaseException:
+            os.unlink(draft)
+            raise
     return Status.OK
 
 
