@@ -406,7 +406,7 @@ async def test_requests_and_answers_are_on_record_and_contents_are_not(porter: P
 # A porter is in a box, with whoever runs there
 
 
-BAD_ENDS = [
+BAD_ENDS: list[object] = [
     {}, [], None, {"exit_code": "0"}, {"exit_code": True}, {"exit_code": 10**29}, {"exit_code": -2}, {"exit_code": 1.5},
     {"exit_code": 0, "signal": "x"}, {"exit_code": -1, "signal": [1]}, {"exit_code": -1, "signal": 65},
     {"exit_code": -1, "signal": 0},

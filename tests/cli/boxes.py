@@ -121,7 +121,7 @@ class BoxShell(Shell):
         found = [f"process {pid}: {line!r}" for pid, line in running(generation).items()]
         found += [folder for folder, _, _ in os.walk("/sys/fs/cgroup") if generation in folder]
         found += [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if generation in line]
-        found += [str(path) for path in self.folder.rglob(f"*{generation}*")]
+        found += [str(path) for path in (*self.folder.rglob(f"*{generation}*"), *Path("/dev/shm").rglob(f"*{generation}*"))]
         return found
 
 

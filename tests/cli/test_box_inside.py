@@ -108,7 +108,7 @@ def test_a_signal_ends_the_command_in_the_box_and_leaves_the_box(web: BoxShell, 
     with web.started("exec", "web", f"echo there; exec sleep {mark}") as command:
         assert command.stdout is not None
         assert command.stdout.readline() == b"there\n"
-        assert running(f"sleep\0{mark}")
+        until(lambda: running(f"sleep\0{mark}"))
         command.send_signal(number)
         out, told = command.communicate(timeout=50)
         assert (out, told, command.returncode) == (b"", b"", status)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.boxes.houses import MINT
-from tests.cli.boxes import HALF, BoxShell, boxes, ended, kill_porter, running
+from tests.cli.boxes import HALF, BoxShell, boxes, ended, kill_porter, running, until
 from tests.cli.guests import objects
 
 __all__ = ["boxes"]
@@ -60,20 +60,22 @@ def test_a_paused_box_keeps_its_disk_and_takes_no_command(boxes: BoxShell) -> No
 
 
 def test_a_frozen_box_stands_still_with_all_it_has_in_memory(boxes: BoxShell) -> None:
-    generation = boxes.make("web")
+    boxes.make("web")
     if not boxes.gives()["freeze"]:
         ran = boxes.box("freeze", "web")
         assert (ran.returncode, "pause it instead" in ran.stderr) == (1, True)
         return
-    boxes.sh("web", "(trap 'echo woken > /workspace/told' USR1; echo $$ > pid; while :; do sleep 0.01; done) > /dev/null 2>&1 &")
-    processes = running(generation).keys()
+    mark = f"1000.{os.getpid()}"
+    boxes.sh("web", f"setsid sleep {mark} > /dev/null 2>&1 < /dev/null &")
+    until(lambda: running(f"sleep\0{mark}"))
+    processes = running(f"sleep\0{mark}").keys()
     assert boxes.good("freeze", "web") == ""
     assert boxes.show("web")["state"] == "frozen"
-    assert running(generation).keys() == processes
     assert 'box "web" is frozen; thaw it before running commands' in held(boxes, "web", "thaw")
     assert boxes.good("thaw", "web") == ""
     assert boxes.show("web")["state"] == "running"
     assert boxes.sh("web", "echo awake") == "awake\n"
+    assert running(f"sleep\0{mark}").keys() == processes
 
 
 def test_a_paused_box_cannot_be_frozen(boxes: BoxShell) -> None:
