@@ -289,9 +289,18 @@ class HookFailed(PeerError):
     default_hint = "`serai hook check PATH` tells what is wrong with it"
 
     def __init__(
-        self, message: str, *, path: str, exit: ExitStatus | None = None, stderr: str = "", limit: LimitHit | None = None
+        self,
+        message: str,
+        *,
+        path: str,
+        exit: ExitStatus | None = None,
+        stderr: str = "",
+        limit: LimitHit | None = None,
+        temporary: bool = False,
     ) -> None:
+        """`temporary`: the machine would not start it now; it has not run."""
         super().__init__(message, who=f"hook {path}", exit=exit, stderr=stderr, limit=limit)
+        self.temporary = temporary
 
     def __str__(self) -> str:
         return f"{self.who}: {self.message}"  # which has it all, in the protocol's own form (spec hooks 1.10)

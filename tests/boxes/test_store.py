@@ -257,13 +257,14 @@ def test_with_a_key_states_variables_and_hooks_are_encrypted_at_rest(tmp_path: P
     for secret in (b"very-secret", b"hidden-value", b"private"):
         assert secret not in files
     without = Store(str(tmp_path / "boxes"))
-    with pytest.raises(NotWritten, match="encrypted and no key is configured"):
-        without.all()
+    without.reserve(record("other"))  # one box that cannot be read does not keep the others
+    assert {box.box_id: box.unreadable.partition(": ")[2] for box in without.all()} == {
+        "web": "the hook state of a box is encrypted and no key is configured", "other": "",
+    }  # fmt: skip
     without.close()
     key.write_bytes(os.urandom(32))
     other = Store(str(tmp_path / "boxes"), KeyFile(str(key)))
-    with pytest.raises(NotWritten, match="cannot be decrypted"):
-        other.all()
+    assert "cannot be decrypted" in str([box.unreadable for box in other.all()])
     other.close()
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 from serai.boxes import keeping
 from serai.boxes.booting import boot
@@ -19,7 +19,7 @@ from serai.limits import Limits
 from serai.wire.detached import Detached
 from serai.wire.process import Child, Launch, Spawner
 
-__all__ = ["Held", "Holder", "Keeping", "Owning"]
+__all__ = ["Held", "Holder", "Keeping", "Kept", "Owning", "to_its_end"]
 
 _LINE = 65536
 
@@ -48,6 +48,22 @@ class Holder(Protocol):
     async def start(self, argv: Sequence[str], *, box_id: str, generation: str, folder: str, log: int) -> Held:
         """The porter answers on return; `BoxFailed` has the launcher's reason."""
         ...
+
+
+async def to_its_end(work: Coroutine[None, None, None]) -> None:
+    """Run it to its end also when we are cancelled meanwhile, once or more (spec hooks 13.24)."""
+    task = asyncio.ensure_future(work)
+    cancelled = False
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            cancelled = True
+        except Exception:  # noqa: S110  (told below)
+            pass
+    task.result()
+    if cancelled:
+        raise asyncio.CancelledError
 
 
 class Owning:
@@ -91,13 +107,25 @@ class _Owned:
 
 
 class Keeping:
-    """A keeper holds it. `environ` is what the hooks at its end will see; `settle` is how the keeper settles it."""
+    """A keeper holds it. `environ` is what the hooks at its end will see; `settle` is how the keeper settles it.
 
-    def __init__(self, limits: Limits, *, environ: Mapping[str, str], settle: Sequence[str], expires_at: float | None) -> None:
+    `abandoned`: what it does when we are gone before the box is registered. A resume leaves the box paused.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        environ: Mapping[str, str],
+        settle: Sequence[str],
+        expires_at: float | None,
+        abandoned: Literal["settle", "stop"] = "settle",
+    ) -> None:
         self._limits = limits
         self._environ = environ
         self._settle = settle
         self._expires_at = expires_at
+        self._abandoned = abandoned
 
     async def start(self, argv: Sequence[str], *, box_id: str, generation: str, folder: str, log: int) -> Kept:
         config: dict[str, Any] = {
@@ -106,6 +134,7 @@ class Keeping:
             "launcher": list(argv),
             "settle": list(self._settle),
             "expires_at": self._expires_at,
+            "abandoned": self._abandoned,
             "stop": self._limits.box_stop,
         }
         launch = Launch(
@@ -115,7 +144,7 @@ class Keeping:
         try:
             _check(await _line(keeper.stdout, self._limits, box_id), box_id)
         except BaseException:
-            keeper.close()  # the end of its input is our end to it
+            keeper.let_go()  # the end of its input: it ends the box, and the rest is ours to undo
             raise
         return Kept(folder, self._limits, keeper)
 
@@ -137,12 +166,19 @@ class Kept:
 
     def commit(self) -> None:
         if self._keeper is not None:
-            os.write(self._keeper.stdin, b"kept\n")
-            self._keeper.let_go()
+            try:
+                os.write(self._keeper.stdin, b"kept\n")
+            except OSError:
+                raise BoxFailed("its keeper ended at once", who=self._folder) from None
+            finally:
+                self._keeper.let_go()
 
     async def end(self) -> None:
         """Also when there is no keeper any more: then nothing holds the box, and the launcher ended it."""
-        await keeping.ask(self._folder, "stop", timeout=self._limits.box_stop * 3)
+        patience = self._limits.box_stop * 3
+        stopped = await keeping.ask(self._folder, "stop", timeout=patience)
+        if stopped is None and await keeping.ask(self._folder, "state", timeout=patience) is not None:
+            raise BoxFailed("its keeper did not stop it", who=self._folder, hint="try again")  # to kill its box would end both
 
 
 async def _line(descriptor: int, limits: Limits, box_id: str) -> bytes:

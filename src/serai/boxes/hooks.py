@@ -11,7 +11,7 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from errno import ENOENT
+from errno import EAGAIN, EMFILE, ENFILE, ENOENT, ENOMEM
 from functools import partial
 from signal import strsignal
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -41,6 +41,8 @@ _LONG = 256 * KIB
 # What may be a credential that appears elsewhere; shorter it is everywhere, longer it is a file.
 _SECRET = range(8, 4096 + 1)
 _SHORTEST = 4
+
+_SHORTAGES = frozenset({EMFILE, ENFILE, EAGAIN, ENOMEM})  # of descriptors, processes, memory: not the hook's doing
 
 OnState = Callable[[str, str], Awaitable[None]]
 OnDone = Callable[[str], Awaitable[None]]
@@ -137,7 +139,8 @@ class Runner:
     ) -> HookFailed | None:
         """Give each state back to its hook, in the order of the list. All run; failures are logged, the first is returned (2.3).
 
-        Hooks in `done` ran before. `on_done` is told of each that has run, well or not: a failed hook is not tried again.
+        Hooks in `done` ran before. `on_done` is told of each that has run, well or not: a failed hook is not tried again. One that
+        could not be started for want of something on the machine has not run.
         """
         first: HookFailed | None = None
         for hook in self.hooks:
@@ -148,7 +151,7 @@ class Runner:
             if failure is not None:
                 log.warning("box %s: %s failed on destroy: %s", box.box_id, failure.who, lookalikes.mask_text(failure.message))
                 first = first or failure
-            if on_done is not None:
+            if on_done is not None and not (failure is not None and failure.temporary):
                 await on_done(hook.key)
         known = {hook.key for hook in self.hooks}
         for key in (key for key in states if key not in known):
@@ -178,7 +181,7 @@ class Runner:
         try:
             answer = Answer.in_memory()
         except OSError as error:
-            return HookFailed(f"no place for its answer: {error.strerror}", path=hook.path)
+            return HookFailed(f"no place for its answer: {error.strerror}", path=hook.path, temporary=True)
         try:
             return (await self.once(hook, request, answer)).failure
         finally:
@@ -192,7 +195,7 @@ class Runner:
         try:
             ran = await run(self._spawner, launch, request_bytes(request), answer, self._limits, started=tape.started)
         except SpawnFailed as error:
-            failure = HookFailed(_not_started(hook.path, error), path=hook.path)
+            failure = HookFailed(_not_started(hook.path, error), path=hook.path, temporary=error.errno in _SHORTAGES)
             failure.hint = error.hint or failure.hint
             tape.started(0)
             tape.ended(failure)

@@ -13,6 +13,8 @@ from serai.errors import BadFrame, BoxFailed, LimitHit, Refused
 
 __all__ = ["ask"]
 
+_AGAIN = 0.005  # seconds
+
 
 async def ask(folder: str, verb: str, *, timeout: float) -> dict[str, Any] | None:
     """What the keeper of the box in this folder answers; None when there is no keeper (any more)."""
@@ -27,7 +29,7 @@ async def ask(folder: str, verb: str, *, timeout: float) -> dict[str, Any] | Non
         connection.setblocking(False)
         try:
             async with asyncio.timeout(timeout):
-                await loop.sock_connect(connection, f"/proc/self/fd/{at}/keeper.sock")
+                await _connected(connection, f"/proc/self/fd/{at}/keeper.sock")
                 body = json.dumps({"verb": verb}).encode()
                 await loop.sock_sendall(connection, struct.pack(">I", len(body)) + body)
                 return await _answer(connection, folder)
@@ -41,6 +43,17 @@ async def ask(folder: str, verb: str, *, timeout: float) -> dict[str, Any] | Non
             raise BoxFailed(f"its keeper cannot be reached: {error.strerror}", who=folder) from None
         finally:
             os.close(at)
+
+
+async def _connected(connection: socket.socket, path: str) -> None:
+    """The loop's own way takes a queue that is full for a connection."""
+    while True:
+        try:
+            connection.connect(path)
+        except BlockingIOError:
+            await asyncio.sleep(_AGAIN)
+        else:
+            return
 
 
 async def _answer(connection: socket.socket, folder: str) -> dict[str, Any] | None:

@@ -6,14 +6,15 @@ says it is there. Whatever fails on the way, and whoever is killed, what is on d
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from serai.boxes import owners, settling
 from serai.boxes.box import Box
+from serai.boxes.holding import to_its_end
 from serai.boxes.record import BoxRecord, now
 from serai.boxes.store import Store
 from serai.dialects import hookproto
@@ -36,9 +37,10 @@ async def make(boxes: Boxes, record: BoxRecord, token: str, files: Sequence[Inje
     backend.check(record.wanted)  # before any hook mints something for a box that cannot be
     await backend.list()  # a backend that cannot even be asked is not given a box
     runner = boxes.runner(record.hooks)
+    states: dict[str, str] = {}
     try:
         await boxes.do(Store.reserve, record, boxes.most)
-        injected = [*files, *await _ask_hooks(boxes, runner, record)]
+        injected = [*files, *await _ask_hooks(boxes, runner, record, states)]
         box = Box(boxes, record, await backend.provision(record.wanted, boxes.holder(record)), token)
         told = await box.instance.control().init(
             _ownable(_last_wins(injected), backend), env=record.env, script=script, script_timeout=boxes.limits.box_script
@@ -48,7 +50,7 @@ async def make(boxes: Boxes, record: BoxRecord, token: str, files: Sequence[Inje
             trouble = {"status": "broken", "last_error": f"{told.script_error}\n\n{told.script_output}".strip()}
         await register(boxes, box, **trouble)
     except BaseException:
-        await _to_its_end(_roll_back(boxes, record))
+        await to_its_end(_roll_back(boxes, replace(record, hook_state=states)))
         raise
     return box
 
@@ -57,26 +59,25 @@ async def register(boxes: Boxes, box: Box, **changes: object) -> None:
     """It is there: on record with its owner, and only then left to that owner."""
     held = box.instance.held
     assert held is not None
+    owner = boxes.owner if held.owner_pid == os.getpid() else owners.owner_of(held.owner_pid)
     seen = box.instance.meta()
     observed = {"observed_name": seen.name, "observed_image": seen.image, "observed_state": seen.state, "observed_at": now()}
-    await boxes.do(Store.register, box.generation, owner=owners.owner_of(held.owner_pid), **observed, **changes)
+    await boxes.do(Store.register, box.generation, owner=owner, **observed, **changes)
     box.record = await boxes.record(box.generation)
     held.commit()
     if not box.record.kept:
         boxes.owns(box)
 
 
-async def _ask_hooks(boxes: Boxes, runner: Runner, record: BoxRecord) -> Sequence[Injection]:
+async def _ask_hooks(boxes: Boxes, runner: Runner, record: BoxRecord, states: dict[str, str]) -> Sequence[Injection]:
     """Run the create hooks; each state is on disk before anything is made of the answer that brought it (design rule 14)."""
-    states: dict[str, str] = {}
 
     async def written(key: str, state: str) -> None:
         states[key] = state
         await boxes.do(Store.change, record.generation, hook_state=states)
 
-    place = settling.answers(boxes, record)
     about = hookproto.Box(box_id=record.box_id, description=record.description, image=record.observed_image)
-    outcome = await runner.create(about, place, written)
+    outcome = await runner.create(about, settling.answers(boxes, record), written)
     if outcome.error is not None:
         raise outcome.error
     return outcome.files
@@ -88,17 +89,6 @@ async def _roll_back(boxes: Boxes, record: BoxRecord) -> None:
         await boxes.end(record)
     except SeraiError as error:
         log.warning("box %s: the roll-back of its create failed, the next start tries again: %s", record.box_id, error)
-
-
-async def _to_its_end(work: Coroutine[None, None, None]) -> None:
-    """Also when the caller is cancelled, once or more (spec hooks 13.24)."""
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.cancelled():
-                break
 
 
 def _ownable(files: Sequence[Injection], backend: Backend) -> list[Injection]:

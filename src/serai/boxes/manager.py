@@ -15,16 +15,16 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from serai import home as places
-from serai.boxes import backends, keeping, making, owners, settling
+from serai.boxes import backends, halting, making, owners, settling
 from serai.boxes.backend import Allowance, Backend
+from serai.boxes.backends.local import LocalBackend
 from serai.boxes.box import Box
 from serai.boxes.control import Control
 from serai.boxes.holding import Holder, Keeping, Owning
@@ -33,7 +33,7 @@ from serai.boxes.record import BoxRecord, check_id, new_token, now, token_hash
 from serai.boxes.sealing import KeyFile
 from serai.boxes.store import Store
 from serai.dialects.hookproto.ours import Injection
-from serai.errors import BoxFailed, BoxNotFound, BoxRefused, Closed
+from serai.errors import BoxNotFound, BoxRefused, Closed, SeraiError
 from serai.limits import Limits
 from serai.wire.process import PlainSpawner
 
@@ -72,14 +72,15 @@ class Boxes:
         self.limits = limits or Limits()
         self._recorder = recorder
         self.spawner = PlainSpawner(self.limits)
-        self.owner = owners.myself()
+        self.owner = owners.new_manager()
         self._backends: dict[str, Backend] = {}
         self._thread = ThreadPoolExecutor(1, "serai-boxes")  # SQLite may wait for another process; the loop must not
         self._store: Store | None = None
         self._owned: dict[str, Box] = {}
+        self._making: dict[str, asyncio.Task[Box]] = {}  # by generation
         self._ending: dict[str, asyncio.Task[str]] = {}
-        self._later: set[asyncio.Task[str]] = set()
-        self._closed = False
+        self._steady: set[asyncio.Task[Any]] = set()  # what goes on to its end, whoever gives up waiting for it
+        self._closing: asyncio.Task[None] | None = None
 
     @classmethod
     def usual(cls, **changes: Any) -> Boxes:
@@ -103,17 +104,28 @@ class Boxes:
 
     async def open(self, *, settle: bool = True) -> None:
         loop = asyncio.get_running_loop()
-        sealer = KeyFile(self.key_file).looked_at() if self.key_file else None
-        self._store = await loop.run_in_executor(self._thread, Store, self.home, sealer)
-        if settle:
-            await settling.settle(self)
+        try:
+            sealer = KeyFile(self.key_file).looked_at() if self.key_file else None
+            self._store = await loop.run_in_executor(self._thread, Store, self.home, sealer)
+            if settle:
+                await settling.settle(self)
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
-        """Owned boxes end, with their hooks; kept ones go on. Idempotent."""
-        if self._closed:
-            return
-        self._closed = True
-        await asyncio.gather(*(box.destroy() for box in list(self._owned.values())), return_exceptions=True)
+        """Owned boxes end, with their hooks; kept ones go on. Idempotent; a cancelled caller does not stop it."""
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(), name="close the boxes")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        for task in self._making.values():
+            task.cancel()
+        if waiting := [*self._making.values(), *self._steady]:
+            await asyncio.wait(waiting)
+        for box in list(self._owned.values()):
+            await self._tell(self.end(box.record))
         if self._ending:
             await asyncio.wait(self._ending.values())
         for backend in self._backends.values():
@@ -121,6 +133,7 @@ class Boxes:
         await self.spawner.close()
         if self._store is not None:
             await self.do(Store.close)
+            self._store = None
         self._thread.shutdown(wait=False)
 
     # -- making -------------------------------------------------------------------------------------------------------------------
@@ -132,7 +145,8 @@ class Boxes:
         try:
             yield box
         finally:
-            await box.destroy()
+            if box.generation in self._owned:  # else it has ended by itself
+                await box.destroy()
 
     async def create(
         self,
@@ -155,8 +169,7 @@ class Boxes:
 
         A failed init script is no failure: the box is there, `broken`, with the output in `box.record.last_error` (spec hooks 2.4).
         """
-        if self._closed or self._store is None:
-            raise Closed("these boxes are closed", who=box_id)
+        self._check_open()
         check_id(box_id)
         if ttl is not None and not ttl > 0:
             raise BoxRefused(f"a time to live of {ttl} s is none", who=box_id)
@@ -176,7 +189,16 @@ class Boxes:
             allowance=Allowance(memory=memory, cpus=cpus, pids=pids),
             env=env or {},
         )
-        return await making.make(self, record, token, files, script)
+        task = asyncio.create_task(making.make(self, record, token, files, script), name=f"make box {box_id}")
+        self._making[record.generation] = task
+        task.add_done_callback(lambda _: self._making.pop(record.generation, None))
+        try:
+            return await task  # whoever cancels us cancels it
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if task.cancelled() and caller is not None and not caller.cancelling():
+                raise BoxRefused(f'box "{box_id}" was destroyed while it was being made', who=box_id) from None
+            raise
 
     # -- finding ------------------------------------------------------------------------------------------------------------------
 
@@ -187,14 +209,20 @@ class Boxes:
 
     async def get(self, name: str) -> Box:
         """A box by its id or generation, also one that another process made."""
-        record = await self.record(name)
+        record = await self._named(name)
         if record.lifecycle == "terminated":
             raise BoxRefused(f'box "{record.box_id}" is terminated (it no longer exists): {record.last_error}', who=record.box_id)
+        if record.lifecycle == "creating":
+            raise BoxRefused(f'box "{record.box_id}" is still being created', who=record.box_id)
         if record.generation in self._owned:
             return self._owned[record.generation]
         return Box(self, record, await self.backend(record.backend).find(record.generation))
 
     async def record(self, name: str) -> BoxRecord:
+        """What is on record of a box, by its generation or its id."""
+        return await self.do(Store.by_generation, name) or await self._named(name)
+
+    async def _named(self, name: str) -> BoxRecord:
         found = await self.do(Store.get, name)
         if found is None:
             raise BoxNotFound(f'no box found with box ID "{name}" (it may have expired, or was created without a box ID)', who=name)
@@ -204,40 +232,22 @@ class Boxes:
 
     async def pause(self, name: str) -> BoxRecord:
         """Stop its processes, keep its disk; its time to live stands still meanwhile."""
-        box = await self.get(name)
-        if box.instance.halted == "paused":
-            raise BoxRefused(f'box "{box.id}" is paused already', who=box.id)
-        self._check_mine(box.record)
-        box.disarm()
-        await box.instance.pause()
-        expires = box.record.expires_at
-        left = None if expires is None else max(0.0, expires - time.time())
-        return await self._changed(box, owner="" if box.record.kept else self.owner, time_left=left, expires_at=None)
+        return await self._steadily(halting.pause(self, await self.get(name)))
 
     async def resume(self, name: str) -> BoxRecord:
         """Start it again from its disk. Its init script does not run again; injected files are on the disk (spec hooks 3.5)."""
-        box = await self.get(name)
-        if box.instance.halted != "paused":
-            raise BoxRefused(f'box "{box.id}" is not paused', who=box.id)
-        self._check_mine(box.record)
-        expires = None if box.record.time_left is None else time.time() + box.record.time_left
-        record = replace(box.record, expires_at=expires)
-        holder = self.holder(record)
-        await box.instance.resume(holder)
-        await box.instance.control().init([], env=record.env)
-        await making.register(self, box, time_left=None, expires_at=expires)
-        return box.record
+        return await self._steadily(halting.resume(self, await self.get(name)))
 
     async def freeze(self, name: str) -> BoxRecord:
         """Let its processes stand still where they are; memory is kept. Not a pause."""
         box = await self.get(name)
         await box.instance.freeze()
-        return await self._changed(box)
+        return await box.refresh()
 
     async def thaw(self, name: str) -> BoxRecord:
         box = await self.get(name)
         await box.instance.thaw()
-        return await self._changed(box)
+        return await box.refresh()
 
     # -- ending -------------------------------------------------------------------------------------------------------------------
 
@@ -246,19 +256,20 @@ class Boxes:
 
         The answer is what went wrong with its hooks, which never keeps a box (spec hooks 2.3); empty when all is well.
         """
-        record = await self.do(Store.get, name)
-        if record is None:
-            return ""
-        if record.lifecycle == "terminated":  # its hooks ran when it became a tombstone
-            await self.do(Store.delete, record.generation)
-            settling.remove_log(self, record)
-            return ""
-        if record.owner != self.owner and owners.alive(record.owner):
-            return await self._have_it_destroyed(record)
-        return await self.end(record)
+        if self._closing is not None and self._closing.done():
+            return ""  # all that was ours has ended
+        return await self._steadily(settling.destroy(self, name))
+
+    async def claim(self, record: BoxRecord) -> bool:
+        """Become the owner of a box whose owner is gone, or was this process before. One only does."""
+        if record.owner == self.owner:
+            return True
+        if owners.alive(record.owner) and (owners.is_manager(record.owner) or not owners.is_here(record.owner)):
+            return False
+        return await self.do(Store.claim, record.generation, record.owner, self.owner)
 
     async def end(self, record: BoxRecord, reason: str = "") -> str:
-        """End a box that is ours, or nobody's any more. With a reason it leaves a tombstone. Once, however many ask."""
+        """End a box that is ours. With a reason it leaves a tombstone. Once, however many ask."""
         task = self._ending.get(record.generation)
         if task is None:
             task = asyncio.create_task(settling.end(self, record, reason), name=f"end box {record.box_id}")
@@ -266,30 +277,12 @@ class Boxes:
             task.add_done_callback(lambda _: self._ending.pop(record.generation, None))
         return await asyncio.shield(task)  # a cancelled caller does not leave half a box
 
-    async def _have_it_destroyed(self, record: BoxRecord) -> str:
-        """Somebody else looks after it: a keeper does it and tells; the owner of an owned box is not ours to rob."""
-        if not record.kept:
-            pid = owners.pid_of(record.owner)
-            raise BoxRefused(f'box "{record.box_id}" belongs to the running process {pid} and ends with it', who=record.box_id)
-        deadline = 3 * self.limits.box_stop + len(record.hooks) * (self.limits.hook_timeout + self.limits.hook_grace)
-        answer = await keeping.ask(os.path.join(self.home, record.generation), "destroy", timeout=deadline)
-        if answer is not None:
-            return str(answer.get("failed", ""))
-        # Its keeper is settling it already, or has just died.
-        end = time.monotonic() + deadline
-        while (found := await self.do(Store.get, record.generation)) is not None and found.lifecycle != "terminated":
-            if not owners.alive(found.owner):
-                return await self.end(found)
-            if time.monotonic() > end:
-                raise BoxFailed("its keeper does not end", who=f"box {record.box_id}", hint=f"kill {owners.pid_of(found.owner)}")
-            await asyncio.sleep(0.02)
-        return ""
-
     # -- for making and settling --------------------------------------------------------------------------------------------------
 
     async def do(self, call: Callable[..., T], *arguments: object, **named: object) -> T:
         """A method of the store, in the store's thread. Cancelled, it is done all the same before that is told."""
-        assert self._store is not None
+        if self._store is None:
+            raise Closed("these boxes are closed")
         work = asyncio.get_running_loop().run_in_executor(self._thread, partial(call, self._store, *arguments, **named))
         try:
             return await asyncio.shield(work)
@@ -305,45 +298,70 @@ class Boxes:
     def runner(self, hooks: Sequence[Hook]) -> Runner:
         return Runner(hooks, spawner=self.spawner, limits=self.limits, recorder=self.recorder if hooks else None)
 
-    def holder(self, record: BoxRecord) -> Holder:
+    def holder(self, record: BoxRecord, *, abandoned: Literal["settle", "stop"] = "settle") -> Holder:
         if not record.kept:
             return Owning(self.spawner, self.limits)
-        settle = settling.command(self)
-        return Keeping(self.limits, environ=os.environ, settle=settle, expires_at=record.expires_at)
+        settle, expires = settling.command(self), record.expires_at
+        return Keeping(self.limits, environ=os.environ, settle=settle, expires_at=expires, abandoned=abandoned)
 
     def owns(self, box: Box) -> None:
         """From now on the box ends with us, or when its time is over, or when its processes end."""
         self._owned[box.generation] = box
         box.arm(self._end_later)
 
-    def disown(self, generation: str) -> Box | None:
+    async def give_up_making(self, generation: str) -> bool:
+        """Cancel a create of ours that is under way and wait for its roll-back; False when there is none."""
+        task = self._making.get(generation)
+        if task is None:
+            return False
+        task.cancel()
+        await asyncio.wait([task])
+        return True
+
+    def owned(self, generation: str) -> Box | None:
+        return self._owned.get(generation)
+
+    def disown(self, generation: str) -> None:
         if (box := self._owned.pop(generation, None)) is not None:
             box.disarm()
-        return box
 
     def _end_later(self, record: BoxRecord, reason: str) -> None:
-        """Somebody should know of this end, but nobody waits for it."""
-        if record.generation in self._owned and not self._closed:
-            task = asyncio.create_task(self.end(record, reason))
-            self._later.add(task)
-            task.add_done_callback(self._ended)
+        """Its time is over, or it died: somebody should know of this end, but nobody waits for it."""
+        if record.generation in self._owned and self._closing is None:
+            self._steadily_in_background(self._tell(self.end(record, reason)))
 
-    def _ended(self, task: asyncio.Task[str]) -> None:
-        self._later.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+    async def _tell(self, ending: Awaitable[str]) -> None:
+        try:
+            if failed := await ending:
+                log.warning("a destroy hook failed: %s", failed)
+        except SeraiError as error:
             log.warning("a box could not be ended: %s", error)
+
+    async def _steadily(self, work: Coroutine[Any, Any, T]) -> T:
+        """What must not stop half-way goes on to its end when the caller is cancelled; closing waits for it."""
+        try:
+            self._check_open()
+        except Closed:
+            work.close()
+            raise
+        return await asyncio.shield(self._steadily_in_background(work))
+
+    def _steadily_in_background(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(work)
+        self._steady.add(task)
+        task.add_done_callback(self._steady.discard)
+        return task
 
     def _control(self, address: str, box_id: str) -> Control:
         who = f"box:{box_id}"
         tap = self.recorder.wire(who, kind="box", dialect="porter", framing="bodies") if self.recorder else None
         return Control(address, who=who, limits=self.limits, tap=tap)
 
-    def _check_mine(self, record: BoxRecord) -> None:
-        if not record.kept and record.owner != self.owner and owners.alive(record.owner):
-            raise BoxRefused(
-                f'box "{record.box_id}" belongs to the running process {owners.pid_of(record.owner)}', who=record.box_id
-            )
+    def forget(self, record: BoxRecord) -> None:
+        """Another process ended it."""
+        if isinstance(backend := self.backend(record.backend), LocalBackend):
+            backend.forget(record.generation)
 
-    async def _changed(self, box: Box, **changes: object) -> BoxRecord:
-        """Show the new state at once (spec hooks 3.5)."""
-        return await box.refresh(**changes)
+    def _check_open(self) -> None:
+        if self._store is None or self._closing is not None:
+            raise Closed("these boxes are closed")

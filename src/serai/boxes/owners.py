@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import secrets
 from functools import cache
 
 from serai.wire import proctree
 
-__all__ = ["alive", "myself", "owner_of", "pid_of"]
+__all__ = ["alive", "is_here", "is_manager", "myself", "new_manager", "owner_of", "pid_of"]
 
 
 def owner_of(pid: int) -> str:
@@ -20,6 +21,20 @@ def myself() -> str:
     return owner_of(os.getpid())
 
 
+def new_manager() -> str:
+    """A name for one manager in this process: there may be several. A keeper's name has no such ending."""
+    return f"{myself()}#{secrets.token_hex(4)}"
+
+
+def is_manager(owner: str) -> bool:
+    return "#" in owner
+
+
+def is_here(owner: str) -> bool:
+    """Whether it is this process, whatever it was before: a keeper becomes the one that settles."""
+    return owner.partition("#")[0] == myself()
+
+
 def pid_of(owner: str) -> int:
     pid = owner.partition(":")[0]
     return int(pid) if pid.isdigit() else 0
@@ -27,7 +42,7 @@ def pid_of(owner: str) -> int:
 
 def alive(owner: str) -> bool:
     """Whether it still runs; a zombie that nobody has reaped does not."""
-    pid, _, rest = owner.partition(":")
+    pid, _, rest = owner.partition("#")[0].partition(":")
     started, _, boot = rest.partition(":")
     if boot != _boot() or not pid.isdigit():
         return False

@@ -45,6 +45,7 @@ class BoxRecord:
     rootfs: str | None = None
     allowance: Allowance = field(default_factory=Allowance)
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    unreadable: str = ""  # why what its hooks need is not known: then it must not be ended without them
     observed_name: str = ""
     observed_image: str = ""
     observed_state: str = ""
@@ -77,7 +78,7 @@ class BoxRecord:
         limits = {"memory": self.allowance.memory, "cpus": self.allowance.cpus, "pids": self.allowance.pids}
         more = {
             "description": self.description,
-            "last_error": self.last_error,
+            "last_error": self.last_error or self.unreadable,
             "rootfs": self.rootfs,
             "image": self.observed_image,
             "last_seen": self.observed_at,

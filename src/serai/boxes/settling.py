@@ -20,45 +20,103 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-from serai.boxes import owners
+from serai.boxes import keeping, owners
 from serai.boxes.backend import Seen
+from serai.boxes.backends import BACKENDS
 from serai.boxes.backends.local import log_path
 from serai.boxes.booting import boot
 from serai.boxes.record import BoxRecord, moment, now
 from serai.boxes.store import Store
 from serai.dialects import hookproto
-from serai.errors import BoxNotFound, SeraiError
+from serai.errors import BadSettings, BoxFailed, BoxNotFound, BoxRefused, NotRecorded, NotWritten, SeraiError
 from serai.home import make_folder
 from serai.limits import Limits
 
 if TYPE_CHECKING:
     from serai.boxes.manager import Boxes
 
-__all__ = ["answers", "command", "end", "main", "remove_log", "settle", "sync"]
+__all__ = ["answers", "command", "destroy", "end", "main", "remove_log", "settle", "sync"]
 
 log = logging.getLogger("serai.boxes")
 
 _DAY = 86400
+_LOOK = 0.02  # seconds between looks at a box that somebody else is ending
 
 
 async def end(boxes: Boxes, record: BoxRecord, reason: str = "") -> str:
-    """Leave nothing of a box but, with a reason, a tombstone. What went wrong with its hooks; an error of its backend is raised."""
-    owned = boxes.disown(record.generation)
-    fresh = await boxes.do(Store.get, record.generation)
-    if fresh is None:
+    """Leave nothing of a box but, with a reason, a tombstone. What went wrong with its hooks; an error of its backend is raised.
+
+    The box must be the caller's (`Boxes.claim`): so nobody else is at it. A create that is rolled back may have lost its record;
+    then what the caller knows of it counts.
+    """
+    fresh = await boxes.do(Store.by_generation, record.generation)
+    if fresh is None and record.lifecycle != "creating":
         return ""
-    record = await _with_lost_answers(boxes, fresh)
+    record = await _with_lost_answers(boxes, fresh) if fresh else record
+    if record.unreadable:
+        raise NotWritten(f"box {record.box_id} is not ended without its hooks: {record.unreadable}", who=boxes.home)
+    owned = boxes.owned(record.generation)
     with contextlib.suppress(BoxNotFound):
         instance = owned.instance if owned else await boxes.backend(record.backend).find(record.generation)
-        await instance.destroy()
+        if instance.generation == record.generation:
+            await instance.destroy()
     failed = await _tell_hooks(boxes, record)
     shutil.rmtree(os.path.join(boxes.home, record.generation), ignore_errors=True)
-    if reason and record.lifecycle == "running":
-        await boxes.do(Store.change, record.generation, lifecycle="terminated", last_error=reason, owner="", observed_at=now())
-    else:
-        await boxes.do(Store.delete, record.generation)
-        remove_log(boxes, record)
+    boxes.disown(record.generation)
+    with contextlib.suppress(BoxNotFound):
+        if reason and record.lifecycle == "running":
+            gone = {"lifecycle": "terminated", "last_error": reason, "owner": "", "observed_at": now()}
+            await boxes.do(Store.change, record.generation, **gone)
+        else:
+            await boxes.do(Store.delete, record.generation)
+            remove_log(boxes, record)
     return failed
+
+
+async def destroy(boxes: Boxes, name: str) -> str:
+    """End a box by its name, whoever looks after it: ourselves, its keeper, or nobody any more."""
+    until = time.monotonic() + 3 * boxes.limits.box_stop + 2 * boxes.limits.hook_timeout
+    while True:
+        record = await boxes.do(Store.get, name)
+        if record is None:
+            return await _destroy_unknown(boxes, name)
+        if record.lifecycle == "terminated":  # its hooks ran when it became a tombstone
+            await boxes.do(Store.delete, record.generation)
+            remove_log(boxes, record)
+            return ""
+        if await boxes.give_up_making(record.generation):
+            return ""
+        if await boxes.claim(record):
+            return await boxes.end(record)
+        _check_takeable(record)
+        if not owners.is_manager(record.owner):
+            hooks = len(record.hooks) * (boxes.limits.hook_timeout + boxes.limits.hook_grace)
+            folder = os.path.join(boxes.home, record.generation)
+            answer = await keeping.ask(folder, "destroy", timeout=3 * boxes.limits.box_stop + hooks)
+            if answer is not None:
+                boxes.forget(record)
+                return str(answer.get("failed", ""))
+        if time.monotonic() > until:  # somebody is at it already
+            hint = f"kill {owners.pid_of(record.owner)}, then try again"
+            raise BoxFailed("whoever ends it does not come to an end", who=f"box {record.box_id}", hint=hint)
+        await asyncio.sleep(_LOOK)
+
+
+async def _destroy_unknown(boxes: Boxes, name: str) -> str:
+    """Without a record a backend may still have it (spec hooks 3.4)."""
+    for backend in map(boxes.backend, BACKENDS):
+        with contextlib.suppress(BoxNotFound):
+            await (await backend.find(name)).destroy()
+    return ""
+
+
+def _check_takeable(record: BoxRecord) -> None:
+    """Whether a box that somebody else looks after may be ended by us."""
+    pid = owners.pid_of(record.owner)
+    if record.lifecycle == "creating":
+        raise BoxRefused(f'box "{record.box_id}" is being created by the process {pid}', who=record.box_id)
+    if not record.kept:
+        raise BoxRefused(f'box "{record.box_id}" belongs to the running process {pid} and ends with it', who=record.box_id)
 
 
 async def _with_lost_answers(boxes: Boxes, record: BoxRecord) -> BoxRecord:
@@ -70,7 +128,7 @@ async def _with_lost_answers(boxes: Boxes, record: BoxRecord) -> BoxRecord:
         if lost := await runner.recover(place, keys):
             await boxes.do(Store.change, record.generation, hook_state={**lost, **record.hook_state})
         runner.forget(place)
-    return await boxes.record(record.generation)
+    return await boxes.do(Store.by_generation, record.generation) or record
 
 
 async def _tell_hooks(boxes: Boxes, record: BoxRecord) -> str:
@@ -78,12 +136,16 @@ async def _tell_hooks(boxes: Boxes, record: BoxRecord) -> str:
 
     async def told(key: str) -> None:
         done.append(key)
-        await boxes.do(Store.change, record.generation, hooks_done=done)
+        with contextlib.suppress(BoxNotFound):
+            await boxes.do(Store.change, record.generation, hooks_done=done)
 
     # After a normal life only the id (spec hooks 1.3); after a create that failed what it was to be.
     undone = record.description if record.lifecycle == "creating" else ""
     about = hookproto.Box(box_id=record.box_id, description=undone)
     failed = await boxes.runner(record.hooks).destroy(about, record.hook_state, done=frozenset(done), on_done=told)
+    untold = [hook.key for hook in record.hooks if record.hook_state.get(hook.key) and hook.key not in done]
+    if untold:  # the machine would not start it: that is no answer of the hook's, so it is still to be told
+        raise BoxFailed(f"its hook {untold[0]} could not be run: {failed}", who=f"box {record.box_id}", hint="destroy it again")
     return str(failed) if failed is not None else ""
 
 
@@ -103,10 +165,9 @@ async def settle(boxes: Boxes) -> None:
 
 
 async def _settle(boxes: Boxes, record: BoxRecord) -> None:
-    if not await boxes.do(Store.claim, record.generation, record.owner, boxes.owner):
-        return  # somebody else was quicker
-    log.info("box %s: its owner is gone, it is settled now", record.box_id)
-    await boxes.end(record, "its keeper died" if record.kept else "")
+    if await boxes.claim(record):
+        log.info("box %s: its owner is gone, it is settled now", record.box_id)
+        await boxes.end(record, "its keeper died" if record.kept else "")
 
 
 async def _paused(boxes: Boxes, record: BoxRecord) -> bool:
@@ -156,12 +217,10 @@ async def _fold(boxes: Boxes, record: BoxRecord, seen: Seen | None) -> None:
 
 async def _vanished(boxes: Boxes, record: BoxRecord) -> None:
     """Its backend does not have it any more: a tombstone, once, by whoever looks after it."""
-    if record.owner != boxes.owner and owners.alive(record.owner):
-        if record.kept:
-            os.kill(owners.pid_of(record.owner), signal.SIGTERM)  # its keeper settles it
-        return
-    if record.owner == boxes.owner or await boxes.do(Store.claim, record.generation, record.owner, boxes.owner):
+    if record.owner == boxes.owner or (not owners.alive(record.owner) and await boxes.claim(record)):
         await boxes.end(record, "it is gone from its backend")
+    elif record.kept and not owners.is_manager(record.owner):
+        os.kill(owners.pid_of(record.owner), signal.SIGTERM)  # its keeper settles it; one that does so already is a manager
 
 
 def answers(boxes: Boxes, record: BoxRecord) -> str:
@@ -222,15 +281,17 @@ async def _main(config: dict[str, object], generation: str, reason: str) -> str:
     from serai.record import Recorder
 
     limits = Limits().but(**config["limits"])  # type: ignore[arg-type]
-    recorder = Recorder.start(command=f"the end of box {generation}", limits=limits)
+    try:
+        recorder = Recorder.start(command=f"the end of box {generation}", limits=limits)
+    except (NotRecorded, BadSettings) as error:  # a full disk must not keep a box that would make room
+        log.warning("%s", error)
+        recorder = None
     boxes = Boxes(str(config["home"]), key_file=config["key_file"], limits=limits, recorder=recorder)  # type: ignore[arg-type]
     with recorder or contextlib.nullcontext():
         await boxes.open(settle=False)
         try:
-            record = await boxes.do(Store.get, generation)
-            if record is None:
-                return ""
-            if record.owner != boxes.owner and not await boxes.do(Store.claim, generation, record.owner, boxes.owner):
+            record = await boxes.do(Store.by_generation, generation)
+            if record is None or not await boxes.claim(record):  # whoever makes it lives, and sees to it
                 return ""
             return await boxes.end(record, reason)
         finally:

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from serai.boxes.backend import Allowance
 from serai.boxes.hooks import Hook
 from serai.boxes.record import BoxRecord
-from serai.errors import BoxRefused, NotWritten
+from serai.errors import BoxNotFound, BoxRefused, NotWritten
 from serai.home import make_folder
 
 __all__ = ["NAME", "SEALED", "Sealer", "Store"]
@@ -100,6 +100,8 @@ class Store:
             if taken is not None:
                 how = "being created" if taken["lifecycle"] == "creating" else f'in use on "{taken["backend"]}"'
                 raise BoxRefused(f'box ID "{record.box_id}" is already {how}; choose a different box ID', who=record.box_id)
+            if db.execute("SELECT 1 FROM boxes WHERE instance_id = ?", [record.box_id]).fetchone() is not None:
+                raise BoxRefused(f'box ID "{record.box_id}" is the generation of another box; choose a different box ID')
             [[count]] = db.execute("SELECT count(*) FROM boxes WHERE lifecycle != 'terminated'")
             if most and count >= most:
                 raise BoxRefused(f"box limit reached ({count} boxes already running); destroy a box before creating another")
@@ -133,6 +135,9 @@ class Store:
             db.execute("DELETE FROM boxes WHERE instance_id = ?", [generation])
 
     # -- looking ------------------------------------------------------------------------------------------------------------------
+
+    def by_generation(self, generation: str) -> BoxRecord | None:
+        return next((record for record in self.all() if record.generation == generation), None)
 
     def all(self) -> list[BoxRecord]:
         """The newest first."""
@@ -178,7 +183,9 @@ class Store:
     def _update(self, db: sqlite3.Connection, generation: str, changes: Mapping[str, Any]) -> None:
         fields = {key: self._plain(key, value, generation) for key, value in changes.items()}
         names = ", ".join(f"{name} = ?" for name in fields)
-        db.execute(f"UPDATE boxes SET {names} WHERE instance_id = ?", [*fields.values(), generation])  # noqa: S608  (our own names)
+        done = db.execute(f"UPDATE boxes SET {names} WHERE instance_id = ?", [*fields.values(), generation])  # noqa: S608  (our own)
+        if not done.rowcount:
+            raise BoxNotFound(f"the record of box {generation} is gone", who=self.path)
 
     def _row(self, record: BoxRecord) -> dict[str, Any]:
         row = {key: getattr(record, "generation" if key == "instance_id" else key) for key in _COLUMNS}
@@ -200,9 +207,11 @@ class Store:
     def _record(self, row: sqlite3.Row) -> BoxRecord:
         fields = {name: row[name] for name in _COLUMNS}
         generation = fields["generation"] = fields.pop("instance_id")
-        for key in _PRIVATE:
-            fields[key] = self._opened(fields[key], generation)
-        fields["hooks"] = [Hook(**hook) for hook in fields["hooks"]]
+        try:
+            fields |= {key: self._opened(fields[key], generation) for key in _PRIVATE}
+            fields["hooks"] = [Hook(**hook) for hook in fields["hooks"]]
+        except (NotWritten, ValueError, TypeError) as error:  # of this box alone: the others are not to suffer
+            fields |= {"hook_state": {}, "env": {}, "hooks": (), "unreadable": str(error)}
         fields["hooks_done"] = json.loads(fields["hooks_done"])
         fields["kept"] = bool(fields["kept"])
         fields["allowance"] = Allowance(**json.loads(fields["allowance"]))

@@ -26,7 +26,8 @@ def remove_tree(path: str) -> None:
         names = count()
         while entries := os.listdir(top):
             for name in entries:
-                _remove(top, name, names)
+                with contextlib.suppress(FileNotFoundError):  # somebody else removes it, too
+                    _remove(top, name, names)
     finally:
         os.close(top)
     with contextlib.suppress(FileNotFoundError):

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import operator
 import os
 import socket
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from serai.boxes.backend import Allowance, Capabilities, Seen, State, Wanted
 from serai.boxes.control import Control
-from serai.boxes.holding import Held, Holder, Kept
+from serai.boxes.holding import Held, Holder, Kept, to_its_end
 from serai.errors import BoxFailed, BoxNotFound, BoxRefused
 from serai.home import make_folder
 from serai.limits import Limits
@@ -99,16 +100,16 @@ class LocalBackend:
             raise BoxRefused(
                 f'box ID "{wanted.box_id}" is already in use on "{self.name}"; choose a different box ID', who=wanted.box_id
             )
-        instance = self._instances[wanted.generation] = LocalInstance(self, wanted)
+        instance = LocalInstance(self, wanted)
         try:
             make_folder(instance.folder)
+            self._instances[wanted.generation] = instance
             _write(os.path.join(instance.folder, "about.json"), json.dumps({"backend": self.name, **asdict(wanted)}))
             await instance.start(holder)
-        except OSError as error:
-            await instance.destroy()
-            raise BoxFailed(f"its folder cannot be made: {error.strerror}", who=f"box {wanted.box_id}") from None
-        except BaseException:
-            await asyncio.shield(instance.destroy())
+        except BaseException as error:
+            await to_its_end(instance.destroy())
+            if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+                raise BoxFailed(f"its folder cannot be made: {error.strerror}", who=f"box {wanted.box_id}") from None
             raise
         return instance
 
@@ -116,9 +117,11 @@ class LocalBackend:
         return [instance.meta() for instance in self._all()]
 
     async def find(self, name: str) -> LocalInstance:
-        for instance in self._all():
-            if name in (instance.generation, instance.box_id):
-                return instance
+        everyone = self._all()
+        for name_of in (operator.attrgetter("generation"), operator.attrgetter("box_id")):  # an id may look like a generation
+            for instance in everyone:
+                if name_of(instance) == name:
+                    return instance
         raise BoxNotFound(f'no box found with box ID "{name}"', who=name)
 
     async def close(self) -> None:
@@ -127,7 +130,8 @@ class LocalBackend:
         self._instances.clear()
 
     def forget(self, generation: str) -> None:
-        self._instances.pop(generation, None)
+        if (instance := self._instances.pop(generation, None)) is not None:
+            instance.let_go()
 
     def _all(self) -> Sequence[LocalInstance]:
         try:
@@ -136,6 +140,8 @@ class LocalBackend:
             return []
         except OSError as error:
             raise BoxFailed(f"the boxes of {self.name} cannot be listed: {error.strerror}", who=self.home) from None
+        for gone in [name for name, instance in self._instances.items() if name not in names and instance.held is None]:
+            self.forget(gone)  # ended by another process
         return [instance for name in names if (instance := self._known(name)) is not None]
 
     def _known(self, name: str) -> LocalInstance | None:
@@ -150,7 +156,6 @@ class LocalBackend:
             return None
         if name not in self._instances:
             self._instances[name] = LocalInstance(self, wanted)
-            self._instances[name].held = Kept(os.path.join(self.home, name), self.limits)
         return self._instances[name]
 
 
@@ -161,8 +166,9 @@ class LocalInstance:
         self._backend = backend
         self.wanted = wanted
         self.folder = os.path.join(backend.home, wanted.generation)
-        self.held: Held | None = None
+        self.held: Held | None = None  # None also when another process holds it
         self._control: Control | None = None
+        self._destroying: asyncio.Task[None] | None = None
 
     @property
     def box_id(self) -> str:
@@ -201,16 +207,20 @@ class LocalInstance:
     async def pause(self) -> None:
         """The marker first: whoever finds the box without processes meanwhile must not take it for a crash (spec hooks 3.5)."""
         marker = os.path.join(self.folder, "paused")
-        _write(marker, "")
         try:
+            _write(marker, "")
             await self._stop()
-        except BaseException:
-            os.unlink(marker)
+        except BaseException as error:
+            if _listening(self.folder):  # it was not stopped; else it is paused, whatever went wrong
+                os.unlink(marker)
+            if isinstance(error, OSError) and not isinstance(error, TimeoutError):
+                raise BoxFailed(f"it cannot be paused: {error.strerror}", who=f"box {self.box_id}") from None
             raise
 
     async def resume(self, holder: Holder) -> None:
-        """The marker last."""
         await self.start(holder)
+
+    def resumed(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(self.folder, "paused"))
 
@@ -229,10 +239,18 @@ class LocalInstance:
             os.unlink(os.path.join(self.folder, "frozen"))
 
     async def destroy(self) -> None:
-        await self._stop()
+        """Once at a time, however many ask; again after it failed."""
+        if self._destroying is None or (self._destroying.done() and self._destroying.exception() is not None):
+            self._destroying = asyncio.create_task(self._destroy(), name=f"destroy box {self.box_id}")
+        await asyncio.shield(self._destroying)
+
+    async def _destroy(self) -> None:
         try:
+            await self._stop()
             await asyncio.to_thread(self._backend.kind.release, self.generation, self.folder)
         except OSError as error:
+            if isinstance(error, TimeoutError):
+                raise
             raise BoxFailed(f"its disk cannot be removed: {error}", who=f"box {self.box_id}") from None
         self._backend.forget(self.generation)
 
@@ -246,10 +264,10 @@ class LocalInstance:
         """No process of it is left on return, whoever started it and whatever became of them."""
         await self.thaw()  # what is frozen cannot end
         self.let_go()
-        held, self.held = self.held, None
-        if held is not None:
-            await held.end()
-        if held is None or isinstance(held, Kept):
+        held = self.held or Kept(self.folder, self._backend.limits)
+        self.held = None
+        await held.end()
+        if isinstance(held, Kept):  # who started it may be dead, and what they started may not
             limit = self._backend.limits.box_stop
             left = await asyncio.to_thread(proctree.kill_all, lambda: holders_of(self.generation), seconds=limit)
             if left:

@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 __all__ = ["Keeper", "main"]
 
 _FRAME = 1 << 20  # of a request; they are small
-_PATIENCE = 5.0  # seconds for somebody who connected to say what they want
+_PATIENCE = 1.0  # seconds for somebody who connected to say what they want
+_LONGEST = 3_600_000.0  # milliseconds in one poll: it cannot take many more, and the clock may be set
 _ENDED = "its keeper was told to end"
 
 
 class Keeper:
-    """`config`: folder, generation, launcher (argv), settle (argv; generation, reason and descriptor follow), expires_at, stop."""
+    """`config`: folder, generation, launcher (argv), settle (argv; generation, reason and descriptor follow), expires_at, stop,
+    and what to do when the creator is gone before it said that the box is registered (abandoned: settle or stop)."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.config = config
@@ -81,10 +83,11 @@ class Keeper:
                 self.settle("its time to live is over")
 
     def _wait(self) -> float | None:
-        """Milliseconds until its time to live is over."""
-        if self.config["expires_at"] is None:
+        """Milliseconds until its time to live is over, or it should be looked at again."""
+        if self.config["expires_at"] is None or not self.committed:
             return None
-        return max(0.0, (self.config["expires_at"] - time.time()) * 1000) if self.committed else None
+        left: float = (self.config["expires_at"] - time.time()) * 1000
+        return min(max(0.0, left), _LONGEST)
 
     # -- what can happen ----------------------------------------------------------------------------------------------------------
 
@@ -104,6 +107,9 @@ class Keeper:
                 os.dup2(null.fileno(), 0)
                 os.dup2(null.fileno(), 1)
             self.poll.unregister(0)
+        elif self.config["abandoned"] == "stop":  # a resume that came to nothing: it is still paused
+            self._end()
+            sys.exit(1)
         else:
             self.settle("whoever made it died before it was there")
 
@@ -117,21 +123,29 @@ class Keeper:
         self.settle(f"its processes ended (exit status {code})" if code >= 0 else f"its launcher was killed by signal {-code}")
 
     def _serve(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
+        """Somebody asks. Whatever they send, and whether they wait for an answer, does the box no harm."""
+        try:
             connection, _ = self.listener.accept()
-            with connection:
-                connection.settimeout(_PATIENCE)
+        except OSError:
+            return
+        with connection:
+            connection.settimeout(_PATIENCE)
+            try:
                 verb = _read(connection).get("verb")
-                if verb == "state":
-                    _answer(connection, {"data": {"pid": os.getpid(), "launcher": self.pid, "kept": self.committed}})
-                elif verb == "stop":
-                    self._end()
-                    _answer(connection, {"data": {}})
-                    sys.exit(0)
-                elif verb == "destroy":
-                    self.settle("", connection)
-                else:
-                    _answer(connection, {"err": f"unknown verb {json.dumps(verb)}"})
+            except Exception:
+                return
+            if _hung_up(connection):  # while we were stopped, perhaps: what was asked long ago may be wrong by now
+                return
+            if verb == "stop":
+                self._end()
+            elif verb == "destroy":
+                self.settle("", connection)
+            known = verb in ("state", "stop")
+            data = {"pid": os.getpid(), "launcher": self.pid, "kept": self.committed}
+            with contextlib.suppress(OSError):
+                _answer(connection, {"data": data} if known else {"err": f"unknown verb {json.dumps(verb)}"})
+            if verb == "stop":
+                sys.exit(0)
 
     # -- the end ------------------------------------------------------------------------------------------------------------------
 
@@ -176,13 +190,35 @@ def _listen(folder: str) -> socket.socket:
 
 
 def _read(connection: socket.socket) -> dict[str, Any]:
-    [size] = struct.unpack(">I", connection.recv(4, socket.MSG_WAITALL))
+    [size] = struct.unpack(">I", _exactly(connection, 4))
     if size > _FRAME:
         raise ValueError("frame too large")
-    request = json.loads(connection.recv(size, socket.MSG_WAITALL))
+    request = json.loads(_exactly(connection, size))
     if not isinstance(request, dict):
         raise ValueError("no request")  # noqa: TRY004  (theirs, not ours)
     return request
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        piece = connection.recv(size - len(data))
+        if not piece:
+            raise ValueError("hung up")
+        data += piece
+    return data
+
+
+def _hung_up(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return connection.recv(1, socket.MSG_PEEK) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    finally:
+        connection.settimeout(_PATIENCE)
 
 
 def _answer(connection: socket.socket, answer: dict[str, Any]) -> None:
