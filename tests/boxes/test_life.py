@@ -1,0 +1,396 @@
+"""What may happen to a box while somebody else is at it, gives up, or is stopped: nobody loses a box, a disk or a state over it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from serai.boxes import Box, Boxes, keeping, owners
+from serai.boxes.backends.local import LocalInstance
+from serai.boxes.control import Control
+from serai.boxes.store import Store
+from serai.errors import BoxFailed, BoxNotFound, BoxRefused, Closed, NotWritten, SeraiError
+from serai.wire.process import PlainSpawner
+from tests.boxes.houses import LIMITS, House
+
+SLOW = """\
+#!/bin/sh
+request=$(cat)
+case $request in
+*'"box.create"'*) : > "$HERE/creating"; echo begin >> "$HERE/log"; read _ < "$HERE/go"; echo '{"state":"s"}' ;;
+*) echo destroy >> "$HERE/log" ;;
+esac
+"""
+
+
+async def alive(boxes: Boxes, box: Box) -> bool:
+    return (await (await boxes.get(box.generation)).exec("cat /workspace/data")).stdout == b"data\n"
+
+
+async def kept(boxes: Boxes, **wishes: float) -> Box:
+    box = await boxes.create("web", kept=True, **wishes)  # type: ignore[arg-type]
+    await box.exec("echo data > /workspace/data")
+    return box
+
+
+async def until(done: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(30):
+        while not await done():
+            await asyncio.sleep(0.01)
+
+
+# -- a keeper and whoever talks to it ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"\0", b"\0\0\0\5nonsense", b"\0\0\0\2[]", b"\xff\xff\xff\xff", b"\0\0\x40\0" + b"[" * 16384]
+)
+async def test_whatever_is_sent_to_a_keeper_does_its_box_no_harm(house: House, sent: bytes) -> None:
+    async with house.boxes() as boxes:
+        box = await kept(boxes)
+        with socket.socket(socket.AF_UNIX) as connection:
+            at = os.open(Path(house.home, box.generation), os.O_PATH)
+            connection.connect(f"/proc/self/fd/{at}/keeper.sock")
+            os.close(at)
+            connection.sendall(sent)
+        assert await keeping.ask(os.path.join(house.home, box.generation), "state", timeout=20) is not None
+        with pytest.raises(SeraiError, match="unknown verb"):
+            await keeping.ask(os.path.join(house.home, box.generation), "nonsense", timeout=20)
+        assert await alive(boxes, box)
+        await box.destroy()
+
+
+async def test_a_time_to_live_of_months_is_good(house: House) -> None:
+    async with house.boxes() as boxes:
+        box = await kept(boxes, ttl=90 * 86400.0)
+        assert await keeping.ask(os.path.join(house.home, box.generation), "state", timeout=20) is not None
+        await box.destroy()
+
+
+async def test_a_stop_that_was_asked_of_a_stopped_keeper_is_forgotten_with_whoever_asked(house: House) -> None:
+    async with house.boxes(limits=LIMITS.but(box_stop=0.05)) as boxes:
+        box = await kept(boxes)
+        pid = owners.pid_of(box.record.owner)
+        os.kill(pid, signal.SIGSTOP)
+        with pytest.raises(BoxFailed, match="the keeper did not answer `stop`"):
+            await box.pause()
+        os.kill(pid, signal.SIGCONT)
+        assert await keeping.ask(os.path.join(house.home, box.generation), "state", timeout=20) is not None
+        assert await alive(boxes, box)
+    async with house.boxes() as boxes:
+        await boxes.destroy("web")
+
+
+# -- pause and resume -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("hooks.rule.3.5-paused-safe")
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "owned"])
+async def test_a_pause_goes_on_to_its_end_when_its_caller_gives_up(house: House, keep: bool) -> None:
+    async with house.boxes(hooks=[house.mint]) as boxes:
+        box = await boxes.create("web", kept=keep, ttl=3600)
+        await box.exec("echo data > /workspace/data")
+        pausing = asyncio.create_task(box.pause())
+        await until(lambda: _marked(box))
+        pausing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await pausing
+        await until(lambda: _time_stands_still(boxes, box))
+        async with house.boxes() as others:
+            assert [record.state for record in await others.list()] == ["paused"]
+        await boxes.resume("web")
+        assert await alive(boxes, box)
+        assert house.events == ["box.create"]
+        await boxes.destroy("web")
+
+
+async def _marked(box: Box) -> bool:
+    return box.instance.halted == "paused"
+
+
+async def _time_stands_still(boxes: Boxes, box: Box) -> bool:
+    return (await boxes.record(box.generation)).expires_at is None
+
+
+@pytest.mark.req("hooks.rule.3.5-paused-safe", "hooks.rule.3.5-marker")
+@pytest.mark.parametrize("how", ["too slow", "init fails", "record fails"])
+@pytest.mark.parametrize("keep", [True, False], ids=["kept", "owned"])
+async def test_a_resume_that_fails_leaves_the_box_paused(
+    house: House, monkeypatch: pytest.MonkeyPatch, keep: bool, how: str
+) -> None:
+    async with house.boxes(hooks=[house.mint]) as boxes:
+        box = await boxes.create("web", kept=keep)
+        await box.exec("echo data > /workspace/data")
+        await box.pause()
+
+        async def broken(*_: object, **__: object) -> None:
+            raise BoxFailed("not now")
+
+        def full(*_: object, **__: object) -> None:
+            raise NotWritten("disk full")
+
+        with monkeypatch.context() as patched:
+            if how == "too slow":
+                boxes.limits = boxes.limits.but(box_start=0.001)
+            elif how == "init fails":
+                patched.setattr(Control, "init", broken)
+            else:
+                patched.setattr(Store, "register", full)
+            with pytest.raises(SeraiError):
+                await boxes.resume("web")
+        boxes.limits = LIMITS
+        async with house.boxes() as others:
+            assert [record.state for record in await others.list()] == ["paused"]
+        await boxes.resume("web")
+        assert await alive(boxes, box)
+        assert house.events == ["box.create"]
+        await boxes.destroy("web")
+
+
+async def test_while_a_box_is_resumed_it_is_nobody_elses(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    init = Control.init
+    seen: list[str] = []
+
+    async def meanwhile(self: Control, *arguments: object, **named: object) -> object:
+        async with house.boxes() as others:  # settles what has no owner
+            seen.extend(record.state for record in await others.list())
+            with pytest.raises(BoxRefused, match="being resumed or destroyed by somebody else"):
+                await others.resume("web")
+        return await init(self, *arguments, **named)  # type: ignore[arg-type]
+
+    async with house.boxes() as boxes:
+        box = await kept(boxes)
+        await box.pause()
+        monkeypatch.setattr(Control, "init", meanwhile)
+        await box.resume()
+        assert seen == ["paused"]
+        assert await alive(boxes, box)
+        await box.destroy()
+
+
+async def test_of_two_resumes_one_wins(house: House) -> None:
+    async with house.boxes() as one, house.boxes() as other:
+        box = await kept(one)
+        await box.pause()
+        results = await asyncio.gather(one.resume("web"), other.resume("web"), return_exceptions=True)
+        assert sorted(type(result).__name__ for result in results) == ["BoxRecord", "BoxRefused"]
+        assert await alive(one, box)
+        await one.destroy("web")
+        assert house.left() == []
+
+
+async def test_a_box_that_another_process_resumed_is_paused_through_its_new_keeper(house: House) -> None:
+    async with house.boxes() as one, house.boxes() as other:
+        box = await kept(one)
+        await one.pause("web")
+        await other.resume("web")
+        await one.pause("web")
+        await until(lambda: _is(one, box, "paused"))
+        await other.resume("web")
+        assert await alive(one, box)
+        await one.destroy("web")
+
+
+async def _is(boxes: Boxes, box: Box, state: str) -> bool:
+    await boxes.list()
+    return (await boxes.record(box.generation)).state == state
+
+
+async def test_the_time_to_live_is_known_when_the_pauser_dies_over_the_rest(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def dies(*_: object, **__: object) -> None:
+        raise RuntimeError("dead")
+
+    async with house.boxes() as boxes:
+        box = await kept(boxes, ttl=3600.0)
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalInstance, "_stop", dies)
+            pausing = asyncio.ensure_future(boxes.pause("web"))
+            with pytest.raises(RuntimeError, match="dead"):
+                await pausing
+        record = await boxes.record("web")
+        assert record.time_left is not None
+        assert record.time_left > 3500
+        await box.destroy()
+
+
+# -- ends -------------------------------------------------------------------------------------------------------------------------
+
+
+async def test_a_box_id_may_not_be_another_boxes_generation(house: House) -> None:
+    async with house.boxes() as boxes:
+        box = await boxes.create("web")
+        with pytest.raises(BoxRefused, match="is the generation of another box"):
+            await boxes.create(box.generation)
+
+
+async def test_destroy_during_a_create_of_ours_gives_it_up_and_leaves_nothing(house: House) -> None:
+    os.mkfifo(house.folder / "go")
+    slow = house.hook("slow", SLOW, {"HERE": str(house.folder)})
+    async with house.boxes(hooks=[house.mint, slow]) as boxes:
+        making = asyncio.create_task(boxes.create("web"))
+        while not (house.folder / "creating").exists():
+            await asyncio.sleep(0.01)
+        await boxes.destroy("web")
+        with pytest.raises(BoxRefused, match='box "web" was destroyed while it was being made'):
+            await making
+        assert (house.tokens, await boxes.list(), house.left()) == ([], [], [])
+
+
+async def test_closing_during_a_create_gives_it_up_and_leaves_nothing(house: House) -> None:
+    os.mkfifo(house.folder / "go")
+    slow = house.hook("slow", SLOW, {"HERE": str(house.folder)})
+    async with house.boxes(hooks=[house.mint, slow]) as boxes:
+        making = asyncio.create_task(boxes.create("web"))
+        while not (house.folder / "creating").exists():
+            await asyncio.sleep(0.01)
+    with pytest.raises((BoxRefused, asyncio.CancelledError)):
+        await making
+    assert (house.tokens, house.left()) == ([], [])
+    async with house.boxes() as boxes:
+        assert await boxes.list() == []
+
+
+async def test_a_box_that_another_process_is_making_is_not_destroyed_under_it(house: House) -> None:
+    os.mkfifo(house.folder / "go")
+    slow = house.hook("slow", SLOW, {"HERE": str(house.folder)})
+    async with house.boxes(hooks=[slow]) as boxes, house.boxes() as others:
+        making = asyncio.create_task(boxes.create("web"))
+        while not (house.folder / "creating").exists():
+            await asyncio.sleep(0.01)
+        with pytest.raises(BoxRefused, match=f"is being created by the process {os.getpid()}"):
+            await others.destroy("web")
+        with pytest.raises(BoxRefused, match="still being created"):
+            await others.get("web")
+        (house.folder / "go").write_text("\n")
+        assert (await making).id == "web"
+
+
+@pytest.mark.req("hooks.rule.2.5-once-after")
+async def test_two_that_destroy_a_paused_box_tell_its_hooks_once(house: House) -> None:
+    async with house.boxes(hooks=[house.mint]) as one, house.boxes() as other:
+        await (await kept(one)).pause()
+        await asyncio.gather(one.destroy("web"), other.destroy("web"), other.list())
+        assert house.events == ["box.create", "box.destroy"]
+        assert (house.left(), await one.list()) == ([], [])
+
+
+async def test_two_managers_of_one_process_do_not_take_each_others_boxes(house: House) -> None:
+    async with house.boxes(hooks=[house.mint]) as one, house.boxes() as other:
+        box = await one.create("web")
+        with pytest.raises(BoxRefused, match="belongs to the running process"):
+            await other.destroy("web")
+        assert (await box.exec("true")).exit_code == 0
+    assert house.events == ["box.create", "box.destroy"]
+
+
+async def test_a_kept_create_that_fails_tells_its_hooks_once(house: House) -> None:
+    async with house.boxes(hooks=[house.mint], limits=LIMITS.but(box_start=0.001)) as boxes:
+        with pytest.raises(BoxFailed, match="did not start in time"):
+            await boxes.create("web", kept=True)
+        assert house.events == ["box.create", "box.destroy"]
+    async with house.boxes() as boxes:
+        assert await boxes.list() == []
+    assert (house.tokens, house.left(), house.events) == ([], [], ["box.create", "box.destroy"])
+
+
+async def test_a_box_without_a_record_is_destroyed_by_its_id_or_generation(house: House) -> None:
+    async with house.boxes() as boxes:
+        for name in ("id", "generation"):
+            box = await kept(boxes)
+            os.kill(owners.pid_of(box.record.owner), 0)
+            await boxes.do(Store.delete, box.generation)
+            await boxes.destroy("web" if name == "id" else box.generation)
+            assert house.left() == []
+
+
+async def test_a_destroy_hook_that_the_machine_will_not_start_is_still_to_be_told(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from errno import EMFILE
+
+    from serai.errors import SpawnFailed
+
+    async with house.boxes(hooks=[house.mint]) as boxes:
+        box = await boxes.create("web")
+        with monkeypatch.context() as patched:
+
+            async def none_left(*_: object) -> None:
+                raise SpawnFailed("too many open files", errno=EMFILE)
+
+            patched.setattr(PlainSpawner, "spawn", none_left)
+            with pytest.raises(BoxFailed, match="its hook mint could not be run"):
+                await box.destroy()
+        assert (len(house.tokens), [record.hooks_done for record in await boxes.list()]) == (1, [[]])
+        await box.destroy()
+        assert (house.tokens, await boxes.list()) == ([], [])
+
+
+async def test_a_record_that_cannot_be_read_keeps_its_own_box_only(house: House) -> None:
+    async with house.boxes(hooks=[house.mint]) as boxes:
+        bad, good = await boxes.create("bad"), await boxes.create("good")
+        await boxes.do(_write_raw, bad.generation, "hook_state", "{broken")
+        assert {record.box_id for record in await boxes.list()} == {"bad", "good"}
+        assert (await good.exec("true")).exit_code == 0
+        await good.destroy()
+        with pytest.raises(NotWritten, match="is not ended without its hooks"):
+            await bad.destroy()
+        await boxes.do(_write_raw, bad.generation, "hook_state", f'{{"mint":"{house.tokens[0]}"}}')
+
+
+def _write_raw(store: Store, generation: str, column: str, text: str) -> None:
+    store._db.execute(f"UPDATE boxes SET {column} = ? WHERE instance_id = ?", [text, generation])
+
+
+async def test_a_change_of_a_record_that_is_gone_is_told(house: House) -> None:
+    async with house.boxes() as boxes:
+        with pytest.raises(BoxNotFound):
+            await boxes.do(Store.change, "0" * 16, owner="")
+
+
+async def test_after_closing_everything_says_so_and_a_cancelled_close_goes_on(house: House) -> None:
+    boxes = house.boxes(hooks=[house.mint])
+    with pytest.raises(Closed):
+        await boxes.list()
+    await boxes.open()
+    box = await boxes.create("web")
+    closing = asyncio.create_task(boxes.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await boxes.close()
+    assert (house.tokens, house.left()) == ([], [])
+    for call in (boxes.list, lambda: boxes.create("other"), lambda: boxes.get("web"), lambda: boxes.pause("web")):
+        with pytest.raises(Closed):
+            await call()
+    assert await box.destroy() == ""
+
+
+async def test_many_kept_boxes_leave_nothing_in_a_manager_that_lives_on(house: House) -> None:
+    async with house.boxes() as boxes:
+        counts = []
+        for _ in range(4):
+            box = await boxes.create("web", kept=True)
+            await asyncio.gather(box.exec("true"), box.exec("true"))
+            await box.destroy()
+            counts.append(len(os.listdir("/proc/self/fd")))
+        assert counts[-1] <= counts[1]
+
+
+def test_owners_are_told_apart() -> None:
+    one, other = owners.new_manager(), owners.new_manager()
+    assert one != other
+    assert all(map(owners.alive, (one, other, owners.myself())))
+    assert all(map(owners.is_here, (one, other, owners.myself())))
+    assert owners.is_manager(one)
+    assert not owners.is_manager(owners.myself())
+    assert owners.pid_of(one) == os.getpid()
+    gone = owners.myself().replace(":", ":9", 1)
+    assert not owners.alive(gone)
+    assert not owners.alive("")
