@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from serai.boxes import Box, Boxes, keeping, owners
+from serai.boxes import Box, Boxes, keeping, owners, settling
 from serai.boxes.backends.local import LocalInstance
 from serai.boxes.control import Control
+from serai.boxes.record import BoxRecord
 from serai.boxes.store import Store
-from serai.errors import BoxFailed, BoxNotFound, BoxRefused, Closed, NotWritten, SeraiError
+from serai.errors import BoxFailed, BoxNotFound, BoxRefused, Closed, HookFailed, NotWritten, SeraiError
 from serai.wire.process import PlainSpawner
 from tests.boxes.houses import LIMITS, House
 
@@ -394,3 +395,40 @@ def test_owners_are_told_apart() -> None:
     gone = owners.myself().replace(":", ":9", 1)
     assert not owners.alive(gone)
     assert not owners.alive("")
+
+
+# -- where answers lie ------------------------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_that_had_no_room_is_a_failure_and_not_an_empty_one(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hook that does not look whether it could write ends well and has said nothing: its state would never be known."""
+    real = os.fstatvfs
+
+    def full(descriptor: int) -> os.statvfs_result:
+        fields = list(real(descriptor))
+        fields[2], fields[4] = max(fields[2], 1), 0
+        return os.statvfs_result(fields)
+
+    monkeypatch.setattr(os, "fstatvfs", full)
+    async with house.boxes(hooks=[house.mint]) as boxes:
+        with pytest.raises(HookFailed, match="there was no room for its answer"):
+            await boxes.create("web")
+        assert (house.tokens, house.events) == ([], ["box.create", "box.destroy"])
+
+
+@pytest.mark.parametrize("trouble", ["a link", "others may look", "nearly full", "none"])
+async def test_answers_are_in_memory_only_where_that_is_ours_alone_and_has_room(
+    house: House, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    memory = house.folder / "memory"
+    record = BoxRecord(token_hash="", generation="0" * 16, box_id="web", backend="", created_at="")
+    boxes = house.boxes(limits=LIMITS.but(hook_max_output=1 << 60) if trouble == "nearly full" else LIMITS)
+    beside = os.path.join(house.home, "answers", record.generation)
+    monkeypatch.setattr(settling, "_places", lambda *_: (str(memory / "x"), beside))
+    if trouble == "a link":
+        memory.symlink_to(house.tokens_folder)
+    elif trouble == "others may look":
+        memory.mkdir()
+        memory.chmod(0o755)
+    assert settling.answers(boxes, record) == (str(memory / "x") if trouble == "none" else beside)
+    await boxes.close()

@@ -89,6 +89,12 @@ class Answer:
         written = _is_written(self._reader)
         return not child.stderr.closed if written is None else written
 
+    @property
+    def cramped(self) -> bool:
+        """Whether there is no room left for it: then it may not be all that the hook said."""
+        room = os.fstatvfs(self._reader)
+        return room.f_blocks > 0 and room.f_bavail == 0
+
     def remove(self) -> None:
         """Nobody needs it any more."""
         try:

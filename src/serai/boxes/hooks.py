@@ -208,6 +208,8 @@ class Runner:
             if ran.well or ran.how == "late":
                 response = await _aside(answer.size, lambda: read_response(answer.read()))
                 tape.answered(response)
+            if ran.well and answer.cramped:
+                wrong = "there was no room for its answer"
         except BadResponse as error:
             tape.unread(answer.size)
             wrong = str(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -28,7 +28,7 @@ class _Boxes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     backend: str = DEFAULT
     hooks: list[str | _Hook] = []
-    max_boxes: int = 0
+    max_boxes: Annotated[int, msgspec.Meta(ge=0)] = 0  # 0: as many as one likes
     key_file: str = ""
 
 

@@ -226,7 +226,8 @@ async def _vanished(boxes: Boxes, record: BoxRecord) -> None:
 def answers(boxes: Boxes, record: BoxRecord) -> str:
     """Where the answers of its create hooks are while they run: how their names begin.
 
-    In memory: they outlive us there as well, and credentials do not get on a disk. Where that is not ours alone, beside the boxes.
+    In memory: they outlive us there as well, and credentials do not get on a disk. Where that is not ours alone, or is nearly
+    full, beside the boxes.
     """
     in_memory, beside = _places(boxes, record)
     folder = os.path.dirname(in_memory)
@@ -234,7 +235,9 @@ def answers(boxes: Boxes, record: BoxRecord) -> str:
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder, 0o700)
         about = os.lstat(folder)
-        if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077:
+        private = stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077
+        room = os.statvfs(folder)
+        if private and room.f_bavail * room.f_frsize > boxes.limits.hook_max_output:  # everybody may fill it
             return in_memory
     except OSError:
         log.debug("there is no folder in memory for the answers of hooks")
