@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import serai
-from serai.boxes.backends.namespaces import first_id
+from serai.boxes.backends.namespaces import first_id, only_id
 from serai.boxes.trees import remove_tree
 
 SOMEBODY = 65534  # an ordinary user, when the tests are root's
@@ -155,6 +155,8 @@ class Launching:
         rootfs: str | None = None,
         cgroups: Sequence[str] = (),
         rlimits: dict[str, int] | None = None,
+        shm: str = "50%",
+        env: dict[str, str] | None = None,
     ) -> Launched:
         folder = folder or self.folder(way)
         config = {
@@ -162,19 +164,20 @@ class Launching:
             "folder": folder,
             "box_id": box_id,
             "rootfs": rootfs,
-            "ids": first_id(generation) if way.root and way.mode == "own" else None,
+            "ids": {"own": first_id, "process": only_id}[way.mode](generation) if way.root else None,
             "cgroups": list(cgroups),
             "rlimits": rlimits or {},
+            "shm": shm,
             "bwrap": [shutil.which("bwrap"), PYTHON] if way.mode == "bwrap" else [],
         }
         argv = [sys.executable, "-I", "-S", "-c", _BECOME, json.dumps(config), str(0 if way.root else USER)]
-        return self.start(argv, folder)
+        return self.start(argv, folder, env)
 
-    def start(self, argv: Sequence[str], folder: str) -> Launched:
+    def start(self, argv: Sequence[str], folder: str, env: dict[str, str] | None = None) -> Launched:
         log = f"{folder}.log"
         with open(log, "ab") as errors:
             process = subprocess.Popen(
-                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env={}, start_new_session=True
+                argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=env or {}, start_new_session=True
             )
         assert process.stdout is not None
         line = process.stdout.readline()

@@ -287,3 +287,25 @@ def test_a_box_has_no_more_power_than_its_root_needs(launch: Launching, way: Way
     assert int(porter["CapEff"], 16) & ~most == int(porter["CapPrm"], 16) & ~most == 0
     assert (porter["NoNewPrivs"], porter["Seccomp"]) == ("1", "2")
     assert Path(f"/proc/{box.pid}/oom_score_adj").read_text() == "500\n"
+
+
+@own
+def test_a_box_does_not_take_the_terminals_of_others(launch: Launching, way: Way) -> None:
+    program = """
+import os, resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (600, 600))
+made = 0
+try:
+    while True:
+        os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY)
+        made += 1
+except OSError as error:
+    print(made, error.strerror)
+"""
+    assert launch(way).python(program).stdout == "256 No space left on device\n"
+
+
+@own
+def test_the_memory_for_files_of_a_box_is_as_large_as_it_was_told(launch: Launching, way: Way) -> None:
+    box = launch(way, shm=str(1 << 20))
+    assert box.sh("head -c 2000000 /dev/zero > /dev/shm/x; stat -c %s /dev/shm/x").stdout == "1048576\n"

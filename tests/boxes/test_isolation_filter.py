@@ -66,7 +66,7 @@ def test_only_known_families_of_sockets_are_made(machine: str, family: int) -> N
     number = {"x86_64": 41, "aarch64": 198}[machine]
     with_sockets = verdict(seccomp.program(machine), ARCHITECTURES[machine], number, family)
     assert with_sockets == (ALLOW if family in (1, 2, 10, 16) else EAFNOSUPPORT)
-    assert verdict(seccomp.program(machine, sockets=False), ARCHITECTURES[machine], number, family) == EAFNOSUPPORT
+    assert verdict(seccomp.program(machine, plain=True), ARCHITECTURES[machine], number, family) == EAFNOSUPPORT
 
 
 @machines
@@ -83,3 +83,69 @@ def test_what_programs_need_is_allowed(machine: str) -> None:
     needed = {"x86_64": (0, 1, 2, 59, 101, 310, 157, 165 + 300), "aarch64": (63, 64, 56, 221, 117, 270, 167)}[machine]
     for number in needed:  # read, write, open, execve, ptrace, process_vm_readv, prctl
         assert verdict(code, ARCHITECTURES[machine], number) == ALLOW
+
+
+# Numbers on x86_64 and aarch64; 0: there is no such call.
+OTHERS = {
+    "prlimit64": ((302, 261), (7,), (0,)),
+    "sched_setparam": ((142, 118), (7,), (0,)),
+    "sched_setscheduler": ((144, 119), (7,), (0,)),
+    "sched_setattr": ((314, 274), (7,), (0,)),
+    "sched_setaffinity": ((203, 122), (7,), (0,)),
+    "setpriority": ((141, 140), (0, 7), (0, 0)),
+    "setpriority of a user": ((141, 140), (2, 0), (0, 0)),
+    "ioprio_set": ((251, 30), (1, 7), (1, 0)),
+    "ioprio_set of a user": ((251, 30), (3, 0), (1, 0)),
+}
+MODES = {
+    "chmod": ((90, 0), (0,)),
+    "fchmod": ((91, 52), (0,)),
+    "fchmodat": ((268, 53), (0, 0)),
+    "fchmodat2": ((452, 452), (0, 0)),
+    "creat": ((85, 0), (0,)),
+    "mknod": ((133, 0), (0,)),
+    "mknodat": ((259, 33), (0, 0)),
+    "open": ((2, 0), (0, 0o101)),
+    "openat": ((257, 56), (0, 0, 0o101)),
+    "openat without a name": ((257, 56), (0, 0, 0o20000001)),
+}
+
+
+@machines
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_plain_box_changes_no_limits_and_priorities_but_its_own(machine: str, name: str) -> None:
+    columns, others, own = OTHERS[name]
+    architecture, number = ARCHITECTURES[machine], columns[list(ARCHITECTURES).index(machine)]
+    plain = seccomp.program(machine, plain=True)
+    assert verdict(plain, architecture, number, *others) == EPERM
+    assert verdict(plain, architecture, number, *own) == ALLOW
+    assert verdict(seccomp.program(machine), architecture, number, *others) == ALLOW
+
+
+@machines
+@pytest.mark.parametrize("name", MODES)
+@given(mode=st.integers(0, 0o7777))
+def test_a_plain_box_makes_no_program_that_runs_as_its_owner(machine: str, name: str, mode: int) -> None:
+    columns, before = MODES[name]
+    architecture, number = ARCHITECTURES[machine], columns[list(ARCHITECTURES).index(machine)]
+    if number:
+        found = verdict(seccomp.program(machine, plain=True), architecture, number, *before, mode)
+        assert found == (EPERM if mode & 0o6000 else ALLOW)
+        assert verdict(seccomp.program(machine), architecture, number, *before, mode) == ALLOW
+
+
+@machines
+def test_a_file_that_is_only_opened_has_no_mode(machine: str) -> None:
+    code = seccomp.program(machine, plain=True)
+    assert verdict(code, ARCHITECTURES[machine], {"x86_64": 257, "aarch64": 56}[machine], 0, 0, 0o2, 0o6777) == ALLOW
+
+
+@machines
+def test_what_a_plain_box_does_without_is_refused_to_it_alone(machine: str) -> None:
+    column = list(ARCHITECTURES).index(machine)
+    for calls, expected in ((seccomp._UNKNOWN_IF_PLAIN, ENOSYS), (seccomp._UNSUPPORTED_IF_PLAIN, 0x50000 | 95)):
+        for name, columns in calls.items():
+            if columns[column]:
+                number, architecture = columns[column], ARCHITECTURES[machine]
+                assert verdict(seccomp.program(machine, plain=True), architecture, number) == expected, name
+                assert verdict(seccomp.program(machine), architecture, number) == ALLOW, name

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from serai.boxes.programs.logs import LIMIT
 from tests.boxes.launching import (
     AM_ROOT,
     NAMESPACES,
     PATIENCE,
+    SOURCE,
     WAYS,
     Launching,
     Way,
@@ -224,3 +228,72 @@ def test_a_user_is_told_when_a_base_tree_is_somebody_elses(launch: Launching) ->
     box = launch(Way("own", False), rootfs=base)
     assert "belongs to somebody else" in box.told["error"]
     assert "copy the tree" in box.told["hint"]
+
+
+SAYING = f"""
+import os, sys
+sys.path.insert(0, {SOURCE!r})
+from serai.boxes.programs.logs import Log
+log = Log()
+child = os.fork()
+if child == 0:
+    for _ in range(3):
+        rest = memoryview(b"x" * (1 << 20))
+        while rest:
+            rest = rest[os.write(2, rest):]
+    os._exit(0)
+log.take_over()
+while log.copy():
+    pass
+os.waitpid(child, 0)
+os.write(2, b"the end")
+"""
+
+
+def test_a_log_has_a_limit_over_all_lives_of_its_box(tmp_path: Path) -> None:
+    sizes = []
+    for _ in range(2):
+        with (tmp_path / "log").open("ab") as file:
+            assert subprocess.run([sys.executable, "-I", "-S", "-c", SAYING], stderr=file, check=False).returncode == 0
+        sizes.append((tmp_path / "log").stat().st_size)
+    text = (tmp_path / "log").read_text()
+    assert LIMIT < sizes[0] < LIMIT + 200
+    assert sizes[1] == sizes[0] + len("the end")
+    assert text.count("the log is full") == 1
+    assert text.endswith("the endthe end")
+
+
+@all_ways
+@pytest.mark.skipif(not AM_ROOT, reason="only root can speak in a porter's place")
+def test_a_porter_cannot_fill_the_disk_with_its_log(launch: Launching, way: Way) -> None:
+    box = launch(way)
+    assert os.readlink(f"/proc/{box.pid}/fd/2").startswith("pipe:")
+    with open(f"/proc/{box.pid}/fd/2", "wb", buffering=0) as said:
+        said.write(b"hello\n")
+        until(lambda: Path(box.log).read_text() == "hello\n")
+        said.writelines([b"x" * 65536] * 40)
+    assert box.sh("echo hello").stdout == "hello\n"
+    box.end()
+    assert LIMIT < os.path.getsize(box.log) < LIMIT + 200
+
+
+@pytest.mark.req("hooks.box.next-start")
+def test_what_a_box_left_for_the_loader_of_programs_is_not_loaded_into_its_next_porter(launch: Launching) -> None:
+    """Bubblewrap's porter is a Python that runs in the box; others are forked."""
+    way = Way("bwrap", False)
+    folder = launch.folder(way)
+    first = launch(way, folder=folder)
+    links = [name for name in ("lib", "lib64") if os.path.islink(f"/{name}")]
+    program = "import os, sys; [(os.unlink(n), os.mkdir(n), os.mkdir(n + '/bad')) for n in sys.argv[1:]]"
+    assert first.python(program, *(f"/{name}" for name in links)).code == 0
+    first.end()
+    preload = Path(folder, "root", "etc", "ld.so.preload")
+    preload.unlink()
+    preload.write_text("/workspace/bad.so\n")  # not there: the loader complains
+    again = launch(way, folder=folder)
+    assert again.told.get("ready"), Path(again.log).read_text()
+    assert again.sh("cat /etc/ld.so.preload").all == ""
+    for name in links:
+        assert again.sh(f"readlink /{name}; ls /{name}.moved-1").stdout.split() == [os.readlink(f"/{name}"), "bad"]
+    again.end()
+    assert "ld.so" not in Path(again.log).read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 from serai.boxes.backend import Allowance, Capabilities, Wanted
 from serai.boxes.backends.local import Probed
-from serai.boxes.backends.namespaces import Namespaces, first_id
+from serai.boxes.backends.namespaces import Namespaces, first_id, only_id
 from serai.boxes.backends.process import Process
 from serai.boxes.cgroups import Cgroups
 from serai.boxes.trees import remove_tree
@@ -163,3 +164,24 @@ def test_a_box_is_removed_whatever_it_made_of_its_disk(launch: Launching) -> Non
     assert not os.path.lexists(folder)
     assert Path(outside, "precious").read_text() == "x"
     remove_tree(folder)
+
+
+def test_half_of_the_memory_of_a_box_may_be_files(launch: Launching) -> None:
+    for memory, size in ((256 << 20, str(128 << 20)), (None, "50%")):
+        box, folder = wanted(allowance=Allowance(memory=memory)), launch.folder(WAY)
+        kind = Namespaces("own")
+        try:
+            assert json.loads(kind.prepare(box, folder)[-1])["shm"] == size
+        finally:
+            kind.release(box.generation, folder)
+
+
+def test_a_plain_box_has_an_id_that_no_other_box_has(launch: Launching) -> None:
+    generations = [secrets.token_hex(8) for _ in range(200)]
+    assert all(only_id(one) > max(first_id(other) + 65535 for other in generations) for one in generations)
+    assert all(only_id(one) < 0x80000000 for one in generations)
+    box, folder = wanted(), launch.folder(WAY)
+    try:
+        assert json.loads(Process().prepare(box, folder)[-1])["ids"] == (only_id(box.generation) if AM_ROOT else None)
+    finally:
+        Process().release(box.generation, folder)

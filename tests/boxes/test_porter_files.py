@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from serai.boxes.programs import files
+from serai.boxes.programs.frames import Refusal as FrameRefusal
 from tests.boxes.porters import Porter, Refusal, b64, file, running
 
 ROOT = os.geteuid() == 0
@@ -165,9 +166,9 @@ def test_under_a_folder_no_link_is_followed(porter: Porter, tmp_path: Path) -> N
     (outside / "file").write_text("mine")
     (porter.root / "folder").symlink_to(outside)
     (porter.root / "file").symlink_to(outside / "file")
+    with pytest.raises(Refusal):
+        porter.ask("init", files=[file("/folder/file", b"yours")])
     for path in ("/folder/file", "/file"):
-        with pytest.raises(Refusal):
-            porter.ask("init", files=[file(path, b"yours")])
         with pytest.raises(Refusal):
             porter.ask("getfile", path=path)
     with porter.connect() as wire:
@@ -247,3 +248,33 @@ def test_a_file_that_shrinks_while_it_is_read_ends_the_connection(porter: Porter
 def test_the_files_are_there_when_the_script_runs(porter: Porter) -> None:
     answer = porter.ask("init", init_script=b64(b"#!/bin/sh\ncat ../etc/token\n"), files=[file("/etc/token", b"t0k3n")])
     assert answer == {"script_failed": False, "script_error": "", "script_output": "t0k3n"}
+
+
+def test_a_file_of_a_hook_takes_the_place_of_a_link(porter: Porter, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("mine")
+    (porter.root / "token").symlink_to(tmp_path / "outside")
+    porter.ask("init", files=[file("/token", b"secret")], more=True)
+    assert (porter.root / "token").is_symlink() is False
+    assert ((porter.root / "token").read_bytes(), mode(porter.root / "token")) == (b"secret", 0o600)
+    (porter.root / "token").unlink()
+    (porter.root / "token").symlink_to(tmp_path / "outside")
+    with pytest.raises(Refusal):  # more of a file that is not there any more
+        porter.ask("init", files=[file("/token", b"secret", Append=True)])
+    assert (tmp_path / "outside").read_text() == "mine"
+
+
+def test_no_link_leads_what_is_written_into_a_descriptor_of_the_porter(tmp_path: Path) -> None:
+    """As in a box over a base tree that somebody else made: there links are followed, to folders."""
+    tree = files.Tree("/")
+    (tmp_path / "real").mkdir()
+    (tmp_path / "folder").symlink_to("real")
+    (tmp_path / "proc").symlink_to("/proc/self")
+    with (tmp_path / "log").open("w") as log:
+        (tmp_path / "real" / "token").symlink_to(f"/proc/self/fd/{log.fileno()}")
+        tree.write(f"{tmp_path}/folder/token", b"secret", 0o600, 0, 0)
+        with pytest.raises(FrameRefusal, match="is in /proc"):
+            tree.write(f"{tmp_path}/proc/fd/{log.fileno()}", b"secret", 0o600, 0, 0)
+        with pytest.raises(FrameRefusal, match="is in /proc"):
+            tree.write(f"{tmp_path}/proc/comm", b"secret", 0o600, 0, 0)
+    assert (tmp_path / "log").read_text() == ""
+    assert (tmp_path / "real" / "token").read_text() == "secret"

@@ -28,7 +28,7 @@ from serai.errors import BoxFailed, BoxRefused
 if TYPE_CHECKING:
     from serai.boxes.programs.starting import Config
 
-__all__ = ["Namespaces", "first_id"]
+__all__ = ["Namespaces", "first_id", "only_id"]
 
 Launcher = Literal["auto", "own", "bwrap"]
 
@@ -44,6 +44,11 @@ _COUNTED_APART = (5, 14)
 def first_id(generation: str) -> int:
     """The machine's id for the root of a box. Two boxes may share it: they are still in namespaces of their own."""
     return FIRST_ID + zlib.crc32(generation.encode()) % _SLOTS * RANGE
+
+
+def only_id(generation: str) -> int:
+    """The machine's id for all of a box without namespaces: above those of the others, which have many each."""
+    return FIRST_ID + _SLOTS * RANGE + zlib.crc32(generation.encode()) % RANGE
 
 
 class Namespaces:
@@ -75,7 +80,9 @@ class Namespaces:
         if not root:
             notes.append("a box has a single user: only root can give it more (files of hooks stay with the box's root)")
         if mode == "bwrap" and not missing:
-            notes.append("bubblewrap makes the boxes: no base tree can be given")
+            notes.append(
+                "bubblewrap makes the boxes: no base tree can be given, /dev/shm and the number of terminals are not limited"
+            )
         limits = self._limiting()
         notes += [f"{what} cannot be limited for a whole box: no control group can be made here" for what in _unlimited(limits)]
         return Probed(
@@ -116,6 +123,7 @@ class Namespaces:
             "ids": first_id(wanted.generation) if os.geteuid() == 0 else None,
             "cgroups": list(group.folders),
             "rlimits": resource_limits(wanted.allowance, self._groups.limiting),
+            "shm": _shm(wanted.allowance),
             "bwrap": _bwrap_programs() if mode == "bwrap" else [],
         }
         return [*boot("programs.launcher"), json.dumps(config)]
@@ -171,6 +179,11 @@ def resource_limits(allowance: Allowance, held: Limiting) -> dict[str, int]:
     if allowance.pids is not None and not held.pids:
         limits["NPROC"] = allowance.pids
     return limits
+
+
+def _shm(allowance: Allowance) -> str:
+    """How large /dev/shm may be: it is memory, and no end of a process frees it. So never all that the box has."""
+    return "50%" if allowance.memory is None else str(allowance.memory // 2)
 
 
 def _unlimited(limits: Limiting) -> list[str]:

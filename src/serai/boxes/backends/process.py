@@ -10,19 +10,42 @@ import json
 import os
 import sys
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from serai.boxes.backend import Capabilities, Limiting, Wanted
 from serai.boxes.backends.local import Probed
-from serai.boxes.backends.namespaces import by_groups, check_allowance, release, resource_limits
+from serai.boxes.backends.namespaces import by_groups, check_allowance, only_id, release, resource_limits
 from serai.boxes.booting import boot
 from serai.boxes.cgroups import Cgroups
+from serai.boxes.programs.space import FIRST_ID
 from serai.errors import BoxRefused
 
 if TYPE_CHECKING:
     from serai.boxes.programs.starting import Config
 
 __all__ = ["Process"]
+
+
+# What root needs to give a box a user of its own, to end that one's processes and to remove its files: chown, dac_override, fowner,
+# kill, setgid, setuid. Root of a container has these, or has been denied them.
+_POWERS = sum(1 << number for number in (0, 1, 3, 5, 6, 7))
+_LAST_ID = FIRST_ID + 0x0FFFFFFF
+
+
+def _may_be_others() -> bool:
+    """Whether we are a root who can become anybody."""
+    if os.geteuid() != 0:
+        return False
+    status = Path("/proc/self/status").read_text()
+    powers = int(status.partition("CapEff:\t")[2].split()[0], 16)
+    return powers & _POWERS == _POWERS and all(_has_ids(f"/proc/self/{kind}_map") for kind in ("uid", "gid"))
+
+
+def _has_ids(path: str) -> bool:
+    """Whether the ids of boxes are known in the user namespace that we are in."""
+    rows = ([int(word) for word in row.split()] for row in Path(path).read_text().splitlines())
+    return any(first <= FIRST_ID and first + size > _LAST_ID for first, _, size in rows)
 
 
 class Process:
@@ -45,6 +68,13 @@ class Process:
             notes.append("the kernel's Landlock is too old to keep a box from sending signals to your processes")
         if not filtered:
             notes.append("there is no filter of system calls for this kind of machine: a box uses the machine's network")
+        if _may_be_others():
+            notes.append("a box runs as a user of its own: nothing of the machine belongs to it")
+        else:
+            notes.append(
+                "a box runs as you: it can change the modes, groups and times of your files, also of those that it cannot open"
+            )
+        notes.append("programs in a box make no terminals of their own, and use neither inotify nor extended attributes")
         notes.append("a box sees no /proc, and its files lie in a folder: absolute paths are the machine's")
         capabilities = Capabilities(
             isolation="landlock" if version else "none",
@@ -74,9 +104,10 @@ class Process:
             "folder": os.path.abspath(folder),
             "box_id": wanted.box_id,
             "rootfs": None,
-            "ids": None,
+            "ids": only_id(wanted.generation) if _may_be_others() else None,
             "cgroups": list(group.folders),
             "rlimits": resource_limits(wanted.allowance, self._groups.limiting),
+            "shm": "",
             "bwrap": [],
         }
         return [*boot("programs.launcher"), json.dumps(config)]

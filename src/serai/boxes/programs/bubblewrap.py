@@ -9,16 +9,17 @@ from __future__ import annotations
 import fcntl
 import os
 import select
+from itertools import count
 
 from serai.boxes.programs import seccomp
 from serai.boxes.programs.furnishing import FOLDERS, Machine, furnish
 from serai.boxes.programs.starting import OK, Box, Failed, parsed, rather, send_kill
-from serai.boxes.programs.syscalls import Prctl, prctl
+from serai.boxes.programs.syscalls import MACHINE, Prctl, prctl
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import NoReturn
 
     from serai.boxes.programs.starting import Config
@@ -27,7 +28,10 @@ else:  # the public module brings enumerations along, and they take as long as a
 
 __all__ = ["options", "start_bubblewrap"]
 
-_LISTENER, _INFO, _FILTER = 3, 4, 5
+_LISTENER, _INFO, _FILTER, _COVERS = 3, 4, 5, 6  # _COVERS and above
+# Files that tell the loader of programs to load more, or from elsewhere, and what is in them by default. In a box they would be of
+# a former life of it, and what they name would be loaded into our porter. The other one is of musl.
+_PRELOAD, _MUSL = {"/etc/ld.so.preload": ""}, {f"/etc/ld-musl-{MACHINE}.path": "/lib:/usr/local/lib:/usr/lib"}
 # The numbers are PR_SET_DUMPABLE, so that nobody in the box looks into the porter, and the listener.
 _BOOT = """
 import ctypes, os, resource, sys
@@ -68,13 +72,18 @@ def start_bubblewrap(config: Config, listener: int) -> Box:
         os.mkdir("root", 0o755)
     os.chdir("root")
     machine = Machine()
-    _remove_links(machine)
+    loading = _PRELOAD | (_MUSL if os.path.exists(f"/lib/ld-musl-{MACHINE}.so.1") else {})
+    bwrap, python, *prefix = config["bwrap"]
+    _remove_links([*machine.shared, *prefix, *loading])
+    _restore_links(machine)
     os.umask(0)
     furnish(config["box_id"], machine)
     os.umask(0o022)
-    bwrap, python, *prefix = config["bwrap"]
     boot = _BOOT.format(limits={"CORE": 0, **config["rlimits"]})
     argv = [bwrap, *options(config["box_id"], os.getcwd(), [*machine.shared, *prefix])]
+    covers = {_COVERS + at: _in_memory(text.encode()) for at, text in enumerate(loading.values())}
+    for descriptor, path in zip(covers, loading, strict=True):
+        argv += ["--ro-bind-data", str(descriptor), path]
     argv += ["--info-fd", str(_INFO), "--seccomp", str(_FILTER), "--", python, "-I", "-S", "-c", boot]
     program = _archive()
     rules = _in_memory(seccomp.program())
@@ -82,8 +91,8 @@ def start_bubblewrap(config: Config, listener: int) -> Box:
     inform, info = os.pipe()
     child = os.fork()
     if child == 0:
-        _execute(argv, {0: program, 1: told, _LISTENER: listener, _INFO: info, _FILTER: rules})
-    for descriptor in (program, rules, told, info):
+        _execute(argv, {0: program, 1: told, _LISTENER: listener, _INFO: info, _FILTER: rules, **covers})
+    for descriptor in (program, rules, told, info, *covers.values()):
         os.close(descriptor)
     try:
         return _heard(config, child, inform, hear)
@@ -102,13 +111,22 @@ def options(box_id: str, root: str, shared: Sequence[str]) -> list[str]:
     return [*made, "--proc", "/proc", "--dev", "/dev", "--chdir", "/workspace"]
 
 
-def _remove_links(machine: Machine) -> None:
+def _remove_links(mounted: Iterable[str]) -> None:
     """Places that are mounted over, or written, must be in the box: a former life of it may have left links to elsewhere there."""
-    places = {*FOLDERS, "dev", "proc", *(path[1:] for path in machine.shared)}
+    places = {*FOLDERS, "dev", "proc", *(path[1:] for path in mounted)}
     parents = {"/".join(parts[:depth]) for place in places for parts in [place.split("/")] for depth in range(1, len(parts))}
     for place in sorted(places | parents):  # what is above comes first
         if os.path.islink(place):
             os.unlink(place)
+
+
+def _restore_links(machine: Machine) -> None:
+    """Where the machine has a link such as /lib64 -> usr/lib64, the loader and the libraries of our porter are found through it.
+    What a former life of the box put in its place is moved aside."""
+    for path, target in machine.links.items():
+        place = path[1:]
+        if os.path.lexists(place) and not (os.path.islink(place) and os.readlink(place) == target):
+            os.rename(place, next(name for number in count(1) if not os.path.lexists(name := f"{place}.moved-{number}")))
 
 
 def _archive() -> int:

@@ -10,6 +10,7 @@ import sys
 import termios
 from time import monotonic
 
+from serai.boxes.programs import terminals
 from serai.boxes.programs.frames import PACKET, HungUp, Refusal, TooLarge, take
 
 TYPE_CHECKING = False
@@ -56,12 +57,16 @@ class Command:
         self.outputs: dict[int, int] = {}  # by descriptor: 1 for stdout, 2 for stderr
         theirs: list[int] = []
         try:
-            actions = self._terminal(*size) if size else self._pipes(theirs, 1 if merged else 2)
-            os.environ["PATH"] = env["PATH"]  # where the C library looks for the program
-            everything = signal.valid_signals()
-            self.pid = os.posix_spawnp(
-                path or argv[0], argv, env, file_actions=actions, setsid=True, setsigmask=[], setsigdef=everything
-            )
+            if size:
+                self._terminal(theirs, *size)
+                self.pid = terminals.start(path or argv[0], argv, env, theirs[0])
+            else:
+                actions = self._pipes(theirs, 1 if merged else 2)
+                os.environ["PATH"] = env["PATH"]  # where the C library looks for the program
+                everything = signal.valid_signals()
+                self.pid = os.posix_spawnp(
+                    path or argv[0], argv, env, file_actions=actions, setsid=True, setsigmask=[], setsigdef=everything
+                )
         except BaseException as error:
             self.close()
             if isinstance(error, OSError) and error.errno in _NOBODY_S_FAULT:
@@ -83,16 +88,13 @@ class Command:
             self.porter.watch(reading if target else writing, self.owner)
         return [(os.POSIX_SPAWN_DUP2, theirs[min(target, last)], target) for target in (0, 1, 2)]
 
-    def _terminal(self, columns: int, rows: int) -> list[Any]:
-        self.terminal = self.stdin = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    def _terminal(self, theirs: list[int], columns: int, rows: int) -> None:
+        self.terminal, other = self.porter.terminal()
+        theirs.append(other)
+        self.stdin = self.terminal
         self.outputs[self.terminal] = 1
-        fcntl.ioctl(self.terminal, 0x40045431, b"\0\0\0\0")  # TIOCSPTLCK: unlock the other end
-        name = int.from_bytes(fcntl.ioctl(self.terminal, 0x80045430, b"\0\0\0\0"), sys.byteorder)  # TIOCGPTN
         self.resize(columns, rows)
         self.porter.watch(self.terminal, self.owner)
-        # The leader of a session gets the first terminal that it opens as its controlling one.
-        opening = (os.POSIX_SPAWN_OPEN, 0, f"/dev/pts/{name}", os.O_RDWR, 0)
-        return [opening, (os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
 
     def resize(self, columns: int, rows: int) -> None:
         if self.terminal >= 0:

@@ -39,7 +39,10 @@ _KEPT = {
     "net_bind_service": 10,
     "sys_chroot": 18,
 }
-_AMBIENT_CLEAR_ALL = 4
+# A plain box made by root has a user of its own, who must get to its folder through folders that are root's alone: the first of
+# these that root has itself (in containers often the second only). What it may open there is Landlock's to say.
+_REACH = {"dac_read_search": 2, "dac_override": 1}
+_AMBIENT_RAISE, _AMBIENT_CLEAR_ALL = 2, 4
 _LAST_CAPABILITY = 63
 
 
@@ -68,21 +71,46 @@ def confine(listener: int, shake: Handshake) -> None:
     _drop_capabilities(sum(1 << number for number in _KEPT.values()))
     prctl(Prctl.NO_NEW_PRIVS, 1)
     seccomp.install()
-    _last_steps(listener, shake)
+    _last_steps(shake, listener)
 
 
-def confine_process(root: str, listener: int, shake: Handshake) -> None:
-    """A porter without namespaces: as far as Landlock and seccomp go."""
-    _drop_capabilities(0)
+def confine_process(root: str, user: int | None, listener: int, shake: Handshake, guard: int) -> None:
+    """A porter without namespaces: as far as Landlock and seccomp go. What they leave open, such as modes and times of files, only
+    an owner may change: so it becomes `user`, when there is one for it."""
+    if user is None:
+        _drop_capabilities(0)
+    else:
+        _become_user(user)
     prctl(Prctl.NO_NEW_PRIVS, 1)
     if landlock.version() > 0:
         landlock.restrict(root)
     if seccomp.known_here():
-        seccomp.install(sockets=False)
-    _last_steps(listener, shake)
+        seccomp.install(plain=True)
+    _last_steps(shake, listener, guard)
+
+
+def _become_user(user: int) -> None:
+    _drop_from_bounds(sum(1 << number for number in _REACH.values()))
+    prctl(Prctl.KEEP_CAPABILITIES, 1)
+    os.setgroups([])
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+    for number in _REACH.values():
+        try:
+            capset(1 << number, passed_on=True)
+        except PermissionError:
+            continue  # root had it not
+        prctl(Prctl.AMBIENT, _AMBIENT_RAISE, number)
+        return
+    capset(0)
 
 
 def _drop_capabilities(kept: int) -> None:
+    _drop_from_bounds(kept)
+    capset(kept)
+
+
+def _drop_from_bounds(kept: int) -> None:
     try:
         prctl(Prctl.AMBIENT, _AMBIENT_CLEAR_ALL)
         for number in range(_LAST_CAPABILITY + 1):
@@ -91,10 +119,9 @@ def _drop_capabilities(kept: int) -> None:
     except OSError as error:
         if error.errno != 22 and kept:  # 22: beyond the last one that this kernel has; and who has none, has none to drop
             raise
-    capset(kept)
 
 
-def _last_steps(listener: int, shake: Handshake) -> None:
+def _last_steps(shake: Handshake, *kept: int) -> None:
     """Nobody in the box may look into the porter, and it does not outlive its launcher."""
     prctl(Prctl.DUMPABLE, 0)
     prctl(Prctl.PDEATHSIG, signal.SIGKILL)
@@ -104,4 +131,4 @@ def _last_steps(listener: int, shake: Handshake) -> None:
     if waiting.poll(0):
         os._exit(1)
     os.write(shake.told, OK)
-    close_all_but(listener)
+    close_all_but(*kept)

@@ -18,6 +18,8 @@ class Tree:
     def __init__(self, root: str) -> None:
         self.root = root
         self.flags = os.O_CLOEXEC | os.O_NONBLOCK | (0 if root == "/" else os.O_NOFOLLOW)
+        # No file of anybody's is there, but ways into our own descriptors and memory: a link of a base tree must not lead us there.
+        self.forbidden = os.stat("/proc").st_dev if root == "/" and os.path.isdir("/proc") else None
 
     def within(self, path: str) -> str:
         """A path of the box as its commands have to say it."""
@@ -44,6 +46,9 @@ class Tree:
         except BaseException:
             os.close(here)
             raise
+        if os.fstat(here).st_dev == self.forbidden:
+            os.close(here)
+            raise Refusal(f"{path} is in /proc")
         return here, parts[-1]
 
     def open(self, path: str) -> int:
@@ -57,13 +62,8 @@ class Tree:
     def write(self, path: str, content: bytes, mode: int, uid: int, gid: int, *, append: bool = False) -> None:
         """Write, chmod, chown, in this order (spec hooks 1.8); an existing file is emptied first, unless this is more of it."""
         folder, name = self.folder(path, make=True)
-        flags = os.O_WRONLY | self.flags
         try:
-            new = True
-            descriptor = os.open(name, flags | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
-        except FileExistsError:
-            new = False
-            descriptor = os.open(name, flags, dir_fd=folder)
+            descriptor, new = _to_write(name, folder, append=append)
         finally:
             os.close(folder)
         regular(descriptor, path)
@@ -78,6 +78,20 @@ class Tree:
             owner(descriptor, uid, gid, new=new)
         finally:
             os.close(descriptor)
+
+
+def _to_write(name: str, folder: int, *, append: bool) -> tuple[int, bool]:
+    """A descriptor, and whether the file is a new one. A link is replaced, not followed: what is written may be a secret."""
+    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    make = flags | os.O_CREAT | os.O_EXCL
+    try:
+        return os.open(name, make, 0o600, dir_fd=folder), True
+    except FileExistsError:
+        pass
+    if not append and stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+        os.unlink(name, dir_fd=folder)
+        return os.open(name, make, 0o600, dir_fd=folder), True
+    return os.open(name, flags, dir_fd=folder), False
 
 
 def regular(descriptor: int, path: str) -> int:

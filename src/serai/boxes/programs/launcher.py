@@ -13,6 +13,7 @@ import os
 import select
 
 from serai.boxes.programs import confine, porter, space, syscalls
+from serai.boxes.programs.logs import Log
 from serai.boxes.programs.starting import Box, Failed, Handshake, join, line, parsed
 
 TYPE_CHECKING = False
@@ -38,15 +39,20 @@ def main(text: str) -> NoReturn:
         _probe()
     os.umask(0o022)  # ours may be anybody's, and the box's own folders are for everybody in it
     woken = _wake_on_term()
+    log = Log()
     try:
         box = _start(parsed(text))
     except Failed as error:
+        log.take_over()
         _fail(str(error), error.hint)
     except OSError as error:
+        log.take_over()
         _fail(f"{error.filename or 'the box'}: {error.strerror}")
+    log.take_over()
     _say(line(ready=True, pid=box.pid))
-    asked = _stay(box, woken)
+    asked = _stay(box, woken, log)
     code = box.wait()
+    log.copy()
     if not asked:
         os.write(2, f"serai: the porter ended by itself, with exit status {code}\n".encode())
     os._exit(code)
@@ -89,7 +95,7 @@ def _start_own(config: Config, listener: int) -> Box:
     shake = Handshake()
 
     def inside() -> NoReturn:
-        space.enter(config["box_id"], rootfs, prepared=first is not None)
+        space.enter(config["box_id"], rootfs, config["shm"], prepared=first is not None)
         confine.set_limits(config["rlimits"])
         os.umask(0o022)
         confine.become(b"porter")
@@ -108,10 +114,10 @@ def _start_own(config: Config, listener: int) -> Box:
     return box
 
 
-def _stay(box: Box, woken: int) -> bool:
+def _stay(box: Box, woken: int, log: Log) -> bool:
     """Until the porter ends, or we are to end it: whether we did."""
     waiting = select.poll()
-    for descriptor in (0, box.watch, woken):
+    for descriptor in (0, box.watch, woken, log.said):
         waiting.register(descriptor, select.POLLIN)
     while True:
         ready = {descriptor for descriptor, _ in waiting.poll()}
@@ -120,6 +126,8 @@ def _stay(box: Box, woken: int) -> bool:
         if woken in ready or (0 in ready and not os.read(0, 4096)):
             box.kill()
             return True
+        if log.said in ready and not log.copy():
+            waiting.unregister(log.said)
 
 
 def _wake_on_term() -> int:
@@ -180,5 +188,6 @@ _NOTHING: Config = {
     "ids": None,
     "cgroups": [],
     "rlimits": {},
+    "shm": "",
     "bwrap": [],
 }

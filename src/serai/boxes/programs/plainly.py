@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import select
 
-from serai.boxes.programs import confine, porter
+from serai.boxes.programs import confine, porter, terminals
 from serai.boxes.programs.furnishing import FOLDERS
 from serai.boxes.programs.starting import Box, Handshake, exit_code, join, send_kill
 from serai.boxes.programs.syscalls import Prctl, prctl
@@ -18,13 +18,21 @@ from serai.boxes.programs.syscalls import Prctl, prctl
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
+    import socket
+    from collections.abc import Mapping
     from typing import NoReturn
 
     from serai.boxes.programs.starting import Config
-else:  # the public module brings enumerations along, and they take as long as a box
+else:  # the public modules bring enumerations along, and they take as long as a box
     import _signal as signal
+    import _socket as socket
 
 __all__ = ["kill_descendants", "start_plainly"]
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Variables that the launcher was started with, and that all commands get too: should launcher, guard and porter die at once, what a
+# command is just starting becomes nobody's child, and is found by these.
+_MARKS = ("SERAI_BOX", "SERAI_RUN")
 
 
 class PlainBox(Box):
@@ -45,10 +53,7 @@ class PlainBox(Box):
 
 def start_plainly(config: Config, listener: int) -> Box:
     root = os.path.join(config["folder"], "root")
-    for name, mode in {"": 0o755, **FOLDERS}.items():
-        if not os.path.isdir(path := os.path.join(root, name)):
-            os.mkdir(path)
-            os.chmod(path, mode)
+    _furnish(config["ids"])
     shake = Handshake()
     guarded, tell = os.pipe()
     prctl(Prctl.CHILD_SUBREAPER, 1)
@@ -64,33 +69,83 @@ def start_plainly(config: Config, listener: int) -> Box:
     return box
 
 
+def _furnish(owner: int | None) -> None:
+    """The folders of a box in its own, the working directory. None is looked for through a link: a former life of the box may have
+    left one to elsewhere in place of each."""
+    top = os.open(".", _FOLDER)
+    try:
+        _folders(top, {"root": 0o755}, owner)
+        inner = os.open("root", _FOLDER, dir_fd=top)
+        try:
+            _folders(inner, FOLDERS, owner)
+        finally:
+            os.close(inner)
+    finally:
+        os.close(top)
+
+
+def _folders(at: int, wanted: Mapping[str, int], owner: int | None) -> None:
+    """Make what is missing; the folder that a name has in front comes before it. What is there, of any kind, stays as it is."""
+    for path, mode in wanted.items():
+        above, _, name = path.rpartition("/")
+        try:
+            parent = os.open(above or ".", _FOLDER, dir_fd=at)
+        except OSError:
+            continue  # no folder any more: then there is no place for it
+        try:
+            os.mkdir(name, dir_fd=parent)
+            made = os.open(name, _FOLDER, dir_fd=parent)
+            if owner is not None:
+                os.fchown(made, owner, owner)
+            os.fchmod(made, mode)
+            os.close(made)
+        except FileExistsError:
+            pass
+        finally:
+            os.close(parent)
+
+
 def _guard(config: Config, root: str, listener: int, shake: Handshake, tell: int) -> NoReturn:
+    user = config["ids"]
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+
     def inside() -> NoReturn:
         os.setsid()
         prctl(Prctl.CHILD_SUBREAPER, 1)  # so that orphans come to the porter, as they do to the first process of a namespace
         confine.set_limits(config["rlimits"])
         os.umask(0o022)
         confine.become(b"porter")
-        confine.confine_process(root, listener, shake)
-        porter.run(listener, root=root)
+        marks = {name: os.environ[name] for name in _MARKS if name in os.environ}
+        guard = theirs.detach()
+        confine.confine_process(root, user, listener, shake, guard)
+        porter.run(listener, root=root, marks=marks, guard=guard)
 
     prctl(Prctl.CHILD_SUBREAPER, 1)
     child = os.fork()
     if child == 0:
         shake.child(inside)
     os.close(listener)
+    theirs.close()
     shake.loosen()
     os.close(shake.told)
     os.write(tell, str(child).encode())
     os.close(tell)
-    waiting = select.poll()
-    waiting.register(shake.lifeline, 0)
-    waiting.register(os.pidfd_open(child), select.POLLIN)
-    waiting.poll()
+    _watch(child, shake.lifeline, ours, user)
     send_kill(child)
     code = exit_code(os.waitpid(child, 0)[1])
     kill_descendants()
     os._exit(code)
+
+
+def _watch(child: int, lifeline: int, wire: socket.socket, user: int | None) -> None:
+    """Until the porter ends or the launcher is gone; meanwhile terminals, when the porter asks for some."""
+    waiting = select.poll()
+    waiting.register(lifeline, 0)
+    waiting.register(os.pidfd_open(child), select.POLLIN)
+    waiting.register(wire.fileno(), select.POLLIN)
+    while {descriptor for descriptor, _ in waiting.poll()} == {wire.fileno()}:
+        if not terminals.give(wire, user):
+            waiting.unregister(wire.fileno())
 
 
 def kill_descendants() -> None:

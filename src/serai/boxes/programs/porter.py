@@ -4,7 +4,7 @@ One thread, one edge-triggered poll. Each connection is a generator: it does wha
 with the time by which it wants to go on at the latest. Whatever happens to its descriptors or its command makes it go on.
 
 Its process is forked into the box, where no module can be found any more: it and its neighbours (`connection`, `command`, `files`,
-`frames`) import everything at the top.
+`frames`, `terminals`) import everything at the top.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from time import monotonic
 from serai.boxes.programs.connection import Connection
 from serai.boxes.programs.files import Tree
 from serai.boxes.programs.frames import Refusal, variables
+from serai.boxes.programs.terminals import ask, make
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
     import socket
+    from collections.abc import Mapping
     from typing import Any, NoReturn
 
     from serai.boxes.programs.command import Command
@@ -43,8 +45,10 @@ LEFT = select.EPOLLHUP | select.EPOLLERR
 class Porter:
     """All that a box's porter knows: who is connected, what runs for them, and what `init` said."""
 
-    def __init__(self, listener: int, root: str) -> None:
+    def __init__(self, listener: int, root: str, marks: Mapping[str, str], guard: int) -> None:
         self.tree = Tree(root)
+        self.marks = marks
+        self.guard = socket.socket(fileno=guard) if guard >= 0 else None
         self.env: dict[str, str] = {}  # as `init` gave it
         self.initialised = False
         self.busy = False  # with the init script
@@ -54,7 +58,9 @@ class Porter:
         self.children: dict[int, Command] = {}
         self.ready: dict[Connection, None] = {}  # those who can go on, in order
         self.retry: float | None = None
-        os.set_inheritable(listener, False)  # no command may have it
+        for descriptor in (listener, guard):
+            if descriptor >= 0:
+                os.set_inheritable(descriptor, False)  # no command may have it
         self.listener = socket.socket(fileno=listener)
         self.listener.setblocking(False)
         self.alarm, alarm = os.pipe()
@@ -140,7 +146,10 @@ class Porter:
 
     def environment(self, pairs: list[tuple[Any, Any]]) -> dict[str, str]:
         """What a command sees: this and nothing of the porter's own (spec hooks 3.6)."""
-        return {"HOME": self.tree.within("/root"), "PATH": PATH, **self.env, **variables(pairs)}
+        return {"HOME": self.tree.within("/root"), "PATH": PATH, **self.env, **variables(pairs), **self.marks}
+
+    def terminal(self) -> tuple[int, int]:
+        return make() if self.guard is None else ask(self.guard)
 
     def enter(self, folder: str, *places: str) -> None:
         """Go where a command is to start: by the box's name for it, or the first of these that is there. We have one thread."""
@@ -166,8 +175,11 @@ class NoModules:
         raise ImportError(name)
 
 
-def run(listener: int, *, root: str = "/") -> NoReturn:
+def run(listener: int, *, root: str = "/", marks: Mapping[str, str] = {}, guard: int = -1) -> NoReturn:
     """Serve a box on a listening socket until killed. `root` is where its files are.
+
+    In a plain box all commands carry `marks`, variables by which they are found when everybody else is dead, and terminals come
+    from its `guard`.
 
     A signal must not end it: Python would raise one in the middle of anything, and every process of the box may send them.
     """
@@ -182,7 +194,7 @@ def run(listener: int, *, root: str = "/") -> NoReturn:
         os.dup2(reading, standard)
     os.close(reading)
     os.close(writing)
-    Porter(listener, root).run()
+    Porter(listener, root, marks, guard).run()
 
 
 def main(arguments: list[str]) -> NoReturn:

@@ -63,7 +63,43 @@ _DENIED = {
     "fanotify_init": (300, 262),
 }
 _CLONE3 = 435
-_BY_ARGUMENT = {"clone": (56, 220), "unshare": (272, 97), "personality": (135, 92), "ioctl": (16, 29), "socket": (41, 198)}
+
+# Without namespaces the owner's processes and files are in reach, and Landlock speaks of opening files alone. So what a plain box
+# does without: other ways than pipes to meet a process (unknown to it, as on a kernel that has none of this), …
+_UNKNOWN_IF_PLAIN = {
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "shmdt": (67, 197),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semctl": (66, 191),
+    "semtimedop": (220, 192),
+    "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
+    "mq_timedsend": (242, 182),
+    "mq_timedreceive": (243, 183),
+    "mq_notify": (244, 184),
+    "mq_getsetattr": (245, 185),
+    "inotify_init": (253, 0),  # it tells the names of all files that the owner touches
+    "inotify_init1": (294, 26),
+    "openat2": (437, 437),  # its mode is in memory, where no filter can look: programs take openat instead
+}
+# … attributes of files, which are lists of who may use them too, …
+_UNSUPPORTED_IF_PLAIN = {
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "setxattrat": (463, 463),
+    "removexattrat": (466, 466),
+}
 
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _X32 = 0x40000000  # the number of every call of the x32 interface has this bit
@@ -75,12 +111,61 @@ _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # type into, or paste into, somebody's te
 _PERSONALITIES = (0, 0x0040000, 0xFFFFFFFF)  # plain, without address randomisation (debuggers), and the question which
 # unix, IPv4, IPv6, netlink (asked for the interfaces). Others, such as vsock, know no network namespace.
 _FAMILIES = (1, 2, 10, 16)
+_SET_IDS = 0o6000  # a program that runs as its owner, whoever starts it
+_MAKES_A_FILE = 0o20000100  # O_CREAT, O_TMPFILE: only then is there a mode
 
-_EPERM, _ENOSYS, _EAFNOSUPPORT = 1, 38, 97
+_EPERM, _ENOSYS, _EOPNOTSUPP, _EAFNOSUPPORT = 1, 38, 95, 97
 _KILL, _ERRNO, _ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 
 _LOAD, _EQUAL, _ABOVE, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER_AT, _ARCH_AT, _ARGUMENTS_AT = 0, 4, 16  # struct seccomp_data; the lower half of an argument comes first
+
+Test = tuple[int, int, int, str, str]  # which argument, operation, operand, and where to go on yes and on no
+
+
+def _one_of(values: tuple[int, ...], refusal: str) -> tuple[Test, ...]:
+    return (*((0, _EQUAL, value, "allow", "") for value in values), (0, _ABOVE, 0, refusal, refusal))
+
+
+def _must_be(*values: int) -> tuple[Test, ...]:
+    """The first arguments, one by one."""
+    last = len(values) - 1
+    return tuple((at, _EQUAL, value, "allow" if at == last else "", "deny") for at, value in enumerate(values))
+
+
+def _no_set_ids(mode_at: int, flags_at: int | None = None) -> tuple[Test, ...]:
+    test: Test = (mode_at, _ANY_BIT, _SET_IDS, "deny", "allow")
+    return (test,) if flags_at is None else ((flags_at, _ANY_BIT, _MAKES_A_FILE, "", "allow"), test)
+
+
+# name: numbers, and what decides; each way ends in a verdict.
+_BY_ARGUMENT: dict[str, tuple[tuple[int, int], tuple[Test, ...]]] = {
+    "clone": ((56, 220), ((0, _ANY_BIT, _NAMESPACES, "deny", "allow"),)),
+    "unshare": ((272, 97), ((0, _ANY_BIT, _NAMESPACES | _NEW_TIME, "deny", "allow"),)),
+    "personality": ((135, 92), _one_of(_PERSONALITIES, "deny")),
+    "ioctl": ((16, 29), ((1, _EQUAL, _TIOCSTI, "deny", ""), (1, _EQUAL, _TIOCLINUX, "deny", "allow"))),
+    "socket": ((41, 198), _one_of(_FAMILIES, "no family")),
+}
+# … the limits and priorities of others (0 is oneself), and programs that run as the owner for whoever starts them.
+_BY_ARGUMENT_IF_PLAIN = _BY_ARGUMENT | {
+    "socket": ((41, 198), _one_of((), "no family")),  # of no kind: no network, and no way to the machine's daemons
+    "prlimit64": ((302, 261), _must_be(0)),
+    "sched_setparam": ((142, 118), _must_be(0)),
+    "sched_setscheduler": ((144, 119), _must_be(0)),
+    "sched_setattr": ((314, 274), _must_be(0)),
+    "sched_setaffinity": ((203, 122), _must_be(0)),
+    "setpriority": ((141, 140), _must_be(0, 0)),
+    "ioprio_set": ((251, 30), _must_be(1, 0)),
+    "chmod": ((90, 0), _no_set_ids(1)),
+    "fchmod": ((91, 52), _no_set_ids(1)),
+    "fchmodat": ((268, 53), _no_set_ids(2)),
+    "fchmodat2": ((452, 452), _no_set_ids(2)),
+    "creat": ((85, 0), _no_set_ids(1)),
+    "mknod": ((133, 0), _no_set_ids(1)),
+    "mknodat": ((259, 33), _no_set_ids(2)),
+    "open": ((2, 0), _no_set_ids(2, flags_at=1)),
+    "openat": ((257, 56), _no_set_ids(3, flags_at=2)),
+}
 
 Step = tuple[int, int, str, str]  # operation, operand, and where to go on yes and on no: a label, or the next step
 
@@ -113,55 +198,48 @@ def known_here() -> bool:
     return MACHINE in _ARCHITECTURES
 
 
-def program(machine: str = MACHINE, *, sockets: bool = True) -> bytes:
-    """The filter. Without `sockets` none can be made, of any kind: then there is no network, and no way to the machine's."""
+def program(machine: str = MACHINE, *, plain: bool = False) -> bytes:
+    """The filter; for a `plain` box, which has no namespaces, a stricter one."""
     column, architecture = _ARCHITECTURES[machine]
-    number = {name: columns[column] for name, columns in _BY_ARGUMENT.items()}
     made = _Filter()
     made.step(_LOAD, _ARCH_AT)
     made.step(_EQUAL, architecture, "", "kill")  # the other interface of the same kernel has other numbers
     made.step(_LOAD, _NUMBER_AT)
     if machine == "x86_64":
         made.step(_ABOVE, _X32, "deny")
-    for columns in _DENIED.values():
-        if columns[column]:
-            made.step(_EQUAL, columns[column], "deny")
-    # Its flags are in memory, where no filter can look: the C library then takes clone instead.
+    # The flags of clone3 are in memory, where no filter can look: the C library then takes clone instead.
     made.step(_EQUAL, _CLONE3, "unknown")
-    for name, argument in (("clone", 0), ("unshare", 0), ("personality", 0), ("ioctl", 1), ("socket", 0)):
-        made.step(_EQUAL, number[name], "", f"not {name}")
-        made.step(_LOAD, _ARGUMENTS_AT + 8 * argument)
-        _look(made, name, sockets=sockets)
-        made.label(f"not {name}")
-    for name, verdict in (
+    for calls, verdict in (
+        (_DENIED, "deny"),
+        (_UNKNOWN_IF_PLAIN if plain else {}, "unknown"),
+        (_UNSUPPORTED_IF_PLAIN if plain else {}, "unsupported"),
+    ):
+        for columns in calls.values():
+            if columns[column]:
+                made.step(_EQUAL, columns[column], verdict)
+    for name, (columns, tests) in (_BY_ARGUMENT_IF_PLAIN if plain else _BY_ARGUMENT).items():
+        if columns[column]:
+            made.step(_EQUAL, columns[column], "", f"not {name}")
+            for argument, operation, operand, yes, no in tests:
+                made.step(_LOAD, _ARGUMENTS_AT + 8 * argument)
+                made.step(operation, operand, yes, no)
+            made.label(f"not {name}")
+    for name, value in (
         ("allow", _ALLOW),
         ("deny", _ERRNO | _EPERM),
         ("unknown", _ERRNO | _ENOSYS),
+        ("unsupported", _ERRNO | _EOPNOTSUPP),
         ("no family", _ERRNO | _EAFNOSUPPORT),
         ("kill", _KILL),
     ):
         made.label(name)
-        made.step(_RETURN, verdict)
+        made.step(_RETURN, value)
     return made.assembled()
 
 
-def _look(made: _Filter, name: str, *, sockets: bool) -> None:
-    """Decide by the argument that is loaded; each way ends in a verdict."""
-    if name in {"clone", "unshare"}:
-        made.step(_ANY_BIT, _NAMESPACES | (_NEW_TIME if name == "unshare" else 0), "deny", "allow")
-    elif name == "ioctl":
-        made.step(_EQUAL, _TIOCSTI, "deny")
-        made.step(_EQUAL, _TIOCLINUX, "deny", "allow")
-    else:
-        good, refusal = (_PERSONALITIES, "deny") if name == "personality" else (_FAMILIES if sockets else (), "no family")
-        for value in good:
-            made.step(_EQUAL, value, "allow")
-        made.step(_ABOVE, 0, refusal, refusal)
-
-
-def install(*, sockets: bool = True) -> None:
+def install(*, plain: bool = False) -> None:
     """From now on, for this process and all that come from it. It must have no_new_privs already."""
-    code = program(sockets=sockets)
+    code = program(plain=plain)
     buffer = ctypes.create_string_buffer(code, len(code))
     head = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
     prctl(Prctl.SECCOMP, 2, head)

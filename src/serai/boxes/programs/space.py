@@ -50,6 +50,7 @@ _HIDDEN = (
     "timer_list",
     "timer_stats",
 )
+_TERMINALS = "256"  # at once; the machine has some thousands for all
 _FIXED = ("bus", "fs", "irq", "sys")
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1  # SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP
 
@@ -135,7 +136,7 @@ def _show_as(first: int, tree: int) -> None:
         os.waitpid(pid, 0)
 
 
-def enter(box_id: str, rootfs: str | None, *, prepared: bool) -> None:
+def enter(box_id: str, rootfs: str | None, shm: str, *, prepared: bool) -> None:
     """In the box, as the first process of its namespaces: on return its root is ours and the machine is out of reach."""
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
@@ -149,7 +150,7 @@ def enter(box_id: str, rootfs: str | None, *, prepared: bool) -> None:
         mount("none", "/", "", _SLAVE_ALL)
         _prepare(rootfs)
         os.chdir("root")
-    _move_in(box_id, base=rootfs is not None)
+    _move_in(box_id, shm, base=rootfs is not None)
     # No user namespaces inside: most holes of the kernel's need one. Before /proc/sys is fixed.
     write("/proc/sys/user/max_user_namespaces", "0")
     _cover_proc()
@@ -165,16 +166,16 @@ def attempt() -> None:
         os.close(tree)
 
 
-def _move_in(box_id: str, *, base: bool) -> None:
+def _move_in(box_id: str, shm_size: str, *, base: bool) -> None:
     os.umask(0)
     root = tree_of(".", _PLAIN)
     machine = None if base else Machine()
     shared = {path: tree_of(path, Attr.RDONLY | _PLAIN) for path in machine.shared} if machine else {}
     devices = {name: tree_of(f"/dev/{name}", Attr.NOSUID | Attr.NOEXEC, recursive=False) for name in _DEVICES}
     proc = new_mount("proc", _PLAIN | Attr.NOEXEC)
-    dev = new_mount("tmpfs", Attr.NOSUID | Attr.NOEXEC, mode="755", size="64k")
-    pts = new_mount("devpts", Attr.NOSUID | Attr.NOEXEC, ptmxmode="666", mode="620")
-    shm = new_mount("tmpfs", _PLAIN, mode="1777", size="50%")
+    dev = new_mount("tmpfs", Attr.NOSUID | Attr.NOEXEC, mode="755", size="64k", nr_inodes="1024")
+    pts = new_mount("devpts", Attr.NOSUID | Attr.NOEXEC, ptmxmode="666", mode="620", max=_TERMINALS)
+    shm = new_mount("tmpfs", _PLAIN, mode="1777", size=shm_size)
     attach(root, ".")
     os.fchdir(root)
     syscalls.pivot_root()

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
         folder: str  # of the box: its disk and its socket are there
         box_id: str
         rootfs: str | None  # a base tree; else the machine's /usr
-        ids: int | None  # the first of the box's 65536 ids on the machine (root only); None: one id, our own
+        ids: int | None  # the first of the box's 65536 ids on the machine, or of `process` its only one; None: our own
         cgroups: list[str]  # folders of the control groups to join
         rlimits: dict[str, int]  # by the name of the resource, such as NPROC
+        shm: str  # how large /dev/shm may be: bytes, or a share of the machine's memory
         bwrap: list[str]  # the program bubblewrap and the Python to run inside; empty unless that is the mode
 else:  # the public module brings enumerations along, and they take as long as a box
     import _signal as signal
@@ -93,7 +94,8 @@ def join(cgroups: Sequence[str], pid: int) -> None:
 
 
 def rather(pid: int) -> None:
-    """When the machine runs out of memory, rather something in a box than anything else."""
+    """When the machine runs out of memory, rather something in a box than anything else. The box may take it back, unless we have
+    the right (CAP_SYS_RESOURCE) to make it final."""
     try:
         write(f"/proc/{pid}/oom_score_adj", _RATHER)
     except OSError:

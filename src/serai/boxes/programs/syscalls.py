@@ -92,6 +92,7 @@ class Attr:
 class Prctl:
     PDEATHSIG = 1
     DUMPABLE = 4
+    KEEP_CAPABILITIES = 8
     NAME = 15
     SECCOMP = 22
     BOUNDING_DROP = 24
@@ -187,18 +188,20 @@ def detach(path: str) -> None:
     call("umount2", os.fsencode(path), _DETACH, what=f"unmount {path}")
 
 
-def capset(kept: int) -> None:
-    """Have these capabilities (a bit each) and no others, now and for what is executed."""
+def capset(kept: int, *, passed_on: bool = False) -> None:
+    """Have these capabilities (a bit each) and no others. `passed_on`: a program that is executed may have them too."""
     header = (0x20080522).to_bytes(4, "little") + bytes(4)
     low, high = kept & 0xFFFFFFFF, kept >> 32
     # effective, permitted, inheritable; the lower halves first
-    words = (low, low, 0, high, high, 0)
+    words = (low, low, low * passed_on, high, high, high * passed_on)
     data = b"".join(word.to_bytes(4, "little") for word in words)
     call("capset", ctypes.create_string_buffer(header, 8), ctypes.create_string_buffer(data, 24), what="capabilities")
 
 
-def close_all_but(kept: int) -> None:
-    """Close every descriptor above 2 except one."""
-    for first, last in ((3, kept - 1), (kept + 1, 0xFFFFFFFF)):
-        if first <= last:
-            call("close_range", first, last, 0)
+def close_all_but(*kept: int) -> None:
+    """Close every descriptor above 2 except these."""
+    first = 3
+    for last in (*sorted(kept), 1 << 32):
+        if first < last:
+            call("close_range", first, last - 1, 0)
+        first = last + 1
