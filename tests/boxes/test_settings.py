@@ -48,6 +48,7 @@ def test_without_settings_there_are_the_usual_ones() -> None:
         {"boxes": {"hooks": [{"name": "x"}]}},
         {"boxes": {"hooks": [{"path": "x", "evn": {}}]}},
         {"boxes": {"max_boxes": "many"}},
+        {"boxes": {"max_boxes": -1}},
         {"boxes": []},
         {"limits": {"hook_time": 5}},
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -10,18 +11,23 @@ import signal
 import subprocess
 import sys
 import termios
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
+from serai.boxes import Boxes
+from serai.boxes.control import Control
+from serai.boxes.settings import read
 from tests.boxes.houses import script
 from tests.boxes.launching import until
 from tests.cli.guests import Shell, objects
 
-__all__ = ["HALF", "BoxShell", "Terminal", "boxes", "ended", "kill_porter", "running", "until"]
+__all__ = ["HALF", "BoxShell", "Terminal", "boxes", "ended", "kill_porter", "running", "shared", "until", "web"]
 
 PATIENCE = 30.0  # seconds
 # Of its own session and with the terminal as its own, as a shell of a person has it.
@@ -109,11 +115,9 @@ class BoxShell(Shell):
         """The commands that made one."""
         return [form["command"] for form in objects(self("record", "list", "--json"))]
 
-    def gives(self, backend: str = "namespaces") -> dict[str, Any]:
+    def gives(self, name: str = "namespaces") -> dict[str, Any]:
         """What a backend gives on this machine."""
-        [form] = [form for form in objects(self.box("backends", "--json")) if form["backend"] == backend]
-        found: dict[str, Any] = form
-        return found
+        return asdict(Boxes(str(self.folder)).backend(name).capabilities)
 
     def left(self, generation: str) -> list[str]:
         """What is left of a box on this machine: processes, groups, mounts, folders. Whoever settled it may still be ending."""
@@ -128,12 +132,48 @@ class BoxShell(Shell):
 @pytest.fixture
 def boxes(tmp_path: Path) -> Iterator[BoxShell]:
     """The command, in a home that has no box left afterwards."""
+    yield from leaving_nothing(BoxShell(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BoxShell]:
+    """A home with a box `web` for all tests of a module that leave it running: to make one for each takes most of their time."""
+    shell = BoxShell(tmp_path_factory.mktemp("shared"))
+    shell.make("web")
+    yield from leaving_nothing(shell)
+
+
+@pytest.fixture
+def web(shared: BoxShell, tmp_path: Path) -> BoxShell:
+    """With a box `web`, whose /workspace is empty, and an empty folder to stand in."""
     shell = BoxShell(tmp_path)
+    shell.home = shared.home
+    asyncio.run(empty_workspace(shell))
+    return shell
+
+
+async def empty_workspace(shell: BoxShell) -> None:
+    [generation] = shell.generations
+    control = Control(str(shell.folder / generation / "control.sock"))
+    try:
+        assert (await control.exec(["find", "/workspace", "-mindepth", "1", "-delete"])).exit_code == 0
+    finally:
+        control.close()
+
+
+async def destroy(shell: BoxShell, made: list[str]) -> None:
+    """As the command does it, without the time that a command takes to start."""
+    path = shell.home / "config.toml"
+    settings = tomllib.loads(path.read_text()) if path.exists() else {}
+    async with Boxes(str(shell.folder), **read(settings, who=str(path))) as boxes:
+        await asyncio.gather(*map(boxes.destroy, made))
+
+
+def leaving_nothing(shell: BoxShell) -> Iterator[BoxShell]:
     yield shell
     made = shell.generations
     if made:
-        ran = shell.box("destroy", *made)
-        assert ran.returncode in (0, 3), ran
+        asyncio.run(destroy(shell, made))
     assert [line for generation in made for line in shell.left(generation) if "/logs/" not in line] == []
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.boxes import BoxShell, boxes
+from tests.cli.boxes import BoxShell, boxes, shared, web
 
-__all__ = ["boxes"]
+__all__ = ["boxes", "shared", "web"]
 
 LARGE = 20_000_000
 SMALL = """
@@ -21,13 +21,6 @@ import os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 20, 4 << 20))
 os.execv(sys.argv[1], sys.argv[1:])
 """
-
-
-@pytest.fixture
-def web(boxes: BoxShell) -> BoxShell:
-    """With a box `web`."""
-    boxes.make("web")
-    return boxes
 
 
 @pytest.fixture
@@ -68,12 +61,13 @@ def test_the_mode_can_be_given(web: BoxShell) -> None:
     assert web.sh("web", "stat -c %a file") == "640\n"
 
 
-@pytest.mark.parametrize("mode", ["99", "rw", "-1", "77777"])
-def test_a_mode_that_is_none_is_a_usage_error(web: BoxShell, mode: str) -> None:
-    (web.cwd / "file").write_text("x")
-    ran = web.box("put", "--mode", mode, "web", "file", "/workspace/file")
+@pytest.mark.parametrize("mode", ["99", "rw", "-1", "77777", "4755", "0o644", "6_4_4", ""])
+def test_a_mode_that_is_none_is_a_usage_error(boxes: BoxShell, mode: str) -> None:
+    (boxes.cwd / "file").write_text("x")
+    ran = boxes.box("put", "--mode", mode, "web", "file", "/workspace/file")
     assert (ran.stdout, ran.returncode) == ("", 2)
-    assert web.sh("web", "ls") == ""
+    assert "give it as 0644" in ran.stderr
+    assert not boxes.home.exists()
 
 
 def test_a_dash_is_the_input(web: BoxShell) -> None:
@@ -114,8 +108,24 @@ def test_folders_on_the_way_are_made_and_an_old_file_is_replaced(web: BoxShell) 
 
 def test_a_folder_as_the_target_gets_the_file_by_its_name(web: BoxShell) -> None:
     (web.cwd / "file").write_text("x")
-    assert web.good("put", "web", "file", "/workspace") == ""
-    assert web.sh("web", "cat /workspace/file") == "x"
+    for target in ("/workspace", "/workspace/deep/er/"):
+        assert web.good("put", "web", "file", target) == ""
+        assert web.sh("web", f"cat {target}/file; rm {target}/file") == "x"
+
+
+def test_a_large_file_goes_into_a_folder_too_and_whole(web: BoxShell, large: Path) -> None:
+    web.good("put", "web", "large", "/workspace")
+    assert web.sh("web", "sha256sum < large").split()[0] == hashlib.sha256(large.read_bytes()).hexdigest()
+
+
+def test_what_is_neither_a_file_nor_a_folder_is_not_replaced_and_what_has_no_name_goes_into_no_folder(web: BoxShell) -> None:
+    (web.cwd / "file").write_text("x")
+    web.sh("web", "mkfifo pipe; mkdir folder")
+    for source, target in (("file", "pipe"), ("-", "folder")):
+        ran = web.box("put", "web", source, f"/workspace/{target}")
+        assert (ran.stdout, ran.returncode) == ("", 1)
+        assert f"/workspace/{target} is not a regular file" in ran.stderr
+    assert web.sh("web", "ls -A . folder; test -p pipe && echo a pipe") == ".:\nfolder\npipe\n\nfolder:\na pipe\n"
 
 
 @pytest.mark.parametrize(

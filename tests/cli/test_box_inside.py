@@ -10,18 +10,11 @@ import subprocess
 
 import pytest
 
-from tests.cli.boxes import BoxShell, boxes, ended, running, until
+from tests.cli.boxes import BoxShell, boxes, ended, running, shared, until, web
 
-__all__ = ["boxes"]
+__all__ = ["boxes", "shared", "web"]
 
 EVERY_BYTE = bytes(range(256))
-
-
-@pytest.fixture
-def web(boxes: BoxShell) -> BoxShell:
-    """With a box `web`."""
-    boxes.make("web")
-    return boxes
 
 
 # -- what goes through ------------------------------------------------------------------------------------------------------------
@@ -142,17 +135,21 @@ def test_options_say_where_and_with_what(web: BoxShell) -> None:
         ["--timeout", "soon", "web", "true"],
         ["web"],
         ["web", "--"],
+        ["--env", "=value", "web", "true"],
+        ["--timout", "5", "web", "true"],
     ],
     ids=" ".join,
 )
-def test_bad_spelling_is_a_usage_error(web: BoxShell, wrong: list[str]) -> None:
-    ran = web.box("exec", *wrong)
+def test_bad_spelling_is_a_usage_error(boxes: BoxShell, wrong: list[str]) -> None:
+    ran = boxes.box("exec", *wrong)
     assert (ran.stdout, ran.returncode) == ("", 2)
     assert ran.stderr.startswith("Usage: ")
+    assert not boxes.home.exists()
 
 
-def test_an_option_behind_the_id_is_told_to_come_before_it(web: BoxShell) -> None:
-    ran = web.box("exec", "web", "--timeout", "5", "true")
+@pytest.mark.parametrize("verb", ["exec", "shell"])
+def test_an_option_behind_the_id_is_told_to_come_before_it(boxes: BoxShell, verb: str) -> None:
+    ran = boxes.box(verb, "web", "--timeout", "5", "true")
     assert (ran.stdout, ran.returncode) == ("", 2)
     assert "before the ID" in ran.stderr
 
@@ -166,6 +163,7 @@ def test_json_has_what_it_printed_and_how_it_ended(web: BoxShell) -> None:
     ran = web.box("exec", "--json", "web", "echo out; echo err >&2; exit 3")
     assert (json.loads(ran.stdout), ran.stderr) == ({"stdout": "out\n", "stderr": "err\n", "exit_code": 3}, "")
     assert json.loads(web.good("exec", "--json", "web", "kill -9 $$"))["exit_code"] == -1
+    assert json.loads(web.good("exec", "--json", "web", "exit 137"))["exit_code"] == 137
     assert json.loads(web.good("exec", "--json", "--timeout", "0.5", "web", "sleep", "1000"))["exit_code"] == 124
     cut = json.loads(web.good("exec", "--json", "web", "head -c 100000 /dev/zero | tr '\\0' x"))["stdout"]
     assert cut.startswith("x" * 65_000)
@@ -175,6 +173,16 @@ def test_json_has_what_it_printed_and_how_it_ended(web: BoxShell) -> None:
 def test_input_goes_through_with_json_too(web: BoxShell) -> None:
     ran = web.box("exec", "--json", "web", "cat", "-", input="given\n")
     assert json.loads(ran.stdout)["stdout"] == "given\n"
+    with web.started("exec", "--json", "web", "echo done") as command:  # whose input stays open
+        assert command.stdout is not None
+        assert json.loads(command.stdout.read())["stdout"] == "done\n"
+
+
+@pytest.mark.parametrize(("program", "code", "why"), [("no-such-program", 127, "No such file"), ("/etc/passwd", 126, "Permission")])
+def test_json_tells_also_what_could_not_be_started(web: BoxShell, program: str, code: int, why: str) -> None:
+    told = json.loads(web.good("exec", "--json", "web", program, "-x"))
+    assert (told["stdout"], told["exit_code"]) == ("", code)
+    assert told["stderr"].startswith(f"{program}: {why}")
 
 
 def test_two_commands_run_in_one_box_at_the_same_time(web: BoxShell) -> None:

@@ -7,19 +7,12 @@ import signal
 
 import pytest
 
-from tests.cli.boxes import BoxShell, Terminal, boxes, ended, running, until
+from tests.cli.boxes import BoxShell, Terminal, boxes, ended, running, shared, until, web
 
-__all__ = ["boxes"]
+__all__ = ["boxes", "shared", "web"]
 
 # Says how large its terminal is, at first and when that changes.
 SIZES = "trap 'stty size' WINCH; stty size; sleep 1000 & while ! wait; do :; done"
-
-
-@pytest.fixture
-def web(boxes: BoxShell) -> BoxShell:
-    """With a box `web`."""
-    boxes.make("web")
-    return boxes
 
 
 def test_a_shell_in_the_box_is_typed_to_and_its_status_is_ours(web: BoxShell) -> None:
@@ -83,10 +76,11 @@ def test_however_it_ends_the_terminal_is_as_it_was(web: BoxShell, number: signal
     assert web.sh("web", "echo still there") == "still there\n"
 
 
-def test_a_box_that_goes_away_under_a_shell_gives_the_terminal_back(web: BoxShell) -> None:
-    with Terminal(web, "shell", "web", "--", "sh", "-c", "echo there; exec sleep 1000") as terminal:
+def test_a_box_that_goes_away_under_a_shell_gives_the_terminal_back(boxes: BoxShell) -> None:
+    boxes.make("web")
+    with Terminal(boxes, "shell", "web", "--", "sh", "-c", "echo there; exec sleep 1000") as terminal:
         terminal.expect("there")
-        web.good("destroy", "web")
+        boxes.good("destroy", "web")
         assert terminal.status() != 0
         assert terminal.is_restored()
         assert b"Traceback" not in terminal.seen

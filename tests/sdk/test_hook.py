@@ -70,6 +70,26 @@ def test_without_its_streams_it_fails_and_says_so() -> None:
     assert os.strerror(9).encode() in ran.stderr
 
 
+@pytest.mark.req("hooks.rule.1.13-main")
+@pytest.mark.parametrize("size", [1, 1_000_000])
+@pytest.mark.parametrize("stdout", ["a full disk", "a closed pipe"])
+def test_an_answer_that_cannot_be_written_is_told(stdout: str, size: int) -> None:
+    program = PROGRAM.format(source=str(SOURCE), body=f"def handle(request): return Response(state='x' * {size})")
+    if stdout == "a full disk":
+        answer, why = os.open("/dev/full", os.O_WRONLY), 28
+    else:
+        reader, answer = os.pipe()
+        os.close(reader)
+        why = 32
+    try:
+        argv = [sys.executable, "-I", "-S", "-c", program]
+        ran = subprocess.run(argv, input=b"{}", env={}, stdout=answer, stderr=subprocess.PIPE, check=False, timeout=30)
+    finally:
+        os.close(answer)
+    told = f"hook: encoding hook response: [Errno {why}] {os.strerror(why)}\n"
+    assert (ran.returncode, ran.stderr.decode()) == (1, told)
+
+
 def test_a_hook_loads_hardly_more_than_json() -> None:
     """It starts for each box, and the box waits for it."""
     loaded = imported_with("serai.sdk.hook")

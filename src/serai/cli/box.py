@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from serai.cli import telling
-from serai.cli.box_inside import exec_, get, put, shell, variables
+from serai.cli.box_inside import complain, exec_, get, put, shell, variables
 from serai.cli.opening import JSON, NamedPath, Status, limits_of_the_person, run
+from serai.errors import SeraiError
 from serai.record import lookalikes
 
 if TYPE_CHECKING:
@@ -176,13 +177,22 @@ def destroy(*, box_ids: tuple[str, ...]) -> None:
 
 
 async def _destroy(box_ids: Sequence[str]) -> Status:
-    status = Status.OK
     async with opened("serai box destroy") as boxes:
-        for failed in await asyncio.gather(*map(boxes.destroy, box_ids)):
-            if failed:
-                telling.tell(f"a destroy hook failed; the box is gone, what the hook made may not be: {failed}")
-                status = Status.ERROR
-    return status
+        ends = await asyncio.gather(*(_end(boxes, box_id) for box_id in box_ids))
+    return next((worst for worst in (Status.FAILED, Status.ERROR) if worst in ends), Status.OK)
+
+
+async def _end(boxes: Boxes, box_id: str) -> Status:
+    """Whatever becomes of one, the others go."""
+    try:
+        failed = await boxes.destroy(box_id)
+    except SeraiError as error:
+        complain(error)
+        return Status.FAILED
+    if failed:
+        telling.tell(f"a destroy hook failed; the box is gone, what the hook made may not be: {failed}")
+        return Status.ERROR
+    return Status.OK
 
 
 def _halting(name: str, doc: str) -> None:

@@ -4,32 +4,56 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
+import re
 import signal
+import stat
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
 from serai.cli import telling
 from serai.cli.opening import JSON, NamedPath, Status, run
-from serai.errors import Refused, SeraiError
+from serai.cli.plain import printable
+from serai.errors import NotWritten, Refused, SeraiError
 
 if TYPE_CHECKING:
     from serai.boxes import Box
     from serai.boxes.streams import Stream
 
-__all__ = ["exec_", "get", "put", "shell", "variables"]
+__all__ = ["complain", "exec_", "get", "put", "shell", "variables"]
 
 ID = click.argument("box_id", metavar="ID")
+# All that comes after the ID is the command's, also what looks like an option.
+_COMMAND = {"allow_interspersed_args": False}
+# What the porter's refusals end with.
+_MISSING = tuple(map(os.strerror, (errno.ENOENT, errno.ENOTDIR)))
+_NO_FILE = "is not a regular file"
 # Serai itself could not do it: no status of a command's own, and what `env` and others use for the same.
 _NOT_RUN = 125
+_TIME_UP = 124
 _CHUNK = 65536
+_SMALL = 1 << 20  # bytes of a file that is read before it is sent
+
+Sink = Callable[[int, bytes], None]
 
 
-@click.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+class Mode(click.ParamType[int]):
+    """Permissions, such as 0644."""
+
+    name = "mode"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if not re.fullmatch(r"0*[0-7]{1,3}", str(value)):
+            self.fail(f"{value!r} is no mode: give it as 0644, at most 0777", param, ctx)
+        return int(value, 8)
+
+
+@click.command("exec", context_settings=_COMMAND)
 @ID
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("--cwd", help="Where in the box; /workspace by default.")
@@ -40,52 +64,74 @@ def exec_(*, box_id: str, command: tuple[str, ...], env: tuple[str, ...], as_jso
     """Run a command in a box, with this one's input and output, and exit with its status.
 
     One word is a line for the shell: `serai box exec web 'ls | wc -l'`. Several are a program and its arguments. Options come
-    before the ID. The status is 125 when the command could not be run at all. With --json the output is collected, at most 64 KiB
-    of each.
+    before the ID. The status is 125 when the box could not be used, 126 for what is no program, 127 for what is not there. With
+    --json the output is collected, at most 64 KiB of each.
     """
-    command = command[command[:1] == ("--",) :]
-    if not command:
+    words = _words(command)
+    if not words:
         raise click.UsageError("which command?")
-    argv = ["/bin/sh", "-c", command[0]] if len(command) == 1 else list(command)
+    argv = ["/bin/sh", "-c", words[0]] if len(words) == 1 else words
     wishes = dict(options, env=variables(env))
-    _run(_exec_json(box_id, argv, wishes) if as_json else _exec(box_id, argv, wishes))
+    _run(_exec_json(box_id, argv, **wishes) if as_json else _exec(box_id, argv, **wishes))
+
+
+def _words(command: tuple[str, ...]) -> list[str]:
+    """The command that follows an ID. A dash at its beginning is rather an option of ours at the wrong place."""
+    if command[:1] == ("--",):
+        return list(command[1:])
+    if command and command[0].startswith("-"):
+        raise click.UsageError(f"options come before the ID; if {command[0]} is a program of the box, write -- before it")
+    return list(command)
 
 
 def variables(pairs: tuple[str, ...]) -> dict[str, str]:
-    found = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-    if len(found) < len({pair.partition("=")[0] for pair in pairs}):
+    found = [pair.partition("=") for pair in pairs]
+    if not all(name and sign for name, sign, _ in found):
         raise click.BadParameter("give NAME=VALUE", param_hint="--env")
-    return found
+    return {name: value for name, _, value in found}
 
 
-async def _exec_json(box_id: str, argv: list[str], wishes: dict[str, Any]) -> int:
-    async with _box(box_id, "exec") as box:
-        result = await box.exec(argv, **wishes)
-    form: dict[str, object] = {
-        "stdout": result.stdout.decode(errors="replace"), "stderr": result.stderr.decode(errors="replace"),
-        "exit_code": result.exit_code,
-    }  # fmt: skip
-    telling.say(telling.as_json(form))
+async def _exec(box_id: str, argv: list[str], *, timeout: float | None, **wishes: Any) -> int:
+    ended = await _ended(box_id, argv, _write_all, timeout, wishes)
+    if ended is None:
+        telling.tell(f"serai: the command took longer than {timeout:g} s")
+        return _TIME_UP
+    return _status(ended)
+
+
+async def _exec_json(box_id: str, argv: list[str], *, timeout: float | None, **wishes: Any) -> int:
+    from serai.boxes.programs.command import Printed  # so it is cut as the porter cuts it
+
+    printed = Printed()
+    try:
+        ended = await _ended(box_id, argv, printed.add, timeout, wishes)
+        code = _TIME_UP if ended is None else max(ended, -1)
+    except Refused as error:
+        printed.add(2, f"{error.message}\n".encode())
+        code = _unstartable(error)
+    form: dict[str, object] = {"stdout": printed[1].decode(errors="replace"), "stderr": printed[2].decode(errors="replace")}
+    telling.say(telling.as_json(form | {"exit_code": code}))
     return 0
 
 
-async def _exec(box_id: str, argv: list[str], wishes: dict[str, Any]) -> int:
-    timeout = wishes.pop("timeout")
+async def _ended(box_id: str, argv: list[str], sink: Sink, timeout: float | None, wishes: dict[str, Any]) -> int | None:
+    """The exit code of a command, or the number of the signal that ended it with a minus; None when its time was up."""
     async with _box(box_id, "exec") as box, await box.control.stream(argv, **wishes) as stream:
         try:
             async with asyncio.timeout(timeout):
-                return await _converse(stream, feed=not sys.stdin.isatty())
+                return await _converse(stream, sink, feed=not sys.stdin.isatty())
+        except SeraiError:  # a limit on silence is a time-out, too, but not this one
+            raise
         except TimeoutError:  # it is hung up already, which ends the command
-            telling.tell(f"serai: the command took longer than {timeout:g} s")
-            return 124
+            return None
 
 
-@click.command()
+@click.command(context_settings=_COMMAND)
 @ID
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def shell(*, box_id: str, command: tuple[str, ...]) -> None:
     """A terminal in a box: its shell, or COMMAND. Exit with its status."""
-    _run(_shell(box_id, list(command) or ["/bin/sh", "-c", "exec $(command -v bash || echo sh) -l"]))
+    _run(_shell(box_id, _words(command) or ["/bin/sh", "-c", "exec $(command -v bash || echo sh) -l"]))
 
 
 async def _shell(box_id: str, argv: list[str]) -> int:
@@ -95,49 +141,61 @@ async def _shell(box_id: str, argv: list[str]) -> int:
         with _raw_terminal():
             if sys.stdin.isatty():
                 loop.add_signal_handler(signal.SIGWINCH, lambda: stream.resize(*os.get_terminal_size()))
-            return await _converse(stream, feed=True)
+            return _status(await _converse(stream, _write_all, feed=True))
 
 
-async def _converse(stream: Stream, *, feed: bool) -> int:
-    """Our input to the command, its output to ours, until it ends; its status, as a shell tells it."""
-    if feed:
-        _feed(stream)
-    else:
+async def _converse(stream: Stream, sink: Sink, *, feed: bool) -> int:
+    """Our input to the command, its output to the sink, until it ends; its exit code, or minus the signal that ended it."""
+    feeding = _feed(stream) if feed else None
+    if feeding is None:
         stream.end_input()
     async for kind, data in stream:
-        _write_all(2 if kind == "stderr" else 1, data)
+        sink(2 if kind == "stderr" else 1, data)
+    if feeding is not None:
+        feeding.cancel()
     if stream.signal_number is not None:
-        return 128 + stream.signal_number
+        return -stream.signal_number
     return stream.exit_code if stream.exit_code is not None else _NOT_RUN
 
 
-def _feed(stream: Stream) -> None:
-    """In a thread: files and terminals of a shell cannot all be waited for by a loop, and must not be made non-blocking."""
-    loop = asyncio.get_running_loop()
+def _status(ended: int) -> int:
+    """As a shell tells it."""
+    return ended if ended >= 0 else 128 - ended
 
-    async def give(data: bytes) -> None:
-        with contextlib.suppress(SeraiError):
-            if data:
+
+def _feed(stream: Stream) -> asyncio.Task[None]:
+    """Read in a thread: files and terminals of a shell cannot all be waited for by a loop, and must not be made non-blocking.
+
+    The thread is left to itself when the command ends before its input, and makes nothing that somebody would have to await.
+    """
+    import threading
+
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[bytes] = asyncio.Queue()
+    taken = threading.Semaphore(1)
+
+    async def give() -> None:
+        with contextlib.suppress(SeraiError):  # whoever reads the output sees it, too
+            while data := await queue.get():
                 await stream.write(data)
-            else:
-                stream.end_input()
+                taken.release()
+            stream.end_input()
 
     def read() -> None:
-        while True:
+        data = b"-"
+        while data:
+            taken.acquire()
             try:
                 data = os.read(0, _CHUNK)
             except OSError:
                 data = b""
             try:
-                asyncio.run_coroutine_threadsafe(give(data), loop).result()
-            except (RuntimeError, asyncio.CancelledError):  # the command ended before its input
+                loop.call_soon_threadsafe(queue.put_nowait, data)
+            except RuntimeError:  # all is over
                 return
-            if not data:
-                return
-
-    import threading
 
     threading.Thread(target=read, daemon=True, name="serai-stdin").start()
+    return loop.create_task(give())
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -156,7 +214,7 @@ def _raw_terminal() -> Iterator[None]:
     import tty
 
     before = termios.tcgetattr(0)
-    tty.setraw(0)
+    tty.setraw(0, termios.TCSADRAIN)  # what was typed meanwhile is not thrown away
     try:
         yield
     finally:
@@ -167,27 +225,46 @@ def _raw_terminal() -> Iterator[None]:
 @ID
 @click.argument("source", type=NamedPath(exists=True, dir_okay=False, allow_dash=True))
 @click.argument("target")
-@click.option("--mode", default="", help="Its permissions, such as 0600; by default those of the file.")
-def put(*, box_id: str, source: str, target: str, mode: str) -> None:
-    """Copy a file into a box; `-` is this command's input. TARGET is its path there, or with a / at its end its folder."""
-    try:
-        bits = int(mode, 8) if mode else None
-    except ValueError:
-        raise click.BadParameter("give it as 0644", param_hint="--mode") from None
-    if target.endswith("/") and source != "-":
-        target += os.path.basename(source)
-    if bits is None:
-        bits = 0o644 if source == "-" else os.stat(source).st_mode & 0o777
+@click.option("--mode", type=Mode(), help="Its permissions, such as 0600; by default those of the file.")
+def put(*, box_id: str, source: str, target: str, mode: int | None) -> None:
+    """Copy a file into a box; `-` is this command's input. TARGET is its path there, or a folder in which it keeps its name."""
+    name = "" if source == "-" else os.path.basename(source)
+    with _content(source) as (data, own_mode):
+        run(_put(box_id, data, target + name * target.endswith("/"), name, own_mode if mode is None else mode))
+
+
+@contextlib.contextmanager
+def _content(source: str) -> Iterator[tuple[bytes | BinaryIO, int]]:
+    """What is in a file, and its permissions. What is large is read while it is sent."""
     if source == "-":
-        run(_put(box_id, sys.stdin.buffer.read(), target, bits))
-    else:
-        with open(source, "rb") as file:
-            run(_put(box_id, file, target, bits))
+        yield sys.stdin.buffer.read(), 0o644
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(open(source, "rb"))
+            about = os.fstat(file.fileno())
+            # Of pipes, and of files that the kernel makes up, only reading tells the size.
+            large = stat.S_ISREG(about.st_mode) and about.st_size > _SMALL
+            data: bytes | BinaryIO = file if large else file.read()
+        except OSError as error:
+            raise NotWritten(f"cannot read {source}: {error.strerror}") from None
+        yield data, about.st_mode & 0o777
 
 
-async def _put(box_id: str, data: bytes | BinaryIO, target: str, mode: int) -> Status:
+async def _put(box_id: str, data: bytes | BinaryIO, target: str, name: str, mode: int) -> Status:
+    """What the porter will not replace may be a folder: then a file goes into it, by its name."""
     async with _box(box_id, "put") as box:
-        await box.control.put(target, data, mode=mode)
+        try:
+            await box.control.put(target, data, mode=mode)
+        except Refused as refused:
+            if not name or not refused.message.endswith(_NO_FILE):
+                raise
+            if not isinstance(data, bytes):
+                data.seek(0)
+            try:
+                await box.control.put(f"{target}/{name}", data, mode=mode)
+            except Refused as inside:
+                raise refused if inside.message.endswith(_MISSING) else inside from None  # a device or a pipe: nothing is in it
     return Status.OK
 
 
@@ -201,22 +278,31 @@ def get(*, box_id: str, source: str, target: str) -> None:
 
 
 async def _get(box_id: str, source: str, target: str) -> Status:
-    """To a draft first: what breaks off leaves the file that was there as it was."""
-    place = os.path.join(target, os.path.basename(source)) if os.path.isdir(target) else target  # noqa: ASYNC240  (nobody waits)
     async with _box(box_id, "get") as box:
         if target == "-":
             await box.control.get_into(source, lambda data: _write_all(1, data))
             return Status.OK
-        descriptor, draft = tempfile.mkstemp(prefix=".serai-", dir=os.path.dirname(place) or ".")
+        place = os.path.join(target, os.path.basename(source)) if os.path.isdir(target) else target  # noqa: ASYNC240  (nobody waits)
         try:
-            with open(descriptor, "wb") as file:  # noqa: ASYNC230  (nobody waits)
-                found = await box.control.get_into(source, file.write)
-            os.chmod(draft, found.mode & 0o777)
-            os.replace(draft, place)
-        except BaseException:
-            os.unlink(draft)
+            await _get_file(box, source, place)
+        except SeraiError:
             raise
+        except OSError as error:
+            raise NotWritten(f"cannot write {place}: {error.strerror}") from None
     return Status.OK
+
+
+async def _get_file(box: Box, source: str, place: str) -> None:
+    """To a draft first: what breaks off leaves the file that was there as it was."""
+    descriptor, draft = tempfile.mkstemp(prefix=".serai-", dir=os.path.dirname(place) or ".")
+    try:
+        with open(descriptor, "wb") as file:  # noqa: ASYNC230  (nobody waits)
+            found = await box.control.get_into(source, file.write)
+        os.chmod(draft, found.mode & 0o777)
+        os.replace(draft, place)
+    except BaseException:
+        os.unlink(draft)
+        raise
 
 
 @contextlib.asynccontextmanager
@@ -227,19 +313,33 @@ async def _box(box_id: str, verb: str) -> AsyncIterator[Box]:
         yield await boxes.get(box_id)
 
 
-def _run(main: Any) -> None:
+def _run(main: Coroutine[Any, Any, int]) -> None:
     """As `run`, but the exit status is the command's, so ours is one that commands do not use."""
     from serai.wire import fast
 
     try:
         status = fast.run(main)
     except Refused as error:  # by the porter: there is no such program, or it cannot be executed
-        telling.tell(f"serai: {error.message}")
-        status = 127
+        _tell(f"serai: {error.message}")
+        status = _unstartable(error)
     except SeraiError as error:
-        telling.tell(f"serai: {error}")
-        if error.hint:
-            telling.tell(error.hint)
+        complain(error)
         status = _NOT_RUN
     if status:
         raise click.exceptions.Exit(status)
+
+
+def _unstartable(error: Refused) -> int:
+    """The status for what the porter could not start, as a shell has it."""
+    return 127 if error.message.endswith(_MISSING) else 126
+
+
+def complain(error: SeraiError) -> None:
+    """As `serai.cli.main` does it for an error that ends a command."""
+    for line in (f"serai: {error}", *error.hint.splitlines()):
+        _tell(line)
+
+
+def _tell(line: str) -> None:
+    """Nothing is masked: it names what the person has named, and `/etc/passwd: …` looks like a password."""
+    click.echo(printable(line), err=True)

@@ -25,7 +25,7 @@ def check(path: str, *, only: tuple[str, ...], strict: bool, as_json: bool) -> N
 
     telling.tell("the hook is really run, for a dozen boxes; every state that it answers with is given back with box.destroy")
     try:
-        report = hook.check(path, only=only, environ=hook.environment(), limits=limits_of_the_person())
+        report = hook.check(path, only=only, environ=hook.environment(), limits=limits_of_the_person(), tell=telling.tell)
     except hook.UnknownRule as error:
         raise click.UsageError(telling.safe(str(error))) from None
     if as_json:

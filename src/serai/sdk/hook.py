@@ -37,8 +37,12 @@ def main(handler: Handler) -> NoReturn:
     try:
         answer = os.dup(1)  # which no program that the handler starts inherits
         os.dup2(2, 1)
-        with open(0, "rb", closefd=False) as reader, open(answer, "wb") as writer:
-            serve(reader, writer, handler)
+        with open(0, "rb", closefd=False) as reader:
+            writer = open(answer, "wb")
+            try:
+                serve(reader, writer, handler)
+            finally:
+                writer.raw.close()  # not itself: it would try again what could not be written, and hide who says so
     except Exception as error:  # whatever it is, the protocol has one way to say it
         print(f"hook: {str(error) or type(error).__name__}", file=sys.stderr)  # noqa: T201
         sys.exit(1)

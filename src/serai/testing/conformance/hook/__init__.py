@@ -13,7 +13,7 @@ is given back to it, so what it makes it also takes away.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from serai.limits import Limits
@@ -101,11 +101,13 @@ def check(
     patience: Patience | None = None,
     environ: Mapping[str, str] | None = None,
     limits: Limits | None = None,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Check the hook at a path against the rules, or `only` against some of them. It is really run.
 
     A text without a slash is looked up in the PATH, as boxes do it. `environ` is the environment of the hook, as it is; by default
-    ours, with this Python as its `python3`. `limits` are those of the boxes, `patience` is by default that of these limits.
+    ours, with this Python as its `python3`. `limits` are those of the boxes, `patience` is by default that of these limits. `tell`
+    is told what is being waited for when that takes.
     """
     chosen = list(only)
     if unknown := [name for name in chosen if name not in RULES]:
@@ -117,7 +119,7 @@ def check(
     environ = with_python(environment()) if environ is None else environ
     limits = limits or Limits()
     patience = patience or Patience(run=limits.hook_timeout, terminate=limits.hook_grace)
-    with examine(program, environ, patience, limits) as examination:
+    with examine(program, environ, patience, limits, tell) as examination:
         for rule in sorted(table, key=lambda rule: rule.last):  # those that look at everything come when there is everything
             found[rule.name] = judged(rule, examination, told=told)
     return Report(os.path.basename(program), "hookproto", [finding for rule in table for finding in found[rule.name]])

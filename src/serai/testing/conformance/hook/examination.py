@@ -36,6 +36,7 @@ _NO_SERAI = "No module named 'serai'"
 _STATE = re.compile("state", re.IGNORECASE)
 
 Form = Callable[[Request], bytes]
+Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +83,13 @@ class Run:
 class Examination:
     """One hook, run as often as its rules need it. Never two runs at once, so that each has nobody but itself to blame."""
 
-    def __init__(self, path: str, environ: Mapping[str, str], patience: Patience, limits: Limits, scratch: str) -> None:
+    def __init__(self, path: str, environ: Mapping[str, str], patience: Patience, limits: Limits, scratch: str, tell: Tell) -> None:
         self.patience, self.limits, self.scratch = patience, limits, scratch
         self.box = Box(box_id=f"serai-check-{secrets.token_hex(3)}", description="a box that is made up for a check")
         self.runs: list[Run] = []
         self.newline = False  # it answers only when the request ends in one
-        self._path, self._environ = path, environ
+        self._path, self._environ, self._tell = path, environ, tell
+        self._hangs = False  # at box.destroy
         self._owed: list[tuple[Box, str]] = []  # states that have not been given back
 
     # -- runs --------------------------------------------------------------------------------------------------------------------
@@ -106,10 +108,20 @@ class Examination:
         finally:
             self.settle(request.box)
 
-    def destroyed(self, box: Box, state: str) -> Run:
-        """Give a state back. After a box's usual life nothing but its id comes with it (spec hooks 1.3)."""
-        request = Request(EVENT_BOX_DESTROY, Box(box_id=box.box_id), state)
+    def destroyed(self, box: Box, state: str, *, rolled_back: bool = False) -> Run:
+        """Give a state back. After a usual life only the box's id comes with it, else its description too (spec hooks 1.3)."""
+        request = Request(EVENT_BOX_DESTROY, box if rolled_back else Box(box_id=box.box_id), state)
         return self._run(request, request_bytes(request) + b"\n" * self.newline, None)
+
+    def rolled_back(self) -> Run | None:
+        """Destroy one more box as if it could not be made after all; None when there is nothing to destroy."""
+        with self.created() as made:
+            if not made.state:
+                return None
+            run = self.destroyed(self.box, made.state, rolled_back=True)
+            if not run.wrong:
+                self._owed.remove((self.box, made.state))
+            return run
 
     def settle(self, box: Box | None = None) -> None:
         """Give back the states of a box, or of all."""
@@ -120,15 +132,22 @@ class Examination:
 
     def _run(self, request: Request, raw: bytes, cwd: str | None) -> Run:
         kept: list[Run] = []
+        destroy = request.event == EVENT_BOX_DESTROY
+        patience = self.patience.shorter() if destroy and self._hangs else self.patience
 
         def keep(ran: Ran) -> None:
-            kept.append(run := _read(Run(request=request, raw=raw, ran=ran), self.patience, self.limits))
+            kept.append(run := _read(Run(request=request, raw=raw, ran=ran), patience, self.limits))
             self.runs.append(run)
-            if run.state and request.event != EVENT_BOX_DESTROY:
+            if destroy:
+                self._hangs = self._hangs or ran.how == "late"
+            elif run.state:
                 self._owed.append((request.box, run.state))
 
+        def slow() -> None:
+            self._tell(f"waiting for it to end at {request.event}, at most {patience.run:g} s")
+
         launch = Launch(argv=[self._path], env=self._environ, cwd=cwd)
-        process.run(launch, raw, patience=self.patience, most=self.limits.hook_max_output, keep=keep)
+        process.run(launch, raw, patience=patience, most=self.limits.hook_max_output, keep=keep, slow=slow)
         return kept[0]
 
     # -- what all rules know -----------------------------------------------------------------------------------------------------
@@ -185,10 +204,10 @@ class Examination:
 
 
 @contextmanager
-def examine(path: str, environ: Mapping[str, str], patience: Patience, limits: Limits) -> Iterator[Examination]:
+def examine(path: str, environ: Mapping[str, str], patience: Patience, limits: Limits, tell: Tell) -> Iterator[Examination]:
     """What the rules are given. Afterwards each state that the hook has answered with has been given back, come what may."""
     with tempfile.TemporaryDirectory(prefix="serai-check-", ignore_cleanup_errors=True) as scratch:
-        examination = Examination(path, environ, patience, limits, scratch)
+        examination = Examination(path, environ, patience, limits, scratch, tell)
         try:
             yield examination
         finally:

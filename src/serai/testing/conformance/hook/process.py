@@ -1,6 +1,6 @@
 """One run of a hook, as a check needs it: in a folder of its choice, with any bytes for a request, and with a look at what is left.
 
-As with boxes, its stdout is a file and it leads a session of its own (spec hooks 1.11).
+As with boxes, its stdout is a file like theirs and it leads a session of its own (spec hooks 1.11).
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from signal import SIGTERM
 from typing import IO, Literal, NamedTuple
 
+from serai.boxes.hook_process import Answer
 from serai.errors import ExitStatus
 from serai.wire import proctree
 from serai.wire.process import Launch, find_program, spawn_failed
@@ -39,6 +40,10 @@ class Patience:
     terminate: float = 5.0
     leave: float = 1.0  # for what a hook has started, to end after it
 
+    def shorter(self) -> Patience:
+        """For what was waited for in vain once: a person need not sit through it a dozen times."""
+        return replace(self, run=min(self.run, self.quick))
+
 
 class Ran(NamedTuple):
     """What became of a run: how it ended, what it printed, what it took, and the names of the programs that it left behind."""
@@ -54,30 +59,31 @@ class Ran(NamedTuple):
 class _Process:
     """A hook that runs."""
 
-    def __init__(self, program: str, *, cwd: str, environ: Mapping[str, str], stdout: IO[bytes], stderr: IO[bytes]) -> None:
+    def __init__(self, program: str, *, cwd: str, environ: Mapping[str, str], answer: Answer, stderr: IO[bytes]) -> None:
         outer = environ.get(proctree.TAG, "")
         self._tag = f"{outer}/{secrets.token_hex(8)}".lstrip("/")  # by which all that it starts is known
-        self._stdout, self._stderr = stdout, stderr
+        self._answer, self._stderr = answer, stderr
         self._began = time.monotonic()
         self._process = subprocess.Popen(
             [program],
             cwd=cwd,
             env={**environ, proctree.TAG: self._tag},
             stdin=subprocess.PIPE,
-            stdout=stdout,
+            stdout=answer.writer,
             stderr=stderr,
             bufsize=0,
             start_new_session=True,
         )
+        answer.handed_over()
         self._end = os.pidfd_open(self._process.pid)
         self._root = proctree.read(self._process.pid)
         self._how: How = "late"
         self._seconds = 0.0
         self._left: tuple[str, ...] = ()
 
-    def over(self, request: bytes, patience: Patience, most: int) -> None:
-        """Give it the request and wait for its end, then for that of whatever it has started."""
-        self._how = self._feed(request, self._began + patience.run, most)
+    def over(self, request: bytes, patience: Patience, most: int, slow: Callable[[], None]) -> None:
+        """Give it the request and wait for its end, then for that of whatever it has started. `slow` is called if that takes."""
+        self._how = self._feed(request, patience, most, slow)
         self._seconds = time.monotonic() - self._began
         if self._how == "ended":
             self._left = self._survivors(time.monotonic() + patience.leave)
@@ -97,10 +103,10 @@ class _Process:
         """What became of it, once it is closed. Of what it printed, a little more than `most`, so that one sees that it is."""
         code = self._process.returncode
         status = ExitStatus(code=code) if code >= 0 else ExitStatus(signal=-code)
-        stdout, stderr = (os.pread(file.fileno(), most + 1, 0) for file in (self._stdout, self._stderr))
-        return Ran(self._how, status, stdout, stderr.decode(errors="replace"), self._seconds, self._left)
+        stderr = os.pread(self._stderr.fileno(), most + 1, 0).decode(errors="replace")
+        return Ran(self._how, status, self._answer.read()[: most + 1], stderr, self._seconds, self._left)
 
-    def _feed(self, request: bytes, until: float, most: int) -> How:
+    def _feed(self, request: bytes, patience: Patience, most: int, slow: Callable[[], None]) -> How:
         """The request as it takes it: it may print before it reads, or not read at all (spec hooks 1.11)."""
         stdin, rest = self._process.stdin, memoryview(request)
         assert stdin is not None
@@ -108,9 +114,13 @@ class _Process:
         poll = select.poll()
         poll.register(self._end, select.POLLIN)
         poll.register(number := stdin.fileno(), select.POLLOUT)
-        while (remaining := until - time.monotonic()) > 0:
-            happened = dict(poll.poll(min(remaining, _LOOK) * 1000))
-            if os.fstat(self._stdout.fileno()).st_size > most:
+        quick, until = self._began + patience.quick, self._began + patience.run
+        while (now := time.monotonic()) < until:
+            if now > quick:
+                quick = until
+                slow()
+            happened = dict(poll.poll(min(until - now, _LOOK) * 1000))
+            if self._answer.size > most:
                 return "too much"
             if self._end in happened:
                 return "ended"
@@ -141,20 +151,23 @@ class _Process:
         return proctree.tree(proctree.scan(self._root.started), [self._root], self._tag)
 
 
-def run(launch: Launch, request: bytes, *, patience: Patience, most: int, keep: Callable[[Ran], None]) -> None:
+def run(
+    launch: Launch, request: bytes, *, patience: Patience, most: int, keep: Callable[[Ran], None], slow: Callable[[], None]
+) -> None:
     """Run a hook to its end, in its own folder if no other is named; nothing of it is left then. `SpawnFailed` if it cannot start.
 
     `keep` is given what became of it, also when somebody ends the wait with Ctrl-C: it may have answered with a state by then.
+    `slow` is called when a person who waits should be told why.
     """
     program = find_program(launch)
-    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+    with closing(Answer.in_memory()) as answer, tempfile.TemporaryFile() as stderr:
         try:
             cwd = launch.cwd or os.path.dirname(program)
-            process = _Process(program, cwd=cwd, environ=launch.env, stdout=stdout, stderr=stderr)
+            process = _Process(program, cwd=cwd, environ=launch.env, answer=answer, stderr=stderr)
         except (OSError, ValueError) as error:
             raise spawn_failed(launch, error) from None
         try:
-            process.over(request, patience, most)
+            process.over(request, patience, most, slow)
         finally:
             process.close()
             keep(process.ran(most))

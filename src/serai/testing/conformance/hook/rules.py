@@ -278,6 +278,10 @@ def destroy(examination: Examination) -> Iterator[Finding]:
             hint = "box.destroy has the state, and of the box nothing but its id; answer {} and exit 0"
             yield examination.problem(run, "at box.destroy", hint)
             return
+    undone = examination.rolled_back()
+    if undone is not None and undone.wrong:
+        hint = "box.destroy has the description, too, when the box could not be made after all; answer {} and exit 0"
+        yield examination.problem(undone, "at the box.destroy of a box that could not be made", hint)
 
 
 def destroy_again(examination: Examination) -> Iterator[Finding]:
