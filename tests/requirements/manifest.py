@@ -20,7 +20,10 @@ LOWEST = {
     "host": (4, {"model": 3, "find": 5, "trust": 4, "guard": 4, "life": 7, "reload": 6, "call": 9, "cli": 7}),
     "sdk": (5, {"wire": 6, "answer": 7, "life": 6, "import": 2, "schema": 3, "args": 3, "check": 5, "new": 2, "bundle": 3}),
     "zot": (4, {"edge": 52, "ours": 41, "frame": 21}),
-    "hooks": (6, {"naive": 32, "bytes": 14, "mode": 10, "owner": 10, "path": 13, "decode": 12, "rule": 71, "scenario": 109, "box": 21}),
+    "hooks": (
+        6,
+        {"naive": 32, "bytes": 14, "mode": 10, "owner": 10, "path": 13, "decode": 12, "rule": 71, "scenario": 109, "box": 21},
+    ),
     "piglet": (10, {"method": 88, "fix": 36, "edge": 40}),
     "agents": (11, {"scenario": 171, "live": 22, "edge": 36}),
     "yoi": (12, {"edge": 36, "conform": 68}),

@@ -7,6 +7,7 @@ which it is.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -144,7 +145,10 @@ class Keeping:
         try:
             _check(await _line(keeper.stdout, self._limits, box_id), box_id)
         except BaseException:
-            keeper.let_go()  # the end of its input: it ends the box, and the rest is ours to undo
+            # Gone before anything else is done: what it still starts would take the place of another that we start.
+            with contextlib.suppress(OSError):
+                os.write(keeper.stdin, b"stop\n")
+            await to_its_end(keeper.end(2 * self._limits.box_stop))
             raise
         return Kept(folder, self._limits, keeper)
 

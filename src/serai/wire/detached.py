@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 
 from serai.wire import proctree
 from serai.wire.pipes import Pipes, close_all
@@ -38,6 +39,7 @@ class Detached:
             raise spawn_failed(launch, error) from None
         self.stdin, self.stdout = pipes.ours[0], pipes.ours[1]
         self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
         self._pidfd = os.pidfd_open(self.pid)
         self._loop.add_reader(self._pidfd, self._reap)
 
@@ -48,13 +50,13 @@ class Detached:
                 os.close(number)
         self.stdin = self.stdout = -1
 
-    def close(self) -> None:
-        """Stop waiting for its end as well: our loop is about to go."""
+    async def end(self, seconds: float) -> None:
+        """It is to end after all, and has been told: wait for that, and kill it when it takes longer."""
         self.let_go()
+        await asyncio.wait([self._ended], timeout=seconds)
         if self._pidfd >= 0:
-            self._loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = -1
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            await asyncio.wait([self._ended])
 
     def _reap(self) -> None:
         try:
@@ -64,6 +66,8 @@ class Detached:
         self._loop.remove_reader(self._pidfd)
         os.close(self._pidfd)
         self._pidfd = -1
+        if not self._ended.done():
+            self._ended.set_result(None)
 
 
 def _pairs(env: dict[str, str]) -> list[str]:

@@ -101,13 +101,14 @@ class Keeper:
             self.poll.unregister(self.ready)
 
     def _creator(self) -> None:
-        if os.read(0, 64):
+        said = os.read(0, 64)
+        if said.startswith(b"kept"):
             self.committed = True  # the box is registered, and we are its owner
             with open(os.devnull, "r+b", buffering=0) as null:
                 os.dup2(null.fileno(), 0)
                 os.dup2(null.fileno(), 1)
             self.poll.unregister(0)
-        elif self.config["abandoned"] == "stop":  # a resume that came to nothing: it is still paused
+        elif said or self.config["abandoned"] == "stop":  # told to; or a resume that came to nothing: it is still paused
             self._end()
             sys.exit(1)
         else:
