@@ -39,6 +39,8 @@ def test_every_leaf_hangs_on_the_branch_of_its_cause() -> None:
         "LocalError": {
             "BadExtension",
             "BadSettings",
+            "BoxNotFound",
+            "BoxRefused",
             "Closed",
             "FrameTooBig",
             "NoCommand",
@@ -52,13 +54,14 @@ def test_every_leaf_hangs_on_the_branch_of_its_cause() -> None:
             "BadFrame",
             "BadManifest",
             "GuardDown",
+            "HookFailed",
             "OversizeFrame",
             "PeerGone",
             "PeerStalled",
             "PeerTimeout",
             "Refused",
         },
-        "MachineError": {"NotRecorded", "NotWritten", "SpawnFailed"},
+        "MachineError": {"BoxFailed", "NotRecorded", "NotWritten", "SpawnFailed"},
     }
 
 

@@ -292,18 +292,19 @@ class HookFailed(PeerError):
         self,
         message: str,
         *,
-        path: str,
+        path: str = "",
+        who: str = "",
         exit: ExitStatus | None = None,
         stderr: str = "",
         limit: LimitHit | None = None,
         temporary: bool = False,
     ) -> None:
         """`temporary`: the machine would not start it now; it has not run."""
-        super().__init__(message, who=f"hook {path}", exit=exit, stderr=stderr, limit=limit)
+        super().__init__(message, who=who or (f"hook {path}" if path else ""), exit=exit, stderr=stderr, limit=limit)
         self.temporary = temporary
 
     def __str__(self) -> str:
-        return f"{self.who}: {self.message}"  # which has it all, in the protocol's own form (spec hooks 1.10)
+        return f"{self.who}: {self.message}" if self.who else self.message  # which has it all, in the protocol's own form (spec hooks 1.10)
 
 
 class Refused(PeerError):

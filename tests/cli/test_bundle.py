@@ -166,8 +166,9 @@ def test_an_extension_without_the_sdk_can_be_bundled(shell: Shell, tmp_path: Pat
 def test_a_bundle_holds_the_extension_and_of_serai_what_the_sdk_needs(shell: Shell, source: Path) -> None:
     form = bundled(shell, source)
     own = {"__main__.py", "weather.py", "skies.py", "places/__init__.py", "places/names.py", "places/names.txt"}
-    sdk = {f"serai/{file.relative_to(HOUSE).as_posix()}" for file in (HOUSE / "sdk").rglob("*.py")}
-    sources = own | sdk | {f"serai/{name}.py" for name in ("__init__", "lazy", "version", "errors")}
+    packages = (HOUSE / "sdk", HOUSE / "dialects" / "hookproto")
+    sdk = {f"serai/{file.relative_to(HOUSE).as_posix()}" for package in packages for file in package.rglob("*.py")}
+    sources = own | sdk | {f"serai/{name}.py" for name in ("__init__", "lazy", "version", "errors", "dialects/__init__")}
     assert set(form["files"]) == sources | {f"{name}c" for name in sources if name.endswith(".py")}
     held = contents(form["file"])
     assert sorted(held) == form["files"]
