@@ -304,7 +304,9 @@ class HookFailed(PeerError):
         self.temporary = temporary
 
     def __str__(self) -> str:
-        return f"{self.who}: {self.message}" if self.who else self.message  # which has it all, in the protocol's own form (spec hooks 1.10)
+        return (
+            f"{self.who}: {self.message}" if self.who else self.message
+        )  # which has it all, in the protocol's own form (spec hooks 1.10)
 
 
 class Refused(PeerError):

@@ -1,4 +1,4 @@
-"""A manager that is killed at its Nth step: `python -m tests.boxes.doomed FOLDER owned|kept STEP`.
+"""A manager that is killed at its Nth step: `python -m tests.boxes.doomed FOLDER owned|kept STEP`, or a call, or `hook`.
 
 A step is the moment before or after anything that leaves a mark outside of the process: a transaction, a hook, a process started or
 ended, files put into a box. It prints `done` when it lived through all of them.
@@ -26,6 +26,13 @@ STEPS: list[tuple[Any, str]] = [
     (Boxes, "do"), (hooks, "run"), (hook_process.Answer, "remove"), (Owning, "start"), (Keeping, "start"), (Kept, "commit"),
     (Control, "init"), (LocalInstance, "destroy"), (keeping, "ask"),
 ]  # fmt: skip
+
+# At the end of a box it kills its manager, once.
+KILLER = """#!/bin/sh
+grep -q box.create && exec echo '{"state":"s"}'
+[ ! -e "$KILLINGS" ] || exec echo told >> "$KILLINGS"
+echo killed > "$KILLINGS" && kill -KILL $PPID
+"""
 
 
 def doom(fatal: int | str) -> None:
@@ -67,9 +74,13 @@ def _stepping(function: Callable[..., Any], before: Callable[[], None], after: C
 
 async def main(folder: str, kind: str, fatal: str) -> None:
     house = House(Path(folder))
-    boxes = house.boxes(hooks=[house.mint, house.hook("plain", "#!/bin/sh\n")])
+    second = house.hook("plain", "#!/bin/sh\n")
+    if fatal == "hook":
+        second = house.hook("killer", KILLER, {"KILLINGS": f"{folder}/killings"})
+    boxes = house.boxes(hooks=[house.mint, second])
     await boxes.open()
-    doom(int(fatal) if fatal.isdigit() else fatal)
+    if fatal != "hook":
+        doom(int(fatal) if fatal.isdigit() else fatal)
     box = await boxes.create("web", kept=kind == "kept", script=b"#!/bin/sh\n:\n")
     assert (await box.exec("true")).exit_code == 0
     await box.destroy()

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from serai.boxes import Boxes, Hook
+from serai.boxes import Box, Boxes, Hook
 from serai.boxes.backends.local import holders_of
+from serai.boxes.store import Store
 from serai.limits import Limits
 from serai.wire import proctree
 
@@ -42,13 +43,20 @@ def script(path: Path, text: str) -> Path:
     return path
 
 
+async def text(box: Box, command: str) -> str:
+    """What a command in the box prints; it must succeed."""
+    result = await box.exec(command)
+    assert result.exit_code == 0, result
+    return result.text
+
+
 def kill_porter(generation: str) -> None:
-    """The porter is the launcher's child; what it has just started still looks like it."""
+    """The porter is the launcher's child. An ordinary user may not see its environment, and so not find it among the holders."""
     holders = holders_of(generation)
     [launcher] = [one for one in holders if not any(one.parent == other.pid for other in holders)]
-    for process in holders:
-        if process.parent == launcher.pid:
-            proctree.kill(process)
+    below = [process for pid in proctree.walk([launcher.pid]) if (process := proctree.read(pid))]
+    [porter] = [process for process in below if process.parent == launcher.pid]
+    proctree.kill(porter)
 
 
 def control_groups(generation: str) -> list[str]:
@@ -87,7 +95,7 @@ class House:
         return Hook(str(script(self.folder / name, text)), name, env or {})
 
     def left(self) -> list[str]:
-        """What is left of boxes that ever were here: their folders, their processes and their control groups."""
+        """What is left of boxes that were seen here: folders, answers of their hooks, processes and control groups."""
         folders = [name for name in os.listdir(self.home) if not name.startswith("boxes.db") and name != "logs"]
         folders += [path for name in self.generations for path in glob.glob(f"/dev/shm/serai-*/{name}*")]
         processes = [f"{process}" for name in self.generations for process in holders_of(name)]
@@ -95,9 +103,12 @@ class House:
 
     @property
     def generations(self) -> set[str]:
-        """Of all boxes that were seen here: a test that looks sees those of now."""
+        """Of all boxes that were seen here, also of those that never got a folder: a test that looks sees those of now."""
         if os.path.isdir(self.home):
             self._seen.update(name for name in os.listdir(self.home) if len(name) == 16)
+            store = Store(self.home)
+            self._seen.update(record.generation for record in store.all())
+            store.close()
         return self._seen
 
     async def clear(self) -> None:

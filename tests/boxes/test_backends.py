@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from serai.boxes import Box, Boxes
+from serai.boxes import Boxes
 from serai.boxes.backends.local import LocalBackend
 from serai.boxes.backends.namespaces import Namespaces
 from serai.dialects.hookproto.ours import Injection
 from serai.errors import BoxNotFound, BoxRefused, SeraiError
-from tests.boxes.houses import House
+from tests.boxes.houses import House, text
 
 NOBODY = 65534
 Check = Callable[[House, Boxes], Awaitable[None]]
@@ -91,12 +91,6 @@ def as_nobody(folder: Path, play: Callable[[], Awaitable[None]]) -> None:
             os._exit(status)
     _, status = os.waitpid(pid, 0)
     assert status == 0
-
-
-async def text(box: Box, command: str) -> str:
-    result = await box.exec(command)
-    assert result.exit_code == 0, result
-    return result.text
 
 
 @pytest.mark.req("hooks.rule.8-contract")
@@ -226,6 +220,6 @@ async def test_owners_are_exact_where_it_is_claimed_and_else_the_one_user_of_the
     given = [Injection(path="/root/mine", content=b"x", mode=0o600, uid=1000, gid=1001)]
     box = await boxes.create("web", files=given)
     found = await box.control.get_into("/root/mine", lambda _: None)
-    own = 0 if boxes.backend_name == "namespaces" else os.geteuid()
-    assert (found.uid, found.gid) == ((1000, 1001) if full else (own, own))
+    user, group = map(int, (await text(box, "id -u; id -g")).split())  # as whom its commands run
+    assert (found.uid, found.gid) == ((1000, 1001) if full else (user, group))
     assert found.mode == 0o600

@@ -48,6 +48,16 @@ async def test_files_and_state_of_a_hook_come_back(hooks: Hooks) -> None:
     assert hooks.left() == []
 
 
+@pytest.mark.req("hooks.rule.1.3-image")
+@pytest.mark.parametrize("image", ["debian:12", ""])
+async def test_the_image_is_told_where_there_is_one_and_else_not_even_named(hooks: Hooks, image: str) -> None:
+    path = hooks.sh("hook", 'cat > "$HERE/request"')
+    box = Box(box_id="a", image=image)
+    assert (await hooks.runner(path).create(box, str(hooks.answers / "answer"), hooks.on_state)).error is None
+    told = {"box_id": "a", "image": image} if image else {"box_id": "a"}
+    assert json.loads(hooks.read("request")) == {"event": "box.create", "box": told}
+
+
 @pytest.mark.req("hooks.rule.2.1-every-hook", "hooks.rule.2.2-file-order", "hooks.rule.1.1-one-process")
 async def test_all_hooks_run_in_the_order_of_the_list_and_so_come_their_files(hooks: Hooks) -> None:
     def body(name: str) -> str:

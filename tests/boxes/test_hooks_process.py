@@ -16,8 +16,7 @@ import pytest
 from serai.boxes import hook_process
 from serai.boxes.hooks import Hook
 from serai.dialects.hookproto import Box
-from serai.errors import ExitStatus, LimitHit
-from serai.limits import KIB, MIB, Limits
+from serai.errors import ExitStatus
 from serai.wire import proctree
 from tests.boxes.hooking import BOX, PATIENT, Hooks, hooks
 from tests.wire.helpers import lives
@@ -96,89 +95,6 @@ async def test_of_a_long_stderr_the_end_is_kept_and_less_is_shown(hooks: Hooks) 
     assert error.message.endswith("é" * 100 + "the end")
     assert 4090 < len(error.message.removeprefix(start).encode()) <= 4096
     assert 65_530 < len(error.stderr.encode()) <= 65_536 + 3
-
-
-# -- limits ------------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.req("hooks.rule.1.12-timeout", "hooks.rule.1.12-grace")
-async def test_who_takes_too_long_is_asked_to_end_and_has_failed(hooks: Hooks) -> None:
-    path = hooks.sh("hook", """trap 'echo asked > "$HERE/asked"; echo waiting >&2; exit 0' TERM; while :; do :; done""")
-    limits = PATIENT.but(hook_timeout=1.2)
-    error = (await hooks.create(path, limits=limits)).error
-    assert error is not None
-    assert str(error) == f"hook {path}: timed out after 1.2s: waiting"
-    assert error.limit == LimitHit("hook_timeout", 1.2)
-    assert hooks.read("asked") == "asked\n"
-    (hooks.folder / "asked").unlink()
-    assert (
-        str(await hooks.runner(path, limits=limits).destroy(BOX, {path: "state"})) == f"hook {path}: timed out after 1.2s: waiting"
-    )
-    assert hooks.read("asked") == "asked\n"
-
-
-@pytest.mark.req("hooks.rule.1.12-grace", "hooks.naive.08", "hooks.rule.1.12-timeout")
-async def test_who_does_not_end_when_asked_is_killed_with_all_it_started(hooks: Hooks) -> None:
-    """One of its children is in its group, the other in a session of its own."""
-    path = hooks.python(
-        "hook",
-        """
-import signal
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-def child(own):
-    pid = os.fork()
-    if pid: return pid
-    if own: os.setsid()
-    while True: signal.pause()
-pids = [os.getpid(), child(False), child(True)]
-with open(HERE + "/pids.new", "w") as file: file.write(json.dumps(pids))
-os.rename(HERE + "/pids.new", HERE + "/pids")
-while True: signal.pause()
-""",
-    )
-    error = (await hooks.create(path, limits=PATIENT.but(hook_timeout=2.0, hook_grace=0.1))).error
-    assert error is not None
-    assert error.message == "timed out after 2s"
-    assert error.exit == ExitStatus(signal=signal.SIGKILL)
-    assert [pid for pid in json.loads(hooks.read("pids")) if lives(pid)] == []
-
-
-@pytest.mark.req(
-    "hooks.rule.1.12-timeout",
-    "hooks.rule.1.12-grace",
-    "hooks.rule.1.12-eof-wait",
-    "hooks.rule.1.12-stdout-cap",
-    "hooks.rule.1.12-stderr-cap",
-    "hooks.rule.1.12-inject-bytes",
-    "hooks.rule.1.12-inject-files",
-    "hooks.rule.1.12-state-size",
-)
-def test_the_limits_are_those_of_the_protocol() -> None:
-    limits = Limits()
-    assert (limits.hook_timeout, limits.hook_grace, limits.hook_eof) == (60, 5, 2)
-    assert (limits.hook_max_output, limits.stderr_tail, limits.hook_state) == (64 * MIB, 64 * KIB, 1 * MIB)
-    assert (limits.max_inject_bytes, limits.max_inject_files) == (48 * MIB, 4096)
-
-
-async def test_what_a_hook_answered_before_its_time_was_over_is_kept_for_the_roll_back(hooks: Hooks) -> None:
-    """It had no chance to undo it: we ended it."""
-    path = hooks.sh("hook", """printf '{"state":"minted","files":[{"path":"/f"}]}'; exec sleep 1000""")
-    outcome = await hooks.create(path, limits=PATIENT.but(hook_timeout=1.2))
-    assert outcome.error is not None
-    assert outcome.states == {path: "minted"}
-    assert hooks.kept == [(path, "minted")]
-    assert outcome.files == []
-
-
-@pytest.mark.req("hooks.rule.1.12-stdout-cap")
-@pytest.mark.parametrize("body", ["yes", "head -c 2000000 /dev/zero", "(setsid yes &)"])
-async def test_who_prints_too_much_is_killed_and_has_failed(hooks: Hooks, body: str) -> None:
-    path = hooks.sh("hook", body)
-    error = (await hooks.create(path, limits=PATIENT.but(hook_max_output=1_000_000))).error
-    assert error is not None
-    assert str(error) == f"hook {path}: printed more than 1000000 bytes"
-    assert error.limit == LimitHit("hook_max_output", 1_000_000)
-    assert hooks.left() == []
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------------------

@@ -75,6 +75,23 @@ def test_its_files_are_for_this_user_alone_whatever_the_umask(tmp_path: Path) ->
         os.umask(before)
 
 
+@pytest.mark.req("hooks.scenario.store-03")
+def test_files_and_a_folder_that_others_may_read_are_closed_to_them(tmp_path: Path) -> None:
+    folder = tmp_path / "boxes"
+    first = Store(str(folder))  # still open: so its journal is there as well
+    first.reserve(record())
+    folder.chmod(0o755)
+    for path in folder.iterdir():
+        path.chmod(0o644)
+    second = Store(str(folder))
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in [folder, *folder.iterdir()]} == {
+        "boxes": 0o700, NAME: 0o600, f"{NAME}-shm": 0o600, f"{NAME}-wal": 0o600,
+    }  # fmt: skip
+    assert [box.box_id for box in second.all()] == ["web"]
+    first.close()
+    second.close()
+
+
 @pytest.mark.req("hooks.scenario.store-02")
 def test_a_deleted_record_is_gone(store: Store) -> None:
     box = record()

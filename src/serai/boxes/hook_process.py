@@ -10,7 +10,7 @@ import asyncio
 import os
 import stat
 from collections.abc import Callable
-from fcntl import F_RDLCK, F_SETLEASE, F_SETSIG, F_UNLCK, fcntl
+from fcntl import F_RDLCK, F_SETLEASE, F_SETSIG, fcntl
 from signal import SIGTERM, SIGURG
 from time import monotonic
 from typing import Literal, NamedTuple
@@ -24,6 +24,7 @@ __all__ = ["Answer", "Ran", "left", "run"]
 # How often a running hook's output and time are looked at, and how often it is looked whether the last writer is gone; seconds.
 _LOOK = 0.02
 _SOON = 0.004
+_SHORT = 16384
 
 How = Literal["ended", "late", "too much"]
 
@@ -34,6 +35,7 @@ class Ran(NamedTuple):
     how: How
     status: ExitStatus | None
     stderr: str
+    size: int  # of its answer
 
     @property
     def well(self) -> bool:
@@ -82,7 +84,9 @@ class Answer:
         return os.fstat(self._reader).st_size
 
     def read(self) -> bytes:
-        return os.pread(self._reader, self.size, 0)
+        """All of it; most are short."""
+        start = os.pread(self._reader, _SHORT, 0)
+        return start if len(start) < _SHORT else start + os.pread(self._reader, self.size - _SHORT, _SHORT)
 
     def has_writers(self, child: Child) -> bool:
         """Whether anybody may still write it. On a filesystem without leases: who holds stdout mostly holds stderr too."""
@@ -137,8 +141,7 @@ def _is_written(reader: int) -> bool | None:
         return True
     except OSError:
         return None
-    fcntl(reader, F_SETLEASE, F_UNLCK)
-    return False
+    return False  # the lease goes with the descriptor
 
 
 async def run(
@@ -161,9 +164,10 @@ async def run(
             await _last_written(child, answer, limits)
     finally:
         await child.close()
-    if how == "ended" and answer.size > limits.hook_max_output:
+    size = answer.size
+    if how == "ended" and size > limits.hook_max_output:
         how = "too much"
-    return Ran(how, child.status, child.stderr.text())
+    return Ran(how, child.status, child.stderr.text(), size)
 
 
 class _Feed:
@@ -201,8 +205,9 @@ class _Watch:
         self._over: asyncio.Future[How] = self._loop.create_future()
         self._answer = answer
         self._most = most
-        self._end = self._loop.time() + seconds
-        self._timer = self._loop.call_later(min(_LOOK, seconds), self._look)
+        now = self._loop.time()
+        self._end = now + seconds
+        self._timer = self._loop.call_at(now + min(_LOOK, seconds), self._look)
         child.on_exit(self._ended)
 
     async def over(self) -> How:

@@ -105,6 +105,7 @@ class Runner:
         self._limits = limits
         self._environ = dict(os.environ if environ is None else environ)
         self._recorder = recorder
+        self._envs: dict[str, dict[str, str]] = {}
         keys = [hook.key for hook in self.hooks]
         for key in keys:
             if keys.count(key) > 1:  # one's state would take the place of the other's (spec hooks 2.3)
@@ -174,7 +175,7 @@ class Runner:
     def forget(self, place: str) -> None:
         """Remove what was left there: its states are on record now, or it had none."""
         for index in range(len(self.hooks)):
-            with suppress(FileNotFoundError):
+            with suppress(OSError):  # a bad file there must not keep a box
                 os.unlink(_path(place, index))
 
     async def _revoke(self, hook: Hook, request: Request) -> HookFailed | None:
@@ -189,8 +190,7 @@ class Runner:
 
     async def once(self, hook: Hook, request: Request, answer: Answer) -> Tried:
         """One run. A failed hook has an answer only when we ended it: it had no chance to undo."""
-        env = for_hook(self._environ, extra=hook.env, clear=hook.env_clear)
-        launch = Launch(argv=[hook.path], env=env, who=f"hook {hook.key}", stdout=answer.writer)
+        launch = Launch(argv=[hook.path], env=self._env(hook), who=f"hook {hook.key}", stdout=answer.writer)
         tape = _Tape(self._recorder, hook.key, request)
         try:
             ran = await run(self._spawner, launch, request_bytes(request), answer, self._limits, started=tape.started)
@@ -206,12 +206,12 @@ class Runner:
         response, wrong = Response(), ""
         try:
             if ran.well or ran.how == "late":
-                response = await _aside(answer.size, lambda: read_response(answer.read()))
+                response = await _aside(ran.size, lambda: read_response(answer.read()))
                 tape.answered(response)
             if ran.well and answer.cramped:
                 wrong = "there was no room for its answer"
         except BadResponse as error:
-            tape.unread(answer.size)
+            tape.unread(ran.size)
             wrong = str(error)
         if ran.stderr:
             ran = ran._replace(stderr=_without(ran.stderr, request.state, response.state, *map(_text, response.files)))
@@ -220,6 +220,12 @@ class Runner:
         if failed is None and ran.stderr and log.isEnabledFor(logging.DEBUG):
             log.debug("%s said: %s", launch.who, _last(lookalikes.mask_text(ran.stderr), _IN_LOG))
         return Tried(response, failed, ran.stderr)
+
+    def _env(self, hook: Hook) -> dict[str, str]:
+        """Made once: the same one is quick to hand over again."""
+        if hook.key not in self._envs:
+            self._envs[hook.key] = for_hook(self._environ, extra=hook.env, clear=hook.env_clear)
+        return self._envs[hook.key]
 
     def _failure(self, hook: Hook, ran: Ran, wrong: str) -> HookFailed | None:
         """Why it failed: by how it ended, else by what is wrong with its answer (spec hooks 1.10)."""

@@ -19,7 +19,6 @@ from serai.boxes.record import BoxRecord, now
 from serai.boxes.store import Store
 from serai.dialects import hookproto
 from serai.dialects.hookproto.ours import Injection
-from serai.errors import SeraiError
 
 if TYPE_CHECKING:
     from serai.boxes.backend import Backend
@@ -87,7 +86,7 @@ async def _roll_back(boxes: Boxes, record: BoxRecord) -> None:
     """Undo what was done. What goes wrong here is logged: the caller's error stays what it was (spec hooks 2.4)."""
     try:
         await boxes.end(record)
-    except SeraiError as error:
+    except Exception as error:
         log.warning("box %s: the roll-back of its create failed, the next start tries again: %s", record.box_id, error)
 
 

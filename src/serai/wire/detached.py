@@ -23,13 +23,12 @@ class Detached:
     def __init__(self, launch: Launch) -> None:
         """`SpawnFailed` says why it cannot be started."""
         env = {name: value for name, value in launch.env.items() if name != proctree.TAG}
-        given = {} if launch.stderr is None else {2: launch.stderr}
+        logged = launch.stderr is not None
         try:
-            pipes = Pipes({0: "r", 1: "w"} if given else {0: "r", 1: "w", 2: "null"}, None, given)
+            pipes = Pipes({0: "r", 1: "w"} if logged else {0: "r", 1: "w", 2: "null"}, None)
+            theirs = {**pipes.theirs, 2: launch.stderr} if launch.stderr is not None else pipes.theirs
             try:
-                self.pid = posix_spawn(
-                    find_program(launch), strings(launch.argv), strings([*_pairs(env)]), launch.cwd, pipes.theirs
-                )
+                self.pid = posix_spawn(find_program(launch), strings(launch.argv), strings([*_pairs(env)]), launch.cwd, theirs)
             except BaseException:
                 close_all(pipes.ours)
                 raise

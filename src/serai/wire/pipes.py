@@ -20,16 +20,11 @@ _USUAL = 65536
 class Pipes:
     """The pipes of one child: `theirs` and `ours` by the child's numbers; ours do not block. What cannot be made leaves nothing."""
 
-    def __init__(self, wanted: Mapping[int, Direction | int], size: int | None, given: Mapping[int, int] | None = None) -> None:
-        """A number in place of a direction is a file of ours that the child gets as it is; we get one to read what comes now.
-
-        `given` are files of ours that the child gets and we do not read.
-        """
+    def __init__(self, wanted: Mapping[int, Direction | int], size: int | None) -> None:
+        """A number in place of a direction is a file of ours that the child gets as it is; we get one to read what comes now."""
         self.theirs: dict[int, int] = {}
         self.ours: dict[int, int] = {}
         try:
-            for number, descriptor in (given or {}).items():
-                self.theirs[number] = os.dup(descriptor)
             for number, direction in wanted.items():
                 if isinstance(direction, int):
                     self.theirs[number] = os.dup(direction)

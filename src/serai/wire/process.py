@@ -200,10 +200,11 @@ class PlainSpawner:
         wanted: dict[int, Direction | int] = {0: stdin, 2: stderr, **launch.extra}
         if launch.stdout is None:
             wanted[1] = "w"
-        pipes = Pipes(wanted, launch.pipe, {} if launch.stdout is None else {1: launch.stdout})
+        pipes = Pipes(wanted, launch.pipe)
         try:
             since = monotonic()
-            pid = posix_spawn(path, argv, env, launch.cwd, pipes.theirs)
+            theirs = pipes.theirs if launch.stdout is None else {**pipes.theirs, 1: launch.stdout}
+            pid = posix_spawn(path, argv, env, launch.cwd, theirs)
             return self._take(launch, path, pid, tag, pipes, since)
         except BaseException:
             close_all(pipes.ours)
