@@ -19,7 +19,7 @@ def refuse(text: str) -> None:
 # -- the request ------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.req("hooks.rule.1.3-request", "hooks.rule.1.3-image", "hooks.decode.12")
+@pytest.mark.req("hooks.rule.1.3-request", "hooks.decode.12")
 @pytest.mark.parametrize(
     ("request_", "written"),
     [
