@@ -24,7 +24,7 @@ __all__ = ["Answer", "Ran", "left", "run"]
 # How often a running hook's output and time are looked at, and how often it is looked whether the last writer is gone; seconds.
 _LOOK = 0.02
 _SOON = 0.004
-_SHORT = 16384
+_SHORT = 4096
 
 How = Literal["ended", "late", "too much"]
 

@@ -206,7 +206,10 @@ class Runner:
         response, wrong = Response(), ""
         try:
             if ran.well or ran.how == "late":
-                response = await _aside(ran.size, lambda: read_response(answer.read()))
+                if ran.size < _LONG:
+                    response = read_response(answer.read())
+                else:
+                    response = await asyncio.to_thread(lambda: read_response(answer.read()))
                 tape.answered(response)
             if ran.well and answer.cramped:
                 wrong = "there was no room for its answer"
