@@ -55,10 +55,10 @@ def run() -> Section:
     floors = [
         Floor("a hook's spawn to its response, next to C", small[RUNNER]["x"], "at most", 1.3),
         Floor("a hook from a 2 GB parent, next to a small one", large[RUNNER]["p50_us"] / small[RUNNER]["p50_us"], "at most", 1.3),
-        Floor("an owned box, create to first result, ms", turns["owned"]["first_ms"], "at most", 60),
-        Floor("a kept box, create to first result, ms", turns["kept"]["first_ms"], "at most", 120),
-        Floor("a command in a box, ms", turns["owned"]["exec_ms"], "at most", 3),
-        Floor(f"{MANY} owned boxes at once, ms", together["all_ms"], "at most", 1500),
+        Floor("an owned box, create to first result", turns["owned"]["first_ms"], "at most", 60, " ms"),
+        Floor("a kept box, create to first result", turns["kept"]["first_ms"], "at most", 120, " ms"),
+        Floor("a command in a box", turns["owned"]["exec_ms"], "at most", 3, " ms"),
+        Floor(f"{MANY} owned boxes at once", together["all_ms"], "at most", 1500, " ms"),
     ]
     authors = _authors()
     floors.append(Floor("a hook with the SDK, next to python -c 'import json'", authors["SDK"]["x"], "at most", 1.3))

@@ -410,8 +410,9 @@ async def test_an_answer_that_had_no_room_is_a_failure_and_not_an_empty_one(hous
         return os.statvfs_result(fields)
 
     monkeypatch.setattr(os, "fstatvfs", full)
-    async with house.boxes(hooks=[house.mint]) as boxes:
-        with pytest.raises(HookFailed, match="there was no room for its answer"):
+    silent = house.hook("silent", "#!/bin/sh\n")
+    async with house.boxes(hooks=[house.mint, silent]) as boxes:
+        with pytest.raises(HookFailed, match="silent: there was no room for its answer"):
             await boxes.create("web")
         assert (house.tokens, house.events) == ([], ["box.create", "box.destroy"])
 

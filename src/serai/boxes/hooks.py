@@ -211,7 +211,7 @@ class Runner:
                 else:
                     response = await asyncio.to_thread(lambda: read_response(answer.read()))
                 tape.answered(response)
-            if ran.well and answer.cramped:
+            if not ran.size and ran.well and answer.cramped:  # else what is there is whole, or is no response
                 wrong = "there was no room for its answer"
         except BadResponse as error:
             tape.unread(ran.size)
