@@ -93,26 +93,34 @@ async def test_a_stop_that_was_asked_of_a_stopped_keeper_is_forgotten_with_whoev
 
 @pytest.mark.req("hooks.rule.3.5-paused-safe")
 @pytest.mark.parametrize("keep", [True, False], ids=["kept", "owned"])
-async def test_a_pause_goes_on_to_its_end_when_its_caller_gives_up(house: House, keep: bool) -> None:
+async def test_a_pause_goes_on_to_its_end_when_its_caller_gives_up(
+    house: House, monkeypatch: pytest.MonkeyPatch, keep: bool
+) -> None:
+    begun, go, stop = asyncio.Event(), asyncio.Event(), LocalInstance._stop
+
+    async def held_up(instance: LocalInstance) -> None:
+        begun.set()
+        await go.wait()
+        await stop(instance)
+
     async with house.boxes(hooks=[house.mint]) as boxes:
         box = await boxes.create("web", kept=keep, ttl=3600)
         await box.exec("echo data > /workspace/data")
-        pausing = asyncio.create_task(box.pause())
-        await until(lambda: _marked(box))
-        pausing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await pausing
-        await until(lambda: _time_stands_still(boxes, box))
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalInstance, "_stop", held_up)
+            pausing = asyncio.create_task(box.pause())
+            await begun.wait()
+            pausing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await pausing
+            go.set()
+            await until(lambda: _time_stands_still(boxes, box))
         async with house.boxes() as others:
             assert [record.state for record in await others.list()] == ["paused"]
         await boxes.resume("web")
         assert await alive(boxes, box)
         assert house.events == ["box.create"]
         await boxes.destroy("web")
-
-
-async def _marked(box: Box) -> bool:
-    return box.instance.halted == "paused"
 
 
 async def _time_stands_still(boxes: Boxes, box: Box) -> bool:
