@@ -17,6 +17,7 @@ from serai.boxes.control import Control
 from serai.boxes.record import BoxRecord
 from serai.boxes.store import Store
 from serai.errors import BoxFailed, BoxNotFound, BoxRefused, Closed, HookFailed, NotWritten, SeraiError
+from serai.wire import proctree
 from serai.wire.process import PlainSpawner
 from tests.boxes.houses import LIMITS, House
 
@@ -383,13 +384,36 @@ async def test_after_closing_everything_says_so_and_a_cancelled_close_goes_on(ho
 
 async def test_many_kept_boxes_leave_nothing_in_a_manager_that_lives_on(house: House) -> None:
     async with house.boxes() as boxes:
-        counts = []
-        for _ in range(4):
+
+        async def live_and_die() -> None:
             box = await boxes.create("web", kept=True)
             await asyncio.gather(box.exec("true"), box.exec("true"))
             await box.destroy()
-            counts.append(len(os.listdir("/proc/self/fd")))
-        assert counts[-1] <= counts[1]
+
+        await live_and_die()
+        await until(lambda: _settled_down(boxes))
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(3):
+            await live_and_die()
+
+        async def as_before() -> bool:
+            return len(os.listdir("/proc/self/fd")) <= before
+
+        await until(as_before)  # the keepers end a moment after they have answered
+
+
+async def _settled_down(boxes: Boxes) -> bool:
+    return not await boxes.list() and not proctree.walk([os.getpid()]) & _keepers()
+
+
+def _keepers() -> set[int]:
+    def is_keeper(pid: str) -> bool:
+        try:
+            return b"programs.keeper" in Path("/proc", pid, "cmdline").read_bytes()
+        except OSError:
+            return False
+
+    return {int(pid) for pid in os.listdir("/proc") if pid.isdigit() and is_keeper(pid)}
 
 
 def test_owners_are_told_apart() -> None:
