@@ -283,10 +283,9 @@ async def test_a_cancelled_create_kills_the_hook_and_leaves_its_answer_to_be_rec
         "hook",
         """
 answer("minted")
-pid = os.fork()
-if not pid: os.setsid()
-else:
-    with open(HERE + "/pids.new", "w") as file: file.write(f"{os.getpid()} {pid}")
+if not os.fork():
+    os.setsid()
+    with open(HERE + "/pids.new", "w") as file: file.write(f"{os.getppid()} {os.getpid()}")
     os.rename(HERE + "/pids.new", HERE + "/pids")
 import signal
 while True: signal.pause()
