@@ -24,7 +24,7 @@ from tests.boxes.houses import House
 
 STEPS: list[tuple[Any, str]] = [
     (Boxes, "do"), (hooks, "run"), (hook_process.Answer, "remove"), (Owning, "start"), (Keeping, "start"), (Kept, "commit"),
-    (Control, "init"), (LocalInstance, "destroy"), (keeping, "ask"),
+    (Control, "init"), (LocalInstance, "destroy"), (keeping, "ask"), (LocalInstance, "_stop"), (LocalInstance, "resumed"),
 ]  # fmt: skip
 
 # At the end of a box it kills its manager, once.
@@ -72,6 +72,17 @@ def _stepping(function: Callable[..., Any], before: Callable[[], None], after: C
     return later if asyncio.iscoroutinefunction(function) else now
 
 
+async def _halt(boxes: Boxes, fatal: int) -> None:
+    """A kept box is there, with something on its disk; then its pause and its resume are fatal."""
+    box = await boxes.create("web", kept=True, ttl=3600)
+    await box.exec("echo data > /workspace/data")
+    doom(fatal)
+    await box.pause()
+    await box.resume()
+    await boxes.close()
+    print("done")
+
+
 async def main(folder: str, kind: str, fatal: str) -> None:
     house = House(Path(folder))
     second = house.hook("plain", "#!/bin/sh\n")
@@ -79,6 +90,9 @@ async def main(folder: str, kind: str, fatal: str) -> None:
         second = house.hook("killer", KILLER, {"KILLINGS": f"{folder}/killings"})
     boxes = house.boxes(hooks=[house.mint, second])
     await boxes.open()
+    if kind == "halting":
+        await _halt(boxes, int(fatal))
+        return
     if fatal != "hook":
         doom(int(fatal) if fatal.isdigit() else fatal)
     box = await boxes.create("web", kept=kind == "kept", script=b"#!/bin/sh\n:\n")

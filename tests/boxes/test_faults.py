@@ -92,6 +92,41 @@ def test_a_manager_killed_at_any_step_leaves_nothing(tmp_path: Path, kind: str, 
     pytest.fail("it never reached its end")
 
 
+@pytest.mark.req("hooks.rule.3.5-paused-safe")
+@pytest.mark.parametrize("first", range(4))
+def test_a_manager_killed_at_any_step_of_a_pause_or_a_resume_costs_no_disk(tmp_path: Path, first: int) -> None:
+    """Whatever it was doing: the box is paused or runs, it can be brought to run, and it has its data and its time to live."""
+    for step in range(first, MOST, 4):
+        (tmp_path / str(step)).mkdir()
+        house = House(tmp_path / str(step))
+        lived = doomed(house, "halting", step)
+        try:
+            asyncio.run(_has_its_data(house))
+        finally:
+            asyncio.run(house.clear())
+        if lived:
+            assert step > 8
+            return
+    pytest.fail("it never reached its end")
+
+
+async def _has_its_data(house: House) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            async with house.boxes() as boxes:
+                [record] = await boxes.list()
+                if record.state == "running" and owners.alive(record.owner):
+                    break
+                if record.state == "paused" and not owners.alive(record.owner):  # else a keeper is about to end
+                    await boxes.resume("web")
+    async with house.boxes() as boxes:
+        box = await boxes.get("web")
+        assert await text(box, "cat /workspace/data") == "data\n"
+        assert box.record.expires_at is not None
+        await box.destroy()
+    assert house.events == ["box.create", "box.destroy"]
+
+
 @pytest.mark.req("hooks.rule.2.3-hooks-done", "hooks.rule.2.4-intent-replay")
 async def test_a_manager_killed_between_two_destroy_hooks_told_the_first_for_good(house: House) -> None:
     """The second hook kills whoever runs it, the first time. The next start runs that one again and no other."""

@@ -80,7 +80,7 @@ async def test_a_stop_that_was_asked_of_a_stopped_keeper_is_forgotten_with_whoev
         box = await kept(boxes)
         pid = owners.pid_of(box.record.owner)
         os.kill(pid, signal.SIGSTOP)
-        with pytest.raises(BoxFailed, match="the keeper did not answer `stop`"):
+        with pytest.raises(BoxFailed, match="the keeper did not answer `pause`"):
             await box.pause()
         os.kill(pid, signal.SIGCONT)
         assert await keeping.ask(os.path.join(house.home, box.generation), "state", timeout=20) is not None

@@ -82,3 +82,14 @@ async def test_a_childs_stdout_may_be_a_file_of_ours(spawner: PlainSpawner, envi
     assert child.stderr.text() == "to us\n"
     await child.close()
     assert (tmp_path / "answer").read_text() == "to the file\n"
+
+
+async def test_who_goes_first_keeps_no_descriptor_of_it(python: list[str], environ: dict[str, str]) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    program = Detached(Launch(argv=[*python, "import signal; signal.pause()"], env=environ))
+    program.forget()
+    program.forget()
+    assert len(os.listdir("/proc/self/fd")) <= before + 1  # the loop's own may have come
+    assert lives(program.pid)
+    os.kill(program.pid, 9)
+    os.waitpid(program.pid, 0)

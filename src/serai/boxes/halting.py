@@ -37,7 +37,7 @@ async def pause(boxes: Boxes, box: Box) -> BoxRecord:
 
 
 async def resume(boxes: Boxes, box: Box) -> BoxRecord:
-    """The marker goes last; until then it is a paused box, for us and for everybody."""
+    """The marker goes last, when all is on record; until then it is a paused box, for us and for everybody."""
     if not _is_paused(box):
         raise BoxRefused(f'box "{box.id}" is not paused', who=box.id)
     record = box.record
@@ -52,7 +52,6 @@ async def resume(boxes: Boxes, box: Box) -> BoxRecord:
     except BaseException:
         await to_its_end(_still_paused(boxes, box))
         raise
-    box.instance.resumed()
     return await box.refresh()
 
 

@@ -177,12 +177,26 @@ class Kept:
             finally:
                 self._keeper.let_go()
 
+    def forget(self) -> None:
+        """We go; its keeper stays."""
+        if self._keeper is not None:
+            self._keeper.forget()
+
     async def end(self) -> None:
         """Also when there is no keeper any more: then nothing holds the box, and the launcher ended it."""
+        await self._have_it_end("stop")
+
+    async def pause(self) -> bool:
+        """Have its keeper mark it as paused and end its processes; False when there is no keeper."""
+        return await self._have_it_end("pause")
+
+    async def _have_it_end(self, verb: str) -> bool:
         patience = self._limits.box_stop * 3
-        stopped = await keeping.ask(self._folder, "stop", timeout=patience)
-        if stopped is None and await keeping.ask(self._folder, "state", timeout=patience) is not None:
+        if await keeping.ask(self._folder, verb, timeout=patience) is not None:
+            return True
+        if await keeping.ask(self._folder, "state", timeout=patience) is not None:
             raise BoxFailed("its keeper did not stop it", who=self._folder, hint="try again")  # to kill its box would end both
+        return False
 
 
 async def _line(descriptor: int, limits: Limits, box_id: str) -> bytes:

@@ -63,6 +63,7 @@ async def register(boxes: Boxes, box: Box, **changes: object) -> None:
     observed = {"observed_name": seen.name, "observed_image": seen.image, "observed_state": seen.state, "observed_at": now()}
     await boxes.do(Store.register, box.generation, owner=owner, **observed, **changes)
     box.record = await boxes.record(box.generation)
+    box.instance.resumed()  # before it is left to its keeper, who marks it again should we die just now
     held.commit()
     if not box.record.kept:
         boxes.owns(box)

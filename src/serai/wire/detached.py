@@ -49,6 +49,14 @@ class Detached:
                 os.close(number)
         self.stdin = self.stdout = -1
 
+    def forget(self) -> None:
+        """Stop waiting for its end as well: our loop is about to go. Whoever comes after us reaps it."""
+        self.let_go()
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+
     async def end(self, seconds: float) -> None:
         """It is to end after all, and has been told: wait for that, and kill it when it takes longer."""
         self.let_go()

@@ -127,6 +127,8 @@ class LocalBackend:
     async def close(self) -> None:
         for instance in self._instances.values():
             instance.let_go()
+            if isinstance(instance.held, Kept):
+                instance.held.forget()
         self._instances.clear()
 
     def forget(self, generation: str) -> None:
@@ -205,14 +207,21 @@ class LocalInstance:
             os.close(descriptor)
 
     async def pause(self) -> None:
-        """The marker first: whoever finds the box without processes meanwhile must not take it for a crash (spec hooks 3.5)."""
+        """The marker first: whoever finds the box without processes meanwhile must not take it for a crash (spec hooks 3.5).
+
+        A keeper sets it itself: so it is there exactly when the box is about to be stopped, also if we die.
+        """
         marker = os.path.join(self.folder, "paused")
         try:
-            _write(marker, "")
+            await self.thaw()  # what is frozen cannot end
+            held = self.held or Kept(self.folder, self._backend.limits)
+            if not (isinstance(held, Kept) and await held.pause()):
+                _write(marker, "")
             await self._stop()
         except BaseException as error:
             if _listening(self.folder):  # it was not stopped; else it is paused, whatever went wrong
-                os.unlink(marker)
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(marker)
             if isinstance(error, OSError) and not isinstance(error, TimeoutError):
                 raise BoxFailed(f"it cannot be paused: {error.strerror}", who=f"box {self.box_id}") from None
             raise

@@ -7,8 +7,9 @@ whoever made the box, because that is how hooks are configured (spec hooks 1.11)
 Its creator holds the other end of its stdin until the box is registered and says so; a creator that dies before leaves a box that
 nobody was told of, which is settled at once.
 
-On `keeper.sock` it answers frames as a porter does: `state`, `stop` (end the box, leave its record alone: a pause, or a create that
-failed) and `destroy` (answered at the end of settling, by what it has become).
+On `keeper.sock` it answers frames as a porter does: `state`, `stop` (end the box, leave its record alone: a create that failed),
+`pause` (the same, marked as paused first, so that nobody who dies over it leaves a box half paused) and `destroy` (answered at the
+end of settling, by what it has become).
 """
 
 from __future__ import annotations
@@ -108,7 +109,9 @@ class Keeper:
                 os.dup2(null.fileno(), 0)
                 os.dup2(null.fileno(), 1)
             self.poll.unregister(0)
-        elif said or self.config["abandoned"] == "stop":  # told to; or a resume that came to nothing: it is still paused
+        elif said or self.config["abandoned"] == "stop":  # told to; or a resume that came to nothing
+            if not said:
+                self._mark()  # whoever resumed it may have taken the mark away already
             self._end()
             sys.exit(1)
         else:
@@ -137,18 +140,26 @@ class Keeper:
                 return
             if _hung_up(connection):  # while we were stopped, perhaps: what was asked long ago may be wrong by now
                 return
-            if verb == "stop":
+            if verb == "pause":
+                self._mark()
+            if verb in ("pause", "stop"):
                 self._end()
             elif verb == "destroy":
                 self.settle("", connection)
-            known = verb in ("state", "stop")
+            known = verb in ("pause", "state", "stop")
             data = {"pid": os.getpid(), "launcher": self.pid, "kept": self.committed}
             with contextlib.suppress(OSError):
                 _answer(connection, {"data": data} if known else {"err": f"unknown verb {json.dumps(verb)}"})
-            if verb == "stop":
+            if verb in ("pause", "stop"):
                 sys.exit(0)
 
     # -- the end ------------------------------------------------------------------------------------------------------------------
+
+    def _mark(self) -> None:
+        """Paused, not crashed (spec hooks 3.5)."""
+        descriptor = os.open(os.path.join(self.config["folder"], "paused"), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        os.fsync(descriptor)
+        os.close(descriptor)
 
     def _end(self) -> None:
         """The launcher ends the box when its input ends; should it not, the kernel ends both."""
