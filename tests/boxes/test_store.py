@@ -55,9 +55,9 @@ def test_a_record_is_read_back_as_it_was_written(store: Store, states: dict[str,
 def test_the_file_is_in_wal_mode_in_a_private_folder(store: Store) -> None:
     folder = os.path.dirname(store.path)
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
-    assert store._db.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
-    assert store._db.execute("PRAGMA busy_timeout").fetchone()[0] == 5000
-    assert store._db.execute("PRAGMA synchronous").fetchone()[0] == 2  # full: durable before effect
+    assert store._db.rows.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    assert store._db.rows.execute("PRAGMA busy_timeout").fetchone()[0] == 5000
+    assert store._db.rows.execute("PRAGMA synchronous").fetchone()[0] == 2  # full: durable before effect
     store.close()
 
 

@@ -9,21 +9,19 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
 from serai.boxes.backend import Allowance
 from serai.boxes.hooks import Hook
 from serai.boxes.record import BoxRecord
+from serai.database import Database
 from serai.errors import BoxNotFound, BoxRefused, NotWritten
-from serai.home import make_folder
 
 __all__ = ["NAME", "SEALED", "Sealer", "Store"]
 
 NAME = "boxes.db"
-_BUSY = 5.0  # seconds (spec hooks 5)
 
 # Additive only: an older file gets the columns that it lacks.
 _COLUMNS = {
@@ -71,20 +69,10 @@ class Store:
     def __init__(self, folder: str, sealer: Sealer | None = None) -> None:
         self.path = os.path.join(folder, NAME)
         self._sealer = sealer
-        try:
-            make_folder(folder)
-            os.chmod(folder, 0o700)
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-            self._db = sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False)
-            self._db.row_factory = sqlite3.Row
-            self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")
-            self._migrate()
-            for suffix in ("", "-wal", "-shm"):
-                with suppress(FileNotFoundError):
-                    os.chmod(self.path + suffix, 0o600)
-        except (OSError, sqlite3.Error) as error:
-            raise NotWritten(f"the records of boxes cannot be opened: {error}", who=self.path) from None
+        self._db = Database(self.path, "the records of boxes")
+        self._db.table("boxes", _COLUMNS)
+        with self._db.writing() as rows:
+            rows.execute("CREATE UNIQUE INDEX IF NOT EXISTS generations ON boxes (instance_id)")
 
     def close(self) -> None:
         self._db.close()
@@ -93,7 +81,7 @@ class Store:
 
     def reserve(self, record: BoxRecord, most: int = 0) -> None:
         """Take the id, against every other process (spec hooks 3.1, 3.3), and write the intent. `most` 0 is any number."""
-        with self._writing() as db:
+        with self._db.writing() as db:
             taken = db.execute(
                 "SELECT * FROM boxes WHERE lower(box_id) = lower(?) AND lifecycle != 'terminated'", [record.box_id]
             ).fetchone()
@@ -111,7 +99,7 @@ class Store:
 
     def register(self, generation: str, **changes: Any) -> None:
         """It was made. Tombstones of the same id go in the same step (spec hooks 3.3)."""
-        with self._writing() as db:
+        with self._db.writing() as db:
             self._update(db, generation, {**changes, "lifecycle": "running"})
             db.execute(
                 "DELETE FROM boxes WHERE lifecycle = 'terminated' AND instance_id != ? AND lower(box_id) = "
@@ -120,18 +108,18 @@ class Store:
             )
 
     def change(self, generation: str, **changes: Any) -> None:
-        with self._writing() as db:
+        with self._db.writing() as db:
             self._update(db, generation, changes)
 
     def claim(self, generation: str, old: str, new: str) -> bool:
         """Become its owner in place of one that is dead; False when somebody else was quicker."""
-        with self._writing() as db:
+        with self._db.writing() as db:
             return (
                 db.execute("UPDATE boxes SET owner = ? WHERE instance_id = ? AND owner = ?", [new, generation, old]).rowcount == 1
             )
 
     def delete(self, generation: str) -> None:
-        with self._writing() as db:
+        with self._db.writing() as db:
             db.execute("DELETE FROM boxes WHERE instance_id = ?", [generation])
 
     # -- looking ------------------------------------------------------------------------------------------------------------------
@@ -141,8 +129,8 @@ class Store:
 
     def all(self) -> list[BoxRecord]:
         """The newest first."""
-        with self._told():
-            return [self._record(row) for row in self._db.execute("SELECT * FROM boxes ORDER BY created_at DESC, token_hash")]
+        with self._db.told():
+            return [self._record(row) for row in self._db.rows.execute("SELECT * FROM boxes ORDER BY created_at DESC, token_hash")]
 
     def get(self, name: str) -> BoxRecord | None:
         """By box id or generation, exactly; of several the living, then the newest, then the smallest token (spec hooks 3.8)."""
@@ -150,35 +138,6 @@ class Store:
         return min(found, key=lambda record: record.lifecycle == "terminated", default=None)
 
     # -- inside -------------------------------------------------------------------------------------------------------------------
-
-    def _migrate(self) -> None:
-        with self._writing() as db:
-            columns = ", ".join(f"{name} {kind}" for name, kind in _COLUMNS.items())
-            db.execute(f"CREATE TABLE IF NOT EXISTS boxes ({columns})")
-            there = {row["name"] for row in db.execute("PRAGMA table_info(boxes)")}
-            for name, kind in _COLUMNS.items():
-                if name not in there:
-                    db.execute(f"ALTER TABLE boxes ADD COLUMN {name} {kind}")
-            db.execute("CREATE UNIQUE INDEX IF NOT EXISTS generations ON boxes (instance_id)")
-
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._told():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
-
-    @contextmanager
-    def _told(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise NotWritten(f"the records of boxes cannot be used: {error}", who=self.path) from None
 
     def _update(self, db: sqlite3.Connection, generation: str, changes: Mapping[str, Any]) -> None:
         fields = {key: self._plain(key, value, generation) for key, value in changes.items()}
