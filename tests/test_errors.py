@@ -38,16 +38,21 @@ def test_every_leaf_hangs_on_the_branch_of_its_cause() -> None:
     assert tree == {
         "LocalError": {
             "BadExtension",
+            "BadSession",
             "BadSettings",
             "BoxNotFound",
             "BoxRefused",
             "Closed",
             "FrameTooBig",
+            "NoApproval",
             "NoCommand",
+            "NoEntry",
             "NoGuest",
             "NoRecording",
             "NoService",
+            "NoSession",
             "NoTool",
+            "NotAllowed",
             "NotTrusted",
         },
         "PeerError": {
@@ -60,6 +65,7 @@ def test_every_leaf_hangs_on_the_branch_of_its_cause() -> None:
             "PeerStalled",
             "PeerTimeout",
             "Refused",
+            "SurfaceFailed",
         },
         "MachineError": {"BoxFailed", "NotRecorded", "NotWritten", "SpawnFailed"},
     }

@@ -17,6 +17,7 @@ __all__ = [
     "BadExtension",
     "BadFrame",
     "BadManifest",
+    "BadSession",
     "BadSettings",
     "BoxFailed",
     "BoxNotFound",
@@ -29,11 +30,15 @@ __all__ = [
     "LimitHit",
     "LocalError",
     "MachineError",
+    "NoApproval",
     "NoCommand",
+    "NoEntry",
     "NoGuest",
     "NoRecording",
     "NoService",
+    "NoSession",
     "NoTool",
+    "NotAllowed",
     "NotRecorded",
     "NotTrusted",
     "NotWritten",
@@ -45,6 +50,7 @@ __all__ = [
     "Refused",
     "SeraiError",
     "SpawnFailed",
+    "SurfaceFailed",
 ]
 
 # How much of a stderr tail fits in a one-paragraph message; the whole tail is in the `stderr` attribute.
@@ -207,10 +213,22 @@ class FrameTooBig(LocalError):
     default_hint = "send a smaller frame, or raise the limit if the peer can read more"
 
 
+class NoApproval(LocalError):
+    """There is no such approval, or it is not waiting any more: answered, withdrawn or out of time. Look at the list."""
+
+    default_hint = "`serai policy pending` shows what waits for an answer"
+
+
 class NoCommand(LocalError):
     """No guest offers a command of that name, and it is none of Serai's own. Look at the list."""
 
     default_hint = "`serai command list` shows what there is"
+
+
+class NoEntry(LocalError):
+    """The session has no entry of that id. Look at its tree."""
+
+    default_hint = "`serai session tree` shows the entries"
 
 
 class NoGuest(LocalError):
@@ -229,10 +247,26 @@ class NoService(LocalError, AttributeError):
     """The host that started this extension does not have what was asked of it. `hasattr` tells beforehand."""
 
 
+class NoSession(LocalError):
+    """There is no session of that id, or several begin so. Look at the list."""
+
+    default_hint = "`serai session list` shows what there is"
+
+
+class BadSession(LocalError):
+    """The file is no session, or cannot be read. `who` is the file; nothing in it was changed."""
+
+    default_hint = "the file is left as it is: look at it, or go on with another session"
+
+
 class NoTool(LocalError):
     """Nobody offers a tool of that name. Look at the list."""
 
     default_hint = "`serai tool list` shows what there is"
+
+
+class NotAllowed(LocalError):
+    """A call may not run: a rule, a person or the lack of one said no. The hint names what would allow it."""
 
 
 class NotTrusted(LocalError):
@@ -321,6 +355,12 @@ class Refused(PeerError):
 
     def to_json(self) -> dict[str, object]:
         return super().to_json() | {"code": self.code}
+
+
+class SurfaceFailed(PeerError):
+    """Where a person is reached broke down, or answered what is no answer. Nothing was allowed; ask again."""
+
+    default_hint = "nothing was allowed; mend the surface, or answer with `serai policy answer`"
 
 
 class SpawnFailed(MachineError):

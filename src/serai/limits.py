@@ -85,6 +85,11 @@ class Limits:
     box_missing: float = _limit(60.0, "seconds", "a record this young is left alone although its backend does not list the box")
     box_tombstone: int = _limit(1, "days", "so long the record of a box that is gone tells why")
 
+    approval: float = _limit(300.0, "seconds", "for a person to answer; then it is a no (spec agents 2.14). At most an hour")
+    remember: int = _limit(1, "days", "a decision remembered for a session or a project (spec agents 1.16)")
+    session_line: int = _limit(10 * MIB, "bytes", "one entry of a session: what other readers take (spec piglet 6.1)")
+    session_meta: int = _limit(48 * KIB, "bytes", "so much is written to a session before its title and model are written again")
+
     record_batch: float = _limit(0.05, "seconds", "frames wait so long to be written together: what a killed host loses")
     record_memory: int = _limit(16 * MIB, "bytes", "frames waiting for the disk; beyond it they are dropped, counted and told")
     record_segment: int = _limit(64 * MIB, "bytes", "a recording goes on in a new file beyond this, so that old parts can go")

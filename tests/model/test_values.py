@@ -5,16 +5,11 @@ from __future__ import annotations
 import pytest
 
 import serai.model
-from serai.errors import Closed
 from serai.model.actions import Display, Notice
-from serai.model.ask import Allow, Answer, Approval, Choice, Decision, Deny, Item, Question
+from serai.model.ask import Approval
 from serai.model.events import Event, Message, StepStarted, Text, Thinking, ToolInput, TurnResult, kind_of, merged
 from serai.model.provider import Model
-from serai.model.surface import HeadlessSurface, ScriptedSurface, Surface
 from serai.model.tools import ImageBlock, TextBlock, ToolCall, ToolResult, ToolSpec
-
-APPROVAL = Approval(id="1", agent="claude", call=ToolCall("bash", {"command": "ls"}))
-QUESTION = Question(id="2", items=(Item("Which?", choices=(Choice("a"), Choice("b"))),))
 
 
 def test_everything_the_package_promises_is_there() -> None:
@@ -51,7 +46,7 @@ def test_notes_carry_the_name_of_their_guest_on_each_line() -> None:
 
 def test_an_event_and_its_type_have_the_same_kind() -> None:
     assert kind_of(StepStarted(step=1)) == kind_of(StepStarted) == "step_started"
-    assert kind_of(APPROVAL) == "approval"
+    assert kind_of(Approval(id="1", call=ToolCall("bash"))) == "approval"
 
 
 @pytest.mark.parametrize("kind", [Text, Thinking, ToolInput])
@@ -84,83 +79,3 @@ def test_a_turn_is_well_only_when_it_succeeded() -> None:
 
 def test_a_model_is_known_by_its_provider_and_id() -> None:
     assert Model("opus", provider="anthropic").key == "anthropic/opus"
-
-
-# -- asks -------------------------------------------------------------------------------------------------------------------------
-
-
-def asking(decisions: list[Decision]) -> tuple[Approval, Question]:
-    async def respond(decision: Decision) -> None:
-        decisions.append(decision)
-
-    approval = Approval(id="1", agent="claude", call=ToolCall("bash"))
-    question = Question(id="2", items=(Item("Which?"),))
-    approval.answer_with(respond)
-    question.answer_with(respond)
-    return approval, question
-
-
-@pytest.mark.req("host.model.ask-once")
-async def test_an_approval_is_answered_once_and_whoever_was_first_counts() -> None:
-    decisions: list[Decision] = []
-    approval, _ = asking(decisions)
-    before = approval.answered
-    await approval.deny("not today", interrupt=True)
-    assert (before, approval.answered) == (False, True)
-    with pytest.raises(Closed, match="claude: it was answered or withdrawn already"):
-        await approval.allow()
-    assert decisions == [Deny("not today", interrupt=True)]
-
-
-async def test_an_approval_may_be_given_with_other_arguments_and_be_remembered() -> None:
-    decisions: list[Decision] = []
-    approval, _ = asking(decisions)
-    await approval.allow({"command": "ls -l"}, remember="session")
-    assert decisions == [Allow({"command": "ls -l"}, "session")]
-    assert approval.tool == "bash"
-
-
-@pytest.mark.req("host.model.ask-once")
-@pytest.mark.parametrize("dismissed", [True, False])
-async def test_a_question_is_answered_or_dismissed_once(dismissed: bool) -> None:
-    decisions: list[Decision] = []
-    _, question = asking(decisions)
-    await (question.dismiss() if dismissed else question.answer({"Which?": "a"}))
-    with pytest.raises(Closed):
-        await question.answer({"Which?": "b"})
-    assert decisions == [Answer({} if dismissed else {"Which?": "a"})]
-
-
-async def test_an_ask_that_nobody_waits_for_cannot_be_answered_and_the_way_back_is_no_part_of_it() -> None:
-    decisions: list[Decision] = []
-    approval, _ = asking(decisions)
-    twin = Approval(id="1", agent="claude", call=ToolCall("bash"))
-    assert approval == twin
-    assert "respond" not in repr(approval)
-    with pytest.raises(Closed):
-        await twin.allow()
-
-
-# -- surfaces ---------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.req("host.model.nobody")
-async def test_where_nobody_is_approvals_are_denied_and_questions_dismissed() -> None:
-    surface: Surface = HeadlessSurface()
-    assert not surface.interactive
-    assert await surface.ask(APPROVAL) == Deny("nobody is there to approve it")
-    assert await surface.ask(QUESTION) == Answer({})
-    surface.act(Notice("unseen"))
-    surface.tell(StepStarted(step=1))
-
-
-async def test_a_script_is_followed_and_past_its_end_nobody_is_there() -> None:
-    surface = ScriptedSurface([Allow(), lambda request: Deny(f"no {request.id}")])
-    asked: Surface = surface
-    assert asked.interactive
-    assert [await surface.ask(APPROVAL) for _ in range(3)] == [Allow(), Deny("no 1"), Deny("nobody is there to approve it")]
-    assert await surface.ask(QUESTION) == Answer({})
-    assert surface.asked == [APPROVAL, APPROVAL, APPROVAL, QUESTION]
-    surface.act(Notice("seen"))
-    surface.tell(StepStarted(step=1))
-    assert (surface.actions, surface.events) == ([Notice("seen")], [StepStarted(step=1)])

@@ -1,8 +1,8 @@
 """The neutral words: what every guest, agent and surface is translated to. Frozen values with JSON forms, and a few protocols.
 
 `tools` (a tool, a call, its result), `contributions` (what a guest offers), `actions` (what a guest wants done), `events` (what
-happens in a session), `ask` (what is asked of a person, and what they decide), `surface` (where a person is reached), `provider`
-(who streams a model's answer). Nothing here knows a wire, a process or a dialect.
+happens in a session), `ask` (what is asked of a person, and what they decide), `replies` (what they typed), `surface` (where a
+person is reached), `provider` (who streams a model's answer). Nothing here knows a wire, a process or a dialect.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from serai.model.events import Event, TurnResult
     from serai.model.provider import ModelProvider
-    from serai.model.surface import HeadlessSurface, ScriptedSurface, Surface
+    from serai.model.surface import CallbackSurface, HeadlessSurface, ScriptedSurface, Surface
     from serai.model.tools import Block, ImageBlock, OtherBlock, TextBlock, ToolBox, ToolCall, ToolResult, ToolSpec
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "Answer",
     "Approval",
     "Block",
+    "CallbackSurface",
     "Command",
     "Contributions",
     "Decision",
@@ -74,6 +75,7 @@ _HOMES = {
     "Answer": "ask",
     "Approval": "ask",
     "Block": "tools",
+    "CallbackSurface": "surface",
     "Command": "contributions",
     "Contributions": "contributions",
     "Decision": "ask",

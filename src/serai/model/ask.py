@@ -1,20 +1,20 @@
 """What is asked of a person, and what they decide.
 
 An approval or a question is raised with a private callback for its answer, so `await ask.allow()` works for whoever got hold of it
-and imports nothing upwards. It is answered once; silence is never yes (design rule 7).
+and imports nothing upwards. It is answered once; silence is never yes (design rule 7). `replies` reads what a person types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
 from serai.errors import Closed
 from serai.model.tools import ToolCall
 
-__all__ = ["Allow", "Answer", "Approval", "Ask", "Choice", "Decision", "Deny", "Item", "Question", "Remember"]
+__all__ = ["Allow", "Answer", "Approval", "Ask", "Choice", "Decision", "Deny", "Item", "Question", "Remember", "stamped"]
 
 Remember = Literal["once", "session", "project", "always"]
 
@@ -50,34 +50,62 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=Tr
     id: str
     agent: str = ""
     session: str = ""
-    lane: str = ""  # a sub-agent's, empty for the main one
+    lane: str = ""  # a sub-agent's (agent_id), empty for the main one
     at: float = 0.0
+    # Where the run's person is reached (chat_id, platform, bot_uuid): here, and never among a tool's arguments (spec agents 1.10).
+    routing: dict[str, str] = msgspec.field(default_factory=dict)
     native: Any = None
 
     def answer_with(self, respond: Respond) -> None:
         """Whoever raises it says once how the answer gets back."""
-        self.__dict__["respond"] = respond
+        self._way_back()[:] = [respond]
 
     @property
     def answered(self) -> bool:
-        return "respond" not in self.__dict__
+        return not self._way_back()
 
     async def decide(self, decision: Decision) -> None:
         """Answer it; a second answer is an error, whoever was first counts."""
-        respond: Respond | None = self.__dict__.pop("respond", None)
-        if respond is None:
-            raise Closed("it was answered or withdrawn already", who=self.agent, id=self.id)
+        try:
+            respond = self._way_back().pop()  # taken before it is called: nobody comes in between
+        except IndexError:
+            raise Closed("it was answered or withdrawn already", who=self.agent, id=self.id) from None
         await respond(decision)
+
+    def _way_back(self) -> list[Respond]:
+        """Holds the callback until the answer takes it. Stamped copies share it, so that they are answered once between them."""
+        way: list[Respond] = self.__dict__.setdefault("way_back", [])
+        return way
+
+
+Asked = TypeVar("Asked", bound=Ask)
+
+
+def stamped(ask: Asked, *, session: str = "", routing: Mapping[str, str] | None = None) -> Asked:
+    """The same ask with the stamps of its run where it has none of its own (spec agents 5.2 G7); an empty stamp is none.
+
+    It and the copy have one way back: whichever is answered, both are.
+    """
+    own = {name: stamp for name, stamp in ask.routing.items() if stamp}
+    copy = msgspec.structs.replace(ask, session=ask.session or session, routing={**(routing or {}), **own})
+    copy.__dict__["way_back"] = ask._way_back()
+    return copy
 
 
 class Approval(Ask, frozen=True, kw_only=True, omit_defaults=True, tag="approval"):
-    """May this call run?"""
+    """May this call run? The comments name the field of spec agents 1.10 where its word is another."""
 
-    call: ToolCall
+    call: ToolCall  # its id is tool_use_id
     title: str = ""
+    display_name: str = ""  # the tool's, for people
     description: str = ""
-    reason: str = ""  # why it is asked
-    suggestions: tuple[Any, ...] = ()  # what the agent offers to remember, in its own words
+    reason: str = ""  # decision_reason: why it is asked, in the agent's words (terminal escapes included)
+    reason_type: str = ""  # decision_reason_type: `rule`, `mode`, `hook`, …
+    blocked_path: str = ""  # the path it is about, where a path is the reason
+    suggestions: tuple[Any, ...] = ()  # permission_suggestions: what the agent offers to remember, in its own form
+    needs_person: bool = False  # requires_user_interaction: no rule can say what only a person knows
+    default_no: bool = False  # default_to_no: what a bare Enter means
+    no_always: bool = False  # suppress_always_allow: not to be remembered, so a surface does not offer it
 
     @property
     def tool(self) -> str:
@@ -111,6 +139,7 @@ class Question(Ask, frozen=True, kw_only=True, omit_defaults=True, tag="question
     """What should be done? A question is not an approval: it has an answer of its own (lesson L7)."""
 
     items: tuple[Item, ...]
+    tool: str = ""  # that asks, such as `AskUserQuestion`, where a tool does
 
     async def answer(self, answers: dict[str, Any]) -> None:
         await self.decide(Answer(answers))
