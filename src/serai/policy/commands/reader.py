@@ -1,0 +1,119 @@
+"""`read`: from a text, or an argv, to every command that it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from serai.policy.commands import grammar
+from serai.policy.commands.builtins import BUILTINS, evaluated
+from serai.policy.commands.plainly import plain
+from serai.policy.commands.reading import MOST_COMMANDS, MOST_DEPTH, Command, Parsed, Reading, Unreadable, Word, checked
+from serai.policy.commands.runners import is_assignment
+from serai.policy.commands.scanning import scan
+from serai.policy.commands.unwrapping import Arguments, Inside, Unseen, shown_name
+from serai.policy.commands.wrappers import WRAPPERS
+
+__all__ = ["Parser", "read", "read_with"]
+
+Parser = Callable[[str], Parsed]
+
+
+def read(command: str | Sequence[str]) -> Reading:
+    """What a text for a shell, or an argv that no shell sees, would run. Never raises: what cannot be read says why."""
+    return read_with(_parse, command)
+
+
+def _parse(text: str) -> Parsed:
+    """By our own reader where it is certain; else by the grammar, if that is installed."""
+    try:
+        return scan(text)
+    except Unreadable:
+        if not grammar.installed():
+            raise
+        return grammar.parse(text)
+
+
+def read_with(parse: Parser, command: str | Sequence[str]) -> Reading:
+    """`read` with one reader of texts."""
+    search = _Search(parse)
+    if isinstance(command, str):
+        simple = plain(command)
+        try:
+            search.take(parse(command), 0)
+        except Unreadable as error:
+            return Reading(simple, unread=f"the command cannot be read: {error}")
+    else:
+        words = tuple(command)
+        given: tuple[object, ...] = words  # who hands this over may not have checked it
+        if not words or not all(isinstance(word, str) and "\0" not in word for word in given):
+            return Reading(None, unread="the command cannot be read: it is no list of words")
+        if sum(map(len, words)) > 16 * 1024 * 1024:
+            return Reading(None, unread="the command cannot be read: it is longer than any system takes")
+        simple = words
+        search.take(Parsed((Command(tuple(map(Word, words))),)), 0)
+    search.run()
+    return Reading(simple, tuple(search.commands), hidden=tuple(dict.fromkeys(search.hidden)))
+
+
+class _Search:
+    """Every command, and what each one runs besides itself, until nothing new is found."""
+
+    def __init__(self, parse: Parser) -> None:
+        self.parse = parse
+        self.commands: list[Command] = []
+        self.hidden: list[str] = []
+        self.depths: list[int] = []
+
+    def take(self, parsed: Parsed, depth: int) -> None:
+        self.hidden += parsed.hidden
+        for command in parsed.commands:
+            self._add(command, depth)
+        for word in parsed.assigned:
+            self._inside(evaluated(word), depth)
+
+    def run(self) -> None:
+        at = 0
+        while at < len(self.commands):
+            self._look(self.commands[at], self.depths[at])
+            at += 1
+
+    def _add(self, command: Command, depth: int) -> None:
+        if depth > MOST_DEPTH or len(self.commands) >= MOST_COMMANDS:
+            self.hidden.append("there are more commands within commands than are looked at")
+        elif command.words:
+            self.commands.append(command)
+            self.depths.append(depth)
+
+    def _look(self, command: Command, depth: int) -> None:
+        if not command.words[0].known:
+            self.hidden.append("the name of a command is known only when it runs")
+            return
+        name = shown_name(command)
+        look = WRAPPERS.get(name) or BUILTINS.get(name)
+        if look is None:
+            return
+        try:
+            inside = look(Arguments(command))
+        except Unseen as error:
+            inside = Inside(hidden=(str(error),))
+        if name in ("export", "declare", "typeset", "local", "readonly"):
+            inside = inside._replace(assigned=tuple(word for word in command.words if is_assignment(word)))
+        self._inside(inside, depth)
+
+    def _inside(self, inside: Inside, depth: int) -> None:
+        self.hidden += inside.hidden
+        for command in inside.commands:
+            self._add(command, depth + 1)
+        for word in inside.assigned:
+            self._inside(evaluated(word), depth)
+        for text in inside.texts:
+            self._text(text, depth + 1)
+
+    def _text(self, text: str, depth: int) -> None:
+        if depth > MOST_DEPTH or len(self.commands) >= MOST_COMMANDS:
+            self.hidden.append("there are more commands within commands than are looked at")
+            return
+        try:
+            self.take(self.parse(checked(text)), depth)
+        except Unreadable as error:
+            self.hidden.append(f"a text for a shell cannot be read: {error}")

@@ -1,0 +1,164 @@
+"""Looking behind the commands that run other commands: `env`, `sudo`, `xargs`, `sh -c`, …
+
+Here are the tools for it: a command's words and options, taken one by one, and what comes of it. Which command does what is in two
+tables, `wrappers` and `builtins`; what is in neither runs nothing that a rule could see (a deny rule is no sandbox).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from serai.policy.commands.reading import Command, Word
+
+__all__ = ["ASSIGNMENT", "Arguments", "Inside", "Look", "Option", "Options", "Unseen", "reads", "runs", "shown_name"]
+
+
+# What is not known of a word never looks like this, so it holds for such words too.
+ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+
+
+class Inside(NamedTuple):
+    """What one command runs besides itself."""
+
+    commands: tuple[Command, ...] = ()
+    texts: tuple[str, ...] = ()  # for a shell
+    hidden: tuple[str, ...] = ()
+    assigned: tuple[Word, ...] = ()  # variables that it sets for what it runs
+
+
+class Unseen(Exception):
+    """What runs cannot be seen; the message is a short sentence."""
+
+
+Look = Callable[["Arguments"], Inside]
+
+
+def shown_name(command: Command) -> str:
+    """The base name of a command, as tables have it."""
+    return command.words[0].text.rpartition("/")[2]
+
+
+class Options(NamedTuple):
+    """How a command's options are written. Whatever is not here makes the command unseen: it may or may not take a value."""
+
+    flags: str = ""  # letters without a value
+    values: str = ""  # letters with a value, attached or the next word
+    maybe: str = ""  # letters with a value only if it is attached
+    long: str = ""  # long names without a value, or with `=value`
+    long_values: str = ""  # long names with a value, after `=` or the next word
+    number: bool = False  # `-10` is an option
+
+
+class Option(NamedTuple):
+    """One option as it was written; `value` is None where it has none."""
+
+    name: str
+    value: Word | None
+
+
+class Arguments:
+    """The words after a command's name, taken one by one. A word that is not known where one must be is `Unseen`."""
+
+    def __init__(self, command: Command) -> None:
+        self.name = shown_name(command)
+        self.command = command
+        self.at = 1
+
+    def peek(self) -> str | None:
+        """The next word, or None after the last one."""
+        words = self.command.words
+        if self.at >= len(words):
+            if self.command.more:
+                raise Unseen(f"`{self.name}` gets words that are not known yet")
+            return None
+        if not (word := words[self.at]).known:
+            raise Unseen(f"`{self.name}` has `{_short(word.text)}`, which is known only when it runs")
+        return word.text
+
+    def take(self) -> str | None:
+        """The next word, which is taken then."""
+        text = self.peek()
+        self.at += text is not None
+        return text
+
+    def value(self) -> Word:
+        """The next word as the value of an option; one that is not known will do, as long as it is one word."""
+        words = self.command.words
+        if self.at >= len(words):
+            raise Unseen(f"`{self.name}` lacks a word, or gets it only when it runs")
+        if not words[self.at].one:
+            raise Unseen(f"`{self.name}` has words that are known only when it runs")
+        self.at += 1
+        return words[self.at - 1]
+
+    def rest(self) -> Command | None:
+        """What is left, as a command of its own; None if nothing is."""
+        words = self.command.words[self.at :]
+        if not words:
+            self.peek()
+            return None
+        return Command(words, self.command.more)
+
+    def joined(self) -> str:
+        """What is left, joined by spaces: what `eval` and others hand to a shell."""
+        texts: list[str] = []
+        while (text := self.take()) is not None:
+            texts.append(text)
+        return " ".join(texts)
+
+    def options(self, spec: Options) -> Iterator[Option]:
+        """The options from here on, up to the first word that is none."""
+        while not self._assigns() and (text := self.peek()) is not None and text.startswith("-") and text != "-":
+            self.at += 1
+            if text == "--":
+                return
+            if text.startswith("--"):
+                yield self._long(spec, text)
+            elif spec.number and text[1:].isdecimal():
+                yield Option(text[1:], None)
+            else:
+                yield from self._letters(spec, text)
+
+    def _assigns(self) -> bool:
+        """Whether the next word sets a variable: then it is no option, whatever the value."""
+        word = next(iter(self.command.words[self.at : self.at + 1]), None)
+        return word is not None and word.one and ASSIGNMENT.match(word.text) is not None
+
+    def _long(self, spec: Options, text: str) -> Option:
+        name, equals, value = text[2:].partition("=")
+        if name in spec.long_values.split():
+            return Option(name, Word(value) if equals else self.value())
+        if name in spec.long.split():
+            return Option(name, Word(value) if equals else None)
+        raise Unseen(f"`{self.name}` has the option `{_short(text)}`, which is not known here")
+
+    def _letters(self, spec: Options, text: str) -> Iterator[Option]:
+        for index, letter in enumerate(text[1:], 2):
+            if letter in spec.flags:
+                yield Option(letter, None)
+            elif letter in spec.maybe:
+                yield Option(letter, Word(text[index:]))
+                return
+            elif letter in spec.values:
+                yield Option(letter, Word(text[index:]) if text[index:] else self.value())
+                return
+            else:
+                raise Unseen(f"`{self.name}` has the option `{_short(text)}`, which is not known here")
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else text[:39] + "…"
+
+
+def runs(command: Command | None) -> Inside:
+    """A command that is run as it stands."""
+    return Inside((command,) if command else ())
+
+
+def reads(word: Word | None, who: str) -> Inside:
+    """A text that a shell reads."""
+    if word is None or not word.known:
+        raise Unseen(f"`{who}` reads commands that are known only when it runs")
+    return Inside(texts=(word.text,))

@@ -1,0 +1,237 @@
+"""Seed 002's permission handler on our engine and our desk: no second algorithm (spec agents 1.16).
+
+Its blacklist is a deny rule, its whitelist a remembered allow, its cache what we remember, its pending table our desk.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from serai.errors import SeraiError
+from serai.limits import Limits
+from serai.model.ask import Allow, Answer, Approval, Choice, Decision, Deny, Item, Question, Remember
+from serai.model.replies import questions_of
+from serai.model.surface import HeadlessSurface, Surface
+from serai.model.tools import ToolCall
+from serai.policy.desk import Desk, Ruling
+from serai.policy.engine import Policy, Remembered
+from serai.policy.globs import escaped
+from serai.policy.memory import Decisions
+from serai.policy.permissions import SECOND, AskRequest, AskResult, PermissionConfig, PermissionRequest, PermissionResult
+from serai.policy.rules import Rule, Rules
+from serai.policy.subject import Situation
+
+__all__ = ["Permissions"]
+
+_DAY = 86400
+_ROUTING = ("bot_uuid", "chat_id", "platform")
+
+
+class Permissions:
+    """Decides requests by configuration, else by a surface, else by whoever submits a result.
+
+    `table`: without a surface a request waits for `submit_result`; with neither it is denied at once (design rule 7).
+    """
+
+    def __init__(
+        self,
+        config: PermissionConfig | None = None,
+        *,
+        surface: Surface | None = None,
+        table: bool = False,
+        decisions: Decisions | None = None,
+        cwd: str | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.config = config or PermissionConfig()
+        self._cwd = cwd or os.getcwd()
+        self._kept = decisions or Decisions.in_memory(clock)
+        self._owned = decisions is None
+        self._whitelist = set(self.config.whitelist or ())
+        self._requests: list[PermissionRequest | AskRequest] = []
+        rules = Rules(
+            rules=tuple(
+                Rule(id=f"blacklist.{tool}", decide="deny", tool=(escaped(tool),), because=f"Tool '{tool}' is blacklisted")
+                for tool in self.config.blacklist or ()
+            ),
+            mode=self.config.default_mode,
+        )
+        limits = Limits().but(approval=self.config.timeout / SECOND, remember=self.config.decision_duration / SECOND / _DAY)
+        self._policy = Policy(rules, memory=self, clock=clock)
+        self._desk = Desk(
+            self._policy,
+            surface or HeadlessSurface(),
+            decisions=self._kept,
+            limits=limits,
+            park=table,
+            remembers=self.config.remember_decisions,
+        )
+
+    # -- what is remembered: the engine asks here ---------------------------------------------------------------------------------
+
+    def decisions(self) -> tuple[Remembered, ...]:
+        """The whitelist, then the cache, if there is to be one. The whitelist beats what is cached."""
+        allowed = [_whitelisted(tool) for tool in sorted(self._whitelist)]
+        listed = tuple(Remembered(rule.id, rule, "always") for rule in allowed)
+        if not self.config.remember_decisions:
+            return listed
+        tools = {rule.tool for rule in allowed}
+        return listed + tuple(one for one in self._kept.decisions() if one.rule.tool not in tools)
+
+    @property
+    def whitelist(self) -> frozenset[str]:
+        return frozenset(self._whitelist)
+
+    # -- modes --------------------------------------------------------------------------------------------------------------------
+
+    def set_mode(self, scope: str, mode: str | None) -> None:
+        self._policy.set_mode(scope, mode)
+
+    def get_mode(self, scope: str) -> str:
+        return self._policy.get_mode(scope)
+
+    # -- deciding -----------------------------------------------------------------------------------------------------------------
+
+    async def check(
+        self, request: PermissionRequest, *, timeout: float | None = None
+    ) -> tuple[PermissionResult, SeraiError | None]:
+        """May this call run? A deny that nobody chose comes with the error that says what happened."""
+        routing = {name: stamp for name in _ROUTING if (stamp := getattr(request, name))}
+        call = ToolCall(request.tool_name, request.input or {}, asker=request.agent_type)
+        approval = Approval(
+            id=request.request_id,
+            agent=request.agent_type,
+            session=request.session_id,
+            call=call,
+            reason=request.reason,
+            routing=routing,
+        )
+        with self._listed(request):
+            ruling = await self._desk.decide(approval, self._situation(request.agent_type, request.session_id), timeout=timeout)
+        return self._result(ruling, request.tool_name), ruling.error
+
+    async def ask(self, request: AskRequest, *, timeout: float | None = None) -> tuple[AskResult, SeraiError | None]:
+        """A permission like `check`; anything else is put to a person, whatever the mode."""
+        if request.type == "permission" and request.tool_name:
+            asked = PermissionRequest(
+                request_id=request.id,
+                agent_type=request.agent_type,
+                tool_name=request.tool_name,
+                input=request.input,
+                reason=request.reason,
+                session_id=request.session_id,
+                **{name: getattr(request, name) for name in _ROUTING},
+            )
+            result, error = await self.check(asked, timeout=timeout)
+            changed = result.updated_input or {}
+            answer = AskResult(id=request.id, approved=result.approved, reason=result.reason, updated_input=changed)
+            return msgspec.structs.replace(answer, remember=result.remember), error
+        question = Question(
+            id=request.id,
+            agent=request.agent_type,
+            session=request.session_id,
+            items=_items(request),
+            tool=request.tool_name,
+            routing={name: stamp for name in _ROUTING if (stamp := getattr(request, name))},
+        )
+        with self._listed(request):
+            ruling = await self._desk.ask(question, self._situation(request.agent_type, request.session_id), timeout=timeout)
+        return _asked(request, ruling), ruling.error
+
+    # -- the pending table --------------------------------------------------------------------------------------------------------
+
+    def pending(self) -> list[PermissionRequest | AskRequest]:
+        """What waits for `submit_result`."""
+        waiting = {asked.id for asked in self._desk.waiting}
+        return [request for request in self._requests if _id(request) in waiting]
+
+    def submit_result(self, request_id: str, result: PermissionResult | AskResult) -> None:
+        """Answer it. An id that is not known, or was answered, is a `NoApproval`."""
+        asked = next((one for one in self._desk.waiting if one.id == request_id), None)
+        if isinstance(asked, Question) and isinstance(result, AskResult):
+            self._desk.answer(request_id, _answer(asked, result))
+            return
+        decision: Decision = Deny(result.reason, remember=_scope(result))
+        if result.approved:
+            unchanged = result.updated_input is None or (isinstance(result, AskResult) and not result.updated_input)
+            decision = Allow(msgspec.UNSET if unchanged else result.updated_input, remember=_scope(result))
+        self._desk.answer(request_id, decision)
+
+    def cancel(self, request_id: str) -> bool:
+        """Nobody waits for it any more: it is denied with `Context cancelled`."""
+        return self._desk.withdraw(request_id)
+
+    async def close(self) -> None:
+        await self._desk.close()
+        if self._owned:
+            self._kept.close()
+
+    # -- inside -------------------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _listed(self, request: PermissionRequest | AskRequest) -> Iterator[None]:
+        """Ids are the agents' own: two may have the same."""
+        self._requests.append(request)
+        try:
+            yield
+        finally:
+            self._requests = [one for one in self._requests if one is not request]
+
+    def _situation(self, agent: str, session: str) -> Situation:
+        return Situation(cwd=self._cwd, session=session, agent=agent)
+
+    def _result(self, ruling: Ruling, tool: str) -> PermissionResult:
+        decision = ruling.decision
+        judged = ruling.judgement
+        if isinstance(decision, Allow):
+            changed = None if decision.arguments is msgspec.UNSET else decision.arguments
+            remember = decision.remember != "once"
+            if remember and self.config.enable_whitelist:
+                self._whitelist.add(tool)
+            reason = judged.why if ruling.by == "policy" and judged is not None else ""
+            return PermissionResult(approved=True, reason=reason, updated_input=changed, remember=remember)
+        rule = judged.rule if judged is not None and judged.decision == "deny" else None
+        return PermissionResult(approved=False, reason=rule.because if rule is not None else ruling.why)
+
+
+def _whitelisted(tool: str) -> Rule:
+    """Wherever it would run: a whitelist is about the tool alone."""
+    return Rule(id=f"whitelist.{tool}", decide="allow", tool=(escaped(tool),), cwd=("/**",))
+
+
+def _id(request: PermissionRequest | AskRequest) -> str:
+    return request.id if isinstance(request, AskRequest) else request.request_id
+
+
+def _scope(result: PermissionResult | AskResult) -> Remember:
+    return "session" if result.remember else "once"
+
+
+def _answer(question: Question, result: AskResult) -> Decision:
+    """A response is the answer to the one thing that was asked, a selection has the answer to each."""
+    if result.selection:
+        return Answer(result.selection)
+    if result.response:
+        return Answer({question.items[0].text: result.response})
+    return Deny(result.reason)
+
+
+def _items(request: AskRequest) -> tuple[Item, ...]:
+    if items := questions_of(request.input):
+        return items
+    choices = (Choice("Yes"), Choice("No")) if request.type == "confirmation" else ()
+    return (Item(request.message or request.reason, choices=choices),)
+
+
+def _asked(request: AskRequest, ruling: Ruling) -> AskResult:
+    if not isinstance(ruling.decision, Answer) or not ruling.decision.answers:
+        return AskResult(id=request.id, reason=ruling.why)
+    answers = ruling.decision.answers
+    first = next(iter(answers.values()))
+    approved = request.type != "confirmation" or first == "Yes"
+    return AskResult(id=request.id, approved=approved, response=first if isinstance(first, str) else "", selection=answers)

@@ -1,0 +1,94 @@
+"""What the tests of desks and memories share: a clock, approvals, surfaces that misbehave, and a process that asks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from serai.model.ask import Approval, Decision, Item, Question
+from serai.model.surface import HeadlessSurface
+from serai.model.tools import ToolCall
+from serai.policy.desk import Desk
+from serai.policy.engine import Policy
+from serai.policy.memory import Decisions
+from serai.policy.rules import Rules
+from serai.policy.subject import Situation
+
+ROOT = Path(__file__).parents[2]
+HERE = Situation(cwd="/", session="s1", agent="claude")
+SECRET = "sesame-7Q4c"
+
+
+class Clock:
+    """A clock that somebody sets."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def approval(command: str = "make test", *, id: str = "1", call: str = "call-1", tool: str = "bash", **more: Any) -> Approval:
+    return Approval(id=id, agent="claude", session="s1", call=ToolCall(tool, {"command": command}, id=call, asker="claude"), **more)
+
+
+def question(text: str = "Which?", *, id: str = "q") -> Question:
+    return Question(id=id, agent="claude", session="s1", items=(Item(text),))
+
+
+class AskedSurface(HeadlessSurface):
+    """Calls a function of the request, which may wait; tells when it is asked."""
+
+    interactive = True  # type: ignore[assignment]
+
+    def __init__(self, answer: Callable[[Approval | Question], Any]) -> None:
+        self._answer = answer
+        self.asked: list[Approval | Question] = []
+        self.reached = asyncio.Event()
+
+    async def ask(self, request: Approval | Question) -> Decision:
+        self.asked.append(request)
+        self.reached.set()
+        answer = self._answer(request)
+        return await answer if asyncio.iscoroutine(answer) else answer  # type: ignore[no-any-return]
+
+
+async def never() -> Any:
+    """Hangs, and lets itself be cancelled."""
+    await asyncio.Event().wait()
+
+
+def desk(surface: Any = None, *, decisions: Decisions | None = None, rules: Rules | None = None, **more: Any) -> Desk:
+    policy = Policy(rules or Rules(), memory=decisions)
+    return Desk(policy, surface or HeadlessSurface(), decisions=decisions, **more)
+
+
+@contextmanager
+def asker(file: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """`python -m tests.policy.asker`, ended with the test."""
+    argv = [sys.executable, "-m", "tests.policy.asker", file, *arguments]
+    environ = {**os.environ, "PYTHONPATH": f"{ROOT}/src:{ROOT}"}
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=environ) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+def heard(child: subprocess.Popen[str]) -> str:
+    """Its next line."""
+    assert child.stdout is not None
+    return child.stdout.readline().strip()
+
+
+def say(child: subprocess.Popen[str], text: str) -> None:
+    assert child.stdin is not None
+    child.stdin.write(text + "\n")
+    child.stdin.flush()

@@ -1,0 +1,340 @@
+"""The matcher against real shells: what they really run is what counts.
+
+The shells see only stub programs, which write down how they were called. In the first test only texts that the matcher allows
+are run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from serai.policy.commands import Pattern, Reading, read
+from tests.policy.commands.readers import ALL
+from tests.policy.commands.shells import SHELLS, Place, make_place
+
+STATUS = Pattern("git status")
+RM = Pattern("rm *")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return make_place(tmp_path_factory.mktemp("shells"))
+
+
+@pytest.fixture(scope="module")
+def pit(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A place for texts that may leave files behind."""
+    return make_place(tmp_path_factory.mktemp("pit"))
+
+
+noise = st.sampled_from(
+    [
+        *" ;&|<>()$`\\'\"\n\t\r\x0b\x0c\0#!~*?[]{}=^%@+-,.:/é",
+        *(
+            "\u00a0",
+            "\u200b",
+            "\u2028",
+            "\u037e",
+            "\uff1b",
+            "$IFS",
+            "${IFS}",
+            "$(a)",
+            "`a`",
+            "&&",
+            "||",
+            "<<E",
+            "''",
+            '""',
+            "A=b ",
+            "\\\n",
+        ),
+        *("a", "rm", "#a"),
+    ]
+)
+
+
+@st.composite
+def around_git_status(draw: st.DrawFn) -> str:
+    """`git status` with a few insertions, deletions and swaps."""
+    chars = list(draw(st.sampled_from(["git status", "git 'status'", '"git" status', " git  status "])))
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, len(chars)))
+        match draw(st.integers(0, 3)):
+            case 0:
+                del chars[at : at + 1]
+            case _:
+                chars.insert(at, draw(noise))
+    return "".join(chars)
+
+
+def _allowed(text: str) -> bool:
+    simple = read(text).simple
+    return simple is not None and STATUS.allows(simple)
+
+
+@pytest.mark.req("policy.command.fuzz-allow")
+@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(text=around_git_status())
+@example(text="git status")
+@example(text="'git' \"status\"")
+@example(text="git status ")
+def test_what_the_rule_for_git_status_allows_runs_git_status_and_nothing_else(place: Place, text: str) -> None:
+    if not _allowed(text):
+        return
+    for shell in SHELLS:
+        assert place.run(shell, text) == [["git", "status"]]
+    assert os.listdir(place.folder) == []
+
+
+names = st.sampled_from(
+    [
+        *(
+            "rm",
+            "\\rm",
+            "'rm'",
+            '"rm"',
+            "r''m",
+            '"r"m',
+            "r\\m",
+            "$'\\x72m'",
+            "$'rm'",
+            "r\\\nm",
+            "command rm",
+            "${x:-rm}",
+            "r${x}m",
+            "r$'m'",
+        ),
+        *(
+            "$(echo rm)",
+            "{rm,}",
+            "`echo rm`",
+            '"$(echo rm)"',
+            "${x}rm",
+            "env rm",
+            "exec rm",
+            "builtin command rm",
+            "nohup rm",
+            "A=b rm",
+        ),
+        *(
+            "> /dev/null rm",
+            "! rm",
+            "=rm",
+            "$y",
+            "$@",
+            "${z[0]}",
+            '"${z[@]}"',
+            "ls; rm",
+            "{fd}>/dev/null rm",
+            "2>&1 rm",
+            "a=(1) rm",
+        ),
+    ]
+)
+words = st.sampled_from(
+    [
+        "-rf victim",
+        "-rf 'victim'",
+        "$'-rf' victim",
+        "-rf$IFS''victim",
+        "-rf ${x}victim",
+        "{-rf,victim}",
+        "-rf \\\n victim",
+        "<<< x -rf victim",
+    ]
+)
+
+
+def quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+Around = Callable[[str], str]
+
+# Each takes a text and makes one that runs it, or may run it, or only looks like it.
+AROUND: list[Around] = [
+    lambda t: f"ls; {t}",
+    lambda t: f"ls\n{t}",
+    lambda t: f"ls & {t}",
+    lambda t: f"ls && {t} | cat",
+    lambda t: f"ls |& {t}",
+    lambda t: f"false || {t} # it",
+    lambda t: f"{t} &> /dev/null",
+    lambda t: f"{t} >| /dev/null 2>&1 &\nwait",
+    lambda t: f"echo $({t})",
+    lambda t: f'echo "a $({t}) b"',
+    lambda t: f"echo `{t}`",
+    lambda t: f"echo $(( 1 + $({t}) ))",
+    lambda t: f"x=$({t})",
+    lambda t: f"echo ${{q:-$({t})}}",
+    lambda t: f"echo \"${{q:-'$({t})'}}\"",
+    lambda t: f"echo ${{q//a/$({t})}}",
+    lambda t: f"cat <({t})",
+    lambda t: f"cat < <({t}; wait)",
+    lambda t: f"({t})",
+    lambda t: f"{{ {t}\n}}",
+    lambda t: f"if ls; then {t}\nfi",
+    lambda t: f"for i in 1; do {t}\ndone",
+    lambda t: f"while {t}\nfalse; do ls; done",
+    lambda t: f"case x in x) {t}\nesac",
+    lambda t: f"f() {{ {t}\n}}; f",
+    lambda t: f"[[ -n $({t}) ]]",
+    lambda t: f"coproc {t}\nwait",
+    lambda t: f"time {t}",
+    lambda t: f"cat <<E\n$({t})\nE",
+    lambda t: f"cat <<E\n`{t}`\nE",
+    lambda t: f"cat <<-'E' | ls\n\tx\n\tE\n{t}",
+    lambda t: f"bash <<'E'\n{t}\nE",
+    lambda t: f"bash <<< {quoted(t)}",
+    lambda t: f"echo {quoted(t)} | sh",
+    lambda t: f"sh -c {quoted(t)}",
+    lambda t: f"bash --norc -ec {quoted(t)}",
+    lambda t: f"bash -c 'eval \"$1\"' _ {quoted(t)}",
+    lambda t: f"eval {quoted(t)}",
+    lambda t: f"eval ls ';' {t}",
+    lambda t: f"env A=b sh -c {quoted(t)}",
+    lambda t: f"env -S 'sh -c' {quoted(t)}",
+    lambda t: f"timeout 5 bash -c {quoted(t)}",
+    lambda t: f"nice -n 1 setsid -w sh -c {quoted(t)}",
+    lambda t: f"echo x | xargs -I% sh -c {quoted(t)}",
+    lambda t: f"echo x | xargs sh -c {quoted(t)}",
+    lambda t: f"find . -maxdepth 0 -exec sh -c {quoted(t)} \\;",
+    lambda t: f"trap {quoted(t)} EXIT",
+    lambda t: f"source /dev/stdin <<< {quoted(t)}",
+    lambda t: f"x={quoted(t)}; $x",
+    lambda t: f'x={quoted(t)}; eval "$x"',
+    lambda t: f"a=({quoted(t)}); ${{a[0]}}",
+    lambda t: f'set -- {quoted(t)}; sh -c "$1"',
+    lambda t: f"v='q[$({t})]'; echo $((v))",
+    lambda t: f"v='q[$({t})]'; [[ v -eq 0 ]]",
+    lambda t: f"read 'q[$({t})]' <<< 1",
+    lambda t: f"PS4='$({t})'; set -x; ls",
+    lambda t: f"v='$({t})'; echo \"${{v@P}}\"",
+    lambda t: f"shopt -s expand_aliases; alias zz={quoted(t)}\nzz",
+    lambda t: f"printf -v 'q[$({t})]' x",
+    lambda t: f"ls 'a' \\\n; {t}",
+    lambda t: f'echo "a\\""; {t}',
+    lambda t: f"echo '\\'; {t}; echo ''",
+    lambda t: f"echo a#b; {t}",
+    lambda t: f"echo {quoted(t)}",
+    lambda t: f"# {t}",
+]
+
+
+@st.composite
+def hiding_rm(draw: st.DrawFn) -> str:
+    text = f"{draw(names)} {draw(words)}"
+    for around in draw(st.lists(st.sampled_from(AROUND), max_size=3)):
+        text = around(text)
+    return text
+
+
+def _answers(text: str) -> dict[str, str]:
+    readers: dict[str, Callable[[str], Reading]] = dict(ALL)
+    return {name: RM.finds(reader(text)) for name, reader in readers.items()}
+
+
+def _check(place: Place, shell: str, text: str) -> None:
+    answers = _answers(text)
+    if "no" in answers.values():
+        assert ["rm"] not in [call[:1] for call in place.run(shell, text)], (text, answers)
+
+
+@pytest.mark.req("policy.command.fuzz-deny")
+@pytest.mark.parametrize("around", AROUND)
+def test_each_hiding_place_of_rm_is_found(place: Place, around: Around) -> None:
+    text = around("rm -rf victim")
+    for shell in SHELLS:
+        _check(place, shell, text)
+
+
+@pytest.mark.req("policy.command.fuzz-deny")
+@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(text=hiding_rm())
+def test_when_rm_really_ran_no_reader_said_no(place: Place, text: str) -> None:
+    for shell in SHELLS:
+        _check(place, shell, text)
+
+
+signs = st.sampled_from(
+    [
+        *" ;&|<>()$`\\'\"\n\t#!~*?[]{}=^%@+-,.:/",
+        *(
+            "&&",
+            "||",
+            "|&",
+            "<<E\n",
+            "<<'E'\n",
+            "\nE\n",
+            "''",
+            '""',
+            "A=b ",
+            "a=(1) ",
+            "\\\n",
+            "$(",
+            "${x",
+            "<(",
+            "\\'",
+            "$'",
+            "((",
+            "))",
+            "$((",
+        ),
+        *(
+            "[[ ",
+            " ]]",
+            "if ",
+            "then ",
+            "fi",
+            "do ",
+            "done",
+            "case a in ",
+            "a) ",
+            ";;",
+            "esac",
+            "for i in ",
+            "{ ",
+            "; }",
+            "&>x ",
+            "=~ ",
+            "time ",
+        ),
+    ]
+)
+
+
+@st.composite
+def mutated(draw: st.DrawFn) -> str:
+    text = f"{draw(names)} -rf victim"
+    for around in draw(st.lists(st.sampled_from(AROUND), max_size=2)):
+        text = around(text)
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, len(text)))
+        text = text[:at] + draw(signs | st.just("")) + text[at + draw(st.integers(0, 1)) :]
+    return text
+
+
+@pytest.mark.req("policy.command.fuzz-deny")
+@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(text=mutated())
+@example(text="time A=b rm -rf victim")
+@example(text="a=(1)# rm -rf victim")
+@example(text=" {rm,} -rf victim\n}")
+@example(text="source //dev/stdin <<< 'rm -rf victim'")
+def test_when_rm_really_ran_in_a_broken_text_no_reader_said_no(pit: Place, text: str) -> None:
+    for shell in SHELLS:
+        _check(pit, shell, text)
+
+
+def test_the_shells_under_test_really_run_what_hides_rm(place: Place) -> None:
+    """The oracle can see: most hiding places really run the stub."""
+    bash = shutil.which("bash")
+    assert bash is not None
+    ran = [["rm", "-rf", "victim"] in place.run(bash, around("rm -rf victim")) for around in AROUND]
+    assert sum(ran) > 0.8 * len(AROUND)

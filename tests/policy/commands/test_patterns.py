@@ -1,0 +1,153 @@
+"""The pattern language, and its three answers."""
+
+from __future__ import annotations
+
+import re
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serai.policy.commands import Command, Pattern, Reading, Word, read
+
+ALLOWED = [
+    ("git status", "git status"),
+    ("git push *", "git push"),
+    ("git push *", "git push origin main"),
+    ("git * main", "git push main"),
+    ("git ** main", "git main"),
+    ("git ** main", "git push origin main"),
+    ("rm ** -*r* **", "rm -rf x"),
+    ("rm ** -*r* **", "rm x -fr y"),
+    ("*", "anything at all"),
+    ("**", "anything at all"),
+    ("make test-?", "make test-a"),
+    ("echo '*'", "echo '*'"),
+    ("echo \\* x", "echo '*' x"),
+    ('echo "a b" *', "echo 'a b' c"),
+    ("npm run a*b*c", "npm run a1b2b3c"),
+    ("./run *", "./run x"),
+]
+REFUSED = [
+    ("git status", "git status -s"),
+    ("git status", "git"),
+    ("git * main", "git main"),
+    ("git * main", "git a b main"),
+    ("git push *", "git pull"),
+    ("make test-?", "make test-"),
+    ("make test-?", "make test-ab"),
+    ("echo '*'", "echo x"),
+    ("rm ** -*r* **", "rm x y"),
+    ("npm run a*b*c", "npm run acb"),
+    ("'*'", "x"),
+    ("g*t status", "/x/git status"),
+]
+
+
+@pytest.mark.req("policy.command.pattern")
+@pytest.mark.parametrize(("pattern", "text", "answer"), [(*row, True) for row in ALLOWED] + [(*row, False) for row in REFUSED])
+def test_a_pattern_means_what_it_says(pattern: str, text: str, *, answer: bool) -> None:
+    simple = read(text).simple
+    assert simple is not None
+    assert Pattern(pattern).allows(simple) is answer
+
+
+@pytest.mark.req("policy.command.pattern")
+@pytest.mark.parametrize("text", ["", "  ", "git 'status", 'git "status', "git \\", "git\nstatus", "a\0", "x " * 100])
+def test_a_bad_pattern_says_what_is_wrong(text: str) -> None:
+    with pytest.raises(ValueError, match="pattern"):
+        Pattern(text)
+
+
+def test_a_pattern_is_a_value() -> None:
+    assert Pattern("git status") == Pattern("git status") != Pattern("git  push")
+    assert len({Pattern("a"), Pattern("a")}) == 1
+    assert repr(Pattern("git *")) == "Pattern('git *')"
+
+
+def _reading(*words: Word | str, more: bool = False) -> Reading:
+    return Reading(None, (Command(tuple(Word(word) if isinstance(word, str) else word for word in words), more),))
+
+
+X = Word("$x", known=False)
+XS = Word("$x", known=False, one=False)
+
+
+@pytest.mark.req("policy.command.maybe")
+@pytest.mark.parametrize(
+    ("pattern", "reading", "answer"),
+    [
+        ("rm *", _reading("rm", XS), "yes"),
+        ("rm *", _reading("/bin/rm", "x"), "yes"),
+        ("/bin/rm *", _reading("/bin/rm", "x"), "yes"),
+        ("/bin/rm *", _reading("rm", "x"), "no"),
+        ("rm * x", _reading("rm", X, "x"), "yes"),
+        ("rm * x", _reading("rm", XS, "x"), "maybe"),
+        ("rm x", _reading("rm", X), "maybe"),
+        ("rm x", _reading("rm", X, "y"), "no"),
+        ("rm x y", _reading("rm", X, "y"), "maybe"),
+        ("rm x y", _reading("rm", XS), "maybe"),
+        ("rm x", _reading("rm", "x", XS), "maybe"),
+        ("rm x", _reading("rm", more=True), "maybe"),
+        ("rm *", _reading("rm", more=True), "yes"),
+        ("rm", _reading("rm", "x", more=True), "no"),
+        ("git push *", _reading("git", more=True), "maybe"),
+        ("git push *", _reading("git", "pull", more=True), "no"),
+        ("rm ** -r **", _reading("rm", XS, "x"), "maybe"),
+        ("rm ** -r **", _reading("rm", X, "x", "-r"), "yes"),
+        ("rm *", _reading(X, "x"), "maybe"),
+        ("rm *", _reading(XS, "x"), "maybe"),
+        ("rm *", Reading(None, unread="no"), "maybe"),
+        ("rm *", Reading(None, (), hidden=("something",)), "maybe"),
+        ("rm *", Reading(None, (Command((Word("rm"),)),), hidden=("something",)), "yes"),
+        ("rm *", Reading(None), "no"),
+    ],
+)
+def test_what_is_not_known_is_maybe(pattern: str, reading: Reading, answer: str) -> None:
+    assert Pattern(pattern).finds(reading) == answer
+
+
+words = st.lists(st.sampled_from(["a", "b", "ab", "-r", ""]), min_size=1, max_size=4)
+globs = st.lists(st.sampled_from(["a", "b", "a*", "*b", "?", "*", "**", "-*r*"]), min_size=1, max_size=4)
+
+
+def _as_regex(pattern: list[str]) -> re.Pattern[str]:
+    """The same language over words that each end with a newline, by the library's own means."""
+    parts = []
+    for index, word in enumerate(pattern):
+        if word == "**" or (word == "*" and index == len(pattern) - 1):
+            parts.append(r"(?:[^\n]*\n)*")
+        else:
+            parts.append(re.escape(word).replace(r"\*", r"[^\n]*").replace(r"\?", r"[^\n]") + r"\n")
+    return re.compile("".join(parts))
+
+
+@pytest.mark.req("policy.command.pattern")
+@given(globs, words)
+def test_a_pattern_agrees_with_a_plain_definition(pattern: list[str], command: list[str]) -> None:
+    expected = _as_regex(pattern).fullmatch("".join(word + "\n" for word in command)) is not None
+    assert Pattern(" ".join(pattern)).allows(command) is expected
+
+
+@pytest.mark.req("policy.command.maybe")
+@given(globs, st.lists(st.sampled_from(["a", "b", "-r", X, XS]), min_size=1, max_size=3))
+def test_maybe_covers_every_value_and_yes_holds_for_all(pattern: list[str], command: list[Word | str]) -> None:
+    """Each unknown word is replaced by some values; what then matches was not `no`, what does not was not `yes`."""
+    answer = Pattern(" ".join(pattern)).finds(_reading(*command))
+    values: list[list[list[str]]] = []
+    for word in command:
+        if isinstance(word, str):
+            values.append([[word]])
+        else:
+            values.append([["a"], ["b"], ["-r"], ["ab"], *([[], ["a", "b"], ["b", "-r"]] if not word.one else [])])
+    for choice in product(*values):
+        matched = Pattern(" ".join(pattern)).finds(_reading(*(word for part in choice for word in part)))
+        assert not (matched == "yes" and answer == "no")
+        assert not (matched == "no" and answer == "yes")
+
+
+@pytest.mark.req("policy.command.bounded")
+def test_matching_stays_quick_on_hostile_words() -> None:
+    hostile = Pattern("rm " + "*a" * 30 + " ** " * 20 + "*b*b*b*b*c")
+    assert not hostile.allows(["rm", "a" * 60_000, *["b" * 100] * 500])

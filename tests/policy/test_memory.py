@@ -1,0 +1,458 @@
+"""What is remembered and what waits, in one file that processes share."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serai.errors import NoApproval, NotWritten
+from serai.limits import Limits
+from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Remember
+from serai.model.tools import ToolCall
+from serai.policy.engine import Policy
+from serai.policy.memory import NAME, Decisions, Pending, fits
+from serai.policy.remembering import remember, rule_for
+from serai.policy.rules import Rule, Rules
+from serai.policy.subject import Situation, Subject
+from tests.policy.asking import HERE, SECRET, Clock, approval, question
+
+DAY = 86400.0
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    return str(tmp_path / "state" / NAME)
+
+
+@pytest.fixture
+def kept(file: str, clock: Clock) -> Iterator[Decisions]:
+    decisions = Decisions(file, clock)
+    yield decisions
+    decisions.close()
+
+
+def rule(tool: str = "bash", decide: Any = "allow", **more: Any) -> Rule:
+    return Rule(id=f"r-{tool}", decide=decide, tool=(tool,), **more)
+
+
+def ask(kept: Decisions, request: Any = None, *, where: Situation = HERE, digest: str = "d", seconds: float = 60.0) -> Pending:
+    return kept.ask(request or approval(), where, digest, seconds)
+
+
+def files(file: str) -> bytes:
+    """Everything on disk."""
+    folder = Path(file).parent
+    return b"".join((folder / name).read_bytes() for name in sorted(os.listdir(folder)))
+
+
+# -- what is remembered -----------------------------------------------------------------------------------------------------------
+
+
+def judged(kept: Decisions, clock: Clock, where: Situation, command: str = "make test", tool: str = "bash") -> str:
+    call = ToolCall(tool, {"command": command}, asker="claude")
+    return Policy(Rules(), memory=kept, clock=clock).judge(call, where).decision
+
+
+ELSEWHERE = Situation(cwd="/tmp", project="/tmp", session="s2", agent="claude")  # another session of another project
+NEXT = Situation(cwd="/", project="/", session="s2", agent="claude")  # another session of the same
+
+
+@pytest.mark.req("policy.remember.scope", "agents.edge.29")
+@pytest.mark.parametrize(
+    ("scope", "here", "next_", "elsewhere"),
+    [
+        ("once", "ask", "ask", "ask"),
+        ("session", "allow", "ask", "ask"),
+        ("project", "allow", "allow", "ask"),
+        ("always",) + ("allow",) * 3,
+    ],
+)
+def test_a_decision_holds_in_its_scope_alone_and_for_its_tool(
+    kept: Decisions, clock: Clock, scope: Remember, here: str, next_: str, elsewhere: str
+) -> None:
+    subject = Subject(approval().call, HERE)
+    assert remember(kept, rule_for(subject, Allow()), HERE, scope, Limits()) is (scope != "once")
+    assert [judged(kept, clock, where) for where in (HERE, NEXT, ELSEWHERE)] == [here, next_, elsewhere]
+    assert judged(kept, clock, HERE, "make install") == "ask"
+    assert judged(kept, clock, HERE, tool="other") == "ask"
+
+
+@pytest.mark.req("policy.remember.scope")
+def test_a_session_without_a_name_cannot_be_known_again_so_nothing_is_remembered_for_it(kept: Decisions) -> None:
+    nameless = Situation(cwd="/", agent="claude")
+    assert remember(kept, rule(), nameless, "session", Limits()) is False
+    assert kept.decisions() == ()
+
+
+@pytest.mark.req("policy.remember.scope", "agents.edge.29")
+def test_the_end_of_a_session_takes_its_decisions_along_and_no_others(kept: Decisions) -> None:
+    for scope, key in (("session", "s1"), ("session", "s2"), ("project", "/"), ("always", "")):
+        kept.remember(rule(), scope, key, None)  # type: ignore[arg-type]
+    assert kept.forget_all("session", "s1") == 1
+    assert {(one.scope, one.key) for one in kept.decisions()} == {("session", "s2"), ("project", "/"), ("always", "")}
+    assert kept.forget_all() == 3
+    assert kept.decisions() == ()
+
+
+@pytest.mark.req("policy.remember.expiry", "agents.edge.29")
+def test_sessions_and_projects_forget_after_the_limit_and_always_does_not(kept: Decisions, clock: Clock) -> None:
+    limits = Limits().but(remember=2)
+    for scope in ("session", "project", "always"):
+        remember(kept, rule(tool=scope), HERE, scope, limits)  # type: ignore[arg-type]
+
+    def known() -> set[str]:
+        return {one.scope for one in kept.decisions()}
+
+    clock.now += 2 * DAY - 1
+    assert known() == {"session", "project", "always"}
+    clock.now += 1
+    assert known() == {"always"}
+    clock.now += 1000 * DAY
+    assert known() == {"always"}
+
+
+@pytest.mark.req("policy.remember.expiry")
+def test_a_clock_that_is_set_back_makes_nothing_valid_again(file: str, kept: Decisions, clock: Clock) -> None:
+    remember(kept, rule_for(Subject(approval().call, HERE), Allow()), HERE, "session", Limits())
+    began = clock.now
+    assert judged(kept, clock, HERE) == "allow"
+    clock.now = began - 1  # before it was decided
+    assert judged(kept, clock, HERE) == "ask"
+    clock.now = began + DAY  # over, and seen to be so
+    assert judged(kept, clock, HERE) == "ask"
+    clock.now = began + 1
+    assert judged(kept, clock, HERE) == "ask"
+    other = Decisions(file, clock)
+    assert other.decisions() == ()
+    other.close()
+
+
+@pytest.mark.req("policy.remember.shared")
+def test_what_one_remembers_or_forgets_another_knows_at_its_next_call(file: str, kept: Decisions, clock: Clock) -> None:
+    other = Decisions(file, clock)
+    assert other.decisions() == ()
+    one = kept.remember(rule(), "always", "", None)
+    assert [known.id for known in other.decisions()] == [one.id]
+    assert other.decisions()[0].rule == one.rule.__class__(**{**_fields(one.rule), "source": f"remembered {one.id}"})
+    assert other.forget([one.id, "nothing"]) == [one.id]
+    assert kept.decisions() == ()
+    other.close()
+
+
+def _fields(rule: Rule) -> dict[str, Any]:
+    return {name: getattr(rule, name) for name in ("id", "decide", "tool", "exactly")}
+
+
+def test_what_nobody_changed_is_not_read_again(kept: Decisions) -> None:
+    kept.remember(rule(), "always", "", None)
+    assert kept.decisions()[0] is kept.decisions()[0]
+
+
+def test_the_same_decision_again_takes_the_place_of_the_older_whatever_it_was(kept: Decisions, clock: Clock) -> None:
+    kept.remember(rule(decide="deny", because="no"), "session", "s1", None)
+    kept.remember(rule(), "session", "s2", None)
+    clock.now += 1
+    newer = kept.remember(rule(), "session", "s1", None)
+    assert [(one.key, one.rule.decide) for one in kept.decisions()] == [("s1", "allow"), ("s2", "allow")]
+    assert kept.decisions()[0].id == newer.id
+
+
+def test_the_newest_comes_first(kept: Decisions, clock: Clock) -> None:
+    for tool in "abc":
+        clock.now += 1
+        kept.remember(rule(tool), "always", "", None)
+    assert [one.rule.tool for one in kept.decisions()] == [("c",), ("b",), ("a",)]
+
+
+def test_a_remembered_rule_by_its_very_arguments_comes_back_from_disk(file: str, kept: Decisions, clock: Clock) -> None:
+    kept.remember(rule(exactly="abc"), "always", "", None)
+    other = Decisions(file, clock)
+    assert other.decisions()[0].rule.exactly == "abc"
+    other.close()
+
+
+# -- what waits -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("policy.pending.durable", "policy.pending.process")
+def test_what_is_asked_is_in_a_private_file_that_another_reads(file: str, kept: Decisions, clock: Clock) -> None:
+    asked = ask(kept, approval(title="Run it", reason="because", routing={"chat_id": "7"}))
+    ask(kept, question(), digest="e")
+    assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
+    other = Decisions(file, clock)
+    found, second = other.pending()
+    other.close()
+    assert found == asked
+    assert (found.state, found.until, found.situation) == ("waiting", clock.now + 60, HERE)
+    assert second.request == question()
+
+
+@pytest.mark.req("policy.pending.once")
+@pytest.mark.parametrize(
+    ("ended", "told"),
+    [
+        ("answered", "answered by me"),
+        ("used", "answered by person"),
+        ("timed out", "timed out"),
+        ("withdrawn", "withdrawn"),
+        ("failed", "failed"),
+    ],
+)
+def test_an_answer_to_what_was_settled_is_told_how_that_ended(kept: Decisions, ended: Any, told: str) -> None:
+    id = ask(kept).id
+    if ended == "answered":
+        kept.answer(id, Allow(), "me")
+    else:
+        kept.settle(id, ended, Deny(), "person" if ended == "used" else "")
+    with pytest.raises(NoApproval) as caught:
+        kept.answer(id, Deny(), "me")
+    assert caught.value.message == f"it is not waiting any more: {told}"
+    assert kept.pending() == []
+    assert [one.state for one in kept.pending(everything=True)] == [ended]
+
+
+@pytest.mark.req("policy.pending.once")
+def test_who_settles_after_an_answer_gets_that_answer_once(kept: Decisions) -> None:
+    id = ask(kept).id
+    kept.answer(id, Allow({"command": "other"}), "me")
+    assert kept.answered([id, "nothing"]) == [id]
+    found = kept.settle(id, "timed out", Deny("Request timed out"), "")
+    assert (found.state, found.decision, found.answered_by) == ("answered", Allow({"command": "other"}), "me")
+    assert kept.find(id).state == "used"
+    assert kept.settle(id, "timed out", Deny(), "").state == "used"
+
+
+def test_what_is_out_of_time_is_told_so_and_not_listed(kept: Decisions, clock: Clock) -> None:
+    id = ask(kept).id
+    clock.now += 60
+    assert kept.pending() == []
+    assert kept.find(id).state == "timed out"
+    with pytest.raises(NoApproval, match="out of time"):
+        kept.answer(id, Allow(), "me")
+
+
+@pytest.mark.parametrize(
+    ("request_", "decision", "good"),
+    [
+        (approval(), Allow(), True),
+        (approval(), Allow({"command": "x"}), True),
+        (approval(), Deny("no", interrupt=True), True),
+        (approval(), Answer({}), False),
+        (approval(), Allow(["x"]), False),
+        (approval(), Allow({"x": object()}), False),
+        (approval(), Allow({"x": "\ud800"}), False),
+        (approval(), Allow(remember="for ever"), False),  # type: ignore[arg-type]
+        (approval(), Deny(why=7), False),  # type: ignore[arg-type]
+        (approval(), None, False),
+        (approval(), True, False),
+        (approval(), "allow", False),
+        (question(), Answer({"Which?": "this"}), True),
+        (question(), Answer({}), True),
+        (question(), Deny(), True),
+        (question(), Allow(), False),
+        (question(), Answer("this"), False),  # type: ignore[arg-type]
+    ],
+)
+def test_an_answer_has_to_fit_what_is_asked(kept: Decisions, request_: Any, decision: Any, good: bool) -> None:
+    assert fits(decision, request_) is good
+    id = ask(kept, request_).id
+    if good:
+        assert kept.answer(id, decision, "me").decision == decision
+    else:
+        with pytest.raises(NoApproval, match="it wants (allow or deny|an answer or a deny)"):
+            kept.answer(id, decision, "me")
+        assert kept.find(id).state == "waiting"
+
+
+def test_an_approval_is_found_by_the_start_of_its_id_if_that_is_enough(kept: Decisions) -> None:
+    ids = [ask(kept, digest=str(number)).id for number in range(40)]  # more than there are first digits
+    first = next(id for id in ids if sum(one[0] == id[0] for one in ids) > 1)
+    assert kept.find(ids[0]).id == ids[0]
+    assert kept.find(ids[0][:7]).id == ids[0]
+    with pytest.raises(NoApproval, match="approvals begin with"):
+        kept.find(first[0])
+    for unknown in ("", "x", "%", "_", ids[0] + "0"):
+        with pytest.raises(NoApproval, match="there is no approval"):
+            kept.find(unknown)
+
+
+def test_the_stamp_changes_with_every_writer_also_with_oneself(file: str, kept: Decisions, clock: Clock) -> None:
+    other = Decisions(file, clock)
+    id = ask(kept).id
+    stamps = [kept.stamp()]
+    assert kept.stamp() == stamps[0]
+    kept.remember(rule(), "always", "", None)
+    stamps.append(kept.stamp())
+    other.answer(id, Allow(), "me")
+    stamps.append(kept.stamp())
+    other.close()
+    assert len(set(map(str, stamps))) == 3
+
+
+def test_what_was_settled_a_month_ago_is_forgotten_and_what_waits_is_not(file: str, clock: Clock) -> None:
+    kept = Decisions(file, clock)
+    old = ask(kept).id
+    kept.settle(old, "withdrawn", Deny(), "")
+    clock.now += 29 * DAY
+    young = ask(kept, seconds=3600).id
+    kept.close()
+    for wait, left in ((0.0, {old, young}), (DAY, {young}), (31 * DAY, set())):
+        clock.now += wait
+        kept = Decisions(file, clock)
+        assert {one.id for one in kept.pending(everything=True)} == left
+        kept.close()
+
+
+# -- secrets ----------------------------------------------------------------------------------------------------------------------
+
+
+def secretive(length: int) -> Approval:
+    """Everything that may tell of its arguments does."""
+    text = f"curl -H {SECRET} " + "x" * length
+    return approval(text, title=text, description=text, reason=text, blocked_path=text, suggestions=(text,), native={"input": text})
+
+
+@pytest.mark.req("policy.pending.secret")
+@pytest.mark.parametrize("length", [0, 100_000])
+@pytest.mark.parametrize("ended", ["used", "timed out", "withdrawn", "failed"])
+def test_when_it_is_settled_its_arguments_are_in_no_file(file: str, kept: Decisions, length: int, ended: Any) -> None:
+    other = Decisions(file)  # so that the log stays
+    id = ask(kept, secretive(length)).id
+    assert SECRET.encode() in files(file)
+    kept.settle(id, ended, Allow({"command": SECRET}), "person")
+    assert SECRET.encode() not in files(file)
+    found = kept.find(id).request
+    assert isinstance(found, Approval)
+    assert (found.id, found.agent, found.tool, found.call.id, found.call.arguments) == ("1", "claude", "bash", "call-1", {})
+    other.close()
+
+
+@pytest.mark.req("policy.pending.secret")
+@pytest.mark.parametrize("decision", [Allow({"command": SECRET}), Answer({"Which?": SECRET})])
+def test_an_answer_of_another_process_is_gone_from_the_files_once_it_is_used(
+    file: str, kept: Decisions, clock: Clock, decision: Decision
+) -> None:
+    other = Decisions(file, clock)
+    request = question(SECRET) if isinstance(decision, Answer) else secretive(10)
+    id = ask(kept, request).id
+    other.answer(id, decision, "me")
+    assert kept.settle(id, "timed out", Deny(), "").decision == decision
+    assert SECRET.encode() not in files(file)
+    other.close()
+
+
+# -- when the disk will not -------------------------------------------------------------------------------------------------------
+
+
+def test_a_place_that_cannot_be_written_is_an_error_that_names_it_and_leaves_nothing_open(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "broken.db").write_bytes(b"no database at all " * 1000)
+    before = len(os.listdir("/proc/self/fd"))
+    for path in (str(tmp_path / "file" / NAME), str(tmp_path / "broken.db")):
+        with pytest.raises(NotWritten) as caught:
+            Decisions(path)
+        assert caught.value.who == path
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_file_of_something_else_is_told_and_not_left_open(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.db")
+    rows = sqlite3.connect(path)
+    rows.executescript("CREATE TABLE decisions (id TEXT); INSERT INTO decisions VALUES ('mine')")
+    rows.close()
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(NotWritten, match="approvals and decisions cannot be used"):
+        Decisions(path)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("column", ["request", "situation"])
+def test_a_row_that_nobody_can_read_is_told_with_the_file(file: str, kept: Decisions, column: str) -> None:
+    id = ask(kept).id
+    kept._db.rows.execute(f"UPDATE approvals SET {column} = '{{}}'")
+    for look in (kept.pending, lambda: kept.find(id), lambda: kept.settle(id, "used", Deny(), "")):
+        with pytest.raises(NotWritten, match="cannot be read") as caught:
+            look()
+        assert caught.value.who == file
+
+
+def test_a_remembered_rule_of_a_newer_serai_is_told_and_not_passed_over(file: str, kept: Decisions) -> None:
+    kept.remember(rule(decide="deny"), "always", "", None)
+    kept._db.rows.execute("""UPDATE decisions SET rule = '{"id": "x", "decide": "deny", "moon": "full"}'""")
+    kept._changes += 1
+    with pytest.raises(NotWritten, match="moon") as caught:
+        kept.decisions()
+    assert caught.value.who == file
+
+
+@pytest.mark.parametrize("arguments", [{"x": "\ud800"}, {"x": object()}])
+def test_what_is_no_json_is_not_asked(kept: Decisions, arguments: dict[str, Any]) -> None:
+    request = Approval(id="1", call=ToolCall("bash", arguments))
+    with pytest.raises(NotWritten, match="cannot be written as JSON"):
+        ask(kept, request)
+    assert kept.pending() == []
+
+
+def test_who_holds_the_file_is_waited_for_only_so_long(file: str, kept: Decisions) -> None:
+    other = Decisions(file, busy=0.01)
+    with kept._db.writing(), pytest.raises(NotWritten, match="locked"):
+        ask(other)
+    assert ask(other).state == "waiting"
+    other.close()
+
+
+# -- threads ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("policy.pending.once")
+def test_many_threads_use_one_file_through_two_doors_and_each_approval_is_answered_once(file: str, kept: Decisions) -> None:
+    other = Decisions(file)
+    ids = [ask(kept, digest=str(number)).id for number in range(6)]
+    won: list[tuple[str, str]] = []
+    failed: list[Exception] = []
+    together = threading.Barrier(8)
+
+    def work(name: str, door: Decisions) -> None:
+        try:
+            together.wait()
+            for id in ids:
+                door.pending()
+                door.decisions()
+                try:
+                    won.append((id, door.answer(id, Deny(name), name).answered_by))
+                except NoApproval:
+                    door.remember(rule(tool=name), "always", "", None)
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(str(number), (kept, other)[number % 2])) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert sorted(id for id, _ in won) == sorted(ids)
+    assert {one.id: one.answered_by for one in kept.pending(everything=True)} == dict(won)
+    other.close()
+
+
+def test_usual_is_in_the_state_folder_and_in_memory_nowhere(tmp_path: Path) -> None:
+    usual = Decisions.usual({"SERAI_HOME": str(tmp_path / "home")})
+    usual.close()
+    assert os.listdir(tmp_path / "home") == [NAME]
+    gone = Decisions.in_memory()
+    gone.remember(rule(), "always", "", None)
+    assert len(gone.decisions()) == 1
+    gone.close()
