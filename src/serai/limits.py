@@ -87,6 +87,7 @@ class Limits:
 
     approval: float = _limit(300.0, "seconds", "for a person to answer; then it is a no (spec agents 2.14). At most an hour")
     remember: int = _limit(1, "days", "a decision remembered for a session or a project (spec agents 1.16)")
+    session_lock: float = _limit(10.0, "seconds", "for another process to give back the lock of a session")
     session_line: int = _limit(10 * MIB, "bytes", "one entry of a session: what other readers take (spec piglet 6.1)")
     session_meta: int = _limit(48 * KIB, "bytes", "so much is written to a session before its title and model are written again")
 

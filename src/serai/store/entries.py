@@ -1,0 +1,234 @@
+"""The lines of a session's file: entries, and the meta among them (spec piglet 6.1).
+
+Every line is decoded by itself and only as deep as the tree needs it: an entry's `raw` data stays bytes until somebody asks. A line
+that is no entry is skipped, told as a problem, and hurts no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from io import BytesIO
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from serai.store import times
+from serai.wire import codec
+
+__all__ = ["Entry", "Meta", "Problems", "decode_run", "encode", "name_legacy"]
+
+NULL = Raw(b"null")
+
+
+class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One line. Only a meta has no `id`; only a root has no `parent`; `tokens_before` is a compact's."""
+
+    type: str
+    id: str = ""
+    parent: str = msgspec.field(default="", name="parentId")
+    ts: str = ""
+    raw: Raw = msgspec.field(default=NULL, name="data")
+    tokens_before: int = msgspec.field(default=0, name="tokensBefore")
+
+    @property
+    def data(self) -> Any:
+        """What it carries, decoded anew each time; None when that cannot be."""
+        try:
+            return codec.decode(_anything, self.raw)
+        except codec.BAD_INPUT:  # such as a number that no float holds
+            return None
+
+    @property
+    def at(self) -> float:
+        """Seconds since 1970; 0 when nobody set it."""
+        return times.parse(self.ts) / 1e9
+
+
+class _Loose(msgspec.Struct):
+    """The same, where others write null for what is not there, and a float for a count."""
+
+    type: str
+    id: str | None = None
+    parentId: str | None = None  # noqa: N815
+    ts: str | None = None
+    data: Raw = NULL
+    tokensBefore: int | float | None = None  # noqa: N815
+
+
+_anything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+_loose = msgspec.json.Decoder(_Loose)
+_decode = msgspec.json.Decoder(Entry).decode
+
+
+class Problems:
+    """What was skipped, and why. The first hundred are kept, the rest is counted: a file may have millions."""
+
+    __slots__ = ("_kept", "count")
+    MOST = 100
+
+    def __init__(self) -> None:
+        self._kept: list[str] = []
+        self.count = 0
+
+    def add(self, at: int, why: str) -> None:
+        """Something at this offset in the file was skipped."""
+        self.count += 1
+        if self.count <= self.MOST:
+            self._kept.append(f"byte {at}: {why}")
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        more = self.count - len(self._kept)
+        return (*self._kept, f"and {more} more") if more else tuple(self._kept)
+
+
+def decode_run(run: bytes, at: int, problems: Problems) -> list[Entry]:
+    """The entries of whole lines that begin at offset `at`, in order.
+
+    Not by msgspec's `decode_lines`: it also takes an object spread over lines and two on one line, which here are a torn entry
+    and a corrupt line.
+    """
+    lines = BytesIO(run).readlines()
+    rest = iter(lines)
+    entries: list[Entry] = []
+    done = 0
+    while True:
+        before = len(entries)
+        try:
+            entries += map(_decode, rest)
+            return entries
+        except codec.BAD_INPUT:  # by one line; those before it are in the list, those after it still in `rest`
+            bad = done + len(entries) - before
+            at += sum(map(len, lines[done:bad]))
+            if line := lines[bad].strip(b" \t\r\n"):
+                entries += _mended(line, at, problems)
+            at += len(lines[bad])
+            done = bad + 1
+
+
+def _mended(line: bytes, at: int, problems: Problems) -> Iterator[Entry]:
+    """An entry that only its text or its nulls made unreadable, or nothing."""
+    try:
+        found = codec.decode(_loose, line)
+        tokens = found.tokensBefore or 0
+        if tokens != int(tokens):
+            raise msgspec.ValidationError("tokensBefore is no whole number")
+        yield Entry(found.type, found.id or "", found.parentId or "", found.ts or "", found.data, int(tokens))
+    except codec.BAD_INPUT as again:
+        problems.add(at, f"a line that is no entry: {again}")
+
+
+def encode(entry: Entry) -> bytes:
+    """Its line. Data that somebody laid out over several lines is closed up; what no reader would take is a `ValueError`."""
+    try:
+        line = codec.encode(entry)
+        if line.count(b"\n") > 1:
+            line = msgspec.json.format(line, indent=-1) + b"\n"
+        _decode(line)
+    except (*codec.BAD_INPUT, TypeError, OverflowError) as error:
+        raise ValueError(str(error)) from None
+    return line
+
+
+def encode_data(data: object) -> Raw:
+    """Any JSON data as an entry carries it."""
+    if isinstance(data, Raw):
+        return data
+    try:
+        return Raw(codec.encode(data)[:-1])
+    except (*codec.BAD_INPUT, TypeError, OverflowError) as error:
+        raise ValueError(str(error)) from None
+
+
+def name_legacy(entries: list[Entry]) -> list[Entry]:
+    """Entries from before there were ids become `L0`, `L1`, …, each the child of the one before it (spec piglet 6.1)."""
+    if "" not in map(attrgetter("id"), entries):
+        return entries
+    named: list[Entry] = []
+    above, count = "", 0
+    for entry in entries:
+        if not entry.id:
+            entry = msgspec.structs.replace(entry, id=f"L{count}", parent=above)  # noqa: PLW2901
+            count += 1
+        above = entry.id
+        named.append(entry)
+    return named
+
+
+class _Known(msgspec.Struct):
+    """The keys of a meta, as they stand in the file; ours are the last two."""
+
+    id: str | None = None
+    cwd: str | None = None
+    model: str | None = None
+    createdAt: str | None = None  # noqa: N815
+    title: str | None = None
+    parentId: str | None = None  # noqa: N815
+    forkPoint: int | None = None  # noqa: N815
+    agent: str | None = None
+    agentSession: str | None = None  # noqa: N815
+
+
+_known = msgspec.json.Decoder(_Known)
+_members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
+
+
+class Meta(msgspec.Struct, frozen=True, kw_only=True):
+    """What a session is about; the last one in a file counts. `others` are keys of other writers, kept as they came."""
+
+    id: str
+    cwd: str = ""
+    model: str = ""
+    created: str = ""
+    title: str = ""
+    parent: str = ""  # the session it was forked from, after so many messages
+    fork_point: int | None = None
+    agent: str = ""  # claude, resident, …
+    agent_session: str = ""  # a driven agent's own id for it
+    others: dict[str, Raw] = {}
+
+    @property
+    def at(self) -> float:
+        return times.parse(self.created) / 1e9
+
+    @classmethod
+    def of(cls, raw: Raw) -> Meta:
+        """Raises one of `codec.BAD_INPUT` when it is none."""
+        known = codec.decode(_known, raw)
+        others = {key: value.copy() for key, value in codec.decode(_members, raw).items() if key not in _Known.__struct_fields__}
+        return cls(
+            id=known.id or "",
+            cwd=known.cwd or "",
+            model=known.model or "",
+            created=known.createdAt or "",
+            title=known.title or "",
+            parent=known.parentId or "",
+            fork_point=known.forkPoint,
+            agent=known.agent or "",
+            agent_session=known.agentSession or "",
+            others=others,
+        )
+
+    def line(self) -> bytes:
+        """It as an entry's line."""
+        form: dict[str, object] = {"id": self.id, "cwd": self.cwd, "createdAt": self.created or times.ZERO}
+        optional = {"model": self.model, "title": self.title, "parentId": self.parent, "agent": self.agent}
+        form |= {key: value for key, value in optional.items() if value}
+        if self.fork_point is not None:
+            form["forkPoint"] = self.fork_point
+        if self.agent_session:
+            form["agentSession"] = self.agent_session
+        return encode(Entry("meta", ts=times.text(), raw=encode_data(form | self.others)))
+
+
+def newest_meta(newest_first: Iterable[Entry]) -> Meta | None:
+    """The first of them whose data is a meta's."""
+    for entry in newest_first:
+        if entry.type == "meta":
+            try:
+                return Meta.of(entry.raw)
+            except codec.BAD_INPUT:
+                continue  # as any other line that says nothing
+    return None

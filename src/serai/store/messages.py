@@ -1,0 +1,329 @@
+"""The messages of a conversation as sessions keep them and guests see them (spec piglet 6.2).
+
+Content items have no discriminator there, so their keys tell what they are. We write one all the same: `type` on every item, and
+`role` on a message that stands alone (FIX-21); readers that do not know these ignore them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw
+
+from serai.store import times
+from serai.wire import codec
+
+__all__ = [
+    "INTERRUPTED",
+    "AssistantMessage",
+    "Call",
+    "Image",
+    "Item",
+    "Message",
+    "StopReason",
+    "Text",
+    "Thinking",
+    "TokenUsage",
+    "ToolResultMessage",
+    "Unknown",
+    "UserMessage",
+    "custom",
+    "decode_message",
+    "decode_untagged",
+    "encode",
+    "role_of",
+    "with_interrupted",
+]
+
+# What a model is told of a call that never came to its end (spec piglet 6.4).
+INTERRUPTED = "[error:TOOL_INTERRUPTED] tool execution did not complete before session was interrupted; result unavailable"
+
+StopReason = Literal["stop", "length", "toolUse", "error", "aborted", ""]
+
+
+class Text(msgspec.Struct, frozen=True, tag="text"):
+    text: str
+
+
+class Thinking(msgspec.Struct, frozen=True, tag="thinking"):
+    thinking: str
+
+
+class Call(msgspec.Struct, frozen=True, tag="tool_call", rename="camel", omit_defaults=True):
+    """A tool that the model wants. `provider_meta` is what its provider needs again."""
+
+    id: str
+    name: str
+    arguments: Any = msgspec.field(default_factory=lambda: None)  # written also when it is null
+    provider_meta: Any = None
+
+
+class Image(msgspec.Struct, frozen=True, tag="image", rename="camel"):
+    """An image, in base64."""
+
+    data: str
+    mime_type: str
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """An item that none of the words fits, as it came (design rule 4)."""
+
+    raw: Raw
+
+
+Item = Text | Thinking | Call | Image | Unknown
+
+
+class TokenUsage(msgspec.Struct, frozen=True, rename="camel"):
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cost: float = 0.0
+
+
+def _always(value: Any) -> Any:
+    """A default that is written all the same: only what has a plain one is left out when it has it."""
+    return msgspec.field(default_factory=lambda: value)
+
+
+class UserMessage(msgspec.Struct, frozen=True, omit_defaults=True):
+    content: str = ""
+    blocks: tuple[Item, ...] = ()
+    timestamp: str = _always(times.ZERO)
+
+
+class AssistantMessage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """`native` is ours: what a provider needs again, such as signatures."""
+
+    content: tuple[Item, ...] = _always(())
+    model: str = _always("")
+    provider: str = _always("")
+    usage: TokenUsage = _always(TokenUsage())
+    stop_reason: StopReason = _always("")
+    error: str = ""
+    timestamp: str = _always(times.ZERO)
+    native: Any = None
+
+
+class ToolResultMessage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """`code` is ours: what went wrong, in one word."""
+
+    tool_call_id: str = _always("")
+    tool_name: str = _always("")
+    content: tuple[Item, ...] = _always(())
+    is_error: bool = _always(False)
+    timestamp: str = _always(times.ZERO)
+    code: str = ""
+
+
+Message = UserMessage | AssistantMessage | ToolResultMessage
+Role = Literal["user", "assistant", "tool_result"]
+_ROLES: dict[type[Message], Role] = {UserMessage: "user", AssistantMessage: "assistant", ToolResultMessage: "tool_result"}
+
+
+def role_of(message: Message) -> Role:
+    """Which is also the type of its entry."""
+    return _ROLES[type(message)]
+
+
+# What may stand in the file: nulls for what is not there, items still to be told apart.
+
+
+class _RawItem(msgspec.Struct, rename="camel"):
+    text: str | None = None
+    thinking: str | None = None
+    id: str | None = None
+    name: str | None = None
+    arguments: Any = None
+    provider_meta: Any = None
+    data: str | None = None
+    mime_type: str | None = None
+
+
+class _RawUsage(msgspec.Struct, rename="camel"):
+    input_tokens: float | None = None
+    output_tokens: float | None = None
+    cache_read_tokens: float | None = None
+    cache_write_tokens: float | None = None
+    cost: float | None = None
+
+
+class _RawUser(msgspec.Struct):
+    content: str | None = None
+    blocks: list[Raw] | None = None
+    timestamp: str | None = None
+
+
+class _RawAssistant(msgspec.Struct, rename="camel"):
+    content: list[Raw] | None = None
+    model: str | None = None
+    provider: str | None = None
+    usage: _RawUsage | None = None
+    stop_reason: str | None = None
+    error: str | None = None
+    timestamp: str | None = None
+    native: Any = None
+
+
+class _RawResult(msgspec.Struct, rename="camel"):
+    tool_call_id: str | None = None
+    tool_name: str | None = None
+    content: list[Raw] | None = None
+    is_error: bool | None = None
+    timestamp: str | None = None
+    code: str | None = None
+
+
+class _RawCustom(msgspec.Struct):
+    role: str | None = None
+    content: str | None = None
+
+
+_item = msgspec.json.Decoder(_RawItem)
+_user = msgspec.json.Decoder(_RawUser)
+_assistant = msgspec.json.Decoder(_RawAssistant)
+_result = msgspec.json.Decoder(_RawResult)
+_custom = msgspec.json.Decoder(_RawCustom)
+_members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
+_STOPS: dict[str, StopReason] = {"stop": "stop", "length": "length", "toolUse": "toolUse", "error": "error", "aborted": "aborted"}
+
+
+def decode_message(type: str, raw: Raw) -> Message:
+    """The message of an entry of this type; one of `codec.BAD_INPUT` when the data is none."""
+    if type == "user":
+        user = codec.decode(_user, raw)
+        return UserMessage(user.content or "", tuple(map(_block, user.blocks or ())), user.timestamp or times.ZERO)
+    if type == "assistant":
+        return _as_assistant(codec.decode(_assistant, raw))
+    if type == "tool_result":
+        found = codec.decode(_result, raw)
+        return ToolResultMessage(
+            found.tool_call_id or "",
+            found.tool_name or "",
+            tuple(map(_block, found.content or ())),
+            bool(found.is_error),
+            found.timestamp or times.ZERO,
+            found.code or "",
+        )
+    if type == "custom_message":
+        custom_ = codec.decode(_custom, raw)
+        return custom(custom_.role or "", custom_.content or "")
+    raise msgspec.ValidationError(f"an entry of type {type} is no message")
+
+
+def _as_assistant(found: _RawAssistant) -> AssistantMessage:
+    usage = found.usage or _RawUsage()
+    return AssistantMessage(
+        tuple(map(_part, found.content or ())),
+        found.model or "",
+        found.provider or "",
+        TokenUsage(
+            int(usage.input_tokens or 0),
+            int(usage.output_tokens or 0),
+            int(usage.cache_read_tokens or 0),
+            int(usage.cache_write_tokens or 0),
+            usage.cost or 0.0,
+        ),
+        _STOPS.get(found.stop_reason or "", ""),
+        found.error or "",
+        found.timestamp or times.ZERO,
+        found.native,
+    )
+
+
+def custom(role: str, content: str) -> Message:
+    """A message that a guest added: one text of the assistant, or of the user whatever else the role says (spec piglet 6.1)."""
+    return AssistantMessage((Text(content),)) if role == "assistant" else UserMessage(content)
+
+
+def decode_untagged(raw: Raw) -> Message:
+    """A message that does not say what it is, by its keys (spec piglet 6.2)."""
+    keys = codec.decode(_members, raw)
+    if _says(keys.get("toolCallId")):
+        return decode_message("tool_result", raw)
+    listed = bytes(keys.get("content", b"")).lstrip()[:1] == b"["
+    return decode_message("assistant" if listed or _says(keys.get("provider")) or _says(keys.get("model")) else "user", raw)
+
+
+def _says(raw: Raw | None) -> bool:
+    """Whether a key is there and not empty."""
+    return raw is not None and bytes(raw) not in (b"null", b'""')
+
+
+def _part(raw: Raw) -> Item:
+    """An item of an assistant: who it is by what is not empty."""
+    found = _raw_item(raw)
+    if found is None:
+        return Unknown(raw.copy())
+    if found.id or found.name:
+        return Call(found.id or "", found.name or "", found.arguments, found.provider_meta)
+    return Thinking(found.thinking) if found.thinking else _text(found, raw)
+
+
+def _block(raw: Raw) -> Item:
+    """An item of a user or a tool."""
+    found = _raw_item(raw)
+    if found is None:
+        return Unknown(raw.copy())
+    return Image(found.data or "", found.mime_type) if found.mime_type else _text(found, raw)
+
+
+def _raw_item(raw: Raw) -> _RawItem | None:
+    try:
+        return codec.decode(_item, raw)
+    except codec.BAD_INPUT:  # no object, or a text that is a number
+        return None
+
+
+def _text(found: _RawItem, raw: Raw) -> Item:
+    """All else is text; but what has none and says something else is kept as it is, so that it is not lost."""
+    if found.text is None:
+        if found.mime_type:  # an assistant's image
+            return Image(found.data or "", found.mime_type)
+        if any(_says(value) for key, value in codec.decode(_members, raw).items() if key != "type"):
+            return Unknown(raw.copy())
+    return Text(found.text or "")
+
+
+def encode(message: Message, *, tagged: bool = True) -> Raw:
+    """Its JSON. `tagged`: it stands beside its type, as in an entry; else it says its `role` (FIX-21)."""
+    line = codec.encode(_with_raw_items(message))[:-1]
+    # Every message has a timestamp, so there is always something after the role.
+    return Raw(line if tagged else b'{"role":"%s",' % role_of(message).encode() + line[1:])
+
+
+def _with_raw_items(message: Message) -> Message:
+    """What we do not understand is written as it came."""
+    name = "blocks" if isinstance(message, UserMessage) else "content"
+    items: tuple[Item, ...] = getattr(message, name)
+    if not any(isinstance(item, Unknown) for item in items):
+        return message
+    return msgspec.structs.replace(message, **{name: tuple(item.raw if isinstance(item, Unknown) else item for item in items)})
+
+
+def with_interrupted(messages: list[Message]) -> list[Message]:
+    """With an error for each call that has no result, right after the message that made it (spec piglet 6.4).
+
+    From the end, so that of calls under one id (some providers count from 0 in each answer) each gets its own result.
+    """
+    answered: Counter[str] = Counter()
+    backwards: list[Message] = []
+    for message in reversed(messages):
+        if isinstance(message, ToolResultMessage):
+            answered[message.tool_call_id] += 1
+        elif isinstance(message, AssistantMessage):
+            for item in reversed(message.content):
+                if isinstance(item, Call):
+                    if answered[item.id]:
+                        answered[item.id] -= 1
+                    else:
+                        backwards.append(_interrupted(item, message.timestamp))
+        backwards.append(message)
+    return backwards[::-1]
+
+
+def _interrupted(call: Call, timestamp: str) -> ToolResultMessage:
+    return ToolResultMessage(call.id, call.name, (Text(INTERRUPTED),), True, timestamp, "TOOL_INTERRUPTED")

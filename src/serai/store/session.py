@@ -1,0 +1,290 @@
+"""A session that is open: what happens is appended to it, and what was said is read back (spec piglet 6.1).
+
+The file is the truth. A handle remembers only where the file ended and what it ended with; when somebody else has appended since,
+it looks at the end again before it appends, so that all of them make one chain.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+import msgspec
+from msgspec import Raw
+
+from serai.errors import BadSession, LimitHit, NoEntry, NotAllowed, NotWritten
+from serai.limits import Limits
+from serai.store import backwards, entries, messages, times
+from serai.store.entries import Entry, Meta, Problems
+from serai.store.file import File, create
+from serai.store.messages import Item, Message
+from serai.store.tree import Tree, Until, messages_of, spoken
+from serai.wire import codec
+
+__all__ = ["RESERVED", "SUFFIX", "Session"]
+
+SUFFIX = ".jsonl"
+# What only the session itself writes.
+RESERVED = frozenset(
+    {"", "meta", "user", "assistant", "tool_result", "compact", "branch_summary", "custom_message", "label", "event"}
+)
+
+_log = logging.getLogger(__name__)
+
+
+class Session:
+    """A handle on one session's file; several may be open, here and in other processes. Close it, or use it with `with`."""
+
+    def __init__(self, path: str, *, limits: Limits | None = None) -> None:
+        """Reads no more than the end of the file."""
+        self.file = os.path.abspath(path)
+        self.id = os.path.basename(self.file).removesuffix(SUFFIX)
+        self.problems: tuple[str, ...] = ()  # what the last reading had to skip
+        self._limits = limits or Limits()
+        self._key = zlib.crc32(self.id.encode(errors="surrogateescape"))
+        self._disk = File(self.file, self._limits)
+        self._seen = -1  # how long the file was when what follows was true of it
+        self._leaf = ""
+        self._meta = Meta(id=self.id)
+        self._meta_at = 0
+        try:
+            known = self._look()
+        except BaseException:
+            self.close()
+            raise
+        if not known:
+            self.close()
+            raise BadSession("session file has no metadata", who=self.file)
+
+    @classmethod
+    def create(cls, folder: str, meta: Meta | None = None, *, limits: Limits | None = None) -> Session:
+        """A new one in that folder, which is there; it is on the disk when this returns. Its id and its time are made here."""
+        id = str(uuid.uuid4())
+        meta = msgspec.structs.replace(meta or Meta(id=id), id=id, created=times.text())
+        path = os.path.join(folder, id + SUFFIX)
+        create(path, iter([meta.line()]))
+        return cls(path, limits=limits)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """May be called again. Nothing waits to be written."""
+        self._disk.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._disk.closed
+
+    @property
+    def meta(self) -> Meta:
+        """As of the last append or reading."""
+        return self._meta
+
+    @property
+    def leaf(self) -> str:
+        """The id of the last entry as of the last append; empty for an empty session."""
+        return self._leaf
+
+    # -- reading
+
+    def messages(self) -> list[Message]:
+        """The conversation as it stands, read from the end of the file; calls that were interrupted have a result saying so."""
+        return messages_of(self._path("compact"))
+
+    def path(self) -> list[Entry]:
+        """All entries of the active path, from its root."""
+        return self._path("root")
+
+    def tree(self) -> Tree:
+        """Everything that was ever written."""
+        problems = Problems()
+        tree = backwards.load(self._disk, problems)
+        self._tell(problems)
+        return tree
+
+    def _path(self, until: Until) -> list[Entry]:
+        problems = Problems()
+        end = backwards.look(self._disk, problems, until=until)
+        self._tell(problems)
+        return end.path
+
+    def _look(self) -> bool:
+        """Learn how the file ends, and whether there is a meta at all."""
+        problems = Problems()
+        size = self._disk.size
+        end = backwards.look(self._disk, problems, until="leaf", meta=True)
+        self._tell(problems)
+        self._leaf = end.path[-1].id if end.path else ""
+        if end.meta is None:
+            self._meta_at = -self._limits.session_meta  # so that whatever is appended next brings it along
+            return False
+        self._meta, self._meta_at = end.meta, end.meta_at
+        # What has no end yet may be half of something that is still being written: then look again before appending.
+        self._seen = -1 if self._disk.ends_open(size) else size
+        return True
+
+    def _tell(self, problems: Problems) -> None:
+        if problems.texts and problems.texts != self.problems:
+            _log.warning("%s: %d lines were skipped; the first: %s", self.file, problems.count, problems.texts[0])
+        self.problems = problems.texts
+
+    # -- writing
+
+    def say(self, message: Message, *, sync: bool = False) -> Entry:
+        """Append a message of whatever kind."""
+        return self.append(messages.role_of(message), messages.encode(message), sync=sync)
+
+    def user(self, text: str, blocks: Sequence[Item] = (), *, sync: bool = False) -> Entry:
+        """Append what a person said."""
+        return self.say(messages.UserMessage(text, tuple(blocks), times.text()), sync=sync)
+
+    def custom(self, role: str, content: str) -> Entry:
+        """Append a guest's message: part of the conversation from the next reading on."""
+        return self.append("custom_message", {"role": role, "content": content})
+
+    def entry(self, type: str, data: object) -> Entry:
+        """Append something of an extension's own; no part of the conversation."""
+        if type in RESERVED:
+            hint = "choose a type of your own, such as ext:NAME:WHAT"
+            raise NotAllowed(f"entries of type {type!r} are written by the session itself", who=self.file, hint=hint)
+        return self.append(type, data)
+
+    def compact(self, kept: Sequence[Message], tokens_before: int = 0) -> Entry:
+        """From here on the conversation is these messages; what was before stays in the tree."""
+        data = [{"type": messages.role_of(message), "ts": times.ZERO, "data": messages.encode(message)} for message in kept]
+        return self.append("compact", data, tokens_before=tokens_before)
+
+    def label(self, target: str, text: str) -> Entry:
+        """Give an entry a name, or with an empty text take it away."""
+        with self._writing() as size:
+            self._must_have(target)
+            return self._write(size, "label", {"targetId": target, "label": text}, self._leaf)
+
+    def branch(self, to: str, summary: str = "") -> Entry:
+        """Go on from that entry; what came after it stays in the tree."""
+        with self._writing() as size:
+            self._must_have(to)
+            return self._write(size, "branch_summary", {"summary": summary, "fromId": self._leaf}, to)
+
+    def reset(self, summary: str = "") -> Entry:
+        """Go on from nothing: an empty conversation beside the old one."""
+        with self._writing() as size:
+            return self._write(size, "branch_summary", {"summary": summary, "fromId": self._leaf}, "")
+
+    def title(self, text: str) -> None:
+        self.about(title=text)
+
+    def model(self, name: str) -> None:
+        self.about(model=name)
+
+    def about(self, **changes: Any) -> None:
+        """Change fields of the meta; what others have changed meanwhile stays."""
+        with self._writing() as size:
+            meta = msgspec.structs.replace(self._meta, **changes)
+            start, gap = self._start(size)
+            line = self._fitting(meta.line())
+            self._disk.write(gap + line, size)
+            self._meta, self._meta_at, self._seen = meta, start, start + len(line)
+
+    def append(self, type: str, data: object, *, tokens_before: int = 0, sync: bool = False) -> Entry:
+        """Append a child of the leaf, which becomes the leaf. All of it is written, or nothing and an error is raised."""
+        if type == "meta":
+            raise NotAllowed("a meta is no entry of the tree", who=self.file, hint="`about` changes it")
+        with self._writing() as size:
+            entry = self._write(size, type, data, self._leaf, tokens_before)
+        if sync:
+            self.sync()
+        return entry
+
+    def sync(self) -> None:
+        """All that was appended is on the disk when this returns."""
+        self._disk.sync()
+
+    def fork(self) -> Session:
+        """A new session that begins with this conversation as it stands after compaction (spec piglet 6.1)."""
+        said = list(_as_messages(spoken(self._path("compact"))))
+        id = str(uuid.uuid4())
+        meta = Meta(id=id, cwd=self._meta.cwd, model=self._meta.model, created=times.text(), agent=self._meta.agent)
+        path = os.path.join(os.path.dirname(self.file), id + SUFFIX)
+        forked = msgspec.structs.replace(meta, parent=self.id, fork_point=len(said))
+        create(path, _forked([meta.line(), forked.line()], said, zlib.crc32(id.encode()), self._limits.session_meta))
+        return Session(path, limits=self._limits)
+
+    @contextmanager
+    def _writing(self) -> Iterator[int]:
+        """Hold the lock and know how the file ends; its size."""
+        with self._disk.locked() as size:
+            if size != self._seen:
+                self._look()
+            yield size
+
+    def _start(self, size: int) -> tuple[int, bytes]:
+        """Where the next line begins, and what goes before it: an end for a line that somebody left without one."""
+        return (size + 1, b"\n") if size != self._seen and self._disk.ends_open(size) else (size, b"")
+
+    def _write(self, size: int, type: str, data: object, parent: str, tokens_before: int = 0) -> Entry:
+        start, gap = self._start(size)
+        try:
+            entry = Entry(type, _id_at(start, self._key), parent, times.text(), entries.encode_data(data), tokens_before)
+            line = self._fitting(entries.encode(entry))
+        except ValueError as error:
+            raise NotWritten(f"the entry is no JSON: {error}", who=self.file, hint="append what JSON can say") from None
+        end = start + len(line)
+        # So the last 64 KiB of what we write always have a meta: who lists sessions, or resumes one, needs no more of the file.
+        again = self._meta.line() if type == "compact" or end - self._meta_at > self._limits.session_meta else b""
+        self._disk.write(gap + line + again, size)
+        self._leaf, self._seen = entry.id, end + len(again)
+        if again:
+            self._meta_at = end
+        return entry
+
+    def _fitting(self, line: bytes) -> bytes:
+        limit = LimitHit("session_line", self._limits.session_line)
+        if len(line) > limit.value:
+            text = f"an entry of {len(line)} bytes is too long for a session"
+            raise NotWritten(text, who=self.file, limit=limit, hint="keep less in one entry: other readers would skip it")
+        return line
+
+    def _must_have(self, id: str) -> None:
+        if not id or backwards.find(self._disk, id) is None:
+            raise NoEntry(f"entry {id} not found", who=self.file, id=id)
+
+
+def _id_at(offset: int, key: int) -> str:
+    """8 hex digits for the entry that begins at this offset: no other in the file gets them, as random ones would.
+
+    Of 100,000 random ids two are more likely equal than not. The factor is odd, so that this is one to one (in 4 GiB).
+    """
+    return f"{(offset * 0x9E3779B1 + key) & 0xFFFFFFFF:08x}"
+
+
+def _as_messages(said: Iterable[tuple[str, Raw]]) -> Iterator[tuple[str, Raw]]:
+    """Without what is none; a guest's own is a message like any other from here on."""
+    for type_, raw in said:
+        try:
+            message = messages.decode_message(type_, raw)
+        except codec.BAD_INPUT:
+            continue
+        yield (messages.role_of(message), messages.encode(message)) if type_ == "custom_message" else (type_, raw)
+
+
+def _forked(metas: list[bytes], said: list[tuple[str, Raw]], key: int, far: int) -> Iterator[bytes]:
+    """The lines of a fork: its metas, each message as a child of the one before, and the meta again when it is far away by then."""
+    yield from metas
+    at, parent = sum(map(len, metas)), ""
+    for type_, raw in said:
+        entry = Entry(type_, _id_at(at, key), parent, times.text(), raw)
+        line = entries.encode(entry)
+        yield line
+        at, parent = at + len(line), entry.id
+    if at > far:
+        yield metas[-1]

@@ -1,0 +1,180 @@
+"""The folder of sessions: new ones, a list of all, the one that is meant; and the one that everybody acts on."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from io import BytesIO
+from typing import NamedTuple
+
+import msgspec
+
+from serai import home
+from serai.errors import NoSession, NotWritten
+from serai.limits import Limits
+from serai.store import times
+from serai.store.entries import Meta, Problems, decode_run, newest_meta
+from serai.store.file import CHUNK
+from serai.store.session import SUFFIX, Session
+
+__all__ = ["Current", "Listed", "Sessions"]
+
+_LOOK = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a FIFO of that name must not make anybody wait
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A session as the list shows it. `modified` is in seconds since 1970."""
+
+    id: str
+    path: str
+    meta: Meta
+    size: int
+    modified: float
+
+
+class Listing(NamedTuple):
+    """The newest first, and what could not be listed, with the reason."""
+
+    sessions: list[Listed]
+    problems: list[str]
+
+
+class Sessions:
+    """The sessions in one folder, which need not be there yet."""
+
+    def __init__(self, folder: str | os.PathLike[str], *, limits: Limits | None = None) -> None:
+        self.folder = os.path.abspath(folder)
+        self._limits = limits or Limits()
+
+    @classmethod
+    def usual(cls, environ: Mapping[str, str] = os.environ, *, limits: Limits | None = None) -> Sessions:
+        return cls(os.path.join(home.state_folder(environ), "sessions"), limits=limits)
+
+    def new(self, cwd: str, *, model: str = "", title: str = "", agent: str = "", agent_session: str = "") -> Session:
+        """An empty one. The folder is made when it is not there."""
+        self._make_folder()
+        meta = Meta(id="", cwd=cwd, model=model, title=title, agent=agent, agent_session=agent_session)
+        return Session.create(self.folder, meta, limits=self._limits)
+
+    def open(self, wanted: str) -> Session:
+        """The one of that id, or the only one whose id begins so. Reads no more than its end."""
+        return Session(self.find(wanted), limits=self._limits)
+
+    def find(self, wanted: str) -> str:
+        """The path of its file."""
+        names = [name for name in self._names() if wanted and name.startswith(wanted)]
+        if wanted + SUFFIX in names:
+            names = [wanted + SUFFIX]
+        if len(names) > 1:
+            raise NoSession(f"{len(names)} sessions are called {wanted}…: say more of the id", who=self.folder)
+        if not names:
+            raise NoSession(f"there is no session {wanted}", who=self.folder)
+        return os.path.join(self.folder, names[0])
+
+    def list(self) -> list[Listed]:
+        """All that can be listed, the newest first."""
+        return self.scan().sessions
+
+    def latest(self, cwd: str) -> Listed | None:
+        """The one of that folder in which something happened last."""
+        places = {os.path.abspath(cwd), os.path.realpath(cwd)}
+        return max((one for one in self.list() if one.meta.cwd in places), key=lambda one: one.modified, default=None)
+
+    def scan(self) -> Listing:
+        """Look at the end of each file, else at its beginning, and never at all of it. One bad file hurts itself alone."""
+        found, problems = [], []
+        for name in self._names():
+            try:
+                found.append(_glance(os.path.join(self.folder, name), name.removesuffix(SUFFIX)))
+            except OSError as error:
+                problems.append(f"{name}: {error.strerror}")
+            except ValueError as error:
+                problems.append(f"{name}: {error}")
+        found.sort(key=lambda one: (-times.parse(one.meta.created), one.id))
+        return Listing(found, problems)
+
+    def _names(self) -> Iterator[str]:
+        try:
+            with os.scandir(self.folder) as names:
+                yield from sorted(item.name for item in names if item.name.endswith(SUFFIX))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise NoSession(f"the sessions cannot be listed: {error.strerror}", who=self.folder) from None
+
+    def _make_folder(self) -> None:
+        """Of mode 0750 whatever the umask says (spec piglet 6.1); one that was there is never opened up, only closed to others."""
+        try:
+            if os.path.isdir(self.folder):
+                mode = stat.S_IMODE(os.stat(self.folder).st_mode)
+                if mode & 0o027:
+                    os.chmod(self.folder, mode & 0o750)
+                return
+            home.make_folder(self.folder)
+            os.chmod(self.folder, 0o750)  # noqa: S103 (spec piglet 6.1)
+        except OSError as error:
+            raise NotWritten(f"the folder of sessions cannot be used: {error.strerror}", who=self.folder) from None
+
+
+def _glance(path: str, id: str) -> Listed:
+    """What a session is about. A `ValueError` says why it cannot be told."""
+    descriptor = os.open(path, _LOOK)
+    try:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode):
+            raise ValueError("it is no regular file")
+        start = max(0, about.st_size - CHUNK)
+        last = os.pread(descriptor, CHUNK, start)
+        meta = _meta_in(last[last.find(b"\n") + 1 :] if start else last)
+        if meta is None and start:
+            first = os.pread(descriptor, CHUNK, 0)
+            meta = _meta_in(first[: first.rfind(b"\n") + 1])
+    finally:
+        os.close(descriptor)
+    if meta is None:
+        raise ValueError("session file has no metadata" if not start else "no metadata at its beginning or end")
+    return Listed(id, path, meta, about.st_size, about.st_mtime)
+
+
+def _meta_in(run: bytes) -> Meta | None:
+    """The last meta of whole lines; only lines that may be one are decoded."""
+    if b"meta" not in run and b"\\u00" not in run:
+        return None
+    problems = Problems()
+    for line in reversed(BytesIO(run).readlines()):
+        if (b"meta" in line or b"\\u00" in line) and (meta := newest_meta(decode_run(line, 0, problems))):
+            return meta
+    return None
+
+
+class Current:
+    """The session that everybody acts on, also after another was loaded or forked (FIX-20).
+
+    Who keeps a `Session` keeps one that may be closed under them; who keeps this asks for it each time.
+    """
+
+    def __init__(self, session: Session | None = None) -> None:
+        self._session = session
+
+    @property
+    def session(self) -> Session:
+        if self._session is None:
+            raise NoSession("no active session", hint="start one, or load one of `serai session list`")
+        return self._session
+
+    def swap(self, session: Session) -> None:
+        """From now on this one is meant; the old one is closed."""
+        old, self._session = self._session, session
+        if old is not None and old is not session:
+            old.close()
+
+    def fork(self) -> Session:
+        """Go on in a fork."""
+        self.swap(self.session.fork())
+        return self.session
+
+    def close(self) -> None:
+        old, self._session = self._session, None
+        if old is not None:
+            old.close()

@@ -1,0 +1,89 @@
+"""A session to read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serai.store import Session, markdown
+from serai.store.exporting import fenced
+from serai.store.messages import AssistantMessage, Call, Image, Text, Thinking, ToolResultMessage, UserMessage
+from tests.store.helpers import every_kind, file_of, line, meta, new
+
+
+def page(session: Session) -> str:
+    return "".join(markdown(session))
+
+
+@pytest.mark.req("store.export.markdown")
+def test_the_page_has_all_that_was_said_on_the_active_path(tmp_path: Path) -> None:
+    with new(tmp_path, title="A `title`\nof two lines", model="m1", agent="claude", agent_session="theirs") as session:
+        first = session.user("What is *this*?", [Image("QUJD" * 100, "image/png")])
+        session.user("left behind")
+        session.branch(first.id, "went another way")
+        arguments = {"command": "echo '```'"}
+        session.say(
+            AssistantMessage((Thinking("hm </details> hm"), Text("I look."), Call("c1", "bash", arguments)), error="too slow")
+        )
+        session.say(ToolResultMessage("c1", "bash", (Text("````\ncode\n````"), Image("QUJD", "image/gif")), is_error=True))
+        session.entry("ext:x:y", {"hidden": 1})
+        shown = page(session)
+    assert shown.startswith("# A `title` of two lines\n\n")
+    for part in (
+        f"- Session: `{session.id}`\n",
+        "- Model: `m1`\n",
+        "- The agent's own id: `theirs`\n",
+        "What is *this*?\n",
+        "*An image (image/png, 300 bytes)*",
+        "went another way",
+        "<details><summary>Thinking</summary>\n\nhm <\\/details> hm\n\n</details>",
+        "I look.\n",
+        '### Calls `bash`\n\n````json\n{\n  "command": "echo \'```\'"\n}\n````\n',
+        "**It failed:** too slow",
+        "### Error of `bash`",
+        "`````\n````\ncode\n````\n`````\n",
+        "*An image (image/gif, 3 bytes)*",
+    ):
+        assert part in shown
+    assert "left behind" not in shown
+    assert "hidden" not in shown
+    assert re.findall("^## (User|Assistant|Another way) · 20..-..-.. ..:..:.. UTC$", shown, re.MULTILINE) == [
+        "User",
+        "Another way",
+        "Assistant",
+    ]
+
+
+@pytest.mark.req("store.export.markdown")
+def test_what_was_compacted_and_what_is_broken_is_shown_too(tmp_path: Path) -> None:
+    with new(tmp_path) as session:
+        session.user("long ago")
+        session.compact([UserMessage("in short")])
+        shown = page(session)
+        assert shown.startswith(f"# Session {session.id}\n")
+        assert shown.index("long ago") < shown.index("## Compacted") < shown.index("in short")
+    odd = [{"type": "audio", "clip": 1}, {"data": "x", "mimeType": "a/b"}]
+    lines = [line("user", "a", None, 5), line("assistant", "b", "a", {"content": odd}), line("branch_summary", "c", "b", 7)]
+    with Session(str(file_of(tmp_path, meta(createdAt="9999-99-99T00:00:00Z"), *lines))) as session:
+        shown = page(session)
+        assert "```\n5\n```" in shown
+        assert '{"type":"audio","clip":1}' in shown
+
+
+def test_every_kind_of_entry_can_be_exported(tmp_path: Path) -> None:
+    with new(tmp_path) as session:
+        for id in every_kind(session):
+            assert id
+            assert page(session).startswith("# ")
+
+
+@given(st.text(alphabet="`~a\n ", max_size=60))
+def test_a_fence_is_longer_than_any_in_the_text(text: str) -> None:
+    first, *_, last, empty, end = fenced(text).split("\n")
+    assert (first, empty, end) == (last, "", "")
+    assert first not in text
+    assert len(first) >= 3

@@ -1,0 +1,307 @@
+"""What happens, written as it happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from serai.errors import NotWritten
+from serai.limits import Limits
+from serai.model import events
+from serai.model.actions import Notice
+from serai.model.ask import Allow, Approval, Deny, Item, Question
+from serai.model.events import Event, Message, StepEnded, StepStarted, TurnEnded, TurnResult, TurnStarted, Usage
+from serai.model.tools import TextBlock, ToolCall, ToolResult
+from serai.store import Current, Scribe, Session
+from serai.store.messages import INTERRUPTED
+from tests.store.helpers import lines_in, new, said
+
+READ = ToolCall("read", {"path": "a"}, "c1")
+BASH = ToolCall("bash", {"command": "ls"}, "c2")
+
+
+def told(scribe: Scribe, *happened: Event) -> None:
+    for event in happened:
+        scribe.tell(event)
+
+
+def message(text: str) -> Message:
+    return Message(content=(TextBlock(text),), model="m1")
+
+
+def called(call: ToolCall) -> events.ToolCalled:
+    return events.ToolCalled(call=call)
+
+
+def started(call: ToolCall) -> events.ToolStarted:
+    return events.ToolStarted(call=call)
+
+
+def ended(call: ToolCall, text: str = "ok") -> events.ToolEnded:
+    return events.ToolEnded(call=call, result=ToolResult.of(text))
+
+
+def done(status: Any = "success") -> TurnEnded:
+    return TurnEnded(result=TurnResult(status=status, text="again"))
+
+
+def types(session: Session) -> list[str]:
+    return [entry.type for entry in session.path()]
+
+
+@pytest.mark.req("piglet.rule.session-persist")
+def test_each_thing_is_written_when_it_has_happened(tmp_path: Path) -> None:
+    with new(tmp_path) as session:
+        scribe = Scribe(session, provider="p")
+        scribe.tell(TurnStarted(prompt="look"))
+        assert said(session) == ["user: look"]
+        told(scribe, StepStarted(step=1), events.Thinking(text="h"), events.Thinking(text="m"), events.Text(text="I l"))
+        told(scribe, message("I look"), called(READ), called(BASH), events.UsageReported(usage=Usage(1, 2, 3, 4, 0.5)))
+        assert said(session) == ["user: look"]
+        scribe.tell(StepEnded(step=1, stop="tool_use"))
+        [_, assistant] = [entry.data for entry in session.path()]
+        assert [item["type"] for item in assistant["content"]] == ["thinking", "text", "tool_call", "tool_call"]
+        assert (assistant["model"], assistant["provider"], assistant["stopReason"]) == ("m1", "p", "toolUse")
+        assert assistant["usage"] == {"inputTokens": 1, "outputTokens": 2, "cacheReadTokens": 3, "cacheWriteTokens": 4, "cost": 0.5}
+        told(scribe, started(READ), started(BASH), ended(BASH))
+        assert said(session)[2:] == [f"c1: {INTERRUPTED}", "c2: ok"]
+        told(scribe, ended(READ), StepStarted(step=2), events.Text(text="by"), events.Text(text="e"), StepEnded(step=2))
+        assert said(session)[1:] == ["assistant: (hm)I look[c1 read][c2 bash]", "c2: ok", "c1: ok", "assistant: bye"]
+        scribe.tell(done())
+        assert types(session) == ["user", "assistant", "tool_result", "tool_result", "assistant", "event"]
+        assert session.path()[-1].data == {"type": "turn_ended", "result": {"status": "success"}}
+
+
+@pytest.mark.req("piglet.fix.19")
+def test_steered_texts_and_the_mark_of_an_abort_come_after_the_step_they_interrupted(tmp_path: Path) -> None:
+    with new(tmp_path) as session:
+        scribe = Scribe(session)
+        told(scribe, TurnStarted(prompt="go"), StepStarted(step=1), message("first"), called(BASH))
+        scribe.steered("not there")
+        told(scribe, StepEnded(step=1, stop="tool_use"), started(BASH))
+        scribe.steered("over here")
+        assert said(session)[-1] == f"c2: {INTERRUPTED}"
+        told(scribe, ended(BASH), StepStarted(step=2), message("second"), called(READ), StepEnded(step=2, stop="tool_use"))
+        scribe.aborted("plan mode")
+        told(scribe, ended(READ), done("cancelled"))
+        assert said(session) == [
+            "user: go",
+            "assistant: first[c2 bash]",
+            "c2: ok",
+            "user: not there",
+            "user: over here",
+            "assistant: second[c1 read]",
+            "c1: ok",
+            "user: [Request interrupted: plan mode]",
+        ]
+
+
+@pytest.mark.req("piglet.fix.19")
+def test_an_abort_in_the_middle_of_a_step_keeps_what_was_said(tmp_path: Path) -> None:
+    with new(tmp_path) as session:
+        scribe = Scribe(session)
+        told(scribe, TurnStarted(prompt="go"), StepStarted(step=1), events.Text(text="I wou"))
+        scribe.aborted("by hand")
+        scribe.tell(done("cancelled"))
+        assert said(session) == ["user: go", "assistant: I wou", "user: [Request interrupted: by hand]"]
+        assert session.path()[1].data["stopReason"] == "aborted"
+
+
+def noted(monkeypatch: pytest.MonkeyPatch, session: Session) -> list[str]:
+    """Each append and each sync, in order."""
+    done_: list[str] = []
+    append, sync = session.append, session.sync
+
+    def noting_append(type: str, data: object, **more: Any) -> Any:
+        done_.append(type)
+        return append(type, data, **more)
+
+    def noting_sync() -> None:
+        done_.append("sync")
+        sync()
+
+    monkeypatch.setattr(session, "append", noting_append)
+    monkeypatch.setattr(session, "sync", noting_sync)
+    return done_
+
+
+@pytest.mark.req("piglet.rule.session-persist", "store.file.sync")
+def test_it_is_on_the_disk_at_the_end_of_a_turn_and_before_a_tool_that_changes_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with new(tmp_path) as session:
+        happened = noted(monkeypatch, session)
+        scribe = Scribe(session)
+        told(scribe, TurnStarted(prompt="go"), StepStarted(step=1), called(READ), called(BASH), StepEnded(step=1))
+        told(scribe, started(READ), ended(READ))
+        assert happened == ["user", "assistant", "tool_result"]
+        told(scribe, started(BASH))
+        assert happened[3:] == ["sync"]
+        told(scribe, ended(BASH), done())
+        assert happened[4:] == ["tool_result", "event", "sync"]
+
+
+@pytest.mark.parametrize("tool", ["write", "edit", "bash", "fetch", "weather", "Read"])
+def test_every_tool_that_is_not_known_to_be_harmless_is_announced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    with new(tmp_path) as session:
+        happened = noted(monkeypatch, session)
+        call = ToolCall(tool, {}, "c")
+        told(Scribe(session), called(call), started(call))  # from an agent that does not tell of steps
+        assert happened == ["assistant", "sync"]
+
+
+@pytest.mark.req("store.scribe.driven")
+def test_a_driven_agents_session_keeps_its_own_id_and_neutral_events(tmp_path: Path) -> None:
+    with new(tmp_path) as session:
+        scribe = Scribe(session)
+        approval = Approval(id="r1", call=BASH, agent="claude", native={"request": 1})
+        told(
+            scribe,
+            events.SessionStarted(agent="claude", session="theirs"),
+            events.SessionStarted(agent="claude", session="theirs"),
+            TurnStarted(prompt="go"),
+            approval,
+            Question(id="q1", items=(Item("Which?"),)),
+            events.Plan(entries=(events.PlanEntry("one"),)),
+            events.Noticed(notice=Notice("careful", "warn")),
+            events.Retrying(attempt=1, most=3, wait=0.5),
+            events.UsageReported(usage=Usage(1), total=Usage(2)),
+            events.RequestCancelled(id="q1"),
+            events.Other(kind="claude/rate_limit", native={"x": "y" * 5000}),
+            events.Compacted(before=9, after=2),
+            # and what is over when it is told
+            events.StateChanged(state="busy"),
+            events.ToolProgress(call=BASH, text="."),
+            events.ToolInput(text="{"),
+        )
+        scribe.decided("r1", Deny("no"))
+        scribe.decided("q1", Allow())
+        assert (session.meta.agent, session.meta.agent_session) == ("claude", "theirs")
+        assert len([form for form in lines_in(session.file) if form["type"] == "meta"]) == 2
+        kept = [entry.data for entry in session.path() if entry.type == "event"]
+        assert [data["type"] for data in kept] == [
+            *("approval", "question", "plan", "noticed", "retrying", "usage", "request_cancelled", "other", "compacted"),
+            *("decided", "decided"),
+        ]
+        assert msgspec.convert(kept[0], Approval) == approval
+        assert len(kept[7]["native"]["x"]) == 5000  # which is all there is of it
+        assert kept[9] == {"type": "decided", "id": "r1", "decision": {"type": "deny", "why": "no"}}
+        assert said(session) == ["user: go"]
+
+
+@pytest.mark.req("store.scribe.driven")
+def test_an_agents_own_form_is_kept_when_it_is_short(tmp_path: Path) -> None:
+    with new(tmp_path) as session:
+        scribe = Scribe(session)
+        for native in ({"id": 7}, {"x": "y" * 5000}, object()):
+            scribe.tell(events.Noticed(notice=Notice("n"), native=native))
+        assert [entry.data.get("native") for entry in session.path()] == [{"id": 7}, None, None]
+
+
+def test_a_sub_agents_words_are_no_part_of_the_conversation(tmp_path: Path) -> None:
+    with new(tmp_path) as session:
+        scribe = Scribe(session)
+        told(
+            scribe, TurnStarted(prompt="go"), Message(content=(TextBlock("inner"),), lane="sub"), events.Text(text="x", lane="sub")
+        )
+        told(scribe, events.ToolEnded(call=READ, result=ToolResult.of("r"), lane="sub"), done())
+        assert said(session) == ["user: go"]
+        assert [entry.data["type"] for entry in session.path()[1:]] == ["message", "tool_ended", "turn_ended"]
+
+
+def test_arguments_that_somebody_rewrote_are_kept_beside_those_that_were_called(tmp_path: Path) -> None:
+    with new(tmp_path) as session:
+        scribe = Scribe(session)
+        told(scribe, called(BASH), StepEnded(), started(ToolCall("bash", {"command": "ls -l"}, "c2")), ended(BASH))
+        [_, event, _] = [entry.data for entry in session.path()]
+        assert (event["type"], event["call"]["arguments"]) == ("tool_started", {"command": "ls -l"})
+
+
+def test_a_step_that_failed_says_why(tmp_path: Path) -> None:
+    with new(tmp_path) as session:
+        told(Scribe(session), TurnStarted(prompt="go"), StepEnded(step=1, stop="error", error="overloaded"))
+        data = session.path()[-1].data
+        assert (data["stopReason"], data["error"], data["content"]) == ("error", "overloaded", [])
+
+
+def test_a_result_that_is_too_long_keeps_its_beginning(tmp_path: Path) -> None:
+    with new(tmp_path) as made, Session(made.file, limits=Limits().but(session_line=100_000)) as session:
+        scribe = Scribe(session)
+        told(scribe, called(BASH), StepEnded(), ended(BASH, "begin " + "x" * 200_000))
+        scribe.tell(events.Other(kind="huge", native="x" * 200_000))
+        [_, result, other] = [entry.data for entry in session.path()]
+        assert result["content"][0]["text"].startswith("[the result was too long for the session; it began so:]\nbegin xxx")
+        assert other == {"type": "other", "kind": "huge"}
+        with pytest.raises(NotWritten):
+            scribe.tell(TurnStarted(prompt="x" * 200_000))
+        scribe.tell(TurnStarted(prompt="short"))
+        assert said(session)[-1] == "user: short"
+
+
+@pytest.mark.req("store.file.full-disk")
+def test_what_a_full_disk_refused_is_written_when_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with new(tmp_path) as session:
+        scribe = Scribe(session)
+        told(scribe, TurnStarted(prompt="go"), message("a"), called(BASH))
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "write", no)
+            for event in (StepEnded(), ended(BASH), done()):
+                with pytest.raises(NotWritten, match="No space left"):
+                    scribe.tell(event)
+            assert said(session) == ["user: go"]
+        scribe.tell(TurnStarted(prompt="on"))
+        assert said(session) == ["user: go", "assistant: a[c2 bash]", "c2: ok", "user: on"]
+
+
+@pytest.mark.req("piglet.fix.20")
+def test_after_a_fork_the_scribe_writes_into_the_fork(tmp_path: Path) -> None:
+    current = Current(new(tmp_path))
+    scribe = Scribe(current)
+    scribe.tell(TurnStarted(prompt="a"))
+    old = current.session.file
+    fork = current.fork()
+    told(scribe, message("b"), StepEnded())
+    assert said(fork) == ["user: a", "assistant: b"]
+    assert len(lines_in(old)) == 2
+    current.close()
+
+
+WRITER = """
+import sys
+from serai.model.events import *
+from serai.model.tools import *
+from serai.store import Scribe, Session
+scribe = Scribe(Session(sys.argv[1]))
+call = ToolCall("bash", {}, "c1")
+for event in (TurnStarted(prompt="go"), Message(content=(TextBlock("run it"),)), ToolCalled(call=call), StepEnded()):
+    scribe.tell(event)
+scribe.tell(ToolStarted(call=call))
+scribe.tell(Text(text="half a sen"))
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.req("piglet.rule.session-persist", "store.message.interrupted")
+def test_who_is_killed_in_the_middle_of_a_tool_loses_only_what_had_not_ended(tmp_path: Path) -> None:
+    with new(tmp_path) as session:
+        command = [sys.executable, "-c", WRITER, session.file]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ) as writer:
+            assert writer.stdout
+            assert writer.stdout.readline() == b"ready\n"
+            writer.send_signal(signal.SIGKILL)
+        before = Path(session.file).read_bytes()
+        assert said(session) == ["user: go", "assistant: run it[c1 bash]", f"c1: {INTERRUPTED}"]
+        assert Path(session.file).read_bytes() == before  # in memory only

@@ -1,0 +1,190 @@
+"""The folder of sessions, and the one that is meant."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from serai.errors import Closed, NoSession, NotWritten
+from serai.store import Current, Session, Sessions
+from tests.store.helpers import file_of, line, lines_in, meta, said, user
+
+
+def made(folder: Path, name: str, created: str, *lines: bytes, cwd: str = "/app") -> Path:
+    return file_of(folder, meta(id=name, cwd=cwd, createdAt=created), *lines, name=f"{name}.jsonl")
+
+
+def test_a_new_session_is_listed_with_what_it_is_about(tmp_path: Path) -> None:
+    sessions = Sessions(tmp_path / "a" / "b")
+    assert sessions.list() == []
+    with sessions.new("/app", model="m", title="t", agent="claude", agent_session="theirs") as session:
+        session.user("x")
+        [listed] = sessions.list()
+    assert (listed.id, listed.path, listed.meta, listed.size) == (
+        session.id,
+        session.file,
+        session.meta,
+        os.path.getsize(session.file),
+    )
+    assert (listed.meta.agent, listed.meta.agent_session) == ("claude", "theirs")
+    assert lines_in(session.file)[0]["data"]["agentSession"] == "theirs"
+    assert listed.meta.at == pytest.approx(listed.modified, abs=60)
+
+
+def test_the_usual_folder_is_in_the_home(tmp_path: Path) -> None:
+    assert Sessions.usual({"SERAI_HOME": str(tmp_path)}).folder == str(tmp_path / "sessions")
+
+
+def test_the_newest_comes_first_whatever_its_folder(tmp_path: Path) -> None:
+    made(tmp_path, "old", "2026-01-01T10:00:00Z")
+    made(tmp_path, "new", "2026-01-01T13:00:00.5+01:00", cwd="/other")  # noon and a bit in UTC
+    made(tmp_path, "mid", "2026-01-01T12:00:00Z")
+    made(tmp_path, "unset", "0001-01-01T00:00:00Z")
+    assert [one.id for one in Sessions(tmp_path).list()] == ["new", "mid", "old", "unset"]
+
+
+def test_the_last_title_is_listed_wherever_it_is(tmp_path: Path) -> None:
+    filler = user("a", None, "x" * 200_000)
+    file_of(tmp_path, meta(title="old"), filler, meta(title="at the end"), name="a.jsonl")
+    file_of(tmp_path, meta(title="old"), meta(title="at the beginning"), filler, name="b.jsonl")
+    file_of(tmp_path, meta(title="short"), user("a", None, "said"), name="c.jsonl")
+    file_of(tmp_path, meta(title="whole"), meta(title="torn")[:-10], name="d.jsonl")
+    file_of(tmp_path, meta(title="said"), user("a", None, '{"type":"meta","data":{"title":"fake"}}'), name="e.jsonl")
+    found = {one.id: one.meta.title for one in Sessions(tmp_path).list()}
+    assert found == {"a": "at the end", "b": "at the beginning", "c": "short", "d": "whole", "e": "said"}
+
+
+@pytest.mark.req("piglet.edge.22", "store.list.one-bad")
+def test_one_bad_file_hurts_itself_alone(tmp_path: Path) -> None:
+    good = made(tmp_path, "good", "2026-01-01T10:00:00Z")
+    huge = line("user", "x", None, "x" * 11_000_000)
+    file_of(tmp_path, meta(id="huge", title="huge"), huge, name="huge.jsonl")
+    file_of(tmp_path, huge, name="only-huge.jsonl")
+    file_of(tmp_path, b"", name="empty.jsonl")
+    file_of(tmp_path, b"noise\n" * 100_000, name="noise.jsonl")
+    file_of(tmp_path, b"\x00" * 100_000, name="nul.jsonl")
+    file_of(tmp_path, b'{"type":"meta","data":' + b"[" * 200_000, name="deep.jsonl")
+    file_of(tmp_path, line("meta", data={"title": 5}), name="wrong.jsonl")
+    (tmp_path / "folder.jsonl").mkdir()
+    os.mkfifo(tmp_path / "fifo.jsonl")
+    (tmp_path / "gone.jsonl").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "loop.jsonl").symlink_to(tmp_path / "loop.jsonl")
+    (tmp_path / "link.jsonl").symlink_to(good)
+    (tmp_path / "good.jsonl.lock").touch()
+    (tmp_path / "half.jsonl.part").write_bytes(meta())
+    (tmp_path / os.fsdecode(b"\xff.jsonl")).write_bytes(meta())
+    listing = Sessions(tmp_path).scan()
+    assert sorted(one.id for one in listing.sessions) == ["good", "huge", "link", "\udcff"]
+    bad = sorted(problem.split(".jsonl: ")[0] for problem in listing.problems)
+    assert bad == ["deep", "empty", "fifo", "folder", "gone", "loop", "noise", "nul", "only-huge", "wrong"]
+    assert "empty.jsonl: session file has no metadata" in listing.problems
+
+
+@pytest.mark.req("store.list.bounded")
+def test_listing_a_thousand_sessions_reads_none_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(1000):
+        with open(tmp_path / f"{number:04}.jsonl", "wb") as file:
+            file.write(meta(title="first"))
+            file.seek(1_000_000)  # a hole: nobody looks there
+            file.write(b"\n" + (meta(title=f"last {number}") if number % 2 else user("a", None, "x" * 1000)))
+    opened: list[str] = []
+    read: list[int] = []
+    real_open, real_pread = os.open, os.pread
+
+    def counted_open(path: str, flags: int) -> int:
+        opened.append(path)
+        return real_open(path, flags)
+
+    def counted_pread(descriptor: int, size: int, offset: int) -> bytes:
+        read.append(size)
+        return real_pread(descriptor, size, offset)
+
+    monkeypatch.setattr(os, "open", counted_open)
+    monkeypatch.setattr(os, "pread", counted_pread)
+    found = Sessions(tmp_path).list()
+    monkeypatch.undo()
+    assert len(found) == len(opened) == len(set(opened)) == 1000
+    assert {one.meta.title for one in found} == {"first"} | {f"last {number}" for number in range(1, 1000, 2)}
+    assert sum(read) <= 1500 * 65_536
+    assert max(read) <= 65_536
+
+
+def test_a_session_is_found_by_its_id_or_the_beginning_of_it(tmp_path: Path) -> None:
+    for name in ("abc", "abcd", "abx"):
+        made(tmp_path, name, "2026-01-01T10:00:00Z")
+    sessions = Sessions(tmp_path)
+    for wanted, id in (("abc", "abc"), ("abcd", "abcd"), ("abx", "abx")):
+        with sessions.open(wanted) as session:
+            assert session.id == id
+    with pytest.raises(NoSession, match=re.escape("3 sessions are called ab…")):
+        sessions.open("ab")
+    for wanted in ("", "x", "../tests", "/etc/passwd", "abc\0", "."):
+        with pytest.raises(NoSession, match="there is no session"):
+            sessions.open(wanted)
+
+
+def test_the_latest_is_the_one_where_something_happened_last(tmp_path: Path) -> None:
+    sessions = Sessions(tmp_path / "sessions")
+    (tmp_path / "here").mkdir()
+    here = str(tmp_path / "here")
+    assert sessions.latest(here) is None
+    with sessions.new(here) as old, sessions.new(here) as new, sessions.new("/elsewhere") as other:
+        for seconds, session in enumerate((new, old, other)):
+            session.user("x")
+            os.utime(session.file, (1000 + seconds, 1000 + seconds))
+        latest = sessions.latest(here)
+        assert latest is not None
+        assert latest.id == old.id
+        (tmp_path / "link").symlink_to(here)
+        assert sessions.latest(str(tmp_path / "link")) == latest
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotWritten):
+        Sessions(tmp_path / "file" / "sessions").new("/app")
+    with pytest.raises(NotWritten):
+        Sessions(tmp_path / "file").new("/app")
+    with pytest.raises(NoSession):
+        Sessions(tmp_path / "file").list()
+
+
+def test_a_full_disk_leaves_no_half_of_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    sessions = Sessions(tmp_path)
+    monkeypatch.setattr(os, "fsync", no)
+    with pytest.raises(NotWritten, match="No space left"):
+        sessions.new("/app")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.req("piglet.fix.20")
+def test_after_a_swap_everybody_acts_on_the_new_session(tmp_path: Path) -> None:
+    sessions = Sessions(tmp_path)
+    current = Current()
+    with pytest.raises(NoSession, match="no active session"):
+        current.session.user("nowhere")
+    first = sessions.new("/app")
+    current.swap(first)
+    current.session.user("a")
+    fork = current.fork()
+    current.session.user("b")
+    assert current.session is fork
+    assert first.closed
+    with pytest.raises(Closed):
+        first.user("lost")
+    loaded = sessions.open(first.id)
+    current.swap(loaded)
+    current.swap(loaded)
+    current.session.user("c")
+    assert said(loaded) == ["user: a", "user: c"]
+    with Session(fork.file) as again:
+        assert said(again) == ["user: a", "user: b"]
+    current.close()
+    current.close()
+    assert loaded.closed
