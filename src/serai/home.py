@@ -16,7 +16,19 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-__all__ = ["absolute", "check_keys", "config_folder", "make_folder", "settings", "settings_in", "state_folder", "wants_recordings"]
+__all__ = [
+    "PROJECT_POLICY",
+    "absolute",
+    "check_keys",
+    "config_folder",
+    "make_folder",
+    "settings",
+    "settings_in",
+    "state_folder",
+    "wants_recordings",
+]
+
+PROJECT_POLICY = os.path.join(".serai", "policy.toml")  # a project's own rules, from its folder on
 
 # What `config.toml` may say at its top. Whoever reads a part of it checks that part.
 _KEYS = ("record", "guests", "guest", "boxes", "limits")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+
+import pytest
 
 from tests.cli.guests import Shell, guest, objects
 
@@ -64,16 +67,17 @@ def test_what_has_changed_since_is_told_and_trusted_anew(shell: Shell) -> None:
 def test_trust_is_withdrawn(shell: Shell) -> None:
     guest(ours(shell), tools=["ping"])
     shell("trust")
-    assert shell("trust", "--withdraw").stdout == f"{shell.cwd}: its guests are not trusted any longer\n"
+    assert shell("trust", "--withdraw").stdout == f"{shell.cwd}: its guests and rules are not trusted any longer\n"
     assert tools(shell) == []
     assert "was not trusted before" in shell("trust", "--withdraw").stderr
     assert objects(shell("trust", "--withdraw", "--json")) == [{"project": str(shell.cwd), "withdrawn": False}]
 
 
-def test_a_project_without_guests_has_nothing_to_trust(shell: Shell) -> None:
+def test_a_project_without_guests_and_rules_has_nothing_to_trust(shell: Shell) -> None:
     ran = shell("trust")
-    assert (ran.stdout, ran.stderr, ran.returncode) == ("", f"{shell.cwd}: there is nothing to trust, it has no guests\n", 0)
-    assert objects(shell("trust", "--json")) == [{"project": str(shell.cwd), "guests": []}]
+    said = f"{shell.cwd}: there is nothing to trust, it has no guests and no rules that allow anything\n"
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("", said, 0)
+    assert objects(shell("trust", "--json")) == [{"project": str(shell.cwd), "guests": [], "rules": []}]
 
 
 def test_a_broken_guest_is_left_out_and_told(shell: Shell) -> None:
@@ -88,3 +92,83 @@ def test_what_is_no_folder_is_told(shell: Shell) -> None:
     ran = shell("trust", "nowhere")
     assert (ran.stdout, ran.returncode) == ("", 1)
     assert "nowhere: not a directory" in ran.stderr
+
+
+# -- rules ------------------------------------------------------------------------------------------------------------------------
+
+
+RULES = """
+[[rule]]
+id = "tests"
+decide = "allow"
+tool = "bash"
+command = ["make test", "pytest *"]
+
+[[rule]]
+id = "no-deploy"
+decide = "deny"
+tool = "bash"
+command = "make deploy"
+"""
+
+
+def rules(shell: Shell, text: str = RULES) -> Path:
+    path = shell.cwd / ".serai" / "policy.toml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def decided(shell: Shell, command: str) -> str:
+    [form] = objects(shell("policy", "test", "bash", json.dumps({"command": command}), "--json"))
+    return str(form["decision"])
+
+
+@pytest.mark.req("policy.rule.project")
+def test_what_a_project_allows_counts_once_it_is_trusted_and_what_it_denies_always(shell: Shell) -> None:
+    path = rules(shell)
+    assert [decided(shell, command) for command in ("make test", "make deploy")] == ["ask", "deny"]
+    ran = shell("trust")
+    assert ran.stdout.splitlines() == [
+        f"trusted what is allowed by {path}",
+        "  tests: tool bash, command make test or pytest *",
+        "  before: they were never trusted",
+    ]
+    assert (ran.stderr, ran.returncode) == ("", 0)
+    assert [decided(shell, command) for command in ("make test", "make deploy")] == ["allow", "deny"]
+    assert "  before: the same\n" in shell("trust").stdout
+
+
+@pytest.mark.req("policy.rule.project")
+def test_rules_that_have_changed_have_to_be_trusted_anew(shell: Shell) -> None:
+    path = rules(shell)
+    shell("trust")
+    with path.open("a") as file:
+        file.write("# changed\n")
+    assert decided(shell, "make test") == "ask"
+    assert "  before: they have changed since they were trusted\n" in shell("trust").stdout
+    assert decided(shell, "make test") == "allow"
+    shell("trust", "--withdraw")
+    assert [decided(shell, command) for command in ("make test", "make deploy")] == ["ask", "deny"]
+
+
+def test_what_is_trusted_of_the_rules_is_told_as_json(shell: Shell) -> None:
+    rules(shell)
+    [form] = objects(shell("trust", "--json"))
+    assert form["rules"] == [{"id": "tests", "decide": "allow", "tool": "bash", "command": ["make test", "pytest *"]}]
+
+
+@pytest.mark.parametrize("more", ["[[rule]]\n", "#" * (1 << 20)])
+def test_rules_that_cannot_be_read_are_not_trusted_and_neither_is_anything_else(shell: Shell, more: str) -> None:
+    guest(ours(shell), tools=["ping"])
+    path = rules(shell, RULES + more)
+    ran = shell("trust")
+    assert (ran.stdout, ran.returncode) == ("", 1)
+    assert ran.stderr.startswith(f"serai: {path}: ")
+    path.unlink()
+    assert tools(shell) == []
+
+
+def test_a_projects_rules_do_not_act_on_the_terminal(shell: Shell) -> None:
+    rules(shell, '[[rule]]\nid = "x"\ndecide = "allow"\ninput = { a = "\\u001b[2J" }\n')
+    assert "  x: input a \\x1b[2J\n" in shell("trust").stdout

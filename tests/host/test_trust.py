@@ -350,3 +350,39 @@ def test_an_empty_path_is_not_this_folder(house: House, monkeypatch: pytest.Monk
     for act in (house.trust.allow, house.trust.withdraw):
         with pytest.raises(BadSettings, match="the path is empty"):
             act("")
+
+
+@pytest.mark.req("policy.rule.project")
+def test_a_projects_rules_are_trusted_as_they_are_now(house: House) -> None:
+    never = "they were never trusted; look at them, then `serai trust`"
+    changed = "they have changed since they were trusted; look at them, then `serai trust`"
+    trust, rules = house.trust, house.project / ".serai" / "policy.toml"
+    assert trust.check_policy(house.project) == never  # trusted when it had none
+    rules.parent.mkdir(exist_ok=True)
+    rules.write_text("one")
+    assert trust.check_policy(house.project) == never
+    trust.allow(house.project)
+    assert trust.check_policy(house.project) == ""
+    rules.write_text("two")
+    assert trust.check_policy(house.project) == changed
+    rules.unlink()
+    assert trust.check_policy(house.project) == changed
+    rules.write_text("one")
+    assert trust.check_policy(house.project) == ""
+    (house.project.parent / "alias").symlink_to(house.project)
+    assert trust.check_policy(house.project.parent / "alias") == ""  # by its real path
+    assert trust.check_policy(house.project.parent) == never
+    trust.withdraw(house.project)
+    assert trust.check_policy(house.project) == never
+
+
+@pytest.mark.parametrize("what", ["pipe", "too long"])
+def test_rules_that_cannot_be_read_are_not_trusted(house: House, what: str) -> None:
+    rules = house.project / ".serai" / "policy.toml"
+    rules.parent.mkdir(exist_ok=True)
+    if what == "pipe":
+        os.mkfifo(rules)
+    else:
+        rules.write_bytes(b"#" * (1024 * 1024 + 1))
+    house.trust.allow(house.project)
+    assert house.trust.check_policy(house.project).startswith("they were never trusted")

@@ -20,9 +20,11 @@ COMMANDS = {
     "ext": ("serai.cli.guest:ext", "The same as `serai guest`, in the words of extensions' authors."),
     "guest": ("serai.cli.guest:guest", "Show, add, remove and switch guests, read their logs; begin and check one of your own."),
     "hook": ("serai.cli.hook:hook", "Try a hook of boxes, and check that it keeps to the protocol."),
+    "policy": ("serai.cli.policy:policy", "Try the rules, list them, and answer what waits for an approval."),
     "record": ("serai.cli.record:record", "Show, export, replay and remove recordings: every frame on every wire."),
+    "session": ("serai.cli.session:session", "List, show and export sessions: the conversations with agents."),
     "tool": ("serai.cli.tool:tool", "List the tools that guests offer, and call one."),
-    "trust": ("serai.cli.trust:trust", "Let a project start its guests, as they are now."),
+    "trust": ("serai.cli.trust:trust", "Let a project start its guests and bring its rules, as they are now."),
 }
 
 

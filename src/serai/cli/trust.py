@@ -1,4 +1,4 @@
-"""`serai trust`: let a project start its guests (design rule 12)."""
+"""`serai trust`: let a project start its guests and bring its rules (design rule 12)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from serai.cli import policy_words as words
 from serai.cli import telling
 from serai.cli.opening import JSON, PATH, Options, with_options
-from serai.home import absolute
+from serai.home import PROJECT_POLICY, absolute
 
 if TYPE_CHECKING:
     from serai.host.manifest import Manifest
+    from serai.policy.rules import Rule
 
 __all__ = ["trust"]
 
@@ -24,7 +26,7 @@ __all__ = ["trust"]
 @with_options
 @JSON
 def trust(path: str | None, *, withdraw: bool, options: Options, as_json: bool) -> None:
-    """Let a project start its guests, as they are now.
+    """Let a project start its guests and bring its rules, as they are now.
 
     PATH is the project; this folder by default. What changes or comes later has to be trusted again.
     """
@@ -42,13 +44,15 @@ def _allow(project: Path, *, as_json: bool) -> None:
     trust = Trust.usual()
     found = find(cwd=project, trust=trust)
     before = {manifest.folder: trust.check(manifest) for manifest in found.all() if manifest.scope == "project"}
+    rules, rules_before = _rules(project), trust.check_policy(project)  # what cannot be read is not trusted either
     pinned = trust.allow(project)
     if as_json:
         guests = [_form(manifest, before.get(manifest.folder, "")) for manifest in pinned]
-        click.echo(telling.as_json({"project": str(project), "guests": guests}))
+        click.echo(telling.as_json({"project": str(project), "guests": guests, "rules": [rule.to_json() for rule in rules]}))
     else:
         for manifest in pinned:
             _say(manifest, before.get(manifest.folder, ""))
+        _say_rules(project, rules, rules_before)
     left_out = [str(problem) for problem in found.problems if problem.folder.is_relative_to(project)]
     known = {manifest.folder for manifest in pinned}
     left_out += [
@@ -58,8 +62,25 @@ def _allow(project: Path, *, as_json: bool) -> None:
     ]
     for line in left_out:
         telling.tell(f"left out: {line}")
-    if not pinned and not left_out:
-        telling.tell(f"{project}: there is nothing to trust, it has no guests")
+    if not pinned and not left_out and not rules:
+        telling.tell(f"{project}: there is nothing to trust, it has no guests and no rules that allow anything")
+
+
+def _rules(project: Path) -> tuple[Rule, ...]:
+    """What it allows: that is what trusting it gives away."""
+    from serai.policy.rules import read_file
+
+    path = project / PROJECT_POLICY
+    return read_file(str(path)).by("allow") if path.exists() else ()
+
+
+def _say_rules(project: Path, rules: tuple[Rule, ...], was: str) -> None:
+    if not rules:
+        return
+    telling.say(f"trusted what is allowed by {project / PROJECT_POLICY}")
+    for rule in rules:
+        telling.say(f"  {rule.id}: {words.about(rule)}")
+    telling.say(f"  before: {was.partition(';')[0] or 'the same'}")
 
 
 def _form(manifest: Manifest, was: str) -> dict[str, object]:
@@ -86,6 +107,6 @@ def _withdraw(project: Path, *, as_json: bool) -> None:
     if as_json:
         click.echo(telling.as_json({"project": str(project), "withdrawn": known}))
     elif known:
-        telling.say(f"{project}: its guests are not trusted any longer")
+        telling.say(f"{project}: its guests and rules are not trusted any longer")
     else:
         telling.tell(f"{project}: it was not trusted before")

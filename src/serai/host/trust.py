@@ -5,6 +5,8 @@ command line, the content of what its manifest names, and all code in its folder
 what another imports. Whatever changes or comes later has to be trusted again. Not pinned are programs from PATH and what lies
 in `node_modules`, `venv`, `__pycache__`, hidden and linked folders: trust a project as you would run its tests.
 
+Its rules (`.serai/policy.toml`) are pinned too: until then they may only narrow.
+
 A guard that was trusted has to be there: what a project changes later must not switch it off without a word (design rule 8).
 """
 
@@ -53,6 +55,7 @@ class _Pin(msgspec.Struct, frozen=True):
 
 class _Project(msgspec.Struct):
     guests: dict[str, _Pin] = {}
+    policy: str = ""  # the digest of its rules
 
 
 class _File(msgspec.Struct):
@@ -91,7 +94,7 @@ class Trust:
             manifests.append(manifest)
         with self._locked():
             known = self._read()
-            known.projects[_real(folder)] = _Project(pins)
+            known.projects[_real(folder)] = _Project(pins, _rules_of(folder))
             self._write(known)
         return tuple(manifests)
 
@@ -120,6 +123,14 @@ class Trust:
             return "its command line has changed since it was trusted"
         changed = sorted(name for name in now.files.keys() | pinned.files if now.files.get(name) != pinned.files.get(name))
         return f"it has changed since it was trusted: {_listed(changed)}" if changed else ""
+
+    def check_policy(self, project: Path | str, content: bytes | None = None) -> str:
+        """Why the project's rules may not allow anything, or nothing if they may. `content`: what was read of them."""
+        pinned = self._read().projects.get(_real(Path(project)), _Project()).policy
+        if not pinned:
+            return "they were never trusted; look at them, then `serai trust`"
+        now = _rules_of(Path(project)) if content is None else hashlib.sha256(content).hexdigest()
+        return "" if now == pinned else "they have changed since they were trusted; look at them, then `serai trust`"
 
     def obstacle(self, manifest: Manifest) -> str:
         """Why this guest cannot be trusted as it is now, or nothing."""
@@ -215,6 +226,14 @@ def _guests_of(project: Path, person: Person) -> list[Manifest]:
             except BadManifest:  # finding says so, each time
                 continue
     return found
+
+
+def _rules_of(project: Path) -> str:
+    """The digest of its rules; none, or none that can be read: nothing."""
+    try:
+        return _digest(project / home.PROJECT_POLICY, MIB)[0]
+    except OSError:
+        return ""
 
 
 def _project_of(folder: Path) -> Path:

@@ -1,0 +1,306 @@
+"""`serai session`: the conversations with agents, as they are on disk."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from serai.cli import telling
+from serai.cli.opening import JSON, PATH, limits_of_the_person
+from serai.cli.plain import printable
+from serai.errors import NoSession, NotWritten
+
+if TYPE_CHECKING:
+    from serai.store import Listed, Message, Row, Session
+    from serai.store.messages import Item
+
+__all__ = ["session"]
+
+_SHORT = 8  # of an id: enough to tell a few thousand sessions apart
+_LINES = 12  # of a tool's result, unless all of it is wanted
+_DEEPEST = 20  # branches of branches are moved to the right, but not out of sight
+
+ID = click.argument("id", required=False)
+CWD = click.option("--cwd", type=PATH, default=".", help="The folder that is meant by `here`; this one by default.")
+
+
+@click.group()
+def session() -> None:
+    """List, show and export sessions: the conversations with agents.
+
+    ID is a session's id, the start of it, or the path of a file; by default the latest session of this folder.
+    """
+    # What a reading had to skip is told by the commands, and not by whatever Python does with a log that nobody wants.
+    logging.getLogger("serai.store").addHandler(logging.NullHandler())
+
+
+# -- list -------------------------------------------------------------------------------------------------------------------------
+
+
+@session.command("list")
+@click.option("--here", is_flag=True, help="Only the sessions of this folder.")
+@CWD
+@JSON
+def list_(*, here: bool, cwd: str, as_json: bool) -> None:
+    """The sessions there are, the newest first; those of this folder have a star."""
+    from serai.store import Sessions
+
+    sessions = Sessions.usual(limits=limits_of_the_person())
+    found, problems = sessions.scan()
+    places = {os.path.abspath(cwd), os.path.realpath(cwd)}
+    shown = [one for one in found if not here or one.meta.cwd in places]
+    if as_json:
+        for one in shown:
+            click.echo(telling.as_json(_form(one) | {"here": one.meta.cwd in places}))
+    elif shown:
+        telling.table([("", "id", "begun", "agent", "title", "folder"), *(_row(one, places) for one in shown)])
+    else:
+        telling.tell(f"there are no sessions {'of this folder' if here and found else f'in {sessions.folder}'}")
+    for problem in problems:
+        telling.tell(f"left out: {problem}")
+
+
+def _row(one: Listed, places: set[str]) -> tuple[str, ...]:
+    meta = one.meta
+    agent = " ".join(filter(None, (meta.agent, meta.model)))
+    return ("*" if meta.cwd in places else "", one.id[:_SHORT], _when(meta.at), agent, _line(meta.title), meta.cwd)
+
+
+def _form(one: Listed) -> dict[str, Any]:
+    meta = one.meta
+    form = {
+        "id": one.id,
+        "title": meta.title,
+        "cwd": meta.cwd,
+        "created": meta.created,
+        "modified": one.modified,
+        "bytes": one.size,
+    }
+    more = {"model": meta.model, "agent": meta.agent, "agent_session": meta.agent_session, "parent": meta.parent}
+    return form | {key: value for key, value in more.items() if value}
+
+
+# -- show -------------------------------------------------------------------------------------------------------------------------
+
+
+@session.command()
+@ID
+@click.option("--last", type=click.IntRange(0), metavar="N", help="Only so many messages, at the end.")
+@click.option("--full", is_flag=True, help="All of what tools answered, and what the agent thought.")
+@CWD
+@JSON
+def show(id: str | None, *, last: int | None, full: bool, cwd: str, as_json: bool) -> None:
+    """The conversation as it stands: its active branch, from the last compaction on."""
+    from serai.store.messages import encode
+
+    with _opened(id, cwd) as one:
+        said = one.messages()
+        chosen = said if last is None else said[max(0, len(said) - last) :]
+        if as_json:
+            for message in chosen:
+                click.echo(_plain(encode(message, tagged=False)))
+            return
+        for line in _heading(one):
+            telling.say(line)
+        if left := len(said) - len(chosen):
+            telling.say(f"({left} earlier message{'' if left == 1 else 's'})")
+        for message in chosen:
+            _say(message, one.meta.agent or "assistant", full=full)
+    if not said:
+        telling.tell("nothing was said yet")
+
+
+def _heading(one: Session) -> Iterator[str]:
+    meta = one.meta
+    yield _line(meta.title) or f"session {one.id}"
+    facts = (one.id if meta.title else "", meta.agent, meta.model, meta.cwd, _when(meta.at))
+    yield "  " + ", ".join(_line(fact) for fact in facts if fact)
+
+
+def _say(message: Message, agent: str, *, full: bool) -> None:
+    """Who, and below it what they said, moved to the right: no text can be taken for a heading."""
+    from serai.store.messages import Text, ToolResultMessage, UserMessage
+    from serai.store.times import parse
+
+    when = _when(parse(message.timestamp) / 1e9)
+    if isinstance(message, UserMessage):
+        who, items = "you", (Text(message.content), *message.blocks)
+    elif isinstance(message, ToolResultMessage):
+        who, items = f"{message.tool_name or 'tool'} {'failed' if message.is_error else 'answered'}", message.content
+    else:
+        who, items = agent, message.content
+    click.echo()
+    click.secho(f"{printable(who)}{f'  {when}' if when else ''}", bold=True)
+    for item in items:
+        lines = list(_lines(item, full=full))
+        cut = isinstance(message, ToolResultMessage) and not full and len(lines) > _LINES
+        for line in lines[:_LINES] if cut else lines:
+            click.echo(f"  {line}")
+        if cut:
+            click.echo(f"  … and {len(lines) - _LINES} lines more: --full shows them")
+    if error := getattr(message, "error", ""):
+        click.echo(f"  it failed: {printable(error)}")
+
+
+def _lines(item: Item, *, full: bool) -> Iterable[str]:
+    from serai.store.messages import Call, Image, Text, Thinking
+
+    match item:
+        case Text(text=text):
+            return telling.safe(text).split("\n") if text else ()
+        case Thinking(thinking=text):
+            return (
+                [f"(thinks) {line}" for line in telling.safe(text).split("\n")] if full else [f"(thinks, {len(text)} characters)"]
+            )
+        case Call(name=name, arguments=arguments):
+            return [f"calls {printable(name)} {telling.as_json(arguments)}"]
+        case Image(data=data, mime_type=mime):
+            return [f"[image {printable(mime)}, {len(data) * 3 // 4} bytes]"]
+        case _:
+            return [_plain(item.raw)]
+
+
+# -- tree -------------------------------------------------------------------------------------------------------------------------
+
+
+@session.command()
+@ID
+@CWD
+@JSON
+def tree(id: str | None, *, cwd: str, as_json: bool) -> None:
+    """Everything that was ever written, with all branches; the active one has stars."""
+    with _opened(id, cwd) as one:
+        rows = one.tree().full()
+        if as_json:
+            for row in rows:
+                click.echo(telling.as_json(row))
+            return
+        for line in _heading(one):
+            telling.say(line)
+    for row, place in _placed(rows):
+        label = f"  [{_line(row.label)}]" if row.label else ""
+        preview = f"  {_line(row.preview)}" if row.preview else ""
+        telling.say(f"{'*' if row.active else ' '} {place}{row.id}  {row.type}{preview}{label}")
+
+
+def _placed(rows: Iterable[Row]) -> Iterator[tuple[Row, str]]:
+    """What stands before each: a chain goes straight down, where it forks each branch begins with a plus, further to the right."""
+    above: list[tuple[int, int]] = []  # level and children of those on the way here
+    for row in rows:
+        del above[row.depth :]
+        level, forks = above[-1] if above else (0, 1)
+        begins = forks > 1
+        level = min(level + begins, _DEEPEST)
+        above.append((level, row.children))
+        yield row, "  " * (level - begins) + "+ " * begins
+
+
+# -- export -----------------------------------------------------------------------------------------------------------------------
+
+
+@session.command()
+@ID
+@click.option("-o", "--output", type=PATH, metavar="FILE", help="Write it there instead of to stdout, for you alone to read.")
+@click.option("--force", is_flag=True, help="Replace the file if there is one.")
+@CWD
+@click.option("--json", "as_json", is_flag=True, help="Not Markdown but the entries of the active branch, one per line.")
+def export(id: str | None, *, output: str | None, force: bool, cwd: str, as_json: bool) -> None:
+    """The active branch as one Markdown page, from its beginning, nothing left out or masked."""
+    from serai.store import markdown
+
+    with _opened(id, cwd) as one:
+        parts = _entries(one) if as_json else markdown(one)
+        if output is not None:
+            _write(output, parts, replace=force)
+            telling.say(f"{output}: written")
+        elif sys.stdout.isatty():
+            click.echo(telling.safe("".join(parts)), nl=False)
+        else:
+            for part in parts:
+                click.echo(part, nl=False, color=True)  # else click would take colours out of what was said
+
+
+def _entries(one: Session) -> Iterator[str]:
+    """As they stand in the file, so that what reads one reads the other."""
+    from serai.store.entries import encode
+
+    for line in (one.meta.line(), *map(encode, one.path())):
+        yield _plain(line) + "\n"
+
+
+def _write(path: str, parts: Iterable[str], *, replace: bool) -> None:
+    """All of it or nothing, for this user alone: a conversation may hold anything."""
+    try:
+        if not replace:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))  # fails when there is one; else it is ours
+        try:
+            descriptor, draft = tempfile.mkstemp(prefix=".serai-", dir=os.path.dirname(os.path.abspath(path)))
+            try:
+                with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+                    file.writelines(parts)
+                os.replace(draft, path)
+            except BaseException:
+                os.unlink(draft)
+                raise
+        except BaseException:
+            if not replace:
+                os.unlink(path)
+            raise
+    except FileExistsError:
+        hint = "choose another name, or replace it with --force"
+        raise NotWritten("the file exists already", who=path, hint=hint) from None
+    except OSError as error:
+        raise NotWritten(f"the file cannot be written: {error.strerror}", who=path, hint="choose another place") from None
+
+
+# -- all of them ------------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _opened(id: str | None, cwd: str) -> Iterator[Session]:
+    """The one that is meant; what could not be read of it is told at the end."""
+    from serai.store import Session, Sessions
+
+    limits = limits_of_the_person()
+    sessions = Sessions.usual(limits=limits)
+    if id is None:
+        latest = sessions.latest(cwd)
+        if latest is None:
+            raise NoSession("this folder has no sessions", who=os.path.abspath(cwd))
+        one = Session(latest.path, limits=limits)
+    else:
+        one = Session(id, limits=limits) if os.sep in id else sessions.open(id)
+    with one:
+        yield one
+        problems = one.problems
+    if problems:
+        telling.tell(f"{one.file}: some of it cannot be read and was left out: {problems[0]}")
+
+
+def _plain(raw: Any) -> str:
+    """JSON in one line that is safe on a terminal; not decoded, for a file may have numbers that nothing here can hold."""
+    import msgspec
+
+    text = msgspec.json.format(bytes(raw), indent=-1).decode(errors="replace")
+    return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _when(at: float) -> str:
+    from datetime import datetime
+
+    try:
+        return f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S}" if at else ""
+    except (OverflowError, ValueError, OSError):  # whoever wrote that was not of this age
+        return ""

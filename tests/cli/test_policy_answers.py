@@ -1,0 +1,395 @@
+"""`serai policy pending|answer|forget` as a person calls them, with what really waits in the file."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from serai.cli import policy_answers
+from serai.model.ask import Allow, Answer, Approval, Choice, Deny, Item, Question
+from serai.model.surface import HeadlessSurface
+from serai.model.tools import ToolCall
+from serai.policy import Decisions, Desk, Pending, Policy, Rules, Situation
+from serai.policy.rules import read_flag
+from tests.cli.guests import Shell, objects
+
+HOSTILE = "\x1b]0;title\x07\x1b[2J\u202e"
+TOKEN = "ghp" + "_abcdefghijklmnopqrstuvwxyz0123456789"
+HOUR = 3600.0
+
+
+@pytest.fixture
+def kept(shell: Shell) -> Iterator[Decisions]:
+    """What this process, which is alive, has asked."""
+    decisions = Decisions.usual({"SERAI_HOME": str(shell.home)})
+    yield decisions
+    decisions.close()
+
+
+def ask(kept: Decisions, tool: str = "bash", arguments: Any = None, *, session: str = "s1", **fields: Any) -> Pending:
+    call = ToolCall(tool, {"command": "git push"} if arguments is None else arguments, id="c1")
+    situation = Situation(cwd="/srv/project", session=session, agent="claude")
+    return kept.ask(Approval(id="1", agent="claude", call=call, **fields), situation, "digest", HOUR)
+
+
+def question(kept: Decisions, *items: Item) -> Pending:
+    situation = Situation(cwd="/srv/project", session="s1")
+    return kept.ask(Question(id="1", agent="claude", items=items), situation, "digest", HOUR)
+
+
+COLOUR = Item("Which colour?", choices=(Choice("Red", "like a rose"), Choice("Blue")))
+TOPPINGS = Item("Which toppings?", choices=(Choice("Salt"), Choice("Mint")), several=True)
+
+
+# -- pending ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("policy.cli.answer")
+def test_pending_shows_what_waits_as_a_person_has_to_see_it(shell: Shell, kept: Decisions) -> None:
+    one = ask(kept, arguments={"command": "git push\nrm -rf x", "timeout": 5, "env": {"A": "b"}}, reason="no rule decides it")
+    ran = shell("policy", "pending")
+    said = ran.stdout.splitlines()
+    assert said[:6] == [
+        f"{one.id}  bash, asked by claude: waiting",
+        "  command | git push",
+        "          | rm -rf x",
+        "  timeout | 5",
+        '  env | {"A":"b"}',
+        "  (reason) | no rule decides it",
+    ]
+    assert said[6].startswith("  in /srv/project, session s1, asked at ")
+    assert said[7].startswith("  waits until ")
+    assert said[8:] == [f"  serai policy answer {one.id} allow   (or deny)"]
+    assert (ran.stderr, ran.returncode) == ("", 0)
+
+
+@pytest.mark.req("policy.cli.answer")
+def test_pending_shows_questions_with_their_choices(shell: Shell, kept: Decisions) -> None:
+    one = question(kept, COLOUR)
+    said = shell("policy", "pending").stdout.splitlines()
+    assert said[:4] == [
+        f"{one.id}  a question, asked by claude: waiting",
+        "  it asks | Which colour?",
+        "          | 1. Red: like a rose",
+        "          | 2. Blue",
+    ]
+    assert said[-1] == f"  serai policy answer {one.id} --answer TEXT"
+
+
+@pytest.mark.req("policy.cli.answer")
+def test_nothing_that_waits_acts_on_the_terminal_looks_like_ours_or_is_masked(shell: Shell, kept: Decisions) -> None:
+    forged = "ls\r\n  waits until tomorrow"
+    ask(kept, f"bash {HOSTILE}", {"command": f"curl {TOKEN} {HOSTILE}", f"a\n{HOSTILE}": forged}, reason=HOSTILE, title=HOSTILE)
+    question(kept, Item(HOSTILE, choices=(Choice(HOSTILE, HOSTILE),)))
+    shown = shell("policy", "pending")
+    for ran in (shown, shell("policy", "pending", "--json")):
+        assert (ran.stderr, ran.returncode) == ("", 0)
+        assert not {"\x1b", "\x07", "\u202e", "\r"} & set(ran.stdout)
+        assert TOKEN in ran.stdout
+    assert "| ls\\x0d\n" in shown.stdout
+    assert "\n  waits until tomorrow" not in shown.stdout
+
+
+@pytest.mark.req("policy.cli.answer")
+def test_what_is_long_is_cut_in_the_list_and_said_so_and_whole_by_its_id(shell: Shell, kept: Decisions) -> None:
+    content = "\n".join(f"line {number}" for number in range(1000)) + "\nrm -rf /"
+    one = ask(kept, "write", {"path": "x", "content": content})
+    said = shell("policy", "pending").stdout
+    assert "rm -rf" not in said
+    assert " characters more\n" in said
+    assert f"  all of it: serai policy pending {one.id}\n" in said
+    whole = shell("policy", "pending", one.id[:6]).stdout
+    assert "| rm -rf /\n" in whole
+    assert "characters more" not in whole
+
+
+@pytest.mark.req("policy.cli.answer")
+def test_pending_as_json(shell: Shell, kept: Decisions) -> None:
+    one = ask(kept)
+    [form] = objects(shell("policy", "pending", "--json"))
+    assert (form["id"], form["state"]) == (one.id, "waiting")
+    assert form["request"]["call"]["arguments"] == {"command": "git push"}
+    assert form["situation"] == {"cwd": "/srv/project", "session": "s1", "agent": "claude"}
+    assert form["until"] - form["asked"] == HOUR
+
+
+@pytest.mark.req("policy.cli.answer")
+def test_what_was_settled_is_shown_when_all_is_asked_for(shell: Shell, kept: Decisions) -> None:
+    one = ask(kept)
+    kept.settle(one.id, "used", Deny("no"), "the surface")
+    empty = shell("policy", "pending")
+    assert (empty.stdout, empty.stderr, empty.returncode) == ("", "nothing waits for an answer\n", 0)
+    said = shell("policy", "pending", "--all").stdout.splitlines()
+    assert said[0] == f"{one.id}  bash, asked by claude: answered"
+    assert said[-1] == "  settled by the surface: deny"
+    [form] = objects(shell("policy", "pending", "--all", "--json"))
+    assert (form["state"], form["decision"], form["answered_by"]) == ("used", {"type": "deny", "why": "no"}, "the surface")
+
+
+@pytest.mark.req("policy.cli.answer")
+def test_without_a_file_nothing_waits_and_none_is_made(shell: Shell) -> None:
+    for arguments in (["pending"], ["forget", "--all"], ["answer", "aaaa", "allow"], ["list"]):
+        shell("policy", *arguments)
+    assert not shell.home.exists()
+
+
+# -- answer -----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("policy.cli.answer")
+@pytest.mark.parametrize(
+    ("options", "decision"),
+    [
+        (["allow"], Allow()),
+        (["allow", "--remember", "session"], Allow(remember="session")),
+        (["allow", "--arguments", '{"command": "git push -n"}'], Allow({"command": "git push -n"})),
+        (["allow", "--arguments", "{}", "--remember", "always"], Allow({}, "always")),
+        (["deny"], Deny()),
+        (["deny", "--why", "not today", "--interrupt", "--remember", "project"], Deny("not today", True, "project")),
+    ],
+)
+def test_an_approval_is_answered_as_it_is_said(shell: Shell, kept: Decisions, options: list[str], decision: Allow | Deny) -> None:
+    one = ask(kept)
+    ran = shell("policy", "answer", one.id[:5], *options)
+    assert (ran.stdout, ran.stderr, ran.returncode) == (f"{one.id}: {'allowed' if options[0] == 'allow' else 'denied'}\n", "", 0)
+    answered = kept.find(one.id)
+    assert (answered.state, answered.decision) == ("answered", decision)
+    assert answered.answered_by
+
+
+@pytest.mark.req("policy.cli.answer")
+@pytest.mark.parametrize(
+    ("options", "answers"),
+    [
+        (["--answer", "2", "--answer", "salt, Pepper"], {"Which colour?": "Blue", "Which toppings?": ["Salt", "Pepper"]}),
+        (["--answer", "green", "--answer", "1"], {"Which colour?": "green", "Which toppings?": ["Salt"]}),
+        (["deny"], {}),
+    ],
+)
+def test_a_question_is_answered_by_numbers_labels_and_texts_or_dismissed(
+    shell: Shell, kept: Decisions, options: list[str], answers: dict[str, Any]
+) -> None:
+    one = question(kept, COLOUR, TOPPINGS)
+    ran = shell("policy", "answer", one.id, *options)
+    assert (ran.stdout, ran.stderr, ran.returncode) == (f"{one.id}: answered\n", "", 0)
+    assert kept.find(one.id).decision == Answer(answers)
+
+
+@pytest.mark.req("policy.cli.answer", "policy.pending.once")
+def test_the_second_answer_is_told_that_there_was_a_first(shell: Shell, kept: Decisions) -> None:
+    one = ask(kept)
+    assert shell("policy", "answer", one.id, "deny").returncode == 0
+    ran = shell("policy", "answer", one.id, "allow", "--as", "bash", "--remember", "always")
+    assert (ran.stdout, ran.returncode) == ("", 1)
+    assert ran.stderr.startswith("serai: it is not waiting any more: answered by ")
+    assert kept.find(one.id).decision == Deny()
+    assert kept.decisions() == ()  # who was second has nothing remembered either
+
+
+@pytest.mark.req("policy.cli.answer")
+def test_something_wider_is_remembered_when_it_is_said(shell: Shell, kept: Decisions) -> None:
+    one = ask(kept)
+    assert shell("policy", "answer", one.id, "allow", "--remember", "project", "--as", "bash:git push *").returncode == 0
+    [known] = kept.decisions()
+    assert (known.scope, known.key, known.rule.decide, known.rule.command) == ("project", "/srv/project", "allow", ("git push *",))
+    assert kept.find(one.id).decision == Allow()
+
+
+@pytest.mark.req("policy.cli.answer")
+def test_a_denial_can_be_remembered_wider_too(shell: Shell, kept: Decisions) -> None:
+    one = ask(kept)
+    assert shell("policy", "answer", one.id, "deny", "--why", "never", "--remember", "always", "--as", "bash:git *").returncode == 0
+    [known] = kept.decisions()
+    assert (known.rule.decide, known.rule.command, known.rule.because, known.expires) == ("deny", ("git *",), "never", None)
+
+
+@pytest.mark.req("policy.cli.answer")
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        ([], 2, "say allow or deny, or to a question --answer TEXT"),
+        (["maybe"], 2, "'maybe' is not one of 'allow', 'deny'"),
+        (["--answer", "yes"], 2, "it asks whether bash may run: say allow or deny"),
+        (["allow", "--answer", "yes"], 2, "not both"),
+        (["allow", "--why", "x"], 2, "--why goes with deny"),
+        (["allow", "--interrupt"], 2, "--interrupt goes with deny"),
+        (["deny", "--arguments", "{}"], 2, "--arguments goes with allow"),
+        (["allow", "--arguments", "nonsense"], 2, "--arguments: not JSON"),
+        (["allow", "--arguments", "[]"], 2, "--arguments: the arguments are an object"),
+        (["allow", "--as", "bash"], 2, "--as is to be remembered"),
+        (["allow", "--remember", "forever"], 2, "'forever' is not one of"),
+        (["allow", "--remember", "always", "--as", "bash:"], 1, "it is TOOL or TOOL:PATTERN"),
+    ],
+)
+def test_what_is_no_answer_leaves_it_waiting(shell: Shell, kept: Decisions, options: list[str], status: int, said: str) -> None:
+    one = ask(kept)
+    ran = shell("policy", "answer", one.id, *options)
+    assert (ran.stdout, ran.returncode) == ("", status)
+    assert said in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert kept.find(one.id).state == "waiting"
+
+
+@pytest.mark.req("policy.cli.answer")
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        (["allow"], 2, "it is a question: say --answer TEXT"),
+        (["--answer", "1"], 1, "it asks 2 questions, and there are 1 answer\nsay --answer once for each"),
+        (["--answer", "1", "--answer", " "], 1, "an answer is empty\nsay something, or deny to dismiss the question\n"),
+        (["--answer", "1", "--answer", "2", "--remember", "always"], 2, "the answer to a question is not remembered"),
+    ],
+)
+def test_what_is_no_answer_to_a_question_leaves_it_waiting(
+    shell: Shell, kept: Decisions, options: list[str], status: int, said: str
+) -> None:
+    one = question(kept, COLOUR, TOPPINGS)
+    ran = shell("policy", "answer", one.id, *options)
+    assert (ran.stdout, ran.returncode) == ("", status)
+    assert said in ran.stderr
+    assert kept.find(one.id).state == "waiting"
+
+
+@pytest.mark.req("policy.cli.answer", "policy.remember.deny")
+def test_what_an_agent_does_not_want_remembered_is_not_and_that_is_said(shell: Shell, kept: Decisions) -> None:
+    one = ask(kept, no_always=True)
+    for more in ([], ["--as", "bash"]):
+        ran = shell("policy", "answer", one.id, "allow", "--remember", "always", *more)
+        assert (ran.stdout, ran.returncode) == ("", 1)
+        assert "the agent does not want this remembered\nanswer it without --remember\n" in ran.stderr
+    assert kept.find(one.id).state == "waiting"
+    assert shell("policy", "answer", one.id, "deny", "--remember", "always").returncode == 0
+
+
+@pytest.mark.req("policy.cli.answer")
+def test_nothing_is_remembered_for_a_session_without_a_name(shell: Shell, kept: Decisions) -> None:
+    one = ask(kept, session="")
+    ran = shell("policy", "answer", one.id, "allow", "--remember", "session")
+    assert "it is of no session that could be known again\nsay --remember project or always\n" in ran.stderr
+    assert kept.find(one.id).state == "waiting"
+
+
+@pytest.mark.req("policy.cli.answer")
+@pytest.mark.parametrize(("id", "said"), [("nonsense", "'nonsense'"), ("", "''"), ("\x1b[2J", "'\\x1b[2J'"), ("%", "'%'")])
+def test_what_does_not_wait_cannot_be_answered(shell: Shell, kept: Decisions, id: str, said: str) -> None:
+    ask(kept)
+    for command in (["answer", id, "allow"], ["pending", id]):
+        ran = shell("policy", *command)
+        assert (ran.stdout, ran.returncode) == ("", 1)
+        assert ran.stderr == f"serai: there is no approval {said}\n`serai policy pending` shows what waits for an answer\n"
+
+
+ASKS = """
+import sys
+from serai.model.ask import Approval
+from serai.model.tools import ToolCall
+from serai.policy import Decisions, Situation
+
+approval = Approval(id="1", agent="claude", call=ToolCall("bash", {"command": "ls"}, id="c1"))
+print(Decisions.usual().ask(approval, Situation(cwd="/", session="s1"), "digest", 3600).id)
+"""
+
+
+@pytest.mark.req("policy.cli.answer", "policy.pending.crash")
+def test_what_a_run_left_behind_is_lost_and_can_be_answered(shell: Shell) -> None:
+    asked = subprocess.run([sys.executable, "-c", ASKS], env=shell.env, capture_output=True, text=True, check=True)
+    id = asked.stdout.strip()
+    said = shell("policy", "pending").stdout
+    assert said.startswith(f"{id}  bash, asked by claude: lost, its run is gone\n")
+    ran = shell("policy", "answer", id, "allow")
+    assert ran.stdout == f"{id}: allowed; its run is gone, and takes this when the session goes on\n"
+
+
+@pytest.mark.req("policy.cli.answer", "policy.pending.process")
+async def test_a_run_that_waits_goes_on_with_the_answer_from_another_terminal(shell: Shell, kept: Decisions) -> None:
+    desk = Desk(Policy(Rules(mode="manual"), memory=kept), HeadlessSurface(), decisions=kept, park=True)
+    situation = Situation(cwd=str(shell.cwd), session="s1", agent="claude")
+    call = ToolCall("bash", {"command": "git push"}, id="c1", asker="claude")
+    waiting = asyncio.create_task(desk.decide(Approval(id="1", agent="claude", call=call), situation))
+    while not (found := kept.pending()):
+        await asyncio.sleep(0)
+    argv = shell.argv("policy", "answer", found[0].id, "allow", "--remember", "session")
+    answering = await asyncio.create_subprocess_exec(*argv, env=shell.env, stdout=asyncio.subprocess.DEVNULL)
+    ruling = await asyncio.wait_for(waiting, 50)
+    assert (ruling.allowed, ruling.by) == (True, "person")
+    assert await answering.wait() == 0
+    again = await desk.decide(Approval(id="2", agent="claude", call=call), situation)
+    assert (again.allowed, again.by) == (True, "policy")
+    await desk.close()
+
+
+# -- forget -----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def three(kept: Decisions) -> list[str]:
+    """Ids of what is remembered: for a session, for a project, always."""
+    where: list[tuple[Any, str]] = [("session", "s1"), ("project", os.path.realpath("/srv")), ("always", "")]
+    rules = [read_flag(f"bash:make {number}") for number in range(3)]
+    forms = [type(rule)(id=f"r{at}", decide="allow", tool=rule.tool, command=rule.command) for at, rule in enumerate(rules)]
+    return [kept.remember(rule, scope, key, None).id for rule, (scope, key) in zip(forms, where, strict=True)]
+
+
+@pytest.mark.req("policy.cli.answer")
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        ([0], [1, 2]),
+        ([0, 2, 0], [1]),
+        (["--session", "s1"], [1, 2]),
+        (["--session", "s2"], [0, 1, 2]),
+        (["--project", "/srv"], [0, 2]),
+        (["--all"], []),
+        ([2, "--session", "s1"], [1]),
+    ],
+)
+def test_what_is_said_is_forgotten(
+    shell: Shell, kept: Decisions, three: list[str], options: list[int | str], left: list[int]
+) -> None:
+    ran = shell("policy", "forget", *(three[one] if isinstance(one, int) else one for one in options))
+    assert (ran.stdout, ran.stderr, ran.returncode) == (f"{3 - len(left)} forgotten\n", "", 0)
+    assert {one.id for one in kept.decisions()} == {three[number] for number in left}
+
+
+@pytest.mark.req("policy.cli.answer")
+def test_the_start_of_an_id_is_enough(shell: Shell, kept: Decisions, three: list[str]) -> None:
+    size = next(size for size in range(1, 9) if len({id[:size] for id in three}) == 3)
+    assert shell("policy", "forget", three[0][:size]).stdout == "1 forgotten\n"
+    assert three[0] not in {one.id for one in kept.decisions()}
+
+
+@pytest.mark.req("policy.cli.answer")
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        ([], 2, "say which: their ids, --all, --session or --project"),
+        (["zzzz"], 1, "nothing is remembered as zzzz\n`serai policy list` shows what is remembered\n"),
+        ([""], 1, "nothing is remembered as an empty id"),
+        (["\x1b[2J"], 1, "nothing is remembered as \\x1b[2J"),
+        (["--project", ""], 2, "the path is empty"),
+    ],
+)
+def test_what_cannot_be_forgotten_is_told_and_nothing_else_is_forgotten(
+    shell: Shell, kept: Decisions, three: list[str], options: list[str], status: int, said: str
+) -> None:
+    for more in ([], [three[0]] if options and status == 1 else []):
+        ran = shell("policy", "forget", *more, *options)
+        assert (ran.stdout, ran.returncode) == ("", status)
+        assert said in ran.stderr
+    assert len(kept.decisions()) == 3
+
+
+@pytest.mark.req("policy.cli.answer")
+def test_a_user_without_a_name_can_answer_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> str:
+        raise KeyError("getpwuid(): uid not found: 12345")
+
+    monkeypatch.setattr(getpass, "getuser", unknown)
+    assert policy_answers._me() == f"user {os.getuid()}"

@@ -1,0 +1,18 @@
+"""docs/sessions.md is executed, by `tests.pages`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import pages
+
+PAGE = pages.DOCS / "sessions.md"
+
+
+@pytest.mark.req("store.cli.docs")
+@pytest.mark.timeout(300)
+def test_the_page_about_sessions_is_true_from_top_to_bottom(tmp_path: Path) -> None:
+    languages = pages.play(PAGE, tmp_path / "work", pages.environment(tmp_path / "home"))
+    assert set(languages) == {"console", "python"}
