@@ -1,4 +1,4 @@
-"""A process that asks and waits, or answers: `python -m tests.policy.asker FILE ask|ask-without-room COMMAND`, `… answer ID WHY`."""
+"""A process that asks and waits, or answers: `python -m tests.policy.asker FILE ask|ask-without-room COMMAND`, or `answer ID`."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def question(text: str = "Which?", *, id: str = "q") -> Question:
 class AskedSurface(HeadlessSurface):
     """Calls a function of the request, which may wait; tells when it is asked."""
 
-    interactive = True  # type: ignore[assignment]
+    interactive = True
 
     def __init__(self, answer: Callable[[Approval | Question], Any]) -> None:
         self._answer = answer

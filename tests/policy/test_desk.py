@@ -106,13 +106,14 @@ async def test_without_a_surface_and_a_rule_an_approval_is_denied_and_a_question
 )
 async def test_the_error_names_the_flag_that_would_allow_that_very_call(tool: str, arguments: dict[str, Any]) -> None:
     request = Approval(id="1", agent="claude", call=ToolCall(tool, arguments, asker="claude"))
-    denied = await Desk(Policy(default()), HeadlessSurface()).decide(request, HERE)
+    where = Situation(cwd="/usr", agent="claude")
+    denied = await Desk(Policy(default()), HeadlessSurface()).decide(request, where)
     assert isinstance(denied.error, NotAllowed)
     assert denied.by == "nobody"
     flag = denied.error.hint.removeprefix("allow it with ").removesuffix(", or with a rule in --policy FILE")
     option, value = shlex.split(flag)
     assert option == "--allow"
-    allowed = await Desk(Policy(default() + rules(read_flag(value))), HeadlessSurface()).decide(request, HERE)
+    allowed = await Desk(Policy(default() + rules(read_flag(value))), HeadlessSurface()).decide(request, where)
     assert allowed.allowed
 
 
@@ -214,7 +215,7 @@ async def test_a_cancelled_approval_is_taken_from_the_surface_and_cannot_be_answ
 async def test_who_leaves_while_it_is_written_down_leaves_nothing_to_answer(kept: Decisions) -> None:
     at = desk(AskedSurface(lambda _: pytest.fail("asked")), decisions=kept)
     with kept._lock:  # the disk takes its time
-        deciding = asyncio.create_task(at.decide(approval(), HERE))
+        deciding = asyncio.create_task(at.ask(approval(), HERE))
         closing = asyncio.create_task(at.ask(question(), HERE))
         for _ in range(5):
             await asyncio.sleep(0)
@@ -385,7 +386,7 @@ async def test_a_surface_that_fails_lies_refuses_or_hangs_is_a_no_of_its_own_kin
 
 @pytest.mark.req("agents.edge.30", "policy.pending.side-by-side")
 async def test_one_that_hangs_fails_or_lies_holds_up_no_other(kept: Decisions) -> None:
-    bad: dict[str, Any] = {"hang": lambda: never(), "fail": lambda: raises(ValueError("broken")), "lie": lambda: 7}
+    bad: dict[str, Any] = {"hang": never, "fail": lambda: raises(ValueError("broken")), "lie": lambda: 7}
     surface = AskedSurface(lambda request: bad[request.id]() if request.id in bad else Allow())
     at = desk(surface, decisions=kept)
     tasks = {id: asyncio.create_task(at.decide(approval(id=id, call=id), HERE, timeout=30)) for id in (*bad, "good", "fine")}
@@ -471,6 +472,12 @@ async def test_a_row_that_somebody_took_away_is_a_no(kept: Decisions) -> None:
 
     ruling = await desk(AskedSurface(answer), decisions=kept).decide(approval(), HERE)
     assert (ruling.allowed, ruling.by) == (False, "not written")
+    at = desk(surface := AskedSurface(lambda _: never()), decisions=kept)
+    deciding = await waiting(at, surface)
+    answer(None)
+    deciding.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await deciding
 
 
 @pytest.mark.parametrize("arguments", [{"x": "\ud800"}, {"x": object()}, []])

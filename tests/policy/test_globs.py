@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serai.policy.globs import escaped, glob, pieces
@@ -21,6 +21,7 @@ def meant(pattern: list[tuple[str, bool]], text: str) -> bool:
     return text[:1] == char and meant(rest, text[1:])
 
 
+@settings(max_examples=500)
 @given(st.text("ab*?\\\n", max_size=8), st.text("ab*\\\n", max_size=8))
 def test_a_pattern_matches_what_the_reference_matches(pattern: str, text: str) -> None:
     assert bool(glob(pattern).fullmatch(text)) is meant(list(pieces(pattern)), text)

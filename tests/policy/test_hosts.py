@@ -7,7 +7,7 @@ import socket
 import urllib.request
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from serai.policy.hosts import HostPattern, host_of
@@ -189,13 +189,17 @@ def test_what_is_no_pattern_says_so(pattern: str) -> None:
 # -- others' reading --------------------------------------------------------------------------------------------------------------
 
 
+class Secure(http.client.HTTPConnection):
+    """What `HTTPSConnection` is, without the keys."""
+
+    default_port = http.client.HTTPS_PORT
+
+
 def theirs(url: str) -> tuple[str, int]:
     """Host and port as Python's own client would connect to them."""
     request = urllib.request.Request(url)
-    port = {"http": 80, "https": 443}[request.type]
-    made = http.client.HTTPConnection(request.host)
-    host = made.host.rstrip(".").encode("idna").decode().lower()
-    return host, made.port if made.port != 80 or ":" in request.host.rpartition("]")[2] else port
+    made = {"http": http.client.HTTPConnection, "https": Secure}[request.type](request.host)
+    return made.host.rstrip(".").encode("idna").decode().lower(), made.port
 
 
 def looked_up(host: str) -> str:
@@ -253,6 +257,7 @@ PIECES += [
 ]
 
 
+@settings(max_examples=500)
 @given(
     st.builds(
         lambda start, rest: start + "".join(rest),

@@ -110,7 +110,7 @@ def test_the_end_of_a_session_takes_its_decisions_along_and_no_others(kept: Deci
 def test_sessions_and_projects_forget_after_the_limit_and_always_does_not(kept: Decisions, clock: Clock) -> None:
     limits = Limits().but(remember=2)
     for scope in ("session", "project", "always"):
-        remember(kept, rule(tool=scope), HERE, scope, limits)  # type: ignore[arg-type]
+        remember(kept, rule(tool=scope), HERE, scope, limits)
 
     def known() -> set[str]:
         return {one.scope for one in kept.decisions()}
@@ -189,13 +189,14 @@ def test_a_remembered_rule_by_its_very_arguments_comes_back_from_disk(file: str,
 @pytest.mark.req("policy.pending.durable", "policy.pending.process")
 def test_what_is_asked_is_in_a_private_file_that_another_reads(file: str, kept: Decisions, clock: Clock) -> None:
     asked = ask(kept, approval(title="Run it", reason="because", routing={"chat_id": "7"}))
+    clock.now += 1
     ask(kept, question(), digest="e")
     assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
     other = Decisions(file, clock)
     found, second = other.pending()
     other.close()
     assert found == asked
-    assert (found.state, found.until, found.situation) == ("waiting", clock.now + 60, HERE)
+    assert (found.state, found.until, found.situation) == ("waiting", asked.asked + 60, HERE)
     assert second.request == question()
 
 

@@ -120,14 +120,17 @@ class Desk:
 
     def answer(self, id: str, decision: Decision) -> None:
         """Answer what waits here, by the id it was asked with. Who is second is told so."""
-        found = next((one for one in self._waiting if one.request.id == id and self._is_asked(one)), None)
-        if found is None:
+        found = [one for one in self._waiting if one.request.id == id and self._is_asked(one)]
+        if not found:
             raise NoApproval(f"nothing of the id {id!r} waits for an answer", id=id)
-        if not fits(decision, found.request):
+        if len(found) > 1:  # ids are the agents' own
+            raise NoApproval(f"{len(found)} of the id {id!r} wait: nobody can say which is meant", id=id, hint="withdraw them")
+        [one] = found
+        if not fits(decision, one.request):
             raise NoApproval("that is no answer to it", id=id, hint="an approval wants Allow or Deny, a question Answer or Deny")
-        if self._decisions is not None and found.pending is not None:
-            self._decisions.answer(found.pending.id, decision, "person")  # another process may have been first
-        found.settle("person", decision)
+        if self._decisions is not None and one.pending is not None:
+            self._decisions.answer(one.pending.id, decision, "person")  # another process may have been first
+        one.settle("person", decision)
 
     def withdraw(self, id: str, reason: str = "") -> bool:
         """Nobody waits for this answer any more; whether somebody did."""
@@ -167,6 +170,9 @@ class Desk:
         finally:
             self._waiting.remove(waiting)
             waiting.over.set_result(None)
+            if not self._waiting and self._looking is not None:
+                self._looking.cancel()
+                self._looking = None
         return _ruling(by, decision, request, seconds)
 
     async def _answered(self, waiting: _Waiting, situation: Situation, seconds: float) -> tuple[By, Decision]:
@@ -184,7 +190,7 @@ class Desk:
             raise
 
     async def _take_back(self, waiting: _Waiting, writing: asyncio.Future[Pending | None]) -> None:
-        with suppress(NotWritten):
+        with suppress(NotWritten, NoApproval):
             waiting.pending = await writing
             await self._settled(waiting, "withdrawn", _CANCELLED)
 
@@ -226,22 +232,20 @@ class Desk:
             waiting.settle("bad answer", Deny(f"the surface gave a bad answer, of the type {type(answer).__name__}"))
 
     async def _look(self) -> None:
-        """Whether somebody else has answered what is on disk. Ends when nothing waits."""
+        """Whether somebody else has answered what is on disk; until nothing waits."""
         assert self._decisions is not None
         seen: object = None
-        try:
-            while rows := {one.pending.id: one for one in self._waiting if one.pending is not None}:
-                try:
-                    stamp = (await asyncio.to_thread(self._decisions.stamp), tuple(rows))
-                    if stamp != seen:
-                        for id in await asyncio.to_thread(self._decisions.answered, tuple(rows)):
-                            rows[id].settle("person", Deny())  # `_settled` takes the answer from the row
-                    seen = stamp
-                except NotWritten as error:  # it may be better the next time; until then the surface may answer
-                    _log.warning("whether somebody has answered cannot be seen: %s", error)
-                await asyncio.sleep(_LOOK)
-        finally:
-            self._looking = None
+        while True:
+            rows = {one.pending.id: one for one in self._waiting if one.pending is not None}
+            try:
+                stamp = (await asyncio.to_thread(self._decisions.stamp), tuple(rows))
+                if stamp != seen:
+                    for id in await asyncio.to_thread(self._decisions.answered, tuple(rows)):
+                        rows[id].settle("person", Deny())  # `_settled` takes the answer from the row
+                seen = stamp
+            except NotWritten as error:  # it may be better the next time; until then the surface may answer
+                _log.warning("whether somebody has answered cannot be seen: %s", error)
+            await asyncio.sleep(_LOOK)
 
     async def _settled(self, waiting: _Waiting, by: By, decision: Decision) -> tuple[By, Decision]:
         """On disk too. If another process was first, its answer counts, unless nobody waits for one any more."""

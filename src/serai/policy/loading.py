@@ -33,7 +33,7 @@ def load(
     As a function it is given what is in their file: what is checked is then what is read, whoever writes there meanwhile.
     """
     if mode and mode not in MODES:
-        raise BadSettings(f"a mode is {', '.join(MODES)}, not {mode!r}")
+        raise BadSettings(f"a mode is {', '.join(MODES)}, not {mode!r}", hint="choose one of them")
     found = Rules(rules=tuple(read_flag(flag) for flag in allow), mode=mode)
     for file in files:
         found += read_file(file)

@@ -98,7 +98,7 @@ def _allows_path(rule: Rule, subject: Subject) -> _Part:
     if not found.values:
         return "no", "the call has no path"
     for place in found.values:
-        if not any(pattern.matches(place, subject.cwd) for pattern in rule.patterns["path"]):
+        if not any(pattern.allows(place, subject.cwd) for pattern in rule.patterns["path"]):
             return "no", f"{place} is not within {_listed(rule.path)}"
     return _FINE
 
@@ -132,7 +132,7 @@ def _allows_cwd(rule: Rule, subject: Subject) -> _Part:
         return "no", f"it has {subject.cwds.odd}"
     for cwd in subject.cwds.values:
         if rule.cwd:
-            if not any(pattern.matches(cwd, subject.cwd) for pattern in rule.patterns["cwd"]):
+            if not any(pattern.allows(cwd, subject.cwd) for pattern in rule.patterns["cwd"]):
                 return "no", f"it would run in {cwd}, not in {_listed(rule.cwd)}"
         elif not (cwd == subject.cwd or cwd.startswith(f"{subject.cwd.rstrip('/')}/") or rule.exactly):
             return "no", f"it would run in {cwd}, and the rule names no `cwd`"
@@ -161,7 +161,7 @@ def _finds_path(rule: Rule, subject: Subject) -> _Part:
         return _FINE
     found = subject.places
     for place in (*found.values, *subject.named):
-        if any(pattern.matches(place, subject.cwd) for pattern in rule.patterns["path"]):
+        if any(pattern.finds(place, subject.cwd) for pattern in rule.patterns["path"]):
             return _FINE
     if found.odd:
         return "maybe", f"it has {found.odd}"
@@ -199,7 +199,7 @@ def _finds_cwd(rule: Rule, subject: Subject) -> _Part:
     if not rule.cwd:
         return _FINE
     found = subject.cwds
-    if any(pattern.matches(cwd, subject.cwd) for cwd in (*found.values, subject.cwd) for pattern in rule.patterns["cwd"]):
+    if any(pattern.finds(cwd, subject.cwd) for cwd in (*found.values, subject.cwd) for pattern in rule.patterns["cwd"]):
         return _FINE
     return ("maybe", f"it has {found.odd}") if found.odd else ("no", f"it would not run in {_listed(rule.cwd)}")
 

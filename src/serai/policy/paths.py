@@ -3,6 +3,9 @@
 A pattern is matched against the resolved path (symbolic links and `..` followed), so that `./link/../../etc/passwd` is what it
 is. `./**` begins at the working directory of the session, `~/` at the home folder, `/` at the root; `**/.env` is found at any
 depth. `*` and `?` stay within one name, `**` crosses folders, and `dir/**` is the folder too.
+
+What allows means its own name alone: in `./build/**` a `build` that somebody made a link to `/` would else allow everything. What
+denies or asks means where its name leads as well.
 """
 
 from __future__ import annotations
@@ -123,24 +126,32 @@ class PathPattern:
     def __hash__(self) -> int:
         return hash(self.text)
 
-    def matches(self, place: str, cwd: str) -> bool:
-        """Whether a resolved path is meant, or a folder above it that ends in `**`."""
-        base = escaped(self._base(cwd)).rstrip("/")
-        return _compiled("/".join([base, *self._rest]) or "/").fullmatch(place) is not None
+    def allows(self, place: str, cwd: str) -> bool:
+        """Whether a resolved path is meant, or a folder above it that ends in `**`; links in the pattern are not followed."""
+        return self._is(self._base(cwd), place)
+
+    def finds(self, place: str, cwd: str) -> bool:
+        """Whether a path, resolved or as written, is meant, by the pattern as it is written or where that leads."""
+        base = self._base(cwd)
+        return self._is(base, place) or self._is(resolve(base, cwd).path, place)
 
     def may_be_below(self, place: str, cwd: str) -> bool:
         """Whether something in this folder, or deeper, may be meant."""
-        base, folder = f"{self._base(cwd).rstrip('/')}/", f"{place.rstrip('/')}/"
+        base, folder = f"{resolve(self._base(cwd), cwd).path.rstrip('/')}/", f"{place.rstrip('/')}/"
         return base.startswith(folder) or (bool(self._rest) and folder.startswith(base))
 
+    def _is(self, base: str, place: str) -> bool:
+        return _compiled("/".join([escaped(base).rstrip("/"), *self._rest]) or "/").fullmatch(place) is not None
+
     def _base(self, cwd: str) -> str:
-        """The part without stars, resolved as the paths are that it is compared with."""
+        """The part without stars, from the root on. The working directory and the home folder are resolved: they are a person's."""
         if self._anywhere:
             return "/"
         text = _plain(self._fixed) or ("/" if self.text.startswith("/") else ".")
         if self.text.startswith("~"):
-            text = os.path.expanduser(text)
-        return resolve(text, cwd).path or lexical(text, cwd)
+            home, _, rest = text.partition("/")
+            return lexical(rest, resolve(os.path.expanduser(home), cwd).path)
+        return lexical(text, cwd)
 
 
 def _plain(pattern: str) -> str:
@@ -155,9 +166,9 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         if name == "**":
             groups.append("")
         else:
-            groups[-1] += f"/{source(name, '[^/]')}"
+            groups[-1] += f"/{'(?=[^/])' if name else ''}{source(name, '[^/]')}"  # a name is never empty
     first, *rest = groups
     if not rest:
         return re.compile(first, re.DOTALL)
-    middle = "".join(f"(?>(?:/[^/]+)*?{group})" for group in rest[:-1] if group)
+    middle = "".join(f"(?>(?:/[^/]+)*?{group}(?![^/]))" for group in rest[:-1] if group)
     return re.compile(f"{first}{middle}(?:/[^/]+)*{rest[-1]}{'' if rest[-1] else '/?'}", re.DOTALL)

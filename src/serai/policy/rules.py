@@ -196,12 +196,13 @@ def read_flag(flag: str, decide: Decide = "allow", option: str = "--allow") -> R
     elif pattern:
         name, equals, wanted = pattern.partition("=")
         if not name or not equals:
-            raise BadSettings(f"what is the pattern about? Say FIELD=PATTERN of the input of {tool}", who=source)
+            hint = f"{option} '{tool}:city=Bern'"
+            raise BadSettings(f"what is the pattern about? Say FIELD=PATTERN of the input of {tool}", who=source, hint=hint)
         keys["input"] = {name: (wanted,)}
     try:
         return Rule(id=source, decide=decide, tool=(tool,), source="the command line", **keys)
     except ValueError as error:
-        raise BadSettings(str(error), who=source) from None
+        raise BadSettings(str(error), who=source, hint="correct the pattern") from None
 
 
 def _texts(value: Any, key: str, whose: str) -> tuple[str, ...]:

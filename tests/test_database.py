@@ -1,0 +1,160 @@
+"""A private SQLite file that several processes share."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from serai.database import MEMORY, Database
+from serai.errors import NotWritten
+
+
+def mode(path: Path | str) -> int:
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+@pytest.mark.req("policy.pending.durable")
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o277])
+def test_its_files_and_its_folder_are_for_this_user_alone_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    path = tmp_path / "state" / "x.db"
+    before = os.umask(umask)
+    try:
+        db = Database(str(path), "things")
+        db.table("things", {"id": "TEXT"})
+        found = {name: mode(path.parent / name) for name in os.listdir(path.parent)}
+        db.close()
+    finally:
+        os.umask(before)
+    assert found == {"x.db": 0o600, "x.db-wal": 0o600, "x.db-shm": 0o600}
+    assert mode(path.parent) == 0o700
+
+
+def test_a_file_that_was_open_to_others_is_closed_to_them(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    sqlite3.connect(path).close()
+    path.touch()
+    path.chmod(0o644)
+    Database(str(path), "things").close()
+    assert mode(path) == 0o600
+
+
+def test_opened_twice_in_one_process_it_loses_nothing_to_another_process_that_comes_and_goes(tmp_path: Path) -> None:
+    """Who closes a descriptor of the file drops the process's locks on it, and the last one out throws the log away."""
+    path = str(tmp_path / "x.db")
+    first = Database(path, "things")
+    first.table("things", {"id": "TEXT"})
+    second = Database(path, "things")
+    other = (
+        "import sqlite3, sys; rows = sqlite3.connect(sys.argv[1]); print(rows.execute('SELECT count(*) FROM things').fetchone()[0])"
+    )
+    counts = []
+    for number in range(2):
+        counts.append(
+            subprocess.run([sys.executable, "-c", other, path], check=True, capture_output=True, text=True).stdout.strip()
+        )
+        with first.writing() as rows:
+            rows.execute("INSERT INTO things VALUES (?)", [str(number)])
+    first.close()
+    second.close()
+    assert counts == ["0", "1"]
+
+
+def test_many_may_make_the_same_file_at_once(tmp_path: Path) -> None:
+    failed: list[Exception] = []
+
+    def open_and_close(path: str, together: threading.Barrier) -> None:
+        together.wait()
+        try:
+            db = Database(path, "things")
+            db.table("things", {"id": "TEXT"})
+            db.close()
+        except NotWritten as error:
+            failed.append(error)
+
+    for number in range(8):
+        together = threading.Barrier(8)
+        threads = [threading.Thread(target=open_and_close, args=(str(tmp_path / f"{number}.db"), together)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failed == []
+
+
+def test_a_transaction_is_whole_or_not_at_all(tmp_path: Path) -> None:
+    db = Database(str(tmp_path / "x.db"), "things")
+    db.table("things", {"id": "TEXT"})
+    with pytest.raises(ZeroDivisionError), db.writing() as rows:
+        rows.execute("INSERT INTO things VALUES ('one')")
+        raise ZeroDivisionError
+    assert db.rows.execute("SELECT count(*) FROM things").fetchone()[0] == 0
+    db.close()
+
+
+def test_an_older_table_gets_the_columns_that_it_lacks_and_keeps_its_rows(tmp_path: Path) -> None:
+    db = Database(str(tmp_path / "x.db"), "things")
+    db.table("things", {"id": "TEXT PRIMARY KEY"})
+    with db.writing() as rows:
+        rows.execute("INSERT INTO things (id) VALUES ('one')")
+    db.table("things", {"id": "TEXT PRIMARY KEY", "colour": "TEXT NOT NULL DEFAULT 'red'"})
+    assert [tuple(row) for row in db.rows.execute("SELECT id, colour FROM things")] == [("one", "red")]
+    db.close()
+
+
+def _broken(tmp_path: Path) -> str:
+    (tmp_path / "x.db").write_bytes(b"this is no database, and it is long enough to be looked at" * 100)
+    return str(tmp_path / "x.db")
+
+
+def _below_a_file(tmp_path: Path) -> str:
+    (tmp_path / "file").write_text("")
+    return str(tmp_path / "file" / "x.db")
+
+
+def _a_folder(tmp_path: Path) -> str:
+    (tmp_path / "x.db").mkdir()
+    return str(tmp_path / "x.db")
+
+
+@pytest.mark.parametrize("place", [_broken, _below_a_file, _a_folder])
+def test_where_it_cannot_be_the_error_names_the_file_and_nothing_is_left_open(tmp_path: Path, place: object) -> None:
+    path = place(tmp_path)  # type: ignore[operator]
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(NotWritten, match="things cannot be opened") as caught:
+        Database(path, "things")
+    assert caught.value.who == path
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_broken_file_is_left_as_it_is(tmp_path: Path) -> None:
+    path = _broken(tmp_path)
+    before = Path(path).read_bytes()
+    with pytest.raises(NotWritten):
+        Database(path, "things")
+    assert Path(path).read_bytes() == before
+
+
+def test_who_holds_the_file_too_long_is_told_to_who_waits(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.db")
+    first = Database(path, "things")
+    second = Database(path, "things", busy=0.01)
+    with first.writing(), pytest.raises(NotWritten, match=r"x\.db: things cannot be used: database is locked"), second.writing():
+        pass
+    first.close()
+    second.close()
+
+
+def test_in_memory_nothing_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    db = Database(MEMORY, "things")
+    db.table("things", {"id": "TEXT"})
+    db.scrub()
+    db.close()
+    assert os.listdir(tmp_path) == []
