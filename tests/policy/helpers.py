@@ -17,7 +17,8 @@ _numbers = count()
 
 
 def rule(decide: Decide, **keys: Any) -> Rule:
-    return read_rule({"id": f"{decide}-{next(_numbers)}", "decide": decide, **keys}, "rules.toml")
+    anything = {"tool": "*"} if decide == "allow" and "owner" not in keys else {}  # what allows has to say so
+    return read_rule({"id": f"{decide}-{next(_numbers)}", "decide": decide, **anything, **keys}, "rules.toml")
 
 
 class Known:

@@ -77,6 +77,7 @@ def test_a_path_leads_where_the_kernel_goes(disk: Path, path: str, leads: str) -
     assert place(path, disk) == os.path.normpath(disk.parent / leads)
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(["file", "out", "within", "deep", "er", "..", ".", "", "new", "absolute"]), max_size=6))
 def test_what_is_there_is_found_where_the_system_finds_it(tmp_path_factory: pytest.TempPathFactory, names: list[str]) -> None:
     disk = tmp_path_factory.getbasetemp() / "shared"
@@ -253,8 +254,7 @@ def test_a_link_too_deep_to_be_looked_at_is_not_taken_for_a_name(tmp_path: Path)
     finally:
         os.close(here)
     below = "/".join(names)
-    found = subject("read", {"path": f"{below}/link/../x"}, Situation(cwd=str(tmp_path)))
-    assert found.places.odd == "a path longer than can be followed"
+    assert resolve(f"{below}/link/../x", str(tmp_path)).odd == "a path longer than can be followed"
     assert matched(INSIDE, "read", {"path": f"{below}/link"}, Situation(cwd=str(tmp_path))).answer == "no"
     assert matched(INSIDE, "read", {"path": f"{below}/link/../x"}, Situation(cwd=str(tmp_path))).answer == "no"
 
@@ -345,7 +345,7 @@ def names_match(patterns: list[str], names: list[str]) -> bool:
     return bool(names) and glob_matches(patterns[0], names[0]) and names_match(patterns[1:], names[1:])
 
 
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 @given(
     st.lists(st.sampled_from(["a", "b", "**", "*", "a*", "*b", "?", "a?b", "*a*b"]), min_size=1, max_size=6),
     st.lists(st.sampled_from(["a", "b", "ab", "aab", "a\nb", "bab", "/"]).filter(lambda name: name != "/"), max_size=6),
@@ -359,6 +359,7 @@ def test_a_pattern_matches_what_the_reference_matches(patterns: list[str], names
         assert anywhere.allows("/" + "/".join(names), "/x") is names_match(patterns, names)
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=5), max_size=4))
 def test_an_escaped_path_means_itself(names: list[str]) -> None:
     place = "/".join(["/not-there", *(name for name in names if name not in (".", ".."))])
@@ -405,7 +406,7 @@ def test_what_is_no_pattern_says_so(pattern: str) -> None:
 
 
 @pytest.mark.req("policy.rule.linear")
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(20, method="signal")  # a pattern at work lets no other thread run
 @pytest.mark.parametrize("pattern", ["/" + "**/a/" * 12 + "b", "/**/*a*a*a*a*a*b/**/*a*b/**/c", "/" + "*a*/" * 8 + "b"])
 def test_a_nasty_pattern_takes_no_longer_for_a_path_that_is_made_for_it(pattern: str) -> None:
     assert not PathPattern(pattern).allows("/a" * 200_000, "/")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serai.model.ask import Allow, Deny
@@ -56,7 +56,8 @@ def test_arguments_that_are_no_object_are_allowed_by_no_rule_and_asked_where_one
 
 def test_no_arguments_are_an_empty_object() -> None:
     assert matched(ALLOWS["tool"], "bash", None).answer == "yes"
-    assert matched(DENIES["command"], "bash", None).answer == "no"
+    assert matched(DENIES["command"], "bash", None).answer == "maybe"  # a shell that runs what nobody can see
+    assert matched(DENIES["command"], "weather", None).answer == "no"
 
 
 def test_a_field_that_is_no_json_or_too_deep_for_it_is_odd() -> None:
@@ -83,6 +84,7 @@ NAMES = ["command", "path", "paths", "url", "urls", "cwd", "workdir", "pattern",
 EVERY = (*DENIES.values(), *ALLOWS.values(), rule("ask", path="**/x", command="x", host="x", input={"a.b": "x"}, cwd="/x/**"))
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(["bash", "read", "find", "grep", "fetch", "weather", "", "\ud800"]),
     st.dictionaries(st.sampled_from(NAMES), JSON | st.sampled_from(ODD), max_size=4) | JSON,
@@ -95,7 +97,7 @@ def test_judging_and_remembering_never_fail_whatever_the_arguments(tool: str, ar
         match(each, Subject(call, HERE))
     for decision in (Allow(), Deny("\ud800")):
         rule_for(Subject(call, HERE), decision)
-    assert flag_for(Subject(call, HERE)).startswith("--allow ")
+    assert flag_for(Subject(call, HERE)).startswith("--allow ") or not flag_for(Subject(call, HERE))
 
 
 @pytest.mark.req("policy.rule.cwd")

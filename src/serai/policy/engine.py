@@ -48,8 +48,9 @@ class Remembered:
     expires: float | None = None
 
     def holds(self, situation: Situation, now: float) -> bool:
-        """Whether it is of this scope, and of this time: a clock that was set back makes nothing valid again."""
-        if now < self.at or (self.expires is not None and now >= self.expires):
+        """Whether it is of this scope, and of this time: a clock that was set back makes no allow valid again, loses no deny."""
+        early = now < self.at and self.rule.decide == "allow"
+        if early or (self.expires is not None and now >= self.expires):
             return False
         if self.scope == "always":
             return True
@@ -235,11 +236,14 @@ class _Judging:
 
     def _passed(self, stage: Stage, seen: list[tuple[Rule, Match]]) -> None:
         """No rule of this stage decides; of those that are about this tool a person may wonder why."""
+        if len(seen) == 1:
+            [(rule, found)] = seen
+            self._note(stage, f"the only one, `{rule.id}`, does not match: {found.why}")
+            return
         near = [f"`{rule.id}` does not: {found.why}" for rule, found in seen if found.near]
         if len(near) > _MOST_NEAR:
             near[_MOST_NEAR:] = [f"nor do {len(near) - _MOST_NEAR} more for this tool"]
-        none = f"none of {len(seen)} matches" if len(seen) > 1 else "the only one does not match" if seen else "there are none"
-        self._note(stage, "; ".join([none, *near]))
+        self._note(stage, "; ".join([f"none of {len(seen)} matches" if seen else "there are none", *near]))
 
     def _note(self, stage: Stage, said: str) -> None:
         self._steps.append(Step(stage, said))

@@ -36,9 +36,11 @@ def host_of(url: str) -> tuple[str, int]:
     found = _NETLOC.fullmatch(parts.netloc)
     if found is None:
         raise ValueError("a URL whose host is no name, or whose port is no number")
-    port = int(found[3][:9]) if found[3] else _PORTS[parts.scheme]
-    if not 0 < port < 65536:
-        raise ValueError("a URL whose port is none")
+    if found[3] and not re.fullmatch(r"[1-9][0-9]{0,4}", found[3]):  # 080 is 80 to most programs, and never one to rely on
+        raise ValueError("a URL whose port is not written as a number from 1 to 65535")
+    port = int(found[3]) if found[3] else _PORTS[parts.scheme]
+    if port > 65535:
+        raise ValueError("a URL whose port is not written as a number from 1 to 65535")
     return _address(found[1]) if found[1] else _host(found[2].lower()), port
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
 from serai.policy.rules import Rule
-from serai.policy.subject import BESIDE_COMMAND, Subject
+from serai.policy.subject import BESIDE, BESIDE_COMMAND, CWD, GLOBS, PATHS, URLS, Subject, text_of
 
 __all__ = ["KINDS", "Match", "match"]
 
@@ -82,8 +82,6 @@ def _allows_command(rule: Rule, subject: Subject) -> _Part:
         return "no", "the call has no command"
     if reading.simple is None:
         return "no", f"the command is not one simple command{f' ({reading.unread})' if reading.unread else ''}"
-    if extra := sorted(subject.arguments.keys() - BESIDE_COMMAND - {name.split(".")[0] for name in rule.input}):
-        return "no", f"the call also says `{extra[0]}`, of which the rule says nothing"
     if any(pattern.allows(reading.simple) for pattern in rule.patterns["command"]):
         return _FINE
     return "no", f"the command is not {_listed(rule.command)}"
@@ -117,6 +115,8 @@ def _allows_host(rule: Rule, subject: Subject) -> _Part:
 
 def _allows_input(rule: Rule, subject: Subject) -> _Part:
     for name, patterns in rule.patterns["input"].items():
+        if name == "*":
+            continue  # whatever else the call says: `_allows_rest`
         texts, odd = subject.field(name)
         if odd:
             return "no", f"it has {odd}"
@@ -128,15 +128,39 @@ def _allows_input(rule: Rule, subject: Subject) -> _Part:
 
 
 def _allows_cwd(rule: Rule, subject: Subject) -> _Part:
+    """A rule that names no folder is about the session's: the same command is another one where another Makefile lies."""
     if subject.cwds.odd:
         return "no", f"it has {subject.cwds.odd}"
     for cwd in subject.cwds.values:
         if rule.cwd:
             if not any(pattern.allows(cwd, subject.cwd) for pattern in rule.patterns["cwd"]):
                 return "no", f"it would run in {cwd}, not in {_listed(rule.cwd)}"
-        elif not (cwd == subject.cwd or cwd.startswith(f"{subject.cwd.rstrip('/')}/") or rule.exactly):
+        elif cwd != subject.cwd and not rule.exactly:
             return "no", f"it would run in {cwd}, and the rule names no `cwd`"
     return _FINE
+
+
+def _allows_rest(rule: Rule, subject: Subject) -> _Part:
+    """A rule that speaks of arguments has to speak of all of them, but for those that are known to change nothing."""
+    if rule.exactly or not (rule.command or rule.path or rule.host or rule.input):
+        return _FINE
+    if subject.leaves.odd:
+        return "no", f"it has {subject.leaves.odd}"
+    others = rule.patterns["input"].get("*", ())
+    for name, value in subject.leaves.values:
+        if not _spoken_of(rule, subject.call.name, name) and not (others and _any(others, text_of(value))):
+            return "no", f"the call also says `{name}`, of which the rule says nothing"
+    return _FINE
+
+
+def _spoken_of(rule: Rule, tool: str, name: str) -> bool:
+    top, _, below = name.partition(".")
+    beside = BESIDE.get(tool, frozenset())
+    if top in beside and all(part in beside for part in below.split(".") if part):  # such as each of the `edits` of a file
+        return True
+    keys = {*CWD, *(PATHS if rule.path else ()), *(URLS if rule.host else ()), *(("command",) if rule.command else ())}
+    keys |= set(GLOBS.get(tool, ())) if rule.path else set()
+    return name in keys or any(name == key or name.startswith(f"{key}.") for key in rule.input if key != "*")
 
 
 # -- what it says: anywhere, for rules that deny or ask ---------------------------------------------------------------------------
@@ -145,15 +169,19 @@ def _allows_cwd(rule: Rule, subject: Subject) -> _Part:
 def _finds_command(rule: Rule, subject: Subject) -> _Part:
     if not rule.command:
         return _FINE
-    reading = subject.reading
-    if reading is None:
-        return ("maybe", f"it has {subject.odd}") if subject.odd else ("no", "the call has no command")
-    answers = {pattern.finds(reading) for pattern in rule.patterns["command"]}
+    answers = {pattern.finds(reading) for pattern in rule.patterns["command"] for reading in subject.readings}
     if "yes" in answers:
         return _FINE
     if "maybe" in answers:
-        return "maybe", reading.unread or "; ".join(reading.hidden) or "part of the command is known only when it runs"
-    return "no", f"the command does not run {_listed(rule.command)}"
+        said = [reading.unread or "; ".join(reading.hidden) for reading in subject.readings]
+        return "maybe", next(filter(None, said), "part of the command is known only when it runs")
+    if subject.odd:
+        return "maybe", f"it has {subject.odd}"
+    if subject.reading is None and subject.call.name == "bash":
+        return "maybe", "it has no `command` that could be looked at"
+    if subject.readings and (extra := sorted(subject.arguments.keys() - BESIDE_COMMAND)):
+        return "maybe", f"it also says `{extra[0]}`, which may change what runs"
+    return "no", f"the command does not run {_listed(rule.command)}" if subject.readings else "the call has no command"
 
 
 def _finds_path(rule: Rule, subject: Subject) -> _Part:
@@ -169,7 +197,11 @@ def _finds_path(rule: Rule, subject: Subject) -> _Part:
         for pattern in rule.patterns["path"]:
             if pattern.may_be_below(folder, subject.cwd):
                 return "maybe", f"it looks through all of {folder}, and `{pattern.text}` may be in there"
-    return "no", f"no path is within {_listed(rule.path)}"
+    others = subject.texts
+    for place in others.values:
+        if any(pattern.finds(place, subject.cwd) for pattern in rule.patterns["path"]):
+            return "maybe", f"it says {place} in a place where a path is not looked for"
+    return ("maybe", f"it has {others.odd}") if others.odd else ("no", f"no path is within {_listed(rule.path)}")
 
 
 def _finds_host(rule: Rule, subject: Subject) -> _Part:
@@ -204,7 +236,10 @@ def _finds_cwd(rule: Rule, subject: Subject) -> _Part:
     return ("maybe", f"it has {found.odd}") if found.odd else ("no", f"it would not run in {_listed(rule.cwd)}")
 
 
-_ALLOWS: tuple[Callable[[Rule, Subject], _Part], ...] = (_allows_command, _allows_path, _allows_host, _allows_input, _allows_cwd)
+_ALLOWS: tuple[Callable[[Rule, Subject], _Part], ...] = (
+    *(_allows_command, _allows_path, _allows_host, _allows_input),
+    *(_allows_cwd, _allows_rest),
+)
 _FINDS: tuple[Callable[[Rule, Subject], _Part], ...] = (_finds_command, _finds_path, _finds_host, _finds_input, _finds_cwd)
 
 

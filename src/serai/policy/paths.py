@@ -75,14 +75,16 @@ def lexical(path: str, cwd: str) -> str:
 def meanings(said: object) -> tuple[tuple[str, ...], str]:
     """Everything a tool may take an argument for, and why there may be more.
 
-    Some trim it, some read `~` as the home folder (and some as a name), some take away the `@` that people put before a file.
+    Some trim it, some read `~` as the home folder (and some as a name) or put in variables, some take away the `@` that people
+    put before a file.
     """
     if not isinstance(said, str):
         return (), "a path that is no text"
-    found = [said, said.strip()]
-    found += [text[1:] for text in found if text.startswith("@")]
     if odd := _no_path(said):
         return (), odd
+    found = [said, said.strip()]
+    found += [text[1:].strip() for text in found if text.startswith("@")]
+    found += [os.path.expandvars(text) for text in found if "$" in text]
     found += [os.path.expanduser(text) for text in found if text.startswith("~")]
     is_url = any(text[:5].lower() == "file:" for text in found)
     return tuple(dict.fromkeys(found)), "a URL where a path should be" if is_url else ""

@@ -168,6 +168,8 @@ def read_rule(table: Mapping[str, Any], source: str) -> Rule:
     decide: Any = table.get("decide")
     if decide not in get_args(Decide):
         raise BadSettings(f"`decide` is allow, deny or ask, not {decide!r}", who=whose)
+    if decide == "allow" and not (table.get("tool") or table.get("owner")):  # a key that was forgotten must not allow everything
+        raise BadSettings("a rule that allows names its `tool`, or the `owner` of its tools", who=whose, hint='tool = "*" is any')
     because = table.get("because", "")
     if not isinstance(because, str):
         raise BadSettings("`because` is a text", who=whose)

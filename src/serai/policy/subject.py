@@ -7,10 +7,11 @@ and a rule that allows does not match.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, islice, product, takewhile
 from typing import Any, NamedTuple
@@ -23,22 +24,46 @@ from serai.policy.commands import Reading, read
 from serai.policy.hosts import host_of
 from serai.policy.paths import lexical, meanings, resolve
 
-__all__ = ["Found", "Situation", "Subject"]
+__all__ = ["BESIDE", "BESIDE_COMMAND", "CWD", "GLOBS", "PATHS", "URLS", "Found", "Situation", "Subject", "text_of"]
+
+_log = logging.getLogger(__name__)
 
 # Arguments that lead somewhere, by the names that tools give them.
-_PATHS = (
+PATHS = (
     *("path", "paths", "file", "files", "file_path", "filePath", "filename", "notebook_path"),
     *("directory", "dir", "folder", "source", "destination", "target"),
 )
+URLS = ("url", "urls", "uri")
+_COMMANDS = ("cmd", "script", "command_line", "commandLine", "shell_command")  # what some call a command; only to find it
 _FROM_HERE = ("grep", "find")  # without a path they look through the working directory
-_GLOBS = {"find": ("pattern", "glob"), "grep": ("glob", "include")}  # arguments that are patterns of paths
+GLOBS = {"find": ("pattern", "glob"), "grep": ("glob", "include")}  # arguments that are patterns of paths
 _BRACES = re.compile(r"\{[\w-][\w./-]*(?:,[\w-][\w./-]*)*\}")  # alternatives that are names, as in *.{ts,tsx}
-_CWD = ("cwd", "workdir")
+CWD = ("cwd", "workdir")
 
 _MOST = 1000  # paths or URLs of one call that are looked at: each costs a few looks at the disk, or a moment
+_MOST_NAMES = 20_000  # names in all of its paths together
+_MOST_TEXTS = 1000  # other texts in its arguments that might be paths
+_DEEPEST = 50  # an argument nested deeper is not looked into
 
-# What a call of a shell may say besides its command without being another call. Anything else (`env`, `stdin`, `user`) is.
-BESIDE_COMMAND = frozenset({"command", "description", "timeout", "timeout_ms", "background", "run_in_background", *_CWD})
+# What a call of a tool may say besides what rules speak of, and still be the same call: texts and numbers that neither lead
+# anywhere nor run anything. Whatever else it says (`env`, `absolute_path`, `method`) makes another call of it.
+_TEXTS = ("old", "new", "old_string", "new_string", "old_text", "new_text", "oldText", "newText")
+_LINES = ("offset", "limit", "line", "lines", "start_line", "end_line", "max_lines", "head_limit", "max_results", "encoding")
+BESIDE: Mapping[str, frozenset[str]] = {
+    "bash": frozenset({"description", "timeout", "timeout_ms", "background", "run_in_background"}),
+    "read": frozenset({*_LINES, "pages"}),
+    "write": frozenset({"content", "encoding"}),
+    "edit": frozenset({*_TEXTS, "edits", "replace_all", "replaceAll", "count", "encoding"}),
+    "grep": frozenset(
+        {*_LINES, "pattern", "query", "regex", "literal", "type", "output_mode", "context", "before", "after", "multiline"}
+        | {"ignore_case", "ignoreCase", "case_sensitive", "-A", "-B", "-C", "-n", "-i"}
+    ),
+    "find": frozenset({*_LINES, "type", "depth", "max_depth", "hidden", "ignore_case"}),
+    "fetch": frozenset({"prompt", "timeout", "format", "max_length"}),
+}
+
+
+BESIDE_COMMAND = BESIDE["bash"] | {"command", *CWD}
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -85,18 +110,50 @@ class Subject:
     @cached_property
     def cwds(self) -> Found:
         """Where the call may run: in the session's folder, unless it names one itself."""
-        said = [self.arguments[name] for name in _CWD if self.arguments.get(name) not in (None, "")]
+        said = [self.arguments[name] for name in CWD if self.arguments.get(name) not in (None, "")]
         return _resolved(said, (self.cwd,)) if said else Found((self.cwd,), self.odd)
 
     @cached_property
     def reading(self) -> Reading | None:
         """What its command runs; None when it has none."""
         command = self.arguments.get("command")
-        if isinstance(command, str):
-            return read(command)
-        if isinstance(command, list) and all(isinstance(word, str) for word in command):
-            return read(command)
-        return None if command is None else Reading(None, unread="the command is neither a text nor a list of words")
+        return None if command is None else _read(command)
+
+    @cached_property
+    def readings(self) -> tuple[Reading, ...]:
+        """The same for a rule that must not be got around: whatever some tool may take for a command."""
+        others = (self.arguments[name] for name in _COMMANDS if self.arguments.get(name) is not None)
+        return (*((self.reading,) if self.reading is not None else ()), *map(_read, others))
+
+    @cached_property
+    def leaves(self) -> Found:
+        """`(dotted name, value)` of everything that it says; of a list each under the list's name."""
+        found: list[tuple[str, Any]] = []
+        odd = self.odd
+        waiting = [(name, value, 1) for name, value in reversed(self.arguments.items())]
+        while waiting and len(found) < _MOST_NAMES:
+            name, value, depth = waiting.pop()
+            if isinstance(value, dict | list) and value and depth < _DEEPEST:
+                inside = value.items() if isinstance(value, dict) else ((None, item) for item in value)
+                waiting += [(name if key is None else f"{name}.{key}", item, depth + 1) for key, item in inside][::-1]
+            else:
+                found.append((name, value))
+        if waiting:
+            odd = "more arguments than can be looked at"
+        return Found(tuple(found), odd)
+
+    @cached_property
+    def texts(self) -> Found:
+        """Where else it may lead: each text under a name that is not one of a path's, resolved like a path."""
+        said = [
+            text
+            for name, text in self.leaves.values
+            if isinstance(text, str) and text and "\n" not in text and len(text) <= 4096 and name not in (*PATHS, "command")
+        ]
+        odd = "more texts than can be looked at" if len(said) > _MOST_TEXTS else self.leaves.odd
+        found = _resolved(said[:_MOST_TEXTS], self._bases)
+        named = tuple(lexical(text, base) for one in said[:_MOST_TEXTS] for text in meanings(one)[0] for base in self._bases)
+        return Found(tuple(dict.fromkeys((*found.values, *named))), odd or found.odd)
 
     @cached_property
     def places(self) -> Found:
@@ -121,7 +178,7 @@ class Subject:
         """`(host, port)` of its URLs."""
         found: list[tuple[str, int]] = []
         odd = self.odd
-        urls = [said for name in ("url", "urls", "uri") for said in _each(self.arguments.get(name))]
+        urls = [said for name in URLS for said in _each(self.arguments.get(name))]
         for said in urls[:_MOST]:
             try:
                 found.append(host_of(said if isinstance(said, str) else ""))
@@ -147,7 +204,7 @@ class Subject:
         odd = self.odd
         for text in (item for value in values for item in _each(value)):
             try:
-                found.append(text if isinstance(text, str) else msgspec.json.encode(text).decode())
+                found.append(text_of(text))
             except _UNWRITABLE:
                 odd = f"a `{name}` that is nested too deep, or no JSON"
         return Found(tuple(found), odd)
@@ -160,11 +217,11 @@ class Subject:
     @cached_property
     def _paths(self) -> tuple[Any, ...]:
         """As they are said, and what patterns of paths among the arguments can reach."""
-        said = [value for name in _PATHS for value in _each(self.arguments.get(name))]
+        said = [value for name in PATHS for value in _each(self.arguments.get(name))]
         if not said and self.call.name in _FROM_HERE:
             said = ["."]
         below = [value for value in said if isinstance(value, str)]
-        patterns = [value for name in _GLOBS.get(self.call.name, ()) for value in _each(self.arguments.get(name))]
+        patterns = [value for name in GLOBS.get(self.call.name, ()) for value in _each(self.arguments.get(name))]
         reached = [_reach(pattern) if isinstance(pattern, str) else pattern for pattern in patterns]
         joined = (os.path.join(base, reach) for reach in reached if isinstance(reach, str) for base in below)
         # Alone too: a pattern may be taken from the working directory on, and `~` means something only at the start.
@@ -178,9 +235,13 @@ def _resolved(said: Iterable[Any], bases: Sequence[str]) -> Found:
     """Where each leads for tools that go step by step, and for those that take `a/..` away first."""
     found: dict[str, None] = {}
     odd = ""
+    names = 0
     for one in said:
         texts, why = meanings(one)
         odd = why or odd
+        names += sum(text.count("/") + 1 for text in texts)
+        if names > _MOST_NAMES:  # each name is a look at the disk
+            return Found(tuple(found), "more paths than can be followed")
         for text, base in product(texts, bases):
             for path in dict.fromkeys((text, lexical(text, base))):
                 place, why = resolve(path, base)
@@ -188,6 +249,22 @@ def _resolved(said: Iterable[Any], bases: Sequence[str]) -> Found:
                 if place:
                     found[place] = None
     return Found(tuple(found), odd)
+
+
+def text_of(value: Any) -> str:
+    """A value as patterns see it: a text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _read(command: Any) -> Reading:
+    """Whatever is wrong with it, there is a reading: what cannot be read is asked, never passed over."""
+    if not isinstance(command, str) and not (isinstance(command, list) and all(isinstance(word, str) for word in command)):
+        return Reading(None, unread="the command is neither a text nor a list of words")
+    try:
+        return read(command)
+    except Exception as error:
+        _log.exception("a command could not be read")
+        return Reading(None, unread=f"the command cannot be read: {type(error).__name__}")
 
 
 def _reach(pattern: str) -> str:
