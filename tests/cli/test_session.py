@@ -15,10 +15,16 @@ import pytest
 from serai.store import AssistantMessage, Session, Sessions, ToolResultMessage, UserMessage
 from serai.store.messages import Call, Image, Text, Thinking
 from tests.cli.guests import Shell, objects
+from tests.cli.inside import Inside
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\u202e"
 LONG = "\n".join(f"line {number}" for number in range(30))
 AT = "2026-02-03T10:00:00Z"
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Inside(tmp_path)
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from serai.errors import NotWritten
 from serai.limits import Limits
-from serai.store import Session
+from serai.store import Session, Sessions
 from serai.store.backwards import find, load, look
 from serai.store.entries import Problems
 from serai.store.file import CHUNK, File
@@ -180,6 +181,44 @@ def test_what_we_write_always_has_a_meta_near_its_end(tmp_path: Path) -> None:
         assert count <= 14  # and not with every entry
         session.compact([])
         assert Path(session.file).read_bytes().splitlines()[-1].startswith(b'{"type":"meta"')
+
+
+@pytest.mark.req("store.list.meta-near")
+def test_a_meta_is_not_written_again_because_another_process_appends(tmp_path: Path) -> None:
+    with Session(str(file_of(tmp_path, meta()))) as ours, Session(ours.file) as theirs:
+        for _ in range(100):
+            ours.user("x" * 1000)
+            theirs.user("y" * 1000)
+        assert 3 <= Path(ours.file).read_bytes().count(b'{"type":"meta"') <= 6
+
+
+@pytest.mark.req("store.list.meta-near")
+def test_a_title_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    """It would be written again and again, and nobody who lists sessions would find it."""
+    sessions = Sessions(tmp_path)
+    with pytest.raises(NotWritten, match="at most 16384"):
+        sessions.new("/app", title="x" * 60_000)
+    with sessions.new("/app", title="short") as session:
+        before = Path(session.file).read_bytes()
+        with pytest.raises(NotWritten, match="title, model and the like take"):
+            session.title("x" * 60_000)
+        assert Path(session.file).read_bytes() == before
+        session.title("y" * 16_000)
+        for size in [48_000, 100, 47_900, 100, 1000, 60_000]:
+            session.user("x" * size)
+            assert [one.meta.title for one in sessions.list()] == ["y" * 16_000]
+
+
+@pytest.mark.req("store.list.meta-near")
+def test_a_meta_to_which_others_added_a_lot_is_not_written_again(tmp_path: Path) -> None:
+    with Session(str(file_of(tmp_path, meta(notes="x" * 100_000)))) as session:
+        for _ in range(20):
+            session.user("x")
+        session.compact([])
+        assert Path(session.file).stat().st_size < 110_000
+        session.title("still possible")
+        with Session(session.file) as again:
+            assert (again.meta.title, len(again.meta.others["notes"])) == ("still possible", 100_002)
 
 
 def test_a_file_of_legacy_lines_is_read_whole(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ def test_the_page_has_all_that_was_said_on_the_active_path(tmp_path: Path) -> No
         session.branch(first.id, "went another way")
         arguments = {"command": "echo '```'"}
         session.say(
-            AssistantMessage((Thinking("hm </details> hm"), Text("I look."), Call("c1", "bash", arguments)), error="too slow")
+            AssistantMessage((Thinking("hm </DETAILS> hm"), Text("I look."), Call("c1", "bash", arguments)), error="too slow")
         )
         session.say(ToolResultMessage("c1", "bash", (Text("````\ncode\n````"), Image("QUJD", "image/gif")), is_error=True))
         session.entry("ext:x:y", {"hidden": 1})
@@ -40,7 +40,7 @@ def test_the_page_has_all_that_was_said_on_the_active_path(tmp_path: Path) -> No
         "What is *this*?\n",
         "*An image (image/png, 300 bytes)*",
         "went another way",
-        "<details><summary>Thinking</summary>\n\nhm <\\/details> hm\n\n</details>",
+        "<details><summary>Thinking</summary>\n\n```\nhm </DETAILS> hm\n```\n\n</details>",
         "I look.\n",
         '### Calls `bash`\n\n````json\n{\n  "command": "echo \'```\'"\n}\n````\n',
         "**It failed:** too slow",
@@ -72,6 +72,59 @@ def test_what_was_compacted_and_what_is_broken_is_shown_too(tmp_path: Path) -> N
         shown = page(session)
         assert "```\n5\n```" in shown
         assert '{"type":"audio","clip":1}' in shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "look:\n```\nnot closed",
+        "~~~~\n~~~",
+        "```\n   ```\n<!-- hidden",  # which of the two fences counts?
+        "1. a\n\n   ```\n```\nopen",
+        "- ```\n```\n",
+        "a comment <!-- ",
+        "<details>",
+        "`a` <script> `b`",
+        "a ` b\n<!-- ` c",
+        "\u2028```\n<style>\n```",
+        "</div>",
+        "<?php",
+        "~~~ `a`\n",
+    ],
+)
+@pytest.mark.req("store.export.markdown")
+def test_a_text_that_would_hide_what_follows_is_shown_as_code(tmp_path: Path, text: str) -> None:
+    with new(tmp_path, title="a <!-- title") as session:
+        session.user(text)
+        session.say(AssistantMessage((Text(text),), error=text))
+        first = session.user("x")
+        session.branch(first.id, text)
+        shown = page(session)
+    assert shown.count(fenced(text)) == 4
+    assert shown.startswith("# a &lt;!-- title\n")
+    assert "<" not in shown.replace(fenced(text), "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```python\nif a < b:\n    '<div>'\n```\ndone",
+        "`Vec<u8>` and ``a`<b>``",
+        "see <https://example.org/a>",
+        "1 < 2",
+        "~~~\n```\n~~~",
+    ],
+)
+def test_a_text_that_hurts_nobody_stays_as_it_is(tmp_path: Path, text: str) -> None:
+    with new(tmp_path) as session:
+        session.user(text)
+        assert f"UTC\n\n{text}\n\n" in page(session)
+
+
+def test_the_page_has_the_title_of_now(tmp_path: Path) -> None:
+    with new(tmp_path, title="old") as ours, Session(ours.file) as theirs:
+        theirs.title("new")
+        assert page(ours).startswith("# new\n")
 
 
 def test_every_kind_of_entry_can_be_exported(tmp_path: Path) -> None:

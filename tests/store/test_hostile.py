@@ -106,7 +106,9 @@ def test_data_that_is_not_what_its_type_says_is_passed_over(tmp_path: Path, type
     with Session(str(path)) as session:
         texts = said(session)
         assert texts[-1] == "user: after"
-        assert "user: before" in texts or (type, data) == ("compact", b"[]")
+        assert "user: before" in texts or (type, data) in (("compact", b"[]"), ("compact", b"null"))
+        skipped = type in ("user", "assistant", "tool_result", "custom_message") and len(texts) == 2
+        assert len(session.problems) == skipped
         assert [row.id for row in session.tree().full()] == ["a", "x", "b"]
         session.fork().close()
 
@@ -157,10 +159,8 @@ def test_an_entry_over_the_limit_is_refused_before_anything_is_written(tmp_path:
     with new(tmp_path) as session:
         session.user("a")
         before = Path(session.file).read_bytes()
-        for act in (lambda: session.user("x" * 10 * MIB), lambda: session.title("x" * 10 * MIB)):
-            with pytest.raises(NotWritten) as caught:
-                act()
-            assert caught.value.limit == ("session_line", 10 * MIB)
+        with pytest.raises(NotWritten, match=f"limit session_line = {10 * MIB}"):
+            session.user("x" * 10 * MIB)
         assert Path(session.file).read_bytes() == before
         session.user("x" * (10 * MIB - 500))
         assert len(session.messages()) == 2

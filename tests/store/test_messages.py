@@ -32,7 +32,7 @@ from serai.store.messages import (
     decode_untagged,
     encode,
     role_of,
-    with_interrupted,
+    with_results,
 )
 from serai.wire import codec
 from tests.store.helpers import TS, short
@@ -168,6 +168,15 @@ def test_data_that_is_no_message_is_refused(data: Any) -> None:
             decoded(type, data)
 
 
+def test_an_odd_detail_does_not_cost_the_message() -> None:
+    odd = {"content": [{"text": "said"}], "model": 5, "usage": "much", "stopReason": "stop", "timestamp": []}
+    assert decoded("assistant", odd) == AssistantMessage((Text("said"),), stop_reason="stop")
+    result = {"toolCallId": "c", "content": [{"text": "r"}], "isError": "yes", "code": 7}
+    assert decoded("tool_result", result) == ToolResultMessage("c", "", (Text("r"),))
+    with pytest.raises(codec.BAD_INPUT):
+        decoded("tool_result", result | {"toolCallId": 5})
+
+
 def test_text_that_no_utf8_has_is_replaced() -> None:
     assert decode_message("user", Raw(b'{"content":"a\xff"}')) == UserMessage("a\ufffd")
     assert encode(UserMessage("a\ud800b", (), TS)) == Raw('{"content":"a\ufffdb","timestamp":"%s"}'.encode() % TS.encode())
@@ -282,12 +291,18 @@ def gives(id: str) -> ToolResultMessage:
         ([asks("a"), gives("a")], ["assistant: [a bash]", "a: ok"]),
         ([asks("a", "b"), gives("b")], ["assistant: [a bash][b bash]", f"a: {INTERRUPTED}", "b: ok"]),
         ([asks("a"), asks("a"), gives("a")], ["assistant: [a bash]", f"a: {INTERRUPTED}", "assistant: [a bash]", "a: ok"]),
-        ([asks("a"), UserMessage("x"), gives("a")], ["assistant: [a bash]", "user: x", "a: ok"]),
+        ([asks("a"), UserMessage("x"), gives("a")], ["assistant: [a bash]", "a: ok", "user: x"]),
+        (
+            [asks("a"), asks("b"), gives("b"), UserMessage("x"), gives("a")],
+            ["assistant: [a bash]", "a: ok", "assistant: [b bash]", "b: ok", "user: x"],
+        ),
+        ([asks("a", "a"), gives("a")], ["assistant: [a bash][a bash]", f"a: {INTERRUPTED}", "a: ok"]),
+        ([asks("a"), gives("a"), gives("a")], ["assistant: [a bash]", "a: ok", "a: ok"]),
         ([gives("a"), asks("a")], ["a: ok", "assistant: [a bash]", f"a: {INTERRUPTED}"]),
     ],
 )
 def test_a_call_without_a_result_gets_one_right_after_it(messages: list[Message], expected: list[str]) -> None:
-    found = with_interrupted(messages)
+    found = with_results(messages)
     assert [short(message) for message in found] == expected
     assert all(m.is_error == (m.content[0] == Text(INTERRUPTED)) for m in found if isinstance(m, ToolResultMessage))
 

@@ -49,7 +49,7 @@ def ended(call: ToolCall, text: str = "ok") -> events.ToolEnded:
 
 
 def done(status: Any = "success") -> TurnEnded:
-    return TurnEnded(result=TurnResult(status=status, text="again"))
+    return TurnEnded(result=TurnResult(status=status))
 
 
 def types(session: Session) -> list[str]:
@@ -74,7 +74,7 @@ def test_each_thing_is_written_when_it_has_happened(tmp_path: Path) -> None:
         assert said(session)[2:] == [f"c1: {INTERRUPTED}", "c2: ok"]
         told(scribe, ended(READ), StepStarted(step=2), events.Text(text="by"), events.Text(text="e"), StepEnded(step=2))
         assert said(session)[1:] == ["assistant: (hm)I look[c1 read][c2 bash]", "c2: ok", "c1: ok", "assistant: bye"]
-        scribe.tell(done())
+        scribe.tell(TurnEnded(result=TurnResult(status="success", text=" bye\n")))
         assert types(session) == ["user", "assistant", "tool_result", "tool_result", "assistant", "event"]
         assert session.path()[-1].data == {"type": "turn_ended", "result": {"status": "success"}}
 
@@ -195,7 +195,7 @@ def test_a_driven_agents_session_keeps_its_own_id_and_neutral_events(tmp_path: P
         assert msgspec.convert(kept[0], Approval) == approval
         assert len(kept[7]["native"]["x"]) == 5000  # which is all there is of it
         assert kept[9] == {"type": "decided", "id": "r1", "decision": {"type": "deny", "why": "no"}}
-        assert said(session) == ["user: go"]
+        assert said(session) == ["user: go", "assistant: [c2 bash]", f"c2: {INTERRUPTED}"]
 
 
 @pytest.mark.req("store.scribe.driven")
@@ -239,7 +239,9 @@ def test_a_result_that_is_too_long_keeps_its_beginning(tmp_path: Path) -> None:
         told(scribe, called(BASH), StepEnded(), ended(BASH, "begin " + "x" * 200_000))
         scribe.tell(events.Other(kind="huge", native="x" * 200_000))
         [_, result, other] = [entry.data for entry in session.path()]
-        assert result["content"][0]["text"].startswith("[the result was too long for the session; it began so:]\nbegin xxx")
+        assert result["content"][0]["text"].startswith(
+            "[this was too long, or of a form that the session cannot keep; it began so:]\nbegin xxx"
+        )
         assert other == {"type": "other", "kind": "huge"}
         with pytest.raises(NotWritten):
             scribe.tell(TurnStarted(prompt="x" * 200_000))

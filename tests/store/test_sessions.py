@@ -163,6 +163,16 @@ def test_a_full_disk_leaves_no_half_of_a_session(tmp_path: Path, monkeypatch: py
     assert list(tmp_path.iterdir()) == []
 
 
+def test_drafts_of_who_was_killed_are_cleaned_away(tmp_path: Path) -> None:
+    old, young = tmp_path / "old.jsonl.part", tmp_path / "young.jsonl.part"
+    for path in (old, young, tmp_path / "notes.part"):
+        path.write_bytes(meta())
+    for path in (old, tmp_path / "notes.part"):
+        os.utime(path, (0, 0))
+    Sessions(tmp_path).new("/app").close()
+    assert [path.name for path in sorted(tmp_path.glob("*.part"))] == ["notes.part", "young.jsonl.part"]
+
+
 @pytest.mark.req("piglet.fix.20")
 def test_after_a_swap_everybody_acts_on_the_new_session(tmp_path: Path) -> None:
     sessions = Sessions(tmp_path)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from serai.errors import NoEntry, NotAllowed
+from serai.errors import NoEntry, NotAllowed, NotWritten
+from serai.limits import Limits
 from serai.store import Session
 from serai.store.entries import Entry
 from serai.store.messages import UserMessage
@@ -208,6 +209,7 @@ def test_the_full_tree_is_in_order(tmp_path: Path) -> None:
         tmp_path,
         meta(),
         user("late", None, "x", **at(50)),
+        user("early", None, "x", **at(5)),  # of the roots the active one does not come first
         user("root", None, "y", **at(10)),
         user("b", "root", "b", **at(30)),
         user("a", "root", "a", **at(20)),
@@ -216,6 +218,7 @@ def test_the_full_tree_is_in_order(tmp_path: Path) -> None:
         user("c1", "c", "c1", **at(41)),
     )
     assert rows(whole(file).full()) == [
+        ("early", 0, 0, False),
         ("root", 0, 3, True),
         ("c", 1, 1, True),
         ("c1", 2, 0, True),
@@ -296,6 +299,57 @@ def test_ids_are_never_the_same_in_one_file(tmp_path: Path) -> None:
     from serai.store.session import _id_at
 
     assert len({_id_at(offset, 12345) for offset in range(0, 100_000_000, 1000)}) == 100_000
+
+
+def test_an_id_is_not_that_of_the_parent(tmp_path: Path) -> None:
+    from serai.store.session import _id_at, _key
+
+    start = len(meta())
+    size = len(user("00000000", None, "x"))
+    clash, other = _id_at(start + size, _key("6f1c")), _id_at(start + size + 1, _key("6f1c"))
+    with Session(str(file_of(tmp_path, meta(), user(clash, None, "x")))) as session:
+        entry = session.user("y")
+        assert (entry.id, entry.parent) == (other, clash)
+
+
+def test_a_compact_of_null_is_an_empty_one(tmp_path: Path) -> None:
+    lines = [meta(), user("a", None, "one"), line("compact", "b", "a", None), user("c", "b", "two")]
+    with Session(str(file_of(tmp_path, *lines))) as session:
+        assert said(session) == ["user: two"]
+
+
+def test_an_odd_key_does_not_cost_the_meta(tmp_path: Path) -> None:
+    file = file_of(tmp_path, meta(title="good"), meta(title="newer", model=5, forkPoint="x", parentId=None))
+    with Session(str(file)) as session:
+        assert (session.meta.title, session.meta.model, session.meta.id) == ("newer", "", "6f1c")
+        session.title("ours")
+        assert lines_in(file)[-1]["data"] == META | {"title": "ours", "model": 5, "forkPoint": "x"}
+        session.model("m2")
+        assert lines_in(file)[-1]["data"]["model"] == "m2"
+
+
+@pytest.mark.req("piglet.rule.session-fork")
+def test_a_fork_has_the_model_that_another_process_chose(tmp_path: Path) -> None:
+    with new(tmp_path, model="m1") as ours, Session(ours.file) as theirs:
+        theirs.model("m2")
+        with ours.fork() as fork:
+            assert fork.meta.model == "m2"
+        theirs.model("m3")
+        ours.messages()
+        assert ours.meta.model == "m3"
+
+
+def test_a_fork_that_would_lose_a_message_is_refused(tmp_path: Path) -> None:
+    limits = Limits().but(session_line=2000)
+    short, long = user("a", None, "x"), user("b", None, "x" * 1850)
+    with Session(
+        str(file_of(tmp_path, meta(), short, long[:-1].replace(b'"ts"', b'"parentId":"a","ts"') + b"\n")), limits=limits
+    ) as session:
+        assert len(session.messages()) == 2
+        before = sorted(tmp_path.iterdir())
+        with pytest.raises(NotWritten, match="too long"):
+            session.fork()
+        assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_chain_of_a_hundred_thousand_entries_needs_no_recursion(tmp_path: Path) -> None:

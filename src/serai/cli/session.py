@@ -33,11 +33,13 @@ CWD = click.option("--cwd", type=PATH, default=".", help="The folder that is mea
 
 
 @click.group()
-def session() -> None:
+@click.pass_context
+def session(context: click.Context) -> None:
     """List, show and export sessions: the conversations with agents.
 
     ID is a session's id, the start of it, or the path of a file; by default the latest session of this folder.
     """
+    context.color = False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
     # What a reading had to skip is told by the commands, and not by whatever Python does with a log that nobody wants.
     logging.getLogger("serai.store").addHandler(logging.NullHandler())
 
@@ -209,11 +211,14 @@ def _placed(rows: Iterable[Row]) -> Iterator[tuple[Row, str]]:
 @session.command()
 @ID
 @click.option("-o", "--output", type=PATH, metavar="FILE", help="Write it there instead of to stdout, for you alone to read.")
-@click.option("--force", is_flag=True, help="Replace the file if there is one.")
+@click.option("--force", is_flag=True, help="Replace the file if there is one; a pipe or a device is written to.")
 @CWD
 @click.option("--json", "as_json", is_flag=True, help="Not Markdown but the entries of the active branch, one per line.")
 def export(id: str | None, *, output: str | None, force: bool, cwd: str, as_json: bool) -> None:
-    """The active branch as one Markdown page, from its beginning, nothing left out or masked."""
+    """What was said on the active branch as one Markdown page, from its beginning, nothing of it cut or masked.
+
+    With --json everything on that branch, also labels, events and what extensions keep there.
+    """
     from serai.store import markdown
 
     with _opened(id, cwd) as one:
@@ -239,6 +244,10 @@ def _entries(one: Session) -> Iterator[str]:
 def _write(path: str, parts: Iterable[str], *, replace: bool) -> None:
     """All of it or nothing, for this user alone: a conversation may hold anything."""
     try:
+        if replace and os.path.exists(path) and not os.path.isfile(path):  # a pipe or a device is written to, not replaced
+            with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+                file.writelines(parts)
+            return
         if not replace:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))  # fails when there is one; else it is ours
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from serai.store.entries import Entry, Meta, Problems, decode_run, newest_meta
+from serai.store.entries import Entry, Meta, Problems, decode_run, may_have_meta, meta_in
 from serai.store.file import File
 from serai.store.tree import Active, Tree, Until
 
@@ -16,7 +16,7 @@ __all__ = ["End", "find", "load", "look"]
 
 
 class End(NamedTuple):
-    """The active path as far as it was wanted, and the newest meta with an offset at or before it in the file."""
+    """The active path as far as it was wanted, and the newest meta with its offset in the file."""
 
     path: list[Entry]
     meta: Meta | None = None
@@ -34,11 +34,9 @@ def load(file: File, problems: Problems) -> Tree:
 def look(file: File, problems: Problems, *, until: Until, meta: bool = False) -> End:
     """The path up to there, and the meta when that is wanted too."""
     active = Active(until)
-    found: Meta | None = None
-    found_at = 0
+    found: tuple[Meta, int] | None = None
     for at, run in file.backwards(problems):
-        # Once only the meta is missing, a run that cannot have one is not decoded: it would spell it out, or escape it.
-        if active.done and b"meta" not in run and b"\\u00" not in run:
+        if active.done and not may_have_meta(run):  # then only the meta is missing
             continue
         entries = decode_run(run, at, problems)
         for entry in reversed(entries):
@@ -47,10 +45,10 @@ def look(file: File, problems: Problems, *, until: Until, meta: bool = False) ->
                     return _look_at_all(file, until)
                 active.tell(entry)
         if meta and found is None:
-            found, found_at = newest_meta(reversed(entries)), at
+            found = (last[0], at + last[1]) if (last := meta_in(run)) else None
         if active.done and (found or not meta):
             break
-    return End(active.path, found, found_at if found else 0)
+    return End(active.path, *(found or (None, 0)))
 
 
 def _look_at_all(file: File, until: Until) -> End:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from io import BytesIO
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -17,7 +17,9 @@ from msgspec import Raw
 from serai.store import times
 from serai.wire import codec
 
-__all__ = ["Entry", "Meta", "Problems", "decode_run", "encode", "name_legacy"]
+__all__ = ["Entry", "Meta", "Problems", "decode_fields", "decode_run", "encode", "encode_data", "meta_in", "name_legacy"]
+
+T = TypeVar("T")
 
 NULL = Raw(b"null")
 
@@ -60,6 +62,7 @@ class _Loose(msgspec.Struct):
 _anything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _loose = msgspec.json.Decoder(_Loose)
 _decode = msgspec.json.Decoder(Entry).decode
+members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
 
 
 class Problems:
@@ -74,9 +77,12 @@ class Problems:
 
     def add(self, at: int, why: str) -> None:
         """Something at this offset in the file was skipped."""
+        self.tell(f"byte {at}: {why}")
+
+    def tell(self, text: str) -> None:
         self.count += 1
         if self.count <= self.MOST:
-            self._kept.append(f"byte {at}: {why}")
+            self._kept.append(text)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -142,6 +148,25 @@ def encode_data(data: object) -> Raw:
         raise ValueError(str(error)) from None
 
 
+def decode_fields(decoder: msgspec.json.Decoder[T], raw: Raw, *needed: str) -> T:
+    """An object of optional fields. One that is odd is left out and does not cost the others, as long as those needed are sound."""
+    try:
+        return codec.decode(decoder, raw)
+    except codec.BAD_INPUT:
+        sound = {key: value for key, value in codec.decode(members, raw).items() if _sound(decoder, key, value)}
+        if not sound.keys() >= {*needed}:
+            raise
+        return codec.decode(decoder, msgspec.json.encode(sound))
+
+
+def _sound(decoder: msgspec.json.Decoder[T], key: str, value: Raw) -> bool:
+    try:
+        codec.decode(decoder, msgspec.json.encode({key: value}))
+    except codec.BAD_INPUT:
+        return False
+    return True
+
+
 def name_legacy(entries: list[Entry]) -> list[Entry]:
     """Entries from before there were ids become `L0`, `L1`, …, each the child of the one before it (spec piglet 6.1)."""
     if "" not in map(attrgetter("id"), entries):
@@ -172,11 +197,10 @@ class _Known(msgspec.Struct):
 
 
 _known = msgspec.json.Decoder(_Known)
-_members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session is about; the last one in a file counts. `others` are keys of other writers, kept as they came."""
+    """What a session is about; the last one in a file counts. `others` is what other writers say, kept as it came."""
 
     id: str
     cwd: str = ""
@@ -196,8 +220,9 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, raw: Raw) -> Meta:
         """Raises one of `codec.BAD_INPUT` when it is none."""
-        known = codec.decode(_known, raw)
-        others = {key: value.copy() for key, value in codec.decode(_members, raw).items() if key not in _Known.__struct_fields__}
+        known = decode_fields(_known, raw, "id")
+        ours = {key for key in _Known.__struct_fields__ if getattr(known, key) is not None}
+        others = {key: value.copy() for key, value in codec.decode(members, raw).items() if key not in ours and value != NULL}
         return cls(
             id=known.id or "",
             cwd=known.cwd or "",
@@ -220,7 +245,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
             form["forkPoint"] = self.fork_point
         if self.agent_session:
             form["agentSession"] = self.agent_session
-        return encode(Entry("meta", ts=times.text(), raw=encode_data(form | self.others)))
+        return encode(Entry("meta", ts=times.text(), raw=encode_data(self.others | form)))
 
 
 def newest_meta(newest_first: Iterable[Entry]) -> Meta | None:
@@ -232,3 +257,20 @@ def newest_meta(newest_first: Iterable[Entry]) -> Meta | None:
             except codec.BAD_INPUT:
                 continue  # as any other line that says nothing
     return None
+
+
+def meta_in(run: bytes) -> tuple[Meta, int] | None:
+    """The last meta among whole lines, and where among them it begins. Only lines that may be one are decoded."""
+    if not may_have_meta(run):
+        return None
+    at = len(run)
+    for line in reversed(BytesIO(run).readlines()):
+        at -= len(line)
+        if may_have_meta(line) and (meta := newest_meta(decode_run(line, 0, Problems()))):
+            return meta, at
+    return None
+
+
+def may_have_meta(run: bytes) -> bool:
+    """It would spell the word out, or escape it."""
+    return b"meta" in run or b"\\u00" in run

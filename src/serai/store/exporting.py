@@ -1,4 +1,7 @@
-"""A session as a page to read: Markdown, the active path from its root, nothing of it cut."""
+"""A session as a page to read: Markdown, what was said on the active path from its root, nothing of that cut.
+
+A text is Markdown as it was written, unless it would spoil what follows it on the page: then it is shown as code.
+"""
 
 from __future__ import annotations
 
@@ -29,17 +32,23 @@ from serai.wire import codec
 __all__ = ["fenced", "markdown"]
 
 _TICKS = re.compile("`+")
+_FENCE = re.compile(r"(`{3,}|~{3,})([^`]*)$")
+# Code within a line, and a plain link: what looks like a tag in these is none.
+_TAME = re.compile(r"(?<![`\\])(`+)(?!`)[^`].*?(?<!`)\1(?!`)|<https?://[^\s<>]*>")
+# A tag or a comment, which may hide all that follows; a fence within a list, of which only a parser knows where it ends.
+_WILD = re.compile(r"<[!?/A-Za-z]|^[\s>*+\-\d.)]*(`{3}|~{3})")
 
 
 def markdown(session: Session) -> Iterator[str]:
     """Paragraph by paragraph; joined they are the page."""
+    path = session.path()
     yield from _head(session.id, session.meta)
-    for entry in session.path():
+    for entry in path:
         yield from _entry(entry)
 
 
 def _head(id: str, meta: Meta) -> Iterator[str]:
-    yield f"# {_line(meta.title) or 'Session ' + id}\n\n"
+    yield f"# {_inert(meta.title) or 'Session ' + id}\n\n"
     facts = {
         "Session": id,
         "Folder": meta.cwd,
@@ -60,7 +69,7 @@ def _entry(entry: Entry) -> Iterator[str]:
     elif entry.type == "branch_summary":
         said = entry.data
         summary = said.get("summary") if isinstance(said, dict) else ""
-        yield f"## Another way{_at(entry)}\n\n" + (f"{summary}\n\n" if summary else "")
+        yield f"## Another way{_at(entry)}\n\n" + _text(str(summary or ""))
     elif entry.type in ("user", "assistant", "tool_result", "custom_message"):
         try:
             message = messages.decode_message(entry.type, entry.raw)
@@ -72,13 +81,17 @@ def _entry(entry: Entry) -> Iterator[str]:
 
 def _message(message: Message, at: str) -> Iterator[str]:
     if isinstance(message, UserMessage):
-        yield f"## User{at}\n\n" + (f"{message.content}\n\n" if message.content else "")
+        yield f"## User{at}\n\n" + _text(message.content)
         yield from map(_item, message.blocks)
     elif isinstance(message, AssistantMessage):
         yield f"## Assistant{at}\n\n"
         yield from map(_item, message.content)
         if message.error:
-            yield f"**It failed:** {message.error}\n\n"
+            yield (
+                f"**It failed:** {_text(message.error)}"
+                if _is_tame(message.error)
+                else f"**It failed:**\n\n{fenced(message.error)}"
+            )
     else:
         yield from _result(message, at)
 
@@ -92,18 +105,40 @@ def _result(message: ToolResultMessage, at: str) -> Iterator[str]:
 def _item(item: Item) -> str:
     match item:
         case Text():
-            return f"{item.text}\n\n"
+            return _text(item.text)
         case Thinking():
-            # A blank line on either side, or it would not be read as Markdown; no tag in it may end the fold.
-            thought = item.thinking.replace("</details", "<\\/details")
-            return f"<details><summary>Thinking</summary>\n\n{thought}\n\n</details>\n\n"
+            # As code, so that no tag in it ends the fold; a blank line on either side, or it would not be read as Markdown.
+            return f"<details><summary>Thinking</summary>\n\n{fenced(item.thinking)}</details>\n\n"
         case Call():
             arguments = msgspec.json.format(codec.encode(item.arguments)[:-1], indent=2).decode()
             return f"### Calls {_code(item.name)}\n\n{fenced(arguments, 'json')}"
         case Image():
-            return f"*An image ({_line(item.mime_type)}, {len(item.data) * 3 // 4:,} bytes)*\n\n"
+            return f"*An image ({_inert(item.mime_type)}, {len(item.data) * 3 // 4:,} bytes)*\n\n"
         case Unknown():
             return fenced(bytes(item.raw).decode(errors="replace"), "json")
+
+
+def _text(text: str) -> str:
+    if not text:
+        return ""
+    return f"{text}\n\n" if _is_tame(text) else fenced(text)
+
+
+def _is_tame(text: str) -> bool:
+    """Whether all that it opens is closed when it ends. In doubt not: a parser of Markdown would be a long way to go."""
+    fence = ""
+    for line in re.split(r"\r\n|[\r\n]", text):
+        found = _FENCE.match(line)
+        if fence:
+            if found and found[1].startswith(fence) and not found[2].strip():
+                fence = ""
+            elif not found and _FENCE.match(line.lstrip()):  # it may end here
+                return False
+        elif found:
+            fence = found[1]
+        elif _WILD.search(_TAME.sub("", line)):
+            return False
+    return not fence
 
 
 def fenced(text: str, language: str = "") -> str:
@@ -118,6 +153,10 @@ def _code(text: str) -> str:
     ticks = "`" * (1 + max(map(len, _TICKS.findall(text)), default=0))
     space = " " if len(ticks) > 1 else ""
     return f"{ticks}{space}{text}{space}{ticks}"
+
+
+def _inert(text: str) -> str:
+    return _line(text).replace("<", "&lt;")
 
 
 def _line(text: str) -> str:

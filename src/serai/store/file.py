@@ -7,74 +7,100 @@ goes on when there is room again, and one that a killed writer left half done is
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from serai.errors import BadSession, Closed, LimitHit, NoSession, NotWritten
+from serai.errors import BadSession, Closed, NoSession, NotWritten
 from serai.limits import KIB, Limits
 from serai.store.entries import Entry, Problems, decode_run
+from serai.store.lock import Lock, on_fork
 from serai.wire.framing import Framer, Oversize
 
 __all__ = ["CHUNK", "File", "create"]
 
 CHUNK = 64 * KIB
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a FIFO of that name must not make anybody wait
-_LOOK_AGAIN = 0.002
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 class File:
-    """An open session file. Its descriptor for appending, and the lock's, are opened when they are first needed."""
+    """An open session file. Threads may share it. Its descriptor for appending is opened when it is first needed."""
 
     def __init__(self, path: str, limits: Limits, *, chunk: int = CHUNK) -> None:
         self.path = path
+        # How long the file was when its user last knew how it ends; -1 when that is not known, as after it was replaced.
+        self.seen = -1
         self._limit = limits.session_line
-        self._wait = limits.session_lock
         self._chunk = min(chunk, self._limit)  # so that a line within one chunk is never too long
-        self._pid = os.getpid()
-        self._turn = threading.Lock()  # a file lock is between processes: threads share it
-        self._append = self._lock = -1
+        self.closed = False
+        self._read = self._append = -1
         try:
-            self._read = os.open(path, _READ)
+            self._real = os.path.realpath(path)  # where everybody finds the lock, whatever links lead here
+            self._read = self._opened(_READ)
         except FileNotFoundError:
             raise NoSession("there is no such session", who=path) from None
         except (OSError, ValueError) as error:
             raise BadSession(f"the file cannot be read: {getattr(error, 'strerror', error)}", who=path) from None
-        if not stat.S_ISREG(os.fstat(self._read).st_mode):
-            self.close()
-            raise BadSession("it is no regular file", who=path)
+        self._lock = Lock(f"{self._real}.lock", path, limits.session_lock)
+        self.after_fork()
+        on_fork(self)
 
-    @property
-    def closed(self) -> bool:
-        return self._read < 0
+    def after_fork(self) -> None:
+        """In a child: its own locks, for the parent's threads are not here to give back what they hold."""
+        self._turn = threading.Lock()  # who appends: the file's lock is between processes, threads share it
+        self._held = threading.Lock()  # so that a descriptor that is used is not closed meanwhile
+        self._lock.close()
 
     def close(self) -> None:
-        for descriptor in (self._read, self._append, self._lock):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._read = self._append = self._lock = -1
+        """Waits for an append that has begun, not for one that is still waiting for the lock."""
+        self.closed = True
+        with self._turn, self._held:
+            for descriptor in (self._read, self._append):
+                if descriptor >= 0:
+                    os.close(descriptor)
+            self._read = self._append = -1
+            self._lock.close()
+
+    def _must_be_open(self) -> None:
+        if self.closed:
+            raise Closed("the session is closed", who=self.path)
 
     @property
     def size(self) -> int:
-        return os.fstat(self._open()).st_size
-
-    def _open(self) -> int:
-        if self._read < 0:
-            raise Closed("the session is closed", who=self.path)
-        return self._read
+        with self._held:
+            self._must_be_open()
+            return os.fstat(self._read).st_size
 
     # -- reading
 
     def piece(self, start: int, size: int) -> bytes:
         """So many bytes from there, or what there is."""
+        with self._held:
+            self._must_be_open()
+            try:
+                return os.pread(self._read, size, start)
+            except OSError as error:
+                raise BadSession(f"the file cannot be read: {error.strerror}", who=self.path) from None
+
+    @contextmanager
+    def outdated(self) -> Iterator[bool]:
+        """Whether what was seen is true no more. Not told while another thread appends: that one looks itself."""
+        self._must_be_open()
+        turn = self._turn
+        if not turn.acquire(blocking=False):
+            yield False
+            return
         try:
-            return os.pread(self._open(), size, start)
+            self._must_be_open()
+            self._follow()  # of one that was removed we still have all
+            yield self.size != self.seen
         except OSError as error:
             raise BadSession(f"the file cannot be read: {error.strerror}", who=self.path) from None
+        finally:
+            turn.release()
 
     def forwards(self, start: int, problems: Problems) -> Iterator[list[Entry]]:
         """The entries from there on, in order, some at a time; of a line that is too long only its head is ever in memory."""
@@ -128,45 +154,45 @@ class File:
     @contextmanager
     def locked(self) -> Iterator[int]:
         """Hold the lock; the size of the file, which nobody changes meanwhile."""
-        self._open()
-        with self._turn:
-            self._prepare()
-            self._wait_for_lock()
+        turn = self._turn
+        with turn:
+            self._must_be_open()
+            self._lock.take(self._must_be_open)
             try:
-                now = os.fstat(self._append)
-                if not now.st_nlink:
+                if not self._follow():
                     raise NotWritten("the session's file was removed", who=self.path, hint="go on with another session")
-                yield now.st_size
+                if self._append < 0:
+                    self._append = self._opened(_APPEND)
+                yield os.fstat(self._append).st_size
+            except OSError as error:
+                raise NotWritten(f"the session cannot be written: {error.strerror}", who=self.path) from None
             finally:
-                fcntl.flock(self._lock, fcntl.LOCK_UN)
+                self._lock.give_back()
 
-    def _prepare(self) -> None:
-        if self._append >= 0 and self._pid == os.getpid():
-            return  # a forked child has its parent's lock, which keeps nobody out: it opens its own
-        lock = -1
+    def _follow(self) -> bool:
+        """Go on in the file that has the name now: some programs replace what they change. False when there is none.
+
+        Only for who has the turn.
+        """
         try:
-            lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-            if os.fstat(lock).st_uid == os.geteuid():
-                os.fchmod(lock, 0o600)  # whatever the umask took
-            self._append = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK)
-        except OSError as error:
-            if lock >= 0:
-                os.close(lock)
-            raise NotWritten(f"the session cannot be written: {error.strerror}", who=self.path) from None
-        self._lock, self._pid = lock, os.getpid()
+            there = os.stat(self._real)
+        except FileNotFoundError:
+            return False
+        for own, flags in ((self._read, _READ), (self._append, _APPEND)):
+            if own >= 0 and not os.path.samestat(there, os.fstat(own)):
+                fresh = self._opened(flags)
+                # Under the old number, so that whoever reads at this moment is not left with another file's.
+                os.dup2(fresh, own, inheritable=False)
+                os.close(fresh)
+                self.seen = -1
+        return True
 
-    def _wait_for_lock(self) -> None:
-        deadline = time.monotonic() + self._wait
-        while True:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    limit = LimitHit("session_lock", self._wait)
-                    hint = "end whoever holds it"
-                    raise NotWritten("somebody else holds its lock", who=self.path, limit=limit, hint=hint) from None
-            time.sleep(_LOOK_AGAIN)
+    def _opened(self, flags: int) -> int:
+        descriptor = os.open(self._real, flags)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise BadSession("it is no regular file", who=self.path)
+        return descriptor
 
     def ends_open(self, size: int) -> bool:
         """Whether the last line has no end: somebody was killed, or the disk was full."""
@@ -178,23 +204,26 @@ class File:
         try:
             while done < len(lines):
                 done += os.write(self._append, memoryview(lines)[done:])
-        except BaseException as error:
+        except BaseException:
             try:
                 os.ftruncate(self._append, size)
             except OSError:
                 pass  # the next append closes the torn line off
-            if isinstance(error, OSError):
-                raise NotWritten(f"the session cannot be written: {error.strerror}", who=self.path) from None
             raise
 
     def sync(self) -> None:
-        """What was appended is on the disk."""
-        self._open()
-        if self._append >= 0:
-            try:
-                os.fdatasync(self._append)
-            except OSError as error:
-                raise NotWritten(f"the session cannot be synced: {error.strerror}", who=self.path) from None
+        """What was appended is on the disk. Others may append meanwhile."""
+        with self._held:
+            self._must_be_open()
+            if self._append < 0:
+                return
+            own = os.dup(self._append)
+        try:
+            os.fdatasync(own)
+        except OSError as error:
+            raise NotWritten(f"the session cannot be synced: {error.strerror}", who=self.path) from None
+        finally:
+            os.close(own)
 
 
 def create(path: str, lines: Iterator[bytes]) -> None:

@@ -6,13 +6,15 @@ Content items have no discriminator there, so their keys tell what they are. We 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw
 
 from serai.store import times
+from serai.store.entries import decode_fields, encode_data, members
 from serai.wire import codec
 
 __all__ = [
@@ -33,8 +35,9 @@ __all__ = [
     "decode_message",
     "decode_untagged",
     "encode",
+    "interrupted",
     "role_of",
-    "with_interrupted",
+    "with_results",
 ]
 
 # What a model is told of a call that never came to its end (spec piglet 6.4).
@@ -187,19 +190,18 @@ _user = msgspec.json.Decoder(_RawUser)
 _assistant = msgspec.json.Decoder(_RawAssistant)
 _result = msgspec.json.Decoder(_RawResult)
 _custom = msgspec.json.Decoder(_RawCustom)
-_members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
 _STOPS: dict[str, StopReason] = {"stop": "stop", "length": "length", "toolUse": "toolUse", "error": "error", "aborted": "aborted"}
 
 
 def decode_message(type: str, raw: Raw) -> Message:
-    """The message of an entry of this type; one of `codec.BAD_INPUT` when the data is none."""
+    """The message of an entry of this type; one of `codec.BAD_INPUT` when the data is none. Odd details are left out."""
     if type == "user":
-        user = codec.decode(_user, raw)
+        user = decode_fields(_user, raw, "content")
         return UserMessage(user.content or "", tuple(map(_block, user.blocks or ())), user.timestamp or times.ZERO)
     if type == "assistant":
-        return _as_assistant(codec.decode(_assistant, raw))
+        return _as_assistant(decode_fields(_assistant, raw, "content"))
     if type == "tool_result":
-        found = codec.decode(_result, raw)
+        found = decode_fields(_result, raw, "content", "toolCallId")
         return ToolResultMessage(
             found.tool_call_id or "",
             found.tool_name or "",
@@ -209,7 +211,7 @@ def decode_message(type: str, raw: Raw) -> Message:
             found.code or "",
         )
     if type == "custom_message":
-        custom_ = codec.decode(_custom, raw)
+        custom_ = decode_fields(_custom, raw, "content")
         return custom(custom_.role or "", custom_.content or "")
     raise msgspec.ValidationError(f"an entry of type {type} is no message")
 
@@ -241,7 +243,7 @@ def custom(role: str, content: str) -> Message:
 
 def decode_untagged(raw: Raw) -> Message:
     """A message that does not say what it is, by its keys (spec piglet 6.2)."""
-    keys = codec.decode(_members, raw)
+    keys = codec.decode(members, raw)
     if _says(keys.get("toolCallId")):
         return decode_message("tool_result", raw)
     listed = bytes(keys.get("content", b"")).lstrip()[:1] == b"["
@@ -283,16 +285,19 @@ def _text(found: _RawItem, raw: Raw) -> Item:
     if found.text is None:
         if found.mime_type:  # an assistant's image
             return Image(found.data or "", found.mime_type)
-        if any(_says(value) for key, value in codec.decode(_members, raw).items() if key != "type"):
+        if any(_says(value) for key, value in codec.decode(members, raw).items() if key != "type"):
             return Unknown(raw.copy())
     return Text(found.text or "")
 
 
 def encode(message: Message, *, tagged: bool = True) -> Raw:
-    """Its JSON. `tagged`: it stands beside its type, as in an entry; else it says its `role` (FIX-21)."""
-    line = codec.encode(_with_raw_items(message))[:-1]
+    """Its JSON; a `ValueError` when it has none.
+
+    `tagged`: it stands beside its type, as in an entry; else it says its `role` (FIX-21).
+    """
+    data = encode_data(_with_raw_items(message))
     # Every message has a timestamp, so there is always something after the role.
-    return Raw(line if tagged else b'{"role":"%s",' % role_of(message).encode() + line[1:])
+    return data if tagged else Raw(b'{"role":"%s",' % role_of(message).encode() + bytes(data)[1:])
 
 
 def _with_raw_items(message: Message) -> Message:
@@ -304,26 +309,47 @@ def _with_raw_items(message: Message) -> Message:
     return msgspec.structs.replace(message, **{name: tuple(item.raw if isinstance(item, Unknown) else item for item in items)})
 
 
-def with_interrupted(messages: list[Message]) -> list[Message]:
-    """With an error for each call that has no result, right after the message that made it (spec piglet 6.4).
+def with_results(messages: list[Message]) -> list[Message]:
+    """Each call's result after the message that made it, and an error for each call that has none (spec piglet 6.4).
 
-    From the end, so that of calls under one id (some providers count from 0 in each answer) each gets its own result.
+    Some writers put what a person said meanwhile in between (FIX-19); agents that run tools at once, their next call. Some
+    providers count the ids of calls from 0 in each answer: a result is that of the last call before it.
     """
-    answered: Counter[str] = Counter()
-    backwards: list[Message] = []
-    for message in reversed(messages):
+    placed: list[_Placed] = []
+    calling: dict[str, _Placed] = {}  # by the id of a call, who made it last
+    for message in messages:
         if isinstance(message, ToolResultMessage):
-            answered[message.tool_call_id] += 1
-        elif isinstance(message, AssistantMessage):
-            for item in reversed(message.content):
+            caller = calling.get(message.tool_call_id)
+            if caller is not None and caller.lacks.get(message.tool_call_id):
+                caller.lacks[message.tool_call_id].pop()
+                caller.has.append(message)
+                continue
+        placed.append(here := _Placed(message))
+        calling.update(dict.fromkeys(here.lacks, here))
+    return [one for here in placed for one in here.all()]
+
+
+class _Placed:
+    """A message, the calls in it that lack a result, and the results it has."""
+
+    __slots__ = ("has", "lacks", "message")
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.has: list[Message] = []
+        self.lacks: dict[str, list[Call]] = {}
+        if isinstance(message, AssistantMessage):
+            for item in message.content:
                 if isinstance(item, Call):
-                    if answered[item.id]:
-                        answered[item.id] -= 1
-                    else:
-                        backwards.append(_interrupted(item, message.timestamp))
-        backwards.append(message)
-    return backwards[::-1]
+                    self.lacks.setdefault(item.id, []).append(item)
+
+    def all(self) -> Iterator[Message]:
+        yield self.message
+        for call in chain.from_iterable(self.lacks.values()):
+            yield interrupted(call.id, call.name, self.message.timestamp)
+        yield from self.has
 
 
-def _interrupted(call: Call, timestamp: str) -> ToolResultMessage:
-    return ToolResultMessage(call.id, call.name, (Text(INTERRUPTED),), True, timestamp, "TOOL_INTERRUPTED")
+def interrupted(id: str, name: str, timestamp: str) -> ToolResultMessage:
+    """The result of a call that never came to its end."""
+    return ToolResultMessage(id, name, (Text(INTERRUPTED),), True, timestamp, "TOOL_INTERRUPTED")

@@ -1,8 +1,10 @@
 """What happens in a session, written as it happens: neutral events in, entries out. The same for every agent.
 
 A person's text is written at once, what the model said when its step has ended, a tool's result when the tool has. Texts that come
-in the middle of a step wait until its results are there (FIX-19): only so do calls and results stand together when the conversation
-is resumed. On disk before it counts: at the end of a turn, and before a tool with side effects runs (design rule 14).
+in the middle of a turn wait until the step they interrupt and its results are there (FIX-19): only so do calls and results stand
+together when the conversation is resumed. For the same reason a call that is still open when its turn is over gets a result that
+says so; what its tool answers later is an event, and no part of the conversation (FIX-22). On disk before it counts: at the end of
+a turn, and before a tool with side effects runs or may run (design rule 14).
 """
 
 from __future__ import annotations
@@ -10,18 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import msgspec
-from msgspec import Raw
 
-from serai.errors import NotWritten
 from serai.model import events
-from serai.model.ask import Decision
+from serai.model.ask import Allow, Approval, Decision
 from serai.model.events import Event
 from serai.model.tools import ToolCall
 from serai.store import messages, neutral, times
-from serai.store.entries import encode_data
-from serai.store.messages import AssistantMessage, Call, Item, Message, Text, Thinking, ToolResultMessage, UserMessage
-from serai.store.session import Session
+from serai.store.messages import Message, StopReason, ToolResultMessage, UserMessage
+from serai.store.session import Session, Unfit
 from serai.store.sessions import Current
+from serai.store.steps import Step, items, shorter
 from serai.wire import codec
 
 __all__ = ["Scribe"]
@@ -31,65 +31,111 @@ _HARMLESS = frozenset({"read", "grep", "find"})
 # An agent's own form of an event is kept up to this many bytes: enough for ids and flags that no neutral word has. The recording
 # has it in full; a second copy of every frame would make sessions slow to load.
 _NATIVE = 2048
-# What is kept of a result that is too long for a session.
-_BEGINNING = 64 * 1024
+# What is kept of each part of a message that is too long for a session; the second when there are many parts.
+_BEGINNINGS = (64 * 1024, 1024)
 # Pieces of what comes whole later, and what is over when it is told.
 _PASSING = (events.Text, events.Thinking, events.ToolInput, events.ToolProgress, events.StepStarted, events.StateChanged)
 
-
-class _Step:
-    """What the model has said since its last step was written."""
-
-    def __init__(self) -> None:
-        self.content: list[Item] = []
-        self.calls: list[ToolCall] = []
-        self.text: list[str] = []  # streamed, for when no whole message comes
-        self.thinking: list[str] = []
-        self.model = ""
-        self.usage: events.Usage | None = None
-
-    @property
-    def empty(self) -> bool:
-        return not (self.content or self.calls or self.text or self.thinking)
+# One way to write something. When a session does not take it as it is, the next way keeps less of it.
+Attempt = Callable[[Session], object]
 
 
 class Scribe:
-    """Writes one agent's events into the current session. Tell it each event before anybody acts on it."""
+    """Writes one agent's events into the current session. Tell it each event before anybody acts on it; close it at the end."""
 
     def __init__(self, session: Session | Current, *, provider: str = "") -> None:
         self._current = session if isinstance(session, Current) else Current(session)
         self._provider = provider
-        self._step = _Step()
-        self._waiting: list[str] = []
-        self._called: dict[str, ToolCall] = {}
-        self._owed: list[tuple[str, Raw, Callable[[], Raw] | None]] = []  # type, data, and what to keep if that is too long
+        self._owed: list[tuple[Attempt, ...]] = []  # what is not in the file yet
+        self._in_turn = False
+        self._step = Step()
+        self._open: dict[str, ToolCall] = {}  # calls in the file that have no result there
+        self._over: dict[str, bool] = {}  # those that have one; true when that says that it was interrupted
+        self._waiting: list[str] = []  # people's texts, for after the step
+        self._said: list[str] = []  # by the model in this turn
+        self._asked: dict[str, ToolCall] = {}  # by the id of the approval
+        self._current.writers.append(self)
 
     @property
     def session(self) -> Session:
         return self._current.session
 
     def steered(self, text: str) -> None:
-        """A person's text in the middle of a turn: written before the next step, or at the end of the turn."""
-        self._waiting.append(text)
+        """A person's text: in the middle of a turn it is written before the next step, or at the end of the turn."""
+        with self._current.turn:
+            self._waiting.append(text)
+            if not (self._in_turn or self._open) and self._step.empty:
+                self._settle()
+                self.write()
 
     def aborted(self, reason: str) -> None:
         """The turn was ended on purpose: the mark that the model finds of it."""
         self.steered(f"[Request interrupted: {reason}]")
 
     def decided(self, id: str, decision: Decision) -> None:
-        """What an approval or a question was answered with."""
-        self._put("event", encode_data({"type": "decided", "id": id, "decision": decision}))
-        self._write()
+        """What an approval or a question was answered with; a yes is on the disk before the agent gets it."""
+        with self._current.turn:
+            call = self._asked.pop(id, None)
+            form: dict[str, object] = {"type": "decided", "id": id}
+            self._owe_event(form | {"decision": decision}, form | {"decision": _bare(decision)})
+            self.write()
+            if isinstance(decision, Allow) and (call is None or call.name not in _HARMLESS):
+                self.session.sync()
 
     def tell(self, event: Event) -> None:
         """Write what is worth it. A `NotWritten` loses nothing: what could not be written is, before the next event."""
-        self._take(event)
-        self._write()
-        if isinstance(event, events.TurnEnded) or (isinstance(event, events.ToolStarted) and event.call.name not in _HARMLESS):
-            self.session.sync()
+        with self._current.turn:
+            self._take(event)
+            self.write()
+            if isinstance(event, events.TurnEnded) or (isinstance(event, events.ToolStarted) and event.call.name not in _HARMLESS):
+                self.session.sync()
+
+    def flush(self) -> None:
+        """Nothing is under way any more: write all of it. For when the agent is gone, or the session is left."""
+        with self._current.turn:
+            self._settle()
+            self._in_turn = False
+            self.write()
+
+    def close(self) -> None:
+        """All that was told is on the disk when this returns. The session stays open."""
+        with self._current.turn:
+            if self in self._current.writers:
+                self.flush()
+                self.session.sync()
+                self._current.writers.remove(self)
+
+    def forget(self) -> None:
+        """Give up what could not be written."""
+        self._owed.clear()
+
+    def write(self) -> None:
+        """All that is owed, in order. What a full disk keeps from being written stays owed; what no session takes is told."""
+        unfit: Unfit | None = None
+        while self._owed:
+            *attempts, last = self._owed[0]
+            try:
+                if not any(self._done(attempt) for attempt in attempts):
+                    last(self.session)
+            except Unfit as error:
+                unfit = error
+            del self._owed[0]
+        if unfit is not None:
+            raise unfit
+
+    def _done(self, attempt: Attempt) -> bool:
+        try:
+            attempt(self.session)
+        except Unfit:
+            return False
+        return True
+
+    # -- what happens
 
     def _take(self, event: Event) -> None:
         if event.lane:  # a sub-agent's words are no part of this conversation
+            if isinstance(event, Approval):
+                self._asked[event.id] = event.call
             if not isinstance(event, _PASSING):
                 self._keep(event)
             return
@@ -97,24 +143,23 @@ class Scribe:
             case events.SessionStarted():
                 self._started(event)
             case events.TurnStarted():
-                self._flush()
-                if event.prompt:
-                    self._say(UserMessage(event.prompt, (), times.text()))
+                self._turn_started(event)
             case events.StepStarted():
-                self._flush()
+                self._settle()
             case events.Text():
-                self._step.text.append(event.text)
+                self._step.streams(event.text)
             case events.Thinking():
-                self._step.thinking.append(event.text)
+                self._step.thinks(event.text)
             case events.Message():
-                self._step.content += neutral.items_of(event.content)
-                self._step.model = event.model or self._step.model
+                self._step.says(event)
             case events.ToolCalled():
-                self._step.calls.append(event.call)
+                self._called(event.call)
             case events.UsageReported():
                 self._used(event)
             case events.StepEnded():
                 self._end_step(neutral.STOPS[event.stop], event.error)
+            case Approval():
+                self._approval(event)
             case events.ToolStarted():
                 self._tool_started(event)
             case events.ToolEnded():
@@ -127,12 +172,43 @@ class Scribe:
                 self._keep(event)
 
     def _started(self, event: events.SessionStarted) -> None:
-        """Whose session it is, and what its agent calls it: so that it can be resumed there."""
-        meta = self.session.meta
-        own = event.session if event.session != self.session.id else ""
-        agent, agent_session = event.agent or meta.agent, own or meta.agent_session
-        if (agent, agent_session) != (meta.agent, meta.agent_session):
-            self.session.about(agent=agent, agent_session=agent_session)
+        """A life of the agent begins. Whose session it is, and what its agent calls it: so that it can be resumed there."""
+        self._settle()
+        self._over.clear()
+        self._asked.clear()
+        self._owed.append((lambda session: _introduce(session, event),))
+
+    def _turn_started(self, event: events.TurnStarted) -> None:
+        self._settle()
+        self._in_turn = True
+        self._said.clear()
+        if event.prompt:
+            self._say(UserMessage(event.prompt, (), times.text()))
+
+    def _turn_ended(self, event: events.TurnEnded) -> None:
+        result = event.result
+        self._settle("aborted" if result.status == "cancelled" else "", answer=result.text)
+        self._in_turn = False
+        self._over = {id: interrupted for id, interrupted in self._over.items() if interrupted}
+        # The answer again, unless it is another than what was said.
+        said = "".join("".join(self._said).split())
+        text = "" if "".join(result.text.split()) in said else result.text
+        self._said.clear()
+        self._keep(msgspec.structs.replace(event, result=msgspec.structs.replace(result, text=text, native=None)))
+
+    def _settle(self, stop: StopReason = "", *, answer: str = "") -> None:
+        """Nothing is open any more: what the model had said, a result for every call, then what people had said."""
+        self._end_step(stop)
+        for id, call in self._open.items():
+            self._say(messages.interrupted(id, call.name, times.text()))
+            self._over[id] = True
+        self._open.clear()
+        if answer and self._in_turn and not self._said:  # an agent that tells its answer only with the result
+            self._step.streams(answer)
+            self._end_step(stop)
+        for text in self._waiting:
+            self._say(UserMessage(text, (), times.text()))
+        self._waiting.clear()
 
     def _used(self, event: events.UsageReported) -> None:
         if self._step.empty or event.total is not None:
@@ -140,78 +216,83 @@ class Scribe:
         if not self._step.empty:
             self._step.usage = event.usage
 
-    def _end_step(self, stop: messages.StopReason = "", error: str = "") -> None:
-        step, self._step = self._step, _Step()
+    def _end_step(self, stop: StopReason = "", error: str = "") -> None:
+        step, self._step = self._step, Step()
         if step.empty and not error:
             return
-        content: list[Item] = [Thinking("".join(step.thinking))] if step.thinking else []
-        content += step.content or ([Text("".join(step.text))] if step.text else [])
-        content += (Call(call.id, call.name, call.arguments) for call in step.calls)
-        self._called |= {call.id: call for call in step.calls}
-        usage = neutral.usage_of(step.usage)
-        self._say(AssistantMessage(tuple(content), step.model, self._provider, usage, stop, error, times.text()))
+        self._open |= step.calls
+        if step.text:
+            self._said.append(step.text)
+        self._say(step.message(self._provider, stop, error))
+
+    def _called(self, call: ToolCall) -> None:
+        if call.id not in self._open:
+            self._over.pop(call.id, None)  # ids may be used again
+            self._step.calls.setdefault(call.id, call)
+
+    def _be_written(self, call: ToolCall) -> ToolCall:
+        """The call as the model made it, of which something is told now. Some agents do not tell of calls, or of steps."""
+        if call.id not in self._open:
+            self._called(call)
+            self._end_step("toolUse")
+        return self._open[call.id]
+
+    def _approval(self, event: Approval) -> None:
+        """Once it is answered the agent goes on by itself: what it wants must be written before."""
+        self._asked[event.id] = event.call
+        if event.call.id:
+            self._be_written(event.call)
+        self._keep(event)
 
     def _tool_started(self, event: events.ToolStarted) -> None:
-        if not self._step.empty:  # an agent that does not tell when its step ends
-            self._end_step("toolUse")
-        called = self._called.get(event.call.id)
-        if called is not None and called.arguments != event.call.arguments:  # somebody rewrote them: this is what runs
+        called = self._be_written(event.call)
+        if called.arguments != event.call.arguments:  # somebody rewrote them: this is what runs
             self._keep(event)
 
     def _tool_ended(self, event: events.ToolEnded) -> None:
-        if not self._step.empty:
-            self._end_step("toolUse")
-        self._called.pop(event.call.id, None)
-        result = event.result
-        content = tuple(neutral.items_of(result.content))
-        call = event.call
-        message = ToolResultMessage(call.id, call.name, content, result.is_error, times.text(), result.code)
-        # A call without a result would count as interrupted: of one that is too long the beginning is kept.
-        self._say(message, shorter=lambda: messages.encode(_beginning(message)))
+        call, result = event.call, event.result
+        if call.id and call.id in self._over:
+            self._keep(event)  # it has its result already (FIX-22)
+            return
+        self._be_written(call)
+        del self._open[call.id]
+        self._over[call.id] = False
+        self._say(ToolResultMessage(call.id, call.name, tuple(items(result.content)), result.is_error, times.text(), result.code))
 
-    def _turn_ended(self, event: events.TurnEnded) -> None:
-        self._flush(aborted=event.result.status == "cancelled")
-        self._called.clear()
-        self._keep(msgspec.structs.replace(event, result=msgspec.structs.replace(event.result, text="", native=None)))
+    # -- what is owed
 
-    def _flush(self, *, aborted: bool = False) -> None:
-        """What the model had said, then what people had."""
-        if not self._step.empty:
-            self._end_step("aborted" if aborted else "")
-        waiting, self._waiting = self._waiting, []
-        for text in waiting:
-            self._say(UserMessage(text, (), times.text()))
+    def _say(self, message: Message) -> None:
+        """Of what is too long the beginnings are kept: a call without its result, or the other way round, spoils what follows."""
+        if isinstance(message, UserMessage):
+            self._owed.append((_saying(message),))
+        else:
+            self._owed.append((_saying(message), *(_saying(message, room) for room in _BEGINNINGS)))
 
     def _keep(self, event: Event) -> None:
         """As an entry of its own, which is no message."""
         bare = msgspec.structs.replace(event, native=None)
-        try:
-            data = encode_data(_slim(event))
-        except ValueError:  # an agent's own form that is no JSON
-            data = encode_data(bare)
-        self._put("event", data, shorter=lambda: encode_data(bare))
+        self._owe_event(_slim(event), bare, {"type": events.kind_of(event), "unfit": True})
 
-    def _say(self, message: Message, shorter: Callable[[], Raw] | None = None) -> None:
-        self._put(messages.role_of(message), messages.encode(message), shorter)
+    def _owe_event(self, *forms: object) -> None:
+        self._owed.append(tuple(map(_appending, forms)))
 
-    def _put(self, type: str, data: Raw, shorter: Callable[[], Raw] | None = None) -> None:
-        self._owed.append((type, data, shorter))
 
-    def _write(self) -> None:
-        """All that is owed, in order. What a full disk keeps from being written stays owed."""
-        while self._owed:
-            type_, data, shorter = self._owed[0]
-            try:
-                self.session.append(type_, data)
-            except NotWritten as error:
-                if error.limit is None:
-                    raise
-                if shorter is None:  # too long for ever
-                    del self._owed[0]
-                    raise
-                self._owed[0] = (type_, shorter(), None)
-            else:
-                del self._owed[0]
+def _saying(message: Message, room: int = 0) -> Attempt:
+    if room and not isinstance(message, UserMessage):
+        return lambda session: session.say(shorter(message, room))
+    return lambda session: session.say(message)
+
+
+def _appending(form: object) -> Attempt:
+    return lambda session: session.append("event", form)
+
+
+def _introduce(session: Session, event: events.SessionStarted) -> None:
+    meta = session.meta
+    own = event.session if event.session != session.id else ""
+    agent, agent_session = event.agent or meta.agent, own or meta.agent_session
+    if (agent, agent_session) != (meta.agent, meta.agent_session):
+        session.about(agent=agent, agent_session=agent_session)
 
 
 def _slim(event: Event) -> Event:
@@ -225,7 +306,6 @@ def _slim(event: Event) -> Event:
     return event if small else msgspec.structs.replace(event, native=None)
 
 
-def _beginning(message: ToolResultMessage) -> ToolResultMessage:
-    text = "".join(item.text for item in message.content if isinstance(item, Text))
-    note = f"[the result was too long for the session; it began so:]\n{text[:_BEGINNING]}"
-    return msgspec.structs.replace(message, content=(Text(note),))
+def _bare(decision: Decision) -> dict[str, object]:
+    """Only what was decided."""
+    return {"type": str(type(decision).__struct_config__.tag)}

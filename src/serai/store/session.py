@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from serai.errors import BadSession, LimitHit, NoEntry, NotAllowed, NotWritten
-from serai.limits import Limits
+from serai.limits import KIB, Limits
 from serai.store import backwards, entries, messages, times
 from serai.store.entries import Entry, Meta, Problems
 from serai.store.file import File, create
@@ -26,7 +26,7 @@ from serai.store.messages import Item, Message
 from serai.store.tree import Tree, Until, messages_of, spoken
 from serai.wire import codec
 
-__all__ = ["RESERVED", "SUFFIX", "Session"]
+__all__ = ["RESERVED", "SUFFIX", "Session", "Unfit"]
 
 SUFFIX = ".jsonl"
 # What only the session itself writes.
@@ -34,7 +34,16 @@ RESERVED = frozenset(
     {"", "meta", "user", "assistant", "tool_result", "compact", "branch_summary", "custom_message", "label", "event"}
 )
 
+# A meta is written again and again, and found only if it fits into what a list reads of a file beside `session_meta`.
+_META = 16 * KIB
+
 _log = logging.getLogger(__name__)
+
+
+class Unfit(NotWritten):
+    """An entry that no session takes: it is too long, or no JSON. Keep less of it."""
+
+    default_hint = "keep less in one entry, and only what JSON can say: other readers would skip it"
 
 
 class Session:
@@ -46,10 +55,9 @@ class Session:
         self.id = os.path.basename(self.file).removesuffix(SUFFIX)
         self.problems: tuple[str, ...] = ()  # what the last reading had to skip
         self._limits = limits or Limits()
-        self._key = zlib.crc32(self.id.encode(errors="surrogateescape"))
+        self._key = _key(self.id)
         self._disk = File(self.file, self._limits)
-        self._seen = -1  # how long the file was when what follows was true of it
-        self._leaf = ""
+        self._leaf = ""  # this and what follows was true when the file was as long as `_disk.seen`
         self._meta = Meta(id=self.id)
         self._meta_at = 0
         try:
@@ -67,7 +75,7 @@ class Session:
         id = str(uuid.uuid4())
         meta = msgspec.structs.replace(meta or Meta(id=id), id=id, created=times.text())
         path = os.path.join(folder, id + SUFFIX)
-        create(path, iter([meta.line()]))
+        create(path, iter([_meta_line(meta, path)]))
         return cls(path, limits=limits)
 
     def __enter__(self) -> Self:
@@ -98,24 +106,35 @@ class Session:
 
     def messages(self) -> list[Message]:
         """The conversation as it stands, read from the end of the file; calls that were interrupted have a result saying so."""
-        return messages_of(self._path("compact"))
+        problems = Problems()
+        said = messages_of(self._path("compact", problems), problems)
+        self._tell(problems)
+        return said
 
     def path(self) -> list[Entry]:
         """All entries of the active path, from its root."""
-        return self._path("root")
+        problems = Problems()
+        found = self._path("root", problems)
+        self._tell(problems)
+        return found
 
     def tree(self) -> Tree:
         """Everything that was ever written."""
+        self._catch_up()
         problems = Problems()
         tree = backwards.load(self._disk, problems)
         self._tell(problems)
         return tree
 
-    def _path(self, until: Until) -> list[Entry]:
-        problems = Problems()
-        end = backwards.look(self._disk, problems, until=until)
-        self._tell(problems)
-        return end.path
+    def _path(self, until: Until, problems: Problems) -> list[Entry]:
+        self._catch_up()
+        return backwards.look(self._disk, problems, until=until).path
+
+    def _catch_up(self) -> None:
+        """What others have changed is true for who reads, too."""
+        with self._disk.outdated() as outdated:
+            if outdated:
+                self._look()
 
     def _look(self) -> bool:
         """Learn how the file ends, and whether there is a meta at all."""
@@ -129,7 +148,7 @@ class Session:
             return False
         self._meta, self._meta_at = end.meta, end.meta_at
         # What has no end yet may be half of something that is still being written: then look again before appending.
-        self._seen = -1 if self._disk.ends_open(size) else size
+        self._disk.seen = -1 if self._disk.ends_open(size) else size
         return True
 
     def _tell(self, problems: Problems) -> None:
@@ -141,7 +160,11 @@ class Session:
 
     def say(self, message: Message, *, sync: bool = False) -> Entry:
         """Append a message of whatever kind."""
-        return self.append(messages.role_of(message), messages.encode(message), sync=sync)
+        try:
+            data = messages.encode(message)
+        except ValueError as error:
+            raise Unfit(f"the message is no JSON: {error}", who=self.file) from None
+        return self.append(messages.role_of(message), data, sync=sync)
 
     def user(self, text: str, blocks: Sequence[Item] = (), *, sync: bool = False) -> Entry:
         """Append what a person said."""
@@ -191,9 +214,9 @@ class Session:
         with self._writing() as size:
             meta = msgspec.structs.replace(self._meta, **changes)
             start, gap = self._start(size)
-            line = self._fitting(meta.line())
+            line = self._fitting(_meta_line(meta, self.file))
             self._disk.write(gap + line, size)
-            self._meta, self._meta_at, self._seen = meta, start, start + len(line)
+            self._meta, self._meta_at, self._disk.seen = meta, start, start + len(line)
 
     def append(self, type: str, data: object, *, tokens_before: int = 0, sync: bool = False) -> Entry:
         """Append a child of the leaf, which becomes the leaf. All of it is written, or nothing and an error is raised."""
@@ -211,47 +234,77 @@ class Session:
 
     def fork(self) -> Session:
         """A new session that begins with this conversation as it stands after compaction (spec piglet 6.1)."""
-        said = list(_as_messages(spoken(self._path("compact"))))
+        problems = Problems()
+        said = list(_as_messages(spoken(self._path("compact", problems))))
+        self._tell(problems)
         id = str(uuid.uuid4())
         meta = Meta(id=id, cwd=self._meta.cwd, model=self._meta.model, created=times.text(), agent=self._meta.agent)
         path = os.path.join(os.path.dirname(self.file), id + SUFFIX)
         forked = msgspec.structs.replace(meta, parent=self.id, fork_point=len(said))
-        create(path, _forked([meta.line(), forked.line()], said, zlib.crc32(id.encode()), self._limits.session_meta))
+        create(path, self._forked([meta.line(), forked.line()], said, _key(id)))
         return Session(path, limits=self._limits)
+
+    def _forked(self, metas: list[bytes], said: list[tuple[str, Raw]], key: int) -> Iterator[bytes]:
+        """The lines of a fork: its metas, each message as a child of the one before, and the meta again when it is far by then."""
+        yield from metas
+        at, parent = sum(map(len, metas)), ""
+        for type_, raw in said:
+            entry = Entry(type_, _id_at(at, key, parent), parent, times.text(), raw)
+            line = self._line(entry)
+            yield line
+            at, parent = at + len(line), entry.id
+        if at > self._limits.session_meta:
+            yield metas[-1]
 
     @contextmanager
     def _writing(self) -> Iterator[int]:
         """Hold the lock and know how the file ends; its size."""
         with self._disk.locked() as size:
-            if size != self._seen:
+            if size != self._disk.seen:
                 self._look()
             yield size
 
     def _start(self, size: int) -> tuple[int, bytes]:
         """Where the next line begins, and what goes before it: an end for a line that somebody left without one."""
-        return (size + 1, b"\n") if size != self._seen and self._disk.ends_open(size) else (size, b"")
+        return (size + 1, b"\n") if size != self._disk.seen and self._disk.ends_open(size) else (size, b"")
 
     def _write(self, size: int, type: str, data: object, parent: str, tokens_before: int = 0) -> Entry:
         start, gap = self._start(size)
+        id = _id_at(start, self._key, self._leaf, parent)
         try:
-            entry = Entry(type, _id_at(start, self._key), parent, times.text(), entries.encode_data(data), tokens_before)
-            line = self._fitting(entries.encode(entry))
+            entry = Entry(type, id, parent, times.text(), entries.encode_data(data), tokens_before)
         except ValueError as error:
-            raise NotWritten(f"the entry is no JSON: {error}", who=self.file, hint="append what JSON can say") from None
+            raise Unfit(f"the entry is no JSON: {error}", who=self.file) from None
+        line = self._line(entry)
         end = start + len(line)
-        # So the last 64 KiB of what we write always have a meta: who lists sessions, or resumes one, needs no more of the file.
-        again = self._meta.line() if type == "compact" or end - self._meta_at > self._limits.session_meta else b""
+        again = self._meta_again(type, end)
         self._disk.write(gap + line + again, size)
-        self._leaf, self._seen = entry.id, end + len(again)
+        self._leaf, self._disk.seen = entry.id, end + len(again)
         if again:
             self._meta_at = end
         return entry
 
+    def _meta_again(self, type: str, end: int) -> bytes:
+        """The meta, when it is far away by then or a compact has hidden it from who resumes.
+
+        So the last 64 KiB of what we write always have one: who lists sessions, or resumes one, needs no more of the file. One to
+        which others added a lot is left where it is: it would soon be all there is in the file.
+        """
+        if type != "compact" and end - self._meta_at <= self._limits.session_meta:
+            return b""
+        line = self._meta.line()
+        return line if len(line) <= _META else b""
+
+    def _line(self, entry: Entry) -> bytes:
+        try:
+            return self._fitting(entries.encode(entry))
+        except ValueError as error:
+            raise Unfit(f"the entry is no JSON: {error}", who=self.file) from None
+
     def _fitting(self, line: bytes) -> bytes:
         limit = LimitHit("session_line", self._limits.session_line)
         if len(line) > limit.value:
-            text = f"an entry of {len(line)} bytes is too long for a session"
-            raise NotWritten(text, who=self.file, limit=limit, hint="keep less in one entry: other readers would skip it")
+            raise Unfit(f"an entry of {len(line)} bytes is too long for a session", who=self.file, limit=limit)
         return line
 
     def _must_have(self, id: str) -> None:
@@ -259,12 +312,28 @@ class Session:
             raise NoEntry(f"entry {id} not found", who=self.file, id=id)
 
 
-def _id_at(offset: int, key: int) -> str:
-    """8 hex digits for the entry that begins at this offset: no other in the file gets them, as random ones would.
+def _key(id: str) -> int:
+    return zlib.crc32(id.encode(errors="surrogateescape"))
 
-    Of 100,000 random ids two are more likely equal than not. The factor is odd, so that this is one to one (in 4 GiB).
+
+def _id_at(offset: int, key: int, *taken: str) -> str:
+    """8 hex digits for the entry that begins at this offset: of 100,000 random ids two are more likely equal than not.
+
+    The factor is odd, so that within 4 GiB no other offset has the same ones. Those of other writers, and of entries that were cut
+    off, may: what matters is that an entry is not its own parent.
     """
-    return f"{(offset * 0x9E3779B1 + key) & 0xFFFFFFFF:08x}"
+    while (id := f"{(offset * 0x9E3779B1 + key) & 0xFFFFFFFF:08x}") in taken:
+        offset += 1
+    return id
+
+
+def _meta_line(meta: Meta, who: str) -> bytes:
+    """Refused when what we say in it is too long; what others added to it is theirs."""
+    length = len(msgspec.structs.replace(meta, others={}).line())
+    if length > _META:
+        hint = "choose a shorter title"
+        raise Unfit(f"title, model and the like take {length} bytes: at most {_META} are kept", who=who, hint=hint)
+    return meta.line()
 
 
 def _as_messages(said: Iterable[tuple[str, Raw]]) -> Iterator[tuple[str, Raw]]:
@@ -275,16 +344,3 @@ def _as_messages(said: Iterable[tuple[str, Raw]]) -> Iterator[tuple[str, Raw]]:
         except codec.BAD_INPUT:
             continue
         yield (messages.role_of(message), messages.encode(message)) if type_ == "custom_message" else (type_, raw)
-
-
-def _forked(metas: list[bytes], said: list[tuple[str, Raw]], key: int, far: int) -> Iterator[bytes]:
-    """The lines of a fork: its metas, each message as a child of the one before, and the meta again when it is far away by then."""
-    yield from metas
-    at, parent = sum(map(len, metas)), ""
-    for type_, raw in said:
-        entry = Entry(type_, _id_at(at, key), parent, times.text(), raw)
-        line = entries.encode(entry)
-        yield line
-        at, parent = at + len(line), entry.id
-    if at > far:
-        yield metas[-1]

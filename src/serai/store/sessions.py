@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
+import time
 from collections.abc import Iterator, Mapping
-from io import BytesIO
-from typing import NamedTuple
+from contextlib import suppress
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from serai import home
-from serai.errors import NoSession, NotWritten
+from serai.errors import NoSession, NotWritten, SeraiError
 from serai.limits import Limits
 from serai.store import times
-from serai.store.entries import Meta, Problems, decode_run, newest_meta
+from serai.store.entries import Meta, meta_in
 from serai.store.file import CHUNK
+from serai.store.lock import on_fork
 from serai.store.session import SUFFIX, Session
 
 __all__ = ["Current", "Listed", "Sessions"]
 
+DRAFT = SUFFIX + ".part"
+_ABANDONED = 3600.0
 _LOOK = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a FIFO of that name must not make anybody wait
 
 
@@ -54,6 +59,7 @@ class Sessions:
     def new(self, cwd: str, *, model: str = "", title: str = "", agent: str = "", agent_session: str = "") -> Session:
         """An empty one. The folder is made when it is not there."""
         self._make_folder()
+        self._clean()
         meta = Meta(id="", cwd=cwd, model=model, title=title, agent=agent, agent_session=agent_session)
         return Session.create(self.folder, meta, limits=self._limits)
 
@@ -103,6 +109,13 @@ class Sessions:
         except OSError as error:
             raise NoSession(f"the sessions cannot be listed: {error.strerror}", who=self.folder) from None
 
+    def _clean(self) -> None:
+        """Drafts of somebody who was killed while making a session; a young one may still be under way."""
+        with suppress(OSError), os.scandir(self.folder) as items:
+            for item in items:
+                if item.name.endswith(DRAFT) and item.stat(follow_symlinks=False).st_mtime < time.time() - _ABANDONED:
+                    os.unlink(item.path)
+
     def _make_folder(self) -> None:
         """Of mode 0750 whatever the umask says (spec piglet 6.1); one that was there is never opened up, only closed to others."""
         try:
@@ -126,36 +139,40 @@ def _glance(path: str, id: str) -> Listed:
             raise ValueError("it is no regular file")
         start = max(0, about.st_size - CHUNK)
         last = os.pread(descriptor, CHUNK, start)
-        meta = _meta_in(last[last.find(b"\n") + 1 :] if start else last)
-        if meta is None and start:
+        found = meta_in(last[last.find(b"\n") + 1 :] if start else last)
+        if found is None and start:
             first = os.pread(descriptor, CHUNK, 0)
-            meta = _meta_in(first[: first.rfind(b"\n") + 1])
+            found = meta_in(first[: first.rfind(b"\n") + 1])
     finally:
         os.close(descriptor)
-    if meta is None:
+    if found is None:
         raise ValueError("session file has no metadata" if not start else "no metadata at its beginning or end")
-    return Listed(id, path, meta, about.st_size, about.st_mtime)
+    return Listed(id, path, found[0], about.st_size, about.st_mtime)
 
 
-def _meta_in(run: bytes) -> Meta | None:
-    """The last meta of whole lines; only lines that may be one are decoded."""
-    if b"meta" not in run and b"\\u00" not in run:
-        return None
-    problems = Problems()
-    for line in reversed(BytesIO(run).readlines()):
-        if (b"meta" in line or b"\\u00" in line) and (meta := newest_meta(decode_run(line, 0, problems))):
-            return meta
-    return None
+class Writes(Protocol):
+    """Who writes into the current session, and may have something that is not written yet."""
+
+    def flush(self) -> None: ...
+    def write(self) -> None: ...
+    def forget(self) -> None: ...
 
 
 class Current:
     """The session that everybody acts on, also after another was loaded or forked (FIX-20).
 
-    Who keeps a `Session` keeps one that may be closed under them; who keeps this asks for it each time.
+    Who keeps a `Session` keeps one that may be closed under them; who keeps this asks for it each time. Nothing of one session gets
+    into another: those who write into it (`writers`) finish what they have before it is left.
     """
 
     def __init__(self, session: Session | None = None) -> None:
         self._session = session
+        self.writers: list[Writes] = []
+        self.after_fork()
+        on_fork(self)
+
+    def after_fork(self) -> None:
+        self.turn = threading.RLock()  # one writes, or another session becomes the current one
 
     @property
     def session(self) -> Session:
@@ -163,18 +180,49 @@ class Current:
             raise NoSession("no active session", hint="start one, or load one of `serai session list`")
         return self._session
 
-    def swap(self, session: Session) -> None:
-        """From now on this one is meant; the old one is closed."""
-        old, self._session = self._session, session
-        if old is not None and old is not session:
-            old.close()
+    def swap(self, session: Session, *, force: bool = False) -> None:
+        """From now on this one is meant; the old one gets what is still to be written to it, and is closed.
+
+        When that cannot be written the old one stays, unless it is `force`d: then it is lost.
+        """
+        with self.turn:
+            if session is self._session:
+                return
+            try:
+                self._finish()
+            except SeraiError:
+                if not force:
+                    raise
+                for writer in self.writers:
+                    writer.forget()
+            self._replace(session)
 
     def fork(self) -> Session:
-        """Go on in a fork."""
-        self.swap(self.session.fork())
-        return self.session
+        """Go on in a fork: a turn that is under way goes on there."""
+        with self.turn:
+            for writer in self.writers:
+                writer.write()
+            fork = self.session.fork()
+            self.session.sync()
+            self._replace(fork)
+            return fork
 
     def close(self) -> None:
-        old, self._session = self._session, None
+        """What can be written is; the session is closed in any case."""
+        with self.turn:
+            try:
+                self._finish()
+            finally:
+                self._replace(None)
+
+    def _finish(self) -> None:
+        if self._session is not None:
+            for writer in self.writers:
+                writer.flush()
+            if not self._session.closed:
+                self._session.sync()
+
+    def _replace(self, session: Session | None) -> None:
+        old, self._session = self._session, session
         if old is not None:
             old.close()

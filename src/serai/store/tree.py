@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from serai.store import messages, times
-from serai.store.entries import Entry, Meta, name_legacy, newest_meta
+from serai.store.entries import Entry, Meta, Problems, name_legacy, newest_meta
 from serai.store.messages import AssistantMessage, Message, Text, UserMessage
 from serai.wire import codec
 
@@ -35,17 +35,20 @@ class _Label(msgspec.Struct):
     label: str | None = None
 
 
-_raws: msgspec.json.Decoder[list[Raw]] = msgspec.json.Decoder(list[Raw])
+_raws: msgspec.json.Decoder[list[Raw] | None] = msgspec.json.Decoder(list[Raw] | None)
 _sub_entry = msgspec.json.Decoder(_SubEntry)
 _label = msgspec.json.Decoder(_Label)
 
 
 def compacted(entry: Entry) -> list[Raw] | None:
-    """What a compact puts in the place of everything before it, or None: one that cannot be read must not cost the history."""
+    """What a compact puts in the place of everything before it, or None: one that cannot be read must not cost the history.
+
+    Other writers say null for an empty list.
+    """
     if entry.type != "compact":
         return None
     try:
-        return codec.decode(_raws, entry.raw)
+        return codec.decode(_raws, entry.raw) or []
     except codec.BAD_INPUT:
         return None
 
@@ -98,15 +101,16 @@ def _inside(raws: list[Raw]) -> Iterator[tuple[str, Raw]]:
             yield sub.type, sub.data
 
 
-def messages_of(branch: Iterable[Entry]) -> list[Message]:
-    """The conversation on a path; a call that was interrupted has a result that says so."""
+def messages_of(branch: Iterable[Entry], problems: Problems | None = None) -> list[Message]:
+    """The conversation on a path, each result after its call; a call that was interrupted has one that says so."""
     found: list[Message] = []
     for type_, raw in spoken(branch):
         try:
             found.append(messages.decode_message(type_, raw))
-        except codec.BAD_INPUT:  # an entry all the same: the tree shows it
-            continue
-    return messages.with_interrupted(found)
+        except codec.BAD_INPUT as error:  # an entry all the same: the tree shows it
+            if problems is not None:
+                problems.tell(f"the data of an entry of type {type_} is no message: {error}")
+    return messages.with_results(found)
 
 
 class Row(msgspec.Struct, frozen=True):
