@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from serai.limits import Limits
+from serai.policy.approvals import LOST, State
 from serai.policy.rules import read_file
 from tests import pages
 
@@ -30,7 +32,7 @@ def test_each_recipe_shows_what_its_rules_decide() -> None:
     assert len(recipes) >= 12
     for recipe in recipes:
         title = recipe.partition("\n")[0]
-        shown = re.findall(r"^\w+: (?:allowed|denied|a person is asked)$|^[\w ]+: (?:allowed|denied)$", recipe, re.MULTILINE)
+        shown = re.findall(r"^[\w:]+: (?:allowed|denied|a person is asked)$|^[\w ]+: (?:allowed|denied)$", recipe, re.MULTILINE)
         assert shown, title
         assert "$ serai policy test " in recipe, title
 
@@ -38,6 +40,13 @@ def test_each_recipe_shows_what_its_rules_decide() -> None:
 def test_the_limits_on_the_page_are_those_of_the_code() -> None:
     text = " ".join(PAGE.read_text().split())
     limits = Limits()
-    assert (limits.approval, limits.remember) == (300.0, 1)
+    assert (limits.approval, limits.remember, LOST) == (300.0, 1, 86400.0)
     assert "the limit `approval` says (five minutes; an hour at most)" in text
     assert "for a day (the limit `remember`)" in text
+    assert "*lost*: for a day it can still be answered" in text
+
+
+def test_the_states_of_an_approval_are_all_named() -> None:
+    [line] = [line for line in (pages.DOCS / "cli.md").read_text().splitlines() if line.startswith("`pending` has ")]
+    named = re.findall(r"`([^`]+)`", line.partition("(")[2].partition(")")[0])
+    assert set(named) - {"--all"} == set(get_args(State))

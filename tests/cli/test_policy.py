@@ -14,6 +14,7 @@ from serai.model.ask import Remember
 from serai.policy import Decisions, Remembered
 from serai.policy.rules import read_flag, read_toml
 from tests.cli.guests import Shell, objects
+from tests.cli.inside import Inside
 
 RULES = """
 [[rule]]
@@ -46,6 +47,11 @@ input = { city = "Bern" }
 """
 HOSTILE = "\x1b]0;title\x07\x1b[2J\u202e"
 TOKEN = "ghp" + "_abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Inside:
+    return Inside(tmp_path)
 
 
 @pytest.fixture
@@ -87,8 +93,8 @@ def test_what_a_rule_denies_is_told_with_the_rule_its_file_its_reason_and_what_w
         "how it was decided, the first that says something counts:",
         "  1. deny rules: this decides",
         "",
-        "to allow it, change the rule `no-force-push`: nothing else gets past a rule that denies",
-        f"your own rules are in {rules}",
+        "to allow it:",
+        f"  change the rule `no-force-push` of {rules}: nothing else gets past a rule that denies",
     ]
 
 
@@ -110,7 +116,7 @@ def test_what_no_rule_decides_is_told_with_the_flag_and_the_rule_that_would_allo
         "  [[rule]]",
         '  id = "my-rule-1"',
         '  decide = "allow"',
-        '  owner = "built-in"',
+        "  owner = \"built-in\"  # Serai's own tool or the agent's, and no guest's of that name",
         '  tool = "bash"',
         '  command = "make all"',
     ]
@@ -124,31 +130,126 @@ def test_what_is_allowed_needs_no_advice(shell: Shell, rules: Path) -> None:
     assert said[-1] == "  4. allow rules: this decides"
 
 
+def proposed(shell: Shell, rules: Path, tool: str, arguments: dict[str, object], *more: str) -> tuple[str, list[str]]:
+    """The rule that would allow it for good as it is shown, and the comment before it."""
+    said = lines(shell("policy", "test", tool, json.dumps(arguments), *more))
+    [at] = [number for number, line in enumerate(said) if line.startswith(f"to allow it for good, in {rules}")]
+    return "\n".join(said[at + 1 :]), [line for line in said[at + 1 :] if line.startswith("  # ")]
+
+
 @pytest.mark.req("policy.cli.test")
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
         ("bash", {"command": "make all"}),
         ("bash", {"command": "make all | tee 'a * b'"}),
-        ("bash", {"command": "ls", "env": {"A": "b"}}),
+        ("bash", {"command": "ls", "cwd": "/etc"}),
+        ("bash", {"command": "ls; pwd", "cwd": "/etc"}),
         ("write", {"path": "a*b\\c", "content": "x"}),
         ("read", {"path": "/etc/passwd\0"}),
+        ("read", {"path": "/etc/passwd", "weird": 1}),
+        ("fetch", {"url": "https://example.com", "method": "PUT"}),
         ("fetch", {"url": "http://[::1]:8080/x"}),
         ("weather", {"city": f"Ber*n {HOSTILE}", "days": 3, "hot": None}),
         ("weather", {"a.b": 1}),
+        ("weather", {"city": "Bern", "x": ""}),
+        ("weather", {"x": ""}),
+        ("weather", {"": "x"}),
+        ("weather", {"city": "Bern", "cwd": "/etc"}),
+        ("weather", {}),
         ("dialect:tool", {"x y": "1"}),
     ],
 )
 def test_the_rule_that_is_proposed_would_allow_the_call(shell: Shell, rules: Path, tool: str, arguments: dict[str, object]) -> None:
-    text = json.dumps(arguments)
-    said = lines(shell("policy", "test", tool, text))
-    proposed = "\n".join(said[said.index(f"to allow it for good, in {rules}:") + 1 :])
-    [rule] = read_toml(proposed.encode(), "the advice").rules
+    text, _ = proposed(shell, rules, tool, arguments)
+    [rule] = read_toml(text.encode(), "the advice").rules
     assert rule.tool == (tool,)
-    rules.write_text(RULES + proposed)
-    again = shell("policy", "test", tool, text, "--expect", "allow", "--json")
+    rules.write_text(RULES + text)
+    again = shell("policy", "test", tool, json.dumps(arguments), "--expect", "allow", "--json")
     assert objects(again)[0]["rule"] == "my-rule-1"
     assert again.returncode == 0
+
+
+@pytest.mark.req("policy.cli.test")
+@pytest.mark.parametrize(
+    ("tool", "arguments", "comments"),
+    [
+        ("bash", {"command": "make a && make b"}, []),
+        ("weather", {"city": "Bern"}, []),
+        ("weather", {"city": "Bern", "x": ""}, ["  # whatever else such a call says: name its other fields if that is too much"]),
+        ("weather", {"a": {"b": 1}}, ["  # every call of weather: give it a pattern if that is too much"]),
+    ],
+)
+def test_the_rule_that_is_proposed_is_about_just_this_call_or_says_what_else_it_allows(
+    shell: Shell, rules: Path, tool: str, arguments: dict[str, object], comments: list[str]
+) -> None:
+    text, said = proposed(shell, rules, tool, arguments)
+    assert said == comments
+    rules.write_text(RULES + text)
+    more = json.dumps({**arguments, "env": "x"})
+    assert objects(shell("policy", "test", tool, more, "--json"))[0]["decision"] == ("allow" if comments else "ask")
+
+
+@pytest.mark.req("policy.cli.test")
+def test_where_no_rule_can_say_it_none_is_proposed(shell: Shell, rules: Path) -> None:
+    said = lines(shell("policy", "test", "weather", '{"cwd": "\\u0000"}'))
+    assert said[-1] == "no rule can allow it: it has a path with a NUL in it"
+    assert "  [[rule]]" not in said
+
+
+@pytest.mark.req("policy.cli.test")
+def test_a_tool_with_a_colon_in_its_name_is_allowed_by_a_rule_as_no_flag_can_say_it(shell: Shell, rules: Path) -> None:
+    text, _ = proposed(shell, rules, "mcp:foo", {"x": "y"})
+    said = lines(shell("policy", "test", "mcp:foo", '{"x": "y"}'))
+    assert f"to allow it for good, in {rules}, or for one run in a file that --policy FILE names:" in said
+    assert not [line for line in said if "--allow" in line]
+    (shell.cwd / "more.toml").write_text(text)
+    more = ["--policy", "more.toml", "--expect", "allow"]
+    assert shell("policy", "test", "mcp:foo", '{"x": "y"}', *more).returncode == 0
+    [form] = objects(shell("policy", "test", "mcp:foo", '{"x": "y"}', "--json"))
+    assert (form["would_allow"], form["why_not"]) == ("", "no flag can say it: allow it with a rule in --policy FILE")
+
+
+@pytest.mark.req("policy.cli.test")
+def test_a_flag_that_could_not_be_copied_is_not_shown(shell: Shell, rules: Path) -> None:
+    odd = {"path": "/tmp/a\nb"}
+    said = lines(shell("policy", "test", "read", json.dumps(odd)))
+    assert not [line for line in said if "--allow" in line]
+    assert '  path = "/tmp/a\\nb"' in said
+
+
+@pytest.mark.req("policy.cli.test", "policy.rule.native")
+def test_of_an_agents_own_name_for_a_tool_the_name_that_rules_have_is_told(shell: Shell) -> None:
+    said = lines(shell("policy", "test", "Bash", call("ls")))
+    assert said[-2:] == [
+        "to allow it without asking:",
+        "  `Bash` is an agent's own name: rules that allow mean the tool `bash`, so try serai policy test bash",
+    ]
+    [form] = objects(shell("policy", "test", "Bash", call("ls"), "--json"))
+    assert (form["would_allow"], form["why_not"]) == ("", said[-1].strip())
+    assert '  tool = "Bash"' in lines(shell("policy", "test", "Bash", call("ls"), "--owner", "zot:shell"))
+
+
+@pytest.mark.req("policy.cli.test")
+@pytest.mark.parametrize(
+    ("tool", "arguments", "note"),
+    [
+        ("bash", {"cmd": "ls"}, "bash takes a `command`, and this call has none: its arguments are `cmd`\n"),
+        ("bash", {}, "bash takes a `command`, and this call has none: its arguments are nothing\n"),
+        ("read", {"pth": "x", "n": 1}, "read takes a `path`, and this call has none: its arguments are `pth`, `n`\n"),
+        ("fetch", {"link": "https://x.example"}, "fetch takes a `url`, and this call has none: its arguments are `link`\n"),
+        ("bash", {"command": "ls"}, ""),
+        ("read", {"file_path": "x"}, ""),
+        ("fetch", {"url": "nonsense"}, ""),
+        ("grep", {}, ""),
+        ("weather", {}, ""),
+    ],
+)
+def test_what_a_tool_of_ours_lacks_is_told_beside(shell: Shell, tool: str, arguments: dict[str, object], note: str) -> None:
+    text = json.dumps(arguments)
+    assert shell("policy", "test", tool, text).stderr == note
+    assert objects(shell("policy", "test", tool, text, "--json"))[0]["notes"] == note.splitlines()
+    assert shell("policy", "test", tool, text, "--owner", "zot:own").stderr == ""
 
 
 @pytest.mark.req("policy.cli.test")
@@ -158,15 +259,23 @@ def test_the_rule_that_is_proposed_would_allow_the_call(shell: Shell, rules: Pat
         ("bash", {"command": "make all"}, ["--allow", "bash:make all"]),
         ("write", {"path": "/srv/a b"}, ["--allow", "write:/srv/a b"]),
         ("fetch", {"url": "https://Example.com/x"}, ["--allow", "fetch:example.com:443"]),
+        ("bash", {"command": "echo grüß"}, ["--allow", "bash:echo grüß"]),
+        ("bash", {"command": "git status && ls"}, ["--allow", "bash"]),
         ("weather", {"city": "Bern"}, ["--allow", "weather"]),
     ],
 )
-def test_the_flag_that_is_proposed_would_allow_the_call(
+def test_the_flag_that_is_proposed_would_allow_the_call_and_says_when_it_would_every_other(
     shell: Shell, tool: str, arguments: dict[str, object], flag: list[str]
 ) -> None:
-    [form] = objects(shell("policy", "test", tool, json.dumps(arguments), "--json"))
+    text = json.dumps(arguments)
+    [form] = objects(shell("policy", "test", tool, text, "--json"))
     assert shlex.split(form["would_allow"]) == flag
-    [form] = objects(shell("policy", "test", tool, json.dumps(arguments), "--json", *flag))
+    wide = ":" not in flag[1]
+    assert form["wider"] is wide
+    assert f"  {form['would_allow']}" + f"   (every call of {tool})" * wide in lines(shell("policy", "test", tool, text))
+    another = json.dumps(dict.fromkeys(arguments, "http://another.example"))
+    assert objects(shell("policy", "test", tool, another, "--json", *flag))[0]["decision"] == ("allow" if wide else "ask")
+    [form] = objects(shell("policy", "test", tool, text, "--json", *flag))
     assert (form["decision"], form["would_allow"]) == ("allow", "")
 
 
@@ -174,10 +283,10 @@ def test_the_flag_that_is_proposed_would_allow_the_call(
 @pytest.mark.parametrize(
     ("command", "advice"),
     [
-        ("git push", "to allow it without asking, change the rule `ask-push`: rules that ask come before those that allow"),
+        ("git push", "change the rule `ask-push` of {rules}: rules that ask come before those that allow"),
         (
             "$X push -f",
-            "what the rule `no-force-push` cannot see is always asked: write the command more plainly, or change the rule",
+            "write the call more plainly, or change the rule `no-force-push` of {rules}: what it cannot see is always asked",
         ),
     ],
 )
@@ -185,18 +294,30 @@ def test_where_no_flag_would_help_none_is_proposed_but_an_answer_that_is_remembe
     shell: Shell, rules: Path, command: str, advice: str
 ) -> None:
     said = lines(shell("policy", "test", "bash", call(command)))
-    assert said[-2:] == [
-        advice,
-        "or, when it is asked, answer for the next time too: serai policy answer ID allow --remember project",
+    assert said[-3:] == [
+        "to allow it without asking:",
+        f"  {advice.format(rules=rules)}",
+        "  or, when it is asked, answer for the next time too: serai policy answer ID allow --remember project",
     ]
-    assert objects(shell("policy", "test", "bash", call(command), "--json"))[0]["would_allow"] == ""
+    [form] = objects(shell("policy", "test", "bash", call(command), "--json"))
+    assert (form["would_allow"], form["why_not"]) == ("", advice.format(rules=rules))
+
+
+@pytest.mark.req("policy.cli.test", "policy.decide.explain")
+@pytest.mark.parametrize(("command", "unseen"), [("git push", False), ("$X push -f", True), ("echo 'x", True)])
+def test_what_is_asked_without_an_ask_rule_says_that_no_rule_was_needed(
+    shell: Shell, rules: Path, command: str, unseen: bool
+) -> None:
+    decides = "what cannot be seen is asked, as if a rule said so: this decides" if unseen else "this decides"
+    assert f"  3. ask rules: {decides}" in lines(shell("policy", "test", "bash", call(command)))
 
 
 @pytest.mark.req("policy.cli.test")
 def test_a_command_that_cannot_be_read_is_told_to_be_asked_whatever_is_allowed(shell: Shell) -> None:
     said = lines(shell("policy", "test", "bash", call("echo 'x"), "--allow", "bash", "--mode", "auto"))
     assert said[0] == "bash: a person is asked"
-    assert "a command that cannot be read is always asked, whatever rule allows it: write it more plainly" in said
+    assert "  3. ask rules: what cannot be seen is asked, as if a rule said so: this decides" in said
+    assert "  a command that cannot be read is always asked, whatever rule allows it: write it more plainly" in said
 
 
 @pytest.mark.req("policy.cli.test")
@@ -206,7 +327,7 @@ def test_what_is_remembered_is_named_and_how_to_forget_it(shell: Shell) -> None:
     assert said[0] == "bash: denied"
     assert said[1].startswith("  because a person denied this ")
     assert said[2] == f"  remembered as {one.id}, everywhere, until it is forgotten"
-    assert said[-1] == f"to be asked again: serai policy forget {one.id}"
+    assert said[-2:] == ["to allow it:", f"  a person said no for the next time too: serai policy forget {one.id}"]
 
 
 @pytest.mark.req("policy.cli.test")
@@ -220,6 +341,8 @@ def test_as_json_it_has_the_decision_the_rule_the_steps_and_what_would_allow_it(
         "source": str(rules),
         "steps": [{"stage": "deny rules", "said": "the rule `no-force-push` denies it: others have the old history"}],
         "would_allow": "",
+        "wider": False,
+        "why_not": f"change the rule `no-force-push` of {rules}: nothing else gets past a rule that denies",
         "notes": [],
     }
 
@@ -273,6 +396,23 @@ def test_what_is_otherwise_than_expected_fails(shell: Shell) -> None:
 
 
 @pytest.mark.req("policy.cli.test")
+@pytest.mark.parametrize(("term", "no_color", "coloured"), [("xterm", "", True), ("xterm", "1", False), ("dumb", "", False)])
+def test_there_are_colours_unless_somebody_wants_none(shell: Inside, term: str, no_color: str, coloured: bool) -> None:
+    shell.coloured = True
+    argv = ["policy", "test", "bash", call("ls")]
+    assert ("\x1b[" in shell(*argv, TERM=term, NO_COLOR=no_color).stdout) is coloured
+
+
+@pytest.mark.req("policy.cli.test")
+def test_words_that_are_no_text_are_told_like_any_other(shell: Shell) -> None:
+    odd = "\udcff"
+    options = [word for name in ("--agent", "--guest", "--owner", "--session", "--profile") for word in (name, odd)]
+    said = lines(shell("policy", "test", odd, *options))
+    assert said[0] == "\\udcff: a person is asked"
+    assert objects(shell("policy", "test", odd, *options, "--json"))[0]["decision"] == "ask"
+
+
+@pytest.mark.req("policy.cli.test")
 def test_it_leaves_nothing_behind(shell: Shell) -> None:
     shell("policy", "test", "read", '{"path": "x"}')
     assert not shell.home.exists()
@@ -311,7 +451,7 @@ def test_what_cannot_be_is_said_in_a_line_or_two(shell: Shell, arguments: list[s
 
 @pytest.mark.req("policy.cli.test")
 def test_a_mistake_in_the_persons_rules_is_told_with_file_and_rule(shell: Shell, rules: Path) -> None:
-    rules.write_text('[[rule]]\nid = "x"\ndecide = "allow"\ncomand = "ls"\n')
+    rules.write_text('[[rule]]\nid = "x"\ndecide = "allow"\ntool = "bash"\ncomand = "ls"\n')
     for command in (["test", "bash"], ["list"]):
         ran = shell("policy", *command)
         said = f"serai: {rules}: rule `x`: there is no key `comand`\ndo you mean `command`?\n"
@@ -427,5 +567,5 @@ def test_list_as_json(shell: Shell, rules: Path) -> None:
 @pytest.mark.req("policy.cli.list")
 def test_a_long_rule_is_shown_in_full(shell: Shell, rules: Path) -> None:
     wide = "make " + " ".join(f"target-{number}" for number in range(40))
-    rules.write_text(f'[[rule]]\nid = "wide"\ndecide = "allow"\ncommand = "{wide}"\n')
+    rules.write_text(f'[[rule]]\nid = "wide"\ndecide = "deny"\ncommand = "{wide}"\n')
     assert f"   wide: command {wide}" in lines(shell("policy", "list"))

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import getpass
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +19,21 @@ from serai.cli import policy_answers
 from serai.model.ask import Allow, Answer, Approval, Choice, Deny, Item, Question
 from serai.model.surface import HeadlessSurface
 from serai.model.tools import ToolCall
-from serai.policy import Decisions, Desk, Pending, Policy, Rules, Situation
+from serai.policy import Decisions, Desk, Pending, Policy, Rule, Rules, Situation
+from serai.policy.memory import NAME
 from serai.policy.rules import read_flag
 from tests.cli.guests import Shell, objects
+from tests.cli.inside import Inside
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\u202e"
 TOKEN = "ghp" + "_abcdefghijklmnopqrstuvwxyz0123456789"
+ODD, SPELT = "\udcff", "\\udcff"  # a byte that is no text, as Python has it and as it is kept
 HOUR = 3600.0
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Inside:
+    return Inside(tmp_path)
 
 
 @pytest.fixture
@@ -46,6 +57,11 @@ def question(kept: Decisions, *items: Item) -> Pending:
 
 COLOUR = Item("Which colour?", choices=(Choice("Red", "like a rose"), Choice("Blue")))
 TOPPINGS = Item("Which toppings?", choices=(Choice("Salt"), Choice("Mint")), several=True)
+
+
+def lines(ran: subprocess.CompletedProcess[str]) -> list[str]:
+    assert (ran.stderr, ran.returncode) == ("", 0)
+    return ran.stdout.splitlines()
 
 
 # -- pending ----------------------------------------------------------------------------------------------------------------------
@@ -134,10 +150,65 @@ def test_what_was_settled_is_shown_when_all_is_asked_for(shell: Shell, kept: Dec
 
 
 @pytest.mark.req("policy.cli.answer")
+def test_a_question_that_was_settled_is_shown_without_what_it_asked(shell: Shell, kept: Decisions) -> None:
+    one = question(kept, COLOUR)
+    kept.settle(one.id, "used", Answer({"Which colour?": "Red"}), "the surface")
+    said = lines(shell("policy", "pending", "--all"))
+    assert said[0] == f"{one.id}  a question, asked by claude: answered"
+    assert said[1].startswith("  in /srv/project, session s1, asked at ")
+    assert said[2:] == ["  settled by the surface"]
+
+
+@pytest.mark.req("policy.cli.answer")
+@pytest.mark.parametrize(("term", "no_color", "coloured"), [("xterm", "", True), ("xterm", "1", False), ("dumb", "", False)])
+def test_there_are_colours_unless_somebody_wants_none(
+    shell: Inside, kept: Decisions, term: str, no_color: str, coloured: bool
+) -> None:
+    ask(kept)
+    shell.coloured = True
+    assert ("\x1b[" in shell("policy", "pending", TERM=term, NO_COLOR=no_color).stdout) is coloured
+
+
+@pytest.mark.req("policy.cli.answer")
 def test_without_a_file_nothing_waits_and_none_is_made(shell: Shell) -> None:
     for arguments in (["pending"], ["forget", "--all"], ["answer", "aaaa", "allow"], ["list"]):
         shell("policy", *arguments)
     assert not shell.home.exists()
+
+
+# Somebody who may only read: root too, once it has no capabilities.
+READER = """
+import ctypes, os
+if os.geteuid() == 0:
+    assert ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()) == 0
+from serai.cli import main
+main()
+"""
+
+
+@pytest.mark.req("policy.cli.answer", "policy.cli.list", "policy.cli.test")
+def test_what_there_is_can_be_shown_where_nothing_can_be_written(shell: Shell, kept: Decisions, tmp_path: Path) -> None:
+    one = ask(kept)
+    known = kept.remember(Rule(id="r", decide="deny", tool=("t",)), "always", "", None)
+    kept.close()
+    (tmp_path / "tmp").mkdir()
+    shell.home.chmod(0o555)
+    before = (shell.home / NAME).read_bytes()
+
+    def reader(*arguments: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-c", READER, "policy", *arguments]
+        env = shell.env | {"TMPDIR": str(tmp_path / "tmp")}
+        return subprocess.run(argv, env=env, cwd=shell.cwd, capture_output=True, text=True, check=False)
+
+    try:
+        for command, said in ((["pending"], one.id), (["list"], known.id), (["test", "t"], "t: denied")):
+            ran = reader(*command)
+            assert (said in ran.stdout, ran.stderr, ran.returncode) == (True, "", 0)
+        ran = reader("answer", one.id, "allow")
+        assert (ran.stdout, ran.returncode) == ("", 1)
+    finally:
+        shell.home.chmod(0o755)
+    assert (os.listdir(tmp_path / "tmp"), (shell.home / NAME).read_bytes()) == ([], before)
 
 
 # -- answer -----------------------------------------------------------------------------------------------------------------------
@@ -224,6 +295,8 @@ def test_a_denial_can_be_remembered_wider_too(shell: Shell, kept: Decisions) -> 
         (["allow", "--arguments", "nonsense"], 2, "--arguments: not JSON"),
         (["allow", "--arguments", "[]"], 2, "--arguments: the arguments are an object"),
         (["allow", "--as", "bash"], 2, "--as is to be remembered"),
+        (["allow", "--as", ""], 2, "--as is to be remembered"),
+        (["allow", "--as", "", "--remember", "always"], 1, "it is TOOL or TOOL:PATTERN"),
         (["allow", "--remember", "forever"], 2, "'forever' is not one of"),
         (["allow", "--remember", "always", "--as", "bash:"], 1, "it is TOOL or TOOL:PATTERN"),
     ],
@@ -277,7 +350,9 @@ def test_nothing_is_remembered_for_a_session_without_a_name(shell: Shell, kept: 
 
 
 @pytest.mark.req("policy.cli.answer")
-@pytest.mark.parametrize(("id", "said"), [("nonsense", "'nonsense'"), ("", "''"), ("\x1b[2J", "'\\x1b[2J'"), ("%", "'%'")])
+@pytest.mark.parametrize(
+    ("id", "said"), [("nonsense", "'nonsense'"), ("", "''"), ("\x1b[2J", "'\\x1b[2J'"), ("%", "'%'"), (ODD, repr(SPELT))]
+)
 def test_what_does_not_wait_cannot_be_answered(shell: Shell, kept: Decisions, id: str, said: str) -> None:
     ask(kept)
     for command in (["answer", id, "allow"], ["pending", id]):
@@ -305,6 +380,40 @@ def test_what_a_run_left_behind_is_lost_and_can_be_answered(shell: Shell) -> Non
     assert said.startswith(f"{id}  bash, asked by claude: lost, its run is gone\n")
     ran = shell("policy", "answer", id, "allow")
     assert ran.stdout == f"{id}: allowed; its run is gone, and takes this when the session goes on\n"
+
+
+@pytest.mark.req("policy.cli.answer", "policy.pending.crash")
+@pytest.mark.parametrize(
+    ("options", "decide", "command"),
+    [
+        (["allow"], "allow", "ls"),
+        (["deny", "--why", "never"], "deny", "ls"),
+        (["allow", "--arguments", '{"command": "pwd"}'], "allow", "pwd"),
+    ],
+)
+def test_what_is_to_be_remembered_of_a_run_that_is_gone_is_remembered_at_once(
+    shell: Shell, kept: Decisions, options: list[str], decide: str, command: str
+) -> None:
+    id = subprocess.run([sys.executable, "-c", ASKS], env=shell.env, capture_output=True, text=True, check=True).stdout.strip()
+    ran = shell("policy", "answer", id, *options, "--remember", "always")
+    assert ran.stdout.endswith("; its run is gone, and takes this when the session goes on; it is remembered from now on\n")
+    [known] = kept.decisions()
+    assert (known.scope, known.rule.decide, known.rule.command) == ("always", decide, (command,))
+
+
+@pytest.mark.req("policy.cli.answer")
+def test_words_that_are_no_text_are_spelt_out(shell: Shell, kept: Decisions) -> None:
+    one, two = ask(kept), question(kept, Item("Which?"))
+    assert lines(shell("policy", "answer", one.id, "deny", "--why", ODD, LOGNAME=ODD)) == [f"{one.id}: denied"]
+    answered = kept.find(one.id)
+    assert (answered.decision, answered.answered_by) == (Deny(SPELT), SPELT)
+    assert lines(shell("policy", "answer", two.id, "--answer", ODD)) == [f"{two.id}: answered"]
+    assert kept.find(two.id).decision == Answer({"Which?": SPELT})
+    three = ask(kept, tool="weather")
+    assert lines(shell("policy", "answer", three.id, "allow", "--remember", "always", "--as", f"weather:city={ODD}")) == [
+        f"{three.id}: allowed"
+    ]
+    assert kept.decisions()[0].rule.input == {"city": (SPELT,)}
 
 
 @pytest.mark.req("policy.cli.answer", "policy.pending.process")
@@ -384,6 +493,31 @@ def test_what_cannot_be_forgotten_is_told_and_nothing_else_is_forgotten(
         assert (ran.stdout, ran.returncode) == ("", status)
         assert said in ran.stderr
     assert len(kept.decisions()) == 3
+
+
+@pytest.mark.req("policy.cli.answer")
+def test_what_is_remembered_for_a_folder_or_a_session_of_an_odd_name_is_forgotten(
+    shell: Shell, kept: Decisions, tmp_path: Path
+) -> None:
+    folder = tmp_path / ODD
+    folder.mkdir()
+    kept.remember(Rule(id="r", decide="allow", tool=("t",)), "project", f"{tmp_path}/{SPELT}", None)
+    kept.remember(Rule(id="r", decide="allow", tool=("t",)), "session", SPELT, None)
+    assert lines(shell("policy", "forget", "--project", ".", cwd=folder)) == ["1 forgotten"]
+    assert lines(shell("policy", "forget", "--session", ODD)) == ["1 forgotten"]
+    ran = shell("policy", "forget", ODD)
+    assert (ran.stderr.splitlines()[0], ran.returncode) == (f"serai: nothing is remembered as {SPELT}", 1)
+
+
+@pytest.mark.req("policy.cli.answer")
+def test_a_row_that_nobody_can_read_is_forgotten_like_any_other(shell: Shell, kept: Decisions, three: list[str]) -> None:
+    for id, options in ((three[0], [three[0]]), (three[1], ["--all"])):
+        with closing(sqlite3.connect(shell.home / NAME)) as rows, rows:
+            rows.execute("UPDATE decisions SET rule = '{}' WHERE id = ?", [id])
+        assert shell("policy", "list").returncode == 1  # what is not known is no yes
+        assert lines(shell("policy", "forget", *options))
+    assert shell("policy", "forget", three[2]).returncode == 1
+    assert kept.decisions() == ()
 
 
 @pytest.mark.req("policy.cli.answer")

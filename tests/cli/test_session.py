@@ -23,7 +23,7 @@ AT = "2026-02-03T10:00:00Z"
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Shell:
+def shell(tmp_path: Path) -> Inside:
     return Inside(tmp_path)
 
 
@@ -326,12 +326,39 @@ def hostile(new: Callable[..., Session]) -> Session:
     return one
 
 
+@pytest.mark.req("store.cli.show")
+@pytest.mark.parametrize(("term", "no_color", "coloured"), [("xterm", "", True), ("xterm", "1", False), ("dumb", "", False)])
+def test_there_are_colours_unless_somebody_wants_none(
+    shell: Inside, talk: Session, term: str, no_color: str, coloured: bool
+) -> None:
+    shell.coloured = True
+    assert ("\x1b[" in shell("session", "show", TERM=term, NO_COLOR=no_color).stdout) is coloured
+
+
 @pytest.mark.req("store.cli.terminal")
 def test_no_text_can_be_taken_for_a_heading(shell: Shell, new: Callable[..., Session]) -> None:
     with new() as one:
         one.user("hello\n\nclaude  2026-01-01 00:00:00\nI agree.")
     headings = [line for line in lines(run(shell, "show"))[2:] if line and not line.startswith("  ")]
     assert len(headings) == 1
+
+
+@pytest.mark.req("store.cli.export")
+def test_what_is_no_file_is_written_to_and_not_replaced(shell: Shell, talk: Session) -> None:
+    page = run(shell, "export").stdout
+    pipe = shell.cwd / "pipe"
+    os.mkfifo(pipe)
+    assert "the file exists already" in run(shell, "export", "-o", "pipe").stderr
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        ran = run(shell, "export", "-o", "pipe", "--force")
+        assert (ran.stdout, ran.stderr, ran.returncode) == ("pipe: written\n", "", 0)
+        assert os.read(reader, 65536).decode() == page
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    ran = run(shell, "export", "-o", ".", "--force")
+    assert (ran.stderr, ran.returncode) == ("serai: .: the file cannot be written: Is a directory\nchoose another place\n", 1)
 
 
 @pytest.mark.req("store.cli.terminal", "store.cli.export")

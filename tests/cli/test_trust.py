@@ -8,6 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.guests import Shell, guest, objects
+from tests.cli.inside import Inside
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Inside(tmp_path)
 
 
 def ours(shell: Shell, name: str = "one") -> Path:
@@ -15,12 +21,13 @@ def ours(shell: Shell, name: str = "one") -> Path:
 
 
 def tools(shell: Shell) -> list[str]:
-    return [form["name"] for form in objects(shell("tool", "list", "--json"))]
+    """Those of guests that really start, in a process of its own."""
+    return [form["name"] for form in objects(Shell.__call__(shell, "tool", "list", "--json"))]
 
 
 def test_a_projects_guest_comes_in_only_once_it_is_trusted(shell: Shell) -> None:
     folder = guest(ours(shell), tools=["ping"])
-    before = shell("tool", "list")
+    before = Shell.__call__(shell, "tool", "list")
     assert before.stdout == ""
     assert f"not trusted: zot:one in {folder}: it was never trusted; `serai trust` in that folder lets it start\n" in before.stderr
     ran = shell("trust")
@@ -170,5 +177,5 @@ def test_rules_that_cannot_be_read_are_not_trusted_and_neither_is_anything_else(
 
 
 def test_a_projects_rules_do_not_act_on_the_terminal(shell: Shell) -> None:
-    rules(shell, '[[rule]]\nid = "x"\ndecide = "allow"\ninput = { a = "\\u001b[2J" }\n')
-    assert "  x: input a \\x1b[2J\n" in shell("trust").stdout
+    rules(shell, '[[rule]]\nid = "x"\ndecide = "allow"\ntool = "t"\ninput = { a = "\\u001b[2J" }\n')
+    assert "  x: tool t, input a \\x1b[2J\n" in shell("trust").stdout

@@ -276,9 +276,9 @@ def test_an_explanation_says_what_each_stage_said_and_why_near_rules_did_not_mat
     assert told(made, "bash", {"command": "make all"}) == (
         "no rule decides it, and in the mode `manual` a person is asked",
         [
-            "deny rules: the only one does not match; `no-rm` does not: the command does not run `rm *`",
+            "deny rules: the only one, `no-rm`, does not match: the command does not run `rm *`",
             "remembered: no person has decided this call before",
-            "ask rules: the only one does not match; `push` does not: the command does not run `git push *`",
+            "ask rules: the only one, `push`, does not match: the command does not run `git push *`",
             "allow rules: none of 2 matches; `tests` does not: the command is not `make test`",
             "mode: no rule decides it, and in the mode `manual` a person is asked",
         ],
@@ -305,6 +305,12 @@ def test_an_explanation_names_a_few_near_rules_and_counts_the_others() -> None:
     assert why == "no rule decides it, and the mode `auto`, which somebody chose, allows the rest"
     assert steps[0].endswith("`n2` does not: the command does not run `x2`; nor do 6 more for this tool")
     assert steps[2] == "ask rules: there are none"
+
+
+@pytest.mark.req("policy.decide.explain")
+def test_an_explanation_names_the_only_rule_of_a_stage_also_when_it_is_about_another_tool() -> None:
+    _, steps = told(policy(Rule(id="reads", decide="allow", tool=("read", "grep"))), "bash", BASH)
+    assert steps[3] == "allow rules: the only one, `reads`, does not match: it is about the tool `read` or `grep`"
 
 
 @pytest.mark.req("policy.decide.explain")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import count
@@ -18,13 +16,15 @@ from serai.cli import policy_words as words
 from serai.cli import telling
 from serai.cli.opening import JSON, PATH
 from serai.cli.plain import printable
-from serai.cli.policy_answers import answer, forget, kept, parsed, pending
+from serai.cli.policy_answers import answer, forget, looked_at, parsed, pending
 from serai.errors import BadSettings
 from serai.home import absolute
 
 if TYPE_CHECKING:
     from serai.model.tools import ToolCall
     from serai.policy import Decisions, Judgement, Rule, Rules, Situation
+    from serai.policy.remembering import Advice
+    from serai.policy.subject import Subject
 
 __all__ = ["policy"]
 
@@ -36,6 +36,18 @@ _MODES = {
     "skip": "what no rule decides is allowed",
 }
 _MOST_FIELDS = 4  # of a rule that is proposed: a longer one nobody reads
+_BUILT_IN = 'owner = "built-in"'
+
+# The names that agents have for their own tools, by the one that rules have.
+_NATIVE = {
+    "bash": ("Bash", "shell", "exec_command", "run_shell_command"),
+    "read": ("Read", "read_file"),
+    "write": ("Write", "write_file"),
+    "edit": ("Edit", "MultiEdit"),
+    "grep": ("Grep", "search_file_content"),
+    "find": ("Glob", "glob"),
+    "fetch": ("WebFetch", "web_fetch", "webfetch"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +87,10 @@ def with_sources(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.group()
-def policy() -> None:
+@click.pass_context
+def policy(context: click.Context) -> None:
     """Try the rules, list them, and answer what waits for an approval."""
+    context.color = False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
 for _command in (answer, forget, pending):
@@ -120,19 +134,23 @@ def test(
     if not tool:
         raise click.UsageError("name a tool, such as bash")
     given = parsed(sys.stdin.buffer.read() if arguments == "-" else os.fsencode(arguments), "stdin" if arguments == "-" else "JSON")
+    tool, agent, guest, owner, session, profile = map(words.written, (tool, agent, guest, owner, session, profile))
     call = ToolCall(tool, given, asker=guest or agent)
     situation = Situation(cwd=sources.cwd, session=session, agent=agent, owner=owner, profile=profile)
     rules = sources.rules()
-    with closing(kept()) as decisions:
+    with looked_at() as decisions:
         trial = Trial(call, situation, rules, decisions)
         judged = trial.judge()
+        notes = [*rules.notes, *_odd(trial)]
         if as_json:
-            click.echo(telling.as_json(judged.to_json() | {"would_allow": trial.flag(), "notes": list(rules.notes)}))
+            advice = trial.advice(judged)
+            known = {"would_allow": advice.flag, "wider": advice.wider, "why_not": advice.why_not, "notes": notes}
+            click.echo(telling.as_json(judged.to_json() | known))
         else:
             click.secho(printable(f"{tool}: {_MARKS[judged.decision][0]}"), fg=_MARKS[judged.decision][1], bold=True)
             for line in (*_explained(judged), *_ways(trial, judged)):
                 telling.say(line)
-    for note in rules.notes:
+    for note in notes:
         telling.tell(note)
     if expect is not None and judged.decision != expect:
         telling.tell(f"expected {expect}, and it is {judged.decision}")
@@ -148,61 +166,70 @@ class Trial:
     rules: Rules
     decisions: Decisions
 
+    @property
+    def subject(self) -> Subject:
+        from serai.policy.subject import Subject
+
+        return Subject(self.call, self.situation)
+
+    @property
+    def native(self) -> str:
+        """Our name for the tool, when its own is an agent's name for it."""
+        names = () if self.situation.owner else _NATIVE.items()
+        return next((ours for ours, theirs in names if self.call.name in theirs), "")
+
     def judge(self, *more: Rule) -> Judgement:
         from serai.policy import Policy
 
         rules = replace(self.rules, rules=(*self.rules.rules, *more))
         return Policy(rules, memory=self.decisions).judge(self.call, self.situation)
 
-    def flag(self) -> str:
-        """The `--allow` that would really let it through; empty when none would, or none is needed."""
-        from serai.policy.remembering import flag_for
-        from serai.policy.rules import read_flag
-        from serai.policy.subject import Subject
+    def advice(self, judged: Judgement) -> Advice:
+        from serai.policy.remembering import Advice, advice
 
-        flag = flag_for(Subject(self.call, self.situation))
-        try:
-            rule = read_flag(shlex.split(flag)[1])
-        except BadSettings:  # no flag can say it: the tool's name has a colon, the command a hundred words
-            return ""
-        return flag if self.judge().decision != "allow" and self.judge(rule).decision == "allow" else ""
+        if judged.stage == "mode" and self.native:
+            return Advice(why_not=_native(self))
+        return advice(self.call, self.situation, judged)
 
-    def rule(self) -> Rule:
-        """The same as a rule, which can say more than a flag: about just this call where that is possible."""
+    def rule(self) -> Rule | None:
+        """The narrowest rule that really allows it, as it would be read from a file; None when none does."""
+        return next((rule for rule in self.candidates() if self._allows(rule)), None)
+
+    def candidates(self) -> Iterator[Rule]:
+        """From narrow to wide: what it means, all that it says, what of that a pattern can say, the tool alone."""
+        from serai.model.ask import Allow
+        from serai.policy.globs import escaped
         from serai.policy.remembering import rule_for
-        from serai.policy.subject import Subject
 
-        rule = rule_for(Subject(self.call, self.situation), _yes())
-        if rule.exactly:
-            rule = replace(rule, exactly="", input=_fields(self.call.arguments))
+        subject = self.subject
         taken = {known.id for known in self.rules.rules}
         free = next(name for name in (f"my-rule-{number}" for number in count(1)) if name not in taken)
-        return replace(rule, id=free, who=())
+        rule = replace(rule_for(subject, Allow()), id=free, who=())
+        if not rule.exactly:
+            yield rule
+        cwd = tuple(map(escaped, subject.cwds.values)) if subject.cwds.values != (subject.cwd,) else ()
+        rule = replace(rule, exactly="", command=(), path=(), host=(), cwd=cwd)
+        fields = _fields(self.call.arguments)
+        yield replace(rule, input=fields)
+        if said := {name: texts for name, texts in fields.items() if texts != ("",)}:
+            yield replace(rule, input={**said, "*": ("*",)})
+        yield rule
 
-    def can_be_remembered(self) -> bool:
-        """Whether an answer of a person would hold the next time."""
-        from serai.policy import Policy, Remembered
-        from serai.policy.remembering import rule_for
-        from serai.policy.subject import Subject
+    def _allows(self, rule: Rule) -> bool:
+        from serai.policy.rules import read_toml
 
-        known = Remembered("", rule_for(Subject(self.call, self.situation), _yes()), "always")
-        return Policy(self.rules, memory=_Knows(known)).judge(self.call, self.situation).decision == "allow"
+        try:
+            [read] = read_toml("\n".join(words.toml(rule)).encode(), "the advice").rules
+        except (BadSettings, UnicodeError):
+            return False
+        return self.judge(read).decision == "allow"
 
+    def opens(self, rule: Rule) -> bool:
+        """Whether this rule also allows calls that say something more."""
+        import msgspec
 
-def _yes() -> Any:
-    from serai.model.ask import Allow
-
-    return Allow()
-
-
-@dataclass(frozen=True, slots=True)
-class _Knows:
-    """A memory of one decision."""
-
-    one: Any
-
-    def decisions(self) -> tuple[Any, ...]:
-        return (self.one,)
+        call = msgspec.structs.replace(self.call, arguments={**self.call.arguments, "something-more": "x"})
+        return replace(self, call=call).judge(rule).decision == "allow"
 
 
 def _fields(arguments: dict[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -218,6 +245,21 @@ def _fields(arguments: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return {name: (escaped(text),) for name, text in texts.items()}
 
 
+def _odd(trial: Trial) -> Iterator[str]:
+    """What may be a typing mistake: a tool of ours without what it is about."""
+    subject, tool = trial.subject, trial.call.name
+    if trial.situation.owner or subject.odd:
+        return
+    lacks = {
+        "bash": "" if subject.reading else "command",
+        "fetch": "" if subject.hosts.values or subject.hosts.odd else "url",
+        **dict.fromkeys(("read", "write", "edit"), "" if subject.places.values or subject.places.odd else "path"),
+    }
+    if field := lacks.get(tool):
+        said = ", ".join(f"`{name}`" for name in subject.arguments) or "nothing"
+        yield f"{tool} takes a `{field}`, and this call has none: its arguments are {said}"
+
+
 def _explained(judged: Judgement) -> Iterator[str]:
     yield f"  because {judged.why}"
     if judged.rule is not None:
@@ -228,44 +270,52 @@ def _explained(judged: Judgement) -> Iterator[str]:
         yield "  without a person it is denied"
     yield ""
     yield "how it was decided, the first that says something counts:"
+    unseen = judged.stage == "ask rules" and (judged.rule is None or judged.rule.decide == "deny")
+    decides = "what cannot be seen is asked, as if a rule said so: this decides" if unseen else "this decides"
     for number, step in enumerate(judged.steps, 1):
-        yield f"  {number}. {step.stage}: {'this decides' if step.stage == judged.stage else step.said}"
+        yield f"  {number}. {step.stage}: {decides if step.stage == judged.stage else step.said}"
 
 
 def _ways(trial: Trial, judged: Judgement) -> Iterator[str]:
     """What somebody would have to write who wants it otherwise."""
     if judged.decision == "allow":
         return
+    advice = trial.advice(judged)
     yield ""
-    if judged.stage == "mode":
-        if flag := trial.flag():
-            wide = f"   (every call of {trial.call.name})" if flag == f"--allow {shlex.quote(trial.call.name)}" else ""
+    if judged.stage == "mode" and not trial.native:
+        if shown := advice.flag.isprintable() and advice.flag:  # else it would be shown otherwise than it is
             yield "to allow it without asking, for one run:"
-            yield f"  {flag}{wide}"
-        yield f"to allow it for good, in {words.own_file()}:"
-        rule = trial.rule()
-        if not (rule.command or rule.path or rule.host or rule.input):
-            yield f"  # every call of {trial.call.name}: give it a pattern if that is too much"
-        yield from (f"  {line}" for line in words.toml(rule))
-    elif judged.remembered is not None:
-        yield f"to be asked again: serai policy forget {judged.remembered.id}"
-    elif judged.rule is None:
-        yield "a command that cannot be read is always asked, whatever rule allows it: write it more plainly"
-        yield from _by_answer(trial)
-    elif judged.decision == "deny":
-        yield f"to allow it, change the rule `{judged.rule.id}`: nothing else gets past a rule that denies"
-        yield f"your own rules are in {words.own_file()}"
-    elif judged.rule.decide == "deny":
-        yield f"what the rule `{judged.rule.id}` cannot see is always asked: write the command more plainly, or change the rule"
-        yield from _by_answer(trial)
-    else:
-        yield f"to allow it without asking, change the rule `{judged.rule.id}`: rules that ask come before those that allow"
-        yield from _by_answer(trial)
+            yield f"  {shown}" + (f"   (every call of {trial.call.name})" if advice.wider else "")
+        yield from _for_good(trial, alone=not shown)
+        return
+    yield "to allow it:" if judged.decision == "deny" else "to allow it without asking:"
+    yield f"  {advice.why_not}"
+    if advice.remember:
+        yield "  or, when it is asked, answer for the next time too: serai policy answer ID allow --remember project"
 
 
-def _by_answer(trial: Trial) -> Iterator[str]:
-    if trial.can_be_remembered():
-        yield "or, when it is asked, answer for the next time too: serai policy answer ID allow --remember project"
+def _for_good(trial: Trial, *, alone: bool) -> Iterator[str]:
+    """The rule; `alone`: no flag says the same."""
+    from serai.policy.matching import match
+
+    rule = trial.rule()
+    if rule is None:
+        *_, widest = trial.candidates()
+        yield f"no rule can allow it: {match(widest, trial.subject).why or 'no pattern can say what it is about'}"
+        return
+    also = ", or for one run in a file that --policy FILE names" if alone else ""
+    yield f"to allow it for good, in {words.own_file()}{also}:"
+    if not (rule.command or rule.path or rule.host or rule.input):
+        yield f"  # every call of {trial.call.name}: give it a pattern if that is too much"
+    elif trial.opens(rule):
+        yield "  # whatever else such a call says: name its other fields if that is too much"
+    for line in words.toml(rule):
+        yield f"  {line}" + ("  # Serai's own tool or the agent's, and no guest's of that name" if line == _BUILT_IN else "")
+
+
+def _native(trial: Trial) -> str:
+    name = trial.native
+    return f"`{trial.call.name}` is an agent's own name: rules that allow mean the tool `{name}`, so try serai policy test {name}"
 
 
 # -- list -------------------------------------------------------------------------------------------------------------------------
@@ -277,7 +327,7 @@ def _by_answer(trial: Trial) -> Iterator[str]:
 def list_(*, sources: Sources, as_json: bool) -> None:
     """The rules that hold here in their order, the mode, and what is remembered."""
     rules = sources.rules()
-    with closing(kept()) as decisions:
+    with looked_at() as decisions:
         known = decisions.decisions()
     if as_json:
         ordered = [rule.to_json() | {"source": rule.source} for decide in ("deny", "ask", "allow") for rule in rules.by(decide)]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import getpass
 import os
 import re
+import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,13 +16,13 @@ from serai.cli import policy_words as words
 from serai.cli import telling
 from serai.cli.opening import JSON, PATH, limits_of_the_person
 from serai.cli.plain import printable
-from serai.errors import NoApproval, NotAllowed
+from serai.errors import NoApproval, NotAllowed, NotWritten
 
 if TYPE_CHECKING:
     from serai.model.ask import Allow, Answer, Approval, Deny, Question, Remember
-    from serai.policy import Decisions, Pending
+    from serai.policy import Decisions, Pending, Rule
 
-__all__ = ["answer", "forget", "kept", "parsed", "pending"]
+__all__ = ["answer", "forget", "looked_at", "parsed", "pending"]
 
 SCOPES = ("once", "session", "project", "always")
 _STATES = {"used": "answered", "lost": "lost, its run is gone"}
@@ -29,12 +30,42 @@ _STATES = {"used": "answered", "lost": "lost, its run is gone"}
 
 def kept() -> Decisions:
     """What is on disk; where there is nothing, nothing is made."""
-    from serai import home
     from serai.policy import Decisions
+
+    return Decisions.usual() if os.path.exists(_file()) else Decisions.in_memory()
+
+
+@contextmanager
+def looked_at() -> Iterator[Decisions]:
+    """The same, only to be shown: that is possible, with a copy, also where nothing can be written."""
+    from tempfile import TemporaryDirectory
+
+    with ExitStack() as stack:
+        try:
+            decisions = kept()
+        except NotWritten as error:
+            try:
+                decisions = _copy(stack.enter_context(TemporaryDirectory(prefix="serai-")))
+            except (NotWritten, OSError):
+                raise error from None
+        yield stack.enter_context(closing(decisions))
+
+
+def _copy(folder: str) -> Decisions:
+    from serai.policy import Decisions
+
+    copy = os.path.join(folder, os.path.basename(_file()))
+    for suffix in ("", "-wal"):
+        if os.path.exists(_file() + suffix):
+            shutil.copyfile(_file() + suffix, copy + suffix)
+    return Decisions(copy)
+
+
+def _file() -> str:
+    from serai import home
     from serai.policy.memory import NAME
 
-    there = os.path.exists(os.path.join(home.state_folder(), NAME))
-    return Decisions.usual() if there else Decisions.in_memory()
+    return os.path.join(home.state_folder(), NAME)
 
 
 def parsed(raw: bytes, name: str) -> dict[str, Any]:
@@ -62,8 +93,8 @@ def pending(id: str | None, *, everything: bool, as_json: bool) -> None:
 
     What is lost can be answered too: its run is gone, and takes the answer when the session goes on.
     """
-    with closing(kept()) as decisions:
-        found = decisions.pending(everything=everything) if id is None else [decisions.find(id)]
+    with looked_at() as decisions:
+        found = decisions.pending(everything=everything) if id is None else [decisions.find(words.written(id))]
     if not found and not as_json:
         telling.tell("nothing waits for an answer")
     for one in found:
@@ -107,7 +138,8 @@ def _of_call(request: Approval) -> Iterator[tuple[str, str]]:
 def _of_question(request: Question) -> Iterator[tuple[str, str]]:
     from serai.model.replies import question_text
 
-    yield "it asks", question_text(request.items)
+    if request.items:  # what was settled has none any more
+        yield "it asks", question_text(request.items)
 
 
 def _next(one: Pending, *, cut: bool) -> Iterator[str]:
@@ -146,7 +178,7 @@ def _form(one: Pending) -> dict[str, Any]:
 @click.option("--interrupt", is_flag=True, help="With deny: also end the turn.")
 @click.option("--arguments", metavar="JSON", help="With allow: run it with these instead.")
 @click.option("--remember", "scope", type=click.Choice(SCOPES), default="once", help="Answer the same again by itself.")
-@click.option("--as", "pattern", default="", metavar="TOOL[:PATTERN]", help="Remember this instead of just the same call.")
+@click.option("--as", "pattern", metavar="TOOL[:PATTERN]", help="Remember this instead of just the same call.")
 @click.option("--answer", "answers", multiple=True, metavar="TEXT", help="To a question, once for each of its parts.")
 def answer(
     id: str,
@@ -156,7 +188,7 @@ def answer(
     interrupt: bool,
     arguments: str | None,
     scope: Remember,
-    pattern: str,
+    pattern: str | None,
     answers: tuple[str, ...],
 ) -> None:
     """Answer what waits; the first answer counts. ID is its id or the start of it.
@@ -167,9 +199,9 @@ def answer(
     from serai.model.ask import Approval
 
     with closing(kept()) as decisions:
-        one = decisions.find(id)
+        one = decisions.find(words.written(id))
         if isinstance(one.request, Approval):
-            kept_as: Remember = "once" if pattern else scope
+            kept_as: Remember = scope if pattern is None else "once"
             decision: Any = _decision(one.request, verdict, why, arguments, kept_as, interrupt=interrupt, answered=bool(answers))
             if one.request.no_always and verdict == "allow" and scope != "once":
                 raise NotAllowed("the agent does not want this remembered", id=one.id, hint="answer it without --remember")
@@ -179,7 +211,8 @@ def answer(
             decision = _answers(one, one.request, verdict, answers)
         _settle(decisions, one, decision, pattern, scope)
     done = {"allow": "allowed", "deny": "denied"}[verdict] if verdict and isinstance(one.request, Approval) else "answered"
-    telling.say(f"{one.id}: {done}" + ("; its run is gone, and takes this when the session goes on" if one.state == "lost" else ""))
+    gone = "; its run is gone, and takes this when the session goes on" if one.state == "lost" else ""
+    telling.say(f"{one.id}: {done}{gone}" + ("; it is remembered from now on" if gone and scope != "once" else ""))
 
 
 def _fit_together(verdict: str | None, *, scope: str, answers: Sequence[str], **given: Any) -> None:
@@ -192,7 +225,7 @@ def _fit_together(verdict: str | None, *, scope: str, answers: Sequence[str], **
     for name, only in wanted.items():
         if given[name] and verdict != only:
             raise click.UsageError(f"--{name} goes with {only}")
-    if given["pattern"] and scope == "once":
+    if given["pattern"] is not None and scope == "once":
         raise click.UsageError("--as is to be remembered: say --remember session, project or always")
 
 
@@ -204,7 +237,7 @@ def _decision(
     if answered:
         raise click.UsageError(f"it asks whether {printable(request.tool)} may run: say allow or deny")
     if verdict == "deny":
-        return Deny(why, interrupt, scope)
+        return Deny(words.written(why), interrupt, scope)
     if arguments is None:
         return Allow(remember=scope)
     return Allow(parsed(os.fsencode(arguments), "--arguments"), scope)
@@ -223,27 +256,44 @@ def _answers(one: Pending, request: Question, verdict: str | None, texts: tuple[
     if len(texts) != len(items):
         parts = words.counted(len(items), "question")
         raise NoApproval(f"it asks {parts}, and there are {words.counted(len(texts), 'answer')}", id=one.id, hint=hint)
-    said = {item.text: typed_answer(item, text) for item, text in zip(items, texts, strict=True)}
+    said = {item.text: typed_answer(item, words.written(text)) for item, text in zip(items, texts, strict=True)}
     if None in said.values():
         raise NoApproval("an answer is empty", id=one.id, hint="say something, or deny to dismiss the question")
     return Answer(said)
 
 
-def _settle(decisions: Decisions, one: Pending, decision: Any, pattern: str, scope: Remember) -> None:
+def _settle(decisions: Decisions, one: Pending, decision: Any, pattern: str | None, scope: Remember) -> None:
     """Answered first, then remembered: who is second has not decided anything."""
+    from serai.model.ask import Approval
     from serai.policy import remember, rule_as
 
     if scope == "session" and not one.situation.session:
         raise NotAllowed("it is of no session that could be known again", id=one.id, hint="say --remember project or always")
-    rule = rule_as(pattern, decision) if pattern else None
+    rule = None if pattern is None else rule_as(words.written(pattern), decision)
+    if rule is None and one.state == "lost" and isinstance(one.request, Approval):  # else its run remembers
+        rule = _same_again(one, one.request, decision)
     decisions.answer(one.id, decision, _me())
     if rule is not None:
         remember(decisions, rule, one.situation, scope, limits_of_the_person())
 
 
+def _same_again(one: Pending, request: Approval, decision: Allow | Deny) -> Rule:
+    """What a run would remember of it, with the arguments that it is to have."""
+    import msgspec
+
+    from serai.model.ask import Allow
+    from serai.policy.remembering import rule_for
+    from serai.policy.subject import Subject
+
+    call = request.call
+    if isinstance(decision, Allow) and decision.arguments is not msgspec.UNSET:
+        call = msgspec.structs.replace(call, arguments=decision.arguments)
+    return rule_for(Subject(call, one.situation), decision)
+
+
 def _me() -> str:
     try:
-        return getpass.getuser()
+        return words.written(getpass.getuser())
     except (KeyError, OSError, ImportError):  # nobody of that number is known here, as in many containers
         return f"user {os.getuid()}"
 
@@ -266,18 +316,18 @@ def forget(ids: tuple[str, ...], *, everything: bool, session: str, project: str
         if everything:
             count += decisions.forget_all()
         if session:
-            count += decisions.forget_all("session", session)
+            count += decisions.forget_all("session", words.written(session))
         if project:
-            count += decisions.forget_all("project", os.path.realpath(project))
+            count += decisions.forget_all("project", words.written(os.path.realpath(project)))
     telling.say(f"{count} forgotten")
 
 
 def _meant(decisions: Decisions, ids: tuple[str, ...]) -> list[str]:
     """Their whole ids. One that is not known is an error before anything is forgotten."""
     hint = "`serai policy list` shows what is remembered"
-    known = [one.id for one in decisions.decisions()]
+    known = decisions.ids()
     meant: dict[str, None] = {}
-    for id in ids:
+    for id in map(words.written, ids):
         found = [name for name in known if name.startswith(id)] if re.fullmatch(r"[0-9a-f]+", id) else []
         if not found:
             raise NoApproval(f"nothing is remembered as {id or 'an empty id'}", hint=hint)

@@ -15,7 +15,7 @@ from serai.cli.plain import printable
 if TYPE_CHECKING:
     from serai.policy import Remembered, Rule
 
-__all__ = ["about", "block", "counted", "glance", "lifetime", "moment", "own_file", "told", "toml", "where"]
+__all__ = ["about", "block", "counted", "glance", "lifetime", "moment", "own_file", "told", "toml", "where", "written"]
 
 _MANNERS = ("id", "decide", "because")  # what a rule is not about
 _LINES, _CHARACTERS = 20, 2000  # of one text, where only a glance is wanted
@@ -76,6 +76,11 @@ def block(name: str, text: str) -> Iterator[str]:
 def glance(text: str) -> str:
     """So much of a text as a list has room for."""
     return "\n".join(text[:_CHARACTERS].split("\n")[:_LINES])
+
+
+def written(text: str) -> str:
+    """What somebody typed, as JSON and a database can hold it: bytes that are no text are spelt out."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def counted(count: int, what: str) -> str:
