@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
 import serai
+from serai.cli.main import serai as root
+from tests.cli.inside import Inside
 
 
 def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -32,6 +35,17 @@ def test_help_does_not_import_what_only_commands_need() -> None:
         "import sys; from serai.cli.main import serai; print([m for m in ('asyncio', 'msgspec', 'serai.wire') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(("term", "no_color", "coloured"), [("xterm", "", True), ("xterm", "1", False), ("dumb", "", False)])
+def test_no_command_has_colours_when_somebody_wants_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, term: str, no_color: str, coloured: bool
+) -> None:
+    paint = click.Command("paint", callback=lambda: click.secho("red", fg="red"))
+    monkeypatch.setitem(root.commands, "paint", paint)
+    shell = Inside(tmp_path)
+    shell.coloured = True
+    assert ("\x1b[" in shell("paint", TERM=term, NO_COLOR=no_color).stdout) is coloured
 
 
 def test_an_unknown_command_is_refused_with_a_usage_error() -> None:

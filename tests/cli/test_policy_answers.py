@@ -78,7 +78,7 @@ def test_pending_shows_what_waits_as_a_person_has_to_see_it(shell: Shell, kept: 
         "          | rm -rf x",
         "  timeout | 5",
         '  env | {"A":"b"}',
-        "  (reason) | no rule decides it",
+        "  asked because: no rule decides it",
     ]
     assert said[6].startswith("  in /srv/project, session s1, asked at ")
     assert said[7].startswith("  waits until ")

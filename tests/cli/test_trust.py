@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from serai.host.trust import Trust
 from tests.cli.guests import Shell, guest, objects
 from tests.cli.inside import Inside
 
@@ -179,3 +181,63 @@ def test_rules_that_cannot_be_read_are_not_trusted_and_neither_is_anything_else(
 def test_a_projects_rules_do_not_act_on_the_terminal(shell: Shell) -> None:
     rules(shell, '[[rule]]\nid = "x"\ndecide = "allow"\ntool = "t"\ninput = { a = "\\u001b[2J" }\n')
     assert "  x: tool t, input a \\x1b[2J\n" in shell("trust").stdout
+
+
+def test_what_cannot_be_seen_in_a_projects_rules_is_spelt_out(shell: Shell) -> None:
+    rules(shell, '[[rule]]\nid = "x"\ndecide = "allow"\ntool = "t"\ninput = { a = "test\u3164" }\n')
+    assert "  x: tool t, input a test\\x3164\n" in shell("trust").stdout
+
+
+def test_a_long_rule_is_folded_and_what_follows_is_marked(shell: Shell) -> None:
+    forged = f"make test{' ' * 60}before: the same"
+    rules(shell, RULES.replace("make test", forged))
+    said = shell("trust", COLUMNS="80").stdout.splitlines()
+    assert said[-1] == "  before: they were never trusted"
+    assert all(row.startswith("    :+") and len(row) < 80 for row in said[2:-1])
+    assert "".join([said[1], *(row[6:] for row in said[2:-1])]) == f"  tests: tool bash, command {forged} or pytest *"
+
+
+@pytest.mark.req("policy.rule.project")
+def test_what_was_shown_is_trusted_and_not_what_somebody_writes_meanwhile(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, allow = rules(shell), Trust.allow
+
+    def swapped(self: Trust, *args: Any, **kwargs: Any) -> Any:
+        rules(shell, RULES.replace("make test", "rm *"))
+        return allow(self, *args, **kwargs)
+
+    monkeypatch.setattr(Trust, "allow", swapped)
+    assert "command make test or " in shell("trust").stdout
+    assert "rm *" in path.read_text()
+    assert decided(shell, "rm x") == "ask"
+    rules(shell)
+    assert decided(shell, "make test") == "allow"
+
+
+@pytest.mark.req("policy.rule.project")
+def test_rules_that_come_only_after_the_look_are_not_trusted(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    allow = Trust.allow
+
+    def swapped(self: Trust, *args: Any, **kwargs: Any) -> Any:
+        rules(shell)
+        return allow(self, *args, **kwargs)
+
+    monkeypatch.setattr(Trust, "allow", swapped)
+    assert "there is nothing to trust" in shell("trust").stderr
+    assert decided(shell, "make test") == "ask"
+
+
+@pytest.mark.req("policy.rule.project")
+def test_the_rules_that_count_are_those_that_were_checked(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules(shell)
+    shell("trust")
+    check = Trust.check_policy
+
+    def swapped(self: Trust, *args: Any) -> str:
+        why = check(self, *args)
+        rules(shell, RULES.replace("make test", "rm *"))
+        return why
+
+    monkeypatch.setattr(Trust, "check_policy", swapped)
+    assert decided(shell, "rm x") == "ask"
+    rules(shell)
+    assert decided(shell, "make test") == "allow"

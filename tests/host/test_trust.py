@@ -386,3 +386,20 @@ def test_rules_that_cannot_be_read_are_not_trusted(house: House, what: str) -> N
         rules.write_bytes(b"#" * (1024 * 1024 + 1))
     house.trust.allow(house.project)
     assert house.trust.check_policy(house.project).startswith("they were never trusted")
+
+
+# -- rules
+
+
+@pytest.mark.req("policy.rule.project")
+def test_just_the_rules_that_a_person_has_seen_are_trusted(house: House) -> None:
+    path = house.project / ".serai" / "policy.toml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"# other")
+    house.trust.allow(house.project, rules=b"# seen")
+    assert house.trust.check_policy(house.project).startswith("they have changed since")
+    assert house.trust.check_policy(house.project, b"# seen") == ""
+    house.trust.allow(house.project, rules=b"")
+    assert house.trust.check_policy(house.project).startswith("they were never trusted")
+    house.trust.allow(house.project)
+    assert house.trust.check_policy(house.project) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any
 
@@ -59,8 +60,10 @@ class Quiet(click.Group):
 
 @click.group(cls=Quiet, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="serai %(version)s")
-def serai() -> None:
+@click.pass_context
+def serai(context: click.Context) -> None:
     """Takes in any extension, drives any coding agent, under one policy, with every wire on record."""
+    context.color = False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
 for _name, (_home, _line) in COMMANDS.items():

@@ -15,7 +15,6 @@ import click
 from serai.cli import policy_words as words
 from serai.cli import telling
 from serai.cli.opening import JSON, PATH
-from serai.cli.plain import printable
 from serai.cli.policy_answers import answer, forget, looked_at, parsed, pending
 from serai.errors import BadSettings
 from serai.home import absolute
@@ -63,7 +62,10 @@ class Sources:
         from serai.host.trust import Trust
         from serai.policy import load
 
-        untrusted = Trust.usual().check_policy(self.cwd)
+        def untrusted(content: bytes) -> str:  # of just what is read: the file may change at any time
+            return trust.check_policy(self.cwd, content)
+
+        trust = Trust.usual()
         return load(self.cwd, files=self.files, allow=self.allow, mode=self.mode, untrusted=untrusted)
 
 
@@ -87,10 +89,8 @@ def with_sources(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.group()
-@click.pass_context
-def policy(context: click.Context) -> None:
+def policy() -> None:
     """Try the rules, list them, and answer what waits for an approval."""
-    context.color = False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
 for _command in (answer, forget, pending):
@@ -147,9 +147,9 @@ def test(
             known = {"would_allow": advice.flag, "wider": advice.wider, "why_not": advice.why_not, "notes": notes}
             click.echo(telling.as_json(judged.to_json() | known))
         else:
-            click.secho(printable(f"{tool}: {_MARKS[judged.decision][0]}"), fg=_MARKS[judged.decision][1], bold=True)
+            click.secho(words.visible(f"{tool}: {_MARKS[judged.decision][0]}"), fg=_MARKS[judged.decision][1], bold=True)
             for line in (*_explained(judged), *_ways(trial, judged)):
-                telling.say(line)
+                telling.say(words.visible(line))
     for note in notes:
         telling.tell(note)
     if expect is not None and judged.decision != expect:
@@ -283,7 +283,7 @@ def _ways(trial: Trial, judged: Judgement) -> Iterator[str]:
     advice = trial.advice(judged)
     yield ""
     if judged.stage == "mode" and not trial.native:
-        if shown := advice.flag.isprintable() and advice.flag:  # else it would be shown otherwise than it is
+        if shown := words.visible(advice.flag) == advice.flag and advice.flag:  # else it would be shown otherwise than it is
             yield "to allow it without asking, for one run:"
             yield f"  {shown}" + (f"   (every call of {trial.call.name})" if advice.wider else "")
         yield from _for_good(trial, alone=not shown)
@@ -338,7 +338,7 @@ def list_(*, sources: Sources, as_json: bool) -> None:
         click.echo(telling.as_json(form | {"notes": list(rules.notes)}))
     else:
         for line in _listed(rules, known):
-            telling.say(line)
+            telling.say(words.visible(line))
     for note in rules.notes:
         telling.tell(note)
 

@@ -5,20 +5,39 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import shutil
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
+from unicodedata import east_asian_width
 
 from serai import home
-from serai.cli.plain import printable
 
 if TYPE_CHECKING:
     from serai.policy import Remembered, Rule
 
-__all__ = ["about", "block", "counted", "glance", "lifetime", "moment", "own_file", "told", "toml", "where", "written"]
+__all__ = [
+    "about",
+    "block",
+    "counted",
+    "lifetime",
+    "moment",
+    "name",
+    "ours",
+    "own_file",
+    "told",
+    "toml",
+    "visible",
+    "where",
+    "written",
+]
 
 _MANNERS = ("id", "decide", "because")  # what a rule is not about
-_LINES, _CHARACTERS = 20, 2000  # of one text, where only a glance is wanted
+_ROWS, _CHARACTERS = 20, 2000  # of one text, where only a glance is wanted
+_NAME = 32  # columns: a longer name would leave no room for what it names
+_LEAST = 12  # columns of a text, however narrow the terminal is
+_PLAIN = re.compile(r"[A-Za-z0-9_.:/-]+")
+_TAB = "    "
 _FOR = {"session": "for the session ", "project": "in ", "always": "everywhere"}
 
 
@@ -66,16 +85,87 @@ def toml(rule: Rule) -> Iterator[str]:
             yield f"{key} = {_value(value)}"
 
 
-def block(name: str, text: str) -> Iterator[str]:
-    """A text of somebody else's, each line marked, so that none of it can be taken for ours."""
-    name = printable(name)
-    for number, line in enumerate(text.expandtabs().split("\n")):
-        yield f"  {' ' * len(name) if number else name} | {printable(line)}"
+# -- what somebody else wrote -----------------------------------------------------------------------------------------------------
 
 
-def glance(text: str) -> str:
-    """So much of a text as a list has room for."""
-    return "\n".join(text[:_CHARACTERS].split("\n")[:_LINES])
+def visible(text: str) -> str:
+    """What a terminal would act upon or not show is spelt out."""
+    return "".join(_spelt(text))
+
+
+def name(text: str, most: int = _NAME) -> str:
+    """A name that others chose: what is no plain word stands in quotes, and of a long one there is the beginning and a `…`."""
+    if len(text) <= most and _PLAIN.fullmatch(text):
+        return text
+    spelt = _spelt(text[:most].replace("\\", "\\\\").replace('"', '\\"'))
+    row, count = next(_pieces(spelt, most))
+    return f'"{row}"' + ("" if count == len(spelt) and len(text) <= most else "…")
+
+
+def block(head: str, text: str, *, whole: bool = True) -> Generator[str, None, int]:
+    """A text that others chose, folded, so that each row has the mark with which `head` ends and none can be taken for ours.
+
+    A plus after the mark goes on with the line above. Returned is how many characters were left out, of what is not shown whole.
+    """
+    margin = " " * (1 + _columns(head)) + head[-1]
+    before, end = f"  {head} ", 0
+    for number, (row, begins, end_of_row) in enumerate(_rows(text if whole else text[:_CHARACTERS], _room(before))):
+        if number == _ROWS and not whole:
+            break
+        end = end_of_row
+        yield (f"{margin}{' ' if begins else '+'}" if number else before) + row
+    return len(text) - end
+
+
+def ours(text: str) -> Iterator[str]:
+    """A line of ours with something in it that others chose: where it is folded, what follows is marked."""
+    margin = "    :+"
+    for number, (row, _) in enumerate(_pieces(_spelt(text), _room(margin))):
+        yield (margin if number else "") + row
+
+
+def _room(before: str) -> int:
+    """For what stands after this. The last column stays free: there, terminals do not agree on when a line ends."""
+    return max(_LEAST, shutil.get_terminal_size().columns - _columns(before) - 1)
+
+
+def _rows(text: str, room: int) -> Iterator[tuple[str, bool, int]]:
+    """Each row of a text, whether a line begins with it, and where in the text it ends."""
+    end = -1
+    for line in text.split("\n"):
+        end += 1
+        for number, (row, count) in enumerate(_pieces(_spelt(line, tab=_TAB), room)):
+            end += count
+            yield row, not number, end
+
+
+def _pieces(spelt: list[str], room: int) -> Iterator[tuple[str, int]]:
+    """The characters in pieces that fit, each with their number; an empty one when there are none."""
+    begun, columns = 0, 0
+    for at, char in enumerate(spelt):
+        wide = _columns(char)
+        if columns + wide > room and at > begun:
+            yield "".join(spelt[begun:at]), at - begun
+            begun, columns = at, 0
+        columns += wide
+    yield "".join(spelt[begun:]), len(spelt) - begun
+
+
+def _spelt(text: str, *, tab: str = "\\x09") -> list[str]:
+    """Each character of it as it is shown."""
+    from serai.policy.commands.invisible import not_seen
+
+    if not_seen(text) is None:
+        return list(text)
+    return [tab if char == "\t" else char if not_seen(char) is None else f"\\x{ord(char):02x}" for char in text]
+
+
+def _columns(text: str) -> int:
+    """How wide it is at most: what some terminals show in two columns has two, so that none folds a row once more."""
+    return len(text) if text.isascii() else sum(1 if east_asian_width(char) in ("Na", "N", "H") else 2 for char in text)
+
+
+# -- small words ------------------------------------------------------------------------------------------------------------------
 
 
 def written(text: str) -> str:
@@ -115,5 +205,7 @@ def _key(name: str) -> str:
 
 def _text(text: str) -> str:
     """As TOML has it, and as a terminal may show it."""
+    from serai.policy.commands.invisible import not_seen
+
     quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(char if char.isprintable() else f"\\U{ord(char):08x}" for char in quoted)
+    return "".join(char if not_seen(char) is None else f"\\U{ord(char):08x}" for char in quoted)

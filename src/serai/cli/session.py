@@ -33,13 +33,11 @@ CWD = click.option("--cwd", type=PATH, default=".", help="The folder that is mea
 
 
 @click.group()
-@click.pass_context
-def session(context: click.Context) -> None:
+def session() -> None:
     """List, show and export sessions: the conversations with agents.
 
     ID is a session's id, the start of it, or the path of a file; by default the latest session of this folder.
     """
-    context.color = False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
     # What a reading had to skip is told by the commands, and not by whatever Python does with a log that nobody wants.
     logging.getLogger("serai.store").addHandler(logging.NullHandler())
 

@@ -44,8 +44,9 @@ def _allow(project: Path, *, as_json: bool) -> None:
     trust = Trust.usual()
     found = find(cwd=project, trust=trust)
     before = {manifest.folder: trust.check(manifest) for manifest in found.all() if manifest.scope == "project"}
-    rules, rules_before = _rules(project), trust.check_policy(project)  # what cannot be read is not trusted either
-    pinned = trust.allow(project)
+    content = _content(project)  # read once: what is shown is what is trusted, whoever writes there meanwhile
+    rules, rules_before = _rules(project, content), trust.check_policy(project, content)
+    pinned = trust.allow(project, rules=content)
     if as_json:
         guests = [_form(manifest, before.get(manifest.folder, "")) for manifest in pinned]
         click.echo(telling.as_json({"project": str(project), "guests": guests, "rules": [rule.to_json() for rule in rules]}))
@@ -66,12 +67,19 @@ def _allow(project: Path, *, as_json: bool) -> None:
         telling.tell(f"{project}: there is nothing to trust, it has no guests and no rules that allow anything")
 
 
-def _rules(project: Path) -> tuple[Rule, ...]:
-    """What it allows: that is what trusting it gives away."""
-    from serai.policy.rules import read_file
+def _content(project: Path) -> bytes:
+    """Its rules as they are written, or nothing. What cannot be read is an error, and not trusted."""
+    from serai.policy.rules import read_bytes
 
     path = project / PROJECT_POLICY
-    return read_file(str(path)).by("allow") if path.exists() else ()
+    return read_bytes(str(path)) if path.exists() else b""
+
+
+def _rules(project: Path, content: bytes) -> tuple[Rule, ...]:
+    """What it allows: that is what trusting it gives away."""
+    from serai.policy.rules import read_toml
+
+    return read_toml(content, str(project / PROJECT_POLICY)).by("allow")
 
 
 def _say_rules(project: Path, rules: tuple[Rule, ...], was: str) -> None:
@@ -79,7 +87,8 @@ def _say_rules(project: Path, rules: tuple[Rule, ...], was: str) -> None:
         return
     telling.say(f"trusted what is allowed by {project / PROJECT_POLICY}")
     for rule in rules:
-        telling.say(f"  {rule.id}: {words.about(rule)}")
+        for row in words.ours(f"  {rule.id}: {words.about(rule)}"):
+            telling.say(row)
     telling.say(f"  before: {was.partition(';')[0] or 'the same'}")
 
 
@@ -92,7 +101,7 @@ def _form(manifest: Manifest, was: str) -> dict[str, object]:
 
 def _say(manifest: Manifest, was: str) -> None:
     telling.say(f"trusted {manifest.id}: {manifest.folder}")
-    telling.say(f"  runs {shlex.join(manifest.argv)}")
+    telling.say(words.visible(f"  runs {shlex.join(manifest.argv)}"))
     if manifest.settings.asked:
         telling.say(f"  gets what it asks for: {', '.join(manifest.settings.asked)}")
     if has := (*(f"env {name}" for name in manifest.settings.env), *(f"replace {name}" for name in manifest.settings.replace)):

@@ -73,11 +73,14 @@ class Trust:
     def usual(cls, environ: Mapping[str, str] = os.environ) -> Trust:
         return cls(Path(home.config_folder(environ)) / "trust.json")
 
-    def allow(self, project: Path | str, config: Mapping[str, Any] | None = None) -> tuple[Manifest, ...]:
+    def allow(
+        self, project: Path | str, config: Mapping[str, Any] | None = None, *, rules: bytes | None = None
+    ) -> tuple[Manifest, ...]:
         """Trust this project's guests as they are now, and no others any more; the guests that were pinned.
 
         `config` are the person's settings, by default those beside this file: they may grant a guest more than it asks for. What
-        cannot be read is not pinned, and so not started: finding reports it, and `obstacle` says why a guest was left out.
+        cannot be read is not pinned, and so not started: finding reports it, and `obstacle` says why a guest was left out. `rules`
+        is what a person has seen of the project's rules, empty for none: just that is trusted. By default they are read now.
         """
         folder = Path(home.absolute(project))
         if not os.path.isdir(folder):
@@ -94,7 +97,7 @@ class Trust:
             manifests.append(manifest)
         with self._locked():
             known = self._read()
-            known.projects[_real(folder)] = _Project(pins, _rules_of(folder))
+            known.projects[_real(folder)] = _Project(pins, _rules_of(folder) if rules is None else _digest_of(rules))
             self._write(known)
         return tuple(manifests)
 
@@ -129,7 +132,7 @@ class Trust:
         pinned = self._read().projects.get(_real(Path(project)), _Project()).policy
         if not pinned:
             return "they were never trusted; look at them, then `serai trust`"
-        now = _rules_of(Path(project)) if content is None else hashlib.sha256(content).hexdigest()
+        now = _rules_of(Path(project)) if content is None else _digest_of(content)
         return "" if now == pinned else "they have changed since they were trusted; look at them, then `serai trust`"
 
     def obstacle(self, manifest: Manifest) -> str:
@@ -234,6 +237,10 @@ def _rules_of(project: Path) -> str:
         return _digest(project / home.PROJECT_POLICY, MIB)[0]
     except OSError:
         return ""
+
+
+def _digest_of(rules: bytes) -> str:
+    return hashlib.sha256(rules).hexdigest() if rules else ""
 
 
 def _project_of(folder: Path) -> Path:
