@@ -10,16 +10,17 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from serai.limits import Limits
 from serai.model.ask import Allow, Deny
 from serai.model.tools import ToolCall
+from serai.policy.engine import Policy, Remembered
 from serai.policy.matching import match
 from serai.policy.memory import Decisions
-from serai.policy.remembering import flag_for, remember, rule_as, rule_for
-from serai.policy.rules import Rule, read_flag, read_rule
+from serai.policy.remembering import advice, flag_for, remember, rule_as, rule_for
+from serai.policy.rules import Rule, Rules, read_flag, read_rule
 from serai.policy.subject import Situation, Subject
 from tests.policy.helpers import HERE, matched, subject
 
@@ -106,6 +107,7 @@ def odd(call: ToolCall) -> bool:
 
 
 @pytest.mark.req("policy.remember.narrow")
+@settings(deadline=None)
 @given(CALLS, st.sampled_from([Allow(), Deny("no")]))
 def test_the_same_call_is_decided_again_and_for_nobody_else(call: ToolCall, decision: Allow | Deny) -> None:
     assume(not odd(call))
@@ -133,6 +135,7 @@ def meant(call: ToolCall) -> object:
 
 
 @pytest.mark.req("policy.remember.narrow")
+@settings(deadline=None)
 @given(CALLS, CALLS)
 def test_another_call_is_not_allowed_by_it(call: ToolCall, other: ToolCall) -> None:
     assume(not odd(call) and not odd(other) and meant(call) != meant(other))
@@ -183,13 +186,47 @@ def test_a_place_that_is_no_text_cannot_be_kept_but_its_refusal_does_not_fail() 
 
 @pytest.mark.req("policy.remember.narrow")
 def test_a_person_may_say_a_wider_rule() -> None:
-    wide = rule_as("bash:make *", Allow())
-    assert (wide.decide, wide.command, wide.who, wide.because) == ("allow", ("make *",), (), "")
+    asked = Subject(ToolCall("bash", {"command": "make x"}, asker="claude"), HERE)
+    wide = rule_as("bash:make *", Allow(), asked)
+    assert (wide.decide, wide.command, wide.who, wide.owner, wide.because) == ("allow", ("make *",), ("claude",), ("built-in",), "")
     assert kept(wide).command == ("make *",)
-    bare = rule_as("bash", Deny("never"))
+    bare = rule_as("bash", Deny("never"), asked)
     assert (bare.decide, bare.tool, bare.because) == ("deny", ("bash",), "never")
 
 
+@pytest.mark.req("policy.remember.narrow")
+def test_a_wider_rule_is_still_for_the_one_who_asked() -> None:
+    wide = rule_as("bash:make *", Allow(), Subject(ToolCall("bash", {"command": "make x"}, asker="claude"), HERE))
+    other = Situation(cwd=HERE.cwd, session="one", owner="zot:evil")
+    assert match(wide, Subject(ToolCall("bash", {"command": "make y"}, asker="claude"), HERE)).answer == "yes"
+    assert match(wide, Subject(ToolCall("bash", {"command": "make y"}, asker="zot:evil"), HERE)).answer == "no"
+    assert match(wide, Subject(ToolCall("bash", {"command": "make y"}, asker="claude"), other)).answer == "no"
+
+
+@pytest.mark.req("policy.remember.narrow")
+def test_a_command_is_remembered_for_its_folder_unless_it_is_for_everywhere(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    here = Situation(cwd=str(tmp_path), project=str(tmp_path), session="one")
+    there = Situation(cwd=str(tmp_path / "sub"), project=str(tmp_path), session="one")
+    call = ToolCall("bash", {"command": "make test"}, asker="claude")
+    for scope, elsewhere in (("session", "ask"), ("project", "ask"), ("always", "allow")):
+        decisions = Decisions.in_memory()
+        assert remember(decisions, rule_for(Subject(call, here), Allow()), here, scope, Limits())  # type: ignore[arg-type]
+        judging = Policy(Rules(), memory=decisions)
+        assert [judging.judge(call, where).decision for where in (here, there)] == ["allow", elsewhere], scope
+        decisions.close()
+
+
+@pytest.mark.req("policy.remember.narrow")
+def test_a_call_that_says_more_than_its_path_is_remembered_as_it_is() -> None:
+    call = ToolCall("read", {"path": "/etc/hosts", "weird": 1})
+    made = rule_for(Subject(call, HERE), Allow())
+    assert made.exactly
+    assert match(made, Subject(call, HERE)).answer == "yes"
+    assert match(made, Subject(ToolCall("read", {"path": "/etc/hosts", "weird": 2}), HERE)).answer == "no"
+
+
+@settings(deadline=None)
 @given(CALLS)
 def test_the_flag_that_is_named_allows_that_very_call(call: ToolCall) -> None:
     assume(not odd(call) and Subject(call, HERE).cwds.values == (HERE.cwd,))
@@ -212,3 +249,72 @@ def test_a_decision_without_a_scope_to_hold_in_is_not_kept() -> None:
         ("always", "", True),
     }
     decisions.close()
+
+
+# -- advice -----------------------------------------------------------------------------------------------------------------------
+
+RULES = (
+    Rule(id="no", decide="deny", tool=("bash",), command=("rm *",), source="own.toml"),
+    Rule(id="please", decide="ask", tool=("bash",), command=("make *",)),
+    Rule(id="yes", decide="allow", tool=("bash",), command=("ls *",)),
+)
+
+
+@pytest.mark.req("policy.decide.nobody")
+@pytest.mark.parametrize(
+    ("tool", "arguments", "flag", "wider", "why_not", "remember_"),
+    [
+        ("bash", {"command": "ls -l"}, "", False, "", False),  # it is allowed
+        ("bash", {"command": "git status"}, "--allow 'bash:git status'", False, "", True),
+        ("bash", {"command": "echo grüß"}, "--allow 'bash:echo grüß'", False, "", True),
+        ("bash", {"command": "git status && ls"}, "--allow bash", True, "", True),
+        ("bash", {"command": "git status", "cwd": "/etc"}, "", False, "no flag can say it", True),
+        ("weather", {"city": "Bern"}, "--allow weather", True, "", True),
+        ("we*ther", {"city": "Bern"}, "--allow 'we\\*ther'", True, "", True),
+        ("mcp:foo", {"x": "y"}, "", False, "no flag can say it", True),
+        ("mcp:a=b", {}, "", False, "no flag can say it", True),
+        ("", {}, "", False, "no flag can say it", False),
+        ("bash", {"command": "rm x"}, "", False, "change the rule `no` of own.toml: nothing else", False),
+        ("bash", {"command": "$X y"}, "", False, "or change the rule `no` of own.toml: what it cannot see", True),
+        ("bash", {"command": "make x"}, "", False, "change the rule `please`: rules that ask", True),
+        ("sh", {"command": "echo 'open"}, "", False, "write it more plainly", True),
+        ("other", {"x": "\ud800"}, "--allow other", True, "", False),  # what is no JSON is like nothing else
+    ],
+)
+def test_the_advice_is_what_really_lets_the_call_through(
+    tool: str, arguments: dict[str, Any], flag: str, wider: bool, why_not: str, remember_: bool
+) -> None:
+    call = ToolCall(tool, arguments, asker="claude")
+    judged = Policy(Rules(rules=RULES)).judge(call, HERE)
+    found = advice(call, HERE, judged)
+    assert (found.flag, found.wider, found.remember) == (flag, wider, remember_)
+    assert why_not in found.why_not
+    assert bool(found.why_not) is bool(why_not)
+    if flag:
+        more = read_flag(shlex.split(flag)[1])
+        assert Policy(Rules(rules=(*RULES, more))).judge(call, HERE).decision == "allow"
+        other = ToolCall(tool, {"command": "another"}, asker="claude")
+        assert Policy(Rules(rules=(*RULES, more))).judge(other, HERE).decision == ("allow" if wider else "ask")
+    known = Remembered("x", rule_for(Subject(call, HERE), Allow()), "always")
+    again = Policy(Rules(rules=RULES), memory=Knows(known)).judge(call, HERE).decision
+    assert (again == "allow") is (remember_ or judged.decision == "allow")
+    person = Policy(Rules(rules=RULES)).judge(call, HERE, needs_person=True)
+    assert advice(call, HERE, person, needs_person=True).flag == ""
+
+
+class Knows:
+    """A memory of one decision."""
+
+    def __init__(self, one: Remembered) -> None:
+        self._one = one
+
+    def decisions(self) -> tuple[Remembered, ...]:
+        return (self._one,)
+
+
+def test_the_advice_about_a_remembered_no_is_to_forget_it() -> None:
+    call = ToolCall("bash", {"command": "git push"}, asker="claude")
+    known = Remembered("7f", rule_for(Subject(call, HERE), Deny("no")), "always")
+    found = advice(call, HERE, Policy(Rules(), memory=Knows(known)).judge(call, HERE))
+    assert (found.flag, found.remember) == ("", False)
+    assert found.why_not == "a person said no for the next time too: serai policy forget 7f"

@@ -296,11 +296,14 @@ def _settle(decisions: Decisions, one: Pending, decision: Any, pattern: str | No
     """Answered first, then remembered: who is second has not decided anything."""
     from serai.model.ask import Approval
     from serai.policy import remember, rule_as
+    from serai.policy.subject import Subject
 
     if scope == "session" and not one.situation.session:
         raise NotAllowed("it is of no session that could be known again", id=one.id, hint="say --remember project or always")
-    rule = None if pattern is None else rule_as(words.written(pattern), decision)
-    if rule is None and one.state == "lost" and isinstance(one.request, Approval):  # else its run remembers
+    rule = None
+    if pattern is not None and isinstance(one.request, Approval):
+        rule = rule_as(words.written(pattern), decision, Subject(one.request.call, one.situation))
+    elif one.state == "lost" and isinstance(one.request, Approval):  # else its run remembers
         rule = _same_again(one, one.request, decision)
     decisions.answer(one.id, decision, _me())
     if rule is not None:

@@ -6,54 +6,72 @@ host, and anything else by its very arguments; and always for the one who asked.
 
 from __future__ import annotations
 
+import os
 import secrets
 import shlex
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from serai.errors import BadSettings
 from serai.limits import Limits
 from serai.model.ask import Allow, Deny, Remember
+from serai.model.tools import ToolCall
+from serai.policy.approvals import written
 from serai.policy.commands import Pattern
+from serai.policy.engine import Judgement
 from serai.policy.globs import escaped
-from serai.policy.matching import KINDS
+from serai.policy.matching import KINDS, match
 from serai.policy.memory import Decisions
-from serai.policy.rules import Rule, read_flag
+from serai.policy.rules import Decide, Rule, read_flag
 from serai.policy.subject import BESIDE_COMMAND, Situation, Subject
 
-__all__ = ["flag_for", "remember", "rule_as", "rule_for"]
+__all__ = ["Advice", "advice", "flag_for", "remember", "rule_as", "rule_for"]
 
 _FILES = frozenset({"read", "write", "edit", "grep", "find"})
 _BESIDE_URL = frozenset({"url", "prompt", "timeout", "format", "max_length"})
 
 
 def remember(decisions: Decisions, rule: Rule, situation: Situation, scope: Remember, limits: Limits) -> bool:
-    """Keep it for this scope; whether there is one: a session without a name cannot be known again."""
+    """Keep it for this scope; whether there is one: a session without a name cannot be known again.
+
+    A command that is not for everywhere is about this folder: in another one another Makefile lies.
+    """
     key = situation.key(scope)
     if scope == "once" or (scope != "always" and not key):
         return False
+    if scope != "always" and rule.command and not rule.cwd:
+        folder = escaped(os.path.realpath(situation.cwd))
+        if folder != written(folder):  # a name that is no text cannot be kept
+            return False
+        rule = replace(rule, cwd=(folder,))
     decisions.remember(rule, scope, key, None if scope == "always" else limits.remember * 86400.0)
     return True
 
 
-def rule_as(flag: str, decision: Allow | Deny) -> Rule:
-    """A wider rule than the call itself, in the words of `--allow`."""
+def rule_as(flag: str, decision: Allow | Deny, subject: Subject) -> Rule:
+    """A wider rule than the call itself, in the words of `--allow`; for whoever asked, like any other answer."""
     rule = read_flag(flag, "allow" if isinstance(decision, Allow) else "deny", "--as")
-    return replace(rule, id=f"remembered-{secrets.token_hex(4)}", because="" if isinstance(decision, Allow) else decision.why)
+    return replace(rule, source="", **_whose(subject, decision))
 
 
 def rule_for(subject: Subject, decision: Allow | Deny) -> Rule:
     """The rule that says the same again."""
-    allows = isinstance(decision, Allow)
+    decide: Decide = "allow" if isinstance(decision, Allow) else "deny"
+    rule = Rule(decide=decide, tool=(_just(subject.call.name),), **_whose(subject, decision), **_about(subject))
+    if rule.exactly or match(rule, subject).answer == "yes":
+        return rule
+    # It says more than such a rule speaks of.
+    return Rule(decide=decide, tool=rule.tool, exactly=subject.digest, **_whose(subject, decision))
+
+
+def _whose(subject: Subject, decision: Allow | Deny) -> dict[str, Any]:
     owner = subject.situation.owner
-    return Rule(
-        id=f"remembered-{secrets.token_hex(4)}",
-        decide="allow" if allows else "deny",
-        who=(_just(subject.who),),
-        tool=(_just(subject.call.name),),
-        owner=(_just(owner) if owner else "built-in",),
-        because="" if isinstance(decision, Allow) else _written(decision.why),
-        **_about(subject),
-    )
+    return {
+        "id": f"remembered-{secrets.token_hex(4)}",
+        "who": (_just(subject.who),),
+        "owner": (_just(owner) if owner else "built-in",),
+        "because": "" if isinstance(decision, Allow) else written(decision.why),
+    }
 
 
 def _about(subject: Subject) -> dict[str, Any]:
@@ -65,7 +83,7 @@ def _about(subject: Subject) -> dict[str, Any]:
     for name in ("path", "cwd"):
         if name in keys:
             keys[name] = tuple(map(escaped, keys[name]))
-            if any(text != _written(text) for text in keys[name]):  # a name that is no text cannot be kept
+            if any(text != written(text) for text in keys[name]):  # a name that is no text cannot be kept
                 return {"exactly": subject.digest}
     return keys
 
@@ -74,12 +92,17 @@ def _words(subject: Subject) -> dict[str, Any]:
     reading = subject.reading
     if reading is None or reading.simple is None or not subject.arguments.keys() <= BESIDE_COMMAND:
         return {}
-    pattern = shlex.join(reading.simple)
+    pattern = " ".join(map(_quoted, reading.simple))
     try:
         Pattern(pattern)
     except ValueError:  # longer than a pattern may be, or with characters that cannot be seen
         return {}
     return {"command": (pattern,)}
+
+
+def _quoted(word: str) -> str:
+    """Like `shlex.quote`, which takes letters beyond ASCII for special."""
+    return word if word and all(char.isalnum() or char in "@%+=:,./-_" for char in word) else shlex.quote(word)
 
 
 def _files(subject: Subject) -> dict[str, Any]:
@@ -96,21 +119,77 @@ def _hosts(subject: Subject) -> dict[str, Any]:
 
 def _just(name: str) -> str:
     """A pattern of this name alone. After a backslash `agent` is that name, and not any agent; one alone matches no name."""
-    text = escaped(_written(name))
+    text = escaped(written(name))
     return f"\\{text}" if text in ("", *KINDS) else text
-
-
-def _written(text: str) -> str:
-    """As JSON can hold it."""
-    return text.encode(errors="backslashreplace").decode()
 
 
 def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+# -- what would let a call through ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """What would let a call through that the policy does not.
+
+    `flag` is the `--allow` that really does, `wider` that it lets every other call of the tool through too. Without a flag
+    `why_not` says what stands in the way and what to change. `remember`: a person's answer can also be kept for the next time.
+    """
+
+    flag: str = ""
+    wider: bool = False
+    why_not: str = ""
+    remember: bool = False
+
+
+def advice(call: ToolCall, situation: Situation, judged: Judgement, *, needs_person: bool = False) -> Advice:
+    """`judged` is what the policy says of the call; `needs_person` as it was for that."""
+    if judged.decision == "allow":
+        return Advice()
+    if needs_person:
+        return Advice(why_not="only a person can answer it")
+    remember = judged.decision == "ask" and _can_be_remembered(call, situation, judged)
+    if judged.stage != "mode":  # which is asked after the rules that allow: no other stage would be changed by one
+        return Advice(why_not=_in_the_way(judged), remember=remember)
+    subject = Subject(call, situation)
+    if _lets_through(flag := flag_for(subject), subject):
+        return Advice(flag=flag, wider=flag == f"--allow {shlex.quote(escaped(call.name))}", remember=remember)
+    return Advice(why_not="no flag can say it: allow it with a rule in --policy FILE", remember=remember)
+
+
+def _in_the_way(judged: Judgement) -> str:
+    if judged.remembered is not None:
+        return f"a person said no for the next time too: serai policy forget {judged.remembered.id}"
+    if judged.rule is None:
+        return "a command that cannot be read is always asked, whatever rule allows it: write it more plainly"
+    rule = f"the rule `{judged.rule.id}`" + (f" of {judged.rule.source}" if judged.rule.source else "")
+    if judged.decision == "deny":
+        return f"change {rule}: nothing else gets past a rule that denies"
+    if judged.rule.decide == "deny":
+        return f"write the call more plainly, or change {rule}: what it cannot see is always asked"
+    return f"change {rule}: rules that ask come before those that allow"
+
+
+def _can_be_remembered(call: ToolCall, situation: Situation, judged: Judgement) -> bool:
+    """Whether a yes of a person would hold the next time: where a rule may deny it, only for exactly the same."""
+    rule = rule_for(Subject(call, situation), Allow())
+    doubt = judged.rule is not None and judged.rule.decide == "deny"
+    return (bool(rule.exactly) or not doubt) and match(rule, Subject(call, situation)).answer == "yes"
+
+
 def flag_for(subject: Subject) -> str:
-    """The `--allow` that would let this call through."""
+    """The `--allow` that says what this call is; whether that lets it through, `advice` knows."""
     about = _about(subject)
     pattern = next((texts[0] for key, texts in about.items() if key not in ("exactly", "cwd") and len(texts) == 1), "")
-    return f"--allow {shlex.quote(f'{subject.call.name}:{pattern}' if pattern else subject.call.name)}"
+    tool = escaped(subject.call.name)
+    return f"--allow {shlex.quote(f'{tool}:{pattern}' if pattern else tool)}"
+
+
+def _lets_through(flag: str, subject: Subject) -> bool:
+    try:
+        rule = read_flag(shlex.split(flag)[1])
+    except BadSettings:  # the tool's name has a colon, the command a hundred words
+        return False
+    return match(rule, subject).answer == "yes"

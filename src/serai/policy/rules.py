@@ -179,7 +179,7 @@ def read_rule(table: Mapping[str, Any], source: str) -> Rule:
     texts: dict[str, Any] = {
         key: _texts(table[key], key, whose) for key in (*_TEXTS, "command", "path", "host", "cwd") if key in table
     }
-    fields = {name: _texts(value, f"input.{name}", whose) for name, value in said.items()}
+    fields = {name: _texts(value, f"input.{name}", whose, empty=True) for name, value in said.items()}
     try:
         return Rule(id=id, decide=decide, input=fields, because=because, source=source, **texts)
     except ValueError as error:
@@ -207,9 +207,10 @@ def read_flag(flag: str, decide: Decide = "allow", option: str = "--allow") -> R
         raise BadSettings(str(error), who=source, hint="correct the pattern") from None
 
 
-def _texts(value: Any, key: str, whose: str) -> tuple[str, ...]:
+def _texts(value: Any, key: str, whose: str, *, empty: bool = False) -> tuple[str, ...]:
+    """One or several; only a field of the input may well be empty."""
     texts = value if isinstance(value, list) else [value]
-    if not texts or not all(isinstance(text, str) and text for text in texts):
+    if not texts or not all(isinstance(text, str) and (text or empty) for text in texts):
         raise BadSettings(f"`{key}` is a pattern or a list of patterns, not {value!r}", who=whose)
     return tuple(texts)
 

@@ -78,9 +78,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def key(self, scope: Remember) -> str:
         """Whose a remembered decision of this scope is: this session's, this project's, or nobody's in particular."""
-        if scope == "project":
-            return os.path.realpath(self.project or self.cwd)
-        return self.session if scope == "session" else ""
+        found = {"project": os.path.realpath(self.project or self.cwd), "session": self.session}.get(scope, "")
+        return found.encode(errors="backslashreplace").decode()  # as it is kept: a path may be no text
 
 
 class Found(NamedTuple):
