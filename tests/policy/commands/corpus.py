@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# Characters that are printable by their category and not seen.
+INVISIBLE = "\u3164\u2800\u115f\u1160\u034f\ufe00\ufe0f\u17b4\u17b5\u180b\u180d\uffa0\u2d7f\ufffc\U000e0100\U0001d159"
+
 # Lists, pipes, quotes, redirections, assignments, comments: read by our own reader and by the grammar.
 BOTH = [
     *(
@@ -159,6 +162,8 @@ UNREAD = [
     ),
     *(
         "rm x\u200b",
+        *(f"make test{char}" for char in INVISIBLE),
+        *(f"make 'test{char}'" for char in INVISIBLE),
         "rm\u00a0x",
         "a\ud800",
         "cat <<-E\n\t$(rm x)\n\tE",

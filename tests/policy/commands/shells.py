@@ -14,7 +14,10 @@ from typing import NamedTuple
 SHELLS = [shell for name in ("bash", "dash") if (shell := shutil.which(name))]
 STUBS = ("git", "status", "rm", "a", "ls", "cat", "reboot")
 # Programs that really run others; found by a link, so that nothing else of the machine is in the path.
-REAL = ("env", "xargs", "timeout", "nice", "nohup", "setsid", "stdbuf", "find", "sh", "bash")
+REAL = (
+    *("env", "xargs", "timeout", "nice", "nohup", "setsid", "stdbuf", "find", "sh", "bash", "dash"),
+    *("script", "flock", "split", "tar"),
+)
 
 
 class Place(NamedTuple):
@@ -44,15 +47,15 @@ class Place(NamedTuple):
 
 
 def make_place(home: Path) -> Place:
-    programs, folder, calls = home / "bin", home / "work", home / "calls"
-    programs.mkdir()
-    folder.mkdir()
+    programs, folder, calls, empty = home / "bin", home / "work", home / "calls", home / "empty"
+    for made in (programs, folder, empty):  # an empty home: a shell with a prompt reads no file of ours
+        made.mkdir()
     for name in STUBS:
         _stub(programs / name, calls)
     for name in REAL:
         if found := shutil.which(name):
             (programs / name).symlink_to(found)
-    return Place(folder, calls, {"PATH": str(programs), "LC_ALL": "C.UTF-8"})
+    return Place(folder, calls, {"PATH": str(programs), "LC_ALL": "C.UTF-8", "HOME": str(empty)})
 
 
 def _stub(path: Path, calls: Path) -> None:

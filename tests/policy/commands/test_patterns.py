@@ -54,7 +54,9 @@ def test_a_pattern_means_what_it_says(pattern: str, text: str, *, answer: bool) 
 
 
 @pytest.mark.req("policy.command.pattern")
-@pytest.mark.parametrize("text", ["", "  ", "git 'status", 'git "status', "git \\", "git\nstatus", "a\0", "x " * 100])
+@pytest.mark.parametrize(
+    "text", ["", "  ", "git 'status", 'git "status', "git \\", "git\nstatus", "a\0", "x " * 100, "make test\u3164", "make '\u2800'"]
+)
 def test_a_bad_pattern_says_what_is_wrong(text: str) -> None:
     with pytest.raises(ValueError, match="pattern"):
         Pattern(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from serai.policy.commands import Pattern, read
+from tests.policy.commands.corpus import INVISIBLE
 
 PLAIN = {
     "git status": ("git", "status"),
@@ -86,6 +87,8 @@ NOT_PLAIN = [
     *("git status\u2028rm x", "git status\u0085rm", "git \u202estatus", "git \ufeffstatus", "\ufeffgit status", "git status\u00ad"),
     *("git status\u037e rm x", "git status\uff1b rm", "git status \uff5c sh", "git \u2018status\u2019", "git \u201cstatus\u201d"),
     *("git status\ud800", "git status\U000e0020", "git sta\u0301tus", "git 'sta\u200btus'", "git 'a\tb'", "git 'a\nb'"),
+    *(f"git status{char}" for char in INVISIBLE),
+    *(f"git 'status{char}'" for char in INVISIBLE),
     "git " + "a" * 70_000,
 ]
 

@@ -14,8 +14,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from serai.policy.commands.lexing import disguised, lex
-from serai.policy.commands.reading import Command, Parsed, Unreadable, Word, checked
+from serai.policy.commands.reading import MOST_WORDS, Command, Parsed, TooMuch, Unreadable, Word, checked
 from serai.policy.commands.scanning import simple
+from serai.policy.commands.variables import special
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -49,6 +50,17 @@ _DELIMITER = re.compile(r"'([\w.-]+)'|\"([\w.-]+)\"|\\([\w.-]+)|([\w.-]+)", re.A
 # Of these the parser takes long, or keeps too much in mind, when there are many.
 _COSTLY = re.compile(r"<<|=~")
 _MOST_COSTLY = 64
+_MOST_NODES = 8 * MOST_WORDS
+# It is also slow to recover from errors, takes each sign for a chance to, and long words cost it their square. So much may stand
+# in a text, and so much outside of quotes, comments and here-documents.
+_SIGNS = re.compile(r"[()|&;<>`{}\[\]!]")
+_RUNS = re.compile(r"[^ \t\n]+")
+_IN_ALL, _BARE = (4096, 1 << 24, 1 << 16), (512, 1 << 22, MOST_WORDS)
+_QUIET = re.compile(
+    r"""(?<![^\s;&|])\#[^\n]* | '[^']*' | \\. | (?P<kept>"(?:[^"\\]|\\.)*")
+    | <<-?[ \t]*(?P<quote>['"]?)(?P<end>[\w.-]+)(?P=quote)(?P<line>[^\n]*)\n(?:[^\n]*\n)*?\t*(?P=end)(?=\n|\Z)""",
+    re.ASCII | re.DOTALL | re.VERBOSE,
+)
 _LONG_DELIMITER = re.compile(r"<<-?[ \t]*\S{100}")
 _LIVE = re.compile(r"`|\$[({\[]")
 
@@ -72,7 +84,12 @@ def parse(text: str) -> Parsed:
     source = disguised(checked(text))
     if len(_COSTLY.findall(source)) > _MOST_COSTLY or _LONG_DELIMITER.search(source):
         raise Unreadable("it has more here-documents or tests than are looked at")
+    bare = _QUIET.sub(lambda found: found["kept"] or found["line"] or "", source)
+    if _exceeds(source, _IN_ALL) or _exceeds(bare, _BARE):
+        raise TooMuch
     root = _parser().parse(source.encode("latin-1")).root_node
+    if root.descendant_count > _MOST_NODES:
+        raise TooMuch
     if root.has_error:
         raise Unreadable("it is no text that bash would take, or one that is not understood here")
     walk = _Walk(source, root)
@@ -80,6 +97,13 @@ def parse(text: str) -> Parsed:
     return Parsed(
         tuple(command for _, command in sorted(walk.commands, key=lambda found: found[0])), tuple(walk.assigned), tuple(walk.hidden)
     )
+
+
+def _exceeds(source: str, most: tuple[int, int, int]) -> bool:
+    """Whether the signs, the squares of the words' lengths, or the words are too many for the parser."""
+    lengths = [found.end() - found.start() for found in _RUNS.finditer(source)]
+    found = len(_SIGNS.findall(source)), sum(length * length for length in lengths), len(lengths)
+    return any(count > limit for count, limit in zip(found, most, strict=True))
 
 
 def _below(node: Node, *, until: frozenset[str]) -> Iterator[Node]:
@@ -145,6 +169,8 @@ class _Walk:
                 self._comment(child)
             elif node.type in ("for_statement", "case_statement", "case_item", "function_definition") and child.type in _NAMED:
                 self._exact(child)
+                if child.type == "variable_name" and special(self._text(child)):
+                    self.hidden.append(f"a loop sets `{self._text(child)}`, which is more than data")
                 apart = False
             else:
                 if not apart and child.type not in ("do_group", "compound_statement", "case_item", "elif_clause", "else_clause"):
@@ -301,10 +327,13 @@ class _Walk:
         )
         if not re.fullmatch(r"\$\{(?:[^`'\"\\\n;&|()<>{}$]|\\[/.*?#%-])*\}", rest):
             raise Unreadable("it has an expansion `${…}` that is not understood here")
+        sets = re.match(r"\$\{([A-Za-z_][A-Za-z0-9_]*):{0,2}=", rest)
+        if sets and special(sets[1]):
+            self.hidden.append(f"an expansion sets `{sets[1]}`, which is more than data")
         index = re.search(r"\[(.*?)\]", rest)
-        offset = re.match(r"\$\{[\w@*\[\]]+:(?![-+=?])(.*)\}", rest)
+        offset = re.match(r"\$\{[\w@*\[\]]+:(?![-+=?])(.*)\}", rest, re.ASCII)
         plainly = (index is None or re.fullmatch(r"[0-9]+|[@*]", index[1])) and (
-            offset is None or re.fullmatch(r"[\d: -]+", offset[1])
+            offset is None or re.fullmatch(r"[0-9: -]+", offset[1])
         )
         if not plainly or rest.startswith("${!") or "@P" in rest or (offset and offset.end(1) - offset.start(1) != len(offset[1])):
             self.hidden.append("an expansion `${…}` may run what a variable says")

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
+from serai.policy.commands.invisible import not_seen
 from serai.policy.commands.reading import Command, Reading, Word
 
 __all__ = ["Found", "Pattern"]
@@ -75,6 +76,8 @@ class Pattern:
         return answer
 
     def _finds(self, command: Command) -> Found:
+        if command.words and not self._begins(command.words[0]):
+            return "no"
         words = list(command.words)
         if command.more:
             words.append(Word("", known=False, one=False))
@@ -83,7 +86,16 @@ class Pattern:
             rows.append([words[0]._replace(text=words[0].text.rpartition("/")[2]), *words[1:]])
         if any(_meet(self._globs, row, _surely) for row in rows):
             return "yes"
+        if all(word.known for word in words):  # what is possible is certain then
+            return "no"
         return "maybe" if any(_meet(self._globs, row, _possibly) for row in rows) else "no"
+
+    def _begins(self, name: Word) -> bool:
+        """Whether a command of this name may be meant; almost always it is another one."""
+        glob = self._globs[0]
+        if glob.words or not name.known or glob.matches(name.text):
+            return True
+        return self._bare and glob.matches(name.text.rpartition("/")[2])
 
 
 def _surely(glob: _Glob, word: Word) -> bool:
@@ -123,7 +135,7 @@ def _meet(globs: Sequence[_Glob], words: Sequence[Word], matches: Callable[[_Glo
 
 def _split(text: str) -> tuple[_Glob, ...]:
     """The words of a pattern, each as a glob."""
-    if not text.isprintable():
+    if not_seen(text) is not None:
         raise ValueError(f"the command pattern {text!r} has a character that cannot be seen: a pattern is one line of plain text")
     words = _words(text)
     if not words:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from serai.policy.commands.invisible import not_seen
 from serai.policy.commands.reading import Unreadable, checked
 from serai.policy.commands.scanning import RESERVED
 
@@ -52,7 +53,7 @@ def _word(text: str, at: int) -> tuple[str | None, int]:
                 return None, at
             inside = text[at + 1 : close]
             # Tabs and newlines are letters within quotes, but no plain ones.
-            if not inside.isprintable() or (char == '"' and not _LIVE.isdisjoint(inside)):
+            if not_seen(inside) is not None or (char == '"' and not _LIVE.isdisjoint(inside)):
                 return None, at
             at = close + 1
             if text[at : at + 1] == char:  # `'a''b'`: zsh may take the pair for a quote

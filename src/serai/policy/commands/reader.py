@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from serai.policy.commands import grammar
-from serai.policy.commands.builtins import BUILTINS, evaluated
+from serai.policy.commands.builtins import BUILTINS
 from serai.policy.commands.plainly import plain
-from serai.policy.commands.reading import MOST_COMMANDS, MOST_DEPTH, Command, Parsed, Reading, Unreadable, Word, checked
-from serai.policy.commands.runners import is_assignment
+from serai.policy.commands.reading import (
+    MOST_COMMANDS,
+    MOST_DEPTH,
+    MOST_TEXT,
+    MOST_WITHIN,
+    MOST_WORDS,
+    TOO_MANY_WORDS,
+    Command,
+    Parsed,
+    Reading,
+    TooMuch,
+    Unreadable,
+    Word,
+    checked,
+)
 from serai.policy.commands.scanning import scan
-from serai.policy.commands.unwrapping import Arguments, Inside, Unseen, shown_name
+from serai.policy.commands.unwrapping import Arguments, Inside, Unseen, is_input, shown_name
+from serai.policy.commands.variables import evaluated
 from serai.policy.commands.wrappers import WRAPPERS
 
 __all__ = ["Parser", "read", "read_with"]
 
 Parser = Callable[[str], Parsed]
+
+# What the system loads programs with, and a command of the past (`!rm`).
+_ODD_NAME = re.compile(r"ld(?:-.*)?\.so.*|ld-(?:linux|musl).*|!.+", re.DOTALL)
 
 
 def read(command: str | Sequence[str]) -> Reading:
@@ -27,6 +45,8 @@ def _parse(text: str) -> Parsed:
     """By our own reader where it is certain; else by the grammar, if that is installed."""
     try:
         return scan(text)
+    except TooMuch:
+        raise
     except Unreadable:
         if not grammar.installed():
             raise
@@ -47,8 +67,10 @@ def read_with(parse: Parser, command: str | Sequence[str]) -> Reading:
         given: tuple[object, ...] = words  # who hands this over may not have checked it
         if not words or not all(isinstance(word, str) and "\0" not in word for word in given):
             return Reading(None, unread="the command cannot be read: it is no list of words")
-        if sum(map(len, words)) > 16 * 1024 * 1024:
-            return Reading(None, unread="the command cannot be read: it is longer than any system takes")
+        if len(words) > MOST_WORDS:
+            return Reading(None, unread=f"the command cannot be read: {TOO_MANY_WORDS}")
+        if sum(map(len, words)) > MOST_TEXT:
+            return Reading(None, unread=f"the command cannot be read: it is longer than {MOST_TEXT // 1024} KiB")
         simple = words
         search.take(Parsed((Command(tuple(map(Word, words))),)), 0)
     search.run()
@@ -63,6 +85,8 @@ class _Search:
         self.commands: list[Command] = []
         self.hidden: list[str] = []
         self.depths: list[int] = []
+        self.words = 0
+        self.within = 0  # characters of texts within texts
 
     def take(self, parsed: Parsed, depth: int) -> None:
         self.hidden += parsed.hidden
@@ -80,7 +104,10 @@ class _Search:
     def _add(self, command: Command, depth: int) -> None:
         if depth > MOST_DEPTH or len(self.commands) >= MOST_COMMANDS:
             self.hidden.append("there are more commands within commands than are looked at")
+        elif self.words + len(command.words) > 2 * MOST_WORDS:
+            self.hidden.append(TOO_MANY_WORDS)
         elif command.words:
+            self.words += len(command.words)
             self.commands.append(command)
             self.depths.append(depth)
 
@@ -89,6 +116,9 @@ class _Search:
             self.hidden.append("the name of a command is known only when it runs")
             return
         name = shown_name(command)
+        if _ODD_NAME.fullmatch(name) or ("/" in command.words[0].text and is_input(command.words[0].text)):
+            self.hidden.append(f"`{name[:40]}` may be any program")
+            return
         look = WRAPPERS.get(name) or BUILTINS.get(name)
         if look is None:
             return
@@ -96,8 +126,6 @@ class _Search:
             inside = look(Arguments(command))
         except Unseen as error:
             inside = Inside(hidden=(str(error),))
-        if name in ("export", "declare", "typeset", "local", "readonly"):
-            inside = inside._replace(assigned=tuple(word for word in command.words if is_assignment(word)))
         self._inside(inside, depth)
 
     def _inside(self, inside: Inside, depth: int) -> None:
@@ -110,7 +138,8 @@ class _Search:
             self._text(text, depth + 1)
 
     def _text(self, text: str, depth: int) -> None:
-        if depth > MOST_DEPTH or len(self.commands) >= MOST_COMMANDS:
+        self.within += len(text)
+        if depth > MOST_DEPTH or len(self.commands) >= MOST_COMMANDS or self.within > MOST_WITHIN:
             self.hidden.append("there are more commands within commands than are looked at")
             return
         try:

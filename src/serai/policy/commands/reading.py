@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import unicodedata
 from typing import NamedTuple
 
-__all__ = ["Command", "Parsed", "Reading", "Unreadable", "Word", "checked"]
+from serai.policy.commands.invisible import named, not_seen
+
+__all__ = ["Command", "Parsed", "Reading", "TooMuch", "Unreadable", "Word", "checked"]
 
 # A longer text is not read at all: nobody approves what takes an hour to read, and every reader here stays quick on it.
 MOST_TEXT = 64 * 1024
 # So deep are wrappers and texts within texts followed, and so many commands are looked at; past it they are hidden.
 MOST_DEPTH = 16
-MOST_COMMANDS = 4096
+MOST_COMMANDS = 1024
+# So many words are looked at over all depths, and so many characters of texts within texts: hostile nesting repeats them.
+MOST_WORDS = 2048
+MOST_WITHIN = 64 * 1024
+TOO_MANY_WORDS = "it has more words than are looked at"
 
 
 class Word(NamedTuple):
@@ -50,19 +55,18 @@ class Unreadable(Exception):
     """A text that a reader is not certain about; the message is a sentence for a person."""
 
 
+class TooMuch(Unreadable):
+    """A text that is too much for every reader."""
+
+    def __init__(self) -> None:
+        super().__init__(TOO_MANY_WORDS)
+
+
 def checked(text: str) -> str:
     """`text`, if a reader may look at it at all; else `Unreadable` says why not."""
     if len(text) > MOST_TEXT:
         raise Unreadable(f"it is longer than {MOST_TEXT // 1024} KiB")
-    if text.isascii() and text.isprintable():
-        return text
-    for char in text:
-        # Shells, terminals and people do not agree on these: nothing with one of them is taken as read.
-        if char not in "\n\t" and not char.isprintable():
-            raise Unreadable(f"it has the character {_named(char)}, which is not seen or not read the same everywhere")
+    # Shells, terminals and people do not agree on these: nothing with one of them is taken as read.
+    if char := not_seen(text.replace("\n", "").replace("\t", "")):
+        raise Unreadable(f"it has the character {named(char)}, which is not seen or not read the same everywhere")
     return text
-
-
-def _named(char: str) -> str:
-    name = unicodedata.name(char, "")
-    return f"U+{ord(char):04X}" + (f" ({name.lower()})" if name else "")

@@ -6,11 +6,13 @@ The rule for all of them: what is certain becomes a command or a text, what is n
 from __future__ import annotations
 
 import re
-from posixpath import normpath
+from collections.abc import Sequence
 from typing import Final
 
+from serai.policy.commands.invisible import not_seen
 from serai.policy.commands.reading import Command, Word
-from serai.policy.commands.unwrapping import ASSIGNMENT, Arguments, Inside, Options, Unseen, reads, runs
+from serai.policy.commands.settings import LETTERS, harmless
+from serai.policy.commands.unwrapping import ASSIGNMENT, Arguments, Inside, Options, Unseen, is_input, reads, runs
 
 __all__ = [
     "SHELL_OPENS",
@@ -20,7 +22,6 @@ __all__ = [
     "evaluate",
     "find",
     "flock",
-    "is_assignment",
     "script",
     "shell",
     "source",
@@ -32,25 +33,15 @@ __all__ = [
     "xargs",
 ]
 
-# Where a program's input can be opened like a file, however the path to it is written.
-_INPUT = re.compile(r"-|(?:.*/)?(?:stdin|tty[^/]*|(?:fd/|pts/)?[0-9]+)")
 SHELL_OPENS: Final = "opens a shell that reads its commands from its input"
-
-
-def _is_input(path: str) -> bool:
-    return _INPUT.fullmatch(normpath(path)) is not None
-
-
-def is_assignment(word: Word) -> bool:
-    """Whether a word sets a variable; its value need not be known, its name is."""
-    return ASSIGNMENT.match(word.text) is not None
+_MOST_EXECS = 64  # of one `find`; each may be what another one's words are
 
 
 def assignments(args: Arguments) -> tuple[Word, ...]:
     words = args.command.words
     start = args.at
     # To these programs every word with a `=` is one, whatever stands before it.
-    while args.at < len(words) and (is_assignment(words[args.at]) if not words[args.at].known else "=" in words[args.at].text):
+    while args.at < len(words) and ("=" in words[args.at].text if words[args.at].known else ASSIGNMENT.match(words[args.at].text)):
         if not words[args.at].one:
             raise Unseen(f"`{args.name}` has words that are known only when it runs")
         args.at += 1
@@ -59,32 +50,40 @@ def assignments(args: Arguments) -> tuple[Word, ...]:
 
 # bash takes its long options with one dash too.
 _SHELL_LONG: Final = frozenset({"norc", "noprofile", "posix", "login", "restricted", "verbose", "noediting", "no-rcs", "norcs"})
-_SHELL_LETTERS: Final = frozenset("abcefhiklmnoprstuvxBCEHOPT")
+_SHELL_LETTERS: Final = LETTERS | frozenset("cilorsO")
 
 
 def shell(args: Arguments) -> Inside:
     """`sh`, `bash` and their family: `-c TEXT`, a script, or commands from the input."""
     letters: set[str] = set()
+    hidden: list[str] = []
     while (word := args.peek()) is not None and word[:1] in ("-", "+"):
         args.at += 1
         if word in ("--", "-"):
             break
         name = word.lstrip("-")
         if name in ("rcfile", "init-file"):
-            args.value()
-        elif name in _SHELL_LONG:
+            file = args.value()
+            if not file.known or is_input(file.text):
+                hidden.append(f"`{args.name}` reads its first commands from its input")
             continue
-        elif not _SHELL_LETTERS.issuperset(word[1:]) or {"o", "O"} & set(word[1:-1]):
+        if name in _SHELL_LONG:
+            continue
+        if not _SHELL_LETTERS.issuperset(word[1:]) or {"o", "O"} & set(word[1:-1]):
             raise Unseen(f"`{args.name}` has the option `{word}`, which is not known here")
-        elif word[-1] in "oO":
-            args.value()
+        if word[-1] in "oO" and not ((option := args.value()).known and harmless(word[-1], option.text)):
+            hidden.append(f"`{args.name}` has the option `{option.text}`, which changes how a text is read")
         letters |= set(word[1:])
+    if "i" in letters:
+        hidden.append(f"`{args.name} -i` has a history and aliases, which change how a text is read")
     if "c" in letters:
-        return reads(args.value() if args.at < len(args.command.words) else None, f"{args.name} -c")
+        text = reads(args.value() if args.at < len(args.command.words) else None, f"{args.name} -c")
+        return text._replace(hidden=tuple(hidden))
     script = args.peek()
-    if "s" in letters or script is None or _is_input(script):
+    if "s" in letters or script is None or is_input(script):
         raise Unseen(f"`{args.name}` reads its commands from its input")
-    return Inside()  # a file: as opaque as any other program
+    # A file, also one of the path: as opaque as any other program, and denied by its own name too.
+    return runs(args.rest())._replace(hidden=tuple(hidden))
 
 
 def env(args: Arguments) -> Inside:
@@ -107,7 +106,10 @@ def _split(args: Arguments, value: Word | None) -> Inside:
     """`env -S TEXT`: env splits it by rules of its own, then reads it all as its arguments."""
     if value is None or not value.known or re.search(r"[\\$'\"#]", value.text):
         raise Unseen("`env -S` splits a text that is not plain")
-    words = tuple(Word(text) for text in value.text.split())
+    texts = [text for text in re.split(r"[ \t\n\v\f\r]", value.text) if text]
+    if any(not_seen(text) for text in texts):
+        raise Unseen("`env -S` splits a text with characters that are not seen")
+    words = tuple(map(Word, texts))
     return runs(Command((Word("env"), *words, *args.command.words[args.at :]), args.command.more))
 
 
@@ -128,23 +130,26 @@ def xargs(args: Arguments) -> Inside:
     command = args.rest()
     if command is None:
         return Inside((Command((Word("echo"),), more=True),))
-    words = tuple(word._replace(known=False) if mark and mark in word.text else word for word in command.words)
+    # What stands for the mark is not known, so it must not look like a name or a value.
+    words = tuple(
+        Word(word.text.replace(mark, "$"), known=False, one=word.one) if mark and mark in word.text else word
+        for word in command.words
+    )
     return Inside((Command(words, more=True),))
 
 
 def find(args: Arguments) -> Inside:
-    """Every `-exec` and its kin, up to its `;` or `+`."""
+    """Every `-exec` and its kin, up to its `;` or `+`; also one that may be the operand of something else."""
     words = args.command.words
     commands: list[Command] = []
     hidden: list[str] = []
     if args.command.more or not all(word.known for word in words):
         hidden.append("`find` has words that are known only when it runs")
-    at = 1
-    while at < len(words):
-        at += 1
-        if words[at - 1].text not in ("-exec", "-execdir", "-ok", "-okdir"):
-            continue
-        start = at
+    starts = [at for at, word in enumerate(words, 1) if word.text in ("-exec", "-execdir", "-ok", "-okdir")]
+    if len(starts) > _MOST_EXECS:
+        hidden.append("`find` runs more commands than are looked at")
+    for start in starts[:_MOST_EXECS]:
+        at = start
         while at < len(words) and words[at].text != ";" and not (words[at].text == "+" and words[at - 1].text == "{}"):
             at += 1
         inner = tuple(word._replace(known=False) if "{}" in word.text else word for word in words[start:at])
@@ -162,21 +167,26 @@ def su(args: Arguments) -> Inside:
         long="login fast preserve-environment pty no-pty",
         long_values="command session-command group supp-group user whitelist-environment",
     )
-    user = False
-    text: Word | None = None
-    while args.at < len(args.command.words) or args.command.more:
-        before = args.at
-        for option in args.options(options):
-            if option.name in ("c", "command", "session-command"):
-                text = option.value
-            user |= args.name == "runuser" and option.name in ("u", "user")
-        if user:
-            return runs(args.rest())
-        if args.at < len(args.command.words) and args.at == before:
-            args.value()
-    if text is None:
-        raise Unseen(f"`{args.name}` {SHELL_OPENS}")
-    return reads(text, f"{args.name} -c")
+    users = ("u", "user") if args.name == "runuser" else ()
+    start = args.at
+    if not {option.name for option in args.options(options)}.isdisjoint(users):
+        return runs(args.rest())
+    args.at = start
+    found = list(args.everywhere(options))
+    if any(option.name in users for option in found):
+        raise Unseen(f"`{args.name}` runs its words in a way that is not certain")
+    texts = [option.value for option in found if option.name in ("c", "command", "session-command")]
+    return _all(texts, f"{args.name} -c") or _opens(args)
+
+
+def _all(texts: Sequence[Word | None], who: str) -> Inside | None:
+    """Every text that was given: which one counts differs."""
+    found = [text for word in texts for text in reads(word, who).texts]
+    return Inside(texts=tuple(found)) if found else None
+
+
+def _opens(args: Arguments) -> Inside:
+    raise Unseen(f"`{args.name}` {SHELL_OPENS}")
 
 
 def flock(args: Arguments) -> Inside:
@@ -188,7 +198,7 @@ def flock(args: Arguments) -> Inside:
     )
     for _ in args.options(options):
         pass
-    args.value()
+    args.operand()
     if args.at < len(args.command.words) and args.command.words[args.at].text in ("-c", "--command"):
         args.at += 1
         return reads(args.value(), "flock -c")
@@ -203,10 +213,8 @@ def script(args: Arguments) -> Inside:
         long="append return flush force quiet timing",
         long_values="command echo log-in log-out log-io log-timing logging-format output-limit",
     )
-    for option in args.options(options):
-        if option.name in ("c", "command"):
-            return reads(option.value, "script -c")
-    raise Unseen(f"`script` {SHELL_OPENS}")
+    texts = [option.value for option in args.everywhere(options) if option.name in ("c", "command")]
+    return _all(texts, "script -c") or _opens(args)
 
 
 def watch(args: Arguments) -> Inside:
@@ -223,14 +231,26 @@ def watch(args: Arguments) -> Inside:
     return Inside(texts=(args.joined(),))
 
 
+# None of these runs anything, whatever the value is.
+_SSH_KEY = re.compile(
+    r"(?:AddKeysToAgent|BatchMode|Compression|ConnectTimeout|ConnectionAttempts|ControlMaster|ControlPath|ControlPersist"
+    r"|ExitOnForwardFailure|ForwardAgent|GlobalKnownHostsFile|HostName|IdentitiesOnly|IdentityFile|LogLevel|PasswordAuthentication"
+    r"|Port|PreferredAuthentications|PubkeyAuthentication|RequestTTY|ServerAliveCountMax|ServerAliveInterval"
+    r"|StrictHostKeyChecking|TCPKeepAlive|User|UserKnownHostsFile)[ =]",
+    re.IGNORECASE | re.ASCII,
+)
+
+
 def ssh(args: Arguments) -> Inside:
     """The far side's shell reads the words; for a rule it is a command like any other."""
     options = Options(flags="46AaCfGgKkMNnqsTtVvXxYy", values="BbcDEeFIiJLlmOoPpQRSWw")
     for host in (True, False):  # options may stand before and after it
         for option in args.options(options):
-            value = option.value
-            if option.name == "o" and (value is None or not value.known or "command" in value.text.lower()):
+            value = option.value or Word("", known=False)
+            if option.name == "o" and not _SSH_KEY.match(value.text):
                 raise Unseen("`ssh` has an option that may run a command")
+            if option.name == "F" and (not value.known or is_input(value.text)):
+                raise Unseen("`ssh` reads its settings from its input")
         if host:
             args.take()
     if text := args.joined():
@@ -239,27 +259,27 @@ def ssh(args: Arguments) -> Inside:
 
 
 def start_stop_daemon(args: Arguments) -> Inside:
-    program: Word | None = None
     options = Options(
         flags="KSTHVbCDmNotqv",
         values="acdgknpPRrsux",
         long="start stop status test oknodo quiet verbose background make-pidfile remove-pidfile",
         long_values="exec startas pidfile name user chuid group chdir chroot signal retry nicelevel output",
     )
-    for option in args.options(options):
-        if option.name in ("x", "a", "exec", "startas"):
-            program = option.value
+    programs = [option.value for option in args.options(options) if option.name in ("x", "a", "exec", "startas")]
     words = args.command.words[args.at :]
-    return runs(Command((program, *words), args.command.more)) if program else Inside()
+    # Options may stand after operands too, but not after `--`.
+    if words and args.command.words[args.at - 1] != Word("--"):
+        raise Unseen("`start-stop-daemon` has words that may be options")
+    return Inside(tuple(Command((program, *words), args.command.more) for program in programs if program))
 
 
 def source(args: Arguments) -> Inside:
     """`source FILE`: a file is as opaque as a program, the input is not to be seen."""
-    if (file := args.take()) is not None and file == "--":
-        file = args.take()
-    if file is not None and _is_input(file):
+    if args.peek() == "--":
+        args.at += 1
+    if (file := args.peek()) is not None and is_input(file):
         raise Unseen(f"`{args.name}` reads its commands from its input")
-    return Inside()
+    return runs(args.rest())
 
 
 def evaluate(args: Arguments) -> Inside:
@@ -286,6 +306,6 @@ def chrt(args: Arguments) -> Inside:
     )
     for _ in args.options(options):
         pass
-    if (word := args.peek()) is not None and word.isdecimal():
+    if (word := args.peek()) is not None and re.fullmatch(r"[0-9]+", word):
         args.at += 1
     return runs(args.rest())

@@ -10,7 +10,7 @@ import re
 from typing import Final
 
 from serai.policy.commands.lexing import Holes, Lexed, disguised, lex
-from serai.policy.commands.reading import Command, Parsed, Unreadable, Word, checked
+from serai.policy.commands.reading import MOST_WORDS, Command, Parsed, TooMuch, Unreadable, Word, checked
 
 __all__ = ["RESERVED", "scan", "simple"]
 
@@ -20,6 +20,8 @@ RESERVED: Final = frozenset(
     | {"function", "coproc", "repeat", "{", "}", "[[", "]]"}
 )
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\+?=|\[)")
+_NUMBER = re.compile(r"[0-9]+")
+_COPIED = re.compile(r"[A-Za-z0-9_./-]+")
 _VARIABLE = re.compile(r"\{.*\}")
 _REDIRECTION = re.compile(r"<<<|<<-?|<>|<&|>>|>\||>&|&>>|&>|<|>")
 
@@ -46,7 +48,9 @@ class _Scanner:
         self.commands: list[list[Word]] = []
         self.assigned: list[Word] = []
         self.words: list[Word] = []
+        self.count = 0
         self.target = False  # the next word belongs to a redirection
+        self.copies = False  # and that one is `>&` or `<&`
         self.both = False  # `&>` was read: what follows is another command in dash
 
     def run(self) -> None:
@@ -71,10 +75,15 @@ class _Scanner:
         self._end()
 
     def _word(self) -> None:
+        self.count += 1
+        if self.count > MOST_WORDS:
+            raise TooMuch
         lexed, self.at = lex(self.source, self.at, self.end, self.holes)
         if self.target:
+            if self.copies and not (lexed.word.known and _COPIED.fullmatch(lexed.word.text)):
+                raise Unreadable("it has a redirection `>&` whose target bash may expand twice")
             self.target = False
-        elif lexed.plain and lexed.bare.isdigit() and self.source[self.at : min(self.at + 1, self.end)] in ("<", ">"):
+        elif lexed.plain and _NUMBER.fullmatch(lexed.bare) and self.source[self.at : min(self.at + 1, self.end)] in ("<", ">"):
             pass  # the number of a descriptor
         elif lexed.plain and _VARIABLE.fullmatch(lexed.bare) and self.source[self.at : min(self.at + 1, self.end)] in ("<", ">"):
             raise Unreadable("it has a descriptor with a name, which shells do not read alike")
@@ -120,6 +129,7 @@ class _Scanner:
         if found[0] in ("<<", "<<-"):
             raise Unreadable("it has a here-document")
         self.at, self.target = found.end(), True
+        self.copies = found[0].endswith("&")
         self.both = self.both or found[0].startswith("&")
         self._token_ends()
 

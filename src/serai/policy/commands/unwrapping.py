@@ -8,15 +8,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from posixpath import normpath
 from typing import NamedTuple
 
 from serai.policy.commands.reading import Command, Word
 
-__all__ = ["ASSIGNMENT", "Arguments", "Inside", "Look", "Option", "Options", "Unseen", "reads", "runs", "shown_name"]
+__all__ = [
+    "ASSIGNMENT",
+    "Arguments",
+    "Inside",
+    "Look",
+    "Option",
+    "Options",
+    "Unseen",
+    "is_input",
+    "is_operand",
+    "reads",
+    "runs",
+    "shown_name",
+]
 
 
 # What is not known of a word never looks like this, so it holds for such words too.
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
+_OPERAND = re.compile(r"[A-Za-z0-9_./,:@%]")
+# Where a program's input, or its own words and variables, can be opened like a file, however the path to it is written.
+_INPUT = re.compile(
+    r"-|(?:.*/)?(?:stdin|tty[^/]*|environ|cmdline|exe|(?:fd/|pts/)?[0-9]+)|(?:/+|(?:\.\./)+)(?:proc|dev)/.*", re.DOTALL
+)
 
 
 class Inside(NamedTuple):
@@ -38,6 +57,18 @@ Look = Callable[["Arguments"], Inside]
 def shown_name(command: Command) -> str:
     """The base name of a command, as tables have it."""
     return command.words[0].text.rpartition("/")[2]
+
+
+def is_input(path: str) -> bool:
+    """Whether a path may be what the program reads, or was given, instead of a file."""
+    return path != "/dev/null" and _INPUT.fullmatch(normpath(path)) is not None
+
+
+def is_operand(word: Word) -> bool:
+    """Whether a word is certainly no option, whatever it becomes."""
+    if word.known:
+        return not word.text.startswith("-") or word.text == "-"
+    return word.one and _OPERAND.match(word.text) is not None
 
 
 class Options(NamedTuple):
@@ -93,6 +124,25 @@ class Arguments:
         self.at += 1
         return words[self.at - 1]
 
+    def operand(self) -> Word | None:
+        """The next word, if it is certainly no option; None after the last one."""
+        words = self.command.words
+        if self.at >= len(words):
+            self.peek()
+            return None
+        if not is_operand(words[self.at]):
+            raise Unseen(f"`{self.name}` has `{_short(words[self.at].text)}`, which may be an option")
+        self.at += 1
+        return words[self.at - 1]
+
+    def everywhere(self, spec: Options) -> Iterator[Option]:
+        """The options between and after operands too, as many programs take them; also after `--`, to be certain."""
+        while self.at < len(self.command.words) or self.command.more:
+            before = self.at
+            yield from self.options(spec)
+            if self.at == before:
+                self.operand()
+
     def rest(self) -> Command | None:
         """What is left, as a command of its own; None if nothing is."""
         words = self.command.words[self.at :]
@@ -116,7 +166,7 @@ class Arguments:
                 return
             if text.startswith("--"):
                 yield self._long(spec, text)
-            elif spec.number and text[1:].isdecimal():
+            elif spec.number and re.fullmatch(r"[0-9]+", text[1:]):
                 yield Option(text[1:], None)
             else:
                 yield from self._letters(spec, text)

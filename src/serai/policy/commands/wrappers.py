@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from serai.policy.commands.programs import PROGRAMS
 from serai.policy.commands.runners import (
     SHELL_OPENS,
     assignments,
@@ -41,19 +42,29 @@ class _Plain:
     assignments: bool = False  # `NAME=value` before the command
     shells: str = ""  # with one of these options and no command it opens a shell; `*`: always
     nothing: str = ""  # with one of these options it runs nothing
+    sets: str = ""  # options whose value is `NAME=value`
+    unseen: str = ""  # options whose value may run something
+    within: str = ""  # only as one of these commands of a program that has others too
 
     def __call__(self, args: Arguments) -> Inside:
-        seen = {option.name for option in args.options(self.options)}
+        if self.within:
+            if args.peek() not in self.within.split():
+                return Inside()
+            args.at += 1
+        given = list(args.options(self.options))
+        seen = {option.name for option in given}
+        hidden = () if seen.isdisjoint(self.unseen.split()) else (f"`{args.name}` has an option that may run a command",)
         if not seen.isdisjoint(self.nothing.split()):
             return Inside()
         for _ in range(self.skip):
             if args.take() is None:
                 return Inside()
-        assigned = assignments(args) if self.assignments else ()
+        assigned = tuple(option.value for option in given if option.name in self.sets.split() and option.value)
+        assigned += assignments(args) if self.assignments else ()
         command = args.rest()
         if command is None and (self.shells == "*" or not seen.isdisjoint(self.shells.split())):
             raise Unseen(f"`{args.name}` {SHELL_OPENS}")
-        return runs(command)._replace(assigned=assigned)
+        return runs(command)._replace(assigned=assigned, hidden=hidden)
 
 
 def _unseen(why: str) -> Look:
@@ -64,6 +75,15 @@ def _unseen(why: str) -> Look:
 
 
 _PREFIX = _Plain()
+_PACKAGES = Options("yq", "p", long="yes no no-install quiet prefer-offline", long_values="package")
+
+
+def _npx(args: Arguments) -> Inside:
+    """A package's program by its name, or a text after `-c`."""
+    PROGRAMS[args.name](args)
+    return _Plain(_PACKAGES, within="" if args.name == "npx" else "exec x dlx")(args)
+
+
 _SHELLS = (
     "sh",
     "bash",
@@ -127,11 +147,14 @@ _RUNNERS = (
         "zargs",
         "run0",
     ),
-    *("screen", "tmux", "dtach", "nq", "perf", "valgrind", "gdb", "ltrace"),
+    *("screen", "tmux", "dtach", "nq", "perf", "valgrind", "gdb", "ltrace", "sftp", "ftp", "lftp", "socat", "ssh-agent", "xterm"),
+    *("ld.so", "eatmydata", "runcon", "aa-exec", "newgrp", "machinectl", "envdir", "softlimit", "setlock", "execlineb", "xinit"),
+    *("hyperfine", "watchexec", "scriptlive", "logsave", "cpulimit", "trickle", "tsocks", "nodemon", "mosh", "nix-shell"),
 )
 _OTHER_SHELLS = ("fish", "csh", "tcsh", "nu", "elvish", "xonsh", "pwsh", "rc", "es")
 
 WRAPPERS: Final[Mapping[str, Look]] = {
+    **PROGRAMS,
     **dict.fromkeys(_SHELLS, shell),
     **dict.fromkeys(_OTHER_SHELLS, _unseen("is a shell of another kind, which is not read here")),
     **dict.fromkeys(_RUNNERS, _unseen("runs commands in a way that is not read here")),
@@ -195,13 +218,31 @@ WRAPPERS: Final[Mapping[str, Look]] = {
         ),
         shells="*",
     ),
-    "strace": _Plain(Options("cCdDfFhikqrtTvVwxyzZ", "abeEIOpPsSuUX")),
+    "strace": _Plain(Options("cCdDfFhikqrtTvVwxyzZ", "abeEIOpPsSuUX"), sets="E"),
     "systemd-run": _Plain(
         Options(
             "dGPqrt",
             "EHMpu",
             long="user system scope wait pty pipe quiet collect same-dir remain-after-exit send-sighup no-block no-ask-password",
             long_values="unit property description slice uid gid nice working-directory setenv service-type",
-        )
+        ),
+        sets="E setenv",
+        unseen="p property",
     ),
+    "uv": _Plain(
+        Options(
+            "mqv",
+            "p",
+            long="frozen locked no-sync isolated active all-extras all-groups all-packages dev no-dev no-project module quiet "
+            "verbose exact offline",
+            long_values="with extra group python env-file with-requirements with-editable project directory package only-group",
+        ),
+        within="run",
+    ),
+    **dict.fromkeys(("poetry", "pdm", "pipenv", "rye", "hatch"), _Plain(within="run")),
+    **dict.fromkeys(("bundle", "yarn", "rbenv", "pyenv", "opam"), _Plain(within="exec")),
+    "direnv": _Plain(within="exec", skip=1),
+    "npx": _npx,
+    "npm": _npx,
+    "pnpm": _npx,
 }
