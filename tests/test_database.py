@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,14 @@ def test_its_files_and_its_folder_are_for_this_user_alone_whatever_the_umask(tmp
         os.umask(before)
     assert found == {"x.db": 0o600, "x.db-wal": 0o600, "x.db-shm": 0o600}
     assert mode(path.parent) == 0o700
+
+
+def test_a_folder_that_was_there_before_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir(mode=0o755)
+    (tmp_path / "home").chmod(0o755)
+    Database(str(tmp_path / "home" / "x.db"), "things").close()
+    assert mode(tmp_path / "home") == 0o755
+    assert mode(tmp_path / "home" / "x.db") == 0o600
 
 
 def test_a_file_that_was_open_to_others_is_closed_to_them(tmp_path: Path) -> None:
@@ -123,14 +132,30 @@ def _a_folder(tmp_path: Path) -> str:
     return str(tmp_path / "x.db")
 
 
-@pytest.mark.parametrize("place", [_broken, _below_a_file, _a_folder])
-def test_where_it_cannot_be_the_error_names_the_file_and_nothing_is_left_open(tmp_path: Path, place: object) -> None:
-    path = place(tmp_path)  # type: ignore[operator]
+@pytest.mark.parametrize(
+    ("place", "hint"),
+    [
+        (_broken, "move the file away: a new one is made"),
+        (_below_a_file, "make room, or make it readable and writable for you"),
+        (_a_folder, "there is a folder in its place: move it away"),
+    ],
+)
+def test_where_it_cannot_be_the_error_names_the_file_and_says_what_to_do_and_nothing_is_left_open(
+    tmp_path: Path, place: Callable[[Path], str], hint: str
+) -> None:
+    path = place(tmp_path)
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(NotWritten, match="things cannot be opened") as caught:
         Database(path, "things")
-    assert caught.value.who == path
+    assert (caught.value.who, caught.value.hint) == (path, hint)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_folder_in_its_place_is_left_as_it_is(tmp_path: Path) -> None:
+    before = mode(_a_folder(tmp_path))
+    with pytest.raises(NotWritten):
+        Database(str(tmp_path / "x.db"), "things")
+    assert mode(tmp_path / "x.db") == before
 
 
 def test_a_broken_file_is_left_as_it_is(tmp_path: Path) -> None:
@@ -145,10 +170,67 @@ def test_who_holds_the_file_too_long_is_told_to_who_waits(tmp_path: Path) -> Non
     path = str(tmp_path / "x.db")
     first = Database(path, "things")
     second = Database(path, "things", busy=0.01)
-    with first.writing(), pytest.raises(NotWritten, match=r"x\.db: things cannot be used: database is locked"), second.writing():
+    told = pytest.raises(NotWritten, match=r"x\.db: things cannot be used: database is locked")
+    with first.writing(), told as caught, second.writing():
         pass
+    assert caught.value.hint == "another process holds the file: try again when it is done"
     first.close()
     second.close()
+
+
+def test_who_only_reads_waits_for_no_writer_and_cannot_write(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.db")
+    db = Database(path, "things")
+    db.table("things", {"id": "TEXT"})
+    reader = Database(path, "things", 0.0, reads=True)
+    with db.writing() as rows:
+        rows.execute("INSERT INTO things VALUES ('one')")
+        assert reader.rows.execute("SELECT * FROM things").fetchall() == []
+    assert len(reader.rows.execute("SELECT * FROM things").fetchall()) == 1
+    with pytest.raises(NotWritten, match="readonly"), reader.told():
+        reader.rows.execute("DELETE FROM things")
+    reader.close()
+    db.close()
+
+
+def test_scrubbing_waits_for_nobody_who_reads_and_says_whether_it_is_done(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.db")
+    db = Database(path, "things", 40.0)
+    db.table("things", {"id": "TEXT"})
+    reader = Database(path, "things", reads=True)
+    reader.rows.execute("BEGIN")
+    reader.rows.execute("SELECT * FROM things").fetchall()
+    db.table("others", {"id": "TEXT"})
+    assert db.scrub() is False
+    assert os.path.getsize(path + "-wal") > 0
+    reader.rows.execute("ROLLBACK")
+    assert db.scrub() is True
+    assert os.path.getsize(path + "-wal") == 0
+    assert db.rows.execute("PRAGMA busy_timeout").fetchone()[0] == 40_000  # as it was
+    reader.close()
+    db.close()
+
+
+def test_a_file_that_was_taken_away_or_replaced_is_noticed(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.db")
+    db = Database(path, "things")
+    assert not db.moved()
+    os.rename(path, path + ".old")
+    assert db.moved()
+    Path(path).touch()
+    assert db.moved()
+    db.close()
+    memory = Database(MEMORY, "things")
+    assert not memory.moved()
+    memory.close()
+
+
+def test_a_text_that_is_no_utf_8_is_an_error_of_ours(tmp_path: Path) -> None:
+    db = Database(str(tmp_path / "x.db"), "things")
+    with pytest.raises(NotWritten, match="surrogates not allowed") as caught, db.told():
+        db.rows.execute("SELECT ?", ["\udcff"])
+    assert caught.value.hint == "give texts that are UTF-8"
+    db.close()
 
 
 def test_in_memory_nothing_is_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

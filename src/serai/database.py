@@ -5,6 +5,7 @@ Durable before effect (design rule 14): WAL with full sync, and a transaction is
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import time
@@ -18,28 +19,38 @@ __all__ = ["MEMORY", "Database"]
 
 MEMORY = ":memory:"  # a path: nothing is on disk
 _BUSY = 5.0  # seconds for somebody else's transaction (spec hooks 5)
+_BRIEFLY = 50  # milliseconds for who is just reading
 
 
 class Database:
-    """Used by one thread at a time. `what` says in errors what it holds, `busy` how long others are waited for, in seconds."""
+    """Used by one thread at a time. `what` says in errors what it holds, `busy` how long others are waited for, in seconds.
 
-    def __init__(self, path: str, what: str, busy: float = _BUSY) -> None:
+    One that only `reads` waits for nobody who writes; its file and tables are there already.
+    """
+
+    def __init__(self, path: str, what: str, busy: float = _BUSY, *, reads: bool = False) -> None:
         self.path = path
         self._what = what
-        try:
-            if path != MEMORY:
+        self._busy = busy
+        with self._told("opened", OSError):
+            if path != MEMORY and not reads:
                 _make_private(path)
             self.rows = sqlite3.connect(path, timeout=busy, isolation_level=None, check_same_thread=False)
-        except (OSError, sqlite3.Error) as error:
-            raise NotWritten(f"{what} cannot be opened: {error}", who=path) from None
-        try:
-            self.rows.row_factory = sqlite3.Row
-            self._use_wal(busy)
-            self.rows.execute("PRAGMA synchronous = FULL")
-            self.rows.execute("PRAGMA secure_delete = ON")  # what is taken out may be secret (design rule 13)
-        except sqlite3.Error as error:
-            self.rows.close()
-            raise NotWritten(f"{what} cannot be opened: {error}", who=path) from None
+            try:
+                self._set_up(reads=reads)
+            except BaseException:
+                self.rows.close()
+                raise
+        self._file = _identity(path)
+
+    def _set_up(self, *, reads: bool) -> None:
+        self.rows.row_factory = sqlite3.Row
+        if reads:
+            self.rows.execute("PRAGMA query_only = ON")
+            return
+        self._use_wal(self._busy)
+        self.rows.execute("PRAGMA synchronous = FULL")
+        self.rows.execute("PRAGMA secure_delete = ON")  # what is taken out may be secret (design rule 13)
 
     def _use_wal(self, busy: float) -> None:
         """SQLite does not wait by itself while another makes the same new file WAL."""
@@ -56,10 +67,19 @@ class Database:
     def close(self) -> None:
         self.rows.close()
 
-    def scrub(self) -> None:
-        """What was taken out is gone from the disk too, unless somebody still reads: then with the next one."""
+    def moved(self) -> bool:
+        """Whether its file was taken away or replaced: nobody else would see what is written from now on."""
+        return self.path != MEMORY and _identity(self.path) != self._file
+
+    def scrub(self) -> bool:
+        """Take what was taken out from the disk too. Who still reads is waited for only briefly: False, try again later."""
         with self.told():
-            self.rows.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self.rows.execute(f"PRAGMA busy_timeout = {_BRIEFLY}")
+            try:
+                [(blocked, *_)] = self.rows.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            finally:
+                self.rows.execute(f"PRAGMA busy_timeout = {round(self._busy * 1000)}")
+        return not blocked
 
     def table(self, name: str, columns: Mapping[str, str]) -> None:
         """Make a table, or give an older one the columns that it lacks. Nothing is ever taken away."""
@@ -85,17 +105,55 @@ class Database:
 
     @contextmanager
     def told(self) -> Iterator[None]:
-        """SQLite's errors as ours."""
+        """SQLite's errors as ours, and texts that are none."""
+        with self._told("used"):
+            yield
+
+    @contextmanager
+    def _told(self, done: str, *more: type[Exception]) -> Iterator[None]:
+        kinds: tuple[type[Exception], ...] = (sqlite3.Error, UnicodeError, *more)
         try:
             yield
-        except sqlite3.Error as error:
-            raise NotWritten(f"{self._what} cannot be used: {error}", who=self.path) from None
+        except kinds as error:
+            raise NotWritten(f"{self._what} cannot be {done}: {error}", who=self.path, hint=_hint(error)) from None
+
+
+def _hint(error: Exception) -> str:
+    """What to do about it; empty: what is always to be done, make room or make it writable."""
+    if isinstance(error, UnicodeError):
+        return "give texts that are UTF-8"
+    if isinstance(error, IsADirectoryError):
+        return "there is a folder in its place: move it away"
+    return _HINTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "")
+
+
+_HINTS = {
+    sqlite3.SQLITE_BUSY: "another process holds the file: try again when it is done",
+    sqlite3.SQLITE_LOCKED: "another process holds the file: try again when it is done",
+    sqlite3.SQLITE_NOTADB: "move the file away: a new one is made",
+    sqlite3.SQLITE_CORRUPT: "move the file away: a new one is made",
+}
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _make_private(path: str) -> None:
-    """The file and its folder, for this user alone, whatever the umask says; SQLite's own files take their mode from it."""
-    make_folder(os.path.dirname(path))
-    os.chmod(os.path.dirname(path), 0o700)
+    """The file, and its folder if that is made now, for this user alone, whatever the umask says.
+
+    SQLite's own files take their mode from it. A folder that is there already has the mode that somebody gave it.
+    """
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        make_folder(folder)
+        os.chmod(folder, 0o700)
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     # Made without being opened: to close it would drop the locks that another connection of this process has on it.
     with suppress(FileExistsError):
         os.mknod(path, 0o600)

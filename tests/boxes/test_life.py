@@ -354,7 +354,7 @@ async def test_a_record_that_cannot_be_read_keeps_its_own_box_only(house: House)
 
 
 def _write_raw(store: Store, generation: str, column: str, text: str) -> None:
-    store._db.execute(f"UPDATE boxes SET {column} = ? WHERE instance_id = ?", [text, generation])
+    store._db.rows.execute(f"UPDATE boxes SET {column} = ? WHERE instance_id = ?", [text, generation])
 
 
 async def test_a_change_of_a_record_that_is_gone_is_told(house: House) -> None:

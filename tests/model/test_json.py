@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
 
@@ -18,6 +18,7 @@ from serai.model.events import Event
 from serai.model.provider import Chunk, Completion
 from serai.model.tools import Block, ImageBlock, ToolCall, ToolResult, ToolSpec
 
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no defect
 MODULES = ("actions", "ask", "contributions", "events", "provider", "tools")
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -73,6 +74,7 @@ def same(value: Any, kind: Any) -> None:
 
 @pytest.mark.req("host.model.json")
 @pytest.mark.parametrize("kind", structs(), ids=lambda kind: kind.__name__)
+@UNHURRIED
 @given(data=st.data())
 def test_every_value_is_the_same_after_a_round_trip(kind: type[msgspec.Struct], data: st.DataObject) -> None:
     same(data.draw(values(inspect.type_info(kind))), kind)
@@ -82,6 +84,7 @@ UNIONS = {"event": Event, "action": Action, "decision": Decision, "verdict": Ver
 
 
 @pytest.mark.parametrize("union", UNIONS.values(), ids=UNIONS.keys())
+@UNHURRIED
 @given(data=st.data())
 def test_a_value_of_a_union_tells_what_it_is(union: Any, data: st.DataObject) -> None:
     value = data.draw(values(inspect.type_info(union)))

@@ -10,7 +10,7 @@ import pytest
 from serai.model.actions import Action, Notice
 from serai.model.ask import Allow, Answer, Approval, Choice, Decision, Deny, Item, Question
 from serai.model.events import Event, StepStarted, TurnEnded, TurnResult
-from serai.model.surface import CallbackSurface, HeadlessSurface, ScriptedSurface, Surface
+from serai.model.surface import CallbackSurface, Choosy, HeadlessSurface, ScriptedSurface, Surface
 from serai.model.tools import ToolCall
 
 LS = {"command": "ls"}
@@ -255,3 +255,23 @@ def test_a_handler_that_nobody_would_wait_for_is_refused(name: str) -> None:
 
     with pytest.raises(TypeError, match=f"`{name}` is not waited for, so it must be a plain function"):
         CallbackSurface(**{name: slow})  # type: ignore[arg-type]
+
+
+@pytest.mark.req("agents.rule.22")
+def test_a_callback_surface_says_for_what_somebody_is_there() -> None:
+    asked = Question(id="1", items=(Item("Which?"),), tool="AskUserQuestion")
+    call = Approval(id="2", call=ToolCall("bash", {}))
+
+    def no(_: object) -> Deny:
+        return Deny()
+
+    for surface, expected in (
+        (CallbackSurface(), (False, False)),
+        (CallbackSurface(question=no), (True, False)),
+        (CallbackSurface(approval=no), (False, True)),
+        (CallbackSurface(by_tool={"bash": no}), (False, True)),
+        (CallbackSurface(by_tool={"AskUserQuestion": no}), (True, False)),
+    ):
+        assert isinstance(surface, Choosy)
+        assert (surface.answers(asked), surface.answers(call)) == expected
+    assert not isinstance(HeadlessSurface(), Choosy)

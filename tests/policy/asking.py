@@ -23,6 +23,7 @@ from serai.policy.subject import Situation
 ROOT = Path(__file__).parents[2]
 HERE = Situation(cwd="/", session="s1", agent="claude")
 SECRET = "sesame-7Q4c"
+MOMENT = 77.0  # a time-out that passes when the test says so: the fixture `time_is_up`
 
 
 class Clock:

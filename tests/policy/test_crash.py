@@ -101,6 +101,28 @@ async def test_nobody_else_gets_that_answer(file: str, where: Situation) -> None
 
 
 @pytest.mark.req("policy.pending.crash")
+@pytest.mark.parametrize("answered", [False, True])
+async def test_what_a_living_process_asks_nobody_takes_over_also_while_it_is_stopped(file: str, answered: bool) -> None:
+    kept = Decisions(file)
+    with asker(file, "ask", COMMAND) as child:
+        assert heard(child) == "asked"
+        one = the_one(kept)
+        for stop in (False, True):
+            if stop:
+                os.kill(child.pid, signal.SIGSTOP)
+                if answered:
+                    kept.answer(one.id, Allow(), "somebody")
+            at = desk(ScriptedSurface([Deny("asked anew")]), decisions=kept)
+            assert (await at.decide(approval(COMMAND), HERE)).decision == Deny("asked anew")
+            assert kept.find(one.id).state == ("answered" if stop and answered else "waiting")
+            await at.close()
+        os.kill(child.pid, signal.SIGCONT)
+        if answered:
+            assert json.loads(heard(child))[:2] == ["person", {"type": "allow"}]
+    kept.close()
+
+
+@pytest.mark.req("policy.pending.crash")
 async def test_what_was_lost_is_asked_again_under_the_id_it_had(file: str) -> None:
     kept = Decisions(file)
     id = killed(file, kept)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import shlex
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +20,13 @@ from serai.policy.engine import Policy
 from serai.policy.memory import NAME, Decisions
 from serai.policy.rules import Rule, Rules, default, read_flag
 from serai.policy.subject import Situation
-from tests.policy.asking import HERE, AskedSurface, approval, desk, never, question
+from tests.policy.asking import HERE, MOMENT, AskedSurface, approval, desk, never, question
+
+Up = Callable[[], None]  # `time_is_up`
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
 
 SOON = 0.01  # a product's deadline that is meant to pass
-LONG = 3600.0
-
-
-@pytest.fixture(autouse=True)
-async def _clean() -> AsyncIterator[None]:
-    """No task is left, and nothing went wrong that nobody looked at."""
-    told: list[dict[str, Any]] = []
-    loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: told.append(context))
-    before = asyncio.all_tasks()
-    yield
-    for _ in range(3):
-        await asyncio.sleep(0)
-    left = asyncio.all_tasks() - before - {asyncio.current_task()}
-    gc.collect()
-    await asyncio.sleep(0)
-    assert not left
-    assert not told
 
 
 @pytest.fixture
@@ -62,6 +47,11 @@ def rules(*given: Rule) -> Rules:
 
 def a_rule(decide: Any, command: str = "", **more: Any) -> Rule:
     return Rule(id=decide, decide=decide, tool=("bash",), command=(command,) if command else (), **more)
+
+
+async def hang(first: Up) -> Any:
+    first()
+    await never()
 
 
 # -- the policy, and nobody -------------------------------------------------------------------------------------------------------
@@ -90,31 +80,76 @@ async def test_without_a_surface_and_a_rule_an_approval_is_denied_and_a_question
 
 @pytest.mark.req("policy.decide.nobody")
 @pytest.mark.parametrize(
-    ("tool", "arguments"),
+    ("tool", "arguments", "other"),
     [
-        ("bash", {"command": "make test"}),
-        ("bash", {"command": "echo 'a b' \"c*\""}),
-        ("bash", {"command": "make test | tee log"}),
-        ("write", {"path": "notes/a b*?.txt", "content": "x"}),
-        ("write", {"path": "/etc/hosts", "content": "x"}),
-        ("read", {"path": "/etc/passwd"}),
-        ("fetch", {"url": "https://example.org:8443/x?y=1"}),
-        ("fetch", {"url": "http://[::1]/"}),
-        ("weather", {"city": "Bern"}),
-        ("mcp__x__do", {}),
+        ("bash", {"command": "make test"}, {"command": "make install"}),
+        ("bash", {"command": "echo 'a b' \"c*\""}, {"command": "echo 'a b' cd"}),
+        ("bash", {"command": "echo grüß"}, {"command": "echo gruss"}),
+        ("write", {"path": "notes/a b*?.txt", "content": "x"}, {"path": "notes/a bcd.txt", "content": "x"}),
+        ("write", {"path": "/etc/hosts", "content": "x"}, {"path": "/etc/host", "content": "x"}),
+        ("read", {"path": "/etc/passwd"}, {"path": "/etc/shadow"}),
+        ("fetch", {"url": "https://example.org:8443/x?y=1"}, {"url": "https://example.org/x?y=1"}),
+        ("fetch", {"url": "http://[::1]/"}, {"url": "http://[::2]/"}),
+        # What no pattern of a flag can say: then it says that it is wide.
+        ("bash", {"command": "make test | tee log"}, None),
+        ("weather", {"city": "Bern"}, None),
+        ("mcp__x__do", {}, None),
+        ("we*ther", {"city": "Bern"}, None),
     ],
 )
-async def test_the_error_names_the_flag_that_would_allow_that_very_call(tool: str, arguments: dict[str, Any]) -> None:
-    request = Approval(id="1", agent="claude", call=ToolCall(tool, arguments, asker="claude"))
+async def test_the_error_names_the_flag_that_would_allow_that_very_call(
+    tool: str, arguments: dict[str, Any], other: dict[str, Any] | None
+) -> None:
     where = Situation(cwd="/usr", agent="claude")
-    denied = await Desk(Policy(default()), HeadlessSurface()).decide(request, where)
+
+    async def decided(given: dict[str, Any], tool: str = tool, *more: Rule) -> Ruling:
+        request = Approval(id="1", agent="claude", call=ToolCall(tool, given, asker="claude"))
+        return await Desk(Policy(default() + rules(*more)), HeadlessSurface()).decide(request, where)
+
+    denied = await decided(arguments)
     assert isinstance(denied.error, NotAllowed)
     assert denied.by == "nobody"
-    flag = denied.error.hint.removeprefix("allow it with ").removesuffix(", or with a rule in --policy FILE")
+    wide = f" (every call of {tool})" if other is None else ""
+    flag = denied.error.hint.removeprefix("allow it with ").removesuffix(f"{wide}, or with a rule in --policy FILE")
     option, value = shlex.split(flag)
     assert option == "--allow"
-    allowed = await Desk(Policy(default() + rules(read_flag(value))), HeadlessSurface()).decide(request, where)
-    assert allowed.allowed
+    rule = read_flag(value)
+    assert (await decided(arguments, tool, rule)).allowed
+    assert (await decided(other or {"path": "anything"}, tool, rule)).allowed is (other is None)
+    assert not (await decided(arguments, "another", rule)).allowed
+
+
+@pytest.mark.req("policy.decide.nobody")
+@pytest.mark.parametrize(
+    ("request_", "hint"),
+    [
+        (approval("make install"), "change the rule `ask` of own.toml: rules that ask come before those that allow"),
+        (approval("$X -r /"), "write the call more plainly, or change the rule `deny`: what it cannot see is always asked"),
+        (
+            approval("echo 'open", tool="sh"),
+            "a command that cannot be read is always asked, whatever rule allows it: write it more plainly",
+        ),
+        (approval("ls", tool="mcp:foo"), "no flag can say it: allow it with a rule in --policy FILE"),
+        (approval("ls", needs_person=True), "only a person can answer it"),
+    ],
+)
+async def test_where_no_flag_helps_the_error_says_what_does(request_: Approval, hint: str) -> None:
+    at = desk(rules=rules(a_rule("ask", "make install", source="own.toml"), a_rule("deny", "rm *")))
+    denied = await at.decide(request_, HERE)
+    assert isinstance(denied.error, NotAllowed)
+    assert (denied.by, denied.error.hint) == ("nobody", f"{hint}; or run it where somebody can answer")
+
+
+@pytest.mark.req("agents.rule.22")
+async def test_a_surface_that_only_answers_questions_is_nobody_for_an_approval(kept: Decisions) -> None:
+    at = desk(CallbackSurface(question=lambda _: Answer({"Which?": "this"})), decisions=kept)
+    denied = await at.decide(approval(), HERE)
+    assert (denied.allowed, denied.by, type(denied.error)) == (False, "nobody", NotAllowed)
+    assert kept.pending(everything=True) == []
+    assert (await at.ask(question(), HERE)).by == "person"
+    only = desk(CallbackSurface(by_tool={"bash": lambda _: Allow()}))
+    assert (await only.decide(approval(), HERE)).allowed
+    assert (await only.decide(approval(tool="other"), HERE)).by == "nobody"
 
 
 # -- a person, in time or not -----------------------------------------------------------------------------------------------------
@@ -147,12 +182,12 @@ async def test_who_is_asked_hears_why_if_the_agent_does_not_say() -> None:
 
 
 @pytest.mark.req("agents.rule.80", "agents.scenario.Q7", "agents.rule.36")
-async def test_without_an_answer_in_time_it_is_denied(kept: Decisions) -> None:
-    at = desk(ScriptedSurface([Allow()], delay=LONG), decisions=kept, limits=Limits().but(approval=SOON))
+async def test_without_an_answer_in_time_it_is_denied(kept: Decisions, time_is_up: Up) -> None:
+    at = desk(AskedSurface(lambda _: hang(time_is_up)), decisions=kept, limits=Limits().but(approval=MOMENT))
     ruling = await at.decide(approval(), HERE)
     assert (ruling.decision, ruling.by) == (Deny("Request timed out"), "timeout")
     assert isinstance(ruling.error, PeerTimeout)
-    assert str(ruling.error) == "claude: Request timed out (limit approval = 0.01)"
+    assert str(ruling.error) == "claude: Request timed out (limit approval = 77)"
     assert [one.state for one in kept.pending(everything=True)] == ["timed out"]
     await at.close()
 
@@ -205,7 +240,7 @@ async def test_a_cancelled_approval_is_taken_from_the_surface_and_cannot_be_answ
     with pytest.raises(NoApproval, match="not waiting any more: withdrawn"):
         kept.answer(one.id, Allow(), "me")
     with pytest.raises(NoApproval):
-        at.answer("1", Allow())
+        await at.answer("1", Allow())
     assert kept.find(one.id).decision == Deny("Context cancelled")
     assert at.waiting == ()
     await at.close()
@@ -213,36 +248,52 @@ async def test_a_cancelled_approval_is_taken_from_the_surface_and_cannot_be_answ
 
 @pytest.mark.req("policy.pending.withdrawn")
 async def test_who_leaves_while_it_is_written_down_leaves_nothing_to_answer(kept: Decisions) -> None:
-    at = desk(AskedSurface(lambda _: pytest.fail("asked")), decisions=kept)
+    at = desk(AskedSurface(lambda _: pytest.fail("asked")), decisions=kept, limits=Limits().but(exit_grace=40))
     with kept._lock:  # the disk takes its time
         deciding = asyncio.create_task(at.ask(approval(), HERE))
-        closing = asyncio.create_task(at.ask(question(), HERE))
+        behind = asyncio.create_task(at.ask(question(), HERE))
         for _ in range(5):
             await asyncio.sleep(0)
         deciding.cancel()
         await asyncio.sleep(0)
-        assert at.withdraw("q")
+        assert await at.withdraw("q")  # whose turn it is not yet
+        assert (await behind).by == "withdrawn"
     with pytest.raises(asyncio.CancelledError):
         await deciding
-    assert (await closing).by == "withdrawn"
-    assert [one.state for one in kept.pending(everything=True)] == ["withdrawn"] * 2
+    await at.close()
+    assert [one.state for one in kept.pending(everything=True)] == ["withdrawn"]
 
 
-@pytest.mark.req("policy.pending.withdrawn")
+@pytest.mark.req("policy.pending.withdrawn", "policy.pending.once")
 async def test_a_withdrawn_approval_is_denied_with_the_reason_and_an_answer_comes_too_late(kept: Decisions) -> None:
     surface = AskedSurface(lambda _: never())
     at = desk(surface, decisions=kept)
-    deciding = asyncio.create_task(at.decide(approval(), HERE))
-    await surface.reached.wait()
+    deciding = await waiting(at, surface)
     [one] = kept.pending()
-    assert at.withdraw("1", "the agent took it back") is True
-    kept.answer(one.id, Allow(), "me")  # in between
-    assert at.withdraw("1") is False
+    assert await at.withdraw("1", "the agent took it back") is True
+    with pytest.raises(NoApproval, match="not waiting any more: withdrawn"):
+        kept.answer(one.id, Allow(), "me")
+    assert await at.withdraw("1") is False
     with pytest.raises(NoApproval):
-        at.answer("1", Allow())
+        await at.answer("1", Allow())
     ruling = await deciding
     assert (ruling.decision, ruling.by) == (Deny("the agent took it back"), "withdrawn")
     assert isinstance(ruling.error, NotAllowed)
+    await at.close()
+
+
+@pytest.mark.req("policy.pending.once")
+async def test_who_withdraws_after_an_answer_is_told_and_that_answer_counts(kept: Decisions) -> None:
+    """Whoever answered was told that it is."""
+    surface = AskedSurface(lambda _: never())
+    at = desk(surface, decisions=kept)
+    deciding = await waiting(at, surface)
+    [one] = kept.pending()
+    assert kept.answer(one.id, Allow(), "me").state == "answered"
+    assert await at.withdraw("1", "the agent took it back") is False
+    ruling = await deciding
+    assert (ruling.decision, ruling.by, ruling.error) == (Allow(), "person", None)
+    assert (kept.find(one.id).state, kept.find(one.id).answered_by) == ("used", "me")
     await at.close()
 
 
@@ -263,10 +314,10 @@ async def test_the_caller_may_answer_once_and_who_is_second_is_told(kept: Decisi
     [one] = kept.pending()
     assert at.waiting == tuple(surface.asked)
     with pytest.raises(NoApproval, match="no answer to it"):
-        at.answer("1", Answer({}))
-    at.answer("1", Allow({"command": "other"}))
+        await at.answer("1", Answer({}))
+    await at.answer("1", Allow({"command": "other"}))
     with pytest.raises(NoApproval):
-        at.answer("1", Deny())
+        await at.answer("1", Deny())
     with pytest.raises(NoApproval, match="answered by person"):
         kept.answer(one.id, Deny(), "me")
     assert (await deciding).decision == Allow({"command": "other"})
@@ -280,26 +331,26 @@ async def test_the_caller_who_comes_after_another_process_is_told_although_the_d
     deciding = await waiting(at, surface)
     kept.answer(kept.pending()[0].id, Deny("theirs"), "me")
     with pytest.raises(NoApproval, match="answered by me"):
-        at.answer("1", Allow())
+        await at.answer("1", Allow())
     assert (await deciding).decision == Deny("theirs")
     await at.close()
 
 
 @pytest.mark.req("policy.pending.once")
 @pytest.mark.parametrize("mine", ["answer", "time-out", "error"])
-async def test_when_another_process_was_first_its_answer_counts(kept: Decisions, mine: str) -> None:
+async def test_when_another_process_was_first_its_answer_counts(kept: Decisions, mine: str, time_is_up: Up) -> None:
     """The surface answers, fails or is out of time a moment later."""
 
     async def later(_: object) -> Decision:
         kept.answer(kept.pending()[0].id, Deny("theirs"), "me")
         if mine == "time-out":
-            await never()
+            await hang(time_is_up)
         if mine == "error":
             raise ValueError
         return Allow()
 
     at = desk(AskedSurface(later), decisions=kept)
-    ruling = await at.decide(approval(), HERE, timeout=SOON if mine == "time-out" else None)
+    ruling = await at.decide(approval(), HERE, timeout=MOMENT if mine == "time-out" else None)
     assert (ruling.decision, ruling.by, ruling.error) == (Deny("theirs"), "person", None)
     await at.close()
 
@@ -320,16 +371,17 @@ async def test_parked_without_a_surface_it_waits_for_who_answers_through_the_fil
 
 
 @pytest.mark.req("policy.pending.once")
-async def test_an_answer_after_the_time_out_is_told_so_while_that_is_still_being_written(kept: Decisions) -> None:
+async def test_an_answer_after_the_time_out_is_told_so_while_that_is_still_being_written(kept: Decisions, time_is_up: Up) -> None:
     surface = AskedSurface(lambda _: never())
     at = desk(surface, decisions=kept)
-    deciding = asyncio.create_task(at.decide(approval(), HERE, timeout=SOON))
+    deciding = asyncio.create_task(at.decide(approval(), HERE, timeout=MOMENT))
     await surface.reached.wait()
     with kept._lock:
+        time_is_up()
         while at.waiting:
             await asyncio.sleep(0)
         with pytest.raises(NoApproval):
-            at.answer("1", Allow())
+            await at.answer("1", Allow())
     assert (await deciding).by == "timeout"
     await at.close()
 
@@ -372,10 +424,14 @@ def raises(error: BaseException) -> Any:
     ],
 )
 async def test_a_surface_that_fails_lies_refuses_or_hangs_is_a_no_of_its_own_kind(
-    kept: Decisions, answer: Any, by: str, why: str, durable: bool
+    kept: Decisions, answer: Any, by: str, why: str, durable: bool, time_is_up: Up
 ) -> None:
-    at = desk(AskedSurface(answer), decisions=kept if durable else None)
-    ruling = await at.decide(approval(), HERE, timeout=SOON if by == "timeout" else None)
+    at = desk(surface := AskedSurface(answer), decisions=kept if durable else None)
+    deciding = asyncio.create_task(at.decide(approval(), HERE, timeout=MOMENT))
+    await surface.reached.wait()
+    if by == "timeout":
+        time_is_up()
+    ruling = await deciding
     assert (ruling.allowed, ruling.by, ruling.decision) == (False, by, Deny(why))
     kinds = {"surface failed": SurfaceFailed, "bad answer": SurfaceFailed, "timeout": PeerTimeout, "person": type(None)}
     assert type(ruling.error) is kinds[by]
@@ -396,16 +452,19 @@ async def test_one_that_hangs_fails_or_lies_holds_up_no_other(kept: Decisions) -
     assert (await tasks["lie"]).by == "bad answer"
     assert not tasks["hang"].done()
     assert [asked.id for asked in at.waiting] == ["hang"]
-    at.answer("hang", Deny("enough"))
+    await at.answer("hang", Deny("enough"))
     assert (await tasks["hang"]).decision == Deny("enough")
     await at.close()
 
 
 @pytest.mark.req("agents.edge.30")
-async def test_a_surface_that_swallows_its_cancellation_is_left_behind_and_its_late_answer_is_nothing(kept: Decisions) -> None:
+async def test_a_surface_that_swallows_its_cancellation_is_left_behind_and_its_late_answer_is_nothing(
+    kept: Decisions, time_is_up: Up
+) -> None:
     release = asyncio.Event()
 
     async def stubborn(_: object) -> Decision:
+        time_is_up()
         while not release.is_set():
             try:
                 await release.wait()
@@ -414,7 +473,7 @@ async def test_a_surface_that_swallows_its_cancellation_is_left_behind_and_its_l
         return Allow()
 
     at = desk(AskedSurface(stubborn), decisions=kept, limits=Limits().but(exit_grace=SOON))
-    ruling = await at.decide(approval(), HERE, timeout=SOON)
+    ruling = await at.decide(approval(), HERE, timeout=MOMENT)
     assert ruling.by == "timeout"
     await at.close()
     [left] = at._asking
@@ -426,7 +485,7 @@ async def test_a_surface_that_swallows_its_cancellation_is_left_behind_and_its_l
 @pytest.mark.req("policy.pending.withdrawn")
 async def test_closing_withdraws_what_waits_on_disk_too_and_asks_nothing_more(kept: Decisions) -> None:
     surface = AskedSurface(lambda _: never())
-    at = desk(surface, decisions=kept)
+    at = desk(surface, decisions=kept, limits=Limits().but(exit_grace=40))
     deciding = [asyncio.create_task(at.decide(approval(id=str(number), call=str(number)), HERE)) for number in range(3)]
     while len(surface.asked) < 3:
         await asyncio.sleep(0)
@@ -454,17 +513,6 @@ async def test_what_cannot_be_written_down_is_denied_with_the_error_and_nobody_i
     assert (await at.decide(approval(), HERE)).by == "not written"  # nor what is remembered read
 
 
-@pytest.mark.req("policy.pending.durable")
-async def test_an_answer_that_cannot_be_written_down_does_not_run(kept: Decisions) -> None:
-    def answer(_: object) -> Decision:
-        kept._db.rows.execute("PRAGMA query_only = ON")
-        return Allow()
-
-    ruling = await desk(AskedSurface(answer), decisions=kept).decide(approval(), HERE)
-    kept._db.rows.execute("PRAGMA query_only = OFF")
-    assert (ruling.allowed, ruling.by, type(ruling.error)) == (False, "not written", NotWritten)
-
-
 async def test_a_row_that_somebody_took_away_is_a_no(kept: Decisions) -> None:
     def answer(_: object) -> Decision:
         kept._db.rows.execute("DELETE FROM approvals")
@@ -487,29 +535,6 @@ async def test_arguments_that_are_no_json_are_a_no_and_no_crash(kept: Decisions,
     request = Approval(id="1", call=ToolCall("other", arguments))
     ruling = await desk(ScriptedSurface([Allow()]), decisions=kept).ask(request, HERE)
     assert (ruling.allowed, ruling.by) == (False, "not written")
-
-
-async def test_a_disk_that_fails_while_it_looks_for_answers_is_tried_again(
-    kept: Decisions, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    failing = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    stamp = kept.stamp
-
-    def broken() -> object:
-        if failing.is_set():
-            return stamp()
-        loop.call_soon_threadsafe(failing.set)
-        raise NotWritten("the disk is gone")
-
-    monkeypatch.setattr(kept, "stamp", broken)
-    at = desk(decisions=kept, park=True)
-    deciding = asyncio.create_task(at.decide(approval(), HERE))
-    await failing.wait()
-    kept.answer(kept.pending()[0].id, Allow(), "me")
-    assert (await deciding).allowed
-    assert "the disk is gone" in caplog.text
-    await at.close()
 
 
 # -- after an answer --------------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from serai.errors import NoApproval, NotWritten
@@ -134,8 +135,9 @@ def test_a_clock_that_is_set_back_makes_nothing_valid_again(file: str, kept: Dec
     assert judged(kept, clock, HERE) == "ask"
     clock.now = began + 1
     assert judged(kept, clock, HERE) == "ask"
+    kept.remember(rule(), "always", "", None)  # with the next that is written it is gone from the file too
     other = Decisions(file, clock)
-    assert other.decisions() == ()
+    assert [one.scope for one in other.decisions()] == ["always"]
     other.close()
 
 
@@ -316,6 +318,85 @@ def test_what_was_settled_a_month_ago_is_forgotten_and_what_waits_is_not(file: s
         kept.close()
 
 
+# -- what a dead process asked ----------------------------------------------------------------------------------------------------
+
+DEAD = "1:1:another boot"
+
+
+def left_by_the_dead(kept: Decisions, request: Any, answer: Decision | None = None) -> str:
+    id = ask(kept, request).id
+    kept._db.rows.execute("UPDATE approvals SET owner = ?", [DEAD])
+    if answer is not None:
+        kept.answer(id, answer, "me")
+    return id
+
+
+@pytest.mark.req("policy.pending.crash")
+@pytest.mark.parametrize(
+    ("request_", "taken"),
+    [
+        (approval(), True),
+        (approval(call=""), False),  # whose calls have no ids: they may be another's
+        (msgspec.structs.replace(question(), call_id="toolu_1"), True),
+        (question(), False),
+    ],
+)
+def test_only_a_call_that_can_be_told_from_others_takes_over_what_a_dead_process_asked(
+    kept: Decisions, request_: Any, taken: bool
+) -> None:
+    answer: Decision = Allow() if isinstance(request_, Approval) else Answer({"Which?": "this"})
+    id = left_by_the_dead(kept, request_, answer)
+    found = ask(kept, request_)
+    assert (found.id == id, found.decision) == (taken, answer if taken else None)
+
+
+@pytest.mark.req("policy.pending.crash", "policy.pending.secret")
+@pytest.mark.parametrize("answer", [Allow({"command": SECRET}), None])
+def test_after_a_day_nobody_comes_back_for_it(file: str, kept: Decisions, clock: Clock, answer: Decision | None) -> None:
+    id = left_by_the_dead(kept, approval(SECRET), answer)
+    clock.now += 60 + DAY - 1
+    assert kept.find(id).state == ("answered" if answer else "lost")
+    clock.now += 1
+    assert kept.pending() == []
+    if answer is None:
+        with pytest.raises(NoApproval, match="out of time|there is no approval"):
+            kept.answer(id, Allow(), "me")
+    assert ask(kept, approval(SECRET)).id != id
+    assert id not in {one.id for one in kept.pending(everything=True)}
+
+
+def test_what_a_living_process_asks_is_not_taken_away_however_the_clock_goes(kept: Decisions, clock: Clock) -> None:
+    id = ask(kept).id
+    clock.now += 2 * DAY  # as after a long sleep of the machine
+    ask(kept, digest="other")
+    assert kept.settle(id, "used", Allow(), "person").answered_by == "person"
+
+
+# -- texts that are no UTF-8 ------------------------------------------------------------------------------------------------------
+
+ODD = os.fsdecode(b"/tmp/\xff")
+
+
+def test_in_a_folder_whose_name_is_no_utf_8_it_is_asked_answered_and_taken_over(kept: Decisions) -> None:
+    where = Situation(cwd=ODD, project=ODD, session=ODD, agent="claude")
+    id = ask(kept, where=where).id
+    assert kept.find(id).situation.cwd == "/tmp/\\udcff"
+    kept._db.rows.execute("UPDATE approvals SET owner = ?", [DEAD])
+    answered = kept.answer(id, Deny(ODD), ODD)
+    assert (answered.decision, answered.answered_by) == (Deny("/tmp/\\udcff"), "/tmp/\\udcff")
+    assert ask(kept, where=where).decision == Deny("/tmp/\\udcff")
+
+
+def test_ids_and_keys_that_are_no_utf_8_are_not_known_and_no_crash(kept: Decisions) -> None:
+    with pytest.raises(NoApproval, match="there is no approval"):
+        kept.find(ODD)
+    with pytest.raises(NoApproval, match="there is no approval"):
+        kept.answer(ODD, Allow(), "me")
+    assert kept.forget([ODD]) == []
+    kept.remember(rule(), "project", ODD, None)
+    assert kept.forget_all("project", ODD) == 1
+
+
 # -- secrets ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -396,6 +477,16 @@ def test_a_remembered_rule_of_a_newer_serai_is_told_and_not_passed_over(file: st
     with pytest.raises(NotWritten, match="moon") as caught:
         kept.decisions()
     assert caught.value.who == file
+    assert "forget it" in caught.value.hint
+    assert kept.forget(kept.ids()) != []
+    assert kept.decisions() == ()
+
+
+def test_what_nobody_can_read_does_not_keep_others_from_being_remembered(kept: Decisions) -> None:
+    first = kept.remember(rule(), "always", "", None)
+    kept._db.rows.execute("UPDATE decisions SET rule = 'no JSON'")
+    second = kept.remember(rule(), "always", "", None)
+    assert set(kept.ids()) == {first.id, second.id}
 
 
 @pytest.mark.parametrize("arguments", [{"x": "\ud800"}, {"x": object()}])
@@ -418,8 +509,10 @@ def test_who_holds_the_file_is_waited_for_only_so_long(file: str, kept: Decision
 
 
 @pytest.mark.req("policy.pending.once")
-def test_many_threads_use_one_file_through_two_doors_and_each_approval_is_answered_once(file: str, kept: Decisions) -> None:
-    other = Decisions(file)
+def test_many_threads_use_one_file_through_two_doors_and_each_approval_is_answered_once(
+    file: str, kept: Decisions, clock: Clock
+) -> None:
+    other = Decisions(file, clock)
     ids = [ask(kept, digest=str(number)).id for number in range(6)]
     won: list[tuple[str, str]] = []
     failed: list[Exception] = []

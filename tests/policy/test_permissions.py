@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from serai.errors import NoApproval, NotAllowed, PeerTimeout, SurfaceFailed
+from serai.errors import NoApproval, NotAllowed, NotWritten, PeerTimeout, SurfaceFailed
 from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.surface import HeadlessSurface, ScriptedSurface, Surface
 from serai.policy.memory import Decisions
@@ -285,11 +285,11 @@ async def test_with_a_table_a_request_waits_for_its_result(permissions: Make) ->
     table = permissions(table=True)
     deciding = await parked(table, request())
     assert table.pending() == [request()]
-    table.submit_result("r1", PermissionResult(approved=True, updated_input={}))
+    await table.submit_result("r1", PermissionResult(approved=True, updated_input={}))
     assert await deciding == (PermissionResult(approved=True, updated_input={}), None)
     assert table.pending() == []
     deciding = await parked(table, request())
-    table.submit_result("r1", PermissionResult(approved=False, reason="no"))
+    await table.submit_result("r1", PermissionResult(approved=False, reason="no"))
     assert await deciding == (PermissionResult(approved=False, reason="no"), None)
 
 
@@ -313,11 +313,11 @@ async def test_a_parked_request_that_is_out_of_time_is_denied_with_an_error(perm
 async def test_a_cancelled_request_is_denied(permissions: Make) -> None:
     table = permissions(table=True)
     deciding = await parked(table, request())
-    assert table.cancel("r1") is True
+    assert await table.cancel("r1") is True
     result, error = await deciding
     assert result == PermissionResult(approved=False, reason="Context cancelled")
     assert isinstance(error, NotAllowed)
-    assert table.cancel("r1") is False
+    assert await table.cancel("r1") is False
     last = await parked(table, request())
     await table.close()
     assert (await last)[0].reason == "Context cancelled"
@@ -327,14 +327,14 @@ async def test_a_cancelled_request_is_denied(permissions: Make) -> None:
 async def test_an_unknown_id_and_a_second_result_are_errors(permissions: Make) -> None:
     table = permissions(table=True)
     with pytest.raises(NoApproval):
-        table.submit_result("r1", PermissionResult(approved=True))
+        await table.submit_result("r1", PermissionResult(approved=True))
     deciding = await parked(table, request())
-    table.submit_result("r1", PermissionResult(approved=False))
+    await table.submit_result("r1", PermissionResult(approved=False))
     with pytest.raises(NoApproval):
-        table.submit_result("r1", PermissionResult(approved=True))
+        await table.submit_result("r1", PermissionResult(approved=True))
     assert not (await deciding)[0].approved
     with pytest.raises(NoApproval):
-        table.submit_result("r1", PermissionResult(approved=True))
+        await table.submit_result("r1", PermissionResult(approved=True))
 
 
 @pytest.mark.req("agents.rule.34")
@@ -345,8 +345,8 @@ async def test_of_two_requests_of_one_id_nobody_can_say_which_is_meant(permissio
     while len(table._desk.waiting) < 2:
         await asyncio.sleep(0)
     with pytest.raises(NoApproval, match="2 of the id 'r1' wait"):
-        table.submit_result("r1", PermissionResult(approved=True))
-    assert table.cancel("r1")
+        await table.submit_result("r1", PermissionResult(approved=True))
+    assert await table.cancel("r1")
     assert [(await task)[0].approved for task in tasks] == [False, False]
 
 
@@ -364,7 +364,7 @@ async def test_what_is_to_be_remembered_goes_to_the_lists_that_are_switched_on(
     kept = Decisions.in_memory()
     table = permissions(table=True, decisions=kept, enable_whitelist=enabled, remember_decisions=cached)
     deciding = await parked(table, request())
-    table.submit_result("r1", PermissionResult(approved=approved, remember=remember))
+    await table.submit_result("r1", PermissionResult(approved=approved, remember=remember))
     result, _ = await deciding
     assert (result.approved, result.remember) == (approved, remember and approved)
     assert table.whitelist == ({"Bash"} if approved and remember and enabled else set())
@@ -421,17 +421,100 @@ async def test_a_question_nobody_answers_is_no(permissions: Make) -> None:
     assert isinstance(error, NotAllowed)
 
 
-async def test_a_parked_question_is_answered_by_a_result_of_its_own(permissions: Make) -> None:
+@pytest.mark.parametrize(
+    ("asked", "submitted", "approved", "response", "reason"),
+    [
+        (question(message="Which?"), AskResult(id="q1", approved=True, response="this"), True, "this", ""),
+        (question(message="Which?"), AskResult(id="q1", approved=True, selection={"Which?": "that"}), True, "that", ""),
+        (question(message="Which?"), AskResult(id="q1", approved=False, response="no thanks"), False, "no thanks", ""),
+        (question(message="Which?"), AskResult(id="q1", reason="busy"), False, "", "busy"),
+        (question(message="Which?"), PermissionResult(approved=False, reason="busy"), False, "", "busy"),
+        (question("text_input", message="Name?"), AskResult(id="q1", approved=True, response="x"), True, "x", ""),
+        (question("confirmation", message="Sure?"), AskResult(id="q1", approved=True), True, "Yes", ""),
+        (question("confirmation", message="Sure?"), AskResult(id="q1", approved=True, response="yes"), True, "yes", ""),
+        (question("confirmation", message="Sure?"), AskResult(id="q1", response="No"), False, "No", ""),
+        (question("confirmation", message="Sure?"), PermissionResult(approved=True), True, "Yes", ""),
+        (question("confirmation", message="Sure?"), PermissionResult(approved=False, reason="no"), False, "", "no"),
+        (question("permission", message="May I?"), AskResult(id="q1", approved=True), True, "Yes", ""),
+    ],
+)
+async def test_what_is_submitted_for_a_parked_question_is_what_comes_back(
+    permissions: Make, asked: AskRequest, submitted: Any, approved: bool, response: str, reason: str
+) -> None:
     table = permissions(table=True)
-    for submitted, approved, response in (
-        (AskResult(id="q1", response="this"), True, "this"),
-        (AskResult(id="q1", selection={"Which?": "that"}), True, "that"),
-        (AskResult(id="q1", reason="busy"), False, ""),
-    ):
-        asking = await parked(table, given := question(message="Which?"))
-        assert table.pending() == [given]
-        with pytest.raises(NoApproval):
-            table.submit_result("q1", PermissionResult(approved=True))
-        table.submit_result("q1", submitted)
-        result, error = await asking
-        assert (result.approved, result.response, error) == (approved, response, None)
+    asking = await parked(table, asked)
+    assert table.pending() == [asked]
+    await table.submit_result("q1", submitted)
+    result, error = await asking
+    assert (result.id, result.approved, result.response, result.reason, error) == ("q1", approved, response, reason, None)
+
+
+async def test_a_yes_is_no_answer_to_a_question_and_what_was_not_taken_does_not_come_back(permissions: Make) -> None:
+    table = permissions(table=True)
+    asking = await parked(table, question(message="Which?"))
+    for nothing in (PermissionResult(approved=True), AskResult(id="q1", approved=True)):
+        with pytest.raises(NoApproval, match="no answer"):
+            await table.submit_result("q1", nothing)
+    assert await table.cancel("q1")
+    assert (await asking)[0] == AskResult(id="q1", reason="Context cancelled")
+
+
+async def test_what_was_submitted_and_could_not_be_used_does_not_come_back(
+    permissions: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Decisions.in_memory()
+    table = permissions(table=True, decisions=kept)
+
+    def full(*_: object) -> None:
+        raise NotWritten("the disk is full")
+
+    asking = await parked(table, question(message="Which?"))
+    monkeypatch.setattr(kept, "settle", full)
+    await table.submit_result("q1", AskResult(id="q1", approved=True, response="this"))
+    result, error = await asking
+    assert (result, type(error)) == (AskResult(id="q1", reason="the disk is full"), NotWritten)
+    await table.close()
+    kept.close()
+
+
+@pytest.mark.req("agents.rule.35")
+@pytest.mark.parametrize("approved", [True, False])
+async def test_without_a_session_what_is_remembered_is_so_for_the_folder(permissions: Make, approved: bool) -> None:
+    kept = Decisions.in_memory()
+    table = permissions(table=True, decisions=kept, cwd="/usr")
+    deciding = await parked(table, request(session=""))
+    await table.submit_result("r1", PermissionResult(approved=approved, remember=True))
+    assert (await deciding)[0].approved is approved
+    assert [(one.scope, one.key) for one in kept.decisions()] == [("project", "/usr")]
+    assert (await permissions(no_surface(), decisions=kept, cwd="/usr").check(request(session="")))[0].approved is approved
+    result, error = await permissions(decisions=kept, cwd="/etc").check(request(session=""))
+    assert isinstance(error, NotAllowed)
+    assert "nobody is there" in result.reason
+    kept.close()
+
+
+@pytest.mark.req("policy.pending.crash")
+@pytest.mark.parametrize("same", [True, False])
+@pytest.mark.parametrize(
+    ("asked", "other", "answer"),
+    [
+        (request(), request(id="r2"), Allow()),
+        (question(message="Which?"), msgspec.structs.replace(question(message="Which?"), id="q2"), Answer({"Which?": "this"})),
+    ],
+)
+async def test_only_the_same_request_takes_the_answer_to_what_a_dead_process_asked(
+    permissions: Make, asked: Any, other: Any, answer: Decision, same: bool
+) -> None:
+    kept = Decisions.in_memory()
+    lost = await parked(permissions(table=True, decisions=kept), asked)
+    row = dict(kept._db.rows.execute("SELECT * FROM approvals").fetchone())
+    lost.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await lost
+    row |= {"state": "answered", "decision": msgspec.json.encode(answer).decode(), "owner": "1:1:another boot"}
+    kept._db.rows.execute(f"REPLACE INTO approvals ({', '.join(row)}) VALUES ({', '.join('?' * len(row))})", list(row.values()))
+    after = permissions(AskedSurface(lambda _: Deny("asked anew")), decisions=kept)
+    given = asked if same else other
+    result, error = await (after.check(given) if isinstance(given, PermissionRequest) else after.ask(given))
+    assert (result.approved, result.reason, error) == (same, "" if same else "asked anew", None)
+    kept.close()

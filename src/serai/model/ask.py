@@ -140,6 +140,7 @@ class Question(Ask, frozen=True, kw_only=True, omit_defaults=True, tag="question
 
     items: tuple[Item, ...]
     tool: str = ""  # that asks, such as `AskUserQuestion`, where a tool does
+    call_id: str = ""  # of the tool's call: tool_use_id
 
     async def answer(self, answers: dict[str, Any]) -> None:
         await self.decide(Answer(answers))

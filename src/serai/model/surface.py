@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -17,7 +17,7 @@ from serai.model.actions import Action
 from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.events import Event, TurnEnded, TurnResult
 
-__all__ = ["CallbackSurface", "HeadlessSurface", "ScriptedSurface", "Surface"]
+__all__ = ["CallbackSurface", "Choosy", "HeadlessSurface", "ScriptedSurface", "Surface"]
 
 log = logging.getLogger("serai.model")
 
@@ -44,6 +44,15 @@ class Surface(Protocol):
 
     def tell(self, event: Event) -> None:
         """Something happened in the session. Must be quick and not raise."""
+        ...
+
+
+@runtime_checkable
+class Choosy(Protocol):
+    """A surface that is there for some requests only says for which."""
+
+    def answers(self, request: Approval | Question) -> bool:
+        """Whether there is somebody to answer this one."""
         ...
 
 
@@ -97,11 +106,16 @@ class CallbackSurface:
     def interactive(self) -> bool:
         return bool(self._by_tool) or self._approval is not None or self._question is not None
 
+    def answers(self, request: Approval | Question) -> bool:
+        return self._handler(request) is not None
+
+    def _handler(self, request: Approval | Question) -> Handler | None:
+        return self._by_tool.get(request.tool, self._question if isinstance(request, Question) else self._approval)
+
     async def ask(self, request: Approval | Question) -> Decision:
-        asks = isinstance(request, Question)
-        handler: Handler | None = self._by_tool.get(request.tool, self._question if asks else self._approval)
+        handler = self._handler(request)
         if handler is None:
-            return Deny(f"nobody is there to {'answer' if asks else 'approve'} it")
+            return Deny(f"nobody is there to {'answer' if isinstance(request, Question) else 'approve'} it")
         decision = handler(request)
         if inspect.isawaitable(decision):
             decision = await decision

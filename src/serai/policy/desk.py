@@ -10,20 +10,22 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from serai.errors import LimitHit, NoApproval, NotAllowed, NotWritten, PeerTimeout, SeraiError, SurfaceFailed
+from serai.errors import NoApproval, NotAllowed, NotWritten
 from serai.limits import Limits
 from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
-from serai.model.surface import Surface
-from serai.policy.engine import Judgement, Policy
+from serai.model.surface import Choosy, Surface
+from serai.policy import rulings
+from serai.policy.engine import Policy
 from serai.policy.memory import Decisions, Pending, State, fits
-from serai.policy.remembering import flag_for, remember, rule_for
+from serai.policy.remembering import remember, rule_for
+from serai.policy.rulings import By, Ruling
 from serai.policy.subject import Situation, Subject
 
 __all__ = ["Desk", "Ruling"]
@@ -31,37 +33,41 @@ __all__ = ["Desk", "Ruling"]
 _log = logging.getLogger(__name__)
 _HOUR = 3600.0  # nobody is waited for longer, whatever is configured (spec agents 2.14)
 _LOOK = 0.1  # seconds between two looks whether another process has answered
+_PATIENCE = 5.0  # seconds for an answer to be on disk, however many wait for the file
+_PROMPTLY = 0.5  # seconds of a cancelled caller for that: its row is settled without it
 
-By = Literal["policy", "person", "nobody", "timeout", "surface failed", "bad answer", "withdrawn", "not written"]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
-    """What was decided, by whom, and what went wrong on the way if something did."""
-
-    decision: Decision
-    by: By
-    why: str = ""
-    judgement: Judgement | None = None
-    error: SeraiError | None = None
-
-    @property
-    def allowed(self) -> bool:
-        return isinstance(self.decision, Allow)
+def _future() -> asyncio.Future[Any]:
+    return asyncio.get_running_loop().create_future()
 
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """One question to a person, until it is settled; `over` when that is on disk too."""
+    """One question to a person: `written` down, `answered`, and that `ended` on disk too; what counts is what is there."""
 
     request: Approval | Question
     pending: Pending | None = None
-    answered: asyncio.Future[tuple[By, Decision]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    over: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    written: asyncio.Future[None] = field(default_factory=_future)
+    answered: asyncio.Future[Ruling] = field(default_factory=_future)
+    ended: asyncio.Future[Ruling] = field(default_factory=_future)
 
-    def settle(self, by: By, decision: Decision) -> None:
+    def settle(self, ruling: Ruling) -> None:
         if not self.answered.done():
-            self.answered.set_result((by, decision))
+            self.answered.set_result(ruling)
+
+    def end(self, ruling: Ruling) -> None:
+        if not self.ended.done():
+            self.ended.set_result(ruling)
+
+    def give_up(self) -> None:
+        """Nobody waits for the disk any longer: a no stays one, and a yes that is not written down is none."""
+        ruling = self.answered.result()
+        self.end(ruling if isinstance(ruling.decision, Deny) else rulings.not_written(NotWritten(rulings.TOO_LONG)))
+
+    @property
+    def asked(self) -> bool:
+        """On disk, and not answered."""
+        return self.written.done() and not self.answered.done()
 
 
 class Desk:
@@ -86,41 +92,42 @@ class Desk:
         self._limits = limits or Limits()
         self._park = park
         self._remembers = remembers
-        self._closed = False
+        self._closed = asyncio.Event()
+        self._turn = asyncio.Lock()  # of those who write: the file takes one at a time, and one thread that waits is enough
         self._waiting: list[_Waiting] = []
         self._looking: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Task[None]] = set()
+        self._keeping: set[asyncio.Task[None]] = set()
 
     async def decide(self, approval: Approval, situation: Situation, *, timeout: float | None = None) -> Ruling:
         """One tool call: deny rules, what is remembered, ask rules, allow rules, the mode, a person, no."""
         try:
             judged = self.policy.judge(approval.call, situation, needs_person=approval.needs_person)
         except NotWritten as unread:  # what is remembered
-            return _not_written(unread)
+            return rulings.not_written(unread)
         if judged.decision == "allow":
             return Ruling(decision=Allow(), by="policy", why=judged.why, judgement=judged)
         if judged.decision == "deny":
             error = NotAllowed(judged.error or f"{approval.tool} was denied: {judged.why}", who=approval.agent, id=approval.id)
             return Ruling(decision=Deny(judged.why), by="policy", why=judged.why, judgement=judged, error=error)
+        if not self._reaches(approval):
+            return replace(rulings.nobody(approval, rulings.without_a_person(approval, situation, judged)), judgement=judged)
         asked = approval if approval.reason else msgspec.structs.replace(approval, reason=judged.why)
         ruling = await self.ask(asked, situation, timeout=timeout)
         return replace(await self._checked(ruling, approval, situation), judgement=judged)
 
     async def ask(self, request: Approval | Question, situation: Situation, *, timeout: float | None = None) -> Ruling:
         """Put it to a person, whatever the rules say. Whatever happens, there is an answer."""
-        if not self.surface.interactive and not self._park:
-            return _nobody(request, situation)
+        if not self._reaches(request):
+            return rulings.nobody(request, "run it where somebody can answer")
         seconds = min(self._limits.approval if timeout is None else timeout, _HOUR)
-        if self._closed:
-            return _ruling("withdrawn", _CANCELLED, request, seconds)
-        try:
-            return await self._asked(request, situation, seconds)
-        except (NotWritten, NoApproval) as error:  # durable first, or not at all (design rule 14); or its row is gone
-            return _not_written(error)
+        if self._closed.is_set():
+            return rulings.withdrawn(request)
+        return await self._asked(request, situation, seconds)
 
-    def answer(self, id: str, decision: Decision) -> None:
+    async def answer(self, id: str, decision: Decision) -> None:
         """Answer what waits here, by the id it was asked with. Who is second is told so."""
-        found = [one for one in self._waiting if one.request.id == id and self._is_asked(one)]
+        found = [one for one in self._waiting if one.request.id == id and one.asked]
         if not found:
             raise NoApproval(f"nothing of the id {id!r} waits for an answer", id=id)
         if len(found) > 1:  # ids are the agents' own
@@ -128,138 +135,180 @@ class Desk:
         [one] = found
         if not fits(decision, one.request):
             raise NoApproval("that is no answer to it", id=id, hint="an approval wants Allow or Deny, a question Answer or Deny")
-        if self._decisions is not None and one.pending is not None:
-            self._decisions.answer(one.pending.id, decision, "person")  # another process may have been first
-        one.settle("person", decision)
+        if (pending := one.pending) is not None:
+            await self._write(lambda kept: kept.answer(pending.id, decision, "person"))  # another process may have been first
+        one.settle(rulings.by_person(decision))
 
-    def withdraw(self, id: str, reason: str = "") -> bool:
-        """Nobody waits for this answer any more; whether somebody did."""
+    async def withdraw(self, id: str, reason: str = "") -> bool:
+        """Nobody waits for this answer any more; False if nobody did, or if somebody has answered before."""
         found = [one for one in self._waiting if one.request.id == id and not one.answered.done()]
         for one in found:
-            one.settle("withdrawn", Deny(reason) if reason else _CANCELLED)
-        return bool(found)
+            one.settle(rulings.withdrawn(one.request, reason))
+        if ends := [one.ended for one in found if one.written.done()]:
+            await asyncio.wait(ends, timeout=_PATIENCE)
+        return any(not one.ended.done() or one.ended.result().by == "withdrawn" for one in found)
 
     @property
     def waiting(self) -> tuple[Approval | Question, ...]:
         """What is asked right now."""
-        return tuple(one.request for one in self._waiting if self._is_asked(one))
-
-    def _is_asked(self, one: _Waiting) -> bool:
-        """On disk, and not answered."""
-        return not one.answered.done() and (self._decisions is None or one.pending is not None)
+        return tuple(one.request for one in self._waiting if one.asked)
 
     async def close(self) -> None:
-        """What still waits is withdrawn, on disk too. A surface that does not let itself be cancelled is left behind."""
-        self._closed = True
+        """What still waits is withdrawn, on disk too. Neither a surface that hangs nor a file that is held is waited for."""
+        self._closed.set()
         waiting = list(self._waiting)
         for one in waiting:
-            one.settle("withdrawn", _CANCELLED)
-        tasks = {task for task in (*self._asking, self._looking) if task is not None}
-        for task in tasks:
+            one.settle(rulings.withdrawn(one.request))
+        asking = {task for task in (*self._asking, self._looking) if task is not None}
+        for task in asking:
             task.cancel()
-        if ends := [*tasks, *(one.over for one in waiting)]:
-            await asyncio.wait(ends, timeout=self._limits.exit_grace)
+        if tasks := asking | self._keeping:
+            await asyncio.wait(tasks, timeout=self._limits.exit_grace)
+        for one in waiting:
+            one.give_up()  # its row is settled without us, when that is possible
+
+    def _reaches(self, request: Approval | Question) -> bool:
+        """Whether anybody can answer it."""
+        return self._park or self._is_seen(request)
+
+    def _is_seen(self, request: Approval | Question) -> bool:
+        return self.surface.interactive and (not isinstance(self.surface, Choosy) or self.surface.answers(request))
 
     # -- waiting ------------------------------------------------------------------------------------------------------------------
 
     async def _asked(self, request: Approval | Question, situation: Situation, seconds: float) -> Ruling:
-        waiting = _Waiting(request)
-        self._waiting.append(waiting)
+        one = _Waiting(request)
+        self._waiting.append(one)
+        keeping = _start(self._keep(one, situation, seconds), self._keeping, f"keep {request.id}")
         try:
-            by, decision = await self._answered(waiting, situation, seconds)
+            ruling = await self._wait(one, seconds)
+            if one.written.done():
+                await asyncio.wait([one.ended], timeout=_PATIENCE)
+                one.give_up()
+                return one.ended.result()
+            return ruling
+        except asyncio.CancelledError:
+            one.settle(rulings.withdrawn(request))
+            await asyncio.wait([keeping], timeout=_PROMPTLY)
+            raise
         finally:
-            self._waiting.remove(waiting)
-            waiting.over.set_result(None)
+            self._waiting.remove(one)
             if not self._waiting and self._looking is not None:
                 self._looking.cancel()
                 self._looking = None
-        return _ruling(by, decision, request, seconds)
 
-    async def _answered(self, waiting: _Waiting, situation: Situation, seconds: float) -> tuple[By, Decision]:
-        """The answer, on disk like the question. Whoever leaves early leaves no question behind."""
-        writing = asyncio.ensure_future(self._write(lambda kept: _put_down(kept, waiting.request, situation, seconds)))
-        try:
-            waiting.pending = await asyncio.shield(writing)
-            if waiting.pending is not None and waiting.pending.decision is not None:
-                return "person", waiting.pending.decision  # somebody answered it before the one who asked crashed
-            by, decision = await self._wait(waiting, seconds)
-            return await self._settled(waiting, by, decision)
-        except asyncio.CancelledError:
-            waiting.settle("withdrawn", _CANCELLED)
-            await asyncio.shield(self._take_back(waiting, writing))
-            raise
-
-    async def _take_back(self, waiting: _Waiting, writing: asyncio.Future[Pending | None]) -> None:
-        with suppress(NotWritten, NoApproval):
-            waiting.pending = await writing
-            await self._settled(waiting, "withdrawn", _CANCELLED)
-
-    async def _wait(self, waiting: _Waiting, seconds: float) -> tuple[By, Decision]:
+    async def _wait(self, one: _Waiting, seconds: float) -> Ruling:
         """The first answer, or none in time."""
-        if waiting.answered.done():  # withdrawn while it was written down
-            return waiting.answered.result()
         task = None
-        if self.surface.interactive:
-            task = asyncio.create_task(self._put(waiting), name=f"ask {waiting.request.id}")
-            self._asking.add(task)
-            task.add_done_callback(self._asking.discard)
-        if waiting.pending is not None and self._looking is None:
-            self._looking = asyncio.create_task(self._look(), name="look for answers")
         try:
             async with asyncio.timeout(seconds):
-                return await asyncio.shield(waiting.answered)
+                known: list[asyncio.Future[Any]] = [one.written, one.answered]
+                await asyncio.wait(known, return_when=asyncio.FIRST_COMPLETED)
+                if one.asked:
+                    if self._is_seen(one.request):
+                        task = _start(self._put(one), self._asking, f"ask {one.request.id}")
+                    if one.pending is not None and self._looking is None:
+                        self._looking = asyncio.create_task(self._look(), name="look for answers")
+                    await asyncio.wait([one.answered])
         except TimeoutError:
-            waiting.settle("timeout", Deny("Request timed out"))  # from here on nobody else is first
-            return waiting.answered.result()
+            one.settle(rulings.out_of_time(one.request, seconds, written=one.written.done()))  # from here on nobody else is first
         finally:
             if task is not None:
                 task.cancel()  # and is not waited for: a surface that hangs is its own affair
+        return one.answered.result()
 
-    async def _put(self, waiting: _Waiting) -> None:
+    async def _put(self, one: _Waiting) -> None:
         """To the surface; what it raises is a no with its text."""
         try:
-            answer = await self.surface.ask(waiting.request)
+            answer = await self.surface.ask(one.request)
         except asyncio.CancelledError:  # ours, when all is settled; else its own
-            waiting.settle("surface failed", Deny("the surface gave up"))
+            one.settle(rulings.failed(one.request, "surface failed", "the surface gave up"))
             raise
         except Exception as error:
             _log.warning("a surface failed while it asked", exc_info=True)
-            waiting.settle("surface failed", Deny(_text_of(error)))
+            one.settle(rulings.failed(one.request, "surface failed", _text_of(error)))
             return
-        if fits(answer, waiting.request):
-            waiting.settle("person", answer)
+        if fits(answer, one.request):
+            one.settle(rulings.by_person(answer))
         else:
-            waiting.settle("bad answer", Deny(f"the surface gave a bad answer, of the type {type(answer).__name__}"))
+            why = f"the surface gave a bad answer, of the type {type(answer).__name__}"
+            one.settle(rulings.failed(one.request, "bad answer", why))
 
     async def _look(self) -> None:
         """Whether somebody else has answered what is on disk; until nothing waits."""
         assert self._decisions is not None
         seen: object = None
+        trouble = ""
         while True:
             rows = {one.pending.id: one for one in self._waiting if one.pending is not None}
             try:
-                stamp = (await asyncio.to_thread(self._decisions.stamp), tuple(rows))
+                stamp = (self._decisions.stamp(), tuple(rows))
                 if stamp != seen:
-                    for id in await asyncio.to_thread(self._decisions.answered, tuple(rows)):
-                        rows[id].settle("person", Deny())  # `_settled` takes the answer from the row
-                seen = stamp
+                    for id in self._decisions.answered(tuple(rows)):
+                        rows[id].settle(_THEIRS)
+                seen, trouble = stamp, ""
             except NotWritten as error:  # it may be better the next time; until then the surface may answer
-                _log.warning("whether somebody has answered cannot be seen: %s", error)
+                if str(error) != trouble:
+                    _log.warning("whether somebody has answered cannot be seen: %s", error)
+                trouble = str(error)
             await asyncio.sleep(_LOOK)
 
-    async def _settled(self, waiting: _Waiting, by: By, decision: Decision) -> tuple[By, Decision]:
-        """On disk too. If another process was first, its answer counts, unless nobody waits for one any more."""
-        if (pending := waiting.pending) is None:
-            return by, decision
-        state = _STATES.get(by, "used")
-        found = await self._write(lambda kept: kept.settle(pending.id, state, decision, by if by == "person" else ""))
-        if found is not None and found.state == "answered" and found.decision is not None and by != "withdrawn":
-            return "person", found.decision
-        return by, decision
+    # -- on disk ------------------------------------------------------------------------------------------------------------------
 
-    async def _write(self, work: Callable[[Decisions], Pending]) -> Pending | None:
-        """In a thread: the disk may take its time."""
-        return None if self._decisions is None else await asyncio.to_thread(work, self._decisions)
+    async def _keep(self, one: _Waiting, situation: Situation, seconds: float) -> None:
+        """Its row: there before anybody is asked, and settled when nobody is any more, however often that has to be tried."""
+        try:
+            if self._decisions is not None:
+                one.pending = await self._put_down(one, situation, seconds)
+                if one.pending is None:
+                    return
+            one.written.set_result(None)
+            await asyncio.wait([one.answered])
+            last = False
+            while one.pending is not None and not await self._settled(one, one.pending.id) and not last:
+                last = self._closed.is_set()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK):
+                        await self._closed.wait()
+        finally:
+            one.settle(rulings.withdrawn(one.request))
+            if one.pending is None:
+                one.end(one.answered.result())
+            else:
+                one.give_up()
+
+    async def _put_down(self, one: _Waiting, situation: Situation, seconds: float) -> Pending | None:
+        """None: there is nothing to wait for."""
+        try:
+            found = await self._write(lambda kept: _put_down(kept, one.request, situation, seconds), unless=one.answered)
+        except (NotWritten, NoApproval) as error:  # durable first, or not at all (design rule 14)
+            one.settle(rulings.not_written(error))
+            return None
+        if found is not None and found.decision is not None:  # somebody answered it before the one who asked crashed
+            one.settle(rulings.by_person(found.decision))
+            return None
+        return found
+
+    async def _settled(self, one: _Waiting, id: str) -> bool:
+        """Whether its end is on disk. If another process was first, its answer counts. A yes that cannot be written is a no."""
+        ruling = one.ended.result() if one.ended.done() else one.answered.result()
+        state = _STATES.get(ruling.by, "used")
+        by = ruling.by if ruling.by == "person" else ""
+        try:
+            found = await self._write(lambda kept: kept.settle(id, state, ruling.decision, by))
+        except (NotWritten, NoApproval) as error:
+            one.end(ruling if isinstance(ruling.decision, Deny) and ruling is not _THEIRS else rulings.not_written(error))
+            return isinstance(error, NoApproval)  # its row is gone
+        theirs = found is not None and found.state == "answered" and found.decision
+        one.end(rulings.by_person(theirs) if theirs else ruling)
+        return True
+
+    async def _write(self, work: Callable[[Decisions], Pending], unless: asyncio.Future[Any] | None = None) -> Pending | None:
+        """In a thread: others may hold the file. None: when its turn came nobody wanted it any more."""
+        async with self._turn:
+            if self._decisions is None or (unless is not None and unless.done()):
+                return None
+            return await asyncio.to_thread(work, self._decisions)
 
     # -- after an answer ----------------------------------------------------------------------------------------------------------
 
@@ -278,14 +327,30 @@ class Desk:
         if self._decisions is not None and self._remembers and scope != "once":
             try:
                 rule = rule_for(Subject(call, situation), decision)
-                await asyncio.to_thread(remember, self._decisions, rule, situation, scope, self._limits)
+                async with asyncio.timeout(_PATIENCE):
+                    await asyncio.to_thread(remember, self._decisions, rule, situation, scope, self._limits)
             except NotWritten as error:  # the answer holds, and the next time they are asked again
                 return replace(ruling, error=error)
+            except TimeoutError:
+                return replace(ruling, error=NotWritten(rulings.TOO_LONG))
         return ruling
 
 
-_CANCELLED = Deny("Context cancelled")
-_STATES: dict[By, State] = {"timeout": "timed out", "withdrawn": "withdrawn", "surface failed": "failed", "bad answer": "failed"}
+_THEIRS = rulings.not_written(NotWritten(rulings.TOO_LONG))  # another process has answered: what, its row says
+_STATES: dict[By, State] = {
+    "timeout": "timed out",
+    "withdrawn": "withdrawn",
+    "surface failed": "failed",
+    "bad answer": "failed",
+    "not written": "failed",
+}
+
+
+def _start(work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]], name: str) -> asyncio.Task[None]:
+    task = asyncio.create_task(work, name=name)
+    among.add(task)
+    task.add_done_callback(among.discard)
+    return task
 
 
 def _put_down(kept: Decisions, request: Approval | Question, situation: Situation, seconds: float) -> Pending:
@@ -308,36 +373,3 @@ def _text_of(error: Exception) -> str:
         return str(error) or type(error).__name__
     except Exception:
         return type(error).__name__
-
-
-def _not_written(error: SeraiError) -> Ruling:
-    return Ruling(decision=Deny(str(error)), by="not written", why=str(error), error=error)
-
-
-def _ruling(by: By, decision: Decision, request: Approval | Question, seconds: float) -> Ruling:
-    """With the error that belongs to it: a person's no is none."""
-    why = decision.why if isinstance(decision, Deny) else ""
-    known: dict[str, Any] = {"who": request.agent, "id": request.id}
-    error: SeraiError | None = None
-    match by:
-        case "timeout":
-            error = PeerTimeout(
-                "Request timed out", limit=LimitHit("approval", seconds), hint="answer sooner, or raise it", **known
-            )
-        case "surface failed" | "bad answer":
-            error = SurfaceFailed(why, **known)
-        case "withdrawn":
-            error = NotAllowed(why or "Context cancelled", hint="nobody waits for it any more", **known)
-    return Ruling(decision=decision, by=by, why=why, error=error)
-
-
-def _nobody(request: Approval | Question, situation: Situation) -> Ruling:
-    """No surface means no (design rule 7), and the error names what would allow it."""
-    if isinstance(request, Question):
-        why = "there is a question, and nobody is there to answer it"
-        error = NotAllowed(why, who=request.agent, id=request.id, hint="run it where somebody can answer")
-    else:
-        why = f"{request.tool} needs an approval, and nobody is there to give it"
-        hint = f"allow it with {flag_for(Subject(request.call, situation))}, or with a rule in --policy FILE"
-        error = NotAllowed(why, who=request.agent, id=request.id, hint=hint)
-    return Ruling(decision=Deny(why), by="nobody", why=why, error=error)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from serai.errors import SeraiError
+from serai.errors import NoApproval, SeraiError
 from serai.limits import Limits
 from serai.model.ask import Allow, Answer, Approval, Choice, Decision, Deny, Item, Question, Remember
 from serai.model.replies import questions_of
@@ -54,6 +54,7 @@ class Permissions:
         self._owned = decisions is None
         self._whitelist = set(self.config.whitelist or ())
         self._requests: list[PermissionRequest | AskRequest] = []
+        self._submitted: dict[str, AskResult] = {}  # to questions, until whoever asks has it
         rules = Rules(
             rules=tuple(
                 Rule(id=f"blacklist.{tool}", decide="deny", tool=(escaped(tool),), because=f"Tool '{tool}' is blacklisted")
@@ -102,7 +103,7 @@ class Permissions:
     ) -> tuple[PermissionResult, SeraiError | None]:
         """May this call run? A deny that nobody chose comes with the error that says what happened."""
         routing = {name: stamp for name in _ROUTING if (stamp := getattr(request, name))}
-        call = ToolCall(request.tool_name, request.input or {}, asker=request.agent_type)
+        call = ToolCall(request.tool_name, request.input or {}, id=request.request_id, asker=request.agent_type)
         approval = Approval(
             id=request.request_id,
             agent=request.agent_type,
@@ -137,11 +138,15 @@ class Permissions:
             session=request.session_id,
             items=_items(request),
             tool=request.tool_name,
+            call_id=request.call_id or request.id,
             routing={name: stamp for name in _ROUTING if (stamp := getattr(request, name))},
         )
-        with self._listed(request):
-            ruling = await self._desk.ask(question, self._situation(request.agent_type, request.session_id), timeout=timeout)
-        return _asked(request, ruling), ruling.error
+        try:
+            with self._listed(request):
+                ruling = await self._desk.ask(question, self._situation(request.agent_type, request.session_id), timeout=timeout)
+        finally:
+            said = self._submitted.pop(request.id, None)
+        return _asked(request, ruling, said if ruling.by == "person" else None), ruling.error
 
     # -- the pending table --------------------------------------------------------------------------------------------------------
 
@@ -150,21 +155,20 @@ class Permissions:
         waiting = {asked.id for asked in self._desk.waiting}
         return [request for request in self._requests if _id(request) in waiting]
 
-    def submit_result(self, request_id: str, result: PermissionResult | AskResult) -> None:
+    async def submit_result(self, request_id: str, result: PermissionResult | AskResult) -> None:
         """Answer it. An id that is not known, or was answered, is a `NoApproval`."""
         asked = next((one for one in self._desk.waiting if one.id == request_id), None)
-        if isinstance(asked, Question) and isinstance(result, AskResult):
-            self._desk.answer(request_id, _answer(asked, result))
+        request = next((one for one in self._requests if _id(one) == request_id), None)
+        if not isinstance(asked, Question) or not isinstance(request, AskRequest):
+            await self._desk.answer(request_id, _verdict(result, session=asked.session if asked is not None else ""))
             return
-        decision: Decision = Deny(result.reason, remember=_scope(result))
-        if result.approved:
-            unchanged = result.updated_input is None or (isinstance(result, AskResult) and not result.updated_input)
-            decision = Allow(msgspec.UNSET if unchanged else result.updated_input, remember=_scope(result))
-        self._desk.answer(request_id, decision)
+        said = result if isinstance(result, AskResult) else AskResult(id=request_id, approved=result.approved, reason=result.reason)
+        await self._desk.answer(request_id, _answer(request, asked, said))
+        self._submitted[request_id] = said  # nothing is waited for in between: it is there before whoever asks goes on
 
-    def cancel(self, request_id: str) -> bool:
+    async def cancel(self, request_id: str) -> bool:
         """Nobody waits for it any more: it is denied with `Context cancelled`."""
-        return self._desk.withdraw(request_id)
+        return await self._desk.withdraw(request_id)
 
     async def close(self) -> None:
         await self._desk.close()
@@ -208,30 +212,47 @@ def _id(request: PermissionRequest | AskRequest) -> str:
     return request.id if isinstance(request, AskRequest) else request.request_id
 
 
-def _scope(result: PermissionResult | AskResult) -> Remember:
-    return "session" if result.remember else "once"
+def _verdict(result: PermissionResult | AskResult, *, session: str) -> Decision:
+    """What is to be remembered is so for the session, or where none has a name, for the folder it runs in."""
+    scope: Remember = "once" if not result.remember else "session" if session else "project"
+    if not result.approved:
+        return Deny(result.reason, remember=scope)
+    unchanged = result.updated_input is None or (isinstance(result, AskResult) and not result.updated_input)
+    return Allow(msgspec.UNSET if unchanged else result.updated_input, remember=scope)
 
 
-def _answer(question: Question, result: AskResult) -> Decision:
+def _answer(request: AskRequest, question: Question, result: AskResult) -> Decision:
     """A response is the answer to the one thing that was asked, a selection has the answer to each."""
+    if not result.approved:
+        return Deny(result.reason or result.response)
     if result.selection:
         return Answer(result.selection)
-    if result.response:
-        return Answer({question.items[0].text: result.response})
-    return Deny(result.reason)
+    response = "Yes" if _is_yes_or_no(request) else result.response
+    if not response:
+        raise NoApproval("that is no answer to it", id=request.id, hint="it is a question: say it in `response` or `selection`")
+    return Answer({question.items[0].text: response})
+
+
+def _is_yes_or_no(request: AskRequest) -> bool:
+    """A permission without a tool is one too."""
+    return request.type in ("confirmation", "permission")
 
 
 def _items(request: AskRequest) -> tuple[Item, ...]:
     if items := questions_of(request.input):
         return items
-    choices = (Choice("Yes"), Choice("No")) if request.type == "confirmation" else ()
+    choices = (Choice("Yes"), Choice("No")) if _is_yes_or_no(request) else ()
     return (Item(request.message or request.reason, choices=choices),)
 
 
-def _asked(request: AskRequest, ruling: Ruling) -> AskResult:
-    if not isinstance(ruling.decision, Answer) or not ruling.decision.answers:
-        return AskResult(id=request.id, reason=ruling.why)
-    answers = ruling.decision.answers
-    first = next(iter(answers.values()))
-    approved = request.type != "confirmation" or first == "Yes"
-    return AskResult(id=request.id, approved=approved, response=first if isinstance(first, str) else "", selection=answers)
+def _asked(request: AskRequest, ruling: Ruling, said: AskResult | None) -> AskResult:
+    """What was submitted comes back as it is; an answer of a person at a surface is in the words of the question."""
+    answers = ruling.decision.answers if isinstance(ruling.decision, Answer) else {}
+    first = next(iter(answers.values()), "")
+    approved = bool(answers) and (not _is_yes_or_no(request) or str(first).casefold() == "yes")
+    response = first if isinstance(first, str) else ""
+    result = AskResult(id=request.id, approved=approved, response=response, selection=answers, reason=ruling.why)
+    if said is None:
+        return result
+    selection = said.selection or result.selection
+    return msgspec.structs.replace(said, id=request.id, response=said.response or response, selection=selection)
