@@ -70,12 +70,21 @@ class Store:
         self.path = os.path.join(folder, NAME)
         self._sealer = sealer
         self._db = Database(self.path, "the records of boxes")
+        self._close_to_others(folder)
         self._db.table("boxes", _COLUMNS)
         with self._db.writing() as rows:
             rows.execute("CREATE UNIQUE INDEX IF NOT EXISTS generations ON boxes (instance_id)")
 
     def close(self) -> None:
         self._db.close()
+
+    def _close_to_others(self, folder: str) -> None:
+        """The folder is ours alone, whoever made it: boxes' sockets and files lie below it."""
+        try:
+            os.chmod(folder, 0o700)
+        except OSError as error:
+            self._db.close()
+            raise NotWritten(f"the records of boxes cannot be kept to you: {error.strerror}", who=folder) from None
 
     # -- life ---------------------------------------------------------------------------------------------------------------------
 
