@@ -7,9 +7,9 @@ lower case apart. Matching takes time in proportion to the text, whatever the pa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-__all__ = ["escaped", "glob", "pieces", "source"]
+__all__ = ["escaped", "glob", "joined", "pieces", "source"]
 
 
 def glob(pattern: str) -> re.Pattern[str]:
@@ -19,8 +19,13 @@ def glob(pattern: str) -> re.Pattern[str]:
 
 def source(pattern: str, one: str = ".") -> str:
     """As a regular expression; `one` is what a `?` stands for, and a `*` for any number of."""
+    return joined(pieces(pattern), one)
+
+
+def joined(signs: Iterable[tuple[str, bool]], one: str = ".") -> str:
+    """The same of characters of which somebody knows already whether they are plain."""
     parts = [""]
-    for char, plain in pieces(pattern):
+    for char, plain in signs:
         if plain or char not in "*?":
             parts[-1] += re.escape(char)
         elif char == "?":

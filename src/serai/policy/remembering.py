@@ -23,12 +23,11 @@ from serai.policy.globs import escaped
 from serai.policy.matching import KINDS, match
 from serai.policy.memory import Decisions
 from serai.policy.rules import Decide, Rule, read_flag
-from serai.policy.subject import BESIDE_COMMAND, Situation, Subject
+from serai.policy.subject import BESIDE, BESIDE_COMMAND, Situation, Subject
 
 __all__ = ["Advice", "advice", "flag_for", "remember", "rule_as", "rule_for"]
 
 _FILES = frozenset({"read", "write", "edit", "grep", "find"})
-_BESIDE_URL = frozenset({"url", "prompt", "timeout", "format", "max_length"})
 
 
 def remember(decisions: Decisions, rule: Rule, situation: Situation, scope: Remember, limits: Limits) -> bool:
@@ -112,7 +111,7 @@ def _files(subject: Subject) -> dict[str, Any]:
 
 def _hosts(subject: Subject) -> dict[str, Any]:
     known = subject.call.name == "fetch" and subject.hosts.values and not subject.hosts.odd
-    if not known or not subject.arguments.keys() <= _BESIDE_URL:
+    if not known or not subject.arguments.keys() <= BESIDE["fetch"] | {"url"}:
         return {}
     return {"host": tuple(dict.fromkeys(_address(host, port) for host, port in subject.hosts.values))}
 

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 
 from serai.policy.commands.invisible import not_seen
 from serai.policy.commands.reading import Command, Reading, Word
+from serai.policy.globs import joined
 
 __all__ = ["Found", "Pattern"]
 
@@ -179,13 +180,5 @@ def _said(piece: re.Match[str]) -> str:
 
 
 def _glob(signs: Sequence[tuple[str, bool]], written: str) -> _Glob:
-    # The first place that fits is as good for a part as any later one, so none is tried twice: `(?>…)`. That keeps it quick.
-    parts = [""]
-    for char, wild in signs:
-        if wild and char == "*":
-            parts.append("")
-        else:
-            parts[-1] += "." if wild and char == "?" else re.escape(char)
-    first, *rest = parts
-    regex = first + "".join(f"(?>.*?{part})" for part in rest[:-1]) + (f".*{rest[-1]}" if rest else "")
-    return _Glob(re.compile(regex, re.DOTALL), any(char == "/" for char, _ in signs), written == "*", written == "**")
+    regex = re.compile(joined((char, not wild) for char, wild in signs), re.DOTALL)
+    return _Glob(regex, any(char == "/" for char, _ in signs), written == "*", written == "**")
