@@ -11,6 +11,7 @@ from serai.version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from serai.agents.opening import agent
     from serai.boxes.box import Box
     from serai.boxes.hooks import Hook
     from serai.boxes.manager import Boxes
@@ -43,6 +44,7 @@ __all__ = [
     "ToolSpec",
     "TurnResult",
     "__version__",
+    "agent",
 ]
 
 _HOMES = {
@@ -66,6 +68,7 @@ _HOMES = {
     "ToolResult": "model.tools",
     "ToolSpec": "model.tools",
     "TurnResult": "model.events",
+    "agent": "agents.opening",
 }
 
 __getattr__, __dir__ = lazy(__name__, _HOMES, "__version__")

@@ -30,15 +30,19 @@ __all__ = [
     "LimitHit",
     "LocalError",
     "MachineError",
+    "ModelFailed",
+    "NoAgent",
     "NoApproval",
     "NoCommand",
     "NoEntry",
     "NoGuest",
+    "NoModel",
     "NoRecording",
     "NoService",
     "NoSession",
     "NoTool",
     "NotAllowed",
+    "NotCapable",
     "NotRecorded",
     "NotTrusted",
     "NotWritten",
@@ -51,6 +55,8 @@ __all__ = [
     "SeraiError",
     "SpawnFailed",
     "SurfaceFailed",
+    "TurnInFlight",
+    "TurnLimit",
 ]
 
 # How much of a stderr tail fits in a one-paragraph message; the whole tail is in the `stderr` attribute.
@@ -225,6 +231,10 @@ class NoCommand(LocalError):
     default_hint = "`serai command list` shows what there is"
 
 
+class NoAgent(LocalError):
+    """There is no agent of that name. The hint lists those that there are."""
+
+
 class NoEntry(LocalError):
     """The session has no entry of that id. Look at its tree."""
 
@@ -235,6 +245,12 @@ class NoGuest(LocalError):
     """There is no guest of that name where it was looked for. Look at the list."""
 
     default_hint = "`serai guest list` shows what there is"
+
+
+class NoModel(LocalError):
+    """No model fits what was asked for. Look at the list, or describe the model in `models.toml`."""
+
+    default_hint = "name one that the catalogue knows, or describe it in models.toml"
 
 
 class NoRecording(LocalError):
@@ -269,10 +285,28 @@ class NotAllowed(LocalError):
     """A call may not run: a rule, a person or the lack of one said no. The hint names what would allow it."""
 
 
+class NotCapable(LocalError):
+    """This agent cannot do that. Its capabilities tell beforehand."""
+
+    default_hint = "`session.capabilities` tells what this agent can do"
+
+
 class NotTrusted(LocalError):
     """A project's guest was not started: nobody has said that the project may (design rule 12). Look at it, then say so."""
 
     default_hint = "look at what it would start, then `serai trust` in that folder"
+
+
+class TurnInFlight(LocalError):
+    """The agent is busy with another prompt, which goes on undisturbed. Wait for its end, steer it, or cancel it."""
+
+    default_hint = "wait for the turn to end, steer it with `session.steer`, or cancel it"
+
+
+class TurnLimit(LocalError):
+    """A turn was ended by a limit, such as the number of steps. What was done so far stays; prompt again, or raise the limit."""
+
+    default_hint = "prompt again to go on, or raise the limit"
 
 
 class PeerGone(PeerError):
@@ -341,6 +375,38 @@ class HookFailed(PeerError):
         return (
             f"{self.who}: {self.message}" if self.who else self.message
         )  # which has it all, in the protocol's own form (spec hooks 1.10)
+
+
+class ModelFailed(PeerError):
+    """A model did not answer, or not in full: its provider refused, broke off or cannot be reached.
+
+    `status` is that of HTTP, 0 without one. `temporary`: the same call may work later, after `wait` seconds if the provider said
+    so. `too_long`: the conversation is longer than the model takes.
+    """
+
+    default_hint = "look at the provider's message; the conversation is as it was before this call"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        who: str = "",
+        id: str = "",
+        status: int = 0,
+        temporary: bool = False,
+        wait: float | None = None,
+        too_long: bool = False,
+        limit: LimitHit | None = None,
+        hint: str = "",
+    ) -> None:
+        super().__init__(message, who=who, id=id, limit=limit, hint=hint)
+        self.status = status
+        self.temporary = temporary
+        self.wait = wait
+        self.too_long = too_long
+
+    def to_json(self) -> dict[str, object]:
+        return super().to_json() | ({"status": self.status} if self.status else {}) | {"temporary": self.temporary}
 
 
 class Refused(PeerError):

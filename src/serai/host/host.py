@@ -28,14 +28,14 @@ from serai.host.registry import Registry, Shadowed, Table
 from serai.host.reloading import HotReload, put_in_order, why_kept
 from serai.host.report import LoadReport
 from serai.host.services import Services
-from serai.host.settings import read_person
+from serai.host.settings import changes_of, read_person
 from serai.host.trust import Trust
 from serai.limits import Limits
 from serai.model.actions import Action, Nothing, Outcome
 from serai.model.contributions import Command, Refuse, Rewrite, Stage
 from serai.model.events import Event, SessionStarted, kind_of
 from serai.model.surface import Surface
-from serai.model.tools import ToolBox, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import Tell, ToolBox, ToolCall, ToolResult, ToolSpec
 from serai.record.recorder import Recorder
 from serai.wire.process import PlainSpawner, Spawner
 
@@ -239,9 +239,8 @@ class Host:
         fitting = [guest for guest in self._in_order if id in (guest.id, guest.manifest.name)]
         if len(fitting) != 1:
             there = ", ".join(self.guests) or "none"
-            raise NoGuest(
-                f"there is no guest {id}" if not fitting else f"{id} is the name of several guests", hint=f"guests: {there}"
-            )
+            why = f"{id} is the name of several guests" if fitting else f"there is no guest {id}"
+            raise NoGuest(why, hint=f"guests: {there}")
         return fitting[0]
 
     # -- tools ------------------------------------------------------------------------------------------------------------------
@@ -250,11 +249,13 @@ class Host:
         """The `ToolBox` protocol."""
         return self.tools
 
-    async def call(self, call: ToolCall) -> ToolResult:
+    async def call(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
         """The `ToolBox` protocol."""
-        return await self.call_tool(call)
+        return await self.call_tool(call, tell=tell)
 
-    async def call_tool(self, call: ToolCall | str, arguments: Any = None, *, gate: Gate | None = None) -> ToolResult:
+    async def call_tool(
+        self, call: ToolCall | str, arguments: Any = None, *, gate: Gate | None = None, tell: Tell | None = None
+    ) -> ToolResult:
         """Interceptors, then `gate` on the final call if there is one, then the owner. Never raises for what a guest does wrong."""
         if type(call) is not ToolCall:
             assert isinstance(call, str)
@@ -272,7 +273,7 @@ class Host:
         if problem := tool.check(call.arguments):
             return invalid(call, problem)
         try:
-            result = await tool.run(call)
+            result = await (tool.run(call) if tell is None else tool.watched(call, tell))
         except SeraiError as error:
             result = tool.owner.failed(call, error)
         return result if table.plain else await self._judge.after(call, result)
@@ -423,8 +424,3 @@ class Host:
         for guest in self._in_order:
             guest.trim_log()
         self._trimmer = asyncio.get_running_loop().call_later(_TRIM, self._trim)
-
-
-def changes_of(limits: Mapping[str, float | None] | Limits | None) -> Mapping[str, float | None]:
-    """Limits by name; of a whole record those that are not the usual ones, which a dialect may set otherwise."""
-    return limits.changes() if isinstance(limits, Limits) else limits or {}

@@ -17,7 +17,7 @@ from serai.errors import SeraiError
 from serai.host.guest import Guest, State
 from serai.host.schemas import Checked, checker
 from serai.model.contributions import EVERY_EVENT, Command, Interceptor, Stage
-from serai.model.tools import BUILT_IN, ToolBox, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import BUILT_IN, Tell, ToolBox, ToolCall, ToolResult, ToolSpec
 
 log = logging.getLogger("serai.host")
 
@@ -50,11 +50,11 @@ class BuiltIn:
         self.box = box
 
     def way(self) -> Callable[[ToolCall], Awaitable[ToolResult]]:
-        return self._call
+        return self.call
 
-    async def _call(self, call: ToolCall) -> ToolResult:
+    async def call(self, call: ToolCall, tell: Tell | None = None) -> ToolResult:
         try:
-            return await self.box.call(call)
+            return await self.box.call(call, tell=tell)
         except SeraiError:
             raise
         except Exception as error:  # its defect is told like any other failure
@@ -81,6 +81,10 @@ class Tool:
     @classmethod
     def of(cls, spec: ToolSpec, owner: Owner, checked: Checked) -> Tool:
         return cls(spec, owner, owner.way(), checked.check, checked.problem)
+
+    def watched(self, call: ToolCall, tell: Tell) -> Awaitable[ToolResult]:
+        """Run it for somebody who watches; no guest's wire carries what its tool says meanwhile."""
+        return self.owner.call(call, tell) if isinstance(self.owner, BuiltIn) else self.run(call)
 
 
 class Link(NamedTuple):

@@ -24,7 +24,7 @@ from serai.errors import BadManifest, BadSettings
 from serai.host.adapters import DIALECTS, is_built
 from serai.limits import Limits
 
-__all__ = ["Author", "GuestSettings", "Person", "combine", "keys_of", "narrowed", "read_author", "read_person"]
+__all__ = ["Author", "GuestSettings", "Person", "changes_of", "combine", "keys_of", "narrowed", "read_author", "read_person"]
 
 Home = Literal["zot", "piglet"]
 Numbers = Mapping[str, float | None]
@@ -219,3 +219,8 @@ def _union(*parts: tuple[str, ...]) -> tuple[str, ...]:
 
 def _numbers(limits: Mapping[str, Any]) -> Numbers:
     return {name: None if value == "none" else value for name, value in limits.items()}
+
+
+def changes_of(limits: Mapping[str, float | None] | Limits | None) -> Mapping[str, float | None]:
+    """Limits by name; of a whole record those that are not the usual ones, which a dialect may set otherwise."""
+    return limits.changes() if isinstance(limits, Limits) else limits or {}

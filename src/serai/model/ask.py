@@ -7,7 +7,7 @@ and imports nothing upwards. It is answered once; silence is never yes (design r
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import msgspec
 
@@ -47,7 +47,10 @@ Respond = Callable[[Decision], Awaitable[None]]
 class Ask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """What approvals and questions share. `answer_with` binds the way back, which is no part of the value."""
 
+    takes: ClassVar[tuple[type[Decision], ...]] = (Allow, Deny, Answer)
+
     id: str
+    seq: int = 0  # among the events of its session
     agent: str = ""
     session: str = ""
     lane: str = ""  # a sub-agent's (agent_id), empty for the main one
@@ -65,12 +68,21 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=Tr
         return not self._way_back()
 
     async def decide(self, decision: Decision) -> None:
-        """Answer it; a second answer is an error, whoever was first counts."""
+        """Answer it; a second answer is an error, whoever was first counts. An answer of the wrong kind uses nothing up."""
+        if not isinstance(decision, self.takes):
+            kinds = " or ".join(kind.__name__ for kind in self.takes)
+            raise TypeError(f"the answer to {type(self).__name__} {self.id} is {kinds}, not {type(decision).__name__}")
         try:
             respond = self._way_back().pop()  # taken before it is called: nobody comes in between
         except IndexError:
             raise Closed("it was answered or withdrawn already", who=self.agent, id=self.id) from None
         await respond(decision)
+
+    def withdraw(self) -> bool:
+        """Nobody waits for its answer any more; False when it has one."""
+        way, there = self._way_back(), not self.answered
+        way.clear()
+        return there
 
     def _way_back(self) -> list[Respond]:
         """Holds the callback until the answer takes it. Stamped copies share it, so that they are answered once between them."""
@@ -94,6 +106,8 @@ def stamped(ask: Asked, *, session: str = "", routing: Mapping[str, str] | None 
 
 class Approval(Ask, frozen=True, kw_only=True, omit_defaults=True, tag="approval"):
     """May this call run? The comments name the field of spec agents 1.10 where its word is another."""
+
+    takes = (Allow, Deny)
 
     call: ToolCall  # its id is tool_use_id
     title: str = ""
@@ -136,7 +150,9 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Question(Ask, frozen=True, kw_only=True, omit_defaults=True, tag="question"):
-    """What should be done? A question is not an approval: it has an answer of its own (lesson L7)."""
+    """What should be done? A question is not an approval: it has an answer of its own (lesson L7), or none: `Deny`."""
+
+    takes = (Answer, Deny)
 
     items: tuple[Item, ...]
     tool: str = ""  # that asks, such as `AskUserQuestion`, where a tool does

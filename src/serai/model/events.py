@@ -27,8 +27,11 @@ __all__ = [
     "Retrying",
     "SessionStarted",
     "StateChanged",
+    "Stderr",
     "StepEnded",
+    "StepSettled",
     "StepStarted",
+    "StepsExhausted",
     "Stop",
     "Text",
     "Thinking",
@@ -38,6 +41,7 @@ __all__ = [
     "ToolProgress",
     "ToolStarted",
     "TurnEnded",
+    "TurnPrepared",
     "TurnResult",
     "TurnStarted",
     "Usage",
@@ -78,6 +82,14 @@ class SessionStarted(Base, frozen=True, kw_only=True, tag="session_started"):
 
 class TurnStarted(Base, frozen=True, kw_only=True, tag="turn_started"):
     prompt: str = ""
+
+
+class TurnPrepared(Base, frozen=True, kw_only=True, tag="turn_prepared"):
+    """What the model will be told besides the prompt: so many messages of before, so many tools, this system prompt."""
+
+    messages: int = 0
+    tools: int = 0
+    system: str = ""
 
 
 class StepStarted(Base, frozen=True, kw_only=True, tag="step_started"):
@@ -149,6 +161,19 @@ class StepEnded(Base, frozen=True, kw_only=True, tag="step_ended"):
     error: str = ""
 
 
+class StepSettled(Base, frozen=True, kw_only=True, tag="step_settled"):
+    """Its tools have run too: every call has its result. What piglet calls the end of a turn."""
+
+    step: int = 0
+
+
+class StepsExhausted(Base, frozen=True, kw_only=True, tag="steps_exhausted"):
+    """The model wanted to go on, and may not: so many steps were allowed."""
+
+    count: int
+    most: int
+
+
 class TurnResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What came of a prompt."""
 
@@ -199,6 +224,12 @@ class RequestCancelled(Base, frozen=True, kw_only=True, tag="request_cancelled")
     reason: str = ""
 
 
+class Stderr(Base, frozen=True, kw_only=True, tag="stderr"):
+    """A line that a driven agent wrote to its stderr."""
+
+    line: str
+
+
 class StateChanged(Base, frozen=True, kw_only=True, tag="state_changed"):
     state: str
 
@@ -227,6 +258,7 @@ class Other(Base, frozen=True, kw_only=True, tag="other"):
 Event = (
     SessionStarted
     | TurnStarted
+    | TurnPrepared
     | StepStarted
     | Text
     | Thinking
@@ -237,6 +269,8 @@ Event = (
     | ToolProgress
     | ToolEnded
     | StepEnded
+    | StepSettled
+    | StepsExhausted
     | TurnEnded
     | UsageReported
     | Plan
@@ -244,6 +278,7 @@ Event = (
     | Approval
     | Question
     | RequestCancelled
+    | Stderr
     | StateChanged
     | Retrying
     | Compacted

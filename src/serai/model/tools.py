@@ -5,7 +5,7 @@ Arguments, schemas and details are plain JSON data (dict, list, str, …) that n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -16,6 +16,7 @@ __all__ = [
     "ImageBlock",
     "Native",
     "OtherBlock",
+    "Tell",
     "TextBlock",
     "ToolBox",
     "ToolCall",
@@ -58,6 +59,7 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     hint: str = ""  # one line for the system prompt's notes on tools
     deferred: bool = False  # offered by name only until it is asked for
     interrupt: Literal["cancel", "block"] = "cancel"  # "block": what has begun is let finish
+    background: bool = False  # may run for a background agent; never a guest's (spec piglet 6.7)
 
 
 class Native(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -68,7 +70,10 @@ class Native(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Somebody wants a tool run. `id` is the model's own for it; `asker` says who wants it (`person`, `claude`, `zot:weather`)."""
+    """Somebody wants a tool run. `id` is the model's own for it; `asker` says who wants it (`person`, `claude`, `zot:weather`).
+
+    `arguments` are an object; a text when a model's own were no JSON.
+    """
 
     name: str
     arguments: Any = msgspec.field(default_factory=dict)
@@ -104,11 +109,14 @@ class ToolResult(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return "\n".join(block.text for block in self.content if isinstance(block, TextBlock))
 
 
+Tell = Callable[[str], None]  # takes a piece of what a tool says while it runs
+
+
 class ToolBox(Protocol):
     """Tools to choose from, and to call. The host is one; an agent is handed one."""
 
     def list(self) -> Sequence[ToolSpec]: ...
 
-    async def call(self, call: ToolCall) -> ToolResult:
-        """Never raises for what a tool does wrong: that is an error result."""
+    async def call(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
+        """Never raises for what a tool does wrong: that is an error result. `tell` is for people who watch it work."""
         ...

@@ -34,7 +34,10 @@ _NATIVE = 2048
 # What is kept of each part of a message that is too long for a session; the second when there are many parts.
 _BEGINNINGS = (64 * 1024, 1024)
 # Pieces of what comes whole later, and what is over when it is told.
-_PASSING = (events.Text, events.Thinking, events.ToolInput, events.ToolProgress, events.StepStarted, events.StateChanged)
+_PASSING = (
+    *(events.Text, events.Thinking, events.ToolInput, events.ToolProgress),
+    *(events.StepStarted, events.StepSettled, events.StateChanged, events.TurnPrepared, events.Stderr),
+)
 
 # One way to write something. When a session does not take it as it is, the next way keeps less of it.
 Attempt = Callable[[Session], object]
@@ -166,10 +169,12 @@ class Scribe:
                 self._tool_ended(event)
             case events.TurnEnded():
                 self._turn_ended(event)
-            case events.ToolInput() | events.ToolProgress() | events.StateChanged():
-                pass
-            case _:  # also that it was compacted: who does that to this conversation writes the compact itself
+            case events.Retrying():
+                self._step.again()
                 self._keep(event)
+            case _:  # also that it was compacted: who does that to this conversation writes the compact itself
+                if not isinstance(event, _PASSING):
+                    self._keep(event)
 
     def _started(self, event: events.SessionStarted) -> None:
         """A life of the agent begins. Whose session it is, and what its agent calls it: so that it can be resumed there."""

@@ -50,6 +50,11 @@ class Step:
     def thinks(self, text: str) -> None:
         self._thinking.append(text)
 
+    def again(self) -> None:
+        """The model starts its answer anew: what had streamed of it counts no more."""
+        self._streamed.clear()
+        self._thinking.clear()
+
     def says(self, message: events.Message) -> None:
         """All of what streamed before, in its final form."""
         if message.content:

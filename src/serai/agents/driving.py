@@ -1,0 +1,54 @@
+"""A turn driven to its end: what it asks goes to a surface, what it says to a sink (spec agents 1.13)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from serai.agents.turn import Turn
+from serai.errors import Closed
+from serai.model.ask import Approval, Decision, Deny, Question
+from serai.model.events import Event, RequestCancelled, TurnResult
+from serai.model.surface import Surface
+
+__all__ = ["drive"]
+
+log = logging.getLogger("serai.agents")
+
+
+async def drive(turn: Turn, surface: Surface, sink: Callable[[Event], None] | None = None) -> TurnResult:
+    """Play the turn; its result, or its error.
+
+    Each request is put to the surface in a task of its own, as an agent may have several open and goes on meanwhile; one that is
+    withdrawn is taken back from the surface. A surface that fails denies, with the text of its failure (design rule 7).
+    """
+    asking: dict[str, asyncio.Task[None]] = {}
+    try:
+        async with turn:
+            async for event in turn:
+                if isinstance(event, Approval | Question):
+                    asking[event.id] = asyncio.create_task(_put(event, surface), name=f"ask {event.id}")
+                elif isinstance(event, RequestCancelled) and event.id in asking:
+                    asking.pop(event.id).cancel()
+                if sink is not None:
+                    sink(event)
+    finally:
+        for task in asking.values():
+            task.cancel()
+        await asyncio.gather(*asking.values(), return_exceptions=True)
+    return await turn.result()
+
+
+async def _put(request: Approval | Question, surface: Surface) -> None:
+    try:
+        decision: Decision = await surface.ask(request)
+        if not isinstance(decision, request.takes):
+            decision = Deny(f"the surface answered {type(decision).__name__}, which is no answer to it")
+    except Exception as error:
+        log.warning("the surface failed when it was asked: %r", error)
+        decision = Deny(str(error) or type(error).__name__)
+    try:
+        await request.decide(decision)
+    except Closed:  # it was answered elsewhere, or withdrawn, in the meantime
+        log.info("the answer to %s came too late", request.id)

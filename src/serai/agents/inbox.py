@@ -1,0 +1,124 @@
+"""What people type while a turn runs: commands that may run at once do, everything else waits its turn (spec piglet 6.8)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from serai.agents.driver import Prompt
+from serai.agents.session import Session
+from serai.agents.turn import Turn
+from serai.errors import LimitHit, NotAllowed
+from serai.model.events import Event, ToolEnded
+
+__all__ = ["Inbox"]
+
+log = logging.getLogger("serai.agents")
+
+
+class _Item(NamedTuple):
+    text: str
+    is_command: bool
+
+
+class Inbox:
+    """The way into a session for somebody who types whenever they like.
+
+    `play` is called with each turn and plays it to its end; `command` runs a command line. Texts that are typed during a turn are
+    steered into it when a tool has ended, joined by blank lines; what is left at the end becomes one new turn, after the commands
+    that waited.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        play: Callable[[Turn], Awaitable[object]],
+        *,
+        command: Callable[[str], Awaitable[object]] | None = None,
+        is_command: Callable[[str], bool] = lambda _text: False,
+        is_immediate: Callable[[str], bool] = lambda _text: False,
+    ) -> None:
+        self._session = session
+        self._play = play
+        self._command = command
+        self._is_command = is_command
+        self._is_immediate = is_immediate
+        self._waiting: deque[_Item] = deque()
+        self._working: asyncio.Task[None] | None = None
+        self._aside: set[asyncio.Task[object]] = set()  # commands that run beside a turn
+        self._most = session.limits.inputs
+        self._stop_listening = session.listen(self._heard)
+
+    @property
+    def busy(self) -> bool:
+        return self._working is not None and not self._working.done()
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        return tuple(item.text for item in self._waiting)
+
+    def submit(self, text: str) -> None:
+        """Have it done, now or later. Blank text is nothing; beyond `inputs` it is refused, and nothing that waits is lost."""
+        if not text.strip():
+            return
+        is_command = self._is_command(text)
+        if self.busy and is_command and self._is_immediate(text):
+            task = asyncio.ensure_future(self._run_command(text))
+            self._aside.add(task)
+            task.add_done_callback(self._aside.discard)
+            return
+        if len(self._waiting) >= self._most:
+            raise NotAllowed("too much waits already", limit=LimitHit("inputs", self._most), hint="wait for the turn to end")
+        self._waiting.append(_Item(text, is_command))
+        if not self.busy:
+            self._working = asyncio.get_running_loop().create_task(self._work(), name="inbox")
+
+    async def idle(self) -> None:
+        """Until nothing runs and nothing waits."""
+        while self._working is not None and not self._working.done():
+            await asyncio.wait([self._working, *self._aside])
+
+    async def close(self) -> None:
+        """Forget what waits; what runs is the session's to end."""
+        self._stop_listening()
+        self._waiting.clear()
+        tasks = [task for task in (self._working, *self._aside) if task is not None]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=self._session.limits.interrupt)
+
+    # -- inside
+
+    def _heard(self, event: Event) -> None:
+        if not isinstance(event, ToolEnded) or event.lane or not self._session.capabilities.steer:
+            return
+        if text := self._take_texts():
+            self._session.steer(text)
+
+    def _take_texts(self) -> str:
+        texts = [item.text for item in self._waiting if not item.is_command]
+        self._waiting = deque(item for item in self._waiting if item.is_command)
+        return "\n\n".join(texts)
+
+    async def _work(self) -> None:
+        while self._waiting:
+            for item in [item for item in self._waiting if item.is_command]:
+                self._waiting.remove(item)
+                await self._run_command(item.text)
+            if text := self._take_texts():
+                try:
+                    await self._play(self._session.turn(Prompt(text)))
+                except Exception as error:  # those that wait do not suffer for it
+                    log.error("a turn failed: %s", error)
+
+    async def _run_command(self, text: str) -> None:
+        if self._command is None:
+            return
+        try:
+            await self._command(text)
+        except Exception:
+            log.exception("a command failed")

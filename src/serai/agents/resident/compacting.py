@@ -1,0 +1,135 @@
+"""A conversation that grows too long for its model is shortened: by a registered compactor, else by a summary of the model's own.
+
+The newest messages stay as they are. When nobody can summarise, the oldest go: a conversation that cannot go on helps nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, cast
+
+from serai.agents.resident import history, spending
+from serai.agents.stage import Stage
+from serai.errors import ModelFailed, SeraiError
+from serai.model.actions import Notice
+from serai.model.events import Compacted, Noticed, UsageReported
+from serai.model.provider import Completion, ModelMessage, ModelRequest
+from serai.model.tools import TextBlock
+
+if TYPE_CHECKING:
+    from serai.agents.resident.house import House
+    from serai.agents.resident.run import Conversation
+
+__all__ = ["Compacting"]
+
+log = logging.getLogger("serai.agents")
+
+_FULL = 0.8  # of the context window: then it is time
+_KEPT = 0.2  # of it: the newest messages, as they are
+_PIECE = 2000  # characters of each message that the one who summarises gets to see
+_SUMMARY = "[Summary of the conversation so far]\n"
+_TASK = """\
+Summarise the conversation below for a colleague who has to go on with it and sees nothing else of it. Keep: what the person wants,
+in their words where they matter; what was decided and why; what was changed, with the paths of files and the commands; what was
+found; what is still to be done. Leave out pleasantries. Answer with the summary alone."""
+
+
+class Compacting:
+    """Shortens one conversation."""
+
+    def __init__(self, house: House, stage: Stage, conversation: Conversation) -> None:
+        self._house = house
+        self._stage = stage
+        self._conversation = conversation
+
+    async def when_needed(self) -> None:
+        """Between two steps, when the model will soon not take it any more."""
+        window = self._house.model.context_window
+        if window and max(self._conversation.size, history.tokens(self._conversation.messages)) > window * _FULL:
+            await self.now()
+
+    async def now(self) -> bool:
+        """Whether it is shorter now."""
+        conversation = self._conversation
+        old = list(conversation.messages)
+        tokens = conversation.size or history.tokens(old)
+        new = history.repaired(await self._shortened(old))
+        if not new or history.tokens(new) >= history.tokens(old):
+            return False
+        conversation.messages[:] = new
+        conversation.size = 0
+        self._stage.emit(Compacted(before=len(old), after=len(new), tokens=tokens))
+        self._stage.compacted(tuple(new), tokens)
+        return True
+
+    async def _shortened(self, messages: list[ModelMessage]) -> Sequence[ModelMessage]:
+        if self._house.compactor is not None:
+            try:
+                async with asyncio.timeout(self._house.limits.model_idle):
+                    return await self._house.compactor(messages)
+            except Exception as error:
+                log.warning("the compactor failed: %r", error)
+                self._tell(f"the compactor failed, the conversation is summarised instead: {error}")
+        cut = self._cut(messages)
+        older, newest = messages[:cut], messages[cut:]
+        if not older:
+            return messages
+        try:
+            summary = await self._summary(older)
+        except SeraiError as error:
+            self._tell(f"the conversation could not be summarised, its oldest part is left out: {error}")
+            return [*older[:1], *newest]
+        return [history.user(_SUMMARY + summary), *newest]
+
+    def _cut(self, messages: Sequence[ModelMessage]) -> int:
+        """Where the newest part begins: at a message that needs none before it."""
+        room = int((self._house.model.context_window or 0) * _KEPT) or history.tokens(messages) // 4
+        kept = 0
+        cut = len(messages)
+        while cut and kept <= room:
+            cut -= 1
+            kept += history.tokens(messages[cut : cut + 1])
+        if kept > room:
+            cut += 1
+        while cut < len(messages) and messages[cut].role == "tool":
+            cut += 1
+        return cut
+
+    async def _summary(self, messages: Sequence[ModelMessage]) -> str:
+        house = self._house
+        room = int(house.model.context_window * _FULL * 2) or 400_000  # characters; half of what fits, to be safe
+        told = "\n\n".join(map(_told, messages))
+        if len(told) > room:
+            told = told[: room // 2] + "\n\n[…]\n\n" + told[-room // 2 :]
+        request = ModelRequest(
+            house.model, (history.user(f"{_TASK}\n\n<conversation>\n{told}\n</conversation>"),), options=house.options
+        )
+        async with asyncio.timeout(house.limits.model_idle), aclosing(cast("Any", house.provider.stream(request))) as stream:
+            async for piece in stream:
+                if isinstance(piece, Completion):
+                    return self._taken(piece)
+        raise ModelFailed("its answer has no end", who=house.model.key, temporary=True)
+
+    def _taken(self, completion: Completion) -> str:
+        usage = spending.priced(self._house.model, completion.usage)
+        self._conversation.usage = spending.together(self._conversation.usage, usage)
+        self._stage.emit(UsageReported(usage=usage, total=self._conversation.usage))
+        text = "".join(block.text for block in completion.message.content if isinstance(block, TextBlock)).strip()
+        if not text:
+            raise ModelFailed("it gave no summary", who=self._house.model.key)
+        return text
+
+    def _tell(self, text: str) -> None:
+        self._stage.emit(Noticed(notice=Notice(text, "warn", "serai")))
+
+
+def _told(message: ModelMessage) -> str:
+    """One message for the one who summarises."""
+    texts = [block.text for block in message.content if isinstance(block, TextBlock)]
+    texts += [f"calls {call.name} {call.arguments}" for call in message.calls]
+    who = {"user": "Person", "assistant": "Assistant", "tool": "Tool"}[message.role]
+    said = "\n".join(texts)
+    return f"{who}: {said[:_PIECE]}{'…' if len(said) > _PIECE else ''}"

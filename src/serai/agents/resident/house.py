@@ -1,0 +1,34 @@
+"""What a resident works with: its model, its tools, its rules. Everything but the conversation, which is the run's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from serai.agents.resident.joining import Compactor, Decide, Interceptors, NoInterceptors
+from serai.agents.resident.prompting import PromptParts, system_prompt
+from serai.agents.resident.toolset import ToolSet, is_local
+from serai.limits import Limits
+from serai.model.provider import Model, ModelProvider, Options
+
+__all__ = ["House"]
+
+
+@dataclass(slots=True, kw_only=True)
+class House:
+    """Shared by the turns of one session and its background runs. Whoever changes it is heard from the next step on."""
+
+    model: Model
+    provider: ModelProvider
+    limits: Limits = field(default_factory=Limits)
+    decide: Decide | None = None
+    interceptors: Interceptors = field(default_factory=NoInterceptors)
+    compactor: Compactor | None = None
+    parts: Callable[[], PromptParts] = PromptParts
+    options: Options = field(default_factory=Options)
+    step_mode: bool = False
+    approved: set[str] = field(default_factory=set)  # calls under way that a person allowed, by id
+
+    def system(self, tools: ToolSet, extra: str = "") -> str:
+        compact = is_local(self.model)
+        return system_prompt(self.parts(), tools.offered(), tools.deferred(compact=compact), extra)

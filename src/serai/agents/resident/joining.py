@@ -1,0 +1,48 @@
+"""What others have to say while a turn runs. The app joins the resident with policy and guests here; alone it asks its reader."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+from serai.model.ask import Allow, Deny
+from serai.model.events import Message
+from serai.model.provider import ModelMessage
+from serai.model.tools import ToolCall
+
+__all__ = ["Compactor", "Decide", "Interceptors", "NoInterceptors"]
+
+# May this call run, and with which arguments? Asked for every call; cancelled when nobody wants to know any more.
+Decide = Callable[[ToolCall], Awaitable[Allow | Deny]]
+
+# Shortens a conversation: what it was, what it shall be.
+Compactor = Callable[[Sequence[ModelMessage]], Awaitable[Sequence[ModelMessage]]]
+
+
+class Interceptors(Protocol):
+    """Those who may hold back a step or what the model says (spec zot 4.4)."""
+
+    @property
+    def hold_text(self) -> bool:
+        """Whether text is kept back until `message` has answered: what is blocked or replaced must never be seen."""
+        ...
+
+    async def before_step(self, step: int) -> str:
+        """Why this call of the model must not be made, or ""."""
+        ...
+
+    async def message(self, message: Message) -> Message | None:
+        """What may be seen of it; None: nothing. The conversation keeps the original, and its calls run in any case."""
+        ...
+
+
+class NoInterceptors:
+    """Nobody has anything to say."""
+
+    hold_text = False
+
+    async def before_step(self, step: int) -> str:  # noqa: ARG002
+        return ""
+
+    async def message(self, message: Message) -> Message | None:
+        return message

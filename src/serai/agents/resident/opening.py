@@ -1,0 +1,143 @@
+"""`serai.agent("resident")`: the resident with everything it needs, chosen for whoever gives none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from serai.agents.models.catalogue import Catalogue
+from serai.agents.models.providers import provider_for
+from serai.agents.models.resolving import choose
+from serai.agents.resident.house import House
+from serai.agents.resident.joining import Compactor, Decide, Interceptors, NoInterceptors
+from serai.agents.resident.prompting import DEFAULT, PromptParts
+from serai.agents.resident.resident import Resident
+from serai.agents.session import Session
+from serai.errors import BadSettings
+from serai.limits import Limits
+from serai.model.contributions import PromptSection
+from serai.model.provider import Model, ModelMessage, ModelProvider, Options
+from serai.model.tools import ToolBox
+from serai.store.neutral import to_model
+from serai.store.session import Session as Stored
+from serai.store.sessions import Current
+from serai.tools import BuiltIn, Undo
+from serai.wire.process import PlainSpawner
+
+__all__ = ["resident"]
+
+
+def resident(
+    *,
+    cwd: str | os.PathLike[str] = ".",
+    model: str | Model = "",
+    provider: ModelProvider | None = None,
+    tools: ToolBox | None = None,
+    decide: Decide | None = None,
+    system: str = DEFAULT,
+    sections: Iterable[PromptSection] = (),
+    store: Stored | Current | None = None,
+    history: Iterable[ModelMessage] = (),
+    session_id: str = "",
+    interceptors: Interceptors | None = None,
+    compactor: Compactor | None = None,
+    options: Options | None = None,
+    step_mode: bool = False,
+    limits: Limits | None = None,
+    environ: Mapping[str, str] = os.environ,
+    settings: Mapping[str, Any] | None = None,
+) -> Session:
+    """A session with the resident.
+
+    * `model`: a query as `serai run --model` takes it, or a `Model`; empty means the one that is configured, or that a key is there
+      for, or the offline parrot. `provider` streams it, if it is none of the usual ones.
+    * `tools`: what it may call; without them the built-in tools, confined to `cwd`.
+    * `decide`: may this call run? Without it every call is an `Approval` for whoever reads the turn.
+    * `store`: where the conversation is kept; what is in it already is where the conversation goes on. `history` is for one that is
+      kept elsewhere.
+    """
+    limits = limits or Limits()
+    folder = os.path.realpath(os.fspath(cwd))
+    if not os.path.isdir(folder):
+        raise BadSettings("it is no folder", who=folder, hint="give an existing folder as cwd")
+    shelf = _Shelf(environ, settings or {}, limits)
+    chosen, streams, notice = shelf.take(model, provider)
+    parts = PromptParts(base=system, sections=tuple(sections))
+    house = House(
+        model=chosen,
+        provider=streams,
+        limits=limits,
+        decide=decide,
+        interceptors=interceptors or NoInterceptors(),
+        compactor=compactor,
+        parts=lambda: parts,
+        options=options or Options(),
+        step_mode=step_mode,
+    )
+    spawner: PlainSpawner | None = None
+    if tools is None:
+        spawner = PlainSpawner(limits)
+        tools = BuiltIn(
+            folder,
+            spawner=spawner,
+            outside=lambda call: call.id in house.approved,
+            undo=Undo.usual(environ),
+            limits=limits,
+            environ=environ,
+        )
+
+    async def close() -> None:
+        if spawner is not None:
+            await spawner.close()
+        await shelf.close()
+
+    stored = _stored(store)
+    before = [*history, *(map(to_model, stored.messages()) if stored is not None else ())]
+    driver = Resident(
+        house,
+        tools,
+        before=before,
+        session_id=session_id or (stored.id if stored is not None else ""),
+        switch=lambda query: shelf.take(query, None)[:2],
+        notice=notice,
+        close=close,
+    )
+    return Session(driver, store=store, limits=limits)
+
+
+def _stored(store: Stored | Current | None) -> Stored | None:
+    return store.session if isinstance(store, Current) else store
+
+
+class _Shelf:
+    """The models at hand, and those who stream them: one for each, closed at the end."""
+
+    def __init__(self, environ: Mapping[str, str], settings: Mapping[str, Any], limits: Limits) -> None:
+        self._environ = environ
+        self._settings = settings
+        self._limits = limits
+        self._providers: dict[tuple[str, str, str], ModelProvider] = {}
+
+    def take(self, query: str | Model, provider: ModelProvider | None) -> tuple[Model, ModelProvider, str]:
+        """The model that is meant, who streams it, and what a person should be told of the choice."""
+        notice = ""
+        if isinstance(query, Model):
+            model = query
+        elif provider is not None and not query:
+            model = Model("unnamed")
+        else:
+            chosen = choose(query, Catalogue.usual(self._environ), environ=self._environ, settings=self._settings)
+            model, notice = chosen.model, chosen.why
+        return model, provider or self._provider(model), notice
+
+    def _provider(self, model: Model) -> ModelProvider:
+        key = (model.key, model.api, model.base_url)
+        if key not in self._providers:
+            self._providers[key] = provider_for(model, environ=self._environ, limits=self._limits)
+        return self._providers[key]
+
+    async def close(self) -> None:
+        for provider in self._providers.values():
+            if (close := getattr(provider, "close", None)) is not None:
+                await close()

@@ -1,0 +1,243 @@
+"""A conversation with an agent, the same for every agent: prompts in, turns out.
+
+`async with` outside, an idempotent `close()` inside (design rule 11). Leaving it leaves nothing: the turn that runs is interrupted,
+the agent is gone, what was said is on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Literal, Self
+
+from serai.agents.driver import Capabilities, Driver, Prompt, Unfinished
+from serai.agents.keeping import Keeping
+from serai.agents.stage import Listener, Stage
+from serai.agents.turn import Turn
+from serai.errors import Closed, SeraiError, TurnInFlight
+from serai.limits import Limits
+from serai.model.ask import Approval, Decision, Question
+from serai.model.events import TurnResult
+from serai.model.tools import ImageBlock
+from serai.store.session import Session as Stored
+from serai.store.sessions import Current
+
+__all__ = ["Session"]
+
+log = logging.getLogger("serai.agents")
+
+State = Literal["new", "idle", "running", "closed"]
+
+
+class Session:
+    """One conversation. Every method may be called from any task of its loop."""
+
+    def __init__(self, driver: Driver, *, store: Stored | Current | None = None, limits: Limits | None = None) -> None:
+        """`store` is where it is kept; without one it is forgotten."""
+        self.driver = driver
+        self.limits = limits or Limits()
+        self.stage = Stage(driver.name, driver.session_id, self.limits)
+        self._keeping = Keeping(store, self.stage) if store is not None else None
+        self._playing: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._opened = False
+
+    # -- its life
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Start the agent. When it cannot be started, nothing is left of it."""
+        if self._opened or self._closing is not None:
+            raise Closed("a session is opened once", who=self.agent)
+        self._opened = True
+        try:
+            await self.driver.open(self.stage)
+        except BaseException:
+            await self.close()
+            raise
+        self.stage.session = self.stage.session or self.driver.session_id
+
+    async def close(self) -> None:
+        """End what runs, then the agent. Idempotent, and not to be stopped half-way."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        if (turn := self.stage.turn) is not None:
+            await turn.cancel("the session was closed")
+        try:
+            await self.driver.close()
+        finally:
+            self.stage.close()
+            if self._keeping is not None:
+                self._keeping.close()
+
+    # -- who it is
+
+    @property
+    def agent(self) -> str:
+        return self.driver.name
+
+    @property
+    def id(self) -> str:
+        return self.stage.session
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.driver.capabilities
+
+    @property
+    def state(self) -> State:
+        if self._closing is not None:
+            return "closed"
+        return "new" if not self._opened else "idle" if self.stage.turn is None else "running"
+
+    @property
+    def pending(self) -> tuple[Approval | Question, ...]:
+        """What waits for an answer."""
+        return tuple(self.stage.pending.values())
+
+    # -- prompts
+
+    def turn(self, prompt: str | Prompt, *, images: Sequence[ImageBlock] = ()) -> Turn:
+        """A turn for this prompt. It begins when it is iterated, entered or awaited; `TurnInFlight` when another one runs then."""
+        if isinstance(prompt, str):
+            prompt = Prompt(prompt, tuple(images))
+        if not prompt.text.strip() and not prompt.images:
+            raise ValueError("an empty prompt asks nothing")
+        if prompt.images:
+            self._need("images")
+        return Turn(prompt, self.stage, start=self._start, stop=self._stop)
+
+    async def send(self, prompt: str | Prompt, *, images: Sequence[ImageBlock] = ()) -> Turn:
+        """The same, begun at once."""
+        turn = self.turn(prompt, images=images)
+        turn.start()
+        return turn
+
+    def _start(self, turn: Turn) -> None:
+        if self._closing is not None or not self._opened:
+            raise Closed(f"the session is {self.state}", who=self.agent, hint="open another one")
+        if self.stage.turn is not None:
+            raise TurnInFlight(f'it is busy with "{_short(self.stage.turn.prompt.text)}"', who=self.agent)
+        self.stage.turn = turn
+        self._playing = asyncio.get_running_loop().create_task(self._play(turn), name=f"turn of {self.agent}")
+
+    async def _play(self, turn: Turn) -> None:
+        error: BaseException | None = None
+        try:
+            self.stage.begin(turn)
+            result = await self.driver.run(turn.prompt)
+        except asyncio.CancelledError:  # it did not heed the interrupt
+            result = TurnResult(status="cancelled", error=turn.reason)
+        except Unfinished as failure:
+            error, result = failure.error, failure.result
+        except SeraiError as failure:
+            error, result = failure, TurnResult(status="error", error=str(failure))
+        except Exception as failure:
+            log.exception("the driver of %s failed", self.agent)
+            error, result = failure, TurnResult(status="error", error=f"{type(failure).__name__}: {failure}")
+        if self._keeping is not None and result.status == "cancelled":
+            self._keeping.aborted(turn.reason or result.error)
+        self.stage.end(turn, result, error)
+
+    async def _stop(self, turn: Turn, reason: str) -> None:
+        """Ask first; end it when that has not helped in time (spec agents 2.13)."""
+        playing = self._playing
+        if playing is None or self.stage.turn is not turn:
+            return
+        try:
+            async with asyncio.timeout(self.limits.interrupt):
+                await self.driver.interrupt(reason)
+                await asyncio.shield(playing)
+        except TimeoutError:
+            log.warning("%s did not heed an interrupt within %g s", self.agent, self.limits.interrupt)
+            playing.cancel(reason)
+            await asyncio.wait([playing], timeout=self.limits.interrupt)
+        except Exception:
+            log.exception("%s could not be interrupted", self.agent)
+            playing.cancel(reason)
+            await asyncio.wait([playing], timeout=self.limits.interrupt)
+        if turn.outcome is None:  # what hangs is left behind; the turn is over all the same
+            self.stage.end(turn, TurnResult(status="cancelled", error=reason))
+
+    # -- while it runs
+
+    async def interrupt(self, reason: str = "interrupted") -> None:
+        """End the turn that runs, if one does; the conversation goes on."""
+        if (turn := self.stage.turn) is not None:
+            self._need("interrupt")
+            await turn.cancel(reason)
+
+    def steer(self, text: str) -> None:
+        """A text for the turn that runs: the model gets it before its next step."""
+        self._need("steer")
+        if self.stage.turn is None:
+            raise Closed("no turn runs that could be steered", who=self.agent, hint="send it as a prompt")
+        if self._keeping is not None:
+            self._keeping.steered(text)
+        self.driver.steer(text)
+
+    async def answer(self, id: str, decision: Decision) -> None:
+        """Answer an approval or a question by its id: `NoApproval` when nothing of that id waits."""
+        await self.stage.answer(id, decision)
+
+    # -- between turns
+
+    async def set_model(self, query: str) -> str:
+        """Another model from the next step on; its key."""
+        self._need("switch_model")
+        return await self.driver.set_model(query)
+
+    async def set_mode(self, mode: str) -> None:
+        """The agent's own permission mode."""
+        self._need("modes")
+        await self.driver.set_mode(mode)
+
+    async def compact(self) -> None:
+        """Shorten the conversation now."""
+        self._need("compact")
+        if self.stage.turn is not None:
+            raise TurnInFlight("a conversation is not shortened while a turn runs", who=self.agent)
+        await self.driver.compact()
+
+    def fork(self) -> Session:
+        """Another session that begins where this one is; it is opened by whoever gets it, and kept nowhere."""
+        self._need("fork")
+        return Session(self.driver.fork(), limits=self.limits)
+
+    # -- who listens
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Have every event told, before whoever reads the turn gets it. Returns what ends that."""
+        self.stage.listeners.append(listener)
+        return lambda: _drop(self.stage.listeners, listener)
+
+    def on_turn(self, handler: Callable[[Turn], None]) -> Callable[[], None]:
+        """Be told of turns that the agent begins by itself. Who wants to read one says `turn.taken = True` and iterates it."""
+        self.stage.on_turn.append(handler)
+        return lambda: _drop(self.stage.on_turn, handler)
+
+    def _need(self, capability: str) -> None:
+        if not getattr(self.capabilities, capability):
+            raise self.driver.lacks(capability)
+        if self._closing is not None:
+            raise Closed("the session is closed", who=self.agent)
+
+
+def _drop(handlers: list, handler: object) -> None:  # type: ignore[type-arg]
+    if handler in handlers:
+        handlers.remove(handler)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else text[:39] + "…"

@@ -1,0 +1,207 @@
+"""One prompt's work, as its reader sees it: events in order, an end, and a result that any number of callers may wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from serai.agents.driver import Prompt
+from serai.errors import Closed
+from serai.model.ask import Approval, Decision, Question
+from serai.model.events import Event, Text, Thinking, ToolInput, TurnResult, merged
+
+if TYPE_CHECKING:
+    from serai.agents.stage import Stage
+
+__all__ = ["Turn"]
+
+# Pieces of text that nobody has read yet are joined up to so many characters: longer ones would be copied again and again.
+_JOINED = 4096
+
+
+class Turn:
+    """A turn. It begins when somebody iterates, enters or awaits it.
+
+    `async for event in turn` gives what happens and raises the turn's error after the last event. `async with` also ends it when
+    the block is left early. `await turn` or `await turn.result()` waits for the end; when nobody iterates, nobody is there to
+    approve anything either. Whoever is cancelled while awaiting the result interrupts the turn.
+    """
+
+    def __init__(
+        self,
+        prompt: Prompt,
+        stage: Stage,
+        *,
+        start: Callable[[Turn], None] | None = None,
+        stop: Callable[[Turn, str], Awaitable[None]] | None = None,
+    ) -> None:
+        """`start` begins it, `stop` has it end; a turn that the agent begins has no `start`."""
+        self.prompt = prompt
+        self.outcome: TurnResult | None = None  # how it ended, also when it failed
+        self.error: BaseException | None = None
+        self.began = 0.0
+        self.reason = ""  # why it was cancelled
+        self.unheard = False  # nobody reads it
+        self._stage = stage
+        self._start = start
+        self._stop = stop
+        self._stopping: asyncio.Task[None] | None = None
+        self._events: deque[Event] = deque()
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
+        self._over: asyncio.Future[None] | None = None
+        self._read = False  # somebody iterates
+        self._awaited = 0  # so many wait for the result
+        self.taken = False  # somebody means to read it
+        self._raised = False
+        self._most = stage.limits.waiting
+
+    # -- for its reader
+
+    def __aiter__(self) -> Self:
+        self._read = self.taken = True
+        self.unheard = False
+        self.start()
+        return self
+
+    async def __anext__(self) -> Event:
+        while not self._events:
+            if self.outcome is not None:
+                if self.error is not None and not self._raised:
+                    self._raised = True
+                    raise self.error
+                raise StopAsyncIteration
+            if self._reader is not None:
+                raise RuntimeError("a turn has one reader: somebody iterates it already")
+            self._reader = asyncio.get_running_loop().create_future()
+            try:
+                await self._reader
+            finally:
+                self._reader = None
+        event = self._events.popleft()
+        if self._writer is not None and len(self._events) <= self._most // 2:
+            _wake(self._writer)
+        return event
+
+    async def __aenter__(self) -> Self:
+        self.taken = True
+        self.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.cancel("it was left")
+
+    def __await__(self) -> Generator[object, None, TurnResult]:
+        return self.result().__await__()
+
+    async def result(self) -> TurnResult:
+        """What came of it, or the error it ended with: the same for every caller."""
+        self.start()
+        if not self._read:
+            self.ignore()
+        self._awaited += 1  # so it must get to its end, whether or not anybody reads on
+        _wake(self._writer)
+        try:
+            await self._ended()
+        except asyncio.CancelledError:
+            await self.cancel("nobody waits for its result")
+            raise
+        if self.error is not None:
+            raise self.error
+        assert self.outcome is not None
+        return self.outcome
+
+    async def cancel(self, reason: str = "cancelled") -> None:
+        """Interrupt it and wait for its end; the conversation goes on. Any task may, any number of times: the first one counts."""
+        if self.outcome is not None:
+            return
+        if self.started and self._stop is not None:
+            if self._stopping is None:
+                self.reason = reason
+                _wake(self._writer)
+                self._stopping = asyncio.ensure_future(self._stop(self, reason))
+            await asyncio.shield(self._stopping)
+        elif not self.started:
+            self.reason = reason
+            self.end(TurnResult(status="cancelled", error=reason))
+
+    async def answer(self, id: str, decision: Decision) -> None:
+        """Answer an approval or a question of this turn, from any task."""
+        if self.outcome is not None:
+            raise Closed("the turn is over", who=self._stage.agent, id=id)
+        await self._stage.answer(id, decision)
+
+    @property
+    def pending(self) -> tuple[Approval | Question, ...]:
+        """What waits for an answer."""
+        return tuple(self._stage.pending.values()) if self._stage.turn is self else ()
+
+    @property
+    def done(self) -> bool:
+        return self.outcome is not None
+
+    # -- for the session
+
+    @property
+    def started(self) -> bool:
+        return self._start is None
+
+    def start(self) -> None:
+        """Begin it, once."""
+        if self._start is not None and self.outcome is None:
+            start, self._start = self._start, None
+            try:
+                start(self)
+            except BaseException:
+                self._start = start  # a session that is busy now may take it later
+                raise
+
+    def ignore(self) -> None:
+        """Nobody reads it: events are dropped, and nobody is there to answer what waits."""
+        self.unheard = True
+        self._events.clear()
+        _wake(self._writer)
+        for request in self.pending:
+            self._stage.refuse(request)
+
+    def put(self, event: Event) -> None:
+        if self.unheard:
+            return
+        if self.crowded and isinstance(event, Text | Thinking | ToolInput):
+            last = self._events[-1]
+            if isinstance(last, Text | Thinking | ToolInput) and len(last.text) < _JOINED and (joined := merged(last, event)):
+                self._events[-1] = joined
+                return
+        self._events.append(event)
+        _wake(self._reader)
+
+    @property
+    def crowded(self) -> bool:
+        return len(self._events) >= self._most
+
+    async def room(self) -> None:
+        """Until its reader has caught up. Nobody waits for that once it is to end."""
+        while self.crowded and self._stopping is None and not self._awaited and not self.unheard:
+            if self._writer is None or self._writer.done():
+                self._writer = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._writer)
+
+    def end(self, result: TurnResult, error: BaseException | None = None) -> None:
+        if self.outcome is None:
+            self.outcome = result
+            self.error = error
+            for waiting in (self._reader, self._over):
+                _wake(waiting)
+
+    async def _ended(self) -> None:
+        if self.outcome is None:
+            self._over = self._over or asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._over)
+
+
+def _wake(waiting: asyncio.Future[None] | None) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
