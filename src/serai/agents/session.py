@@ -183,9 +183,9 @@ class Session:
         self._need("steer")
         if self.stage.turn is None:
             raise Closed("no turn runs that could be steered", who=self.agent, hint="send it as a prompt")
+        self.driver.steer(text)
         if self._keeping is not None:
             self._keeping.steered(text)
-        self.driver.steer(text)
 
     async def answer(self, id: str, decision: Decision) -> None:
         """Answer an approval or a question by its id: `NoApproval` when nothing of that id waits."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from serai.agents.resident.joining import Compactor, Decide, Interceptors, NoInterceptors
 from serai.agents.resident.prompting import PromptParts, system_prompt
-from serai.agents.resident.toolset import ToolSet, is_local
+from serai.agents.resident.toolset import ToolSet, is_compact
 from serai.limits import Limits
 from serai.model.provider import Model, ModelProvider, Options
 
@@ -30,5 +30,5 @@ class House:
     approved: set[str] = field(default_factory=set)  # calls under way that a person allowed, by id
 
     def system(self, tools: ToolSet, extra: str = "") -> str:
-        compact = is_local(self.model)
+        compact = is_compact(self.model)
         return system_prompt(self.parts(), tools.offered(), tools.deferred(compact=compact), extra)

@@ -23,9 +23,9 @@ from serai.agents.resident.asking import Answering
 from serai.agents.resident.calling import Calling
 from serai.agents.resident.compacting import Compacting
 from serai.agents.resident.house import House
-from serai.agents.resident.toolset import ToolSet, is_local
+from serai.agents.resident.toolset import ToolSet, is_compact
 from serai.agents.stage import Stage
-from serai.errors import LimitHit, ModelFailed, NotAllowed, TurnLimit
+from serai.errors import Closed, LimitHit, ModelFailed, NotAllowed, TurnLimit
 from serai.model import events
 from serai.model.events import StepEnded, StepSettled, StepsExhausted, StepStarted, ToolCalled, TurnPrepared, TurnResult, Usage
 from serai.model.provider import Completion, ModelMessage, ModelRequest
@@ -56,6 +56,7 @@ class Run:
         self._tools = tools
         self._most = most
         self._steering: list[str] = []
+        self._over = False  # nobody reads what is steered any more
         self._calling: Calling | None = None
         self._answering: Answering | None = None
         self._usage = Usage()
@@ -65,6 +66,8 @@ class Run:
 
     def steer(self, text: str) -> None:
         """Before the next call of the model; tools that may be cancelled are (spec piglet 6.4)."""
+        if self._over:
+            raise Closed("the turn is over", who=ASKER, hint="send it as a prompt")
         self._steering.append(text)
         if self._calling is not None:
             self._calling.steered()
@@ -105,14 +108,13 @@ class Run:
         self._stage.emit(StepSettled(step=self._step))
         if self._calling is not None and self._calling.denied is not None:
             return False
+        await self._compacting.when_needed()
         if not calls and not self._steering:
-            await self._compacting.when_needed()
             return False
         if self._step >= self._most:
             self._stage.emit(StepsExhausted(count=self._step, most=self._most))
             limit = LimitHit("steps", self._most)
             raise TurnLimit("the model wanted to go on, and may not", who=self._house.model.key, limit=limit)
-        await self._compacting.when_needed()
         return True
 
     def _take_steering(self) -> None:
@@ -147,7 +149,7 @@ class Run:
     def _request(self, system: str) -> ModelRequest:
         house = self._house
         messages = history.capped(self._conversation.messages, house.limits.history)
-        tools = self._tools.told(compact=is_local(house.model))
+        tools = self._tools.told(compact=is_compact(house.model))
         return ModelRequest(house.model, tuple(messages), system, tools, house.options)
 
     async def _tell(self, answering: Answering, completion: Completion) -> None:
@@ -202,6 +204,7 @@ class Run:
         self._stage.emit(StepEnded(step=self._step, stop=stop, error=error))
 
     def _settle(self) -> None:
+        self._over = True
         self._take_steering()
         self._conversation.messages[:] = history.repaired(self._conversation.messages)
 

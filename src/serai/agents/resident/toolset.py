@@ -6,16 +6,15 @@ down answers for itself (FIX-23).
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Collection
-from urllib.parse import urlsplit
 
 import msgspec
 
+from serai.agents.models.providers import is_local
 from serai.model.provider import Model
 from serai.model.tools import ToolBox, ToolSpec
 
-__all__ = ["NoTools", "ToolSet", "is_local"]
+__all__ = ["NoTools", "ToolSet", "is_compact"]
 
 _BARE: dict[str, object] = {"type": "object"}
 
@@ -76,10 +75,6 @@ class ToolSet:
         return tool.deferred and tool.name not in self._activated
 
 
-def is_local(model: Model) -> bool:
+def is_compact(model: Model) -> bool:
     """Whether this machine serves it: such models are small, and are told less (compact mode)."""
-    host = urlsplit(model.base_url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+    return bool(model.base_url) and is_local(model.base_url)

@@ -1,0 +1,62 @@
+"""A driver whose turns are functions of the test, to see a session from both sides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from serai.agents.driver import Capabilities, Driver, Prompt
+from serai.agents.session import Session
+from serai.agents.stage import Stage
+from serai.limits import Limits
+from serai.model.events import TurnResult
+
+ALL = Capabilities(deltas=True, approvals=True, questions=True, interrupt=True, multi_turn=True, steer=True, images=True)
+Play = Callable[[Stage, Prompt], Awaitable[TurnResult | None]]
+
+
+class Scripted(Driver):
+    """`play` is a turn; it is cancelled when the turn is interrupted, unless it is `deaf`."""
+
+    name = "scripted"
+    capabilities = ALL
+
+    def __init__(self, play: Play, *, deaf: bool = False) -> None:
+        self.session_id = "s1"
+        self._play = play
+        self._deaf = deaf
+        self._task: asyncio.Task[TurnResult | None] | None = None
+        self.stage: Stage | None = None
+        self.interrupts: list[str] = []
+        self.steered: list[str] = []
+        self.closed = 0
+
+    async def open(self, stage: Stage) -> None:
+        self.stage = stage
+
+    async def run(self, prompt: Prompt) -> TurnResult:
+        assert self.stage is not None
+        self._task = asyncio.ensure_future(self._play(self.stage, prompt))
+        try:
+            result = await asyncio.shield(self._task)
+        except asyncio.CancelledError:
+            if not self._task.cancelled():
+                self._task.cancel()
+                raise
+            result = TurnResult(status="cancelled", error="interrupted")
+        return result or TurnResult(status="success", text="done")
+
+    async def interrupt(self, reason: str) -> None:
+        self.interrupts.append(reason)
+        if self._task is not None and not self._deaf:
+            self._task.cancel()
+
+    def steer(self, text: str) -> None:
+        self.steered.append(text)
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+def session(play: Play, *, limits: Limits | None = None, deaf: bool = False) -> Session:
+    return Session(Scripted(play, deaf=deaf), limits=limits)

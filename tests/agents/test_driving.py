@@ -1,0 +1,128 @@
+"""A turn driven with a surface and a sink."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from serai.agents.driver import Prompt
+from serai.agents.driving import drive
+from serai.agents.stage import Stage
+from serai.errors import PeerGone
+from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Item, Question
+from serai.model.events import Event, Text, TurnResult, kind_of
+from serai.model.surface import HeadlessSurface, ScriptedSurface
+from serai.model.tools import ToolCall
+from tests.agents.drivers import session
+
+CALL = ToolCall("bash", {"command": "ls"}, "c1")
+
+
+async def talks(stage: Stage, prompt: Prompt) -> TurnResult:
+    stage.emit(Text(text="hello"))
+    may = await stage.ask(Approval(id="a", call=CALL))
+    colour = await stage.ask(Question(id="q", items=(Item("colour?"),)))
+    return TurnResult(status="success", text=f"{may} {colour}")
+
+
+@pytest.mark.req("agents.scenario.Q1")
+async def test_messages_go_to_the_sink_requests_to_the_surface_and_decisions_back() -> None:
+    surface = ScriptedSurface([Allow({"command": "pwd"}), Answer({"colour?": "red"})])
+    sunk: list[Event] = []
+    async with session(talks) as there:
+        result = await drive(there.turn("go"), surface, sunk.append)
+    assert result.text == f"{Allow({'command': 'pwd'})} {Answer({'colour?': 'red'})}"
+    assert [kind_of(event) for event in sunk] == ["turn_started", "text", "approval", "question", "turn_ended"]
+    assert [request.id for request in surface.asked] == ["a", "q"]
+
+
+@pytest.mark.req("agents.scenario.Q4")
+async def test_without_a_sink_messages_are_dropped() -> None:
+    async with session(talks) as there:
+        result = await drive(there.turn("go"), HeadlessSurface(), None)
+    assert result.text == f"{Deny('nobody is there to approve it')} {Answer({})}"
+
+
+class Failing(HeadlessSurface):
+    interactive = True
+
+    async def ask(self, request: Approval | Question) -> Decision:
+        raise OSError("the terminal is gone")
+
+
+@pytest.mark.req("agents.scenario.Q3")
+async def test_a_surface_that_raises_denies_with_its_own_words() -> None:
+    async with session(talks) as there:
+        result = await drive(there.turn("go"), Failing())
+    assert result.text == f"{Deny('the terminal is gone')} {Deny('the terminal is gone')}"
+
+
+class Confused(HeadlessSurface):
+    async def ask(self, request: Approval | Question) -> Decision:
+        return Answer({}) if isinstance(request, Approval) else Allow()
+
+
+async def test_an_answer_of_the_wrong_kind_denies() -> None:
+    async with session(talks) as there:
+        result = await drive(there.turn("go"), Confused())
+    assert result.text.count("which is no answer to it") == 2
+
+
+async def test_requests_are_asked_side_by_side_and_a_withdrawn_one_is_taken_back() -> None:
+    cancelled: list[str] = []
+    asked: list[str] = []
+
+    class Person(HeadlessSurface):
+        async def ask(self, request: Approval | Question) -> Decision:
+            asked.append(request.id)
+            try:
+                await asyncio.Event().wait() if request.id == "slow" else None
+            except asyncio.CancelledError:
+                cancelled.append(request.id)
+                raise
+            return Allow()
+
+    async def play(stage: Stage, prompt: Prompt) -> TurnResult:
+        slow = asyncio.ensure_future(stage.ask(Approval(id="slow", call=CALL)))
+        quick = await stage.ask(Approval(id="quick", call=CALL))
+        stage.withdraw("slow", "not needed any more")
+        with pytest.raises(asyncio.CancelledError):
+            await slow
+        stage.emit(Text(text="on"))
+        return TurnResult(status="success", text=str(quick))
+
+    async with session(play) as there:
+        result = await drive(there.turn("go"), Person())
+    assert sorted(asked) == ["quick", "slow"]
+    assert cancelled == ["slow"]
+    assert result.text == str(Allow())
+
+
+async def test_the_error_of_the_turn_is_raised() -> None:
+    async def breaks(stage: Stage, prompt: Prompt) -> None:
+        raise PeerGone("it went")
+
+    async with session(breaks) as there:
+        with pytest.raises(PeerGone):
+            await drive(there.turn("go"), HeadlessSurface())
+
+
+async def test_who_is_cancelled_while_driving_ends_the_turn_and_its_questions() -> None:
+    asking = asyncio.Event()
+
+    class Person(HeadlessSurface):
+        async def ask(self, request: Approval | Question) -> Decision:
+            asking.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    before = asyncio.all_tasks()
+    async with session(talks) as there:
+        driving = asyncio.ensure_future(drive(there.turn("go"), Person()))
+        await asking.wait()
+        driving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await driving
+        assert there.state == "idle"
+        assert asyncio.all_tasks() == before

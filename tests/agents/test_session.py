@@ -1,0 +1,259 @@
+"""A session: one prompt at a time, open until it is left, and nothing behind it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from serai.agents.driver import Capabilities, Prompt
+from serai.agents.session import Session
+from serai.agents.stage import Stage
+from serai.agents.turn import Turn
+from serai.errors import Closed, NotCapable, NotWritten, SpawnFailed, TurnInFlight
+from serai.model.ask import Approval
+from serai.model.events import Event, Text, TurnResult, TurnStarted, kind_of
+from serai.model.tools import ImageBlock, ToolCall
+from serai.store import Sessions, UserMessage
+from tests.agents.drivers import Scripted, session
+
+
+async def waits(stage: Stage, prompt: Prompt) -> None:
+    stage.emit(Text(text="on it"))
+    await asyncio.Event().wait()
+
+
+async def answers(stage: Stage, prompt: Prompt) -> TurnResult:
+    return TurnResult(status="success", text=prompt.text.upper())
+
+
+@pytest.mark.req("agents.scenario.B7")
+async def test_a_second_prompt_is_refused_and_the_first_goes_on() -> None:
+    async with session(waits) as there:
+        turn = await there.send("first")
+        with pytest.raises(TurnInFlight, match="busy with .first."):
+            await there.send("second")
+        with pytest.raises(TurnInFlight):
+            await there.turn("third")
+        states = [there.state]
+        assert not turn.done
+        await turn.cancel()
+        assert [*states, there.state] == ["running", "idle"]
+
+
+async def test_a_turn_that_was_refused_may_begin_later() -> None:
+    async with session(answers) as there:
+        first, second = there.turn("first"), there.turn("second")
+        first.start()
+        with pytest.raises(TurnInFlight):
+            second.start()
+        assert (await first).text == "FIRST"
+        assert (await second).text == "SECOND"
+
+
+@pytest.mark.req("agents.scenario.N5", "agents.scenario.H2")
+async def test_after_close_which_may_be_repeated_nothing_more_is_taken() -> None:
+    there = session(answers)
+    turn = there.turn("before it is open")
+    with pytest.raises(Closed, match="new"):
+        turn.start()
+    async with there:
+        assert (await turn).text == "BEFORE IT IS OPEN"
+    await there.close()
+    await asyncio.gather(there.close(), there.close())
+    assert there.driver.closed == 1  # type: ignore[attr-defined]
+    with pytest.raises(Closed, match="closed"):
+        await there.send("late")
+    with pytest.raises(Closed):
+        there.steer("late")
+    with pytest.raises(Closed):
+        await there.answer("a", None)  # type: ignore[arg-type]
+    with pytest.raises(Closed):
+        await there.open()
+
+
+async def test_leaving_a_session_ends_the_turn_that_runs() -> None:
+    async with session(waits) as there:
+        turn = await there.send("go")
+        turn.taken = True
+    assert turn.outcome is not None
+    assert (turn.outcome.status, turn.outcome.error) == ("cancelled", "interrupted")
+    assert [kind_of(event) async for event in turn] == ["turn_started", "text", "turn_ended"]
+
+
+async def test_an_agent_that_cannot_be_started_leaves_nothing() -> None:
+    class Broken(Scripted):
+        async def open(self, stage: Stage) -> None:
+            raise SpawnFailed("there is no such program", who="scripted")
+
+    there = Session(Broken(answers))
+    with pytest.raises(SpawnFailed):
+        async with there:
+            raise AssertionError("it is not open")
+    assert there.driver.closed == 1  # type: ignore[attr-defined]
+    assert there.state == "closed"
+
+
+async def test_close_is_not_stopped_half_way() -> None:
+    release = asyncio.Event()
+
+    class Slow(Scripted):
+        async def close(self) -> None:
+            await release.wait()
+            await super().close()
+
+    there = Session(Slow(answers))
+    await there.open()
+    closing = asyncio.ensure_future(there.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    release.set()
+    await there.close()
+    assert there.driver.closed == 1  # type: ignore[attr-defined]
+
+
+@pytest.mark.req("agents.rule.50")
+async def test_what_an_agent_lacks_is_an_error_of_its_own() -> None:
+    driver = Scripted(answers)
+    driver.capabilities = Capabilities(deltas=True)
+    async with Session(driver) as there:
+        flags = there.capabilities
+        assert (flags.deltas, flags.approvals, flags.questions, flags.interrupt) == (True, False, False, False)
+        assert (flags.multi_turn, flags.fork, flags.choose_id) == (False, False, False)
+        with pytest.raises(NotCapable, match="fork"):
+            there.fork()
+        with pytest.raises(NotCapable, match="steer"):
+            there.steer("left")
+        with pytest.raises(NotCapable, match="switch_model"):
+            await there.set_model("m")
+        with pytest.raises(NotCapable, match="modes"):
+            await there.set_mode("plan")
+        with pytest.raises(NotCapable, match="compact"):
+            await there.compact()
+        with pytest.raises(NotCapable, match="images"):
+            there.turn("look", images=[ImageBlock(b"x", "image/png")])
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+async def test_an_empty_prompt_is_refused_at_once(text: str) -> None:
+    async with session(answers) as there:
+        with pytest.raises(ValueError, match="empty prompt"):
+            there.turn(text)
+
+
+@pytest.mark.req("agents.scenario.N1")
+async def test_a_turn_that_the_agent_begins_is_announced_read_and_ended_and_a_prompt_meanwhile_is_refused() -> None:
+    async with session(answers) as there:
+        begun: list[Turn] = []
+        there.on_turn(begun.append)
+        stage = there.stage
+        turn = Turn(Prompt("background work"), stage)
+
+        def take(turn: Turn) -> None:
+            turn.taken = True
+
+        there.on_turn(take)
+        stage.announce(turn)
+        assert begun == [turn]
+        with pytest.raises(TurnInFlight):
+            await there.send("mine")
+        stage.emit(Text(text="by myself"))
+        stage.end(turn, TurnResult(status="success", text="by myself"))
+        assert [kind_of(event) async for event in turn] == ["turn_started", "text", "turn_ended"]
+        assert (await turn).text == "by myself"
+        assert (await there.turn("mine")).text == "MINE"
+
+
+@pytest.mark.req("agents.scenario.N1")
+async def test_a_turn_that_nobody_takes_is_played_unheard_and_approves_nothing() -> None:
+    async with session(answers) as there:
+        turn = Turn(Prompt("background work"), there.stage)
+        there.stage.announce(turn)
+        decision = await there.stage.ask(Approval(id="a", call=ToolCall("bash")))
+        assert "nobody is there" in str(decision)
+        there.stage.end(turn, TurnResult(status="success"))
+        assert there.state == "idle"
+
+
+async def test_a_listener_hears_everything_before_the_reader_and_can_stop() -> None:
+    async with session(answers) as there:
+        heard: list[Event] = []
+        stop = there.listen(heard.append)
+        async for event in there.turn("one"):
+            assert heard[-1].seq >= event.seq
+        assert [kind_of(event) for event in heard] == ["turn_started", "turn_ended"]
+        stop()
+        stop()
+        await there.turn("two")
+        assert len(heard) == 2
+
+
+async def test_a_listener_that_cannot_keep_what_happened_ends_the_turn_with_its_error() -> None:
+    def full(event: Event) -> None:
+        if isinstance(event, Text):
+            raise NotWritten("no space left on device", who="session.jsonl")
+
+    async with session(waits) as there:
+        there.listen(full)
+        with pytest.raises(NotWritten):
+            await there.turn("go")
+        assert there.state == "idle"
+
+
+async def test_a_listener_that_fails_at_the_very_end_is_the_error_of_the_turn() -> None:
+    def full(event: Event) -> None:
+        if kind_of(event) in ("turn_ended", "request_cancelled"):
+            raise NotWritten("no space left on device", who="session.jsonl")
+
+    async with session(answers) as there:
+        there.listen(full)
+        with pytest.raises(NotWritten):
+            await there.turn("go")
+        assert there.state == "idle"
+
+
+async def test_a_driver_with_a_defect_ends_the_turn_and_not_the_session(caplog: pytest.LogCaptureFixture) -> None:
+    async def breaks(stage: Stage, prompt: Prompt) -> TurnResult:
+        if prompt.text == "break":
+            raise KeyError("oops")
+        return TurnResult(status="success", text="fine")
+
+    async with session(breaks) as there:
+        turn = there.turn("break")
+        with pytest.raises(KeyError):
+            await turn
+        assert turn.outcome is not None
+        assert turn.outcome.error == "KeyError: 'oops'"
+        assert (await there.turn("go on")).text == "fine"
+    assert "the driver of scripted failed" in caplog.text
+
+
+async def test_a_conversation_is_kept_where_the_caller_says(tmp_path: object) -> None:
+    async def talks(stage: Stage, prompt: Prompt) -> TurnResult:
+        stage.emit(Text(text="hel"))
+        stage.emit(Text(text="lo"))
+        return TurnResult(status="success", text="hello")
+
+    stored = Sessions(str(tmp_path)).new("/app")
+    async with Session(Scripted(talks), store=stored) as there:
+        await there.turn("hi")
+    with Sessions(str(tmp_path)).open(stored.id) as again:
+        user, assistant = again.messages()
+    assert isinstance(user, UserMessage)
+    assert user.content == "hi"
+    assert [item.text for item in assistant.content] == ["hello"]  # type: ignore[union-attr]
+
+
+async def test_the_mark_of_an_interrupted_turn_is_kept_after_what_was_said(tmp_path: object) -> None:
+    stored = Sessions(str(tmp_path)).new("/app")
+    async with Session(Scripted(waits), store=stored) as there, there.turn("hi") as turn:
+        async for event in turn:
+            if isinstance(event, TurnStarted):
+                there.steer("and quickly")
+            if isinstance(event, Text):
+                await turn.cancel("it took too long")
+    with Sessions(str(tmp_path)).open(stored.id) as again:
+        texts = [message.content if isinstance(message, UserMessage) else "assistant" for message in again.messages()]
+    assert texts == ["hi", "assistant", "and quickly", "[Request interrupted: it took too long]"]
