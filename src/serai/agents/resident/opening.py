@@ -127,7 +127,7 @@ class _Shelf:
         elif provider is not None and not query:
             model = Model("unnamed")
         else:
-            chosen = choose(query, Catalogue.usual(self._environ), environ=self._environ, settings=self._settings)
+            chosen = choose(query, Catalogue.load(self._environ), environ=self._environ, settings=self._settings)
             model, notice = chosen.model, chosen.why
         return model, provider or self._provider(model), notice
 

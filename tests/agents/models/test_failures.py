@@ -1,0 +1,98 @@
+"""What a provider's failure means."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import httpx2
+import pytest
+
+from serai.agents.models.failures import Failures, secrets_in, wait_of
+from serai.limits import Limits
+
+FAILURES = Failures("acme/m", Limits(), "ACME_API_KEY", ("sk-12345678",))
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+@pytest.mark.req("resident.models.wait")
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({}, None),
+        ({"retry-after": "2"}, 2.0),
+        ({"retry-after": "0.25"}, 0.25),
+        ({"retry-after": "-3"}, 0.0),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": ""}, None),
+        ({"retry-after-ms": "1500", "retry-after": "9"}, 1.5),
+        ({"retry-after-ms": "no", "retry-after": "9"}, 9.0),
+        ({"retry-after": "Fri, 02 Jan 2026 03:04:15 GMT"}, 10.0),
+        ({"retry-after": "Fri, 02 Jan 2026 03:04:15"}, 10.0),
+        ({"retry-after": "Fri, 02 Jan 2026 03:00:00 GMT"}, 0.0),
+    ],
+)
+def test_the_time_to_wait_is_read_from_every_form(headers: dict[str, str], wait: float | None) -> None:
+    assert wait_of(headers, NOW) == wait
+
+
+@pytest.mark.req("resident.models.faults")
+@pytest.mark.parametrize(
+    "message",
+    [
+        "prompt is too long: 210000 tokens > 200000 maximum",
+        "This model's maximum context length is 8192 tokens.",
+        "Your input exceeds the context window of this model.",
+        "Please reduce the length of the messages.",
+    ],
+)
+def test_a_conversation_that_is_too_long_is_known_by_the_words_of_all(message: str) -> None:
+    assert FAILURES.status(400, {}, {"error": {"message": message}}).too_long
+    assert not FAILURES.status(500, {}, {"error": {"message": message}}).too_long
+    assert FAILURES.status(400, {}, {"message": "no", "code": "context_length_exceeded"}).too_long
+    assert FAILURES.status(413, {}, None).too_long
+    assert not FAILURES.status(400, {}, {"message": "no such tool", "code": "bad"}).too_long
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"error": {"message": "one"}}, "HTTP 400: one"),
+        ([{"error": {"message": "two"}}], "HTTP 400: two"),
+        ({"message": "three"}, "HTTP 400: three"),
+        ({"error": "four"}, "HTTP 400: four"),
+        ("five", "HTTP 400: five"),
+        ({"error": {"message": 6}}, "HTTP 400: spare"),
+        (None, "HTTP 400: spare"),
+        ([], "HTTP 400: spare"),
+    ],
+)
+def test_the_words_are_found_in_every_shape(body: object, message: str) -> None:
+    assert FAILURES.status(400, {}, body, "spare").message == message
+
+
+def test_an_account_without_credit_is_not_asked_again() -> None:
+    failed = FAILURES.status(429, {"retry-after": "1"}, {"message": "quota", "code": "insufficient_quota"})
+    assert (failed.temporary, failed.wait) == (False, None)
+    assert "credit" in failed.hint
+
+
+@pytest.mark.req("resident.models.secrets")
+def test_no_words_of_a_provider_show_a_secret_or_go_on_for_ever() -> None:
+    failed = FAILURES.status(401, {}, {"message": "sk-12345678 is wrong" + "!" * 10_000})
+    assert failed.message.startswith("HTTP 401: … is wrong")
+    assert len(failed.message) < 600
+    assert "ACME_API_KEY" in failed.hint
+    assert "sk-12345678" not in repr(FAILURES)
+    assert "sk-12345678" not in FAILURES.of(RuntimeError("sk-12345678")).message
+    assert list(secrets_in("", {"Authorization": "Bearer abcdefghij", "x": "short"})) == ["Bearer abcdefghij", "abcdefghij"]
+
+
+def test_what_the_http_library_raises_is_temporary() -> None:
+    assert FAILURES.of(httpx2.ReadError("gone")).temporary
+    assert FAILURES.of(httpx2.RemoteProtocolError("incomplete")).message == "the answer broke off: incomplete"
+    idle = FAILURES.of(httpx2.ReadTimeout("")).limit
+    assert idle is not None
+    assert idle.name == "model_idle"
+    assert not FAILURES.of(RuntimeError("a defect")).temporary

@@ -1,0 +1,147 @@
+"""A conversation that grows too long is shortened, and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from serai.agents.resident import history
+from serai.agents.resident.resident import Resident
+from serai.agents.session import Session
+from serai.errors import ModelFailed, TurnInFlight
+from serai.model.events import Compacted, Event, Noticed, Usage
+from serai.model.provider import ModelMessage
+from serai.store import Sessions, to_model
+from tests.agents.resident.parts import MODEL, QUICK, Answers, Box, call, conversation, echo, kinds, resident, said, texts
+from tests.agents.resident.test_values import is_whole
+
+SMALL = msgspec.structs.replace(MODEL, context_window=1000)
+FULL = Usage(900, 10)
+
+
+async def test_when_the_model_is_nearly_full_the_older_part_is_summarised_by_it() -> None:
+    provider = Answers(
+        *([said(f"answer {n} " + "x" * 300)] for n in range(3)), [said("enough", usage=FULL)], [said("They talked.")], [said("ok")]
+    )
+    async with resident(provider, model=SMALL) as session:
+        for number in range(3):
+            await session.turn(f"prompt {number}")
+        events = [event async for event in session.turn("prompt 3")]
+        assert kinds(events)[-4:] == ["step_settled", "usage", "compacted", "turn_ended"]
+        [compacted] = [event for event in events if isinstance(event, Compacted)]
+        assert (compacted.before, compacted.after, compacted.tokens) == (8, len(conversation(session)), 910)
+        assert texts(conversation(session))[0] == "user: [Summary of the conversation so far]\nThey talked."
+        assert texts(conversation(session))[-2:] == ["user: prompt 3", "assistant: enough"]
+        asked = provider.requests[-1]
+        assert asked.tools == ()
+        assert "prompt 0" in texts(asked.messages)[0]
+        assert "prompt 3" not in texts(asked.messages)[0]
+        await session.turn("prompt 4")
+        assert texts(provider.requests[-1].messages)[0].endswith("They talked.")
+
+
+async def test_a_registered_compactor_comes_first() -> None:
+    seen: list[int] = []
+
+    async def compactor(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
+        seen.append(len(messages))
+        return [history.user("all of it, shorter"), *messages[-1:]]
+
+    provider = Answers([said("a" * 900, usage=FULL)])
+    async with resident(provider, model=SMALL, compactor=compactor) as session:
+        await session.turn("b" * 900)
+    assert seen == [2]
+    assert len(provider.requests) == 1
+    assert texts(conversation(session))[0] == "user: all of it, shorter"
+
+
+async def test_a_compactor_that_fails_is_replaced_by_a_summary_and_that_is_told() -> None:
+    async def compactor(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
+        raise RuntimeError("no idea")
+
+    provider = Answers([said("a" * 4000, usage=FULL)], [said("short")])
+    async with resident(provider, model=SMALL, compactor=compactor) as session:
+        events = [event async for event in session.turn("b" * 4000)]
+    assert any("the compactor failed" in event.notice.text for event in events if isinstance(event, Noticed))
+    assert texts(conversation(session))[0].endswith("short")
+
+
+async def test_when_nobody_can_summarise_the_oldest_part_goes_and_that_is_told() -> None:
+    provider = Answers([said("a" * 500)], [said("b" * 500, usage=FULL)], [ModelFailed("down")], [said("ok")])
+    async with resident(provider, model=SMALL) as session:
+        await session.turn("first")
+        events = [event async for event in session.turn("second")]
+        assert any("could not be summarised" in event.notice.text for event in events if isinstance(event, Noticed))
+        assert texts(conversation(session))[0] == "user: first"
+        assert len(conversation(session)) < 4
+        assert (await session.turn("third")).text == "ok"
+
+
+async def test_a_conversation_that_the_model_refuses_as_too_long_is_shortened_and_asked_again() -> None:
+    too_long = ModelFailed("prompt is too long", status=400, too_long=True)
+    provider = Answers([said("a" * 2000)], [too_long], [said("summary")], [said("now it fits")])
+    async with resident(provider) as session:
+        await session.turn("first")
+        assert (await session.turn("second")).text == "now it fits"
+    assert texts(conversation(session))[0].endswith("summary")
+
+
+async def test_a_conversation_that_cannot_be_shortened_fails_as_the_model_said() -> None:
+    provider = Answers([ModelFailed("prompt is too long", status=400, too_long=True)])
+    async with resident(provider) as session:
+        with pytest.raises(ModelFailed, match="too long"):
+            await session.turn("first")
+
+
+async def test_calls_and_results_stay_together_wherever_it_is_cut() -> None:
+    for size in (10, 200, 700, 1500):
+        big = Box(echo=echo)
+        answers = [[said("z" * size, call("echo", f"c{n}", a="y" * size))] for n in range(4)]
+        provider = Answers(*answers, [said("end", usage=FULL)], [said("short")])
+        async with resident(provider, big, model=SMALL) as session:
+            await session.turn("go")
+            assert is_whole(conversation(session))
+
+
+async def test_a_person_may_have_it_shortened_between_turns() -> None:
+    provider = Answers([said("x" * 4000)], [said("brief")])
+    async with resident(provider) as session:
+        await session.turn("tell me a story")
+        heard: list[Event] = []
+        session.listen(heard.append)
+        await session.compact()
+        assert "compacted" in kinds(heard)
+        assert texts(conversation(session))[0].endswith("brief")
+
+
+async def test_it_is_not_shortened_while_a_turn_runs() -> None:
+    async with resident(Answers([asyncio.Event()])) as session:
+        turn = await session.send("go")
+        with pytest.raises(TurnInFlight):
+            await session.compact()
+        await turn.cancel()
+
+
+async def test_what_is_kept_on_disk_is_what_the_conversation_is_now(tmp_path: object) -> None:
+    provider = Answers(
+        [said("", call("echo", "c1", a="x" * 600))],
+        [said("a" * 600)],
+        [said("enough", usage=FULL)],
+        [said("They talked.")],
+        [said("ok")],
+    )
+    stored = Sessions(str(tmp_path)).new("/app")
+    made = resident(provider, model=SMALL)
+    async with Session(made.driver, store=stored, limits=QUICK) as session:
+        await session.turn("one")
+        await session.turn("two")
+        await session.turn("three")
+        now = conversation(session)
+    with Sessions(str(tmp_path)).open(stored.id) as again:
+        loaded = [to_model(message) for message in again.messages()]
+    assert texts(loaded) == texts(now)
+    assert "They talked." in texts(now)[0]
+    assert isinstance(session.driver, Resident)
