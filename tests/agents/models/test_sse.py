@@ -44,5 +44,9 @@ def test_what_never_ends_is_not_held(piece: bytes) -> None:
             list(events.feed(piece))
 
 
+def test_comments_that_keep_the_connection_alive_are_not_counted() -> None:
+    assert read([b": wait", b"ing\n\n"] * 1000 + [b"data: x\n\n"], 100) == [b"x"]
+
+
 def test_many_events_are_not_too_long() -> None:
     assert len(read([b"data: 0123456789\n\n"] * 1000, 100)) == 1000

@@ -152,7 +152,7 @@ def test_the_model_is_offered_all_tools_but_the_filtered_by_name() -> None:
 def test_a_filter_lasts_until_it_is_taken_away() -> None:
     tools = ToolSet(Box(a=echo, b=echo))
     tools.only({"a"})
-    assert tools.filter == {"a"}
+    assert tools.filter == frozenset({"a"})
     tools.activate("b")
     assert [tool.name for tool in tools.offered()] == ["a"]
     tools.only([])

@@ -1,0 +1,1 @@
+"""Models: the catalogue, the choice among them, and who streams their answers."""

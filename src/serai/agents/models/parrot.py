@@ -1,0 +1,117 @@
+"""Parrot: the model that needs no key and no network. It repeats what it is told, and does what a script tells it."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+
+import msgspec
+
+from serai.agents.models import script
+from serai.agents.models.catalogue import PARROT, Catalogue
+from serai.agents.models.failures import Failures
+from serai.agents.models.folding import Answer, Part
+from serai.agents.models.script import Said
+from serai.agents.models.wording import text_of
+from serai.errors import Closed
+from serai.limits import Limits
+from serai.model.events import Stop, Usage
+from serai.model.provider import Chunk, Completion, Model, ModelRequest
+
+__all__ = ["Parrot"]
+
+_STOPS: dict[str, Stop] = {"length": "length", "max_tokens": "length", "end": "end", "stop": "end", "tool_use": "tool_use"}
+_BREATH = 64  # chunks; then others get their turn
+
+
+class Parrot:
+    """A `ModelProvider` that answers by the script language (see `script`). The same request has the same answer."""
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self._limits = limits or Limits()
+        self._closed = False
+
+    async def models(self) -> Sequence[Model]:
+        model = Catalogue.built_in().get(PARROT)
+        assert model is not None
+        return (model,)
+
+    async def close(self) -> None:
+        self._closed = True
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Completion, None]:
+        if self._closed:
+            raise Closed("the provider is closed", who=request.model.key)
+        playing = _Playing(request, Failures(request.model.key, self._limits))
+        number = 0
+        async for chunk in playing.chunks():
+            yield chunk
+            number += 1
+            if number % _BREATH == 0:
+                await asyncio.sleep(0)
+        yield playing.completion()
+
+
+class _Playing:
+    """One step of a script, played."""
+
+    def __init__(self, request: ModelRequest, failures: Failures) -> None:
+        self._failures = failures
+        self._answer = Answer(request, failures)
+        said = [Said(message.role, text_of(message.content)) for message in request.messages]
+        self._script = script.answer(said, request.system)
+        self._seed = msgspec.json.encode([request.model.key, request.system, request.messages])
+        self._heard = sum(len(one.text) for one in said) + len(request.system)
+
+    async def chunks(self) -> AsyncIterator[Chunk]:
+        failure = self._script.step.failure
+        if failure is not None:
+            headers = {"retry-after": failure.retry_after} if failure.retry_after else {}
+            raise self._failures.status(failure.status, headers, failure.text or "as the script says")
+        for directive in self._script.step.each():
+            match directive:
+                case script.Say(text):
+                    self._add(self._answer.latest("text"), self._script.filled(text))
+                case script.Think(text):
+                    self._add(self._answer.latest("thinking"), text)
+                case script.Call(name, arguments):
+                    self._add(self._answer.begin("tool_input", id=self._id(), name=name), arguments)
+                case script.Wait(seconds):
+                    await self._wait(seconds)
+                case script.Hang():
+                    await self._wait(float("inf"))
+                case script.Cut():
+                    raise self._failures.broke_off()
+                case script.Malformed():
+                    raise self._failures.not_understood("as the script says")
+                case script.Stop(reason):
+                    self._answer.stop = _STOPS.get(reason, "error")
+                    self._answer.reason = reason if self._answer.stop == "error" else ""
+                case script.Fail():  # told above
+                    pass
+            for chunk in self._answer.fresh:
+                yield chunk
+            self._answer.fresh.clear()
+
+    def completion(self) -> Completion:
+        said = sum(len(piece) for part in self._answer.parts for piece in part.pieces)
+        completion = self._answer.completion()
+        # Four characters are about a token. It costs nothing, and that is known.
+        return msgspec.structs.replace(completion, usage=Usage(-(-self._heard // 4), -(-said // 4), cost_usd=0.0))
+
+    def _add(self, part: Part, text: str) -> None:
+        for piece in script.pieces(text):
+            self._answer.add(part, piece)
+
+    def _id(self) -> str:
+        """Like a real one, and the same for the same request."""
+        number = len(self._answer.parts)
+        return f"call_{hashlib.sha256(self._seed + b'%d' % number).hexdigest()[:24]}"
+
+    async def _wait(self, seconds: float) -> None:
+        if seconds <= self._failures.limits.model_idle:
+            await asyncio.sleep(seconds)
+            return
+        await asyncio.sleep(self._failures.limits.model_idle)
+        raise self._failures.idle()

@@ -1,0 +1,85 @@
+"""From a model to who streams it: a table by API, imported when it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from ipaddress import ip_address
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from serai.agents.models.resolving import variables_of
+from serai.errors import BadSettings, ModelFailed, NoModel
+from serai.limits import Limits
+from serai.model.provider import Chunk, Completion, Model, ModelRequest
+
+__all__ = ["ClosableProvider", "provider_for"]
+
+# api: (module, class, SDK, where it is asked, the variable that changes that)
+_TABLE = {
+    "anthropic": ("anthropic_api", "Anthropic", "anthropic", "https://api.anthropic.com", "ANTHROPIC_BASE_URL"),
+    "openai": ("openai_chat", "OpenAIChat", "openai", "https://api.openai.com/v1", "OPENAI_BASE_URL"),
+    "openai-responses": ("openai_responses", "OpenAIResponses", "openai", "https://api.openai.com/v1", "OPENAI_BASE_URL"),
+}
+_AUTHORISING = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key"})
+
+
+class ClosableProvider(Protocol):
+    """A `ModelProvider` that holds connections until it is closed; its iterators can be closed, as generators can."""
+
+    async def models(self) -> Sequence[Model]: ...
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Completion, None]: ...
+
+    async def close(self) -> None: ...
+
+
+def provider_for(model: Model, *, environ: Mapping[str, str], limits: Limits, key: str | None = None) -> ClosableProvider:
+    """Who streams that model. A missing SDK and a missing key are told here, before any request."""
+    if model.api == "parrot":
+        from serai.agents.models.parrot import Parrot
+
+        return Parrot(limits)
+    module, name, sdk, usual, variable = _TABLE.get(model.api, _TABLE["openai"])
+    if find_spec(sdk) is None:
+        raise NoModel(f"{model.key} needs the package `{sdk}`", hint="pip install 'serai[models]'")
+    own = model.provider in ("anthropic", "openai")  # the variable speaks of the provider itself, not of who talks like it
+    base_url = model.base_url or (environ.get(variable, "") if own else "") or usual
+    local = is_local(base_url)
+    variables = variables_of(model.provider)
+    used = next((one for one in variables if environ.get(one, "").strip()), variables[0])
+    secret = _checked(environ.get(used, "") if key is None else key, used, model)
+    if not secret and not local and not any(header.lower() in _AUTHORISING for header in model.headers):
+        raise ModelFailed("there is no key for it", who=model.key, status=401, hint=f"set {' or '.join(variables)}")
+
+    from serai.agents.models.calling import Endpoint
+
+    endpoint = Endpoint(
+        model=model, base_url=base_url, limits=limits, variable=used, local=local, key=secret, headers=dict(model.headers)
+    )
+    made: Any = getattr(import_module(f"serai.agents.models.{module}"), name)
+    provider: ClosableProvider = made(endpoint)
+    return provider
+
+
+def is_local(url: str) -> bool:
+    """It is on this machine: nobody else hears the key, or its absence."""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError as error:
+        raise BadSettings(f"base_url: {error}", who=url) from None
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _checked(key: str, variable: str, model: Model) -> str:
+    """The key as it fits into a header. A library's error about one that does not would show it."""
+    key = key.strip()
+    if not key.isascii() or not key.isprintable():
+        raise ModelFailed("its key has characters that no key has", who=model.key, status=401, hint=f"look at {variable}")
+    return key

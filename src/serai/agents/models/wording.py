@@ -1,0 +1,138 @@
+"""What the APIs have in common when a neutral request becomes theirs: names, ids, schemas, images, arguments, prices."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from serai.model.events import Usage
+from serai.model.provider import Cost, Model, ModelMessage, ModelRequest
+from serai.model.tools import Block, ImageBlock, OtherBlock, TextBlock, ToolCall, ToolSpec
+
+__all__ = [
+    "Json",
+    "Names",
+    "answer_tokens",
+    "arguments_of",
+    "data_url",
+    "in_order",
+    "object_of",
+    "priced",
+    "safe_id",
+    "schema_of",
+    "text_of",
+]
+
+Json = dict[str, Any]
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_BAD = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class Names:
+    """Names of tools as every API takes them: letters, digits, `_` and `-`, at most 64. One that is not would fail the request."""
+
+    def __init__(self, tools: Iterable[ToolSpec]) -> None:
+        self._back: dict[str, str] = {}
+        for tool in tools:
+            self._back[self.out(tool.name)] = tool.name
+
+    def out(self, name: str) -> str:
+        if _NAME.fullmatch(name):
+            return name
+        return f"{_BAD.sub('_', name)[:50]}_{_digest(name, 8)}"  # the digest keeps `a.b` and `a:b` apart
+
+    def back(self, name: str) -> str:
+        return self._back.get(name, name)
+
+
+def safe_id(id: str) -> str:
+    """The id of a call as every API takes it: another provider's may be too long or have other characters."""
+    return id if _ID.fullmatch(id) else f"call_{_digest(id, 24)}"
+
+
+def _digest(text: str, length: int) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()[:length]
+
+
+def schema_of(tool: ToolSpec) -> Json:
+    """The schema of its arguments; a deferred tool is offered without (spec piglet 6.6)."""
+    return {"type": "object", "properties": {}} if tool.deferred else {**tool.schema, "type": "object"}
+
+
+def arguments_of(text: str) -> Any:
+    """A model's arguments: an object, or the text itself when it is no such JSON."""
+    if not text.strip():
+        return {}
+    try:
+        return msgspec.json.decode(text, type=Json)
+    except (ValueError, RecursionError):
+        return text
+
+
+def object_of(call: ToolCall) -> Json:
+    """The arguments of an earlier call as the object that an API insists on, whatever the model once sent."""
+    return call.arguments if isinstance(call.arguments, dict) else {"arguments": call.arguments}
+
+
+def text_of(content: Iterable[Block]) -> str:
+    return "\n".join(block.text for block in content if isinstance(block, TextBlock))
+
+
+def data_url(image: ImageBlock) -> str:
+    return f"data:{image.mime or 'image/png'};base64,{base64.b64encode(image.data).decode()}"
+
+
+def answer_tokens(request: ModelRequest) -> int:
+    """How many tokens the answer may have; 0 when nobody knows."""
+    asked, most = request.options.max_tokens or 0, request.model.max_tokens
+    return min(asked, most) if asked and most else asked or most
+
+
+def in_order(message: ModelMessage, model: Model, *, same_model: bool = False) -> Iterator[TextBlock | ToolCall | Json]:
+    """The parts of an earlier answer in the order they came: text, calls, and what the provider needs again, as it gave it.
+
+    Another provider's own things are left out: it would not take them. So are they when text or calls are not those that came.
+    """
+    texts = [block for block in message.content if isinstance(block, TextBlock)]
+    native = message.native if isinstance(message.native, dict) else {}
+    ours = native.get("api") == model.api and native.get("provider") == model.provider
+    order = native.get("order") if ours and (not same_model or native.get("model") == model.id) else None
+    if not isinstance(order, list) or (order.count("text"), order.count("call")) != (len(texts), len(message.calls)):
+        yield from texts
+        yield from message.calls
+        return
+    said, calls = iter(texts), iter(message.calls)
+    for part in order:
+        if part == "text":
+            yield next(said)
+        elif part == "call":
+            yield next(calls)
+        elif isinstance(part, dict):
+            yield part
+
+
+def kept_blocks(content: Iterable[Block]) -> Iterator[TextBlock | ImageBlock]:
+    """What an API is sent of a person's or a tool's content: no empty text, nothing that has no word for it."""
+    for block in content:
+        if isinstance(block, OtherBlock) or (isinstance(block, TextBlock) and not block.text.strip()):
+            continue
+        yield block
+
+
+def priced(usage: Usage, cost: Cost) -> Usage:
+    """With its price; without one when the catalogue does not know it, which is not the same as free."""
+    if cost == Cost():
+        return usage
+    spent = (
+        usage.input * cost.input
+        + usage.output * cost.output
+        + usage.cache_read * cost.cache_read
+        + usage.cache_write * cost.cache_write
+    )
+    return msgspec.structs.replace(usage, cost_usd=spent / 1e6)

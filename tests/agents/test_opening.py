@@ -1,0 +1,218 @@
+"""`serai.agent`: one door to every agent, and the resident with what it needs."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+import serai
+from serai.agents import opening
+from serai.agents.resident.resident import Resident
+from serai.agents.session import Session
+from serai.errors import BadSettings, ModelFailed, NoAgent, NoModel
+from serai.model.ask import Allow, Approval, Deny
+from serai.model.events import Event, Noticed, ToolEnded, ToolStarted
+from serai.model.provider import Model
+from serai.model.tools import ToolCall
+from serai.store import Sessions
+from serai.tools import Undo
+from tests.agents.resident.parts import Answers, Box, call, conversation, echo, said, texts
+
+Open = Callable[..., Session]
+
+
+@pytest.fixture
+def resident(tmp_path: Path, environ: dict[str, str]) -> Open:
+    """In an empty folder, with no key and a home of its own."""
+    (tmp_path / "work").mkdir()
+    env = environ | {"SERAI_HOME": str(tmp_path / "home")}
+    return lambda **options: serai.agent("resident", **({"cwd": tmp_path / "work", "environ": env} | options))
+
+
+async def yes(call: ToolCall) -> Allow | Deny:
+    return Allow()
+
+
+@pytest.mark.req("resident.open.design")
+async def test_the_example_of_the_design_works(resident: Open, tmp_path: Path) -> None:
+    (tmp_path / "work" / "notes.txt").write_text("remember the milk\n")
+    printed = ""
+    async with resident() as session:
+        async for event in session.turn(
+            'look\n>> call read {"path": "notes.txt"}\n>> call bash {"command": "touch x"}\n>> say $results'
+        ):
+            match event:
+                case serai.Text(text=text):
+                    printed += text
+                case serai.Approval() as ask:
+                    await ask.allow() if ask.tool == "read" else await ask.deny("not today")
+    assert "remember the milk" in printed
+    assert "not today" in printed
+    assert not (tmp_path / "work" / "x").exists()
+
+
+@pytest.mark.req("resident.models.parrot")
+async def test_without_a_key_parrot_answers_and_says_so_once(resident: Open) -> None:
+    async with resident() as session:
+        first = [event async for event in session.turn("hello")]
+        second = [event async for event in session.turn("again")]
+    [notice] = [event.notice.text for event in first if isinstance(event, Noticed)]
+    assert "parrot" in notice
+    assert "ANTHROPIC_API_KEY" in notice
+    assert not any(isinstance(event, Noticed) for event in second)
+    assert texts(conversation(session))[1] == "assistant: You said: hello"
+
+
+async def test_a_model_that_nobody_knows_and_one_without_a_key_are_told_before_anything_starts(resident: Open) -> None:
+    with pytest.raises(NoModel, match="resolve provider: unknown model: nonsense"):
+        resident(model="nonsense")
+    with pytest.raises(ModelFailed, match="there is no key for it") as raised:
+        resident(model="claude")
+    assert "ANTHROPIC_API_KEY" in raised.value.hint
+
+
+async def test_an_agent_that_is_not_there_is_told_with_those_that_are() -> None:
+    with pytest.raises(NoAgent, match="there is no agent nonsense") as raised:
+        serai.agent("nonsense")
+    assert "resident" in raised.value.hint
+
+
+async def test_a_working_directory_that_is_none_is_told(resident: Open, tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match="no folder"):
+        resident(cwd=tmp_path / "nowhere")
+
+
+async def test_others_bring_their_agents_as_entry_points(monkeypatch: pytest.MonkeyPatch, resident: Open) -> None:
+    module = type(sys)("other_agents")
+    module.good = resident  # type: ignore[attr-defined]
+    module.bad = lambda: "no session"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "other_agents", module)
+    points = [EntryPoint(name, f"other_agents:{name}", "serai.agents") for name in ("good", "bad")]
+    monkeypatch.setattr(opening, "entry_points", lambda group: points)
+    async with serai.agent("good") as session:
+        assert (await session.turn("hi")).text == "You said: hi"
+    with pytest.raises(TypeError, match="gave str, not a Session"):
+        serai.agent("bad")
+
+
+async def test_a_provider_and_tools_of_ones_own_are_used(resident: Open) -> None:
+    provider = Answers([said("", call("echo", "c1", a=1))], [said("done")])
+    box = Box(echo=echo)
+    async with resident(provider=provider, tools=box, decide=yes, system="Be brief.") as session:
+        assert (await session.turn("go")).text == "done"
+    assert [done.name for done in box.calls] == ["echo"]
+    assert provider.requests[0].system == "Be brief."
+
+
+# -- the built-in tools, confined
+
+
+@pytest.mark.req("resident.open.outside")
+async def test_outside_the_working_directory_only_a_persons_own_yes_counts(resident: Open, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("top secret")
+    script = f'go\n>> call read {{"path": "{secret}"}}'
+    for decide, code in ((yes, "PERMISSION_DENIED"), (None, "")):
+        async with resident(decide=decide) as session:
+            results = []
+            async for event in session.turn(script):
+                if isinstance(event, Approval):
+                    await event.allow()
+                if isinstance(event, ToolEnded):
+                    results.append(event.result)
+            assert [result.code for result in results] == [code]
+            assert ("top secret" in results[0].text) is (code == "")
+
+
+async def test_a_change_can_be_undone(resident: Open, tmp_path: Path) -> None:
+    target = tmp_path / "work" / "a.txt"
+    target.write_text("before")
+    async with resident(decide=yes) as session:
+        await session.turn('go\n>> call read {"path": "a.txt"}\n>> say read\n>> call write {"path": "a.txt", "content": "after"}')
+    assert target.read_text() == "after"
+    undo = Undo.usual({"SERAI_HOME": str(tmp_path / "home")})
+    assert undo.snapshots() == {str(target): 6}
+    undo.restore(str(target))
+    assert target.read_text() == "before"
+
+
+# -- kept
+
+
+@pytest.mark.req("resident.open.resume")
+async def test_a_kept_conversation_goes_on_where_it_was(resident: Open, tmp_path: Path) -> None:
+    sessions = Sessions(str(tmp_path / "sessions"))
+    stored = sessions.new(str(tmp_path / "work"))
+    async with resident(store=stored, decide=yes) as session:
+        assert session.id == stored.id
+        await session.turn('look\n>> say let me see\n>> call bash {"command": "echo one; exit 1"}\n>> say it said $results')
+        before = texts(conversation(session))
+    with sessions.open(stored.id) as again:
+        async with resident(store=again) as session:
+            events: list[Event] = []
+            session.listen(events.append)
+            assert texts(conversation(session)) == before
+            await session.turn("and now?")
+            after = texts(conversation(session))
+    assert after[: len(before)] == before
+    assert after[len(before) :] == ["user: and now?", "assistant: You said: and now?"]
+    with sessions.open(stored.id) as again:
+        assert len(again.messages()) == len(after)
+
+
+@pytest.mark.req("piglet.rule.loop-interrupted", "resident.open.resume")
+async def test_a_session_that_was_killed_in_the_middle_of_a_tool_goes_on(resident: Open, tmp_path: Path) -> None:
+    sessions = Sessions(str(tmp_path / "sessions"))
+    stored = sessions.new(str(tmp_path / "work"))
+    async with resident(store=stored, decide=yes) as session:
+        turn = await session.send('go\n>> say wait\n>> call bash {"command": "sleep 1000"}')
+        turn.taken = True
+        async for event in turn:
+            if isinstance(event, ToolStarted):
+                break
+        with sessions.open(stored.id) as seen_by_another:  # as it would be after a kill at this moment
+            killed = seen_by_another.fork()
+    async with resident(store=killed) as session:
+        assert [message.role for message in conversation(session)] == ["user", "assistant", "tool"]
+        assert texts(conversation(session))[-1].startswith("tool: [error:TOOL_INTERRUPTED]")
+        assert (await session.turn("go on\n>> say here I am")).text == "here I am"
+    killed.close()
+
+
+async def test_a_fork_goes_its_own_way(resident: Open) -> None:
+    async with resident() as session:
+        await session.turn("one")
+        async with session.fork() as other:
+            await other.turn("two")
+            assert len(conversation(other)) == 4
+        assert len(conversation(session)) == 2
+        assert (await session.turn("three")).text == "You said: three"
+        assert other.id != session.id
+
+
+async def test_leaving_it_leaves_no_process_and_no_task(resident: Open, tmp_path: Path) -> None:
+    before = asyncio.all_tasks()
+    async with resident(decide=yes) as session:
+        await session.turn('go\n>> call bash {"command": "sleep 1000 & echo started"}')
+        assert isinstance(session.driver, Resident)
+    assert asyncio.all_tasks() == before
+    assert not [entry for entry in Path("/proc").iterdir() if entry.name.isdigit() and _cwd(entry) == str(tmp_path / "work")]
+
+
+def _cwd(process: Path) -> str:
+    try:
+        return str((process / "cwd").readlink())
+    except OSError:
+        return ""
+
+
+async def test_a_model_of_ones_own_is_taken_as_it_is(resident: Open) -> None:
+    model = Model("parrot", "Parrot", "parrot", "mine")
+    async with resident(model=model) as session:
+        events = [event async for event in session.turn("hi")]
+    assert not any(isinstance(event, Noticed) for event in events)
