@@ -53,6 +53,7 @@ def test_every_leaf_hangs_on_the_branch_of_its_cause() -> None:
             "NoRecording",
             "NoService",
             "NoSession",
+            "NoSnapshot",
             "NoTool",
             "NotAllowed",
             "NotCapable",

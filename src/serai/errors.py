@@ -40,6 +40,7 @@ __all__ = [
     "NoRecording",
     "NoService",
     "NoSession",
+    "NoSnapshot",
     "NoTool",
     "NotAllowed",
     "NotCapable",
@@ -267,6 +268,12 @@ class NoSession(LocalError):
     """There is no session of that id, or several begin so. Look at the list."""
 
     default_hint = "`serai session list` shows what there is"
+
+
+class NoSnapshot(LocalError):
+    """No copy of that file was kept, so there is nothing to go back to."""
+
+    default_hint = "copies are kept of files that the built-in `write` and `edit` changed"
 
 
 class BadSession(LocalError):

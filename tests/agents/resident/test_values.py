@@ -79,7 +79,8 @@ def test_a_conversation_that_is_cut_stays_whole_and_keeps_its_first_message_and_
         assert cut[: len(first)] == first
         newest = cut[len(first) :]
         assert newest == whole[len(whole) - len(newest) :]
-        assert len(newest) < max(most, 4)
+        assert len(newest) < max(most, 4) or newest[0].calls
+        assert newest
 
 
 @pytest.mark.req("piglet.rule.loop-interrupted")

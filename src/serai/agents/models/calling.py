@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Endpoint", "SdkProvider"]
 
-_CONNECT = 15.0  # seconds to reach a provider: who is there answers at once, however long it thinks afterwards
 _REST = 0.5  # seconds for the end of the stream behind the last event, so that the connection can be used again
 
 
@@ -139,7 +138,7 @@ class SdkProvider(ABC):
             "api_key": self.endpoint.key or "none",
             "base_url": self.endpoint.base_url,
             "max_retries": 0,  # the loop retries, and tells so (spec piglet 6.4)
-            "timeout": httpx2.Timeout(idle, connect=min(_CONNECT, idle)),
+            "timeout": httpx2.Timeout(idle, connect=min(self.endpoint.limits.model_connect, idle)),
             "default_headers": dict(self.endpoint.headers),
         }
         if self.endpoint.local:

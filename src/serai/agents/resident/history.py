@@ -64,6 +64,8 @@ def capped(messages: Sequence[ModelMessage], most: int) -> Sequence[ModelMessage
     start = len(messages) - most + 1
     while start < len(messages) and messages[start].role == "tool":
         start += 1
+    if start == len(messages):  # one answer has more calls than there is room for: it stays, with all of them
+        start = max(place for place, message in enumerate(messages) if message.role != "tool")
     return [*repaired(messages[:1]), *messages[start:]]
 
 

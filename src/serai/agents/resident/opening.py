@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from serai import home
 from serai.agents.models.catalogue import Catalogue
 from serai.agents.models.providers import provider_for
 from serai.agents.models.resolving import choose
@@ -54,6 +55,7 @@ def resident(
       for, or the offline parrot. `provider` streams it, if it is none of the usual ones.
     * `tools`: what it may call; without them the built-in tools, confined to `cwd`.
     * `decide`: may this call run? Without it every call is an `Approval` for whoever reads the turn.
+    * `settings`: those of `config.toml`, unless others are given.
     * `store`: where the conversation is kept; what is in it already is where the conversation goes on. `history` is for one that is
       kept elsewhere.
     """
@@ -61,7 +63,7 @@ def resident(
     folder = os.path.realpath(os.fspath(cwd))
     if not os.path.isdir(folder):
         raise BadSettings("it is no folder", who=folder, hint="give an existing folder as cwd")
-    shelf = _Shelf(environ, settings or {}, limits)
+    shelf = _Shelf(environ, home.settings(environ) if settings is None else settings, limits)
     chosen, streams, notice = shelf.take(model, provider)
     parts = PromptParts(base=system, sections=tuple(sections))
     house = House(

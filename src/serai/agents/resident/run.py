@@ -136,6 +136,9 @@ class Run:
         completion = _sound(completion, self._step)
         await self._tell(answering, completion)
         self._answering = None
+        if completion.stop == "error":
+            hint = "say it in another way, or to another model"
+            raise ModelFailed("it would not go on with this", who=self._house.model.key, hint=hint)
         return completion
 
     async def _ask(self, answering: Answering, system: str) -> Completion:

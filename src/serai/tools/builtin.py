@@ -1,0 +1,99 @@
+"""The built-in tools as one `ToolBox`: each call is checked, judged by where it leads, and always answered."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Collection, Mapping, Sequence
+
+from serai.errors import BadSettings, SeraiError
+from serai.limits import Limits
+from serai.model.tools import Tell, ToolCall, ToolResult, ToolSpec
+from serai.tools import bash, edit, read, searching, write
+from serai.tools.failing import Failed
+from serai.tools.files import Seen
+from serai.tools.places import Outside, Places, plain
+from serai.tools.tool import Job, Tool, Workshop
+from serai.tools.undo import Undo
+from serai.wire.process import Spawner
+
+__all__ = ["BuiltIn"]
+
+log = logging.getLogger("serai.tools")
+
+_TOOLS = (bash.tool, edit.tool, searching.find, searching.grep, read.tool, write.tool)
+
+
+def never(_: ToolCall) -> bool:
+    return False
+
+
+class BuiltIn:
+    """read, write, edit, bash, grep and find in one working directory, for one session.
+
+    Paths lead into `cwd` and the folders of `also`; further only when `outside` says that this very call was allowed to. `grants`
+    are credentials of `environ` that commands may see. `only` names the tools to offer. Without `undo` no copies are kept.
+    """
+
+    def __init__(
+        self,
+        cwd: str | os.PathLike[str],
+        *,
+        spawner: Spawner,
+        also: Sequence[str | os.PathLike[str]] = (),
+        outside: Outside = never,
+        undo: Undo | None = None,
+        limits: Limits | None = None,
+        environ: Mapping[str, str] = os.environ,
+        grants: Sequence[str] = (),
+        only: Collection[str] | None = None,
+    ) -> None:
+        limits = limits or Limits()
+        self._shop = Workshop(
+            places=Places(cwd, also, outside),
+            spawner=spawner,
+            limits=limits,
+            environ=bash.environment(environ, grants),
+            undo=undo,
+            seen=Seen(),
+            changing=threading.Lock(),
+        )
+        tools = [make(limits) for make in _TOOLS]
+        names = [tool.spec.name for tool in tools]
+        if unknown := sorted(set(names if only is None else only) - set(names)):
+            raise BadSettings(f"there is no built-in tool {unknown[0]!r}", hint=f"there are {', '.join(names)}")
+        self._tools: dict[str, Tool] = {tool.spec.name: tool for tool in tools if only is None or tool.spec.name in only}
+
+    @property
+    def cwd(self) -> str:
+        """The working directory, every link followed."""
+        return self._shop.places.cwd
+
+    def list(self) -> Sequence[ToolSpec]:
+        """The `ToolBox` protocol."""
+        return [tool.spec for tool in self._tools.values()]
+
+    async def call(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
+        """The `ToolBox` protocol. Whoever cancels it ends what it runs; a change of a file that has begun is made."""
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return ToolResult.error(
+                f"unknown tool: {plain(call.name)}", code="UNKNOWN_TOOL", hint=f"there are {', '.join(self._tools)}"
+            )
+        seconds = self._shop.limits.tool
+        try:
+            async with asyncio.timeout(seconds):
+                return await tool.run(tool.read(call.arguments), Job(self._shop, call, tell))
+        except Failed as failed:
+            return failed.result()
+        except TimeoutError:
+            return ToolResult.error(f"{call.name} did not end within {seconds} s", code="TIMEOUT")
+        except SeraiError as error:  # such as a spawner that was closed
+            return ToolResult.error(str(error), code="INTERNAL", hint=error.hint)
+        except Exception as error:
+            log.exception("the built-in tool %s failed", call.name)
+            return ToolResult.error(
+                f"{call.name} failed: {type(error).__name__}", code="INTERNAL", hint="this is a defect of Serai"
+            )

@@ -1,0 +1,119 @@
+"""What a built-in tool is, and what all of them share."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import msgspec
+
+from serai.limits import Limits
+from serai.model.tools import Tell, ToolCall, ToolResult, ToolSpec
+from serai.tools.failing import Failed
+from serai.tools.files import Seen
+from serai.tools.places import Place, Places
+from serai.tools.undo import Undo
+from serai.wire.process import Spawner
+
+__all__ = ["Arguments", "Job", "Tool", "Workshop", "in_thread", "make_tool"]
+
+
+class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The arguments of a tool; its schema is made of this too."""
+
+
+A = TypeVar("A", bound=Arguments)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workshop:
+    """What the tools of one session share."""
+
+    places: Places
+    spawner: Spawner
+    limits: Limits
+    environ: Mapping[str, str]  # of the commands that they run
+    undo: Undo | None
+    seen: Seen
+    changing: threading.Lock  # one change of a file at a time: each looks, then replaces
+
+
+class Job(NamedTuple):
+    """One call of a tool."""
+
+    shop: Workshop
+    call: ToolCall
+    tell: Tell | None = None
+
+    def place(self, said: str) -> Place:
+        return self.shop.places.find(said, self.call)
+
+
+class Tool(NamedTuple):
+    """A tool: what is told of it, what it takes, and what it does."""
+
+    spec: ToolSpec
+    takes: type[Arguments]
+    run: Callable[[Any, Job], Awaitable[ToolResult]]
+
+    def read(self, said: object) -> Arguments:
+        """The arguments of a call, checked. A null is the same as nothing: some models name everything they might say."""
+        if said is not None and not isinstance(said, dict):
+            raise Failed("INVALID_ARGS", f"the arguments of {self.spec.name} are no JSON object", self._hint())
+        given = {name: value for name, value in (said or {}).items() if value is not None}
+        try:
+            return msgspec.convert(given, self.takes)
+        except UnicodeEncodeError:
+            raise Failed("INVALID_ARGS", f"{self.spec.name}: half a character (a lone surrogate) in a name", self._hint()) from None
+        except (msgspec.ValidationError, RecursionError, OverflowError) as error:
+            raise Failed("INVALID_ARGS", f"{self.spec.name}: {str(error).replace('$.', '')}", self._hint()) from None
+
+    def _hint(self) -> str:
+        names = (f"{field.name}{'' if field.required else '?'}" for field in msgspec.structs.fields(self.takes))
+        return f"the arguments are {', '.join(names)}"
+
+
+def make_tool(
+    name: str,
+    takes: type[A],
+    run: Callable[[A, Job], Awaitable[ToolResult]],
+    description: str,
+    *,
+    hint: str = "",
+    interrupt: Literal["cancel", "block"] = "cancel",
+    background: bool = False,
+) -> Tool:
+    spec = ToolSpec(
+        name=name, description=description, schema=_schema(takes), hint=hint, interrupt=interrupt, background=background
+    )
+    return Tool(spec, takes, run)
+
+
+def in_thread(run: Callable[[A, Job], ToolResult]) -> Callable[[A, Job], Awaitable[ToolResult]]:
+    """For what works on files: a slow disk must not stop the loop."""
+
+    async def threaded(arguments: A, job: Job) -> ToolResult:
+        return await asyncio.to_thread(run, arguments, job)
+
+    return threaded
+
+
+def _schema(takes: type[Arguments]) -> dict[str, Any]:
+    """Without references, which not every model's provider takes; and without titles and empty defaults, which only cost."""
+    (schema,), parts = msgspec.json.schema_components([takes], ref_template="{name}")
+
+    def inlined(value: Any) -> Any:
+        if isinstance(value, list):
+            return [inlined(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if "$ref" in value:
+            return inlined({key: item for key, item in parts[value["$ref"]].items() if key not in ("title", "description")})
+        return {key: inlined(item) for key, item in value.items() if key != "default" or item}
+
+    found = inlined(schema)
+    assert isinstance(found, dict)
+    return found

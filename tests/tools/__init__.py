@@ -1,0 +1,1 @@
+"""The built-in tools, on real files and with real programs."""

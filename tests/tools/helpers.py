@@ -1,0 +1,52 @@
+"""A box of tools in a folder of its own, and what is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from serai.limits import Limits
+from serai.model.tools import Tell, ToolCall, ToolResult
+from serai.tools.builtin import BuiltIn
+from serai.tools.undo import Undo
+from serai.wire.process import Spawner
+
+
+class Tools:
+    """`await tools("read", path="a")`; files are in `tools.folder`, copies in `tools.undo`."""
+
+    def __init__(self, folder: Path, spawner: Spawner, limits: Limits, **more: Any) -> None:
+        self.folder = folder / "work"
+        self.folder.mkdir(exist_ok=True)
+        self.undo = Undo(folder / "undo", limits=limits)
+        self.told: list[str] = []
+        self.tell: Tell | None = None
+        self.box = BuiltIn(self.folder, spawner=spawner, limits=limits, **{"undo": self.undo, **more})
+
+    async def __call__(self, name: str, /, **arguments: Any) -> ToolResult:
+        return await self.box.call(ToolCall(name, arguments), tell=self.tell)
+
+    def file(self, name: str, content: str | bytes) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    async def read_and_edit(self, name: str, **arguments: Any) -> ToolResult:
+        assert not (await self("read", path=name)).is_error
+        return await self("edit", path=name, **arguments)
+
+
+def failed(result: ToolResult, code: str, *parts: str) -> bool:
+    """Whether it failed so, and says these things."""
+    assert result.is_error, result.text
+    assert result.code == code, (result.code, result.text)
+    said = f"{result.text}\n{result.hint}"
+    assert all(part in said for part in parts), said
+    return True
+
+
+def lines(result: ToolResult) -> Sequence[str]:
+    assert not result.is_error, (result.code, result.text)
+    return result.text.split("\n")
