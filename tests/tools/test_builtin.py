@@ -8,6 +8,8 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -271,13 +273,30 @@ async def test_what_is_not_there_is_said_with_what_is_nearly_there(tools: Tools)
 
 
 @pytest.mark.req("resident.tools.codes")
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-async def test_what_the_machine_refuses_is_a_permission_that_is_missing(tools: Tools) -> None:
-    tools.file("closed", "x").chmod(0)
-    tools.file("fixed", "x").chmod(0o444)
-    assert failed(await tools("read", path="closed"), "PERMISSION_DENIED")
-    assert failed(await tools("write", path="fixed", content="y"), "PERMISSION_DENIED")
-    assert (tools.folder / "fixed").read_text() == "x"
+async def test_what_the_machine_refuses_is_a_permission_that_is_missing(spawner: PlainSpawner) -> None:
+    with tempfile.TemporaryDirectory() as folder:  # where everybody may come in
+        os.chmod(folder, 0o755)
+        tools = Tools(Path(folder), spawner, QUICK)
+        tools.folder.chmod(0o755)
+        tools.file("closed", "x").chmod(0)
+        tools.file("fixed", "x").chmod(0o444)
+        with ordinary_user():
+            assert failed(await tools("read", path="closed"), "PERMISSION_DENIED")
+            assert failed(await tools("write", path="fixed", content="y"), "PERMISSION_DENIED")
+        assert (tools.folder / "fixed").read_text() == "x"
+
+
+@contextlib.contextmanager
+def ordinary_user() -> Iterator[None]:
+    """Root may read everything, so it is somebody else for a moment."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 @pytest.mark.req("resident.tools.codes")

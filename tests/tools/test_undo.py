@@ -129,7 +129,7 @@ def test_a_link_put_in_the_place_of_a_file_is_not_followed(tmp_path: Path) -> No
     (tmp_path / "other").write_text("precious\n")
     path.unlink()
     path.symlink_to("other")
-    with pytest.raises(NotWritten):
+    with pytest.raises(NoSnapshot):
         undo.restore(path)
     assert (tmp_path / "other").read_text() == "precious\n"
 
