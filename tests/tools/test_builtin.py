@@ -276,7 +276,7 @@ async def test_what_is_not_there_is_said_with_what_is_nearly_there(tools: Tools)
 async def test_what_the_machine_refuses_is_a_permission_that_is_missing(spawner: PlainSpawner) -> None:
     with tempfile.TemporaryDirectory() as folder:  # where everybody may come in
         os.chmod(folder, 0o755)
-        tools = Tools(Path(folder), spawner, QUICK)
+        tools = Tools(Path(folder), spawner, QUICK, undo=None)
         tools.folder.chmod(0o755)
         tools.file("closed", "x").chmod(0)
         tools.file("fixed", "x").chmod(0o444)
