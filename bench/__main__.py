@@ -10,7 +10,7 @@ from pathlib import Path
 from bench import about, harness, report
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
-SUITES = ("roundtrip", "spawn", "crowd", "host", "ingest", "recorder", "startup", "sdk", "boxes", "store")
+SUITES = ("roundtrip", "spawn", "crowd", "host", "ingest", "recorder", "startup", "sdk", "boxes", "store", "resident")
 
 
 def main(names: list[str]) -> None:

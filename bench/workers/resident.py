@@ -1,9 +1,9 @@
 """The resident's loop: pieces through it, what a tool call costs beside the tool, and the time to the first piece.
 
-    resident pieces bare|loop|kept COUNT        a provider in the process, at full speed
-    resident stream API sdk|serai COUNT URL     over a socket, from the fake of an API
-    resident tools bare|decided|asked COUNT
-    resident first API sdk|serai RUNS URL
+resident pieces bare|loop|kept COUNT        a provider in the process, at full speed
+resident stream API sdk|serai COUNT URL     over a socket, from the fake of an API
+resident tools bare|decided|asked COUNT
+resident first API sdk|serai RUNS URL
 """
 
 from __future__ import annotations
@@ -57,13 +57,15 @@ class Tools:
         return ToolResult.of("ok")
 
 
-async def yes(call: ToolCall) -> Allow | Deny:
+async def yes(_call: ToolCall) -> Allow | Deny:
     return Allow()
 
 
 def session(provider: ModelProvider, model: Model, *, store: Any = None, decide: Any = yes) -> Session:
     limits = Limits().but(model_answer=1 << 30)
-    return Session(Resident(House(model=model, provider=provider, limits=limits, decide=decide), Tools()), store=store, limits=limits)
+    return Session(
+        Resident(House(model=model, provider=provider, limits=limits, decide=decide), Tools()), store=store, limits=limits
+    )
 
 
 async def pieces(how: str, count: int) -> dict[str, float]:
@@ -142,11 +144,11 @@ async def first(api: str, how: str, runs: int, url: str) -> dict[str, float]:
         for _ in range(runs + 5):
             began = perf_counter()
             if how == "serai":
-                async with there.turn("hello") as turn:
-                    async for event in turn:
-                        if isinstance(event, Text):
-                            taken.append(perf_counter() - began)
-                            break
+                seen = False
+                async for event in there.turn("hello"):
+                    if not seen and isinstance(event, Text):
+                        taken.append(perf_counter() - began)
+                        seen = True
                 there.driver.conversation.messages.clear()  # type: ignore[attr-defined]
             else:
                 await _first_by_sdk(api, url, began, taken)

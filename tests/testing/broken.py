@@ -12,7 +12,7 @@ __all__ = ["TABLE", "broken", "well"]
 FOLDER = Path(__file__).parents[1] / "broken_hooks"
 
 HEAD = f"""#!{sys.executable} -S
-import json, os, select, signal, subprocess, sys
+import json, os, signal, sys
 sys.path.insert(0, {str(FOLDER)!r})
 from well import Well
 
@@ -161,16 +161,20 @@ TABLE = {
         "secrets",
     ),
     "leaves-a-child": Broken(
-        "def create(self, box): subprocess.Popen(['sleep', '1000'], stdout=2); return super().create(box)",
+        "def create(self, box): import subprocess; subprocess.Popen(['sleep', '1000'], stdout=2); return super().create(box)",
         "left-behind",
         waits={"leave": 0.1},
     ),
     "leaves-a-daemon": Broken(
-        "def unknown(self, request): subprocess.Popen(['sleep', '1000'], start_new_session=True); return {}",
+        "def unknown(self, request): import subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True); return {}",
         "left-behind",
         waits={"leave": 0.1},
     ),
-    "slow": Broken("def unknown(self, request): select.select([], [], [], 0.6); return {}", warned="in-time", waits={"quick": 0.5}),
+    "slow": Broken(
+        "def unknown(self, request): import select; select.select([], [], [], 0.6); return {}",
+        warned="in-time",
+        waits={"quick": 0.5},
+    ),
 }
 
 
