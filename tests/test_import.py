@@ -12,13 +12,15 @@ from types import ModuleType
 import pytest
 
 import serai
+import serai.agents
 import serai.boxes
 import serai.host
 import serai.model
+import serai.tools
 import serai.wire
 
 SOURCE = Path(serai.__file__).parents[1]
-LAZY = [serai, serai.boxes, serai.host, serai.model, serai.wire]
+LAZY = [serai, serai.agents, serai.boxes, serai.host, serai.model, serai.tools, serai.wire]
 NAMES = [(package, name) for package in LAZY for name in package.__all__]
 
 COUNT_IMPORTS = """
@@ -46,7 +48,7 @@ def names_for_type_checkers(package: ModuleType) -> dict[str, str]:
 
 
 @pytest.mark.req("wire.import.lazy")
-@pytest.mark.parametrize("module", ["serai", "serai.boxes", "serai.host", "serai.model", "serai.wire"])
+@pytest.mark.parametrize("module", ["serai", "serai.agents", "serai.boxes", "serai.host", "serai.model", "serai.tools", "serai.wire"])
 def test_the_import_alone_loads_nothing_heavy(module: str) -> None:
     loaded = imported_with(module)
     assert module in loaded

@@ -150,6 +150,7 @@ async def test_a_kept_conversation_goes_on_where_it_was(resident: Open, tmp_path
     stored = sessions.new(str(tmp_path / "work"))
     async with resident(store=stored, decide=yes) as session:
         assert session.id == stored.id
+        assert (stored.meta.model, stored.meta.agent) == ("parrot/parrot", "resident")
         await session.turn('look\n>> say let me see\n>> call bash {"command": "echo one; exit 1"}\n>> say it said $results')
         before = texts(conversation(session))
     with sessions.open(stored.id) as again:

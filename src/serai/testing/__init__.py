@@ -1,5 +1,5 @@
 """For tests, ours and yours: peers that misbehave (`faults`), a stand-in zot host (`zot_host`), conformance for authors
-(`conformance`); later fakes and scripted models.
+(`conformance`), fakes of the model APIs (`models`).
 
 Only the command line and tests import this package.
 """

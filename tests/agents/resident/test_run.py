@@ -188,6 +188,22 @@ async def test_a_hard_failure_cancels_the_other_calls_of_the_step() -> None:
     assert [message.is_error for message in conversation(session)[2:5]] == [False, True, True]
 
 
+@pytest.mark.req("piglet.rule.loop-siblings")
+async def test_a_call_that_has_not_even_begun_is_cancelled_too() -> None:
+    async def breaks(call: ToolCall) -> Allow | Deny:
+        raise RuntimeError("nobody can tell")
+
+    provider = Answers([said("", call("echo", "c0"), call("echo", "c1"))], [said("I see")])
+    box = Box(echo=echo)
+    async with resident(provider, box, decide=breaks) as session:
+        await session.turn("go")
+    assert box.calls == []  # who cannot decide has not allowed it
+    assert texts(conversation(session))[2:4] == [
+        "tool: [error:INTERNAL] echo failed: RuntimeError: nobody can tell",
+        "tool: tool execution cancelled",
+    ]
+
+
 async def test_an_error_result_is_no_hard_failure() -> None:
     async def unavailable(call: ToolCall, tell: Tell | None) -> ToolResult:
         return ToolResult.error("it is down", code="TOOL_UNAVAILABLE", hint="start it")

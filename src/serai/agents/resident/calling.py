@@ -53,14 +53,16 @@ class Calling:
         loop = asyncio.get_running_loop()
         tasks = [loop.create_task(self._one(call), name=f"call of {call.name}") for call in calls]
         self._tasks = dict(zip(tasks, calls, strict=True))
+        unanswered = OVER
         try:
             await asyncio.wait(tasks)
+            unanswered = CANCELLED  # before they had begun
         finally:
             self._live = False
             await self._end(tasks)
             for call in calls:
                 if call.id not in self.results:
-                    self._ended(call, OVER)
+                    self._ended(call, unanswered)
         return [self.results[call.id] for call in calls]
 
     def steered(self) -> None:

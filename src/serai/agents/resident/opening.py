@@ -103,6 +103,7 @@ def resident(
         session_id=session_id or (stored.id if stored is not None else ""),
         switch=lambda query: shelf.take(query, None)[:2],
         notice=notice,
+        on_model=lambda key: _remember(store, key),
         close=close,
     )
     return Session(driver, store=store, limits=limits)
@@ -110,6 +111,12 @@ def resident(
 
 def _stored(store: Stored | Current | None) -> Stored | None:
     return store.session if isinstance(store, Current) else store
+
+
+def _remember(store: Stored | Current | None, key: str) -> None:
+    stored = _stored(store)
+    if stored is not None and stored.meta.model != key:
+        stored.model(key)
 
 
 class _Shelf:

@@ -44,9 +44,10 @@ class Resident(Driver):
         session_id: str = "",
         switch: Switch | None = None,
         notice: str = "",
+        on_model: Callable[[str], None] = lambda _key: None,
         close: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`notice` is told at the first turn; `close` ends what belongs to the resident alone."""
+        """`notice` is told at the first turn, `on_model` which model it is; `close` ends what belongs to the resident alone."""
         self.house = house
         self.tools = ToolSet(tools)
         self.conversation = Conversation(history.repaired(before))
@@ -54,6 +55,7 @@ class Resident(Driver):
         self.backgrounds = Backgrounds(house, tools, self._tell)
         self._switch = switch
         self._notice = notice
+        self._on_model = on_model
         self._close = close
         self._stage: Stage | None = None
         self._run: Run | None = None
@@ -67,6 +69,7 @@ class Resident(Driver):
 
     async def open(self, stage: Stage) -> None:
         self._stage = stage
+        self._on_model(self.house.model.key)
         stage.emit(SessionStarted(session=self.session_id, messages=len(self.conversation.messages)))
 
     async def run(self, prompt: Prompt) -> TurnResult:
@@ -102,6 +105,7 @@ class Resident(Driver):
         if self._switch is None:
             raise self.lacks("switch_model")
         self.house.model, self.house.provider = self._switch(query)
+        self._on_model(self.house.model.key)
         return self.house.model.key
 
     async def compact(self) -> None:

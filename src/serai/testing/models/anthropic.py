@@ -70,9 +70,8 @@ def _said(messages: list[Json]) -> Iterator[Said]:
             texts = (
                 [content] if isinstance(content, str) else [block["text"] for block in objects(content) if block["type"] == "text"]
             )
-            own = [text for text in texts if not _is_reminder(text)]
-            if own:
-                yield Said("user", "\n".join(own))
+            # each by itself: what was said one after the other may come as one message, and the newest script counts
+            yield from (Said("user", text) for text in texts if not _is_reminder(text))
 
 
 def _is_reminder(text: str) -> bool:

@@ -1,0 +1,16 @@
+"""docs/resident.md is executed, by `tests.pages`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests import pages
+
+
+@pytest.mark.req("resident.docs.page")
+@pytest.mark.timeout(300)
+def test_the_page_about_the_resident_is_true_from_top_to_bottom(tmp_path: Path) -> None:
+    languages = pages.play(pages.DOCS / "resident.md", tmp_path / "work", pages.environment(tmp_path / "home"))
+    assert set(languages) == {"console", "python", "toml"}
