@@ -26,6 +26,10 @@ LOWEST = {
     ),
     "policy": (7, {"decide": 8, "rule": 14, "command": 12, "remember": 5, "pending": 8, "cli": 4}),
     "store": (7, {"file": 7, "read": 1, "list": 3, "message": 2, "scribe": 1, "export": 1, "cli": 6}),
+    "resident": (
+        8,
+        {"script": 4, "models": 20, "parrot": 3, "tools": 25, "undo": 4, "fakes": 18, "sdks": 3, "bad": 6, "open": 3, "docs": 1},
+    ),
     "piglet": (10, {"method": 88, "fix": 36, "edge": 40}),
     "agents": (11, {"scenario": 171, "live": 22, "edge": 36}),
     "yoi": (12, {"edge": 36, "conform": 68}),
