@@ -48,19 +48,19 @@ class Compacting:
     async def when_needed(self) -> None:
         """Between two steps, when the model will soon not take it any more."""
         window = self._house.model.context_window
-        if window and max(self._conversation.size, history.tokens(self._conversation.messages)) > window * _FULL:
+        if window and self._conversation.tokens() > window * _FULL:
             await self.now()
 
     async def now(self) -> bool:
         """Whether it is shorter now."""
         conversation = self._conversation
         old = list(conversation.messages)
-        tokens = conversation.size or history.tokens(old)
+        tokens = conversation.tokens()
         new = history.repaired(await self._shortened(old))
         if not new or history.tokens(new) >= history.tokens(old):
             return False
         conversation.messages[:] = new
-        conversation.size = 0
+        conversation.size = conversation.counted = 0
         self._stage.emit(Compacted(before=len(old), after=len(new), tokens=tokens))
         self._stage.compacted(tuple(new), tokens)
         return True

@@ -44,6 +44,11 @@ class Conversation:
     messages: list[ModelMessage] = field(default_factory=list)
     usage: Usage = field(default_factory=Usage)
     size: int = 0  # tokens of the newest call, as the model counted them
+    counted: int = 0  # messages that are in it
+
+    def tokens(self) -> int:
+        """How long it is: as the model counted, and a guess of what came since."""
+        return self.size + history.tokens(self.messages[self.counted :])
 
 
 class Run:
@@ -177,6 +182,7 @@ class Run:
         usage = spending.priced(self._house.model, usage)
         conversation = self._conversation
         conversation.size = usage.input + usage.output + usage.cache_read + usage.cache_write
+        conversation.counted = len(conversation.messages) if conversation.size else 0
         conversation.usage = spending.together(conversation.usage, usage)
         self._usage = spending.together(self._usage, usage)
         self._stage.emit(events.UsageReported(usage=usage, total=conversation.usage))

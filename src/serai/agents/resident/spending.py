@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
+from serai.agents.models import wording
 from serai.model.events import Usage
-from serai.model.provider import Cost, Model
+from serai.model.provider import Model
 
 __all__ = ["priced", "together"]
-
-_MILLION = 1_000_000
 
 
 def priced(model: Model, usage: Usage) -> Usage:
     """With its cost, where the catalogue knows the prices; a provider that tells its own is believed."""
-    if usage.cost_usd is not None or model.cost == Cost():
-        return usage
-    cost = model.cost
-    spent = (
-        usage.input * cost.input
-        + usage.output * cost.output
-        + usage.cache_read * cost.cache_read
-        + usage.cache_write * cost.cache_write
-    )
-    return Usage(usage.input, usage.output, usage.cache_read, usage.cache_write, spent / _MILLION)
+    return usage if usage.cost_usd is not None else wording.priced(usage, model.cost)
 
 
 def together(first: Usage, second: Usage) -> Usage:
