@@ -42,6 +42,7 @@ class Stage:
         self.on_compact: list[Callable[[tuple[ModelMessage, ...], int], None]] = []
         self._answers: dict[str, asyncio.Future[Decision]] = {}
         self._seq = 0
+        self._requests = 0
         self._closed = False
 
     # -- what happens
@@ -71,6 +72,11 @@ class Stage:
             await self.turn.room()
 
     # -- what is asked
+
+    def new_id(self, kind: str) -> str:
+        """For a request of ours: nobody else has it in this session."""
+        self._requests += 1
+        return f"{kind}-{self._requests}"
 
     async def ask(self, request: Approval | Question, *, timeout: float | None = None) -> Decision:
         """Put it to whoever reads the turn, and wait. Silence is no (design rule 7); cancelled, it is withdrawn."""

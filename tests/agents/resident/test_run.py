@@ -372,6 +372,39 @@ async def test_in_step_mode_each_tool_waits_to_be_approved_skipped_or_aborted() 
     assert order[:4] == ["approval", "tool_started", "tool_ended", "approval"]
 
 
+@pytest.mark.req("piglet.rule.loop-step-mode")
+async def test_what_a_person_makes_of_a_call_in_step_mode_is_what_is_decided_and_run() -> None:
+    seen: list[object] = []
+
+    async def decide(call: ToolCall) -> Allow | Deny:
+        seen.append(call.arguments)
+        return Allow()
+
+    box = Box(echo=echo)
+    async with resident(Answers([said("", call("echo", a=1))], [said("ok")]), box, step_mode=True, decide=decide) as session:
+        async for event in session.turn("go"):
+            if isinstance(event, Approval):
+                await event.allow({"a": "safe"})
+    assert seen == [{"a": "safe"}]
+    assert [done.arguments for done in box.calls] == [{"a": "safe"}]
+
+
+@pytest.mark.parametrize("ids", [["x-1-2", "x", "x"], ["", "", "call-1-0"], ["a", "a", "a-1", "a-1"], ["", "call-1-0", ""]])
+async def test_a_yes_to_one_call_is_none_to_another_whatever_ids_the_model_gives(ids: list[str]) -> None:
+    box = Box(echo=echo)
+    calls = [call("echo", id, n=number) for number, id in enumerate(ids)]
+    async with resident(Answers([said("", *calls)], [said("ok")]), box, decide=None) as session:
+        asked: list[int] = []
+        async for event in session.turn("go"):
+            if isinstance(event, Approval):
+                asked.append(event.call.arguments["n"])
+                await (event.allow() if event.call.arguments["n"] == 0 else event.deny("no"))
+    assert sorted(asked) == list(range(len(ids)))
+    assert [done.arguments["n"] for done in box.calls] == [0]
+    results = [message.call_id for message in conversation(session) if message.role == "tool"]
+    assert len(set(results)) == len(ids)
+
+
 # -- steering
 
 

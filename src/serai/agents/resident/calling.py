@@ -115,7 +115,7 @@ class Calling:
         if isinstance(call.arguments, str):
             hint = "send them again as one JSON object"
             return ToolResult.error(f"the arguments of {call.name} are no JSON", code="INVALID_ARGS", hint=hint)
-        decision = await self._decision(call)
+        final, decision = await self._decision(call)
         if decision is _SKIPPED:
             return ToolResult.error(SKIPPED)
         if isinstance(decision, Deny):
@@ -123,7 +123,6 @@ class Calling:
                 self.denied = decision
                 self._cancel_siblings(call)
             return ToolResult.error(decision.why or "it was denied", code="PERMISSION_DENIED")
-        final = call if decision.arguments is msgspec.UNSET else msgspec.structs.replace(call, arguments=decision.arguments)
         spec = self._tools.find(call.name)  # again: the tools may be others by now
         if spec is None:
             return _unknown(call)
@@ -145,32 +144,40 @@ class Calling:
                 raise
             return ToolResult.error(f"{call.name} did not end within {self._limits.tool:g} s", code="TIMEOUT")
 
-    async def _decision(self, call: ToolCall) -> Allow | Deny:
+    async def _decision(self, call: ToolCall) -> tuple[ToolCall, Allow | Deny]:
+        """The call as it may run, and whether it may. Who is asked later is asked about what the one before made of it."""
         if self._step_mode:
-            waits = Approval(id=f"step-{call.id}", call=call, reason="step mode", reason_type="step", no_always=True)
-            decision = await self._person(waits)
+            call, decision = await self._person(call, reason="step mode", reason_type="step", no_always=True)
             if isinstance(decision, Deny):
-                return decision if decision.interrupt else _SKIPPED
+                return call, decision if decision.interrupt else _SKIPPED
             if self._decide is None:
-                return decision
-            if decision.arguments is not msgspec.UNSET:
-                call = msgspec.structs.replace(call, arguments=decision.arguments)
-        if self._decide is not None:
-            return await self._decide(call)
-        return await self._person(Approval(id=f"call-{call.id}", call=call))
+                return call, decision
+        if self._decide is None:
+            return await self._person(call)
+        decision = await self._decide(call)
+        return _rewritten(call, decision), decision
 
-    async def _person(self, approval: Approval) -> Allow | Deny:
+    async def _person(
+        self, call: ToolCall, *, reason: str = "", reason_type: str = "", no_always: bool = False
+    ) -> tuple[ToolCall, Allow | Deny]:
         """What whoever reads the turn says; their yes to a call is a yes to where it leads."""
-        answer = await self._stage.ask(approval)
+        id = self._stage.new_id("approval")  # the model chooses the ids of its calls, so those tell nothing apart
+        answer = await self._stage.ask(Approval(id=id, call=call, reason=reason, reason_type=reason_type, no_always=no_always))
         assert isinstance(answer, Allow | Deny)
         if isinstance(answer, Allow):
-            self._approved.add(approval.call.id)
-        return answer
+            self._approved.add(call.id)
+        return _rewritten(call, answer), answer
 
     def _cancel_siblings(self, call: ToolCall) -> None:
         for task, other in self._tasks.items():
             if other is not call:
                 task.cancel()
+
+
+def _rewritten(call: ToolCall, decision: Allow | Deny) -> ToolCall:
+    if isinstance(decision, Deny) or decision.arguments is msgspec.UNSET:
+        return call
+    return msgspec.structs.replace(call, arguments=decision.arguments)
 
 
 def _unknown(call: ToolCall) -> ToolResult:

@@ -223,7 +223,9 @@ def _sound(completion: Completion, step: int) -> Completion:
     seen: set[str] = set()
     calls: list[ToolCall] = []
     for place, call in enumerate(completion.message.calls):
-        id = call.id if call.id and call.id not in seen else f"{call.id or 'call'}-{step}-{place}"
+        id = call.id or f"call-{step}-{place}"
+        while id in seen:
+            id = f"{id}-{place}"
         seen.add(id)
         calls.append(msgspec.structs.replace(call, id=id, asker=call.asker or ASKER))
     message = msgspec.structs.replace(completion.message, calls=tuple(calls))
