@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -19,6 +20,9 @@ PATIENT = Limits().but(exit_grace=15.0, drain_grace=15.0, stop_polite=15.0, stop
 # For what never happens: short, so that waiting for it in vain is quick.
 QUICK = Limits().but(exit_grace=0.2, drain_grace=0.2, stop_polite=0.2, stop_term=0.2)
 
+# The suite starts thousands of interpreters, and whoever forbids them to keep what they compiled waits half as long again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
@@ -26,6 +30,18 @@ LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, LoopFactory]:
     """Every async test runs on asyncio and on uvloop."""
     return {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """`-n auto`: one more than there are cores, for many tests wait for somebody else, who is busy or deliberately slow."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What was made so far stays until the end: the garbage collector, which some tests call, need not walk ten thousand tests."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

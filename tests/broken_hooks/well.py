@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import sys
-from typing import Any
 
-Object = dict[str, Any]
+TYPE_CHECKING = False  # a check starts it some dozens of times: what is not needed is not imported
+if TYPE_CHECKING:
+    from typing import Any
+
+    Object = dict[str, Any]
 
 
 class Well:
@@ -31,13 +33,13 @@ class Well:
     def create(self, box: Object) -> Object:
         state = self.state(box)
         self.note("gave", state)
-        return {"files": [{"path": "/root/token", "content": f"tok_{secrets.token_hex(8)}\n", **self.file(box)}], "state": state}
+        return {"files": [{"path": "/root/token", "content": f"tok_{os.urandom(8).hex()}\n", **self.file(box)}], "state": state}
 
     def file(self, box: Object) -> Object:
         return {"mode": "0600"}
 
     def state(self, box: Object) -> str:
-        return f"sta_{secrets.token_hex(8)}"
+        return f"sta_{os.urandom(8).hex()}"
 
     def destroy(self, request: Object) -> Object:
         self.note("got", request["state"])

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.cli import warm
+
 Frame = dict[str, Any]
 EXAMPLES = Path(__file__).parents[2] / "examples" / "zot"
 
@@ -86,16 +88,7 @@ class Shell:
     def __call__(
         self, *arguments: str | Path, input: str = "", cwd: Path | None = None, **env: str
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.argv(*arguments),
-            env=self.env | env,
-            cwd=cwd or self.cwd,
-            input=input,
-            capture_output=True,
-            text=True,
-            timeout=50,
-            check=False,
-        )
+        return warm.run(*map(str, arguments), env=self.env | env, cwd=cwd or self.cwd, input=input)
 
     def argv(self, *arguments: str | Path) -> list[str]:
         return [sys.executable, "-m", "serai", *map(str, arguments)]

@@ -101,5 +101,5 @@ def test_without_a_terminal_lines_can_be_piped_into_it(web: BoxShell) -> None:
 
 def test_the_end_of_piped_input_ends_the_shell(web: BoxShell) -> None:
     ran = web.box("shell", "web", "sh", input="echo $((20 + 3))\n")
-    assert "\n23\n" in ran.stdout
+    assert "23\n" in ran.stdout  # behind a prompt, or not: the line may come before the shell has written it
     assert ran.returncode == 0

@@ -67,9 +67,9 @@ def source(tmp_path: Path) -> Path:
     return extension(tmp_path / "source")
 
 
-def bundled(shell: Shell, path: Path, *options: str, seed: str = "0", zone: str = "UTC") -> dict[str, Any]:
+def bundled(shell: Shell, path: Path, *options: str, **env: str) -> dict[str, Any]:
     """Bundle it into the shell's folder; what `--json` says of that."""
-    ran = shell("guest", "bundle", path, "--json", *options, PYTHONHASHSEED=seed, TZ=zone)
+    ran = shell("guest", "bundle", path, "--json", *options, input="", cwd=None, **env)
     assert ran.returncode == 0, ran.stderr
     [form] = objects(ran)
     assert isinstance(form, dict)
@@ -287,9 +287,9 @@ def test_the_same_extension_gives_the_same_bytes(shell: Shell, source: Path, tmp
     for file in copy.rglob("*"):
         os.utime(file, (1e9, 1e9))
         file.chmod(0o700)
-    first = Path(bundled(shell, source, seed="1")["file"]).read_bytes()
-    again = Path(bundled(shell, source, seed="2")["file"]).read_bytes()
-    other = Path(bundled(shell, copy, "-o", "other", seed="3", zone="Asia/Tokyo")["file"]).read_bytes()
+    first = Path(bundled(shell, source, PYTHONHASHSEED="1", TZ="UTC")["file"]).read_bytes()
+    again = Path(bundled(shell, source, PYTHONHASHSEED="2", TZ="UTC")["file"]).read_bytes()
+    other = Path(bundled(shell, copy, "-o", "other", PYTHONHASHSEED="3", TZ="Asia/Tokyo")["file"]).read_bytes()
     assert first == again == other
 
 

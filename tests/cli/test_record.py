@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
 from datetime import timedelta
 from pathlib import Path
 from time import monotonic, time
@@ -13,9 +15,13 @@ import pytest
 from serai.cli import timeline
 from serai.record import Folder, Recorder, Secrets
 from serai.record.folder import Run
-from tests.cli.test_main import run
+from tests.cli import warm
 
 TOKEN = "ghp" + "_abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return warm.run(*arguments, env=os.environ | {"PYTHONUNBUFFERED": "1"} | env, cwd=Path.cwd())
 
 
 @pytest.fixture

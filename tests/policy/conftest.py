@@ -12,8 +12,15 @@ import pytest
 from tests.policy.asking import MOMENT
 
 
+@pytest.fixture(scope="module")
+def _what_was_before() -> None:
+    """It is no garbage of the tests here, and to walk it again for each of them takes longer than they do."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
-async def nothing_left() -> AsyncIterator[None]:
+async def nothing_left(_what_was_before: None) -> AsyncIterator[None]:
     """No task is left, and nothing went wrong that nobody looked at."""
     told: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
