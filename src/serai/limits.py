@@ -109,7 +109,9 @@ class Limits:
     shell_most: float = _limit(600.0, "seconds", "the longest time that a call of `bash` may ask for")
     search: float = _limit(30.0, "seconds", "a call of the built-in `grep` or `find`; a pattern may be hopeless, a tree endless")
     tool_output: int = _limit(48 * KIB, "bytes", "what a built-in tool tells the model; of more it gets the beginning and the end")
-    tool_result: int = _limit(512 * KIB, "characters", "of text that a model is told of one result; of more the beginning and the end")
+    tool_result: int = _limit(
+        512 * KIB, "characters", "of text that a model is told of one result; of more the beginning and the end"
+    )
     read_file: int = _limit(16 * MIB, "bytes", "the longest file that the built-in `read` and `edit` look into")
     undo: int = _limit(10 * MIB, "bytes", "the longest file of which a copy is kept before it is changed (spec piglet 6.10)")
 
