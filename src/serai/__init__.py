@@ -11,7 +11,10 @@ from serai.version import __version__
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from serai.agents.driver import Prompt
     from serai.agents.opening import agent
+    from serai.agents.session import Session
+    from serai.agents.turn import Turn
     from serai.boxes.box import Box
     from serai.boxes.hooks import Hook
     from serai.boxes.manager import Boxes
@@ -35,13 +38,16 @@ __all__ = [
     "LocalError",
     "MachineError",
     "PeerError",
+    "Prompt",
     "Question",
     "SeraiError",
+    "Session",
     "Text",
     "Thinking",
     "ToolCall",
     "ToolResult",
     "ToolSpec",
+    "Turn",
     "TurnResult",
     "__version__",
     "agent",
@@ -60,13 +66,16 @@ _HOMES = {
     "LocalError": "errors",
     "MachineError": "errors",
     "PeerError": "errors",
+    "Prompt": "agents.driver",
     "Question": "model.ask",
     "SeraiError": "errors",
+    "Session": "agents.session",
     "Text": "model.events",
     "Thinking": "model.events",
     "ToolCall": "model.tools",
     "ToolResult": "model.tools",
     "ToolSpec": "model.tools",
+    "Turn": "agents.turn",
     "TurnResult": "model.events",
     "agent": "agents.opening",
 }

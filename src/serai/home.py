@@ -31,7 +31,7 @@ __all__ = [
 PROJECT_POLICY = os.path.join(".serai", "policy.toml")  # a project's own rules, from its folder on
 
 # What `config.toml` may say at its top. Whoever reads a part of it checks that part.
-_KEYS = ("record", "guests", "guest", "boxes", "limits", "default_model", "small_model")
+_KEYS = ("record", "guests", "guest", "boxes", "limits", "default_model", "small_model", "system_prompt", "prompt_order")
 
 
 def config_folder(environ: Mapping[str, str] = os.environ) -> str:

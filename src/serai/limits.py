@@ -95,6 +95,7 @@ class Limits:
     background_steps: int = _limit(5, "calls", "of the model for one prompt in the background (spec piglet 6.7)")
     history: int = _limit(200, "messages", "of a conversation that a model is sent: the first and the newest (spec piglet 6.4)")
     tools_at_once: int = _limit(10, "calls", "of tools that one answer of the model may have running (spec piglet 6.4)")
+    model_calls: int = _limit(1000, "calls", "of tools in one answer of a model; more is no answer but a fault")
     model_attempts: int = _limit(3, "calls", "of the model for one step, when it is overloaded or cannot be reached")
     model_wait: float = _limit(0.5, "seconds", "before the second attempt; doubles with each (spec piglet 6.4)")
     model_wait_most: float = _limit(5.0, "seconds", "the longest wait before an attempt that we choose ourselves")

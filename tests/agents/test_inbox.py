@@ -10,9 +10,10 @@ import pytest
 
 from serai.agents.driver import Prompt
 from serai.agents.inbox import Inbox
+from serai.agents.session import Session
 from serai.agents.stage import Stage
 from serai.agents.turn import Turn
-from serai.errors import NotAllowed
+from serai.errors import Closed, NotAllowed
 from serai.limits import Limits
 from serai.model.events import ToolEnded
 from serai.model.tools import ToolCall, ToolResult
@@ -22,8 +23,9 @@ from tests.agents.drivers import Scripted, session
 class Person:
     """Types, and sees what comes of it."""
 
-    def __init__(self, inbox: Inbox, driver: Scripted, log: list[str]) -> None:
+    def __init__(self, inbox: Inbox, session: Session, driver: Scripted, log: list[str]) -> None:
         self.inbox = inbox
+        self.session = session
         self.driver = driver
         self.log = log
 
@@ -64,7 +66,7 @@ async def typing(gate: asyncio.Event, tool: asyncio.Event, *, limits: Limits | N
             is_command=lambda text: text.startswith("/"),
             is_immediate=lambda text: text.startswith("/now"),
         )
-        yield Person(inbox, there.driver, log)
+        yield Person(inbox, there, there.driver, log)
         await inbox.close()
 
 
@@ -149,6 +151,61 @@ async def test_what_fails_does_not_stop_what_waits(caplog: pytest.LogCaptureFixt
         await person.inbox.idle()
         assert person.log == ["turn: break", "command: /break", "turn: fine"]
     assert "a command failed" in caplog.text
+
+
+@pytest.mark.req("piglet.rule.input-queue")
+async def test_what_cannot_be_steered_in_any_more_is_the_next_turn() -> None:
+    gate, tool = asyncio.Event(), asyncio.Event()
+    async with typing(gate, tool) as person:
+
+        def refuse(text: str) -> None:
+            raise Closed("the turn is about to end")
+
+        person.driver.steer = refuse  # type: ignore[method-assign]
+        person.inbox.submit("go")
+        await begun(person)
+        person.inbox.submit("one")
+        person.inbox.submit("/later")
+        tool.set()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert list(person.inbox.waiting) == ["one", "/later"]
+        gate.set()
+        await person.inbox.idle()
+        assert person.log == ["turn: go", "command: /later", "turn: one"]
+
+
+@pytest.mark.req("piglet.rule.input-queue")
+async def test_somebody_elses_turn_is_waited_for() -> None:
+    gate = asyncio.Event()
+    async with typing(gate, asyncio.Event()) as person:
+        other = await person.session.send("theirs")
+        await begun(person)
+        person.inbox.submit("mine")
+        assert person.inbox.busy
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert person.log == ["turn: theirs"]
+        gate.set()
+        await other
+        await person.inbox.idle()
+        assert person.log == ["turn: theirs", "turn: mine"]
+
+
+async def test_a_command_may_close_the_inbox_it_came_through() -> None:
+    gate = asyncio.Event()
+    gate.set()
+    async with typing(gate, asyncio.Event()) as person:
+        ended: list[str] = []
+
+        async def command(text: str) -> None:
+            await person.inbox.close()
+            ended.append(text)
+
+        person.inbox._command = command
+        person.inbox.submit("/quit")
+        await person.inbox.idle()
+        assert ended == ["/quit"]
 
 
 async def test_close_forgets_what_waits() -> None:

@@ -14,8 +14,9 @@ import serai
 from serai.agents import opening
 from serai.agents.resident.resident import Resident
 from serai.agents.session import Session
-from serai.errors import BadSettings, ModelFailed, NoAgent, NoModel
+from serai.errors import BadSettings, ModelFailed, NoAgent, NoModel, TurnLimit
 from serai.model.ask import Allow, Approval, Deny
+from serai.model.contributions import PromptSection
 from serai.model.events import Event, Noticed, ToolEnded, ToolStarted
 from serai.model.provider import Model
 from serai.model.tools import ToolCall
@@ -109,6 +110,52 @@ async def test_a_provider_and_tools_of_ones_own_are_used(resident: Open) -> None
     assert provider.requests[0].system == "Be brief."
 
 
+@pytest.mark.req("piglet.rule.prompt-order")
+async def test_the_system_prompt_begins_with_what_the_person_has_written(resident: Open, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    sections = [PromptSection("Early", "one", 10), PromptSection("Late", "two", 20)]
+
+    async def system() -> str:
+        provider = Answers([said("ok")])
+        async with resident(provider=provider, tools=Box(), sections=sections) as session:
+            await session.turn("go")
+        return provider.requests[0].system
+
+    assert (await system()).startswith("You are an assistant")
+    (home / "config.toml").write_text('system_prompt = "Be brief."\n[prompt_order]\nLate = 1\n')
+    assert await system() == "Be brief.\n\n# Late\n\ntwo\n\n# Early\n\none"
+    (home / "prompt.md").write_text("Be kind.\n")
+    assert (await system()).startswith("Be kind.\n\n# Late")
+    (home / "prompt.md").write_text(" \n")
+    assert (await system()).startswith("Be brief.")
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ("system_prompt = 7", "system_prompt is a text"),
+        ('[prompt_order]\nLate = "first"', "prompt_order has a number"),
+        ("[limits]\npatience = 3", "limits: .*patience"),
+        ("[limits]\nsteps = 0", "limits: .*steps"),
+    ],
+)
+async def test_settings_that_cannot_be_are_told(resident: Open, tmp_path: Path, config: str, told: str) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.toml").write_text(config)
+    with pytest.raises(BadSettings, match=told):
+        resident()
+
+
+async def test_a_persons_limits_and_default_model_hold(resident: Open, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.toml").write_text('default_model = "parrot"\n[limits]\nsteps = 2\n')
+    async with resident(decide=yes) as session:
+        assert session.limits.steps == 2
+        with pytest.raises(TurnLimit, match="limit steps = 2"):
+            await session.turn('go\n>> call read {"path": "x"}\n>> loop')
+
+
 # -- the built-in tools, confined
 
 
@@ -127,6 +174,40 @@ async def test_outside_the_working_directory_only_a_persons_own_yes_counts(resid
                     results.append(event.result)
             assert [result.code for result in results] == [code]
             assert ("top secret" in results[0].text) is (code == "")
+
+
+@pytest.mark.req("resident.open.outside")
+async def test_a_person_is_told_where_a_call_really_leads(resident: Open, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("top secret")
+    (tmp_path / "work" / "README.md").symlink_to(secret)
+    async with resident() as session:
+        asked: list[Approval] = []
+        async for event in session.turn('go\n>> call read {"path": "README.md"}\n>> call read {"path": "missing"}'):
+            if isinstance(event, Approval):
+                asked.append(event)
+                await event.deny()
+    by_path = {approval.call.arguments["path"]: approval for approval in asked}
+    assert by_path["README.md"].blocked_path == str(secret)
+    assert str(secret) in by_path["README.md"].reason
+    assert by_path["missing"].blocked_path == by_path["missing"].reason == ""
+
+
+@pytest.mark.req("resident.open.outside")
+async def test_a_yes_to_one_path_is_none_to_another_that_somebody_puts_in_its_place(resident: Open, tmp_path: Path) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("top secret")
+    (tmp_path / "work" / "notes.txt").write_text("harmless")
+
+    async def decide(call: ToolCall) -> Allow | Deny:
+        return Allow({"path": str(secret)})
+
+    async with resident(decide=decide, step_mode=True) as session:
+        async for event in session.turn('go\n>> call read {"path": "notes.txt"}'):
+            if isinstance(event, Approval):
+                await event.allow()
+            if isinstance(event, ToolEnded):
+                assert event.result.code == "PERMISSION_DENIED"
 
 
 async def test_a_change_can_be_undone(resident: Open, tmp_path: Path) -> None:
@@ -185,11 +266,28 @@ async def test_a_session_that_was_killed_in_the_middle_of_a_tool_goes_on(residen
     killed.close()
 
 
+async def test_a_persons_decision_is_on_disk_before_it_has_an_effect(resident: Open, tmp_path: Path) -> None:
+    sessions = Sessions(str(tmp_path / "sessions"))
+    stored = sessions.new(str(tmp_path / "work"))
+    async with resident(store=stored) as session:
+        async for event in session.turn('go\n>> call bash {"command": "true"}'):
+            if isinstance(event, Approval):
+                await event.allow()
+            if isinstance(event, ToolStarted):
+                with sessions.open(stored.id) as seen_by_another:
+                    written = [str(entry.data) for entry in seen_by_another.path() if entry.type == "event"]
+                assert any("decided" in data and "allow" in data for data in written)
+
+
 async def test_a_fork_goes_its_own_way(resident: Open) -> None:
     async with resident() as session:
         await session.turn("one")
         async with session.fork() as other:
             await other.turn("two")
+            assert isinstance(other.driver, Resident)
+            other.driver.house.step_mode = True
+            assert isinstance(session.driver, Resident)
+            assert not session.driver.house.step_mode
             assert len(conversation(other)) == 4
         assert len(conversation(session)) == 2
         assert (await session.turn("three")).text == "You said: three"

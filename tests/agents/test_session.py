@@ -11,8 +11,9 @@ from serai.agents.session import Session
 from serai.agents.stage import Stage
 from serai.agents.turn import Turn
 from serai.errors import Closed, NotCapable, NotWritten, SpawnFailed, TurnInFlight
+from serai.limits import Limits
 from serai.model.ask import Approval
-from serai.model.events import Event, Text, TurnResult, TurnStarted, kind_of
+from serai.model.events import Event, Message, Text, TurnEnded, TurnResult, TurnStarted, kind_of
 from serai.model.tools import ImageBlock, ToolCall
 from serai.store import Sessions, UserMessage
 from tests.agents.drivers import Scripted, session
@@ -211,6 +212,97 @@ async def test_a_listener_that_fails_at_the_very_end_is_the_error_of_the_turn() 
         there.listen(full)
         with pytest.raises(NotWritten):
             await there.turn("go")
+        assert there.state == "idle"
+
+
+async def test_everybody_is_told_also_behind_one_who_fails_and_one_who_leaves() -> None:
+    heard: list[str] = []
+    async with session(answers) as there:
+
+        def fails(event: Event) -> None:
+            if kind_of(event) == "turn_ended":
+                raise NotWritten("no space left on device")
+
+        def leaves(event: Event) -> None:
+            stop()
+
+        there.listen(fails)
+        stop = there.listen(leaves)
+        there.listen(lambda event: heard.append(kind_of(event)))
+        read: list[str] = []
+        with pytest.raises(NotWritten):
+            async for event in there.turn("go"):
+                read.append(kind_of(event))  # noqa: PERF401  (it ends in an error)
+        assert heard == read == ["turn_started", "turn_ended"]
+
+
+async def test_a_turn_ends_once_and_the_next_one_waits_until_a_stubborn_agent_has_let_go() -> None:
+    release = asyncio.Event()
+
+    class Stubborn(Scripted):
+        async def run(self, prompt: Prompt) -> TurnResult:
+            while prompt.text == "one" and not release.is_set():
+                try:
+                    await release.wait()
+                except asyncio.CancelledError:
+                    continue
+            return TurnResult(status="success", text=prompt.text)
+
+    async with Session(Stubborn(answers), limits=Limits().but(interrupt=0.05)) as there:
+        ends: list[str] = []
+        there.listen(lambda event: ends.append(event.result.text) if isinstance(event, TurnEnded) else None)
+        first = await there.send("one")
+        await asyncio.sleep(0)
+        await first.cancel("enough")
+        assert first.outcome is not None
+        assert first.outcome.status == "cancelled"
+        with pytest.raises(TurnInFlight, match="does not heed"):
+            await there.turn("two")
+        release.set()
+        while there._playing is not None and not there._playing.done():
+            await asyncio.sleep(0)
+        assert (await there.turn("two")).text == "two"
+        assert ends == ["", "two"]
+
+
+async def test_closing_is_bounded() -> None:
+    class Slow(Scripted):
+        async def close(self) -> None:
+            await asyncio.Event().wait()
+
+    short = Limits().but(interrupt=0.01, stop_polite=0.01, stop_term=0.01, stop_kill=0.01)
+    async with Session(Slow(answers), limits=short) as there:
+        pass
+    assert there.state == "closed"
+
+
+async def test_closing_while_it_is_opened_ends_that_and_leaves_nothing() -> None:
+    class Slow(Scripted):
+        async def open(self, stage: Stage) -> None:
+            await asyncio.Event().wait()
+
+    there = Session(Slow(answers))
+    opening = asyncio.ensure_future(there.open())
+    await asyncio.sleep(0)
+    assert there.state == "new"
+    await there.close()
+    with pytest.raises(Closed, match="while it was opened"):
+        await opening
+    assert there.driver.closed == 1  # type: ignore[attr-defined]
+
+
+async def test_who_stops_reading_for_good_does_not_hold_the_turn_for_ever() -> None:
+    async def floods(stage: Stage, prompt: Prompt) -> None:
+        for _ in range(100):
+            stage.emit(Message())
+            await stage.room()
+
+    async with session(floods, limits=Limits().but(waiting=10, model_idle=0.02)) as there:
+        turn = there.turn("go")
+        async for _ in turn:
+            break
+        await turn.over()
+        assert turn.unheard
         assert there.state == "idle"
 
 

@@ -19,6 +19,7 @@ from serai.model.events import (
     StateChanged,
     Stderr,
     Text,
+    ToolProgress,
     TurnEnded,
     TurnResult,
     TurnStarted,
@@ -410,6 +411,22 @@ async def test_while_nobody_reads_pieces_of_text_are_joined_and_no_request_is_lo
         assert text == "".join(f"{number}," for number in range(50_000))
         assert held < 300
         assert (await turn).text == repr(Deny("seen"))
+
+
+@pytest.mark.req("agents.edge.01")
+async def test_what_tools_say_meanwhile_does_not_pile_up_for_who_does_not_look() -> None:
+    async def play(stage: Stage, prompt: Prompt) -> None:
+        for number in range(10_000):
+            stage.emit(ToolProgress(call=ToolCall("bash", {}, f"c{number % 3}"), text="x" * 100))
+
+    async with session(play, limits=Limits().but(waiting=100)) as there:
+        turn = await there.send("go")
+        turn.taken = True
+        while not turn.done:
+            await asyncio.sleep(0)
+        events = await hears(turn)
+        assert len(events) <= 2 * 100 + 1
+        assert isinstance(events[-1], TurnEnded)
 
 
 async def test_who_stops_reading_and_waits_for_the_result_is_not_waited_for() -> None:

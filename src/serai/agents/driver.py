@@ -81,6 +81,9 @@ class Driver(ABC):
     async def close(self) -> None:
         """Leave nothing running. Called once, also after a failed `open`."""
 
+    async def idle(self) -> None:  # noqa: B027  (most have nothing on the side)
+        """Until nothing runs beside turns."""
+
     # -- what not every agent can do
 
     def steer(self, text: str) -> None:  # noqa: ARG002

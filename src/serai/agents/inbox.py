@@ -11,7 +11,7 @@ from typing import NamedTuple
 from serai.agents.driver import Prompt
 from serai.agents.session import Session
 from serai.agents.turn import Turn
-from serai.errors import LimitHit, NotAllowed
+from serai.errors import Closed, LimitHit, NotAllowed, TurnInFlight
 from serai.model.events import Event, ToolEnded
 
 __all__ = ["Inbox"]
@@ -54,7 +54,7 @@ class Inbox:
 
     @property
     def busy(self) -> bool:
-        return self._working is not None and not self._working.done()
+        return (self._working is not None and not self._working.done()) or self._session.state == "running"
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -73,19 +73,22 @@ class Inbox:
         if len(self._waiting) >= self._most:
             raise NotAllowed("too much waits already", limit=LimitHit("inputs", self._most), hint="wait for the turn to end")
         self._waiting.append(_Item(text, is_command))
-        if not self.busy:
+        if self._working is None or self._working.done():
             self._working = asyncio.get_running_loop().create_task(self._work(), name="inbox")
 
     async def idle(self) -> None:
         """Until nothing runs and nothing waits."""
         while self._working is not None and not self._working.done():
-            await asyncio.wait([self._working, *self._aside])
+            await asyncio.wait([self._working])
+        if self._aside:
+            await asyncio.wait(self._aside)
 
     async def close(self) -> None:
         """Forget what waits; what runs is the session's to end."""
         self._stop_listening()
         self._waiting.clear()
-        tasks = [task for task in (self._working, *self._aside) if task is not None]
+        mine = asyncio.current_task()  # a command may be the one that closes
+        tasks = [task for task in (self._working, *self._aside) if task is not None and task is not mine]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -96,8 +99,12 @@ class Inbox:
     def _heard(self, event: Event) -> None:
         if not isinstance(event, ToolEnded) or event.lane or not self._session.capabilities.steer:
             return
+        waiting = self._waiting.copy()
         if text := self._take_texts():
-            self._session.steer(text)
+            try:
+                self._session.steer(text)
+            except Closed:  # the turn is about to end: they are the next one
+                self._waiting = waiting
 
     def _take_texts(self) -> str:
         texts = [item.text for item in self._waiting if not item.is_command]
@@ -106,14 +113,23 @@ class Inbox:
 
     async def _work(self) -> None:
         while self._waiting:
+            if (turn := self._session.stage.turn) is not None:  # somebody else's
+                await turn.over()
+                continue
             for item in [item for item in self._waiting if item.is_command]:
                 self._waiting.remove(item)
                 await self._run_command(item.text)
             if text := self._take_texts():
-                try:
-                    await self._play(self._session.turn(Prompt(text)))
-                except Exception as error:  # those that wait do not suffer for it
-                    log.error("a turn failed: %s", error)
+                await self._run_turn(text)
+
+    async def _run_turn(self, text: str) -> None:
+        try:
+            await self._play(self._session.turn(Prompt(text)))
+        except TurnInFlight:  # somebody was quicker
+            self._waiting.appendleft(_Item(text, is_command=False))
+            await asyncio.sleep(0)
+        except Exception as error:  # those that wait do not suffer for it
+            log.error("a turn failed: %s", error)
 
     async def _run_command(self, text: str) -> None:
         if self._command is None:

@@ -26,6 +26,8 @@ class Keeping:
         self.steered = self._scribe.steered
         self.aborted = self._scribe.aborted
         stage.listeners.insert(0, self._scribe.tell)
+        stage.on_decided.append(self._scribe.decided)
+        stage.on_answer.append(self._scribe.answered)
         stage.on_compact.append(self._compacted)
 
     def _compacted(self, messages: tuple[ModelMessage, ...], tokens: int) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Literal, Self
 
+import msgspec
+
 from serai.agents.driver import Capabilities, Driver, Prompt, Unfinished
 from serai.agents.keeping import Keeping
 from serai.agents.stage import Listener, Stage
@@ -41,8 +43,9 @@ class Session:
         self.stage = Stage(driver.name, driver.session_id, self.limits)
         self._keeping = Keeping(store, self.stage) if store is not None else None
         self._playing: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._compacting: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._opened = False
 
     # -- its life
 
@@ -55,13 +58,16 @@ class Session:
 
     async def open(self) -> None:
         """Start the agent. When it cannot be started, nothing is left of it."""
-        if self._opened or self._closing is not None:
+        if self._opening is not None or self._closing is not None:
             raise Closed("a session is opened once", who=self.agent)
-        self._opened = True
+        self._opening = asyncio.ensure_future(self.driver.open(self.stage))
         try:
-            await self.driver.open(self.stage)
+            await self._opening
         except BaseException:
+            closed = self._closing is not None
             await self.close()
+            if closed and self._opening.cancelled():
+                raise Closed("the session was closed while it was opened", who=self.agent) from None
             raise
         self.stage.session = self.stage.session or self.driver.session_id
 
@@ -72,14 +78,27 @@ class Session:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        for task in (self._opening, self._compacting):
+            if task is not None and not task.done():
+                task.cancel()
+                await asyncio.wait([task], timeout=self.limits.interrupt)
         if (turn := self.stage.turn) is not None:
             await turn.cancel("the session was closed")
         try:
-            await self.driver.close()
+            async with asyncio.timeout(self._patience):
+                await self.driver.close()
+        except TimeoutError:
+            log.error("%s could not be closed within %g s", self.agent, self._patience)
         finally:
             self.stage.close()
             if self._keeping is not None:
                 self._keeping.close()
+
+    @property
+    def _patience(self) -> float:
+        """For an agent to be closed: longer than the ladder that ends a process takes."""
+        limits = self.limits
+        return limits.interrupt + limits.stop_polite + limits.stop_term + limits.stop_kill
 
     # -- who it is
 
@@ -99,7 +118,9 @@ class Session:
     def state(self) -> State:
         if self._closing is not None:
             return "closed"
-        return "new" if not self._opened else "idle" if self.stage.turn is None else "running"
+        if self._opening is None or not self._opening.done():
+            return "new"
+        return "idle" if self.stage.turn is None else "running"
 
     @property
     def pending(self) -> tuple[Approval | Question, ...]:
@@ -112,6 +133,7 @@ class Session:
         """A turn for this prompt. It begins when it is iterated, entered or awaited; `TurnInFlight` when another one runs then."""
         if isinstance(prompt, str):
             prompt = Prompt(prompt, tuple(images))
+        prompt = msgspec.structs.replace(prompt, text=_whole(prompt.text))
         if not prompt.text.strip() and not prompt.images:
             raise ValueError("an empty prompt asks nothing")
         if prompt.images:
@@ -125,10 +147,14 @@ class Session:
         return turn
 
     def _start(self, turn: Turn) -> None:
-        if self._closing is not None or not self._opened:
+        if self.state in ("new", "closed"):
             raise Closed(f"the session is {self.state}", who=self.agent, hint="open another one")
         if self.stage.turn is not None:
             raise TurnInFlight(f'it is busy with "{_short(self.stage.turn.prompt.text)}"', who=self.agent)
+        if self._compacting is not None and not self._compacting.done():
+            raise TurnInFlight("its conversation is being shortened", who=self.agent)
+        if self._playing is not None and not self._playing.done():
+            raise TurnInFlight("it still works on a turn that was cancelled, and does not heed that", who=self.agent)
         self.stage.turn = turn
         self._playing = asyncio.get_running_loop().create_task(self._play(turn), name=f"turn of {self.agent}")
 
@@ -146,8 +172,14 @@ class Session:
         except Exception as failure:
             log.exception("the driver of %s failed", self.agent)
             error, result = failure, TurnResult(status="error", error=f"{type(failure).__name__}: {failure}")
-        if self._keeping is not None and result.status == "cancelled":
-            self._keeping.aborted(turn.reason or result.error)
+        self._over(turn, result, error)
+
+    def _over(self, turn: Turn, result: TurnResult, error: BaseException | None = None) -> None:
+        if self._keeping is not None and result.status == "cancelled" and turn.outcome is None:
+            try:
+                self._keeping.aborted(turn.reason or result.error)
+            except Exception as failure:  # a full disk
+                error = error or failure
         self.stage.end(turn, result, error)
 
     async def _stop(self, turn: Turn, reason: str) -> None:
@@ -168,7 +200,7 @@ class Session:
             playing.cancel(reason)
             await asyncio.wait([playing], timeout=self.limits.interrupt)
         if turn.outcome is None:  # what hangs is left behind; the turn is over all the same
-            self.stage.end(turn, TurnResult(status="cancelled", error=reason))
+            self._over(turn, TurnResult(status="cancelled", error=reason))
 
     # -- while it runs
 
@@ -183,6 +215,7 @@ class Session:
         self._need("steer")
         if self.stage.turn is None:
             raise Closed("no turn runs that could be steered", who=self.agent, hint="send it as a prompt")
+        text = _whole(text)
         self.driver.steer(text)
         if self._keeping is not None:
             self._keeping.steered(text)
@@ -206,9 +239,17 @@ class Session:
     async def compact(self) -> None:
         """Shorten the conversation now."""
         self._need("compact")
-        if self.stage.turn is not None:
-            raise TurnInFlight("a conversation is not shortened while a turn runs", who=self.agent)
-        await self.driver.compact()
+        busy = self._compacting is not None and not self._compacting.done()
+        if busy or self.state != "idle":
+            raise TurnInFlight("a conversation is shortened between two turns, once at a time", who=self.agent)
+        self._compacting = asyncio.ensure_future(self.driver.compact())
+        await self._compacting
+
+    async def idle(self) -> None:
+        """Until no turn runs, and nothing on the side."""
+        while (turn := self.stage.turn) is not None:
+            await turn.over()
+        await self.driver.idle()
 
     def fork(self) -> Session:
         """Another session that begins where this one is; it is opened by whoever gets it, and kept nowhere."""
@@ -237,6 +278,11 @@ class Session:
 def _drop(handlers: list, handler: object) -> None:  # type: ignore[type-arg]
     if handler in handlers:
         handlers.remove(handler)
+
+
+def _whole(text: str) -> str:
+    """Half a character, which the command line can hold, becomes the sign for an unknown one: nobody takes it otherwise."""
+    return text.encode(errors="replace").decode()
 
 
 def _short(text: str) -> str:

@@ -39,6 +39,8 @@ class Stage:
         self.pending: dict[str, Approval | Question] = {}  # asked, and not answered yet
         self.turn: Turn | None = None  # that runs
         self.on_turn: list[Callable[[Turn], None]] = []
+        self.on_decided: list[Callable[[str, Decision], None]] = []
+        self.on_answer: list[Callable[[ModelMessage, str], None]] = []
         self.on_compact: list[Callable[[tuple[ModelMessage, ...], int], None]] = []
         self._answers: dict[str, asyncio.Future[Decision]] = {}
         self._seq = 0
@@ -48,14 +50,20 @@ class Stage:
     # -- what happens
 
     def emit(self, event: Event) -> None:
-        """Tell it. Raises what a listener raises: one that cannot keep what happened must be able to stop it."""
+        """Tell everybody. Then raises what a listener raised: one that cannot keep what happened must be able to stop it."""
         if self._closed:
             return
         self._stamp(event)
-        for listener in self.listeners:
-            listener(event)
+        failure: Exception | None = None
+        for listener in tuple(self.listeners):  # one may leave while it is told
+            try:
+                listener(event)
+            except Exception as error:
+                failure = failure or error
         if self.turn is not None:
             self.turn.put(event)
+        if failure is not None:
+            raise failure
 
     def _stamp(self, event: Event) -> None:
         """Nobody has seen it yet, so it is no other value than before."""
@@ -98,7 +106,10 @@ class Stage:
         try:
             self.emit(request)
             async with asyncio.timeout(patience):
-                return await answer
+                decision = await answer
+            for keep in self.on_decided:  # on the disk before it has an effect (design rule 14)
+                keep(request.id, decision)
+            return decision
         except TimeoutError:
             self.withdraw(request.id, f"nobody answered within {patience:g} s")
             return _nobody(request, f"nobody answered within {patience:g} s")
@@ -139,7 +150,7 @@ class Stage:
         """From now on this one hears what happens."""
         self.turn = turn
         turn.began = monotonic()
-        self.emit(TurnStarted(prompt=turn.prompt.text))
+        self.emit(TurnStarted(prompt=turn.prompt.text, images=turn.prompt.images))
 
     def announce(self, turn: Turn) -> None:
         """A turn that the agent has begun by itself. Without anybody to take it, it is played unheard."""
@@ -150,7 +161,9 @@ class Stage:
         self.begin(turn)
 
     def end(self, turn: Turn, result: TurnResult, error: BaseException | None = None) -> None:
-        """It is over: what still waited is withdrawn, then the last event, then the error."""
+        """It is over, once: what still waited is withdrawn, then the last event, then the error."""
+        if turn.outcome is not None or self.turn is not turn:
+            return
         for id in list(self.pending):
             self.withdraw(id, "the turn is over")
         stamps = {"session": result.session or self.session, "seconds": result.seconds or monotonic() - turn.began}
@@ -163,10 +176,17 @@ class Stage:
         self.turn = None
         turn.end(result, error)
 
+    def answered(self, message: ModelMessage, model: str) -> None:
+        """All that the model said in this step: for who keeps it. Told before what is shown of it."""
+        if not self._closed:
+            for keep in self.on_answer:
+                keep(message, model)
+
     def compacted(self, messages: tuple[ModelMessage, ...], tokens: int) -> None:
         """The conversation is these messages from now on: for who keeps it."""
-        for keep in self.on_compact:
-            keep(messages, tokens)
+        if not self._closed:
+            for keep in self.on_compact:
+                keep(messages, tokens)
 
     def close(self) -> None:
         for id in list(self.pending):

@@ -8,10 +8,12 @@ from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+import msgspec
+
 from serai.agents.driver import Prompt
 from serai.errors import Closed
 from serai.model.ask import Approval, Decision, Question
-from serai.model.events import Event, Text, Thinking, ToolInput, TurnResult, merged
+from serai.model.events import Event, Text, Thinking, ToolInput, ToolProgress, TurnResult, merged
 
 if TYPE_CHECKING:
     from serai.agents.stage import Stage
@@ -105,9 +107,9 @@ class Turn:
         self._awaited += 1  # so it must get to its end, whether or not anybody reads on
         _wake(self._writer)
         try:
-            await self._ended()
+            await self.over()
         except asyncio.CancelledError:
-            await self.cancel("nobody waits for its result")
+            await self.cancel("one who waited for its result was cancelled")
             raise
         if self.error is not None:
             raise self.error
@@ -175,8 +177,18 @@ class Turn:
             if isinstance(last, Text | Thinking | ToolInput) and len(last.text) < _JOINED and (joined := merged(last, event)):
                 self._events[-1] = joined
                 return
+        if isinstance(event, ToolProgress) and self.crowded and not self._has_room_for(event):
+            return
         self._events.append(event)
         _wake(self._reader)
+
+    def _has_room_for(self, event: ToolProgress) -> bool:
+        """What a tool says meanwhile is for whoever watches; who does not look gets the newest of it, if anything."""
+        last = self._events[-1]
+        if isinstance(last, ToolProgress) and last.call.id == event.call.id:
+            self._events[-1] = msgspec.structs.replace(event, text=(last.text + event.text)[-_JOINED:])
+            return False
+        return len(self._events) < 2 * self._most
 
     @property
     def crowded(self) -> bool:
@@ -187,7 +199,9 @@ class Turn:
         while self.crowded and self._stopping is None and not self._awaited and not self.unheard:
             if self._writer is None or self._writer.done():
                 self._writer = asyncio.get_running_loop().create_future()
-            await asyncio.shield(self._writer)
+            done, _ = await asyncio.wait([self._writer], timeout=self._stage.limits.model_idle)
+            if not done:  # who has read nothing for so long has left
+                self.ignore()
 
     def end(self, result: TurnResult, error: BaseException | None = None) -> None:
         if self.outcome is None:
@@ -196,7 +210,8 @@ class Turn:
             for waiting in (self._reader, self._over):
                 _wake(waiting)
 
-    async def _ended(self) -> None:
+    async def over(self) -> None:
+        """Until it has ended, however it does. Who is cancelled meanwhile harms nobody."""
         if self.outcome is None:
             self._over = self._over or asyncio.get_running_loop().create_future()
             await asyncio.shield(self._over)

@@ -13,7 +13,7 @@ import msgspec
 
 from serai.model.actions import Notice
 from serai.model.ask import Approval, Question
-from serai.model.tools import Block, TextBlock, ToolCall, ToolResult
+from serai.model.tools import Block, ImageBlock, TextBlock, ToolCall, ToolResult
 
 __all__ = [
     "Compacted",
@@ -82,6 +82,7 @@ class SessionStarted(Base, frozen=True, kw_only=True, tag="session_started"):
 
 class TurnStarted(Base, frozen=True, kw_only=True, tag="turn_started"):
     prompt: str = ""
+    images: tuple[ImageBlock, ...] = ()  # that came with it
 
 
 class TurnPrepared(Base, frozen=True, kw_only=True, tag="turn_prepared"):

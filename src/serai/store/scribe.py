@@ -16,6 +16,7 @@ import msgspec
 from serai.model import events
 from serai.model.ask import Allow, Approval, Decision
 from serai.model.events import Event
+from serai.model.provider import ModelMessage
 from serai.model.tools import ToolCall
 from serai.store import messages, neutral, times
 from serai.store.messages import Message, StopReason, ToolResultMessage, UserMessage
@@ -74,6 +75,12 @@ class Scribe:
     def aborted(self, reason: str) -> None:
         """The turn was ended on purpose: the mark that the model finds of it."""
         self.steered(f"[Request interrupted: {reason}]")
+
+    def answered(self, message: ModelMessage, model: str) -> None:
+        """All that the model said in this step, where its agent knows: what is shown of it may be less."""
+        with self._current.turn:
+            if not self._step.calls:  # some of it is written already
+                self._step.answers(message, model)
 
     def decided(self, id: str, decision: Decision) -> None:
         """What an approval or a question was answered with; a yes is on the disk before the agent gets it."""
@@ -187,8 +194,8 @@ class Scribe:
         self._settle()
         self._in_turn = True
         self._said.clear()
-        if event.prompt:
-            self._say(UserMessage(event.prompt, (), times.text()))
+        if event.prompt or event.images:
+            self._say(UserMessage(event.prompt, tuple(items(event.images)), times.text()))
 
     def _turn_ended(self, event: events.TurnEnded) -> None:
         result = event.result

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
 from serai.model import events
+from serai.model.provider import ModelMessage
 from serai.model.tools import Block, ToolCall
 from serai.store import neutral, times
 from serai.store.entries import encode_data
@@ -39,24 +41,39 @@ class Step:
         self.usage: events.Usage | None = None
         self._streamed: list[str] = []  # for when no whole message comes
         self._thinking: list[str] = []
+        self.native: Any = None  # what a provider needs again
+        self._whole = False  # all of it is known
 
     @property
     def empty(self) -> bool:
         return not (self.content or self.calls or self._streamed or self._thinking)
 
     def streams(self, text: str) -> None:
-        self._streamed.append(text)
+        if not self._whole:
+            self._streamed.append(text)
 
     def thinks(self, text: str) -> None:
-        self._thinking.append(text)
+        if not self._whole:
+            self._thinking.append(text)
 
     def again(self) -> None:
         """The model starts its answer anew: what had streamed of it counts no more."""
         self._streamed.clear()
         self._thinking.clear()
 
+    def answers(self, message: ModelMessage, model: str) -> None:
+        """The whole of it, calls aside, which are told one by one; nothing that is shown of it adds to that."""
+        self._streamed.clear()
+        self._thinking = [message.thinking] if message.thinking else []
+        self.content = items(message.content)
+        self.native = message.native
+        self.model = model
+        self._whole = True
+
     def says(self, message: events.Message) -> None:
         """All of what streamed before, in its final form."""
+        if self._whole:
+            return
         if message.content:
             self._streamed.clear()
         self.content += items(message.content)
@@ -72,7 +89,7 @@ class Step:
         content += [Text("".join(self._streamed))] if self._streamed else []
         content += map(_call, self.calls.values())
         usage = neutral.usage_of(self.usage)
-        return AssistantMessage(tuple(content), self.model, provider, usage, stop, error, times.text())
+        return AssistantMessage(tuple(content), self.model, provider, usage, stop, error, times.text(), self.native)
 
 
 def items(blocks: Iterable[Block]) -> list[Item]:

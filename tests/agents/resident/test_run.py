@@ -26,7 +26,7 @@ from serai.model.events import (
     UsageReported,
 )
 from serai.model.provider import Chunk, ModelMessage
-from serai.model.tools import Tell, TextBlock, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import ImageBlock, OtherBlock, Tell, TextBlock, ToolCall, ToolResult, ToolSpec
 from tests.agents.resident.parts import QUICK, Answers, Box, call, conversation, echo, hang, kinds, resident, said, texts
 
 INTERRUPTED = "[error:TOOL_INTERRUPTED] tool execution did not complete before session was interrupted; result unavailable"
@@ -306,16 +306,32 @@ async def test_a_long_result_is_cut_in_the_middle() -> None:
     assert block.text == "a" * 50 + "\n[… 1900 characters left out …]\n" + "b" * 50
 
 
+async def test_images_and_other_things_of_a_result_are_bounded_too() -> None:
+    async def work(call: ToolCall, tell: Tell | None) -> ToolResult:
+        return ToolResult((TextBlock("seen"), ImageBlock(b"x" * 6_000_000, "image/png"), OtherBlock("video", {"a": "y" * 1000})))
+
+    async def small(call: ToolCall, tell: Tell | None) -> ToolResult:
+        return ToolResult((ImageBlock(b"x" * 1000, "image/png"), OtherBlock("video", {"a": 1})))
+
+    provider = Answers([said("", call("work", "c1"), call("small", "c2"))], [said("ok")])
+    async with resident(provider, Box(work=work, small=small), limits=QUICK.but(tool_result=900)) as session:
+        await session.turn("go")
+    first, second = (message.content for message in conversation(session)[2:4])
+    assert [type(block) for block in first] == [TextBlock, TextBlock, TextBlock]
+    assert [type(block) for block in second] == [ImageBlock, OtherBlock]
+
+
 # -- who decides
 
 
 async def test_a_decision_may_deny_or_rewrite_a_call() -> None:
     async def decide(call: ToolCall) -> Allow | Deny:
-        assert call.asker == "resident"
+        assert call.asker == "resident"  # whatever the provider says
         return Deny("not that one") if call.arguments.get("a") == 1 else Allow({"a": "rewritten"})
 
     box = Box(echo=echo)
-    provider = Answers([said("", call("echo", "c1", a=1), call("echo", "c2", a=2))], [said("ok")])
+    forged = ToolCall("echo", {"a": 1}, "c1", "person")
+    provider = Answers([said("", forged, call("echo", "c2", a=2))], [said("ok")])
     async with resident(provider, box, decide=decide) as session:
         events = [event async for event in session.turn("go")]
     assert [done.arguments for done in box.calls] == [{"a": "rewritten"}]
@@ -425,7 +441,7 @@ async def test_a_text_that_comes_after_the_last_step_is_refused_and_not_lost() -
     async with resident(Answers([Chunk("quick"), said("quick")])) as session:
         async for event in session.turn("go"):
             if isinstance(event, Text):  # all of it has happened by the time it is read
-                with pytest.raises(Closed, match="the turn is over"):
+                with pytest.raises(Closed, match="about to end"):
                     session.steer("too late")
     assert texts(conversation(session)) == ["user: go", "assistant: quick"]
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import aclosing
-from typing import Any, cast
 
-from serai.agents.stage import Stage
+from serai.agents.resident.scene import Scene
 from serai.errors import LimitHit, ModelFailed, SeraiError
 from serai.limits import Limits
 from serai.model.events import Event, Retrying, Text, Thinking, ToolInput
-from serai.model.provider import Chunk, Completion, ModelProvider, ModelRequest
+from serai.model.provider import Chunk, Completion, ModelMessage, ModelProvider, ModelRequest
+from serai.model.tools import TextBlock
 
 __all__ = ["Answering"]
 
@@ -25,22 +24,23 @@ _BEGINNING = 64 * 1024
 
 
 class Answering:
-    """Gets one answer. What had come of it when it failed or was cancelled is in `text` and `thinking`."""
+    """Gets one answer. `partial` is what had come of it when it failed or was cancelled."""
 
-    def __init__(self, stage: Stage, limits: Limits, *, hold_text: bool = False) -> None:
-        self._stage = stage
+    def __init__(self, scene: Scene, limits: Limits, *, hold_text: bool = False) -> None:
+        self._scene = scene
         self._limits = limits
         self._hold = hold_text
         self.held: list[Event] = []  # text that waits for the interceptors
         self._said: dict[str, list[str]] = {}
 
     @property
-    def text(self) -> str:
-        return "".join(self._said.get("text", ()))[:_BEGINNING]
+    def partial(self) -> ModelMessage:
+        """Without its calls, which were not all said. Text that was held back was never said at all."""
+        text = "" if self._hold else self._beginning("text")
+        return ModelMessage("assistant", (TextBlock(text),) if text else (), thinking=self._beginning("thinking"))
 
-    @property
-    def thinking(self) -> str:
-        return "".join(self._said.get("thinking", ()))[:_BEGINNING]
+    def _beginning(self, what: str) -> str:
+        return "".join(self._said.get(what, ()))[:_BEGINNING]
 
     async def get(self, provider: ModelProvider, request: ModelRequest) -> Completion:
         """Raises `ModelFailed`, the last one when all attempts failed."""
@@ -52,7 +52,7 @@ class Answering:
                 wait = self._wait(error, attempt)
                 if attempt == most or wait is None:
                     raise
-                self._stage.emit(Retrying(attempt=attempt, most=most, wait=wait, error=str(error)))
+                self._scene.emit(Retrying(attempt=attempt, most=most, wait=wait, error=str(error)))
                 await asyncio.sleep(wait)
         raise AssertionError("the last attempt returns or raises")
 
@@ -69,31 +69,44 @@ class Answering:
         self.held.clear()
         key = request.model.key
         try:
-            async with aclosing(cast("Any", provider.stream(request))) as stream:
+            stream = provider.stream(request)
+            try:
                 return await self._read(stream, key)
+            finally:
+                await self._close(stream, key)
         except SeraiError:
             raise
         except Exception as error:  # a provider's defect
             log.exception("the provider of %s failed", key)
             raise ModelFailed(f"its provider failed: {type(error).__name__}: {error}", who=key) from error
 
+    async def _close(self, stream: object, key: str) -> None:
+        """An answer that is here is not lost because its stream does not close."""
+        if (close := getattr(stream, "aclose", None)) is None:
+            return
+        try:
+            async with asyncio.timeout(self._limits.interrupt / 4):
+                await close()
+        except Exception as error:
+            log.warning("the stream of %s could not be closed: %r", key, error)
+
     async def _read(self, stream: AsyncIterator[Chunk | Completion], key: str) -> Completion:
         idle, most, size = self._limits.model_idle, self._limits.model_answer, 0
-        stage = self._stage
+        scene = self._scene
         loop = asyncio.get_running_loop()
         moved = loop.time()
         try:
             async with asyncio.timeout_at(moved + idle) as deadline:
                 async for piece in stream:
-                    if isinstance(piece, Completion):
-                        return piece
-                    size += len(piece.text)
+                    size = size + len(piece.text) if isinstance(piece, Chunk) else _length(piece.message)
                     if size > most:
                         raise ModelFailed("its answer is too long", who=key, limit=LimitHit("model_answer", most))
+                    if isinstance(piece, Completion):
+                        return piece
                     self._take(piece)
-                    if (turn := stage.turn) is not None and turn.crowded:
+                    if scene.crowded:
                         deadline.reschedule(None)  # whoever reads us is slow, not the model
-                        await stage.room()
+                        await scene.room()
                         moved = 0.0
                     if (now := loop.time()) - moved > _LOOK:
                         deadline.reschedule(now + idle)
@@ -109,4 +122,9 @@ class Answering:
         if self._hold and piece.what == "text":
             self.held.append(event)
         else:
-            self._stage.emit(event)
+            self._scene.emit(event)
+
+
+def _length(message: ModelMessage) -> int:
+    """What a provider says at once must not be longer than what it says in pieces."""
+    return len(message.thinking) + sum(len(block.text) for block in message.content if isinstance(block, TextBlock))

@@ -10,13 +10,12 @@ import logging
 from collections.abc import Callable
 
 from serai.agents.driver import Prompt
+from serai.agents.resident.conversation import Conversation
 from serai.agents.resident.house import House
-from serai.agents.resident.run import Conversation, Run
+from serai.agents.resident.run import Run
+from serai.agents.resident.scene import Scene
 from serai.agents.resident.toolset import ToolSet
-from serai.agents.stage import Stage
-from serai.agents.turn import Turn
 from serai.errors import NotAllowed, SeraiError
-from serai.model.tools import ToolBox
 
 __all__ = ["Backgrounds", "key_of"]
 
@@ -30,13 +29,14 @@ def key_of(prompt: str) -> str:
 
 
 class Backgrounds:
-    """What runs on the side, by key."""
+    """What runs on the side, by key. `tools` are the agent's, with its filter."""
 
-    def __init__(self, house: House, box: ToolBox, tell: Callable[[str], None]) -> None:
+    def __init__(self, house: House, tools: ToolSet, tell: Callable[[str], None]) -> None:
         self._house = house
-        self._box = box
+        self._tools = tools
         self._tell = tell
         self._tasks: dict[str, asyncio.Task[str]] = {}
+        self.ready = False
 
     @property
     def running(self) -> tuple[str, ...]:
@@ -44,10 +44,13 @@ class Backgrounds:
 
     def start(self, prompt: str) -> str:
         """Begin it; its key. A second one of the same key is refused while the first runs."""
+        if not self.ready:
+            raise NotAllowed("agent not ready", hint="open the session first")
         key = key_of(prompt)
         if key in self._tasks:
             raise NotAllowed(f'background task "{key}" already running', hint="wait for it, or cancel it")
-        self._tasks[key] = asyncio.get_running_loop().create_task(self._work(key, prompt), name=f"background {key}")
+        self._tasks[key] = task = asyncio.get_running_loop().create_task(self._work(prompt), name=f"background {key}")
+        task.add_done_callback(lambda _task: self._tasks.pop(key))  # also when it was cancelled before it began
         return key
 
     async def result(self, key: str) -> str:
@@ -69,19 +72,20 @@ class Backgrounds:
             await asyncio.wait(list(self._tasks.values()))
 
     async def close(self) -> None:
+        self.ready = False
         await self.cancel()
 
-    async def _work(self, key: str, prompt: str) -> str:
-        stage = Stage("background", "", self._house.limits)  # nobody listens, so nobody is there to approve anything either
-        stage.turn = Turn(Prompt(prompt), stage)
-        stage.turn.ignore()
-        run = Run(self._house, stage, Conversation(), ToolSet(self._box, background=True), most=self._house.limits.background_steps)
+    async def _work(self, prompt: str) -> str:
+        tools = ToolSet(self._tools.box, only=self._tools.filter, background=True)
+        run = Run(self._house, Scene(), Conversation(), tools, most=self._house.limits.background_steps)
         try:
-            text = (await run.play(Prompt(prompt))).text
+            run.begin(Prompt(prompt))
+            text = (await run.play()).text
         except SeraiError as error:
             text = f"it failed: {error}"
-        finally:
-            del self._tasks[key]
+        except Exception as error:
+            log.exception("a background run failed")
+            text = f"it failed: {type(error).__name__}: {error}"
         said = f"Background task: {prompt}\n\n{text.strip() or '(background task produced no output)'}"
         self._tell(said)
         return said

@@ -13,14 +13,15 @@ from collections.abc import Sequence
 import msgspec
 
 from serai.agents.resident.house import House
+from serai.agents.resident.results import fit
+from serai.agents.resident.scene import Scene
 from serai.agents.resident.toolset import ToolSet
-from serai.agents.stage import Stage
 from serai.model.ask import Allow, Approval, Deny
 from serai.model.events import ToolEnded, ToolProgress, ToolStarted
-from serai.model.tools import Block, TextBlock, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import ToolCall, ToolResult, ToolSpec
 from serai.store.messages import INTERRUPTED
 
-__all__ = ["Calling", "coded"]
+__all__ = ["OVER", "Calling"]
 
 log = logging.getLogger("serai.agents")
 
@@ -28,42 +29,46 @@ CANCELLED = ToolResult.error("tool execution cancelled")
 OVER = ToolResult.error(INTERRUPTED, code="TOOL_INTERRUPTED")
 SKIPPED = "Tool execution skipped by user"
 _SKIPPED = Deny(SKIPPED)
-_CUT = "\n[… {} characters left out …]\n"
 
 
 class Calling:
     """Runs the calls of one answer."""
 
-    def __init__(self, stage: Stage, tools: ToolSet, house: House) -> None:
-        self._stage = stage
+    def __init__(self, scene: Scene, tools: ToolSet, house: House) -> None:
+        self._scene = scene
         self._tools = tools
         self._limits = house.limits
         self._decide = house.decide  # without it, whoever reads the turn is asked
         self._step_mode = house.step_mode
         self._approved = house.approved
+        self._leads_outside = house.leads_outside
         self._slots = asyncio.Semaphore(1 if house.step_mode else house.limits.tools_at_once)
         self._tasks: dict[asyncio.Task[None], ToolCall] = {}
         self._running: dict[str, ToolSpec] = {}  # calls that have begun, by id
         self._live = True
+        self._failure: Exception | None = None  # somebody must know of the results, and could not be told
         self.results: dict[str, ToolResult] = {}  # by the id of the call
         self.denied: Deny | None = None  # somebody said no and that the turn should end
 
-    async def run(self, calls: Sequence[ToolCall]) -> list[ToolResult]:
-        """Their results, in order. When this is cancelled, so is everything that runs."""
+    async def run(self, calls: Sequence[ToolCall]) -> None:
+        """When it returns or raises, every call has its result. When it is cancelled, so is everything that runs."""
         loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(self._one(call), name=f"call of {call.name}") for call in calls]
-        self._tasks = dict(zip(tasks, calls, strict=True))
+        self._tasks = {loop.create_task(self._one(call), name=f"call of {call.name}"): call for call in calls}
         unanswered = OVER
         try:
-            await asyncio.wait(tasks)
+            await asyncio.wait(self._tasks)
             unanswered = CANCELLED  # before they had begun
         finally:
             self._live = False
-            await self._end(tasks)
-            for call in calls:
-                if call.id not in self.results:
-                    self._ended(call, unanswered)
-        return [self.results[call.id] for call in calls]
+            try:
+                await self._end()
+            finally:
+                missing = [call for call in calls if call.id not in self.results]
+                self.results |= {call.id: unanswered for call in missing}
+                for call in missing:
+                    self._tell_end(call)
+        if self._failure is not None:
+            raise self._failure
 
     def steered(self) -> None:
         """A person has said something: what has not begun, and what may be cancelled, is."""
@@ -72,16 +77,13 @@ class Calling:
             if spec is None or spec.interrupt == "cancel":
                 task.cancel()
 
-    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Nothing runs on. What does not let itself be cancelled is left to itself, unheard."""
-        left = [task for task in tasks if not task.done()]
+    async def _end(self) -> None:
+        """Nothing runs on. It takes less time than the one who interrupts the turn has patience for."""
+        left = [task for task in self._tasks if not task.done()]
         for task in left:
             task.cancel()
         if left:
-            await asyncio.wait(left, timeout=self._limits.interrupt)
-        for task in left:
-            if not task.done():
-                log.error("%s does not end although it was cancelled", task.get_name())
+            await asyncio.wait(left, timeout=self._limits.interrupt / 2)
 
     # -- one call
 
@@ -101,13 +103,16 @@ class Calling:
             self._cancel_siblings(call)
         finally:
             self._running.pop(call.id, None)
-            self._approved.discard(call.id)
+            self._approved.pop(call.id, None)
         if self._live:
-            self._ended(call, result)
+            self.results[call.id] = fit(result, self._limits.tool_result)
+            self._tell_end(call)
 
-    def _ended(self, call: ToolCall, result: ToolResult) -> None:
-        result = self.results[call.id] = coded(_bounded(result, self._limits.tool_result))
-        self._stage.emit(ToolEnded(call=call, result=result))
+    def _tell_end(self, call: ToolCall) -> None:
+        try:
+            self._scene.emit(ToolEnded(call=call, result=self.results[call.id]))
+        except Exception as error:  # such as a full disk: told when every call has its result
+            self._failure = self._failure or error
 
     async def _judge_and_run(self, call: ToolCall) -> ToolResult:
         if self._tools.find(call.name) is None:
@@ -127,27 +132,37 @@ class Calling:
         if spec is None:
             return _unknown(call)
         self._running[call.id] = spec
-        self._stage.emit(ToolStarted(call=final))
+        self._scene.emit(ToolStarted(call=final))
         return await self._run(final)
 
     async def _run(self, call: ToolCall) -> ToolResult:
-        def tell(text: str) -> None:
-            if self._live and call.id in self._running:
-                self._stage.emit(ToolProgress(call=call, text=text))
+        """In a task of its own: one that does not let itself be cancelled is left to itself, unheard."""
 
-        deadline = asyncio.timeout(self._limits.tool)
+        def tell(text: str) -> None:
+            if self._live and self._running.get(call.id) is not None:
+                self._scene.emit(ToolProgress(call=call, text=text))
+
+        working = asyncio.ensure_future(self._tools.box.call(call, tell=tell))
         try:
-            async with deadline:
-                return await self._tools.box.call(call, tell=tell)
-        except TimeoutError:
-            if not deadline.expired():
-                raise
+            done, _ = await asyncio.wait([working], timeout=self._limits.tool)
+        finally:
+            if not working.done():
+                self._running.pop(call.id, None)
+                working.cancel()
+                await asyncio.wait([working], timeout=self._limits.interrupt / 4)
+            if not working.done():
+                log.error("%s does not end although it was cancelled", call.name)
+                working.add_done_callback(_forget)
+        if not done:
             return ToolResult.error(f"{call.name} did not end within {self._limits.tool:g} s", code="TIMEOUT")
+        return working.result()
+
+    # -- who decides
 
     async def _decision(self, call: ToolCall) -> tuple[ToolCall, Allow | Deny]:
         """The call as it may run, and whether it may. Who is asked later is asked about what the one before made of it."""
         if self._step_mode:
-            call, decision = await self._person(call, reason="step mode", reason_type="step", no_always=True)
+            call, decision = await self._person(call, "step mode", "step")
             if isinstance(decision, Deny):
                 return call, decision if decision.interrupt else _SKIPPED
             if self._decide is None:
@@ -157,16 +172,25 @@ class Calling:
         decision = await self._decide(call)
         return _rewritten(call, decision), decision
 
-    async def _person(
-        self, call: ToolCall, *, reason: str = "", reason_type: str = "", no_always: bool = False
-    ) -> tuple[ToolCall, Allow | Deny]:
-        """What whoever reads the turn says; their yes to a call is a yes to where it leads."""
-        id = self._stage.new_id("approval")  # the model chooses the ids of its calls, so those tell nothing apart
-        answer = await self._stage.ask(Approval(id=id, call=call, reason=reason, reason_type=reason_type, no_always=no_always))
+    async def _person(self, call: ToolCall, reason: str = "", reason_type: str = "") -> tuple[ToolCall, Allow | Deny]:
+        """What whoever reads the turn says. They are told where it leads, and their yes is a yes to that and nothing else."""
+        paths = self._leads_outside(call)
+        told = f"it leads outside the working directory: {', '.join(paths)}" if paths else ""
+        approval = Approval(
+            id=self._scene.new_id("approval"),  # the model chooses the ids of its calls, so those tell nothing apart
+            call=call,
+            reason="; ".join(filter(None, (reason, told))),
+            reason_type=reason_type or ("path" if paths else ""),
+            blocked_path=paths[0] if paths else "",
+            no_always=reason_type == "step",
+        )
+        answer = await self._scene.ask(approval)
         assert isinstance(answer, Allow | Deny)
+        final = _rewritten(call, answer)
         if isinstance(answer, Allow):
-            self._approved.add(call.id)
-        return _rewritten(call, answer), answer
+            # what they saw; a link that leads elsewhere by now leads nowhere
+            self._approved[call.id] = frozenset(paths if final is call else self._leads_outside(final))
+        return final, answer
 
     def _cancel_siblings(self, call: ToolCall) -> None:
         for task, other in self._tasks.items():
@@ -184,25 +208,7 @@ def _unknown(call: ToolCall) -> ToolResult:
     return ToolResult.error(f"unknown tool: {call.name}")
 
 
-def coded(result: ToolResult) -> ToolResult:
-    """With its code and hint where the model sees them (spec piglet 5.1)."""
-    first = result.content[0] if result.content else TextBlock("")
-    if not result.code or not isinstance(first, TextBlock) or first.text.startswith("[error:"):
-        return result
-    text = f"[error:{result.code}] {first.text}" + (f"\nhint: {result.hint}" if result.hint else "")
-    return msgspec.structs.replace(result, content=(TextBlock(text), *result.content[1:]))
-
-
-def _bounded(result: ToolResult, most: int) -> ToolResult:
-    """As much of it as a model is told; of a long text the beginning and the end."""
-    if sum(len(block.text) for block in result.content if isinstance(block, TextBlock)) <= most:
-        return result
-    room = most // max(1, sum(isinstance(block, TextBlock) for block in result.content))
-    return msgspec.structs.replace(result, content=tuple(_cut(block, room) for block in result.content))
-
-
-def _cut(block: Block, room: int) -> Block:
-    if not isinstance(block, TextBlock) or len(block.text) <= room:
-        return block
-    half = room // 2
-    return TextBlock(block.text[:half] + _CUT.format(len(block.text) - 2 * half) + block.text[len(block.text) - half :])
+def _forget(task: asyncio.Future[ToolResult]) -> None:
+    """Nobody wants to know any more."""
+    if not task.cancelled():
+        task.exception()

@@ -8,20 +8,18 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, cast
+from textwrap import indent
 
 from serai.agents.resident import history, spending
-from serai.agents.stage import Stage
-from serai.errors import ModelFailed, SeraiError
+from serai.agents.resident.asking import Answering
+from serai.agents.resident.conversation import Conversation
+from serai.agents.resident.house import House
+from serai.agents.resident.scene import Scene
+from serai.errors import ModelFailed
 from serai.model.actions import Notice
 from serai.model.events import Compacted, Noticed, UsageReported
-from serai.model.provider import Completion, ModelMessage, ModelRequest
+from serai.model.provider import ModelMessage, ModelRequest
 from serai.model.tools import TextBlock
-
-if TYPE_CHECKING:
-    from serai.agents.resident.house import House
-    from serai.agents.resident.run import Conversation
 
 __all__ = ["Compacting"]
 
@@ -40,9 +38,9 @@ found; what is still to be done. Leave out pleasantries. Answer with the summary
 class Compacting:
     """Shortens one conversation."""
 
-    def __init__(self, house: House, stage: Stage, conversation: Conversation) -> None:
+    def __init__(self, house: House, scene: Scene, conversation: Conversation) -> None:
         self._house = house
-        self._stage = stage
+        self._scene = scene
         self._conversation = conversation
 
     async def when_needed(self) -> None:
@@ -56,39 +54,44 @@ class Compacting:
         conversation = self._conversation
         old = list(conversation.messages)
         tokens = conversation.tokens()
-        new = history.repaired(await self._shortened(old))
-        if not new or history.tokens(new) >= history.tokens(old):
+        new = await self._by_compactor(old) or await self._by_summary(old)
+        if history.tokens(new) >= history.tokens(old):
             return False
         conversation.messages[:] = new
         conversation.size = conversation.counted = 0
-        self._stage.emit(Compacted(before=len(old), after=len(new), tokens=tokens))
-        self._stage.compacted(tuple(new), tokens)
+        self._scene.emit(Compacted(before=len(old), after=len(new), tokens=tokens))
+        self._scene.compacted(tuple(new), tokens)
         return True
 
-    async def _shortened(self, messages: list[ModelMessage]) -> Sequence[ModelMessage]:
-        if self._house.compactor is not None:
-            try:
-                async with asyncio.timeout(self._house.limits.model_idle):
-                    return await self._house.compactor(messages)
-            except Exception as error:
-                log.warning("the compactor failed: %r", error)
-                self._tell(f"the compactor failed, the conversation is summarised instead: {error}")
+    async def _by_compactor(self, messages: list[ModelMessage]) -> list[ModelMessage]:
+        """Empty when there is none, or it failed."""
+        if self._house.compactor is None:
+            return []
+        try:
+            async with asyncio.timeout(self._house.limits.model_idle):
+                return history.repaired(await self._house.compactor(messages))
+        except Exception as error:
+            log.warning("the compactor failed: %r", error)
+            self._tell(f"the compactor failed, the conversation is summarised instead: {_words(error)}")
+            return []
+
+    async def _by_summary(self, messages: list[ModelMessage]) -> list[ModelMessage]:
         cut = self._cut(messages)
         older, newest = messages[:cut], messages[cut:]
         if not older:
             return messages
         try:
             summary = await self._summary(older)
-        except SeraiError as error:
-            self._tell(f"the conversation could not be summarised, its oldest part is left out: {error}")
-            return [*older[:1], *newest]
-        return [history.user(_SUMMARY + summary), *newest]
+        except Exception as error:
+            log.warning("no summary: %r", error)
+            self._tell(f"the conversation could not be summarised, its oldest part is left out: {_words(error)}")
+            return history.repaired([*older[:1], *newest])
+        return history.repaired([history.user(_SUMMARY + summary), *newest])
 
     def _cut(self, messages: Sequence[ModelMessage]) -> int:
         """Where the newest part begins: at a message that needs none before it."""
-        room = int((self._house.model.context_window or 0) * _KEPT) or history.tokens(messages) // 4
-        kept = 0
-        cut = len(messages)
+        room = int(self._house.model.context_window * _KEPT) or history.tokens(messages) // 4
+        cut, kept = len(messages), 0
         while cut and kept <= room:
             cut -= 1
             kept += history.tokens(messages[cut : cut + 1])
@@ -104,32 +107,29 @@ class Compacting:
         told = "\n\n".join(map(_told, messages))
         if len(told) > room:
             told = told[: room // 2] + "\n\n[…]\n\n" + told[-room // 2 :]
-        request = ModelRequest(
-            house.model, (history.user(f"{_TASK}\n\n<conversation>\n{told}\n</conversation>"),), options=house.options
-        )
-        async with asyncio.timeout(house.limits.model_idle), aclosing(cast("Any", house.provider.stream(request))) as stream:
-            async for piece in stream:
-                if isinstance(piece, Completion):
-                    return self._taken(piece)
-        raise ModelFailed("its answer has no end", who=house.model.key, temporary=True)
-
-    def _taken(self, completion: Completion) -> str:
-        usage = spending.priced(self._house.model, completion.usage)
+        prompt = history.user(f"{_TASK}\n\n<conversation>\n{told}\n</conversation>")
+        request = ModelRequest(house.model, (prompt,), options=house.options)
+        completion = await Answering(Scene(), house.limits).get(house.provider, request)
+        usage = spending.priced(house.model, completion.usage)
         self._conversation.usage = spending.together(self._conversation.usage, usage)
-        self._stage.emit(UsageReported(usage=usage, total=self._conversation.usage))
+        self._scene.emit(UsageReported(usage=usage, total=self._conversation.usage))
         text = "".join(block.text for block in completion.message.content if isinstance(block, TextBlock)).strip()
         if not text:
-            raise ModelFailed("it gave no summary", who=self._house.model.key)
+            raise ModelFailed("it gave no summary", who=house.model.key)
         return text
 
     def _tell(self, text: str) -> None:
-        self._stage.emit(Noticed(notice=Notice(text, "warn", "serai")))
+        self._scene.emit(Noticed(notice=Notice(text, "warn", "serai")))
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 def _told(message: ModelMessage) -> str:
-    """One message for the one who summarises."""
+    """One message for the one who summarises, so that nothing it says looks like somebody else's words."""
     texts = [block.text for block in message.content if isinstance(block, TextBlock)]
     texts += [f"calls {call.name} {call.arguments}" for call in message.calls]
     who = {"user": "Person", "assistant": "Assistant", "tool": "Tool"}[message.role]
     said = "\n".join(texts)
-    return f"{who}: {said[:_PIECE]}{'…' if len(said) > _PIECE else ''}"
+    return f"{who}:\n{indent(said if len(said) <= _PIECE else f'{said[:_PIECE]}…', '  ', lambda _line: True)}"

@@ -9,16 +9,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from serai.model.provider import ModelMessage
-from serai.model.tools import ImageBlock, OtherBlock, TextBlock
+from serai.model.tools import ImageBlock, TextBlock
 from serai.store.messages import INTERRUPTED
 from serai.wire import codec
 
-__all__ = ["capped", "interrupted", "mark", "repaired", "tokens", "user"]
+__all__ = ["capped", "interrupted", "mark", "repaired", "size_of", "tokens", "user", "whole"]
 
 _LEAST = 4  # messages, whatever the settings say (spec piglet 6.4)
 # What a token is worth when nobody has counted: for texts and JSON, and for an image of the usual size.
 _CHARACTERS_PER_TOKEN = 4
 _TOKENS_PER_IMAGE = 1500
+
+
+def whole(text: str) -> str:
+    """Half a character, which JSON and file names can spell, becomes the sign for an unknown one: nobody takes it otherwise."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="replace").decode()
+    return text
 
 
 def user(text: str, images: Iterable[ImageBlock] = ()) -> ModelMessage:
@@ -83,14 +92,13 @@ def _tokens(message: ModelMessage) -> int:
         elif isinstance(block, ImageBlock):
             images += 1
         else:
-            characters += _size(block)
-    characters += sum(len(call.name) + _size(call.arguments) for call in message.calls)
+            characters += size_of(block.native)
+    characters += sum(len(call.name) + size_of(call.arguments) for call in message.calls)
     return characters // _CHARACTERS_PER_TOKEN + images * _TOKENS_PER_IMAGE + 4
 
 
-def _size(data: object) -> int:
-    if isinstance(data, OtherBlock):
-        data = data.native
+def size_of(data: object) -> int:
+    """Of its JSON; 0 when it has none."""
     try:
         return len(codec.encode(data))
     except (*codec.BAD_INPUT, TypeError, OverflowError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from serai.agents.resident.joining import Compactor, Decide, Interceptors, NoInterceptors
@@ -10,6 +10,7 @@ from serai.agents.resident.prompting import PromptParts, system_prompt
 from serai.agents.resident.toolset import ToolSet, is_compact
 from serai.limits import Limits
 from serai.model.provider import Model, ModelProvider, Options
+from serai.model.tools import ToolCall
 
 __all__ = ["House"]
 
@@ -27,7 +28,8 @@ class House:
     parts: Callable[[], PromptParts] = PromptParts
     options: Options = field(default_factory=Options)
     step_mode: bool = False
-    approved: set[str] = field(default_factory=set)  # calls under way that a person allowed, by id
+    leads_outside: Callable[[ToolCall], Sequence[str]] = lambda _call: ()  # the paths of a call that are not the agent's to go
+    approved: dict[str, frozenset[str]] = field(default_factory=dict)  # those that a person allowed to a call under way, by its id
 
     def system(self, tools: ToolSet, extra: str = "") -> str:
         compact = is_compact(self.model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from serai import home
@@ -13,7 +13,7 @@ from serai.agents.models.resolving import choose
 from serai.agents.resident.house import House
 from serai.agents.resident.joining import Compactor, Decide, Interceptors, NoInterceptors
 from serai.agents.resident.prompting import DEFAULT, PromptParts
-from serai.agents.resident.resident import Resident
+from serai.agents.resident.resident import Resident, Shared
 from serai.agents.session import Session
 from serai.errors import BadSettings
 from serai.limits import Limits
@@ -35,8 +35,9 @@ def resident(
     model: str | Model = "",
     provider: ModelProvider | None = None,
     tools: ToolBox | None = None,
+    also: Sequence[str | os.PathLike[str]] = (),
     decide: Decide | None = None,
-    system: str = DEFAULT,
+    system: str | None = None,
     sections: Iterable[PromptSection] = (),
     store: Stored | Current | None = None,
     history: Iterable[ModelMessage] = (),
@@ -53,19 +54,22 @@ def resident(
 
     * `model`: a query as `serai run --model` takes it, or a `Model`; empty means the one that is configured, or that a key is there
       for, or the offline parrot. `provider` streams it, if it is none of the usual ones.
-    * `tools`: what it may call; without them the built-in tools, confined to `cwd`.
+    * `tools`: what it may call; without them the built-in tools, confined to `cwd` and the folders of `also`.
     * `decide`: may this call run? Without it every call is an `Approval` for whoever reads the turn.
-    * `settings`: those of `config.toml`, unless others are given.
+    * `system`: the system prompt, else `prompt.md` beside `config.toml`, else the setting `system_prompt`, else our own.
+    * `settings`, `limits`: those of `config.toml`, unless others are given.
     * `store`: where the conversation is kept; what is in it already is where the conversation goes on. `history` is for one that is
       kept elsewhere.
     """
-    limits = limits or Limits()
+    settings = home.settings(environ) if settings is None else settings
+    limits = limits or _limits(settings)
     folder = os.path.realpath(os.fspath(cwd))
     if not os.path.isdir(folder):
         raise BadSettings("it is no folder", who=folder, hint="give an existing folder as cwd")
-    shelf = _Shelf(environ, home.settings(environ) if settings is None else settings, limits)
+    shelf = _Shelf(environ, settings, limits)
     chosen, streams, notice = shelf.take(model, provider)
-    parts = PromptParts(base=system, sections=tuple(sections))
+    base = _base(environ, settings) if system is None else system
+    parts = PromptParts(base=base, sections=tuple(sections), order=_order(settings))
     house = House(
         model=chosen,
         provider=streams,
@@ -83,11 +87,13 @@ def resident(
         tools = BuiltIn(
             folder,
             spawner=spawner,
-            outside=lambda call: call.id in house.approved,
-            undo=Undo.usual(environ),
+            outside=lambda call, path: path in house.approved.get(call.id, ()),
+            also=also,
+            undo=Undo.usual(environ, limits=limits),
             limits=limits,
             environ=environ,
         )
+        house.leads_outside = tools.leads_outside
 
     async def close() -> None:
         if spawner is not None:
@@ -104,9 +110,39 @@ def resident(
         switch=lambda query: shelf.take(query, None)[:2],
         notice=notice,
         on_model=lambda key: _remember(store, key),
-        close=close,
+        shared=Shared(close),
     )
     return Session(driver, store=store, limits=limits)
+
+
+def _limits(settings: Mapping[str, Any]) -> Limits:
+    try:
+        return Limits().but(**settings.get("limits", {}))
+    except (TypeError, ValueError) as error:
+        raise BadSettings(f"limits: {error}", who="config.toml", hint="docs/wire.md lists the limits") from None
+
+
+def _base(environ: Mapping[str, str], settings: Mapping[str, Any]) -> str:
+    """The beginning of the system prompt (spec piglet 6.9)."""
+    try:
+        with open(os.path.join(home.config_folder(environ), "prompt.md"), encoding="utf-8", errors="replace") as file:
+            if text := file.read().strip():
+                return text
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise BadSettings(str(error), who="prompt.md") from None
+    text = settings.get("system_prompt", "")
+    if not isinstance(text, str):
+        raise BadSettings("system_prompt is a text", who="config.toml")
+    return text.strip() or DEFAULT
+
+
+def _order(settings: Mapping[str, Any]) -> dict[str, int]:
+    order = settings.get("prompt_order", {})
+    if not isinstance(order, dict) or not all(type(place) is int for place in order.values()):
+        raise BadSettings("prompt_order has a number for each title", who="config.toml")
+    return order
 
 
 def _stored(store: Stored | Current | None) -> Stored | None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 
 from serai.agents.driver import Capabilities, Driver, Prompt, Unfinished
 from serai.agents.resident import history
 from serai.agents.resident.background import Backgrounds
 from serai.agents.resident.compacting import Compacting
+from serai.agents.resident.conversation import Conversation
 from serai.agents.resident.house import House
-from serai.agents.resident.run import Conversation, Run
+from serai.agents.resident.run import Run
+from serai.agents.resident.scene import Scene
 from serai.agents.resident.toolset import ToolSet
 from serai.agents.stage import Stage
 from serai.errors import Closed, SeraiError
@@ -20,10 +24,28 @@ from serai.model.events import Noticed, SessionStarted, TurnResult
 from serai.model.provider import Model, ModelMessage, ModelProvider
 from serai.model.tools import ToolBox
 
-__all__ = ["Resident", "Switch"]
+__all__ = ["Resident", "Shared", "Switch"]
+
+log = logging.getLogger("serai.agents")
 
 # Finds the model that a query means, and who streams it.
 Switch = Callable[[str], tuple[Model, ModelProvider]]
+
+
+class Shared:
+    """What a resident and its forks share: it is closed by the last of them."""
+
+    def __init__(self, close: Callable[[], Awaitable[None]] | None = None) -> None:
+        self._close = close
+        self._users = 0
+
+    def take(self) -> None:
+        self._users += 1
+
+    async def give_back(self) -> None:
+        self._users -= 1
+        if self._users == 0 and self._close is not None:
+            await self._close()
 
 
 class Resident(Driver):
@@ -45,20 +67,22 @@ class Resident(Driver):
         switch: Switch | None = None,
         notice: str = "",
         on_model: Callable[[str], None] = lambda _key: None,
-        close: Callable[[], Awaitable[None]] | None = None,
+        shared: Shared | None = None,
     ) -> None:
-        """`notice` is told at the first turn, `on_model` which model it is; `close` ends what belongs to the resident alone."""
+        """`notice` is told at the first turn, `on_model` which model it is; `shared` is what is closed at the end."""
         self.house = house
         self.tools = ToolSet(tools)
         self.conversation = Conversation(history.repaired(before))
         self.session_id = session_id or str(uuid.uuid4())
-        self.backgrounds = Backgrounds(house, tools, self._tell)
+        self.backgrounds = Backgrounds(house, self.tools, self._tell)
         self._switch = switch
         self._notice = notice
         self._on_model = on_model
-        self._close = close
+        self._shared = shared or Shared()
+        self._shared.take()
         self._stage: Stage | None = None
         self._run: Run | None = None
+        self._early: list[str] = []  # steered before the run had begun
         self._playing: asyncio.Task[TurnResult] | None = None
 
     @property
@@ -71,35 +95,63 @@ class Resident(Driver):
         self._stage = stage
         self._on_model(self.house.model.key)
         stage.emit(SessionStarted(session=self.session_id, messages=len(self.conversation.messages)))
+        self.backgrounds.ready = True
 
     async def run(self, prompt: Prompt) -> TurnResult:
-        if self._notice:
-            self._tell(self._notice)
-            self._notice = ""
-        self._run = run = Run(self.house, self.stage, self.conversation, self.tools, most=self.house.limits.steps)
-        self._playing = playing = asyncio.get_running_loop().create_task(run.play(prompt), name="run of the resident")
+        scene = Scene(self.stage)
+        self._run = run = Run(self.house, scene, self.conversation, self.tools, most=self.house.limits.steps)
+        early, self._early = self._early, []
         try:
-            return await asyncio.shield(playing)
-        except asyncio.CancelledError:
-            if not playing.cancelled():  # we are the ones who are cancelled
-                playing.cancel()
-                raise
-            reason = playing_reason(self.stage)
-            self.conversation.messages.append(history.mark(reason))
-            return run.result("cancelled", reason)
+            if self._notice:
+                self._tell(self._notice)
+                self._notice = ""
+            run.begin(prompt, early)
+            self._playing = playing = asyncio.get_running_loop().create_task(run.play(), name="run of the resident")
+            return await self._played(run, playing)
         except SeraiError as error:
             raise Unfinished(error, run.result("error", str(error))) from error
         finally:
+            run.end()
+            scene.shut()
             self._run = self._playing = None
 
+    async def _played(self, run: Run, playing: asyncio.Task[TurnResult]) -> TurnResult:
+        try:
+            return await asyncio.shield(playing)
+        except asyncio.CancelledError:
+            run.end()
+            if playing.cancelled():  # as it was asked to
+                reason = self._mark()
+                return run.result("cancelled", reason)
+            # It does not let itself be ended, and we are: it goes on with a conversation that is nobody's any more.
+            log.error("a run of the resident does not end although it was cancelled")
+            playing.cancel()
+            playing.add_done_callback(_forget)
+            self.conversation = self.conversation.copy()
+            self._mark()
+            raise
+
+    def _mark(self) -> str:
+        """Says in the conversation that the turn was ended on purpose, as it says on disk."""
+        turn = self.stage.turn
+        reason = (turn.reason if turn is not None else "") or "interrupted"
+        self.conversation.messages.append(history.mark(reason))
+        return reason
+
     async def interrupt(self, reason: str) -> None:  # noqa: ARG002
+        if self._run is not None:
+            self._run.close()
         if self._playing is not None:
             self._playing.cancel()
 
     def steer(self, text: str) -> None:
         if self._run is None:
-            raise Closed("no turn runs that could be steered", who=self.name)
-        self._run.steer(text)
+            self._early.append(text)
+        else:
+            self._run.steer(text)
+
+    async def idle(self) -> None:
+        await self.backgrounds.idle()
 
     async def set_model(self, query: str) -> str:
         if self._switch is None:
@@ -109,19 +161,22 @@ class Resident(Driver):
         return self.house.model.key
 
     async def compact(self) -> None:
-        await Compacting(self.house, self.stage, self.conversation).now()
+        await Compacting(self.house, Scene(self.stage), self.conversation).now()
 
     def fork(self) -> Resident:
-        return Resident(self.house, self.tools.box, before=self.conversation.messages, switch=self._switch)
+        return Resident(
+            replace(self.house), self.tools.box, before=self.conversation.messages, switch=self._switch, shared=self._shared
+        )
 
     async def close(self) -> None:
         await self.backgrounds.close()
-        if self._close is not None:
-            await self._close()
+        await self._shared.give_back()
 
     def _tell(self, text: str) -> None:
         self.stage.emit(Noticed(notice=Notice(text, "info", "serai")))
 
 
-def playing_reason(stage: Stage) -> str:
-    return (stage.turn.reason if stage.turn is not None else "") or "interrupted"
+def _forget(task: asyncio.Task[TurnResult]) -> None:
+    """Nobody wants to know any more."""
+    if not task.cancelled():
+        task.exception()

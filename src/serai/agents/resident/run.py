@@ -11,8 +11,8 @@ However it ends, the conversation is one that a model will take (`history`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import logging
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -20,80 +20,87 @@ import msgspec
 from serai.agents.driver import Prompt
 from serai.agents.resident import history, spending
 from serai.agents.resident.asking import Answering
-from serai.agents.resident.calling import Calling
+from serai.agents.resident.calling import OVER, Calling
 from serai.agents.resident.compacting import Compacting
+from serai.agents.resident.conversation import Conversation
 from serai.agents.resident.house import House
+from serai.agents.resident.scene import Scene
 from serai.agents.resident.toolset import ToolSet, is_compact
-from serai.agents.stage import Stage
 from serai.errors import Closed, LimitHit, ModelFailed, NotAllowed, TurnLimit
 from serai.model import events
+from serai.model.actions import Notice
 from serai.model.events import StepEnded, StepSettled, StepsExhausted, StepStarted, ToolCalled, TurnPrepared, TurnResult, Usage
 from serai.model.provider import Completion, ModelMessage, ModelRequest
-from serai.model.tools import TextBlock, ToolCall
+from serai.model.tools import ToolCall
 
-__all__ = ["Conversation", "Run"]
+__all__ = ["Run"]
+
+log = logging.getLogger("serai.agents")
 
 ASKER = "resident"
 Status = Literal["success", "error", "denied", "cancelled"]
 
 
-@dataclass(slots=True)
-class Conversation:
-    """What was said so far, and what it took."""
-
-    messages: list[ModelMessage] = field(default_factory=list)
-    usage: Usage = field(default_factory=Usage)
-    size: int = 0  # tokens of the newest call, as the model counted them
-    counted: int = 0  # messages that are in it
-
-    def tokens(self) -> int:
-        """How long it is: as the model counted, and a guess of what came since."""
-        return self.size + history.tokens(self.messages[self.counted :])
-
-
 class Run:
-    """One turn of the resident."""
+    """One turn of the resident. `begin` it, then `play` it; `end` it in any case."""
 
-    def __init__(self, house: House, stage: Stage, conversation: Conversation, tools: ToolSet, *, most: int) -> None:
+    def __init__(self, house: House, scene: Scene, conversation: Conversation, tools: ToolSet, *, most: int) -> None:
         self._house = house
-        self._stage = stage
+        self._scene = scene
         self._conversation = conversation
         self._tools = tools
         self._most = most
+        self._system = ""
         self._steering: list[str] = []
-        self._over = False  # nobody reads what is steered any more
+        self._closed = False  # nothing is steered in any more: no model would see it
         self._calling: Calling | None = None
         self._answering: Answering | None = None
+        self._model = house.model  # of the step that runs
         self._usage = Usage()
         self._step = 0
         self._text = ""
-        self._compacting = Compacting(house, stage, conversation)
+        self._compacting = Compacting(house, scene, conversation)
+
+    def begin(self, prompt: Prompt, early: Iterable[str] = ()) -> None:
+        """From here on the prompt is part of the conversation, whatever happens; `early` are texts that came right behind it."""
+        messages = self._conversation.messages
+        before = len(messages)
+        self._system = self._house.system(self._tools, prompt.system)
+        messages.append(history.user(prompt.text, prompt.images))
+        self._steering += early
+        self._scene.emit(TurnPrepared(messages=before, tools=len(self._tools.offered()), system=self._system))
 
     def steer(self, text: str) -> None:
         """Before the next call of the model; tools that may be cancelled are (spec piglet 6.4)."""
-        if self._over:
-            raise Closed("the turn is over", who=ASKER, hint="send it as a prompt")
+        if self._closed or (self._calling is not None and self._calling.denied is not None):
+            raise Closed("the turn is about to end", who=ASKER, hint="send it as a prompt")
         self._steering.append(text)
         if self._calling is not None:
             self._calling.steered()
 
-    async def play(self, prompt: Prompt) -> TurnResult:
-        """The turn. Whatever ends it, the conversation is in order afterwards."""
-        messages = self._conversation.messages
-        system = self._house.system(self._tools, prompt.system)
-        before = len(messages)
-        messages.append(history.user(prompt.text, prompt.images))
-        self._stage.emit(TurnPrepared(messages=before, tools=len(self._tools.offered()), system=system))
+    def close(self) -> None:
+        """It is to end: nothing more is steered in."""
+        self._closed = True
+
+    async def play(self) -> TurnResult:
+        """All of its steps."""
         try:
-            while await self._one_step(system):
+            while await self._one_step():
                 pass
         except asyncio.CancelledError:
-            self._broken_off()
+            if self._answering is not None:  # what the model had said stays said
+                self._keep_partial(self._answering, "aborted", "")
             raise
         finally:
-            self._settle()
+            self.end()
         denied = self._calling.denied if self._calling is not None else None
         return self.result("success") if denied is None else self.result("denied", denied.why)
+
+    def end(self) -> None:
+        """Whatever ended it, the conversation is in order afterwards. Any number of times."""
+        self._closed = True
+        self._take_steering()
+        self._conversation.repair()
 
     def result(self, status: Status, error: str = "") -> TurnResult:
         """What has come of it so far."""
@@ -101,132 +108,133 @@ class Run:
 
     # -- a step
 
-    async def _one_step(self, system: str) -> bool:
+    async def _one_step(self) -> bool:
         """Ask the model and run its calls; whether it is to be asked again."""
         self._take_steering()
         self._step += 1
-        self._stage.emit(StepStarted(step=self._step))
-        completion = await self._answer(system)
-        calls = completion.message.calls
-        if calls:
-            await self._call(calls)
-        self._stage.emit(StepSettled(step=self._step))
-        if self._calling is not None and self._calling.denied is not None:
+        self._calling = None
+        self._scene.emit(StepStarted(step=self._step))
+        calls = (await self._answer()).message.calls
+        denied = bool(calls) and await self._call(calls)
+        self._scene.emit(StepSettled(step=self._step))
+        if denied:
             return False
         await self._compacting.when_needed()
         if not calls and not self._steering:
             return False
         if self._step >= self._most:
-            self._stage.emit(StepsExhausted(count=self._step, most=self._most))
+            self._scene.emit(StepsExhausted(count=self._step, most=self._most))
             limit = LimitHit("steps", self._most)
-            raise TurnLimit("the model wanted to go on, and may not", who=self._house.model.key, limit=limit)
+            raise TurnLimit("the model wanted to go on, and may not", who=self._model.key, limit=limit)
         return True
 
     def _take_steering(self) -> None:
-        for text in self._steering:
-            self._conversation.messages.append(history.user(text))
+        self._conversation.messages += map(history.user, self._steering)
         self._steering.clear()
 
-    async def _answer(self, system: str) -> Completion:
-        """The model's answer, told and kept."""
-        if refusal := await self._house.interceptors.before_step(self._step):
-            self._stage.emit(StepEnded(step=self._step, stop="error", error=refusal))
-            raise NotAllowed(refusal, who=self._house.model.key)
-        self._answering = answering = Answering(self._stage, self._house.limits, hold_text=self._house.interceptors.hold_text)
+    async def _answer(self) -> Completion:
+        """The model's answer, told and kept. Who switches the model in the meantime means the next step."""
+        self._model, provider = self._house.model, self._house.provider
+        if refusal := await self._refusal():
+            self._scene.emit(StepEnded(step=self._step, stop="error", error=refusal))
+            raise NotAllowed(refusal, who=self._model.key)
+        self._answering = answering = Answering(self._scene, self._house.limits, hold_text=self._house.interceptors.hold_text)
         try:
-            completion = await self._ask(answering, system)
+            try:
+                completion = await answering.get(provider, self._request())
+            except ModelFailed as error:
+                if not error.too_long or not await self._compacting.now():
+                    raise
+                completion = await answering.get(provider, self._request())
         except ModelFailed as error:
             self._keep_partial(answering, "error", str(error))
             raise
         completion = _sound(completion, self._step)
         await self._tell(answering, completion)
-        self._answering = None
         if completion.stop == "error":
             hint = "say it in another way, or to another model"
-            raise ModelFailed("it would not go on with this", who=self._house.model.key, hint=hint)
+            raise ModelFailed("it would not go on with this", who=self._model.key, hint=hint)
         return completion
 
-    async def _ask(self, answering: Answering, system: str) -> Completion:
+    async def _refusal(self) -> str:
         try:
-            return await answering.get(self._house.provider, self._request(system))
-        except ModelFailed as error:
-            if not error.too_long or not await self._compacting.now():
-                raise
-        return await answering.get(self._house.provider, self._request(system))
+            return await self._house.interceptors.before_step(self._step)
+        except Exception as error:  # who cannot say yes has not said it (design rule 7)
+            log.exception("an interceptor failed")
+            return f"an interceptor failed: {error}"
 
-    def _request(self, system: str) -> ModelRequest:
-        house = self._house
-        messages = history.capped(self._conversation.messages, house.limits.history)
-        tools = self._tools.told(compact=is_compact(house.model))
-        return ModelRequest(house.model, tuple(messages), system, tools, house.options)
+    def _request(self) -> ModelRequest:
+        messages = history.capped(self._conversation.messages, self._house.limits.history)
+        tools = self._tools.told(compact=is_compact(self._model))
+        return ModelRequest(self._model, tuple(messages), self._system, tools, self._house.options)
 
     async def _tell(self, answering: Answering, completion: Completion) -> None:
-        message, model = completion.message, self._house.model
-        said = events.Message(content=message.content, model=model.key)
-        shown = await self._house.interceptors.message(said) if said.text else said
-        if shown is said:
-            for piece in answering.held:
-                self._stage.emit(piece)
+        message = completion.message
+        said = events.Message(content=message.content, model=self._model.key)
+        shown = await self._shown(said)
+        self._answering = None
         self._conversation.messages.append(message)
+        self._scene.answered(message, self._model.key)
+        for piece in answering.held if shown is said else ():
+            self._scene.emit(piece)
         if shown is not None:
-            self._stage.emit(shown)
-            self._text = shown.text
-        else:
-            self._text = ""
+            self._scene.emit(shown)
+        self._text = shown.text if shown is not None else ""
         for call in message.calls:
-            self._stage.emit(ToolCalled(call=call))
+            self._scene.emit(ToolCalled(call=call))
         self._spend(completion.usage)
-        self._stage.emit(StepEnded(step=self._step, stop=completion.stop))
+        self._scene.emit(StepEnded(step=self._step, stop=completion.stop))
+
+    async def _shown(self, said: events.Message) -> events.Message | None:
+        """What may be seen of it; a message without text is nobody's to intercept."""
+        if not said.text:
+            return said
+        try:
+            return await self._house.interceptors.message(said)
+        except Exception as error:  # what might be hidden is (design rule 7)
+            log.exception("an interceptor failed")
+            self._scene.emit(events.Noticed(notice=Notice(f"what the model said is not shown: {error}", "warn", "serai")))
+            return None
 
     def _spend(self, usage: Usage) -> None:
-        usage = spending.priced(self._house.model, usage)
-        conversation = self._conversation
-        conversation.size = usage.input + usage.output + usage.cache_read + usage.cache_write
-        conversation.counted = len(conversation.messages) if conversation.size else 0
-        conversation.usage = spending.together(conversation.usage, usage)
+        usage = spending.priced(self._model, usage)
         self._usage = spending.together(self._usage, usage)
-        self._stage.emit(events.UsageReported(usage=usage, total=conversation.usage))
+        self._conversation.spend(usage)
+        self._scene.emit(events.UsageReported(usage=usage, total=self._conversation.usage))
 
-    async def _call(self, calls: Sequence[ToolCall]) -> None:
-        self._calling = calling = Calling(self._stage, self._tools, self._house)
+    async def _call(self, calls: Sequence[ToolCall]) -> bool:
+        """Whether somebody wants the turn to end here."""
+        self._closed = self._closed or self._step >= self._most
+        self._calling = calling = Calling(self._scene, self._tools, self._house)
         try:
             await calling.run(calls)
         finally:
             for call in calls:
-                result = calling.results[call.id]
-                content = result.content or (TextBlock("(no output)"),)
-                self._conversation.messages.append(ModelMessage("tool", content, call_id=call.id, is_error=result.is_error))
-
-    # -- its end
-
-    def _broken_off(self) -> None:
-        """It was cancelled: what the model had said stays said."""
-        if self._answering is not None:
-            self._keep_partial(self._answering, "aborted", "")
+                result = calling.results.get(call.id, OVER)
+                message = ModelMessage("tool", result.content, call_id=call.id, is_error=result.is_error)
+                self._conversation.messages.append(message)
+        return calling.denied is not None
 
     def _keep_partial(self, answering: Answering, stop: events.Stop, error: str) -> None:
         self._answering = None
-        content = (TextBlock(answering.text),) if answering.text and not self._house.interceptors.hold_text else ()
-        if content:
-            self._conversation.messages.append(ModelMessage("assistant", content))
-            self._stage.emit(events.Message(content=content, model=self._house.model.key))
-        self._stage.emit(StepEnded(step=self._step, stop=stop, error=error))
-
-    def _settle(self) -> None:
-        self._over = True
-        self._take_steering()
-        self._conversation.messages[:] = history.repaired(self._conversation.messages)
+        partial = answering.partial
+        if partial.content or partial.thinking:
+            self._conversation.messages.append(partial)
+            self._scene.answered(partial, self._model.key)
+        if partial.content:
+            self._scene.emit(events.Message(content=partial.content, model=self._model.key))
+        self._scene.emit(StepEnded(step=self._step, stop=stop, error=error))
 
 
 def _sound(completion: Completion, step: int) -> Completion:
-    """With an id of its own for every call: results are told apart by them."""
+    """With an id of its own for every call: results are told apart by them. A model that will not go on calls nothing."""
     seen: set[str] = set()
     calls: list[ToolCall] = []
-    for place, call in enumerate(completion.message.calls):
+    for place, call in enumerate(completion.message.calls if completion.stop != "error" else ()):
         id = call.id or f"call-{step}-{place}"
         while id in seen:
             id = f"{id}-{place}"
         seen.add(id)
-        calls.append(msgspec.structs.replace(call, id=id, asker=call.asker or ASKER))
-    message = msgspec.structs.replace(completion.message, calls=tuple(calls))
+        calls.append(msgspec.structs.replace(call, id=id, asker=ASKER))
+    message: ModelMessage = msgspec.structs.replace(completion.message, calls=tuple(calls))
     return msgspec.structs.replace(completion, message=message)

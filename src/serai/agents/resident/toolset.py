@@ -32,11 +32,11 @@ class NoTools:
 class ToolSet:
     """The agent's view of a tool box. The filter is about the agent alone: whoever else uses the box does not see it."""
 
-    def __init__(self, box: ToolBox, *, background: bool = False) -> None:
+    def __init__(self, box: ToolBox, *, only: Collection[str] | None = None, background: bool = False) -> None:
         """`background`: only what may run for a background agent."""
         self.box = box
         self._background = background
-        self._only: frozenset[str] | None = None
+        self._only = None if only is None else frozenset(only)
         self._activated: set[str] = set()
 
     @property
@@ -61,9 +61,14 @@ class ToolSet:
 
     def told(self, *, compact: bool) -> tuple[ToolSpec, ...]:
         """As the model is told of them."""
-        return tuple(
-            msgspec.structs.replace(tool, schema=_BARE) if compact and self._is_deferred(tool) else tool for tool in self.offered()
-        )
+        return tuple(self._told(tool, compact) for tool in self.offered())
+
+    def _told(self, tool: ToolSpec, compact: bool) -> ToolSpec:
+        if not tool.deferred:
+            return tool
+        if compact and self._is_deferred(tool):
+            return msgspec.structs.replace(tool, schema=_BARE)
+        return msgspec.structs.replace(tool, deferred=False)  # it is told in full
 
     def find(self, name: str) -> ToolSpec | None:
         return next((tool for tool in self.box.list() if tool.name == name and self._fits(tool)), None)

@@ -1,0 +1,36 @@
+"""What was said in a session, as the model sees it, and what it took."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from serai.agents.resident import history, spending
+from serai.model.events import Usage
+from serai.model.provider import ModelMessage
+
+__all__ = ["Conversation"]
+
+
+@dataclass(slots=True)
+class Conversation:
+    messages: list[ModelMessage] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    size: int = 0  # tokens of the newest call, as the model counted them
+    counted: int = 0  # messages that are in it
+
+    def tokens(self) -> int:
+        """How long it is: as the model counted, and a guess of what came since."""
+        return self.size + history.tokens(self.messages[self.counted :])
+
+    def spend(self, usage: Usage) -> None:
+        """The model has answered; its answer is the newest message."""
+        self.usage = spending.together(self.usage, usage)
+        self.size = usage.input + usage.output + usage.cache_read + usage.cache_write
+        self.counted = len(self.messages) if self.size else 0
+
+    def repair(self) -> None:
+        self.messages[:] = history.repaired(self.messages)
+
+    def copy(self) -> Conversation:
+        """In order, and nobody else's."""
+        return Conversation(history.repaired(self.messages), self.usage, self.size, self.counted)
