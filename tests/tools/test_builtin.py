@@ -100,6 +100,8 @@ BAD: list[tuple[str, Any, str]] = [
     ("read", {"path": "\ud800"}, "half a character"),
     ("read", {"path": " "}, "empty"),
     ("read", {"path": "x" * 300}, "shorter"),
+    ("read", {"path": "x/" * 1_000_000}, "shorter"),
+    ("edit", {"path": "a", "edits": [{"old": "x", "new": "y"}] * 101}, "edits"),
     ("read", {"path": "a", "\ud800": 1}, "half a character"),
 ]
 
@@ -168,10 +170,10 @@ async def test_no_path_leads_out_of_the_working_directory(tools: Tools, tmp_path
 @pytest.mark.req("resident.tools.confined")
 async def test_a_call_that_was_allowed_may_leave_it_and_no_other(tmp_path: Path, spawner: PlainSpawner) -> None:
     (tmp_path / "secret").write_text(SECRET)
-    asked: list[ToolCall] = []
+    asked: list[tuple[ToolCall, str]] = []
 
-    def outside(call: ToolCall) -> bool:
-        asked.append(call)
+    def outside(call: ToolCall, path: str) -> bool:
+        asked.append((call, path))
         return call.id == "7"
 
     tools = Tools(tmp_path, spawner, QUICK, outside=outside)
@@ -179,9 +181,50 @@ async def test_a_call_that_was_allowed_may_leave_it_and_no_other(tmp_path: Path,
     call = ToolCall("read", {"path": "../secret"}, id="7")
     assert (await tools.box.call(call)).text == f"1\t{SECRET}"
     assert failed(await tools("read", path="../secret"), "PERMISSION_DENIED")
-    assert asked[0] is call
+    assert asked[0] == (call, os.path.realpath(tmp_path / "secret"))
     await tools("read", path="mine")
     assert len(asked) == 2  # nobody is asked about what is inside
+
+
+@pytest.mark.req("resident.tools.confined")
+async def test_where_a_call_leads_is_known_before_it_runs(tmp_path: Path, spawner: PlainSpawner) -> None:
+    """A yes is bound to what was shown: a link that leads elsewhere by now is not what was allowed."""
+    outside, other = tmp_path / "outside", tmp_path / "other"
+    outside.write_text(SECRET)
+    other.write_text(SECRET)
+    allowed: list[str] = []
+    tools = Tools(tmp_path, spawner, QUICK, outside=lambda _, path: path in allowed)
+    link = tools.folder / "README.md"
+    link.symlink_to(outside)
+    call = ToolCall("read", {"path": "README.md"})
+    allowed += tools.box.leads_outside(call)
+    assert allowed == [os.path.realpath(outside)]
+    assert (await tools.box.call(call)).text == f"1\t{SECRET}"
+    link.unlink()
+    link.symlink_to(other)
+    assert failed(await tools.box.call(call), "PERMISSION_DENIED", "other")
+
+
+@pytest.mark.req("resident.tools.confined")
+async def test_every_tool_says_where_it_leads_and_bad_arguments_lead_nowhere(tmp_path: Path, spawner: PlainSpawner) -> None:
+    (tmp_path / "also").mkdir()
+    tools = Tools(tmp_path, spawner, QUICK, also=[tmp_path / "also"])
+    above = os.path.realpath(tmp_path)
+    lead: list[tuple[str, dict[str, Any]]] = [
+        ("read", {"path": ".."}),
+        ("write", {"path": "..", "content": ""}),
+        ("edit", {"path": ".."}),
+        ("grep", {"path": "..", "pattern": "x"}),
+        ("find", {"path": "..", "pattern": "x"}),
+        ("bash", {"cwd": "..", "command": "x"}),
+        ("bash", {"workdir": "..", "command": "x"}),
+    ]
+    for name, arguments in lead:
+        assert tools.box.leads_outside(ToolCall(name, arguments)) == (above,)
+    for name, arguments, _ in [*BAD, ("none", {"path": ".."}, ""), ("bash", {"command": "cat /etc/passwd"}, "")]:
+        assert tools.box.leads_outside(ToolCall(name, arguments)) == ()
+    for inside in ("../also/x", "x", "../work/x"):
+        assert tools.box.leads_outside(ToolCall("read", {"path": inside})) == ()
 
 
 @pytest.mark.req("resident.tools.confined")
@@ -254,7 +297,7 @@ def test_whatever_is_said_a_place_is_inside_or_refused(tmp_path: Path, said: str
         (work / "a").mkdir(parents=True)
         (work / "up").symlink_to("..")
         (work / "a" / "round").symlink_to("../a")
-    places = Places(work, (), lambda _: False)
+    places = Places(work, (), lambda _, __: False)
     with contextlib.suppress(Failed):
         place = places.find(said, ToolCall("read"))
         assert f"{place.path}/".startswith(f"{os.path.realpath(work)}/")

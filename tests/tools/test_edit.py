@@ -163,3 +163,12 @@ def _patched(lines: list[str], hunks: list[str]) -> list[str]:
         if sign != "-":
             made.append(line)
     return made + lines[taken:]
+
+
+@pytest.mark.req("resident.tools.edit")
+async def test_a_long_text_that_is_not_there_is_soon_known_not_to_be(tools: Tools) -> None:
+    """Even where all lines are alike and each could be the first of it."""
+    tools.file("a", "x\n" * 400_000)
+    async with asyncio.timeout(10):
+        result = await tools.read_and_edit("a", old="x\n" * 100_000 + " y", new="z")
+    assert failed(result, "INVALID_ARGS", "not in it", "read the file again")

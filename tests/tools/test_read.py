@@ -129,7 +129,7 @@ async def test_what_is_no_file_is_refused_and_never_waited_for(tools: Tools) -> 
 @pytest.mark.req("resident.tools.not-regular")
 @pytest.mark.parametrize("path", ["/dev/zero", "/proc/self/environ", "/proc/cpuinfo", "/proc/self/maps", "/dev/tty"])
 async def test_what_the_kernel_makes_up_is_no_file(tmp_path: Path, spawner: PlainSpawner, path: str) -> None:
-    tools = Tools(tmp_path, spawner, QUICK, outside=lambda _: True)
+    tools = Tools(tmp_path, spawner, QUICK, outside=lambda _, __: True)
     assert failed(await tools("read", path=path), "NOT_REGULAR_FILE")
 
 

@@ -1,8 +1,7 @@
-"""The tool `bash`: a command line, run to its end. Nothing that it started is left behind."""
+"""The tool `bash`: a command line, run to its end. What it started ends with it; SECURITY.md says what can get away."""
 
 from __future__ import annotations
 
-import asyncio
 import errno
 from collections.abc import Mapping, Sequence
 from typing import Annotated
@@ -47,12 +46,15 @@ class Bash(Arguments, frozen=True):
     cwd: str = ""
     workdir: str = ""
 
+    def leads(self) -> str:
+        return self.cwd or self.workdir
+
 
 def tool(limits: Limits) -> Tool:
     about = (
         f"Run a command with bash in the working directory; stdout and stderr together. "
         f"It has no input and {limits.shell:g} s unless timeout says otherwise (at most {limits.shell_most:g}). "
-        f"Everything that it starts ends with it, also what it leaves in the background. "
+        f"What it starts is ended with it, also in the background: leave nothing running for later. "
         f"Of long output the first and the last {limits.tool_output // 2 // KIB} KiB are kept."
     )
     return make_tool("bash", Bash, _bash, about)
@@ -67,7 +69,7 @@ async def _bash(arguments: Bash, job: Job) -> ToolResult:
     limits = job.shop.limits
     seconds = _seconds(arguments, limits)
     teller = Teller(job.tell) if job.tell is not None else None
-    cwd = await asyncio.to_thread(_folder, said, job) if (said := arguments.cwd or arguments.workdir) else job.shop.places.cwd
+    cwd = await job.look(lambda: _folder(said, job)) if (said := arguments.leads()) else job.shop.places.cwd
     launch = Launch(argv=[*_SHELL, _command(arguments)], env=job.shop.environ, cwd=cwd, who="bash", stdin="null")
     try:
         ran = await run(job.shop.spawner, launch, seconds, limits, teller)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import threading
 from collections.abc import Collection, Mapping, Sequence
 
 from serai.errors import BadSettings, SeraiError
@@ -17,6 +16,7 @@ from serai.tools.files import Seen
 from serai.tools.places import Outside, Places, plain
 from serai.tools.tool import Job, Tool, Workshop
 from serai.tools.undo import Undo
+from serai.tools.working import Threads
 from serai.wire.process import Spawner
 
 __all__ = ["BuiltIn"]
@@ -26,15 +26,16 @@ log = logging.getLogger("serai.tools")
 _TOOLS = (bash.tool, edit.tool, searching.find, searching.grep, read.tool, write.tool)
 
 
-def never(_: ToolCall) -> bool:
+def never(_: ToolCall, __: str) -> bool:
     return False
 
 
 class BuiltIn:
     """read, write, edit, bash, grep and find in one working directory, for one session.
 
-    Paths lead into `cwd` and the folders of `also`; further only when `outside` says that this very call was allowed to. `grants`
-    are credentials of `environ` that commands may see. `only` names the tools to offer. Without `undo` no copies are kept.
+    Paths lead into `cwd` and the folders of `also`; further only when `outside` says that this very call was allowed to lead to
+    this real path. `grants` are credentials of `environ` that commands may see. `only` names the tools to offer. Without `undo` no
+    copies are kept.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class BuiltIn:
             environ=bash.environment(environ, grants),
             undo=undo,
             seen=Seen(),
-            changing=threading.Lock(),
+            threads=Threads(limits.interrupt),
         )
         tools = [make(limits) for make in _TOOLS]
         names = [tool.spec.name for tool in tools]
@@ -75,8 +76,20 @@ class BuiltIn:
         """The `ToolBox` protocol."""
         return [tool.spec for tool in self._tools.values()]
 
+    def leads_outside(self, call: ToolCall) -> tuple[str, ...]:
+        """The real paths that this call leads to outside of `cwd` and `also`: tell them to whoever allows it, before they do."""
+        try:
+            tool = self._tools.get(call.name)
+            said = tool.read(call.arguments).leads() if tool else ""
+            return self._shop.places.outside(said) if said else ()
+        except Failed:  # it will be refused
+            return ()
+
     async def call(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
-        """The `ToolBox` protocol. Whoever cancels it ends what it runs; a change of a file that has begun is made."""
+        """The `ToolBox` protocol. Whoever cancels it ends what it runs.
+
+        A change of a file that has begun is made, and waited for; one that has not never is.
+        """
         tool = self._tools.get(call.name)
         if tool is None:
             return ToolResult.error(
@@ -89,7 +102,8 @@ class BuiltIn:
         except Failed as failed:
             return failed.result()
         except TimeoutError:
-            return ToolResult.error(f"{call.name} did not end within {seconds} s", code="TIMEOUT")
+            hint = "look at what it has done before you try again"
+            return ToolResult.error(f"{call.name} did not end within {seconds} s", code="TIMEOUT", hint=hint)
         except SeraiError as error:  # such as a spawner that was closed
             return ToolResult.error(str(error), code="INTERNAL", hint=error.hint)
         except Exception as error:

@@ -14,13 +14,14 @@ from serai.model.tools import TextBlock, ToolResult
 from serai.tools.failing import Failed
 from serai.tools.files import Stamp, opened
 from serai.tools.places import Place
-from serai.tools.tool import Arguments, Job, Tool, in_thread, make_tool
+from serai.tools.tool import Arguments, Job, Tool, changing, make_tool
 from serai.tools.write import encoded, keep_copy
 
 __all__ = ["diff", "tool"]
 
 _BOM = "\ufeff"
 _NEWLINE = re.compile(r"(?<!\r)\n")
+_CHANGES = 100  # of one call: each goes through the whole file
 _CONTEXT = 3  # lines around a change
 _DIFF = 100  # lines of a diff
 _LINE = 300  # characters of one of its lines
@@ -39,7 +40,9 @@ class Edit(Arguments, frozen=True):
     old: Annotated[str, Meta(description="exact text that is there once")] = ""
     new: str = ""
     replace_all: Annotated[bool, Meta(description="every place where old is")] = False
-    edits: Annotated[list[Change], Meta(description="several changes, in this order, instead of old and new")] = []  # noqa: RUF012
+    edits: Annotated[
+        list[Change], Meta(max_length=_CHANGES, description="several changes, in this order, instead of old and new")
+    ] = []  # noqa: RUF012
 
 
 def tool(_: Limits) -> Tool:
@@ -47,18 +50,18 @@ def tool(_: Limits) -> Tool:
         "Replace exact text in a file that was read before. old must occur exactly once, unless replace_all; "
         "give enough lines around it, without line numbers. Either old and new, or edits: all are made, or none."
     )
-    return make_tool("edit", Edit, in_thread(_edit), about, interrupt="block")
+    return make_tool("edit", Edit, changing(_edit), about, interrupt="block")
 
 
 def _edit(arguments: Edit, job: Job) -> ToolResult:
     changes = _changes(arguments)
     place = job.place(arguments.path)
-    with job.shop.changing, opened(place) as spot:
+    with opened(place) as spot:
         data, status = spot.read(job.shop.limits.read_file)
         job.shop.seen.check(place, status, unseen=False)
         # Bytes that are no UTF-8 are carried along as they are.
         before = data.decode(errors="surrogateescape")
-        after = _changed(before, changes, place, job.shop.limits.read_file)
+        after = _changed(before, changes, place, job)
         keep_copy(job.shop, spot, data)
         stamp: Stamp = spot.replace(after.encode(errors="surrogateescape"), status)
     job.shop.seen.note(place, stamp)
@@ -80,13 +83,14 @@ def _changes(arguments: Edit) -> Sequence[Change]:
     return changes
 
 
-def _changed(text: str, changes: Sequence[Change], place: Place, most: int) -> str:
+def _changed(text: str, changes: Sequence[Change], place: Place, job: Job) -> str:
     """All changes made, one after the other. Line endings stay as the file has them, and so does a byte order mark."""
     mark = _BOM if text.startswith(_BOM) else ""
     before = now = text.removeprefix(mark)
     for number, change in enumerate(changes, 1):
         who = place.shown if len(changes) == 1 else f"{place.shown}, edit {number} of {len(changes)}"
-        now = _replaced(now, change, who, most)
+        now = _replaced(now, change, who, job.shop.limits.read_file)
+        job.wanted.check()  # the last time after the last one: what has begun is finished
     if now == before:
         raise Failed("INVALID_ARGS", f"{place.shown}: together the edits change nothing")
     return mark + now
@@ -124,13 +128,16 @@ def _found(text: str, old: str) -> Iterator[int]:
 
 
 def _near(text: str, old: str) -> str:
-    """The usual mistake is white space."""
-    wanted = [line.strip() for line in old.strip().split("\n")]
-    lines = [line.strip() for line in text.split("\n")]
-    for at in range(len(lines) - len(wanted) + 1):
-        if lines[at] == wanted[0] and lines[at : at + len(wanted)] == wanted:
-            return f"line {at + 1} has the same text with other white space: read it there and copy it exactly"
+    """The usual mistake is white space. Looked for as text, because to compare lines takes for ever where all are alike."""
+    wanted, there = (f"\n{_stripped(part)}\n" for part in (old.strip(), text))
+    if (at := there.find(wanted)) >= 0:
+        line = there.count("\n", 0, at) + 1
+        return f"line {line} has the same text with other white space: read it there and copy it exactly"
     return "read the file again and copy the text exactly, without the line numbers"
+
+
+def _stripped(text: str) -> str:
+    return "\n".join(line.strip() for line in text.split("\n"))
 
 
 def diff(before: str, after: str) -> list[str]:

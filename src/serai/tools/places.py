@@ -13,7 +13,9 @@ from serai.tools.programs.walking import printable
 
 __all__ = ["Outside", "Place", "Places", "plain"]
 
-Outside = Callable[[ToolCall], bool]  # whether this very call was allowed to leave the working directory
+Outside = Callable[[ToolCall, str], bool]  # whether this very call was allowed to lead to this real path
+
+_LONGEST = 4096  # bytes: the machine takes no longer path, and to follow its links would take for ever
 
 
 class Place(NamedTuple):
@@ -35,26 +37,39 @@ class Places:
 
     def find(self, said: str, call: ToolCall) -> Place:
         """The place that a call names. By its real path: what is opened later follows no link at all (`files.opened`)."""
+        path = self._real(said)
+        if not self._inside(path) and not self._outside(call, path):
+            hint = f"stay below {plain(self.cwd)}, or ask the person to allow this path"
+            raise Failed("PERMISSION_DENIED", f"{plain(said)} leads to {plain(path)}, outside the working directory", hint)
+        return Place(path, self.shown(path))
+
+    def outside(self, said: str) -> tuple[str, ...]:
+        """The real path that it leads to, when that is outside of all folders."""
+        path = self._real(said)
+        return () if self._inside(path) else (path,)
+
+    def shown(self, path: str) -> str:
+        return plain(os.path.relpath(path, self.cwd) if _within(path, self.cwd) else path)
+
+    def _inside(self, path: str) -> bool:
+        return any(_within(path, root) for root in self._roots)
+
+    def _real(self, said: str) -> str:
         if "\0" in said:
             raise Failed("INVALID_ARGS", "no path has a NUL character in it")
         if not said.strip():
             raise Failed("INVALID_ARGS", "the path is empty", "`.` is the working directory")
         try:
-            os.fsencode(said)
+            size = len(os.fsencode(said))
         except UnicodeEncodeError:
             raise Failed("INVALID_ARGS", "the path has half a character (a lone surrogate) in it") from None
+        if size > _LONGEST:
+            raise Failed("INVALID_ARGS", f"the path has {size} bytes", "give a shorter path")
         try:
             # A home folder, as in a shell: nobody means a folder that is called `~`.
-            path = os.path.realpath(os.path.join(self.cwd, os.path.expanduser(said)))
+            return os.path.realpath(os.path.join(self.cwd, os.path.expanduser(said)))
         except OSError:  # a link that became something else while it was followed
             raise Failed("PERMISSION_DENIED", f"{plain(said)} changed while it was looked for", "try again") from None
-        if not any(_within(path, root) for root in self._roots) and not self._outside(call):
-            hint = f"stay below {plain(self.cwd)}, or ask the person to allow this path"
-            raise Failed("PERMISSION_DENIED", f"{plain(said)} leads to {plain(path)}, outside the working directory", hint)
-        return Place(path, self.shown(path))
-
-    def shown(self, path: str) -> str:
-        return plain(os.path.relpath(path, self.cwd) if _within(path, self.cwd) else path)
 
 
 def plain(text: str) -> str:

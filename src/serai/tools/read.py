@@ -11,7 +11,7 @@ from serai.model.tools import ImageBlock, TextBlock, ToolResult
 from serai.tools.failing import Failed
 from serai.tools.files import Stamp, opened
 from serai.tools.places import Place
-from serai.tools.tool import Arguments, Job, Tool, in_thread, make_tool
+from serai.tools.tool import Arguments, Job, Tool, looking, make_tool
 
 __all__ = ["BINARY", "image_of", "tool"]
 
@@ -34,13 +34,14 @@ def tool(limits: Limits) -> Tool:
         f"Read a text file with line numbers (number, tab, line), or an image (png, jpeg, gif, webp). "
         f"At most {_LINES} lines and {limits.tool_output // KIB} KiB at once; go on with offset."
     )
-    return make_tool("read", Read, in_thread(_read), about, background=True)
+    return make_tool("read", Read, looking(_read), about, background=True)
 
 
 def _read(arguments: Read, job: Job) -> ToolResult:
     place = job.place(arguments.path)
     with opened(place) as spot:
         data, status = spot.read(job.shop.limits.read_file)
+        job.wanted.check()
         if mime := image_of(data):
             if len(data) > _IMAGE:
                 raise spot.too_large(len(data), _IMAGE)

@@ -1,4 +1,4 @@
-"""A program that runs for one call: what it says, within its time; nothing of it is left when the call ends."""
+"""A program that runs for one call: what it says, within its time. When the call ends, so does its tree, as `wire` ends one."""
 
 from __future__ import annotations
 

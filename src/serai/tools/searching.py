@@ -6,7 +6,6 @@ with the call, and at its time. No shell and no git: a project's settings may ru
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import json
 import sys
@@ -64,7 +63,7 @@ def find(_: Limits) -> Tool:
 
 
 async def _grep(arguments: Grep, job: Job) -> ToolResult:
-    place, kind = await asyncio.to_thread(_start, arguments.path, job)
+    place, kind = await job.look(lambda: _start(arguments.path, job))
     if kind not in ("file", "a folder"):
         raise Failed("NOT_REGULAR_FILE", f"{place.shown} is {kind}", "name a folder or a plain file")
     asked = Search(
@@ -76,7 +75,7 @@ async def _grep(arguments: Grep, job: Job) -> ToolResult:
 
 
 async def _find(arguments: Find, job: Job) -> ToolResult:
-    place, kind = await asyncio.to_thread(_start, arguments.path, job)
+    place, kind = await job.look(lambda: _start(arguments.path, job))
     if kind != "a folder":
         raise Failed("INVALID_ARGS", f"find: `path` is a folder to look in, and {place.shown} is {kind}")
     asked = Search(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -16,16 +14,22 @@ from serai.tools.failing import Failed
 from serai.tools.files import Seen
 from serai.tools.places import Place, Places
 from serai.tools.undo import Undo
+from serai.tools.working import Threads, Wanted
 from serai.wire.process import Spawner
 
-__all__ = ["Arguments", "Job", "Tool", "Workshop", "in_thread", "make_tool"]
+__all__ = ["Arguments", "Job", "Tool", "Workshop", "changing", "looking", "make_tool"]
 
 
 class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The arguments of a tool; its schema is made of this too."""
 
+    def leads(self) -> str:
+        """The path that the call leads to; empty for the working directory."""
+        return str(getattr(self, "path", ""))
+
 
 A = TypeVar("A", bound=Arguments)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,18 +42,24 @@ class Workshop:
     environ: Mapping[str, str]  # of the commands that they run
     undo: Undo | None
     seen: Seen
-    changing: threading.Lock  # one change of a file at a time: each looks, then replaces
+    threads: Threads
 
 
-class Job(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Job:
     """One call of a tool."""
 
     shop: Workshop
     call: ToolCall
     tell: Tell | None = None
+    wanted: Wanted = field(default_factory=Wanted)
 
     def place(self, said: str) -> Place:
         return self.shop.places.find(said, self.call)
+
+    async def look(self, work: Callable[[], T]) -> T:
+        """In a thread, which a slow disk may stop."""
+        return await self.shop.threads.look(work, self.wanted)
 
 
 class Tool(NamedTuple):
@@ -92,13 +102,22 @@ def make_tool(
     return Tool(spec, takes, run)
 
 
-def in_thread(run: Callable[[A, Job], ToolResult]) -> Callable[[A, Job], Awaitable[ToolResult]]:
-    """For what works on files: a slow disk must not stop the loop."""
+def looking(run: Callable[[A, Job], ToolResult]) -> Callable[[A, Job], Awaitable[ToolResult]]:
+    """For a tool that looks into files, in a thread."""
 
-    async def threaded(arguments: A, job: Job) -> ToolResult:
-        return await asyncio.to_thread(run, arguments, job)
+    async def look(arguments: A, job: Job) -> ToolResult:
+        return await job.look(lambda: run(arguments, job))
 
-    return threaded
+    return look
+
+
+def changing(run: Callable[[A, Job], ToolResult]) -> Callable[[A, Job], Awaitable[ToolResult]]:
+    """For one that changes a file. It calls `job.wanted.check` right before it begins to."""
+
+    async def change(arguments: A, job: Job) -> ToolResult:
+        return await job.shop.threads.change(lambda: run(arguments, job), job.wanted)
+
+    return change
 
 
 def _schema(takes: type[Arguments]) -> dict[str, Any]:

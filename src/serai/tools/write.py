@@ -12,7 +12,7 @@ from serai.model.tools import TextBlock, ToolResult
 from serai.tools.failing import Failed
 from serai.tools.files import Spot, opened
 from serai.tools.places import plain
-from serai.tools.tool import Arguments, Job, Tool, Workshop, in_thread, make_tool
+from serai.tools.tool import Arguments, Job, Tool, Workshop, changing, make_tool
 
 __all__ = ["encoded", "keep_copy", "tool"]
 
@@ -24,7 +24,7 @@ class Write(Arguments, frozen=True):
 
 def tool(_: Limits) -> Tool:
     about = "Write a whole file; folders that are missing are made, a file that is there is replaced. To change a part, use edit."
-    return make_tool("write", Write, in_thread(_write), about, interrupt="block")
+    return make_tool("write", Write, changing(_write), about, interrupt="block")
 
 
 def _write(arguments: Write, job: Job) -> ToolResult:
@@ -32,13 +32,15 @@ def _write(arguments: Write, job: Job) -> ToolResult:
         raise Failed("NOT_REGULAR_FILE", f"{plain(arguments.path)} names a folder", "name the file that is to be written")
     data = encoded(arguments.content, "content")
     place = job.place(arguments.path)
-    with job.shop.changing, opened(place, make=True) as spot:
+    job.wanted.check()  # before folders are made
+    with opened(place, make=True) as spot:
         old = spot.status()
         if old is not None:
             # One that was never read may be replaced, there is a copy of it; one that changed behind our back may not.
             job.shop.seen.check(place, old, unseen=True)
-            if job.shop.undo is not None and old.st_size <= job.shop.undo.most:
-                keep_copy(job.shop, spot, spot.read(job.shop.undo.most)[0])
+        job.wanted.check()  # the last time: what has begun is finished
+        if old is not None and job.shop.undo is not None and old.st_size <= job.shop.undo.most:
+            keep_copy(job.shop, spot, spot.read(job.shop.undo.most)[0])
         stamp = spot.replace(data, old)
     job.shop.seen.note(place, stamp)
     what = "made" if old is None else f"replaced ({old.st_size} bytes before)"
