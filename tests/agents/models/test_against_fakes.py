@@ -4,62 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 
 import pytest
 
-from serai.agents.models.providers import ClosableProvider, provider_for
 from serai.errors import Closed, ModelFailed
 from serai.limits import Limits
-from serai.model.provider import Chunk, Completion, Model, ModelMessage, ModelRequest, Options
-from serai.model.tools import ImageBlock, TextBlock, ToolSpec
-from serai.testing.models import FakeModels, Fault
-
-APIS = ["anthropic", "openai", "openai-responses"]
-KEY = "sk-test-0123456789abcdef"
-ENVIRON = {"ANTHROPIC_API_KEY": KEY, "OPENAI_API_KEY": KEY}
-PNG = ImageBlock(b"\x89PNG\r\n\x1a\nnothing", "image/png")
-READ = ToolSpec("read", "Reads a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
-ODD = ToolSpec("zot:we.ather", "Has a name that no API takes.")
-
-
-class House:
-    """A fake, and the provider of one of its APIs."""
-
-    def __init__(self, server: FakeModels, model: Model, provider: ClosableProvider) -> None:
-        self.server = server
-        self.model = model
-        self.provider = provider
-
-    def request(
-        self, *messages: ModelMessage | str, thinking: str = "off", tools: tuple[ToolSpec, ...] = (READ, ODD)
-    ) -> ModelRequest:
-        said = tuple(ModelMessage("user", (TextBlock(one),)) if isinstance(one, str) else one for one in messages)
-        return ModelRequest(self.model, said, "Be brief.", tools, Options(thinking=thinking))  # type: ignore[arg-type]
-
-    async def ask(self, *messages: ModelMessage | str, thinking: str = "off") -> tuple[list[Chunk], Completion]:
-        *chunks, last = [one async for one in self.provider.stream(self.request(*messages, thinking=thinking))]
-        assert isinstance(last, Completion)
-        return [chunk for chunk in chunks if isinstance(chunk, Chunk)], last
-
-    async def failure(self, *messages: str) -> ModelFailed:
-        with pytest.raises(ModelFailed) as caught:
-            await self.ask(*messages)
-        return caught.value
-
-
-@asynccontextmanager
-async def house(api: str, *, key: str = KEY, limits: Limits | None = None, window: int = 0) -> AsyncIterator[House]:
-    async with FakeModels(key=KEY, window=window) as server:
-        model = server.model(api)
-        provider = provider_for(model, environ=ENVIRON, limits=limits or Limits(), key=key)
-        try:
-            yield House(server, model, provider)
-        finally:
-            await provider.close()
-            await provider.close()  # again does no harm
-        await server.until(lambda: server.connections == 0)
+from serai.model.provider import Chunk, Completion, ModelMessage
+from serai.model.tools import TextBlock
+from serai.testing.models import Fault
+from tests.agents.models.helpers import APIS, ODD, PNG, house
 
 
 def joined(chunks: list[Chunk], what: str) -> str:

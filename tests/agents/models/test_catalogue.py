@@ -85,6 +85,10 @@ def test_an_unknown_api_is_meant_as_a_compatible_one() -> None:
         ('[[models]]\nid = "x"\nmax_tokens = -1', "0 or more"),
         ('[[models]]\nid = "x"\ncost = { input = -1 }', "0 or more"),
         ('[[models]]\nid = "x"\nbase_url = "localhost:80"', "http://"),
+        ('[[models]]\nid = "x"\nbase_url = "ftp://me:hunter2-hush@host"', "http://"),
+        ('[[models]]\nid = "x"\nbase_url = "http://me:hunter2-hush/x@host"', "http://"),
+        ('[[models]]\nid = "x"\nheaders = { Token = "hunter2-hush\\u0007" }', "the header Token"),
+        ('[[models]]\nid = "x"\nheaders = { "Token: hunter2-hush" = "" }', "headers"),
         ("[[models", "models"),
         ("models = 3", "models"),
     ],
@@ -94,6 +98,7 @@ def test_what_is_wrong_with_a_file_is_named(tmp_path: Path, text: str, why: str)
         Catalogue.load(write(tmp_path, text))
     assert caught.value.who == str(tmp_path / "models.toml")
     assert "base_url" in caught.value.hint
+    assert "hush" not in str(caught.value)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

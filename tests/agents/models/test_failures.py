@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 import httpx2
 import pytest
 
-from serai.agents.models.failures import Failures, secrets_in, wait_of
+from serai.agents.models.failures import Failures, wait_of
+from serai.agents.models.headers import secrets_in
+from serai.agents.models.sse import EventTooLong
 from serai.limits import Limits
 
 FAILURES = Failures("acme/m", Limits(), "ACME_API_KEY", ("sk-12345678",))
@@ -31,6 +33,8 @@ NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
         ({"retry-after": "Fri, 02 Jan 2026 03:04:15 GMT"}, 10.0),
         ({"retry-after": "Fri, 02 Jan 2026 03:04:15"}, 10.0),
         ({"retry-after": "Fri, 02 Jan 2026 03:00:00 GMT"}, 0.0),
+        ({"retry-after": "Mon, 01 Jan 2024 00:00:00 +99999999999999"}, None),
+        ({"retry-after": "Mon, 01 Jan 0001 00:00:00 +2300"}, 0.0),
     ],
 )
 def test_the_time_to_wait_is_read_from_every_form(headers: dict[str, str], wait: float | None) -> None:
@@ -87,6 +91,15 @@ def test_no_words_of_a_provider_show_a_secret_or_go_on_for_ever() -> None:
     assert "sk-12345678" not in repr(FAILURES)
     assert "sk-12345678" not in FAILURES.of(RuntimeError("sk-12345678")).message
     assert list(secrets_in("", {"Authorization": "Bearer abcdefghij", "x": "short"})) == ["Bearer abcdefghij", "abcdefghij"]
+    assert "hunter2" in secrets_in("", {"Authorization": "Basic bWU6aHVudGVyMg=="})
+    assert list(secrets_in("", {"Authorization": "Basic of/no/sort"})) == ["Basic of/no/sort", "of/no/sort"]
+
+
+@pytest.mark.req("resident.models.faults")
+def test_every_error_in_a_call_has_its_words() -> None:
+    assert "nested too deep" in FAILURES.of(RecursionError()).message
+    assert FAILURES.of(ValueError("no JSON\x1b")).message == r"it sent an event that cannot be understood: no JSON\x1b"
+    assert FAILURES.of(EventTooLong()).limit == FAILURES.too_much().limit
 
 
 def test_what_the_http_library_raises_is_temporary() -> None:

@@ -187,6 +187,45 @@ def test_names_and_ids_become_what_every_api_takes_and_stay_apart() -> None:
     assert len(safe_id("x" * 500)) < 40
 
 
+@pytest.mark.req("resident.models.names")
+def test_a_name_stands_for_one_tool_also_when_another_takes_what_it_would_become() -> None:
+    taken: list[str] = []
+    for _ in range(3):  # each time somebody takes the name that `weather.get` has now
+        tools = [ToolSpec(name) for name in ("weather.get", *taken)]
+        taken.append(Names(tools).out("weather.get"))
+    every = ["weather.get", *taken]
+    for order in (every, every[::-1]):
+        names = Names(ToolSpec(name) for name in order)
+        assert len({names.out(name) for name in every}) == len(every)
+        assert [names.back(names.out(name)) for name in every] == every
+        assert [names.out(name) for name in taken] == taken  # who can be called by its name is
+
+
+@pytest.mark.req("resident.models.tools")
+@pytest.mark.parametrize("depth", [50, 99, 100, 970, 5000])
+def test_arguments_that_are_nested_too_deep_are_kept_as_text(depth: int) -> None:
+    text = '{"a":' + "[" * depth + "]" * depth + "}"
+    assert (arguments_of(text) == text) == (depth >= 100)  # and one level for the object
+
+
+@pytest.mark.req("resident.models.replay")
+def test_what_a_provider_wants_again_is_not_kept_when_it_is_nested_too_deep() -> None:
+    nested: Any = "x"
+    for _ in range(300):
+        nested = [nested]
+    claude = Model("m", api="anthropic", provider="anthropic")
+    blocks = [{"type": "redacted_thinking", "data": nested}, {"type": "new", "more": nested}]
+    events = [{"type": "content_block_start", "index": n, "content_block": block} for n, block in enumerate(blocks)]
+    message = folded("anthropic", *events, model=claude).message
+    assert (message.native, message.content) == (None, (OtherBlock("new", None),))
+    call = {"index": 0, "id": "a", "function": {"name": "x", "arguments": "{}"}, "extra_content": nested}
+    assert folded("openai", delta(tool_calls=[call])).message.native is None
+    stored = ModelMessage(
+        "assistant", native={"api": "anthropic", "provider": "anthropic", "order": [{"type": "odd", "n": nested}]}
+    )
+    assert anthropic_api.body_of(request(stored, model=claude))["messages"] == []  # as an older session may have it
+
+
 @pytest.mark.parametrize(
     ("text", "arguments"), [("", {}), (" ", {}), ('{"a": 1}', {"a": 1}), ("[1]", "[1]"), ("{", "{"), ("1", "1")]
 )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from serai.agents.models.catalogue import PARROT, Catalogue
 from serai.agents.models.parrot import Parrot
-from serai.errors import Closed, ModelFailed
+from serai.errors import Closed, LimitHit, ModelFailed
 from serai.limits import Limits
 from serai.model.provider import Chunk, Completion, ModelMessage, ModelRequest
-from serai.model.tools import TextBlock
+from serai.model.tools import TextBlock, ToolCall
 
 MODEL = Catalogue.built_in().get(PARROT)
 assert MODEL is not None
@@ -105,6 +106,23 @@ async def test_an_endless_answer_is_stopped_and_others_get_their_turn() -> None:
     other.cancel()
     assert caught.value.limit is not None
     assert turns > 10
+
+
+@pytest.mark.req("resident.parrot.faults")
+async def test_it_calls_no_more_tools_than_a_model_may() -> None:
+    with pytest.raises(ModelFailed) as caught:
+        await ask(">> repeat 100000 call read {}")
+    assert caught.value.limit == LimitHit("model_calls", 1000)
+
+
+@pytest.mark.req("resident.models.replay")
+async def test_it_goes_on_after_a_call_with_arguments_of_any_depth() -> None:
+    nested: Any = {}
+    for _ in range(2000):
+        nested = {"a": nested}
+    call = ModelMessage("assistant", (), (ToolCall("read", nested, "a"),))
+    _, last = await ask("hello", call, "again")
+    assert last.stop == "end"
 
 
 @pytest.mark.parametrize(("reason", "stop"), [("length", "length"), ("refusal", "error"), ("end", "end")])

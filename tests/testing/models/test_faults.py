@@ -15,7 +15,7 @@ import pytest
 from serai.agents.models.script import Cut, Hang, Malformed, Wait
 from serai.testing.models import FAULTS, FakeModels, Fault
 from serai.testing.models.faults import Kind, faulted
-from tests.testing.models.helpers import APIS, PATHS, Api, Clients, body, pieces, raw
+from tests.testing.models.helpers import APIS, PATHS, Api, Clients, body, dial, pieces, raw, request_bytes
 
 every_api = pytest.mark.parametrize("api", APIS)
 
@@ -159,6 +159,27 @@ async def test_one_event_can_be_huge(server: FakeModels, clients: Clients, api: 
     answer = await clients.send(api, body(api, "hello", stream=True))
     longest = max([len(piece) async for event in answer for piece in pieces(api, event)])
     assert longest == 3_000_000
+
+
+@pytest.mark.req("resident.fakes.faults")
+@every_api
+async def test_an_error_can_have_no_end_and_stops_when_the_client_leaves(server: FakeModels, api: Api) -> None:
+    server.fault(Fault("endless", status=503))
+    reader, writer = await dial(server)
+    writer.write(request_bytes(PATHS[api], body(api, "hello")))
+    assert (await reader.readline()).startswith(b"HTTP/1.1 503")
+    await reader.readexactly(1_000_000)
+    assert server.open == 1
+    writer.transport.abort()
+    await server.until(lambda: server.open == 0)
+
+
+@pytest.mark.req("resident.fakes.faults")
+async def test_an_error_can_have_headers_of_its_own(server: FakeModels) -> None:
+    server.fault(Fault("status", status=307, headers=(("location", "http://elsewhere/"),), body=b""))
+    status, head, told = await raw(server, PATHS["openai"], body("openai", "hello"))
+    assert (status, told) == (307, b"")
+    assert b"\r\nlocation: http://elsewhere/\r\n" in head
 
 
 @pytest.mark.req("resident.fakes.faults")

@@ -47,7 +47,9 @@ class Anthropic(SdkProvider):
         return body_of(request)
 
     def client(self, sdk: Any, options: Json) -> Any:
-        return sdk.AsyncAnthropic(**options)
+        client = sdk.AsyncAnthropic(**options, open_telemetry={"traces": False, "propagation": False})
+        client.webhook_key = None
+        return client
 
 
 def body_of(request: ModelRequest) -> Json:

@@ -7,6 +7,7 @@ microseconds each, ours 3 to 8, and its decoder holds a line of any length (meas
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -15,11 +16,13 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from serai.agents.models.failures import Failures, secrets_in
+from serai.agents.models.failures import Failures
 from serai.agents.models.folding import Folding
-from serai.agents.models.sse import Events, EventTooLong
+from serai.agents.models.headers import checked, secrets_in
+from serai.agents.models.posting import http_client, is_compressed
+from serai.agents.models.sse import Events
 from serai.agents.models.wording import Json
-from serai.errors import Closed, ModelFailed, NoModel
+from serai.errors import BadSettings, Closed, ModelFailed, NoModel
 from serai.limits import Limits
 from serai.model.provider import Chunk, Completion, Model, ModelRequest
 
@@ -33,18 +36,23 @@ _REST = 0.5  # seconds for the end of the stream behind the last event, so that 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where a model is asked, and with what. `variable` names where the key comes from; the key itself is never shown."""
+    """Where a model is asked, and with what. `variable` names where the key comes from; the key itself is never shown.
 
-    model: Model
+    `base_url` has no password in it (`headers.address`), and `headers` can be sent (`headers.checked`).
+    """
+
+    model: Model = field(repr=False)  # its headers are as secret
     base_url: str
     limits: Limits
     variable: str = ""
     local: bool = False  # on this machine: no key is needed and no proxy is asked
     key: str = field(default="", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)  # where proxies and certificates are looked for
 
-    def failures(self, model: Model) -> Failures:
-        return Failures(model.key, self.limits, self.variable, tuple(secrets_in(self.key, self.headers)))
+    def failures(self, model: Model, headers: Mapping[str, str]) -> Failures:
+        secrets = {*secrets_in(self.key, self.headers), *secrets_in("", headers)}
+        return Failures(model.key, self.limits, self.variable, tuple(sorted(secrets, key=len, reverse=True)))
 
 
 class SdkProvider(ABC):
@@ -63,12 +71,15 @@ class SdkProvider(ABC):
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Completion, None]:
         """Chunks, then one completion. Whatever ends it, also the consumer's leaving, gives the connection back or closes it."""
-        failures = self.endpoint.failures(request.model)
+        headers = _headers(request)
+        failures = self.endpoint.failures(request.model, headers)
         folding = self.folding(request, failures)
-        failure: ModelFailed
+        caught: Exception
         try:
-            response = await self._send(request)
+            response = await self._send(request, headers)
             try:
+                if is_compressed(response):
+                    raise failures.compressed()
                 async with aclosing(_chunks(response, folding, self.endpoint.limits)) as chunks:
                     async for chunk in chunks:
                         yield chunk
@@ -76,15 +87,14 @@ class SdkProvider(ABC):
                 await response.aclose()
             yield folding.answer.completion()
             return
-        except (ModelFailed, Closed, NoModel):
+        except (ModelFailed, BadSettings, Closed, NoModel):
             raise
-        except EventTooLong:
-            failure = failures.too_much()
-        except ValueError as error:  # no JSON, or no such event: msgspec's are ValueErrors
-            failure = failures.not_understood(str(error))
         except Exception as error:
-            failure = failures.of(error)
-        raise failure  # out here, so that the SDK's error, whose request has the key, is not part of ours
+            caught = error
+        # Out here, so that the SDK's error, whose request has the key, is not part of ours, not even when this fails.
+        failure = failures.of(caught)
+        del caught
+        raise failure
 
     async def close(self) -> None:
         """Close the client and its connections. Any number of times."""
@@ -103,9 +113,9 @@ class SdkProvider(ABC):
 
     @abstractmethod
     def client(self, sdk: Any, options: Json) -> Any:
-        """The SDK's own client."""
+        """The SDK's own client, without what it has read from the process's environment."""
 
-    async def _send(self, request: ModelRequest) -> httpx2.Response:
+    async def _send(self, request: ModelRequest, headers: Mapping[str, str]) -> httpx2.Response:
         body = self.body(request)
         client = await self._opened()
         import httpx2  # the SDKs'
@@ -115,7 +125,7 @@ class SdkProvider(ABC):
             cast_to=httpx2.Response,
             body=body,
             stream=True,
-            options={"headers": {"Accept": "text/event-stream", **request.model.headers, **request.options.headers}},
+            options={"headers": {"Accept": "text/event-stream", **headers}},
         )
         return response
 
@@ -126,38 +136,53 @@ class SdkProvider(ABC):
             if self.sdk not in sys.modules:
                 await asyncio.to_thread(_import, self.sdk)  # it takes a second, in which the loop has other things to do
                 return await self._opened()  # somebody may have come in between
-            sdk = _import(self.sdk)
-            self._client = self.client(sdk, self._options(sdk))
+            client = self.client(_import(self.sdk), self._options())
+            # Both SDKs add what `…_CUSTOM_HEADERS` of the process says, for whatever server: there may be tokens in it.
+            client._custom_headers.clear()  # there is no other way, and without this attribute nothing is sent at all
+            client._custom_headers.update(self.endpoint.headers)
+            self._client = client
         return self._client
 
-    def _options(self, sdk: Any) -> Json:
+    def _options(self) -> Json:
         import httpx2
 
-        idle = self.endpoint.limits.model_idle
-        options: Json = {
-            "api_key": self.endpoint.key or "none",
-            "base_url": self.endpoint.base_url,
+        endpoint, limits = self.endpoint, self.endpoint.limits
+        return {
+            "api_key": endpoint.key or "none",
+            "base_url": endpoint.base_url,
             "max_retries": 0,  # the loop retries, and tells so (spec piglet 6.4)
-            "timeout": httpx2.Timeout(idle, connect=min(self.endpoint.limits.model_connect, idle)),
-            "default_headers": dict(self.endpoint.headers),
+            "timeout": httpx2.Timeout(limits.model_idle, connect=min(limits.model_connect, limits.model_idle)),
+            "default_headers": dict(endpoint.headers),
+            "http_client": http_client(endpoint.base_url, endpoint.environ, limits, local=endpoint.local),
         }
-        if self.endpoint.local:
-            options["http_client"] = sdk.DefaultAsyncHttpxClient(trust_env=False)
-        return options
+
+
+def _headers(request: ModelRequest) -> dict[str, str]:
+    try:
+        return checked({**request.model.headers, **request.options.headers})
+    except ValueError as error:
+        raise BadSettings(str(error), who=request.model.key, hint="look at the model's headers and at the options'") from None
 
 
 def _import(name: str) -> Any:
+    """The SDK, without the logging that it sets up by `ANTHROPIC_LOG` and the like: its details have headers and conversations."""
+    own, http = logging.getLogger(name), logging.getLogger("httpx2")
+    before = None if name in sys.modules else (own.level or logging.WARNING, http.level)
     try:
-        return import_module(name)
+        module = import_module(name)
     except ImportError as error:
         raise NoModel(f"the package `{name}` cannot be imported: {error}", hint="pip install 'serai[models]'") from None
+    if before is not None:
+        own.setLevel(before[0])
+        http.setLevel(before[1])
+    return module
 
 
 async def _chunks(response: httpx2.Response, folding: Folding, limits: Limits) -> AsyncGenerator[Chunk, None]:
     """The chunks of a stream until its answer is complete; one that ends before is an error."""
     events = Events(2 * limits.model_answer)  # escaped JSON is longer than what it says
     answer, take = folding.answer, folding.take
-    pieces = response.aiter_bytes()
+    pieces = response.aiter_raw()
     try:
         async for piece in pieces:
             for data in events.feed(piece):

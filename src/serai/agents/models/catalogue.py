@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from serai import home
+from serai.agents.models.headers import address, checked
 from serai.errors import BadSettings
 from serai.model.provider import Cost, Model
 
@@ -55,8 +56,9 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("a model has an id, without spaces around it")
         if min(self.context_window, self.max_tokens) < 0:
             raise ValueError("a number of tokens is 0 or more")
-        if self.base_url and not self.base_url.startswith(("http://", "https://")):
-            raise ValueError(f"base_url begins with http:// or https://, unlike {self.base_url!r}")
+        if self.base_url:
+            address(self.base_url)
+        checked(self.headers)
 
     def model(self) -> Model:
         api = self.api if self.api in APIS else "openai"  # an unknown one is meant as compatible (spec piglet 6.5)

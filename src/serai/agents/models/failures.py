@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import Any
+from urllib.parse import urlsplit
 
+from serai.agents.models.sse import EventTooLong
 from serai.errors import LimitHit, ModelFailed
 from serai.limits import Limits
 
@@ -48,12 +50,18 @@ class Failures:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def of(self, error: Exception) -> ModelFailed:
-        """What an exception of an SDK, or of the HTTP library under it, means."""
+        """What an exception means that came in a call: of an SDK, of the HTTP library under it, of reading what came."""
         import httpx2  # with the SDK
 
+        if isinstance(error, EventTooLong):
+            return self.too_much()
+        if isinstance(error, RecursionError):
+            return ModelFailed("the conversation, a tool or the answer is nested too deep", who=self.who)
+        if isinstance(error, ValueError):  # no JSON, or no such event: msgspec's are ValueErrors
+            return self.not_understood(str(error))
         status = getattr(error, "status_code", None)
         response = getattr(error, "response", None)
-        if isinstance(status, int) and response is not None and status >= 400:
+        if isinstance(status, int) and response is not None and status >= 300:
             return self.status(status, response.headers, getattr(error, "body", None), str(error))
         if isinstance(error, httpx2.TimeoutException) or type(error).__name__ == "APITimeoutError":
             return self.idle()
@@ -71,6 +79,8 @@ class Failures:
 
     def status(self, status: int, headers: Mapping[str, str], body: object, text: str = "") -> ModelFailed:
         """An answer that is an error."""
+        if status < 400:
+            return self._sent_on(status, headers)
         message, kind = _words(body)
         message = self._plain(message or text or "no reason given")
         too_long = status == 413 or (status in (400, 422) and bool(_TOO_LONG.search(f"{kind} {message}")))
@@ -93,11 +103,25 @@ class Failures:
         failure.message = f"in mid-answer: {self._plain(message or kind or 'no reason given')}"
         return failure
 
+    def _sent_on(self, status: int, headers: Mapping[str, str]) -> ModelFailed:
+        """A redirect, which is never followed: another server would get the conversation, and the keys in headers."""
+        try:
+            parts = urlsplit(headers.get("location", ""))
+            where = f"{parts.scheme or 'http'}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else "another of its own paths"
+        except ValueError:
+            where = "an address that is none"
+        hint = "if that is the right server, make it the model's base_url"
+        return ModelFailed(f"HTTP {status}: it sends us on to {self._plain(where)}", who=self.who, status=status, hint=hint)
+
     def broke_off(self, why: str = "") -> ModelFailed:
         return ModelFailed(f"the answer broke off{f': {why}' if why else ''}", who=self.who, temporary=True)
 
     def not_understood(self, why: str) -> ModelFailed:
         return ModelFailed(f"it sent an event that cannot be understood: {self._plain(why)}", who=self.who, temporary=True)
+
+    def compressed(self) -> ModelFailed:
+        hint = "its answer is not unpacked, for it could be endless: look at what stands between us and the provider"
+        return ModelFailed("it sent a compressed answer, which it was asked not to", who=self.who, hint=hint)
 
     def idle(self) -> ModelFailed:
         hit = LimitHit("model_idle", self.limits.model_idle)
@@ -109,6 +133,10 @@ class Failures:
             "the answer is too long and was stopped", who=self.who, limit=hit, hint="ask for less, or raise the limit"
         )
 
+    def too_many_calls(self) -> ModelFailed:
+        hit = LimitHit("model_calls", self.limits.model_calls)
+        return ModelFailed("it calls too many tools at once", who=self.who, limit=hit, hint="ask for less, or raise the limit")
+
     def _hint(self, status: int, *, too_long: bool, kind: str) -> str:
         if status in (401, 403):
             return f"the provider does not take the key: look at {self.variable}" if self.variable else "the provider wants a key"
@@ -119,10 +147,18 @@ class Failures:
         return "the account has no credit left" if kind in _USELESS or status == 402 else ""
 
     def _plain(self, text: str) -> str:
-        """A provider's words, cut, and without what must not be told."""
+        """A provider's words, cut, without what must not be told, and with nothing that a terminal acts upon or does not show."""
         for secret in self.secrets:
             text = text.replace(secret, "…")
-        return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+        return _seen(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+
+
+def _seen(text: str) -> str:
+    from serai.policy.commands.invisible import not_seen  # seldom needed, and with it comes all that reads commands
+
+    if not_seen(text) is None:
+        return text
+    return "".join(char if not_seen(char) is None else char.encode("unicode_escape", "surrogatepass").decode() for char in text)
 
 
 def _words(body: object) -> tuple[str, str]:
@@ -152,15 +188,7 @@ def wait_of(headers: Mapping[str, str], now: datetime | None = None) -> float | 
         return max(seconds, 0.0) if isfinite(seconds) else None
     try:
         date = parsedate_to_datetime(headers["retry-after"])
-    except (KeyError, ValueError):
+        zoned = date if date.tzinfo is not None else date.replace(tzinfo=UTC)
+        return max((zoned - (now or datetime.now(UTC))).total_seconds(), 0.0)
+    except (KeyError, ValueError, TypeError, OverflowError):  # no date, or one of a zone that cannot be
         return None
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=UTC)
-    return max((date - (now or datetime.now(UTC))).total_seconds(), 0.0)
-
-
-def secrets_in(key: str, headers: Mapping[str, str]) -> Sequence[str]:
-    """What must not be told: the key, and every header long enough to be one. The longest first, they may overlap."""
-    found = {value for value in (key, *headers.values()) if len(value) >= 8}
-    found |= {value.split(" ", 1)[1] for value in found if value.lower().startswith("bearer ")}
-    return sorted(found, key=lambda value: (-len(value), value))

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 from uuid import uuid4
 
 from serai.agents.models.failures import Failures
-from serai.agents.models.wording import Names, arguments_of, priced
+from serai.agents.models.wording import Names, arguments_of, is_deep, priced
 from serai.model.events import Stop, Usage
 from serai.model.provider import Chunk, Completion, ModelMessage, ModelRequest
 from serai.model.tools import Block, OtherBlock, TextBlock, ToolCall
@@ -15,6 +15,7 @@ from serai.model.tools import Block, OtherBlock, TextBlock, ToolCall
 __all__ = ["Answer", "Folding", "Part", "What"]
 
 What = Literal["text", "thinking", "tool_input"]
+_PART = 64  # of `model_answer` for a part itself: one of a million empty ones must end
 
 
 class Part:
@@ -50,9 +51,14 @@ class Answer:
         self.usage = Usage()
         self._model = request.model
         self._left = failures.limits.model_answer
+        self._calls_left = failures.limits.model_calls
 
     def begin(self, what: What | Literal["other"], *, id: str = "", name: str = "", kept: Any = None) -> Part:
-        self.grow(len(id) + len(name) + 1)  # a part has a price too: an answer of a million empty calls must end
+        self.grow(len(id) + len(name) + _PART)
+        if what == "tool_input":
+            self._calls_left -= 1
+            if self._calls_left < 0:
+                raise self.failures.too_many_calls()
         part = Part(what, len(self.parts), id=id, name=name, kept=kept)
         self.parts.append(part)
         return part
@@ -75,6 +81,9 @@ class Answer:
             raise self.failures.too_much()
 
     def completion(self) -> Completion:
+        for part in self.parts:
+            if is_deep(part.kept):
+                part.kept = None  # nobody could write it down, or send it again
         calls = tuple(self._calls())
         message = ModelMessage(
             "assistant",

@@ -26,7 +26,7 @@ from serai.model.events import Stop, Usage
 from serai.model.provider import ModelMessage, ModelRequest
 from serai.model.tools import ImageBlock, ToolCall
 
-__all__ = ["OpenAIChat", "OpenAIChatFolding", "body_of"]
+__all__ = ["OpenAIChat", "OpenAIChatFolding", "body_of", "client_of", "result_text"]
 
 _STOPS: dict[str, Stop] = {
     "stop": "end",
@@ -49,7 +49,14 @@ class OpenAIChat(SdkProvider):
         return body_of(request, theirs="api.openai.com" in self.endpoint.base_url)
 
     def client(self, sdk: Any, options: Json) -> Any:
-        return sdk.AsyncOpenAI(**options)
+        return client_of(sdk, options)
+
+
+def client_of(sdk: Any, options: Json) -> Any:
+    """The SDK's client for both its APIs. The process's organisation and project are nobody else's business."""
+    client = sdk.AsyncOpenAI(**options)
+    client.organization = client.project = client.admin_api_key = client.webhook_secret = None
+    return client
 
 
 def body_of(request: ModelRequest, *, theirs: bool = False) -> Json:

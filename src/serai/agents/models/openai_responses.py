@@ -10,7 +10,7 @@ import msgspec
 from serai.agents.models.calling import SdkProvider
 from serai.agents.models.failures import Failures
 from serai.agents.models.folding import Answer, Part, What
-from serai.agents.models.openai_chat import result_text
+from serai.agents.models.openai_chat import client_of, result_text
 from serai.agents.models.wording import Json, Names, answer_tokens, data_url, in_order, kept_blocks, object_of, safe_id, schema_of
 from serai.model.events import Stop, Usage
 from serai.model.provider import ModelMessage, ModelRequest
@@ -33,7 +33,7 @@ class OpenAIResponses(SdkProvider):
         return body_of(request)
 
     def client(self, sdk: Any, options: Json) -> Any:
-        return sdk.AsyncOpenAI(**options)
+        return client_of(sdk, options)
 
 
 def body_of(request: ModelRequest) -> Json:

@@ -61,7 +61,8 @@ class _Playing:
         self._answer = Answer(request, failures)
         said = [Said(message.role, text_of(message.content)) for message in request.messages]
         self._script = script.answer(said, request.system)
-        self._seed = msgspec.json.encode([request.model.key, request.system, request.messages])
+        results = [message.call_id for message in request.messages]
+        self._seed = msgspec.json.encode([request.model.key, request.system, said, results])
         self._heard = sum(len(one.text) for one in said) + len(request.system)
 
     async def chunks(self) -> AsyncIterator[Chunk]:

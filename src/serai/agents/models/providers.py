@@ -9,6 +9,7 @@ from ipaddress import ip_address
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from serai.agents.models.headers import address, checked, fits, lines_of
 from serai.agents.models.resolving import variables_of
 from serai.errors import BadSettings, ModelFailed, NoModel
 from serai.limits import Limits
@@ -22,6 +23,8 @@ _TABLE = {
     "openai": ("openai_chat", "OpenAIChat", "openai", "https://api.openai.com/v1", "OPENAI_BASE_URL"),
     "openai-responses": ("openai_responses", "OpenAIResponses", "openai", "https://api.openai.com/v1", "OPENAI_BASE_URL"),
 }
+# What OpenAI's SDK sends of the process's environment to every server; here it is the given one's, and for OpenAI alone.
+_ACCOUNT = {"OPENAI_ORG_ID": "OpenAI-Organization", "OPENAI_PROJECT_ID": "OpenAI-Project"}
 _AUTHORISING = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key"})
 
 
@@ -44,19 +47,30 @@ def provider_for(model: Model, *, environ: Mapping[str, str], limits: Limits, ke
     module, name, sdk, usual, variable = _TABLE.get(model.api, _TABLE["openai"])
     if find_spec(sdk) is None:
         raise NoModel(f"{model.key} needs the package `{sdk}`", hint="pip install 'serai[models]'")
-    own = model.provider in ("anthropic", "openai")  # the variable speaks of the provider itself, not of who talks like it
-    base_url = model.base_url or (environ.get(variable, "") if own else "") or usual
+    own = model.provider == sdk  # the variables speak of the provider itself, not of who talks like it
+    try:
+        base_url, headers = address(model.base_url or (environ.get(variable, "").strip() if own else "") or usual)
+        headers |= checked({**(_of_account(sdk, environ) if own else {}), **model.headers})
+    except ValueError as error:
+        raise BadSettings(str(error), who=model.key, hint=f"look at models.toml, and at {variable} if it is set") from None
     local = is_local(base_url)
     variables = variables_of(model.provider)
     used = next((one for one in variables if environ.get(one, "").strip()), variables[0])
     secret = _checked(environ.get(used, "") if key is None else key, used, model)
-    if not secret and not local and not any(header.lower() in _AUTHORISING for header in model.headers):
+    if not secret and not local and not any(header.lower() in _AUTHORISING for header in headers):
         raise ModelFailed("there is no key for it", who=model.key, status=401, hint=f"set {' or '.join(variables)}")
 
     from serai.agents.models.calling import Endpoint
 
     endpoint = Endpoint(
-        model=model, base_url=base_url, limits=limits, variable=used, local=local, key=secret, headers=dict(model.headers)
+        model=model,
+        base_url=base_url,
+        limits=limits,
+        variable=used,
+        local=local,
+        key=secret,
+        headers=headers,
+        environ=environ,
     )
     made: Any = getattr(import_module(f"serai.agents.models.{module}"), name)
     provider: ClosableProvider = made(endpoint)
@@ -67,8 +81,8 @@ def is_local(url: str) -> bool:
     """It is on this machine: nobody else hears the key, or its absence."""
     try:
         host = urlsplit(url).hostname or ""
-    except ValueError as error:
-        raise BadSettings(f"base_url: {error}", who=url) from None
+    except ValueError:
+        raise BadSettings("base_url is no address of a server") from None
     if host == "localhost":
         return True
     try:
@@ -77,9 +91,15 @@ def is_local(url: str) -> bool:
         return False
 
 
+def _of_account(sdk: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """The headers that variables for the SDK ask for."""
+    told = {header: environ[name] for name, header in _ACCOUNT.items() if sdk == "openai" and environ.get(name)}
+    return told | lines_of(environ.get(f"{sdk.upper()}_CUSTOM_HEADERS", ""))
+
+
 def _checked(key: str, variable: str, model: Model) -> str:
     """The key as it fits into a header. A library's error about one that does not would show it."""
     key = key.strip()
-    if not key.isascii() or not key.isprintable():
+    if not fits(key):
         raise ModelFailed("its key has characters that no key has", who=model.key, status=401, hint=f"look at {variable}")
     return key

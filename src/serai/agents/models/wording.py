@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ __all__ = [
     "arguments_of",
     "data_url",
     "in_order",
+    "is_deep",
     "object_of",
     "priced",
     "safe_id",
@@ -32,23 +34,38 @@ Json = dict[str, Any]
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _BAD = re.compile(r"[^A-Za-z0-9_-]")
+_DEEPEST = 100  # levels of JSON in a call: at some depth not far above, one library can read what another cannot write
 
 
 class Names:
-    """Names of tools as every API takes them: letters, digits, `_` and `-`, at most 64. One that is not would fail the request."""
+    """Names of tools as every API takes them: letters, digits, `_` and `-`, at most 64. One that is not would fail the request.
+
+    Each stands for one tool alone, also when another is called just what this one would become.
+    """
 
     def __init__(self, tools: Iterable[ToolSpec]) -> None:
-        self._back: dict[str, str] = {}
-        for tool in tools:
-            self._back[self.out(tool.name)] = tool.name
+        names = sorted({tool.name for tool in tools})
+        self._out = {name: name for name in names if _NAME.fullmatch(name)}
+        self._back = dict(self._out)
+        for name in names:
+            if name not in self._out:
+                sent = next(made for made in _made(name) if made not in self._back)
+                self._out[name], self._back[sent] = sent, name
 
     def out(self, name: str) -> str:
-        if _NAME.fullmatch(name):
-            return name
-        return f"{_BAD.sub('_', name)[:50]}_{_digest(name, 8)}"  # the digest keeps `a.b` and `a:b` apart
+        if name in self._out:
+            return self._out[name]
+        return name if _NAME.fullmatch(name) else next(_made(name))
 
     def back(self, name: str) -> str:
         return self._back.get(name, name)
+
+
+def _made(name: str) -> Iterator[str]:
+    """Names that can be sent for one that cannot; the digest keeps `a.b` and `a:b` apart."""
+    stem = _BAD.sub("_", name)[:50]
+    for number in count():
+        yield f"{stem}_{_digest(f'{name} {number}' if number else name, 8)}"
 
 
 def safe_id(id: str) -> str:
@@ -66,17 +83,34 @@ def schema_of(tool: ToolSpec) -> Json:
 
 
 def arguments_of(text: str) -> Any:
-    """A model's arguments: an object, or the text itself when it is no such JSON."""
+    """A model's arguments: an object, or the text itself when it is no such JSON, or is nested too deep to be passed on."""
     if not text.strip():
         return {}
     try:
-        return msgspec.json.decode(text, type=Json)
+        arguments = msgspec.json.decode(text, type=Json)
     except (ValueError, RecursionError):
         return text
+    return text if is_deep(arguments) else arguments
+
+
+def is_deep(value: Any) -> bool:
+    """It has more levels of objects and lists than we keep and send."""
+    level = _containers([value])
+    for _ in range(_DEEPEST):
+        level = [inner for one in level for inner in _containers(one.values() if isinstance(one, dict) else one)]
+        if not level:
+            return False
+    return True
+
+
+def _containers(values: Iterable[Any]) -> list[Any]:
+    return [value for value in values if isinstance(value, dict | list | tuple)]
 
 
 def object_of(call: ToolCall) -> Json:
     """The arguments of an earlier call as the object that an API insists on, whatever the model once sent."""
+    if is_deep(call.arguments):
+        return {"arguments": "(nested too deep to be shown)"}
     return call.arguments if isinstance(call.arguments, dict) else {"arguments": call.arguments}
 
 
@@ -113,7 +147,7 @@ def in_order(message: ModelMessage, model: Model, *, same_model: bool = False) -
             yield next(said)
         elif part == "call":
             yield next(calls)
-        elif isinstance(part, dict):
+        elif isinstance(part, dict) and not is_deep(part):
             yield part
 
 

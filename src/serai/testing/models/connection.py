@@ -160,9 +160,9 @@ class Connection(asyncio.Protocol):
         else:
             self.end()
 
-    def begin(self, headers: Headers) -> None:
+    def begin(self, headers: Headers, status: int = 200) -> None:
         """The head of a stream."""
-        self._send(h11.Response(status_code=200, headers=[*headers, ("transfer-encoding", "chunked")]))
+        self._send(h11.Response(status_code=status, headers=[*headers, ("transfer-encoding", "chunked")]))
 
     async def write(self, data: bytes) -> None:
         """A part of the body; returns when there is room for the next."""

@@ -59,7 +59,10 @@ class Exchange:
                 self._connection.reset()
             case "close":
                 self._connection.cut()
+            case "endless":
+                await self._endless()
             case "status":
+                self._headers += self._fault.headers
                 await self._fail(Fail(self._fault.status, self._fault.retry_after), body=self._fault.body)
             case _:
                 await self._reply()
@@ -117,6 +120,11 @@ class Exchange:
 
     async def _respond(self, body: bytes, status: int = 200, *, cut: bool = False) -> None:
         await self._connection.respond(status, [("content-type", "application/json"), *self._headers], body, cut=cut)
+
+    async def _endless(self) -> None:
+        self._connection.begin(self._headers, self._fault.status)
+        while True:  # a client that leaves cancels us
+            await self._connection.write(b"x" * _BATCH)
 
     async def _stream(self, asked: Asked, answer: Answered) -> None:
         fault = self._fault

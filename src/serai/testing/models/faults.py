@@ -14,12 +14,13 @@ from serai.testing.models.answering import Control, Piece, Text
 
 __all__ = ["FAULTS", "Fault", "faulted", "huge"]
 
-Kind = Literal["none", "status", "error", "cut", "malformed", "slow", "huge", "hang", "close", "refuse"]
+Kind = Literal["none", "status", "error", "cut", "malformed", "slow", "huge", "hang", "close", "refuse", "endless"]
 
 # What each does, by the options it reads.
 FAULTS: dict[Kind, str] = {
     "none": "works, so that a later request has the next fault",
-    "status": "answers with this HTTP `status` and `retry_after`; `body` instead of the API's own",
+    "status": "answers with this HTTP `status`, `retry_after` and `headers`; `body` instead of the API's own",
+    "endless": "answers with this HTTP `status` and a body that has no end, until the client leaves",
     "error": "tells an error of this `status` as an event, `after` so many others",
     "cut": "closes the connection `after` so many events",
     "malformed": "an event that is no JSON, `after` so many others; then it goes on",
@@ -39,6 +40,7 @@ class Fault:
     _: KW_ONLY
     status: int = 500
     retry_after: str = ""  # the header's value: seconds, or a date
+    headers: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
     after: int = 0
     seconds: float = 0.01
