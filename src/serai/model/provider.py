@@ -40,6 +40,10 @@ class Model(msgspec.Struct, frozen=True, omit_defaults=True):
     def key(self) -> str:
         return f"{self.provider}/{self.id}"
 
+    def __repr__(self) -> str:
+        """Headers and an address may hold keys."""
+        return f"Model({self.key!r}, api={self.api!r})"
+
 
 class ModelMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message of a conversation as a model sees it. A tool's result has the id of its call."""
@@ -58,6 +62,10 @@ class Options(msgspec.Struct, frozen=True, omit_defaults=True):
     max_tokens: int | None = None
     thinking: Literal["off", "low", "medium", "high"] = "off"
     headers: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        """Headers may hold keys."""
+        return f"Options({self.temperature}, {self.max_tokens}, {self.thinking!r}, headers={sorted(self.headers)})"
 
 
 class ModelRequest(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -210,7 +210,8 @@ async def test_a_password_in_an_address_is_sent_as_a_header_and_logged_by_nobody
 @pytest.mark.parametrize("value", [f"{SECRET}é", f"{SECRET}\r\nX-Evil: 1", f"{SECRET}\x00"])
 async def test_a_header_that_cannot_be_sent_is_named_and_not_shown(api: str, value: str) -> None:
     with pytest.raises(BadSettings, match="the header X-Token") as caught:
-        provider_for(Model("m", api=api, provider="acme", headers={"X-Token": value}), environ={}, limits=Limits(), key=KEY)
+        model = Model("m", api=api, provider="acme", base_url="https://acme.test", headers={"X-Token": value})
+        provider_for(model, environ={}, limits=Limits(), key=KEY)
     async with house(api) as one:
         one.headers = {"X-Token": value}
         with pytest.raises(BadSettings, match="the header X-Token") as later:

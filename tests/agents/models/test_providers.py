@@ -13,7 +13,7 @@ from serai.agents.models.openai_chat import OpenAIChat
 from serai.agents.models.openai_responses import OpenAIResponses
 from serai.agents.models.parrot import Parrot
 from serai.agents.models.providers import is_local, provider_for
-from serai.errors import ModelFailed, NoModel
+from serai.errors import BadSettings, ModelFailed, NoModel
 from serai.limits import Limits
 from serai.model.provider import Model
 
@@ -127,3 +127,10 @@ print(sorted({"anthropic", "openai", "httpx2", "pydantic"} & set(sys.modules)))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.req("resident.models.providers")
+def test_a_provider_without_an_address_is_told_so_and_its_key_goes_nowhere() -> None:
+    with pytest.raises(BadSettings, match="it has no address") as caught:
+        provider_for(Model("m", provider="acme"), environ={"ACME_API_KEY": "sk-acme"}, limits=Limits())
+    assert "base_url" in caught.value.hint

@@ -267,6 +267,22 @@ async def test_a_model_that_refuses_calls_nothing() -> None:
         assert texts(conversation(session)) == ["user: go", "assistant: I will not"]
 
 
+async def test_a_providers_calls_are_bounded_in_number_and_depth_whoever_it_is() -> None:
+    deep: object = 1
+    for _ in range(2000):
+        deep = [deep]
+    box = Box(echo=echo)
+    many = [call("echo", f"c{number}") for number in range(11)]
+    provider = Answers([said("", ToolCall("echo", {"a": deep}, "c1"))], [said("ok")], [said("", *many)])
+    async with resident(provider, box, limits=QUICK.but(model_calls=10)) as session:
+        await session.turn("go")
+        assert texts(conversation(session))[2].startswith("tool: [error:INVALID_ARGS]")
+        assert box.calls == []
+        with pytest.raises(ModelFailed, match="limit model_calls = 10"):
+            await session.turn("more")
+        assert is_whole(conversation(session))
+
+
 async def test_half_a_character_does_not_spoil_a_session() -> None:
     async def odd(call: ToolCall, tell: Tell | None) -> ToolResult:
         return ToolResult.of("half \ud83d")

@@ -15,7 +15,7 @@ from serai.agents.models.sse import EventTooLong
 from serai.errors import LimitHit, ModelFailed
 from serai.limits import Limits
 
-__all__ = ["Failures", "wait_of"]
+__all__ = ["Failures", "wait_of", "words"]
 
 _TEMPORARY = frozenset({408, 409, 425, 429, 499})  # and everything from 500 on
 _TOO_LONG = re.compile(
@@ -150,10 +150,12 @@ class Failures:
         """A provider's words, cut, without what must not be told, and with nothing that a terminal acts upon or does not show."""
         for secret in self.secrets:
             text = text.replace(secret, "…")
-        return _seen(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+        return words(text)
 
 
-def _seen(text: str) -> str:
+def words(text: str) -> str:
+    """Somebody else's words in an error of ours: not too many, and with nothing that a terminal acts upon or does not show."""
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
     from serai.policy.commands.invisible import not_seen  # seldom needed, and with it comes all that reads commands
 
     if not_seen(text) is None:

@@ -47,6 +47,9 @@ def provider_for(model: Model, *, environ: Mapping[str, str], limits: Limits, ke
     module, name, sdk, usual, variable = _TABLE.get(model.api, _TABLE["openai"])
     if find_spec(sdk) is None:
         raise NoModel(f"{model.key} needs the package `{sdk}`", hint="pip install 'serai[models]'")
+    if not model.base_url and model.provider not in ("anthropic", "openai"):
+        hint = "give it in models.toml as base_url"
+        raise BadSettings("it has no address: its key is nobody else's", who=model.key, hint=hint)
     own = model.provider == sdk  # the variables speak of the provider itself, not of who talks like it
     try:
         base_url, headers = address(model.base_url or (environ.get(variable, "").strip() if own else "") or usual)

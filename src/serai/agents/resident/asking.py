@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 
+from serai.agents.models.failures import words
 from serai.agents.resident.scene import Scene
 from serai.errors import LimitHit, ModelFailed, SeraiError
 from serai.limits import Limits
@@ -78,7 +79,7 @@ class Answering:
             raise
         except Exception as error:  # a provider's defect
             log.exception("the provider of %s failed", key)
-            raise ModelFailed(f"its provider failed: {type(error).__name__}: {error}", who=key) from error
+            raise ModelFailed(f"its provider failed: {type(error).__name__}: {words(str(error))}", who=key) from error
 
     async def _close(self, stream: object, key: str) -> None:
         """An answer that is here is not lost because its stream does not close."""
@@ -102,7 +103,7 @@ class Answering:
                     if size > most:
                         raise ModelFailed("its answer is too long", who=key, limit=LimitHit("model_answer", most))
                     if isinstance(piece, Completion):
-                        return piece
+                        return self._checked(piece, key)
                     self._take(piece)
                     if scene.crowded:
                         deadline.reschedule(None)  # whoever reads us is slow, not the model
@@ -115,6 +116,12 @@ class Answering:
             limit = LimitHit("model_idle", idle)
             raise ModelFailed("it has said nothing for too long", who=key, temporary=True, limit=limit) from None
         raise ModelFailed("its answer has no end", who=key, temporary=True)
+
+    def _checked(self, answer: Completion, key: str) -> Completion:
+        if len(answer.message.calls) > self._limits.model_calls:
+            limit = LimitHit("model_calls", self._limits.model_calls)
+            raise ModelFailed("it calls too many tools at once", who=key, limit=limit)
+        return answer
 
     def _take(self, piece: Chunk) -> None:
         self._said.setdefault(piece.what, []).append(piece.text)

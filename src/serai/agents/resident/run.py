@@ -18,6 +18,7 @@ from typing import Literal
 import msgspec
 
 from serai.agents.driver import Prompt
+from serai.agents.models.wording import is_deep
 from serai.agents.resident import history, spending
 from serai.agents.resident.asking import Answering
 from serai.agents.resident.calling import OVER, Calling
@@ -38,6 +39,7 @@ __all__ = ["Run"]
 log = logging.getLogger("serai.agents")
 
 ASKER = "resident"
+_TOO_DEEP = "[arguments that were nested too deep]"
 Status = Literal["success", "error", "denied", "cancelled"]
 
 
@@ -235,6 +237,7 @@ def _sound(completion: Completion, step: int) -> Completion:
         while id in seen:
             id = f"{id}-{place}"
         seen.add(id)
-        calls.append(msgspec.structs.replace(call, id=id, asker=ASKER))
+        arguments = _TOO_DEEP if is_deep(call.arguments) else call.arguments
+        calls.append(msgspec.structs.replace(call, id=id, asker=ASKER, arguments=arguments))
     message: ModelMessage = msgspec.structs.replace(completion.message, calls=tuple(calls))
     return msgspec.structs.replace(completion, message=message)

@@ -1,0 +1,210 @@
+"""Who reads a turn, who stops reading, and who is in a hurry: none of them harms another."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from serai.agents.driver import Prompt
+from serai.agents.session import Session
+from serai.agents.stage import Stage
+from serai.agents.turn import Turn
+from serai.limits import Limits
+from serai.model.ask import Approval
+from serai.model.events import Event, Message, Text, ToolProgress, TurnResult, kind_of
+from serai.model.tools import ToolCall
+from tests.agents.drivers import Scripted, session
+
+SHORT = Limits().but(waiting=10, interrupt=0.2)
+
+
+async def waits(stage: Stage, prompt: Prompt) -> None:
+    stage.emit(Text(text="on it"))
+    await asyncio.Event().wait()
+
+
+async def told(turn: Turn) -> list[Event]:
+    return [event async for event in turn]
+
+
+# -- who is in a hurry
+
+
+@pytest.mark.req("agents.scenario.H7")
+async def test_who_stops_waiting_for_an_interrupt_does_not_stop_the_interrupt() -> None:
+    asked, gate = asyncio.Event(), asyncio.Event()
+
+    class Slow(Scripted):
+        async def interrupt(self, reason: str) -> None:
+            asked.set()
+            await gate.wait()
+            await super().interrupt(reason)
+
+    async with Session(Slow(waits)) as there:
+        turn = await there.send("go")
+        cancelling = asyncio.ensure_future(turn.cancel("enough"))
+        await asked.wait()
+        cancelling.cancel()
+        await asyncio.wait([cancelling])
+        gate.set()
+        async with asyncio.timeout(5.0):
+            await turn.over()
+        assert turn.outcome is not None
+        assert turn.outcome.status == "cancelled"
+
+
+async def test_who_stops_waiting_for_the_end_does_not_take_it_from_the_others() -> None:
+    gate = asyncio.Event()
+
+    async def play(stage: Stage, prompt: Prompt) -> None:
+        await gate.wait()
+
+    async with session(play) as there:
+        turn = await there.send("go")
+        first, second = (asyncio.ensure_future(turn.over()) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        assert not second.done()
+        gate.set()
+        await second
+        assert (await turn).ok
+
+
+async def test_a_reader_may_leave_and_another_go_on() -> None:
+    gate = asyncio.Event()
+
+    async def play(stage: Stage, prompt: Prompt) -> None:
+        await gate.wait()
+        stage.emit(Text(text="later"))
+
+    async with session(play) as there:
+        turn = there.turn("go")
+        reading = asyncio.ensure_future(told(turn))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        reading.cancel()
+        await asyncio.wait([reading])
+        gate.set()
+        assert [kind_of(event) for event in await told(turn)] == ["text", "turn_ended"]
+
+
+async def test_a_turn_that_waits_for_its_turn_has_nothing_to_answer() -> None:
+    async def asks(stage: Stage, prompt: Prompt) -> None:
+        await stage.ask(Approval(id="a", call=ToolCall("bash")))
+
+    async with session(asks) as there:
+        later, now = there.turn("later"), there.turn("now")
+        async for event in now:
+            if isinstance(event, Approval):
+                assert now.pending == (event,)
+                assert later.pending == ()
+                await event.deny()
+
+
+# -- who does not read
+
+
+@pytest.mark.req("agents.edge.01")
+async def test_pieces_are_joined_up_to_a_length_at_which_joining_is_cheap() -> None:
+    async def play(stage: Stage, prompt: Prompt) -> None:
+        for _ in range(3000):
+            stage.emit(Text(text="0123456789"))
+
+    async with session(play, limits=SHORT) as there:
+        turn = await there.send("go")
+        turn.taken = True
+        while not turn.done:
+            await asyncio.sleep(0)
+        pieces = [event.text for event in await told(turn) if isinstance(event, Text)]
+    assert sum(map(len, pieces)) == 30_000
+    assert max(map(len, pieces)) < 4096 + 10
+
+
+@pytest.mark.req("agents.edge.01")
+async def test_of_what_a_tool_says_the_newest_is_left_and_nothing_of_it_is_said_to_be_anothers() -> None:
+    async def play(stage: Stage, prompt: Prompt) -> None:
+        for _ in range(10):
+            stage.emit(Message())
+        for number in range(1000):
+            stage.emit(ToolProgress(call=ToolCall("bash", {}, "c1"), text=f"{number:09d}\n"))
+        stage.emit(ToolProgress(call=ToolCall("bash", {}, "c2"), text="mine"))
+
+    async with session(play, limits=SHORT) as there:
+        turn = await there.send("go")
+        turn.taken = True
+        while not turn.done:
+            await asyncio.sleep(0)
+        progress = [event for event in await told(turn) if isinstance(event, ToolProgress)]
+    assert [event.call.id for event in progress] == ["c1", "c2"]
+    assert progress[0].text.endswith("000000998\n000000999\n")
+    assert len(progress[0].text) <= 4096
+    assert progress[1].text == "mine"
+
+
+@pytest.mark.req("agents.scenario.H9")
+@pytest.mark.parametrize("how", ["cancelled", "ignored"])
+async def test_who_waits_for_a_reader_is_told_that_none_will_come(how: str) -> None:
+    full = asyncio.Event()
+
+    async def play(stage: Stage, prompt: Prompt) -> TurnResult:
+        for _ in range(20):
+            stage.emit(Message())
+        full.set()
+        await stage.room()
+        return TurnResult(status="success", text="let go")
+
+    async with session(play, deaf=True, limits=SHORT) as there:
+        turn = await there.send("go")
+        turn.taken = True
+        await full.wait()
+        await asyncio.sleep(0)
+        if how == "cancelled":
+            await turn.cancel("enough")
+        else:
+            turn.ignore()
+            async with asyncio.timeout(5.0):
+                await turn.over()
+        assert turn.outcome is not None
+        assert turn.outcome.text == "let go"
+
+
+async def test_what_happened_before_somebody_only_awaited_the_result_is_forgotten() -> None:
+    gate = asyncio.Event()
+
+    async def play(stage: Stage, prompt: Prompt) -> None:
+        stage.emit(Text(text="before"))
+        await gate.wait()
+        stage.emit(Text(text="after"))
+
+    async with session(play) as there:
+        turn = await there.send("go")
+        for _ in range(3):
+            await asyncio.sleep(0)
+        waiting = asyncio.ensure_future(turn.result())
+        await asyncio.sleep(0)
+        gate.set()
+        await waiting
+        assert await told(turn) == []
+
+
+async def test_who_reads_after_all_hears_what_comes_from_then_on() -> None:
+    gate = asyncio.Event()
+
+    async def play(stage: Stage, prompt: Prompt) -> None:
+        stage.emit(Text(text="before"))
+        await gate.wait()
+        stage.emit(Text(text="after"))
+
+    async with session(play) as there:
+        turn = await there.send("go")
+        waiting = asyncio.ensure_future(turn.result())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        reading = asyncio.ensure_future(told(turn))
+        await asyncio.sleep(0)
+        gate.set()
+        events = await reading
+        assert [event.text for event in events if isinstance(event, Text)] == ["after"]
+        await waiting
