@@ -25,6 +25,7 @@ from serai.model.events import TurnResult
 from serai.model.tools import ImageBlock
 from serai.store.session import Session as Stored
 from serai.store.sessions import Current
+from serai.wire import codec
 
 __all__ = ["Session"]
 
@@ -133,7 +134,7 @@ class Session:
         """A turn for this prompt. It begins when it is iterated, entered or awaited; `TurnInFlight` when another one runs then."""
         if isinstance(prompt, str):
             prompt = Prompt(prompt, tuple(images))
-        prompt = msgspec.structs.replace(prompt, text=_whole(prompt.text))
+        prompt = msgspec.structs.replace(prompt, text=codec.paired(prompt.text))  # argv may hold what has no UTF-8
         if not prompt.text.strip() and not prompt.images:
             raise ValueError("an empty prompt asks nothing")
         if prompt.images:
@@ -215,7 +216,7 @@ class Session:
         self._need("steer")
         if self.stage.turn is None:
             raise Closed("no turn runs that could be steered", who=self.agent, hint="send it as a prompt")
-        text = _whole(text)
+        text = codec.paired(text)
         self.driver.steer(text)
         if self._keeping is not None:
             self._keeping.steered(text)
@@ -278,11 +279,6 @@ class Session:
 def _drop(handlers: list, handler: object) -> None:  # type: ignore[type-arg]
     if handler in handlers:
         handlers.remove(handler)
-
-
-def _whole(text: str) -> str:
-    """Half a character, which the command line can hold, becomes the sign for an unknown one: nobody takes it otherwise."""
-    return text.encode(errors="replace").decode()
 
 
 def _short(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 from msgspec import Raw
 
-__all__ = ["BAD_INPUT", "Codec", "LineReader", "Noise", "Unknown", "decode", "encode", "find_key", "repair", "scan_head"]
+__all__ = ["BAD_INPUT", "Codec", "LineReader", "Noise", "Unknown", "decode", "encode", "find_key", "paired", "repair", "scan_head"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -48,16 +48,16 @@ def encode(message: object) -> bytes:
     try:
         return _encoder.encode(message) + b"\n"
     except UnicodeEncodeError:
-        return _encoder.encode(_paired(msgspec.to_builtins(message, enc_hook=_opaque))) + b"\n"
+        return _encoder.encode(paired(msgspec.to_builtins(message, enc_hook=_opaque))) + b"\n"
 
 
-def _paired(value: Any) -> Any:
+def paired(value: Any) -> Any:
     """The same data, all of its text encodable."""
     if isinstance(value, str):
         return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     if isinstance(value, dict):
-        return {_paired(key): _paired(item) for key, item in value.items()}
-    return [_paired(item) for item in value] if isinstance(value, list | tuple) else value
+        return {paired(key): paired(item) for key, item in value.items()}
+    return [paired(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _opaque(value: object) -> Any:

@@ -13,21 +13,12 @@ from serai.model.tools import ImageBlock, TextBlock
 from serai.store.messages import INTERRUPTED
 from serai.wire import codec
 
-__all__ = ["capped", "interrupted", "mark", "repaired", "size_of", "tokens", "user", "whole"]
+__all__ = ["capped", "interrupted", "mark", "repaired", "size_of", "tokens", "user"]
 
 _LEAST = 4  # messages, whatever the settings say (spec piglet 6.4)
 # What a token is worth when nobody has counted: for texts and JSON, and for an image of the usual size.
 _CHARACTERS_PER_TOKEN = 4
 _TOKENS_PER_IMAGE = 1500
-
-
-def whole(text: str) -> str:
-    """Half a character, which JSON and file names can spell, becomes the sign for an unknown one: nobody takes it otherwise."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode(errors="replace").decode()
-    return text
 
 
 def user(text: str, images: Iterable[ImageBlock] = ()) -> ModelMessage:

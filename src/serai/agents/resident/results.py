@@ -7,6 +7,7 @@ import msgspec
 from serai.agents.resident import history
 from serai.limits import MIB
 from serai.model.tools import Block, ImageBlock, TextBlock, ToolResult
+from serai.wire import codec
 
 __all__ = ["fit"]
 
@@ -22,7 +23,7 @@ def fit(result: ToolResult, most: int) -> ToolResult:
 
 def _sound(block: Block) -> Block:
     """Half a character cannot be sent to anybody."""
-    return TextBlock(history.whole(block.text)) if isinstance(block, TextBlock) else block
+    return TextBlock(codec.paired(block.text)) if isinstance(block, TextBlock) else block
 
 
 def _coded(result: ToolResult) -> ToolResult:
