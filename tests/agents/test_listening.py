@@ -115,8 +115,8 @@ async def test_during_somebody_elses_turn_a_command_waits_and_an_immediate_one_d
     async with desk.open() as inbox:
         theirs = await desk.session.send("theirs")
         await desk.begun()
-        inbox.submit("/later")
         inbox.submit("/now")
+        inbox.submit("/later")
         await desk.begun(2)
         for _ in range(5):
             await asyncio.sleep(0)
@@ -154,6 +154,22 @@ async def test_an_immediate_command_needs_no_room() -> None:
         await idle(inbox)
 
 
+async def test_when_nothing_runs_an_immediate_command_is_one_like_any_other_and_what_follows_waits_for_it() -> None:
+    desk = Desk()
+    desk.gate.set()
+    desk.command_gate.clear()
+    async with desk.open() as inbox:
+        inbox.submit("/now")
+        inbox.submit("go")
+        await desk.begun()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert desk.log == ["command: /now"]
+        desk.command_gate.set()
+        await idle(inbox)
+    assert desk.log == ["command: /now", "turn: go"]
+
+
 async def test_without_anybody_to_run_them_commands_are_dropped_in_silence(caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk()
     desk.gate.set()
@@ -187,6 +203,7 @@ async def test_it_is_idle_when_the_commands_beside_a_turn_have_ended_too() -> No
         desk.command_gate.set()
         await waiting
         assert desk.ended == ["/now"]
+        assert not inbox._aside  # nothing of it is kept
 
 
 async def test_it_is_not_idle_when_somebody_types_the_moment_it_ends() -> None:
@@ -274,7 +291,9 @@ async def test_a_command_that_does_not_end_does_not_keep_the_inbox_from_closing(
         inbox = Inbox(desk.session, Turn.result, command=stubborn, is_command=lambda _text: True)
         inbox.submit("/stay")
         await running.wait()
-        async with asyncio.timeout(5.0):
-            await inbox.close()
-        release.set()
+        try:
+            async with asyncio.timeout(5.0):
+                await inbox.close()
+        finally:
+            release.set()
         await idle(inbox)

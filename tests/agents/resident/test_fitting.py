@@ -1,0 +1,83 @@
+"""A tool's result as a model is told of it."""
+
+from __future__ import annotations
+
+from serai.agents.resident import history
+from serai.agents.resident.results import fit
+from serai.model.provider import ModelMessage
+from serai.model.tools import Block, ImageBlock, OtherBlock, TextBlock, ToolCall, ToolResult
+
+IMAGE = ImageBlock(b"x" * 1000, "image/png")
+CUT = "\n[… {} characters left out …]\n"
+
+
+def told(*content: Block, most: int = 100) -> list[Block]:
+    return list(fit(ToolResult(content), most).content)
+
+
+def test_nothing_is_told_as_no_output() -> None:
+    assert told() == [TextBlock("(no output)")]
+    assert told(IMAGE) == [IMAGE]
+
+
+def test_what_fits_stays_as_it_is_and_what_does_not_keeps_both_ends() -> None:
+    assert told(TextBlock("x" * 100)) == [TextBlock("x" * 100)]
+    assert told(TextBlock("a" * 60 + "b" * 61)) == [TextBlock("a" * 50 + CUT.format(21) + "b" * 50)]
+
+
+def test_several_texts_share_the_room() -> None:
+    first, second, short = told(TextBlock("a" * 90), TextBlock("b" * 90), TextBlock("c"), most=120)
+    assert first == TextBlock("a" * 20 + CUT.format(50) + "a" * 20)
+    assert second == TextBlock("b" * 20 + CUT.format(50) + "b" * 20)
+    assert short == TextBlock("c")
+
+
+def test_images_do_not_count_as_text_nor_text_as_images() -> None:
+    assert told(TextBlock("x" * 100), IMAGE) == [TextBlock("x" * 100), IMAGE]
+    big = ImageBlock(b"x" * (5 * 1024 * 1024), "image/png")
+    assert told(TextBlock("x" * 100), big) == [TextBlock("x" * 100), big]
+    assert told(big, IMAGE) == [
+        TextBlock("[an image of 5242880 bytes was left out: all of them together are too long]"),
+        TextBlock("[an image of 1000 bytes was left out: all of them together are too long]"),
+    ]
+
+
+def test_other_things_count_with_their_json() -> None:
+    small, long = OtherBlock("video", {"a": 1}), OtherBlock("video", {"a": "x" * 200})
+    assert told(small) == [small]
+    [block] = told(long)
+    assert isinstance(block, TextBlock)
+    assert block.text.startswith("[video of 20")
+
+
+def test_a_code_and_a_hint_are_told_once_before_all_else_and_are_not_cut_off() -> None:
+    hint = "be quick, " * 10
+    result = fit(ToolResult((TextBlock("x" * 300), TextBlock("more")), is_error=True, code="TIMEOUT", hint=hint), 100)
+    first, second = result.content
+    assert isinstance(first, TextBlock)
+    assert first.text.startswith("[error:TIMEOUT] xxx")
+    assert first.text.endswith(f"x\nhint: {hint}")
+    assert second == TextBlock("more")
+    assert fit(result, 1000) == result
+
+
+def test_a_code_that_the_tool_has_told_itself_is_not_told_again() -> None:
+    result = ToolResult.error("[error:TIMEOUT] too slow", code="TIMEOUT", hint="be quick")
+    assert fit(result, 100) == result
+
+
+# -- beside it: what a conversation is taken to be
+
+
+def test_an_id_that_comes_twice_in_one_answer_is_owed_one_result() -> None:
+    twice = ModelMessage("assistant", (), (ToolCall("t", {}, "a"), ToolCall("t", {}, "a")))
+    assert history.repaired([twice]) == [twice, history.interrupted("a")]
+
+
+def test_an_answer_that_says_nothing_goes_and_one_that_only_thinks_stays() -> None:
+    thinks = ModelMessage("assistant", thinking="hm")
+    assert history.repaired([history.user("go"), ModelMessage("assistant"), thinks]) == [history.user("go"), thinks]
+
+
+def test_thinking_is_part_of_the_length() -> None:
+    assert history.tokens([ModelMessage("assistant", thinking="x" * 400)]) == 104
