@@ -130,9 +130,15 @@ async def test_without_a_turn_nothing_is_steered() -> None:
         assert there.driver.steered == []  # type: ignore[attr-defined]
 
 
+async def begun(turn: Turn) -> None:
+    while not turn.began:
+        await asyncio.sleep(0)
+
+
 async def test_half_a_character_is_not_steered_in() -> None:
     async with session(waits) as there:
         turn = await there.send("go")
+        await begun(turn)
         there.steer("half \udc80")
         [text] = there.driver.steered  # type: ignore[attr-defined]
         assert text.encode().startswith(b"half ")
@@ -147,6 +153,7 @@ async def test_what_the_agent_refuses_to_be_told_is_not_kept_as_said(tmp_path: P
     stored = Sessions(str(tmp_path)).new("/app")
     async with Session(Busy(waits), store=stored) as there:
         turn = await there.send("go")
+        await begun(turn)
         with pytest.raises(Closed):
             there.steer("too late")
         await turn.cancel("enough")

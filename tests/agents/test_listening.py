@@ -225,15 +225,10 @@ async def test_it_is_not_idle_when_somebody_types_the_moment_it_ends() -> None:
 async def test_when_somebody_is_quicker_the_texts_wait_in_their_order() -> None:
     desk = Desk()
     async with desk.session:
-
-        async def play(turn: Turn) -> None:
-            if not desk.log:
-                await desk.session.send("theirs")
-                inbox.submit("second")
-            await turn.result()
-
-        inbox = Inbox(desk.session, play)
+        inbox = Inbox(desk.session, Turn.result)
         inbox.submit("first")
+        await desk.session.send("theirs")  # before the inbox had its turn
+        inbox.submit("second")
         await desk.begun()
         desk.gate.set()
         await idle(inbox)

@@ -15,9 +15,10 @@ from serai.agents import opening
 from serai.agents.resident.resident import Resident
 from serai.agents.session import Session
 from serai.errors import BadSettings, ModelFailed, NoAgent, NoModel, TurnLimit
+from serai.limits import Limits
 from serai.model.ask import Allow, Approval, Deny
 from serai.model.contributions import PromptSection
-from serai.model.events import Event, Noticed, ToolEnded, ToolStarted
+from serai.model.events import Event, Noticed, ToolEnded, ToolProgress, ToolStarted
 from serai.model.provider import Model
 from serai.model.tools import ToolCall
 from serai.store import Sessions
@@ -301,6 +302,18 @@ async def test_leaving_it_leaves_no_process_and_no_task(resident: Open, tmp_path
         assert isinstance(session.driver, Resident)
     assert asyncio.all_tasks() == before
     assert not [entry for entry in Path("/proc").iterdir() if entry.name.isdigit() and _cwd(entry) == str(tmp_path / "work")]
+
+
+@pytest.mark.req("resident.sdks.abort")
+async def test_a_command_that_ignores_its_end_is_gone_when_the_turn_is_cancelled(resident: Open, tmp_path: Path) -> None:
+    ratio = 2.0 / 5.0  # of what a command and a turn usually have to end
+    limits = Limits().but(interrupt=1.0, stop_term=ratio)
+    async with resident(decide=yes, limits=limits) as session:
+        async with session.turn('go\n>> call bash {"command": "trap \\"\\" TERM; echo on; while :; do sleep 0.02; done"}') as turn:
+            async for event in turn:
+                if isinstance(event, ToolProgress):
+                    await turn.cancel("enough")
+        assert not [entry for entry in Path("/proc").iterdir() if entry.name.isdigit() and _cwd(entry) == str(tmp_path / "work")]
 
 
 def _cwd(process: Path) -> str:

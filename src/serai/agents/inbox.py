@@ -113,9 +113,9 @@ class Inbox:
 
     async def _work(self) -> None:
         while self._waiting:
-            if (turn := self._session.stage.turn) is not None:  # somebody else's
-                await turn.over()
-                continue
+            await self._session.free()
+            if self._session.state == "closed":
+                return
             for item in [item for item in self._waiting if item.is_command]:
                 self._waiting.remove(item)
                 await self._run_command(item.text)
@@ -123,11 +123,16 @@ class Inbox:
                 await self._run_turn(text)
 
     async def _run_turn(self, text: str) -> None:
+        turn = self._session.turn(Prompt(text))
         try:
-            await self._play(self._session.turn(Prompt(text)))
+            turn.start()
         except TurnInFlight:  # somebody was quicker
             self._waiting.appendleft(_Item(text, is_command=False))
-            await asyncio.sleep(0)
+            return
+        except Closed:
+            return
+        try:
+            await self._play(turn)
         except Exception as error:  # those that wait do not suffer for it
             log.error("a turn failed: %s", error)
 

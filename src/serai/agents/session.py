@@ -79,12 +79,11 @@ class Session:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        for task in (self._opening, self._compacting):
-            if task is not None and not task.done():
-                task.cancel()
-                await asyncio.wait([task], timeout=self.limits.interrupt)
+        await self._end(self._opening)
+        await self._end(self._compacting)
         if (turn := self.stage.turn) is not None:
             await turn.cancel("the session was closed")
+        await self._end(self._playing)
         try:
             async with asyncio.timeout(self._patience):
                 await self.driver.close()
@@ -94,6 +93,11 @@ class Session:
             self.stage.close()
             if self._keeping is not None:
                 self._keeping.close()
+
+    async def _end(self, task: asyncio.Task[None] | None) -> None:
+        if task is not None and not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=self.limits.interrupt)
 
     @property
     def _patience(self) -> float:
@@ -152,12 +156,25 @@ class Session:
             raise Closed(f"the session is {self.state}", who=self.agent, hint="open another one")
         if self.stage.turn is not None:
             raise TurnInFlight(f'it is busy with "{_short(self.stage.turn.prompt.text)}"', who=self.agent)
-        if self._compacting is not None and not self._compacting.done():
-            raise TurnInFlight("its conversation is being shortened", who=self.agent)
-        if self._playing is not None and not self._playing.done():
-            raise TurnInFlight("it still works on a turn that was cancelled, and does not heed that", who=self.agent)
+        self._must_be_free()
         self.stage.turn = turn
         self._playing = asyncio.get_running_loop().create_task(self._play(turn), name=f"turn of {self.agent}")
+
+    def _must_be_free(self) -> None:
+        if _runs(self._compacting):
+            raise TurnInFlight("its conversation is being shortened", who=self.agent)
+        if _runs(self._playing):
+            raise TurnInFlight("it still works on a turn that was cancelled, and does not heed that", who=self.agent)
+
+    async def free(self) -> None:
+        """Until another turn may begin, or the session is closed."""
+        while self.state != "closed":
+            if (turn := self.stage.turn) is not None:
+                await turn.over()
+            elif busy := [task for task in (self._compacting, self._playing) if task is not None and not task.done()]:
+                await asyncio.wait(busy)
+            else:
+                return
 
     async def _play(self, turn: Turn) -> None:
         error: BaseException | None = None
@@ -214,9 +231,12 @@ class Session:
     def steer(self, text: str) -> None:
         """A text for the turn that runs: the model gets it before its next step."""
         self._need("steer")
-        if self.stage.turn is None:
+        if (turn := self.stage.turn) is None:
             raise Closed("no turn runs that could be steered", who=self.agent, hint="send it as a prompt")
         text = codec.paired(text)
+        if not turn.began:  # then it is part of the prompt
+            turn.prompt = msgspec.structs.replace(turn.prompt, text=f"{turn.prompt.text}\n\n{text}")
+            return
         self.driver.steer(text)
         if self._keeping is not None:
             self._keeping.steered(text)
@@ -240,11 +260,16 @@ class Session:
     async def compact(self) -> None:
         """Shorten the conversation now."""
         self._need("compact")
-        busy = self._compacting is not None and not self._compacting.done()
-        if busy or self.state != "idle":
-            raise TurnInFlight("a conversation is shortened between two turns, once at a time", who=self.agent)
-        self._compacting = asyncio.ensure_future(self.driver.compact())
-        await self._compacting
+        if self.state != "idle":
+            raise TurnInFlight("a conversation is shortened between two turns", who=self.agent)
+        self._must_be_free()
+        self._compacting = compacting = asyncio.ensure_future(self.driver.compact())
+        try:
+            await compacting
+        except asyncio.CancelledError:
+            if self._closing is None:
+                raise
+            raise Closed("the session was closed meanwhile", who=self.agent) from None
 
     async def idle(self) -> None:
         """Until no turn runs, and nothing on the side."""
@@ -274,6 +299,10 @@ class Session:
             raise self.driver.lacks(capability)
         if self._closing is not None:
             raise Closed("the session is closed", who=self.agent)
+
+
+def _runs(task: asyncio.Task[None] | None) -> bool:
+    return task is not None and not task.done()
 
 
 def _drop(handlers: list, handler: object) -> None:  # type: ignore[type-arg]

@@ -250,7 +250,7 @@ class Outside:
     async def look(self, call: ToolCall, tell: Tell | None) -> ToolResult:
         driver = self.session.driver
         assert isinstance(driver, Resident)
-        self.allowed.append(driver.house.approved.get(call.id))
+        self.allowed.append(driver.house.approved.get(id(call)))
         return ToolResult.of("seen")
 
     def open(self, *paths: str, **house: object) -> Any:

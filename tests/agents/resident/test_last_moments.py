@@ -121,7 +121,7 @@ async def test_a_text_right_behind_a_prompt_belongs_to_that_prompt_in_each_turn(
                 session.steer(f"text {number}")
             await turn
         assert [text for text in texts(conversation(session)) if text.startswith("user")] == [
-            *("user: prompt 0", "user: text 0", "user: prompt 1", "user: text 1", "user: prompt 2"),
+            *("user: prompt 0\n\ntext 0", "user: prompt 1\n\ntext 1", "user: prompt 2"),
         ]
 
 
@@ -136,7 +136,7 @@ async def test_a_text_right_behind_a_prompt_that_could_not_be_kept_is_not_lost()
         session.steer("and this")
         with pytest.raises(NotWritten):
             await turn
-        assert texts(conversation(session)) == ["user: go", "user: and this"]
+        assert texts(conversation(session)) == ["user: go\n\nand this"]
         stop()
         assert (await session.turn("go on")).text == "ok"
 
@@ -231,4 +231,7 @@ async def test_nobody_is_bothered_with_how_a_run_ends_that_was_left_behind(end: 
             await asyncio.sleep(0)
         gc.collect()
         assert bothered == []
-        assert texts(conversation(session)) == ["user: go", "user: and this", "user: [Request interrupted: enough]"]
+        said_so_far = ["user: go", "assistant: hm", "user: and this", "user: [Request interrupted: enough]"]
+        assert texts(conversation(session)) == said_so_far
+        with Sessions(str(tmp_path)).open(stored.id) as again:
+            assert texts([to_model(message) for message in again.messages()]) == said_so_far

@@ -47,6 +47,7 @@ class Answering:
         """Raises `ModelFailed`, the last one when all attempts failed."""
         most = self._limits.model_attempts
         for attempt in range(1, most + 1):
+            self._scene.check()
             try:
                 return await self._attempt(provider, request)
             except ModelFailed as error:
@@ -96,8 +97,9 @@ class Answering:
         scene = self._scene
         loop = asyncio.get_running_loop()
         moved = loop.time()
+        deadline = asyncio.timeout_at(moved + idle)
         try:
-            async with asyncio.timeout_at(moved + idle) as deadline:
+            async with deadline:
                 async for piece in stream:
                     size = size + len(piece.text) if isinstance(piece, Chunk) else _length(piece.message)
                     if size > most:
@@ -113,6 +115,8 @@ class Answering:
                         deadline.reschedule(now + idle)
                         moved = now
         except TimeoutError:
+            if not deadline.expired():  # the provider's own
+                raise
             limit = LimitHit("model_idle", idle)
             raise ModelFailed("it has said nothing for too long", who=key, temporary=True, limit=limit) from None
         raise ModelFailed("its answer has no end", who=key, temporary=True)

@@ -36,6 +36,7 @@ class Backgrounds:
         self._tools = tools
         self._tell = tell
         self._tasks: dict[str, asyncio.Task[str]] = {}
+        self._scenes: dict[str, Scene] = {}
         self.ready = False
 
     @property
@@ -49,8 +50,9 @@ class Backgrounds:
         key = key_of(prompt)
         if key in self._tasks:
             raise NotAllowed(f'background task "{key}" already running', hint="wait for it, or cancel it")
-        self._tasks[key] = task = asyncio.get_running_loop().create_task(self._work(prompt), name=f"background {key}")
-        task.add_done_callback(lambda _task: self._tasks.pop(key))  # also when it was cancelled before it began
+        self._scenes[key] = scene = Scene()
+        self._tasks[key] = task = asyncio.get_running_loop().create_task(self._work(prompt, scene), name=f"background {key}")
+        task.add_done_callback(lambda _task: (self._tasks.pop(key), self._scenes.pop(key)))  # also when it never began
         return key
 
     async def result(self, key: str) -> str:
@@ -61,6 +63,9 @@ class Backgrounds:
     async def cancel(self, key: str = "") -> None:
         """That one, or all of them."""
         tasks = [task for name, task in self._tasks.items() if key in ("", name)]
+        for name, scene in self._scenes.items():
+            if key in ("", name):
+                scene.stop()
         for task in tasks:
             task.cancel()
         if tasks:
@@ -75,9 +80,9 @@ class Backgrounds:
         self.ready = False
         await self.cancel()
 
-    async def _work(self, prompt: str) -> str:
+    async def _work(self, prompt: str, scene: Scene) -> str:
         tools = ToolSet(self._tools.box, only=self._tools.filter, background=True)
-        run = Run(self._house, Scene(), Conversation(), tools, most=self._house.limits.background_steps)
+        run = Run(self._house, scene, Conversation(), tools, most=self._house.limits.background_steps)
         try:
             run.begin(Prompt(prompt))
             text = (await run.play()).text

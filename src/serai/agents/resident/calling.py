@@ -29,6 +29,9 @@ CANCELLED = ToolResult.error("tool execution cancelled")
 OVER = ToolResult.error(INTERRUPTED, code="TOOL_INTERRUPTED")
 SKIPPED = "Tool execution skipped by user"
 _SKIPPED = Deny(SKIPPED)
+# What a tool that is cancelled has of the time that an interrupted turn has to end: `bash` may need two seconds of five. And what
+# all of them have, which is more.
+_ONE, _ALL = 0.6, 0.8
 
 
 class Calling:
@@ -45,6 +48,7 @@ class Calling:
         self._slots = asyncio.Semaphore(1 if house.step_mode else house.limits.tools_at_once)
         self._tasks: dict[asyncio.Task[None], ToolCall] = {}
         self._running: dict[str, ToolSpec] = {}  # calls that have begun, by id
+        self._yes: dict[str, ToolCall] = {}  # what a person allowed, by the id of the call as the model made it
         self._live = True
         self._failure: Exception | None = None  # somebody must know of the results, and could not be told
         self.results: dict[str, ToolResult] = {}  # by the id of the call
@@ -83,7 +87,7 @@ class Calling:
         for task in left:
             task.cancel()
         if left:
-            await asyncio.wait(left, timeout=self._limits.interrupt / 2)
+            await asyncio.wait(left, timeout=self._limits.interrupt * _ALL)
 
     # -- one call
 
@@ -103,7 +107,8 @@ class Calling:
             self._cancel_siblings(call)
         finally:
             self._running.pop(call.id, None)
-            self._approved.pop(call.id, None)
+            if (final := self._yes.pop(call.id, None)) is not None:
+                self._approved.pop(id(final), None)
         if self._live:
             self.results[call.id] = fit(result, self._limits.tool_result)
             self._tell_end(call)
@@ -131,6 +136,7 @@ class Calling:
         spec = self._tools.find(call.name)  # again: the tools may be others by now
         if spec is None:
             return _unknown(call)
+        self._scene.check()  # who decided may have taken so long that nobody wants it any more
         self._running[call.id] = spec
         self._scene.emit(ToolStarted(call=final))
         return await self._run(final)
@@ -149,7 +155,7 @@ class Calling:
             if not working.done():
                 self._running.pop(call.id, None)
                 working.cancel()
-                await asyncio.wait([working], timeout=self._limits.interrupt / 4)
+                await asyncio.wait([working], timeout=self._limits.interrupt * _ONE)
             if not working.done():
                 log.error("%s does not end although it was cancelled", call.name)
                 working.add_done_callback(_forget)
@@ -188,8 +194,9 @@ class Calling:
         assert isinstance(answer, Allow | Deny)
         final = _rewritten(call, answer)
         if isinstance(answer, Allow):
-            # what they saw; a link that leads elsewhere by now leads nowhere
-            self._approved[call.id] = frozenset(paths if final is call else self._leads_outside(final))
+            # what they saw; a link that leads elsewhere by now leads nowhere. For this very call: ids are the model's to choose
+            self._approved[id(final)] = frozenset(paths if final is call else self._leads_outside(final))
+            self._yes[call.id] = final
         return final, answer
 
     def _cancel_siblings(self, call: ToolCall) -> None:

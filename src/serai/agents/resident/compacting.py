@@ -57,10 +57,10 @@ class Compacting:
         new = await self._by_compactor(old) or await self._by_summary(old)
         if history.tokens(new) >= history.tokens(old):
             return False
+        self._scene.compacted(tuple(new), tokens)  # first: what cannot be kept is not done
         conversation.messages[:] = new
         conversation.size = conversation.counted = 0
         self._scene.emit(Compacted(before=len(old), after=len(new), tokens=tokens))
-        self._scene.compacted(tuple(new), tokens)
         return True
 
     async def _by_compactor(self, messages: list[ModelMessage]) -> list[ModelMessage]:
@@ -80,6 +80,8 @@ class Compacting:
         older, newest = messages[:cut], messages[cut:]
         if not older:
             return messages
+        if all(message.role != "user" for message in newest):  # what the person wants now is never only summarised
+            newest = [message for message in older[1:] if message.role == "user"][-1:] + newest
         try:
             summary = await self._summary(older)
         except Exception as error:

@@ -29,7 +29,7 @@ class House:
     options: Options = field(default_factory=Options)
     step_mode: bool = False
     leads_outside: Callable[[ToolCall], Sequence[str]] = lambda _call: ()  # the paths of a call that are not the agent's to go
-    approved: dict[str, frozenset[str]] = field(default_factory=dict)  # those that a person allowed to a call under way, by its id
+    approved: dict[int, frozenset[str]] = field(default_factory=dict)  # those that a person allowed, by the very call (`id`)
 
     def system(self, tools: ToolSet, extra: str = "") -> str:
         compact = is_compact(self.model)

@@ -87,7 +87,7 @@ def resident(
         tools = BuiltIn(
             folder,
             spawner=spawner,
-            outside=lambda call, path: path in house.approved.get(call.id, ()),
+            outside=lambda call, path: path in house.approved.get(id(call), ()),
             also=also,
             undo=Undo.usual(environ, limits=limits),
             limits=limits,

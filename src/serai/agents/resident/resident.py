@@ -79,10 +79,9 @@ class Resident(Driver):
         self._notice = notice
         self._on_model = on_model
         self._shared = shared or Shared()
-        self._shared.take()
+        self._opened = False
         self._stage: Stage | None = None
         self._run: Run | None = None
-        self._early: list[str] = []  # steered before the run had begun
         self._playing: asyncio.Task[TurnResult] | None = None
 
     @property
@@ -93,6 +92,8 @@ class Resident(Driver):
 
     async def open(self, stage: Stage) -> None:
         self._stage = stage
+        self._opened = True
+        self._shared.take()
         self._on_model(self.house.model.key)
         stage.emit(SessionStarted(session=self.session_id, messages=len(self.conversation.messages)))
         self.backgrounds.ready = True
@@ -100,12 +101,11 @@ class Resident(Driver):
     async def run(self, prompt: Prompt) -> TurnResult:
         scene = Scene(self.stage)
         self._run = run = Run(self.house, scene, self.conversation, self.tools, most=self.house.limits.steps)
-        early, self._early = self._early, []
         try:
             if self._notice:
                 self._tell(self._notice)
                 self._notice = ""
-            run.begin(prompt, early)
+            run.begin(prompt)
             self._playing = playing = asyncio.get_running_loop().create_task(run.play(), name="run of the resident")
             return await self._played(run, playing)
         except SeraiError as error:
@@ -119,14 +119,14 @@ class Resident(Driver):
         try:
             return await asyncio.shield(playing)
         except asyncio.CancelledError:
-            run.end()
             if playing.cancelled():  # as it was asked to
-                reason = self._mark()
-                return run.result("cancelled", reason)
+                run.end()
+                return run.result("cancelled", self._mark())
             # It does not let itself be ended, and we are: it goes on with a conversation that is nobody's any more.
             log.error("a run of the resident does not end although it was cancelled")
             playing.cancel()
             playing.add_done_callback(_forget)
+            run.abandon()
             self.conversation = self.conversation.copy()
             self._mark()
             raise
@@ -140,15 +140,14 @@ class Resident(Driver):
 
     async def interrupt(self, reason: str) -> None:  # noqa: ARG002
         if self._run is not None:
-            self._run.close()
+            self._run.stop()
         if self._playing is not None:
             self._playing.cancel()
 
     def steer(self, text: str) -> None:
         if self._run is None:
-            self._early.append(text)
-        else:
-            self._run.steer(text)
+            raise Closed("the turn is over", who=self.name, hint="send it as a prompt")
+        self._run.steer(text)
 
     async def idle(self) -> None:
         await self.backgrounds.idle()
@@ -164,13 +163,17 @@ class Resident(Driver):
         await Compacting(self.house, Scene(self.stage), self.conversation).now()
 
     def fork(self) -> Resident:
-        return Resident(
+        fork = Resident(
             replace(self.house), self.tools.box, before=self.conversation.messages, switch=self._switch, shared=self._shared
         )
+        fork.tools.like(self.tools)
+        return fork
 
     async def close(self) -> None:
         await self.backgrounds.close()
-        await self._shared.give_back()
+        if self._opened:  # once, and not for a fork that was never opened
+            self._opened = False
+            await self._shared.give_back()
 
     def _tell(self, text: str) -> None:
         self.stage.emit(Noticed(notice=Notice(text, "info", "serai")))

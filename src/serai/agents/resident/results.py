@@ -39,10 +39,10 @@ def _bounded(result: ToolResult, most: int) -> ToolResult:
     """As much of it as a model is told; of a long text the beginning and the end."""
     sizes = [_size(block) for block in result.content]
     text = sum(size for size, block in zip(sizes, result.content, strict=True) if not isinstance(block, ImageBlock))
-    if text <= most and sum(sizes) - text <= _IMAGES:
-        return result
-    room = most // max(1, sum(not isinstance(block, ImageBlock) for block in result.content))
-    return msgspec.structs.replace(result, content=tuple(_cut(block, room) for block in result.content))
+    images = sum(sizes) - text
+    room = most if text <= most else most // sum(not isinstance(block, ImageBlock) for block in result.content)
+    content = tuple(_cut(block, room, images > _IMAGES) for block in result.content)
+    return msgspec.structs.replace(result, content=content)
 
 
 def _size(block: Block) -> int:
@@ -51,11 +51,11 @@ def _size(block: Block) -> int:
     return len(block.data) if isinstance(block, ImageBlock) else history.size_of(block.native)
 
 
-def _cut(block: Block, room: int) -> Block:
+def _cut(block: Block, room: int, no_images: bool) -> Block:
     size = _size(block)
     if isinstance(block, TextBlock):
         half = room // 2
         return block if size <= room else TextBlock(block.text[:half] + _CUT.format(size - 2 * half) + block.text[size - half :])
     if isinstance(block, ImageBlock):
-        return TextBlock(f"[an image of {size} bytes was left out: all of them together are too long]")
+        return block if not no_images else TextBlock(f"[an image of {size} bytes was left out: all of them together are too long]")
     return block if size <= room else TextBlock(f"[{block.kind} of {size} bytes was left out]")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -63,13 +63,12 @@ class Run:
         self._text = ""
         self._compacting = Compacting(house, scene, conversation)
 
-    def begin(self, prompt: Prompt, early: Iterable[str] = ()) -> None:
-        """From here on the prompt is part of the conversation, whatever happens; `early` are texts that came right behind it."""
+    def begin(self, prompt: Prompt) -> None:
+        """From here on the prompt is part of the conversation, whatever happens."""
         messages = self._conversation.messages
         before = len(messages)
         self._system = self._house.system(self._tools, prompt.system)
         messages.append(history.user(prompt.text, prompt.images))
-        self._steering += early
         self._scene.emit(TurnPrepared(messages=before, tools=len(self._tools.offered()), system=self._system))
 
     def steer(self, text: str) -> None:
@@ -80,9 +79,17 @@ class Run:
         if self._calling is not None:
             self._calling.steered()
 
-    def close(self) -> None:
-        """It is to end: nothing more is steered in."""
+    def stop(self) -> None:
+        """It is to end: nothing more is begun or steered in."""
         self._closed = True
+        self._scene.stop()
+
+    def abandon(self) -> None:
+        """It does not end, and is left behind: what had come of it stays."""
+        self.stop()
+        if self._answering is not None:
+            self._keep_partial(self._answering, "aborted", "")
+        self.end()
 
     async def play(self) -> TurnResult:
         """All of its steps."""
@@ -112,9 +119,11 @@ class Run:
 
     async def _one_step(self) -> bool:
         """Ask the model and run its calls; whether it is to be asked again."""
+        self._scene.check()
         self._take_steering()
         self._step += 1
         self._calling = None
+        self._closed = self._closed or self._step >= self._most  # no later step would take what is steered now
         self._scene.emit(StepStarted(step=self._step))
         calls = (await self._answer()).message.calls
         denied = bool(calls) and await self._call(calls)
@@ -206,7 +215,6 @@ class Run:
 
     async def _call(self, calls: Sequence[ToolCall]) -> bool:
         """Whether somebody wants the turn to end here."""
-        self._closed = self._closed or self._step >= self._most
         self._calling = calling = Calling(self._scene, self._tools, self._house)
         try:
             await calling.run(calls)

@@ -18,9 +18,21 @@ class Scene:
     def __init__(self, stage: Stage | None = None) -> None:
         self._stage = stage
         self._requests = 0
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Nothing new is begun; how it ends is still told."""
+        self._stopped = True
 
     def shut(self) -> None:
+        """Nothing is told any more."""
+        self._stopped = True
         self._stage = None
+
+    def check(self) -> None:
+        """Before something is begun. Some swallow their cancellation: then this is it."""
+        if self._stopped:
+            raise asyncio.CancelledError
 
     def emit(self, event: Event) -> None:
         if self._stage is not None:

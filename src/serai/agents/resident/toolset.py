@@ -47,6 +47,11 @@ class ToolSet:
         """Offer these alone, until somebody says otherwise or another session is loaded; None ends it (FIX-24)."""
         self._only = None if names is None else frozenset(names)
 
+    def like(self, other: ToolSet) -> None:
+        """With its filter, and what was activated there."""
+        self._only = other._only
+        self._activated = set(other._activated)
+
     def activate(self, name: str) -> None:
         """Tell the model all about a deferred tool from now on."""
         self._activated.add(name)
