@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from serai.agents.driver import Prompt
 from serai.agents.inbox import Inbox
 from serai.agents.resident.resident import Resident, Shared
 from serai.agents.resident.results import fit
@@ -16,7 +17,7 @@ from serai.agents.session import Session
 from serai.agents.turn import Turn
 from serai.errors import Closed, ModelFailed, NotWritten, TurnInFlight
 from serai.model.ask import Allow, Approval, Deny
-from serai.model.events import Event, Text, ToolStarted, TurnEnded, Usage
+from serai.model.events import Event, Text, ToolStarted, TurnEnded, TurnResult, Usage
 from serai.model.provider import Chunk, Completion, Model, ModelMessage, ModelRequest
 from serai.model.tools import ImageBlock, Tell, TextBlock, ToolCall, ToolResult, ToolSpec
 from serai.store import Sessions, to_model
@@ -219,12 +220,13 @@ async def test_a_conversation_is_not_shortened_while_an_agent_still_works_on_wha
         await session.compact()  # the resident lets go of what does not end: it is free
 
     class Holding(Resident):
-        async def run(self, prompt: object) -> object:  # type: ignore[override]
-            while not provider.release.is_set() or not released.is_set():
+        async def run(self, prompt: Prompt) -> TurnResult:
+            while not released.is_set():
                 try:
                     await released.wait()
                 except asyncio.CancelledError:
                     continue
+            return TurnResult(status="success")
 
     released = asyncio.Event()
     there = resident(Answers([said("ok")]), limits=SHORT)
