@@ -23,14 +23,18 @@ def main(names: list[str]) -> None:
         section = import_module(f"bench.suites.{name}").run()
         print(report.text(section), flush=True)
         sections.append(section)
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps({"about": machine, "sections": [section.to_json() for section in sections]}, indent=1) + "\n")
+        keep(machine, sections)  # at once: the next one may fail
     floors = [floor for section in sections for floor in section.floors]
     counts = {verdict: sum(floor.verdict == verdict for floor in floors) for verdict in ("pass", "FAIL", "not measured")}
     print(
         f"\n{', '.join(f'{count} {verdict}' for verdict, count in counts.items() if count)}; written: bench/results/{RESULTS.name}"
     )
     sys.exit(counts["FAIL"] > 0)
+
+
+def keep(machine: object, sections: list[report.Section]) -> None:
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps({"about": machine, "sections": [section.to_json() for section in sections]}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from bench.harness import ROOT, Host, Sample, interleaved, worker
 from bench.report import Column, Floor, Section, Table
 
-PIECES, STREAMED, CALLS, RUNS = 100_000, 5_000, 2_000, 50
+PIECES, STREAMED, CALLS, RUNS = 100_000, 5_000, 1_000, 50
 APIS = {"anthropic": "Anthropic Messages", "openai": "OpenAI Chat", "openai-responses": "OpenAI Responses"}
 
 NOTE = f"""\
