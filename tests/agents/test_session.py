@@ -56,8 +56,9 @@ async def test_a_turn_that_was_refused_may_begin_later() -> None:
 async def test_after_close_which_may_be_repeated_nothing_more_is_taken() -> None:
     there = session(answers)
     turn = there.turn("before it is open")
-    with pytest.raises(Closed, match="new"):
+    with pytest.raises(Closed, match="not open yet") as early:
         turn.start()
+    assert "async with" in early.value.hint
     async with there:
         assert (await turn).text == "BEFORE IT IS OPEN"
     await there.close()

@@ -152,8 +152,10 @@ class Session:
         return turn
 
     def _start(self, turn: Turn) -> None:
-        if self.state in ("new", "closed"):
-            raise Closed(f"the session is {self.state}", who=self.agent, hint="open another one")
+        if self.state == "new":
+            raise Closed("the session is not open yet", who=self.agent, hint="enter it first: `async with session:`")
+        if self.state == "closed":
+            raise Closed("the session is closed", who=self.agent, hint="open another one")
         if self.stage.turn is not None:
             raise TurnInFlight(f'it is busy with "{_short(self.stage.turn.prompt.text)}"', who=self.agent)
         self._must_be_free()

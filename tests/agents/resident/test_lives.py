@@ -553,7 +553,8 @@ async def test_a_session_is_idle_when_nothing_runs_on_the_side_either() -> None:
         assert isinstance(session.driver, Resident)
         session.driver.backgrounds.start("go")
         idle = asyncio.ensure_future(session.idle())
-        await asyncio.sleep(0.01)
+        for _ in range(50):
+            await asyncio.sleep(0)
         assert not idle.done()
         gate.set()
         await idle

@@ -14,7 +14,7 @@ import msgspec
 
 from serai.agents.resident.house import House
 from serai.agents.resident.results import fit
-from serai.agents.resident.scene import Scene
+from serai.agents.resident.scene import Scene, forget
 from serai.agents.resident.toolset import ToolSet
 from serai.model.ask import Allow, Approval, Deny
 from serai.model.events import ToolEnded, ToolProgress, ToolStarted
@@ -158,7 +158,7 @@ class Calling:
                 await asyncio.wait([working], timeout=self._limits.interrupt * _ONE)
             if not working.done():
                 log.error("%s does not end although it was cancelled", call.name)
-                working.add_done_callback(_forget)
+                working.add_done_callback(forget)
         if not done:
             return ToolResult.error(f"{call.name} did not end within {self._limits.tool:g} s", code="TIMEOUT")
         return working.result()
@@ -213,9 +213,3 @@ def _rewritten(call: ToolCall, decision: Allow | Deny) -> ToolCall:
 
 def _unknown(call: ToolCall) -> ToolResult:
     return ToolResult.error(f"unknown tool: {call.name}")
-
-
-def _forget(task: asyncio.Future[ToolResult]) -> None:
-    """Nobody wants to know any more."""
-    if not task.cancelled():
-        task.exception()

@@ -15,7 +15,7 @@ from serai.agents.resident.compacting import Compacting
 from serai.agents.resident.conversation import Conversation
 from serai.agents.resident.house import House
 from serai.agents.resident.run import Run
-from serai.agents.resident.scene import Scene
+from serai.agents.resident.scene import Scene, forget
 from serai.agents.resident.toolset import ToolSet
 from serai.agents.stage import Stage
 from serai.errors import Closed, SeraiError
@@ -125,7 +125,7 @@ class Resident(Driver):
             # It does not let itself be ended, and we are: it goes on with a conversation that is nobody's any more.
             log.error("a run of the resident does not end although it was cancelled")
             playing.cancel()
-            playing.add_done_callback(_forget)
+            playing.add_done_callback(forget)
             run.abandon()
             self.conversation = self.conversation.copy()
             self._mark()
@@ -177,9 +177,3 @@ class Resident(Driver):
 
     def _tell(self, text: str) -> None:
         self.stage.emit(Noticed(notice=Notice(text, "info", "serai")))
-
-
-def _forget(task: asyncio.Task[TurnResult]) -> None:
-    """Nobody wants to know any more."""
-    if not task.cancelled():
-        task.exception()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 from serai.agents.stage import Stage
 from serai.model.ask import Approval, Decision, Deny
 from serai.model.events import Event
 from serai.model.provider import ModelMessage
 
-__all__ = ["Scene"]
+__all__ = ["Scene", "forget"]
 
 
 class Scene:
@@ -64,3 +65,9 @@ class Scene:
     def compacted(self, messages: tuple[ModelMessage, ...], tokens: int) -> None:
         if self._stage is not None:
             self._stage.compacted(messages, tokens)
+
+
+def forget(left: asyncio.Future[Any]) -> None:
+    """How something ends that was left behind: nobody wants to know any more."""
+    if not left.cancelled():
+        left.exception()

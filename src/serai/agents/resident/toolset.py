@@ -14,19 +14,9 @@ from serai.agents.models.providers import is_local
 from serai.model.provider import Model
 from serai.model.tools import ToolBox, ToolSpec
 
-__all__ = ["NoTools", "ToolSet", "is_compact"]
+__all__ = ["ToolSet", "is_compact"]
 
 _BARE: dict[str, object] = {"type": "object"}
-
-
-class NoTools:
-    """A tool box with nothing in it."""
-
-    def list(self) -> tuple[ToolSpec, ...]:
-        return ()
-
-    async def call(self, call, *, tell=None):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN201, ARG002
-        raise AssertionError("an empty tool box is not called")
 
 
 class ToolSet:

@@ -9,7 +9,10 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, cast
 
-import h11
+try:
+    import h11
+except ImportError:
+    raise ImportError("serai.testing.models needs h11: pip install 'serai[models]'") from None
 
 from serai.limits import KIB, Limits
 
