@@ -110,6 +110,12 @@ class Examination:
                 raise Failed(replace(problem, why=f"{what}, {problem.why}", hint=hint))
             yield probe
 
+    def stop_listening(self, probe: Probe) -> None:
+        """Close our end of its stdout while nobody is being started: a process that is not yet another would hold it open too."""
+        probe.process.note("end of output")
+        with self._lock:
+            probe.process.stdout.close()
+
     @property
     def first(self) -> Probe:
         """The guest of the visit, as it opened."""

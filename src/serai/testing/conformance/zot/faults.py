@@ -260,8 +260,7 @@ def eof(examination: Examination) -> Iterator[Finding]:
 def host_gone(examination: Examination) -> Iterator[Finding]:
     limit = examination.patience.shutdown
     with examination.opened() as probe:
-        probe.process.note("end of output")
-        probe.process.stdout.close()  # first: its answers find nobody
+        examination.stop_listening(probe)  # first: its answers find nobody
         probe.ask(*examination.visit.reliable)
         if probe.close_input(limit) is None:
             yield probe.failure(f"it does not end within {limit:g} s when its host is gone, both pipes at once", hint=_END)
