@@ -12,7 +12,7 @@ PEERS := .venv-peers/.peers
 .PHONY: help demo test check lint bench bench-peers bench-page requirements clean
 
 help:
-	@echo "make demo          set up and show what Serai does, offline, with real child processes"
+	@echo "make demo          set up and tell one run of Serai as a story, offline, with real child processes"
 	@echo "make test          set up and run all tests"
 	@echo "make check         ruff, mypy --strict, import-linter, tests"
 	@echo "make bench         everything next to the physical limit (needs gcc) and the peers; fails when a floor does not hold"

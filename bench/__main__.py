@@ -10,7 +10,7 @@ from pathlib import Path
 from bench import about, harness, report
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
-SUITES = ("roundtrip", "spawn", "crowd", "host", "ingest", "recorder", "startup", "sdk", "boxes", "store", "resident")
+SUITES = ("roundtrip", "spawn", "crowd", "host", "ingest", "recorder", "startup", "sdk", "boxes", "store", "resident", "app")
 
 
 def main(names: list[str]) -> None:

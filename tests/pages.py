@@ -22,10 +22,10 @@ class Command(NamedTuple):
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Of somebody who has just installed Serai: our programs first, and a home with nothing in it."""
+    """Of somebody who has just installed Serai, as it is beside this page: our programs first, a home with nothing in it."""
     home.mkdir()
     env = {"PATH": f"{os.path.dirname(sys.executable)}:{os.environ['PATH']}", "HOME": str(home)}
-    return env | {"NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1", "LANG": "C.UTF-8"}
+    return env | {"PYTHONPATH": str(DOCS.parent / "src"), "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1", "LANG": "C.UTF-8"}
 
 
 def play(page: Path, place: Path, env: Mapping[str, str]) -> list[str]:

@@ -64,6 +64,7 @@ def test_every_leaf_hangs_on_the_branch_of_its_cause() -> None:
         "PeerError": {
             "BadFrame",
             "BadManifest",
+            "BadRequest",
             "GuardDown",
             "HookFailed",
             "ModelFailed",

@@ -49,7 +49,7 @@ def test_a_setting_that_nobody_reads_names_file_and_key(tmp_path: Path, text: st
     with pytest.raises(BadSettings) as raised:
         home.settings({"SERAI_HOME": str(tmp_path)})
     assert str(raised.value) == f"{tmp_path / 'config.toml'}: there is no setting {key!r}"
-    known = "record, guests, guest, boxes, limits, default_model, small_model, system_prompt, prompt_order"
+    known = "record, guests, guest, boxes, limits, agent, tools, default_model, small_model, system_prompt, prompt_order"
     assert raised.value.hint == f"at its top the file has {known}"
 
 
@@ -80,3 +80,57 @@ def test_every_folder_that_is_made_is_for_this_user_alone(tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     with pytest.raises(FileExistsError):
         home.make_folder(tmp_path / "file")
+
+
+# -- a project's settings ---------------------------------------------------------------------------------------------------------
+
+
+def theirs(project: Path) -> Path:
+    path = project / home.PROJECT_CONFIG
+    path.parent.mkdir(exist_ok=True)
+    return path
+
+
+def test_a_project_without_settings_has_none(tmp_path: Path) -> None:
+    assert home.project_content(tmp_path) == b""
+    theirs(tmp_path).write_text("agent = 'x'")
+    assert home.project_content(tmp_path) == b"agent = 'x'"
+
+
+@pytest.mark.parametrize("what", ["pipe", "folder", "device", "dangling link", "too long", "dots", "no folder above"])
+def test_whatever_lies_in_the_place_of_a_projects_settings_is_an_error_and_never_a_wait(tmp_path: Path, what: str) -> None:
+    path = tmp_path / home.PROJECT_CONFIG
+    if what == "no folder above":
+        path.parent.touch()
+    else:
+        path.parent.mkdir()
+    match what:
+        case "pipe":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+        case "device":
+            path.symlink_to("/dev/zero")
+        case "dangling link":
+            path.symlink_to("nowhere")
+        case "too long":
+            path.write_bytes(b"#" * ((1 << 20) + 1))
+        case "dots":
+            path.write_bytes(b"a." * 4000 + b"a = 1")
+    with pytest.raises(BadSettings) as raised:
+        home.project_content(tmp_path)
+    said = {
+        "pipe": "cannot be read: it is not a file",
+        "folder": "cannot be read: it is not a file",
+        "device": "cannot be read: it is not a file",
+        "dangling link": "it is a link that leads to no file",
+        "too long": "cannot be read: it is longer than 1 MiB",
+        "dots": "a line with more than 50 dots",
+        "no folder above": "cannot be read: Not a directory",
+    }
+    assert str(raised.value) == f"{path}: {said[what]}"
+
+
+def test_a_megabyte_of_settings_is_still_read(tmp_path: Path) -> None:
+    theirs(tmp_path).write_bytes(b"#" * (1 << 20))
+    assert len(home.project_content(tmp_path)) == 1 << 20

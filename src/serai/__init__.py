@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from serai.agents.opening import agent
     from serai.agents.session import Session
     from serai.agents.turn import Turn
+    from serai.app.app import App
     from serai.boxes.box import Box
     from serai.boxes.hooks import Hook
     from serai.boxes.manager import Boxes
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Allow",
     "Answer",
+    "App",
     "Approval",
     "Box",
     "Boxes",
@@ -56,6 +58,7 @@ __all__ = [
 _HOMES = {
     "Allow": "model.ask",
     "Answer": "model.ask",
+    "App": "app.app",
     "Approval": "model.ask",
     "Box": "boxes.box",
     "Boxes": "boxes.manager",

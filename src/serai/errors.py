@@ -14,10 +14,10 @@ from __future__ import annotations
 from typing import ClassVar, NamedTuple, Self
 
 __all__ = [
-    "BadExtension", "BadFrame", "BadManifest", "BadSession", "BadSettings", "BoxFailed", "BoxNotFound", "BoxRefused", "Closed",
-    "ExitStatus", "FrameTooBig", "GuardDown", "HookFailed", "LimitHit", "LocalError", "MachineError", "ModelFailed", "NoAgent",
-    "NoApproval", "NoCommand", "NoEntry", "NoGuest", "NoModel", "NoRecording", "NoService", "NoSession", "NoSnapshot", "NoTool",
-    "NotAllowed", "NotCapable", "NotRecorded", "NotTrusted", "NotWritten", "OversizeFrame", "PeerError", "PeerGone",
+    "BadExtension", "BadFrame", "BadManifest", "BadRequest", "BadSession", "BadSettings", "BoxFailed", "BoxNotFound", "BoxRefused",
+    "Closed", "ExitStatus", "FrameTooBig", "GuardDown", "HookFailed", "LimitHit", "LocalError", "MachineError", "ModelFailed",
+    "NoAgent", "NoApproval", "NoCommand", "NoEntry", "NoGuest", "NoModel", "NoRecording", "NoService", "NoSession", "NoSnapshot",
+    "NoTool", "NotAllowed", "NotCapable", "NotRecorded", "NotTrusted", "NotWritten", "OversizeFrame", "PeerError", "PeerGone",
     "PeerStalled", "PeerTimeout", "Refused", "SeraiError", "SpawnFailed", "SurfaceFailed", "TurnInFlight", "TurnLimit",
 ]  # fmt: skip
 
@@ -311,6 +311,10 @@ class BadManifest(PeerError):
     """A guest's folder says something that cannot be: its manifest is missing, broken or lacks a field. `who` is the folder."""
 
     default_hint = "correct the manifest, or ask the author of the guest"
+
+
+class BadRequest(PeerError):
+    """A guest asked for something that cannot be: there is no such service, or its arguments make no sense. Its author mends it."""
 
 
 class GuardDown(PeerError):

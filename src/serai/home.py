@@ -1,7 +1,8 @@
 """Where Serai keeps its things, and what a person has set there.
 
 `$SERAI_HOME` holds everything when it is set; otherwise the platform's folders for configuration and for state do. Settings
-are the `config.toml` among the configuration. What Serai makes is for this user alone.
+are the `config.toml` among the configuration, and a project may have one too (`serai.app.config` says what counts of it). What
+Serai makes is for this user alone.
 """
 
 from __future__ import annotations
@@ -17,21 +18,33 @@ if TYPE_CHECKING:
     from typing import Any
 
 __all__ = [
+    "CONFIG",
+    "PROJECT_CONFIG",
     "PROJECT_POLICY",
     "absolute",
     "check_keys",
     "config_folder",
+    "content_of",
     "make_folder",
+    "parsed",
+    "project_content",
     "settings",
     "settings_in",
     "state_folder",
     "wants_recordings",
 ]
 
+CONFIG = "config.toml"
 PROJECT_POLICY = os.path.join(".serai", "policy.toml")  # a project's own rules, from its folder on
+PROJECT_CONFIG = os.path.join(".serai", CONFIG)  # and its settings
 
 # What `config.toml` may say at its top. Whoever reads a part of it checks that part.
-_KEYS = ("record", "guests", "guest", "boxes", "limits", "default_model", "small_model", "system_prompt", "prompt_order")
+_KEYS = (
+    "record", "guests", "guest", "boxes", "limits", "agent", "tools",
+    "default_model", "small_model", "system_prompt", "prompt_order",
+)  # fmt: skip
+_MOST = 1 << 20  # bytes of a project's settings
+_DOTS = 50  # in a line of them: the time to read `a.a.a` grows with the square of its length
 
 
 def config_folder(environ: Mapping[str, str] = os.environ) -> str:
@@ -59,19 +72,65 @@ def settings(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
 
 def settings_in(folder: str) -> dict[str, Any]:
     """The `config.toml` of such a folder, its top-level keys checked."""
-    path = os.path.join(folder, "config.toml")
+    path = os.path.join(folder, CONFIG)
     try:
         with open(path, "rb") as file:
-            import tomllib
-
-            found = tomllib.load(file)
+            content = file.read()
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:  # not to be read, no TOML, no UTF-8
+    except OSError as error:
         raise BadSettings(str(error), who=path) from None
+    return parsed(content, who=path)
+
+
+def project_content(folder: str | Path) -> bytes:
+    """A project's `config.toml` as it is written; empty when there is none.
+
+    Anything may lie there: a pipe, a device, more than fits. What cannot be read is an error: it may say what is not to be.
+    """
+    path = os.path.join(folder, PROJECT_CONFIG)
+    hint = "make it a file that can be read, or remove it"
+    try:
+        content = content_of(path, _MOST)
+    except FileNotFoundError:
+        if not os.path.islink(path):
+            return b""
+        raise BadSettings("it is a link that leads to no file", who=path, hint=hint) from None
+    except OSError as error:
+        raise BadSettings(f"cannot be read: {error.strerror}", who=path, hint=hint) from None
+    if any(line.count(b".") > _DOTS for line in content.splitlines()):
+        raise BadSettings(f"a line with more than {_DOTS} dots", who=path, hint="give a long text several lines")
+    return content
+
+
+def content_of(path: str | Path, most: int) -> bytes:
+    """What is in a file. Anything may lie there: an `OSError` says of a pipe, a device or more than fits that it is one."""
+    import stat
+
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)  # a FIFO must not make anybody wait
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(0, "it is not a file", str(path))
+        with open(descriptor, "rb", closefd=False) as file:
+            content = file.read(most + 1)
+    finally:
+        os.close(descriptor)
+    if len(content) > most:
+        raise OSError(0, f"it is longer than {most >> 20} MiB", str(path))
+    return content
+
+
+def parsed(content: bytes, *, who: str) -> dict[str, Any]:
+    """What a `config.toml` says, its top-level keys checked."""
+    import tomllib
+
+    try:
+        found = tomllib.loads(content.decode())
+    except ValueError as error:  # no TOML, no UTF-8
+        raise BadSettings(str(error), who=who) from None
     except (RecursionError, MemoryError):
-        raise BadSettings("it is nested too deep", who=path) from None
-    check_keys(found, who=path)
+        raise BadSettings("it is nested too deep", who=who) from None
+    check_keys(found, who=who)
     return found
 
 
@@ -86,7 +145,7 @@ def wants_recordings(environ: Mapping[str, str] = os.environ) -> bool:
     """Recordings are made unless the settings say `record = false`."""
     value = settings(environ).get("record", True)
     if not isinstance(value, bool):
-        raise BadSettings(f"`record` is true or false, not {value!r}", who=os.path.join(config_folder(environ), "config.toml"))
+        raise BadSettings(f"`record` is true or false, not {value!r}", who=os.path.join(config_folder(environ), CONFIG))
     return value
 
 

@@ -126,3 +126,52 @@ async def test_who_is_cancelled_while_driving_ends_the_turn_and_its_questions() 
             await driving
         assert there.state == "idle"
         assert asyncio.all_tasks() == before
+
+
+class Slow(HeadlessSurface):
+    """Takes two events, then nothing until somebody waits for it."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.waited = 0
+        self.free = asyncio.Event()
+
+    def tell(self, event: Event) -> None:
+        self.taken.append(kind_of(event))
+
+    @property
+    def behind(self) -> bool:
+        return len(self.taken) == 2 and not self.free.is_set()
+
+    async def room(self) -> None:
+        self.waited += 1
+        await self.free.wait()
+
+
+async def many(stage: Stage, _prompt: Prompt) -> TurnResult:
+    for _ in range(5):
+        stage.emit(Text(text="piece"))
+        await asyncio.sleep(0)
+    return TurnResult(status="success", text="done")
+
+
+@pytest.mark.req("app.run.output")
+async def test_a_surface_that_is_behind_is_waited_for() -> None:
+    surface = Slow()
+    async with session(many) as there:
+        driving = asyncio.create_task(drive(there.turn("go"), surface, surface.tell))
+        while not surface.waited:
+            await asyncio.sleep(0)
+        surface.free.set()
+        await driving
+    assert surface.waited == 1
+    assert surface.taken == ["turn_started", *["text"] * 5, "turn_ended"]
+
+
+@pytest.mark.req("app.run.output")
+async def test_a_surface_that_is_behind_for_ever_holds_up_no_end() -> None:
+    surface = Slow()
+    async with session(many) as there, asyncio.timeout(5):
+        result = await drive(there.turn("go"), surface, surface.tell)
+    assert result.text == "done"
+    assert surface.taken[-1] == "turn_ended"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 
 import serai
-from serai.agents import opening
 from serai.agents.resident.resident import Resident
 from serai.agents.session import Session
 from serai.errors import BadSettings, ModelFailed, NoAgent, NoModel, TurnLimit
@@ -95,7 +95,7 @@ async def test_others_bring_their_agents_as_entry_points(monkeypatch: pytest.Mon
     module.bad = lambda: "no session"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "other_agents", module)
     points = [EntryPoint(name, f"other_agents:{name}", "serai.agents") for name in ("good", "bad")]
-    monkeypatch.setattr(opening, "entry_points", lambda group: points)
+    monkeypatch.setattr(metadata, "entry_points", lambda group: points)
     async with serai.agent("good") as session:
         assert (await session.turn("hi")).text == "You said: hi"
     with pytest.raises(TypeError, match="gave str, not a Session"):

@@ -62,7 +62,7 @@ def test_the_list_as_json_says_who_would_come_in_and_why_others_not(shell: Shell
     assert forms[2]["reason"] == "it was never trusted"
     assert (forms[1]["enabled"], forms[3]["enabled"]) == (False, True)
     shadowed = forms[3]
-    assert shadowed["asks"] == {"env": ["KEY"], "replace": ["read"]}
+    assert shadowed["asks"] == {"env": ["KEY"], "replace": ["read"], "keys": []}
     assert shadowed["folder"] == str(mine(shell, "one"))
     assert shadowed["command"][1:] == ["-I", "-S", "./guest.py"]
     assert {"name", "dialect", "version", "language", "description", "guard"} <= shadowed.keys()
@@ -153,7 +153,7 @@ def test_what_an_added_guest_asks_for_is_told_with_how_to_grant_it(shell: Shell,
     assert "its tool read is shadowed" in shell("tool", "list").stderr
     (shell.home / "config.toml").write_text("\n".join(lines))
     [form] = objects(shell("guest", "list", "--json"))
-    assert form["asks"] == {"env": [], "replace": []}
+    assert form["asks"] == {"env": [], "replace": [], "keys": []}
     granted = shell("tool", "list")
     assert (granted.stdout, granted.stderr) == ("read  zot:source  the tool read\n", "")
 

@@ -14,7 +14,8 @@ from tests.cli.inside import Inside
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Shell:
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
+    monkeypatch.setenv("COLUMNS", "1000")  # so that no path of a test is folded
     return Inside(tmp_path)
 
 
@@ -42,6 +43,22 @@ def test_a_projects_guest_comes_in_only_once_it_is_trusted(shell: Shell) -> None
     assert tools(shell) == ["ping"]
 
 
+@pytest.mark.req("policy.rule.project")
+def test_no_word_of_a_guest_can_be_taken_for_a_line_of_ours(shell: Shell) -> None:
+    """Whatever an 80-column terminal makes of it: each row is ours or has the mark."""
+    forged = "trusted nothing".rjust(80) + "  before: the same".rjust(80) + "\n  before: the same"
+    folder = guest(ours(shell), tools=["ping"], args=["-c", forged])
+    broken = guest(ours(shell, "bad" + " " * 100 + "trusted nothing"))
+    (broken / "extension.json").write_text("{")
+    ran = shell("trust", COLUMNS="80")
+    rows = [*ran.stdout.splitlines(), *ran.stderr.splitlines()]
+    assert max(map(len, rows)) < 80
+    beginnings = [row.partition(" /")[0].partition(" -")[0][:10] for row in rows if not row.startswith("    :+")]
+    assert beginnings == ["trusted zo", "  runs", "  before: ", "left out:"], rows
+    assert "nothing" in "".join(row for row in rows if row.startswith("    :+"))
+    assert str(folder) in "".join(row.removeprefix("    :+") for row in rows)
+
+
 def test_a_project_is_named_by_its_path(shell: Shell, tmp_path: Path) -> None:
     guest(ours(shell), tools=["ping"])
     ran = shell("trust", shell.cwd.name, "--json", cwd=tmp_path)
@@ -51,11 +68,11 @@ def test_a_project_is_named_by_its_path(shell: Shell, tmp_path: Path) -> None:
 
 
 def test_what_a_guest_gets_by_being_trusted_is_told(shell: Shell) -> None:
-    guest(ours(shell), tools=["read"], guest_toml='env = ["GIT_KEY"]\nreplace = ["read"]\n')
-    assert "  gets what it asks for: env GIT_KEY, replace read\n" in shell("trust").stdout
+    guest(ours(shell), tools=["read"], guest_toml='env = ["GIT_KEY"]\nreplace = ["read"]\nkeys = ["anthropic"]\n')
+    assert "  gets what it asks for: env GIT_KEY, replace read, key anthropic\n" in shell("trust").stdout
     assert tools(shell) == ["read"]
     [form] = objects(shell("trust", "--json"))
-    assert form["guests"][0]["asks"] == {"env": ["GIT_KEY"], "replace": ["read"]}
+    assert form["guests"][0]["asks"] == {"env": ["GIT_KEY"], "replace": ["read"], "keys": ["anthropic"]}
 
 
 def test_what_has_changed_since_is_told_and_trusted_anew(shell: Shell) -> None:
@@ -76,7 +93,7 @@ def test_what_has_changed_since_is_told_and_trusted_anew(shell: Shell) -> None:
 def test_trust_is_withdrawn(shell: Shell) -> None:
     guest(ours(shell), tools=["ping"])
     shell("trust")
-    assert shell("trust", "--withdraw").stdout == f"{shell.cwd}: its guests and rules are not trusted any longer\n"
+    assert shell("trust", "--withdraw").stdout == f"{shell.cwd}: its guests, rules and settings are not trusted any longer\n"
     assert tools(shell) == []
     assert "was not trusted before" in shell("trust", "--withdraw").stderr
     assert objects(shell("trust", "--withdraw", "--json")) == [{"project": str(shell.cwd), "withdrawn": False}]
@@ -84,9 +101,9 @@ def test_trust_is_withdrawn(shell: Shell) -> None:
 
 def test_a_project_without_guests_and_rules_has_nothing_to_trust(shell: Shell) -> None:
     ran = shell("trust")
-    said = f"{shell.cwd}: there is nothing to trust, it has no guests and no rules that allow anything\n"
+    said = f"{shell.cwd}: there is nothing to trust, it has no guests, and no rules or settings that need it\n"
     assert (ran.stdout, ran.stderr, ran.returncode) == ("", said, 0)
-    assert objects(shell("trust", "--json")) == [{"project": str(shell.cwd), "guests": [], "rules": []}]
+    assert objects(shell("trust", "--json")) == [{"project": str(shell.cwd), "guests": [], "rules": [], "settings": {}}]
 
 
 def test_a_broken_guest_is_left_out_and_told(shell: Shell) -> None:
@@ -192,6 +209,7 @@ def test_a_long_rule_is_folded_and_what_follows_is_marked(shell: Shell) -> None:
     forged = f"make test{' ' * 60}before: the same"
     rules(shell, RULES.replace("make test", forged))
     said = shell("trust", COLUMNS="80").stdout.splitlines()
+    said = said[next(number for number, row in enumerate(said) if row.startswith("  tests")) - 1 :]  # its path may be long too
     assert said[-1] == "  before: they were never trusted"
     assert all(row.startswith("    :+") and len(row) < 80 for row in said[2:-1])
     assert "".join([said[1], *(row[6:] for row in said[2:-1])]) == f"  tests: tool bash, command {forged} or pytest *"
@@ -241,3 +259,89 @@ def test_the_rules_that_count_are_those_that_were_checked(shell: Shell, monkeypa
     assert decided(shell, "rm x") == "ask"
     rules(shell)
     assert decided(shell, "make test") == "allow"
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------------------
+
+
+SETTINGS = """
+agent = "claude"
+tools = ["bash"]
+record = false
+[guest.weather]
+env = ["A_TOKEN"]
+services = ["tools"]
+"""
+
+
+def settings(shell: Shell, text: str = SETTINGS) -> Path:
+    path = shell.cwd / ".serai" / "config.toml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def agent(shell: Shell) -> str:
+    [form] = objects(shell("config", "show", "agent", "--json"))
+    return str(form["values"][0]["value"])
+
+
+@pytest.mark.req("app.config.pinned")
+def test_what_a_project_sets_by_being_trusted_is_shown_and_counts_from_then_on(shell: Shell) -> None:
+    path = settings(shell)
+    assert agent(shell) == "resident"
+    ran = shell("trust")
+    assert ran.stdout.splitlines() == [
+        f"trusted what is set by {path}",
+        '  agent = "claude"',
+        '  guest.weather.env = ["A_TOKEN"]',
+        "  before: they were never trusted",
+    ]
+    assert (ran.stderr, ran.returncode) == ("", 0)
+    assert agent(shell) == "claude"
+    [form] = objects(shell("trust", "--json"))
+    assert form["settings"] == {"agent": "claude", "guest.weather.env": ["A_TOKEN"]}
+    settings(shell, SETTINGS.replace("claude", "codex"))
+    assert agent(shell) == "resident"
+    assert "  before: they have changed since they were trusted\n" in shell("trust").stdout
+    assert agent(shell) == "codex"
+    shell("trust", "--withdraw")
+    assert agent(shell) == "resident"
+
+
+def test_settings_that_only_narrow_need_no_trust(shell: Shell) -> None:
+    settings(shell, "tools = []\n")
+    assert "there is nothing to trust" in shell("trust").stderr
+
+
+@pytest.mark.parametrize("text", ["agent = ", "agnet = 'x'", "[guest.a]\nservices = ['x']"])
+def test_settings_that_cannot_be_read_are_not_trusted_and_neither_is_anything_else(shell: Shell, text: str) -> None:
+    guest(ours(shell), tools=["ping"])
+    path = settings(shell, text)
+    ran = shell("trust")
+    assert (ran.stdout, ran.returncode) == ("", 1)
+    assert ran.stderr.startswith(f"serai: {path}: ")
+    assert tools(shell) == []
+
+
+@pytest.mark.req("app.config.pinned")
+def test_the_settings_that_were_shown_are_trusted_and_not_what_somebody_writes_meanwhile(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings(shell)
+    allow = Trust.allow
+
+    def swapped(self: Trust, *args: Any, **kwargs: Any) -> Any:
+        settings(shell, 'agent = "evil"')
+        return allow(self, *args, **kwargs)
+
+    monkeypatch.setattr(Trust, "allow", swapped)
+    assert '  agent = "claude"\n' in shell("trust").stdout
+    assert agent(shell) == "resident"
+    settings(shell)
+    assert agent(shell) == "claude"
+
+
+def test_a_projects_settings_do_not_act_on_the_terminal(shell: Shell) -> None:
+    settings(shell, 'agent = "\\u001b[2J\u3164"')
+    assert '  agent = "\\u001b[2J\\x3164"\n' in shell("trust").stdout

@@ -8,7 +8,7 @@ from time import monotonic
 
 import pytest
 
-from serai.host import host as host_module
+from serai.host import house as house_module
 from serai.host.guest import State
 from serai.host.host import Host
 from serai.model.tools import ToolResult
@@ -78,7 +78,7 @@ def leave(id):
 
 @pytest.mark.req("zot.edge.40")
 async def test_a_flood_on_stderr_blocks_nobody_and_the_log_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_module, "_TRIM", 0.01)
+    monkeypatch.setattr(house_module, "_TRIM", 0.01)
     habit = """
 def flood(id):
     for _ in range(300): os.write(2, b"far too much of it\\n" * 5000)
@@ -99,7 +99,7 @@ def flood(id):
 
 @pytest.mark.parametrize("when", ["serving", "starting"])
 async def test_a_guest_that_fills_the_disk_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
-    monkeypatch.setattr(host_module, "_TRIM", 0.01)
+    monkeypatch.setattr(house_module, "_TRIM", 0.01)
     flood = "while True: os.write(2, b'x' * 65536)\n"
     body = flood if when == "starting" else f"hello(tool('work'))\nfor frame in frames():\n    {flood}"
     limits = {"log": 100_000, "log_flood": 1_000_000, "restart_wait": 60.0, "hello": 30.0}

@@ -96,7 +96,7 @@ async def test_built_in_commands_come_first_then_guests_and_an_unknown_one_is_to
 @pytest.mark.parametrize(
     ("answer", "outcome", "shown"),
     [
-        ({"action": "prompt", "prompt": "do it"}, Outcome(Prompt("do it")), [Prompt("do it")]),
+        ({"action": "prompt", "prompt": "do it"}, Outcome(Prompt("do it")), []),  # whoever ran it sends it
         ({"action": "prompt", "prompt": " \n"}, Outcome(Nothing()), []),
         ({"action": "insert", "insert": "at the cursor"}, Outcome(Insert("at the cursor")), [Insert("at the cursor")]),
         ({"action": "display", "display": "look"}, Outcome(Display("look", "probe")), [Display("look", "probe")]),

@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from serai.host.guest import State
-from serai.host.steps import Steps
 from serai.model.actions import ClosePanel, Display, Insert, Notice, OpenPanel, Prompt
-from serai.model.contributions import Refuse
-from serai.model.events import Event, Message, StepEnded, Text, ToolCalled
-from serai.model.tools import ImageBlock, TextBlock, ToolCall
+from serai.model.contributions import Refuse, Rewrite
+from serai.model.events import StepEnded, ToolCalled
+from serai.model.tools import ImageBlock, ToolCall
 from tests.host.guests import Window, opened, pid_of, until
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "zot"
@@ -83,13 +82,9 @@ async def test_the_guard_blocks_rewrites_and_masks(tmp_path: Path) -> None:
         assert (blocked.text, blocked.code) == ("weather: rm -rf is not run here; delete files by name", "BLOCKED")
         bern = await host.call_tool("weather", {"city": "Bern"})
         assert (await host.call_tool("weather", {"city": "Paris"})).text == bern.text
-        shown: list[Event] = []
-        steps = Steps(host, shown.append)
-        assert await steps.start() is None
-        steps.text(Text(text="the password is hunter2"))
-        await steps.message(Message(content=(TextBlock("the password is hunter2"),)))
-        assert Message(content=(TextBlock("the password is *******"),)) in shown
-        assert "hunter2" not in repr(shown)
+        masked = await host.intercept("assistant_message", "the password is hunter2")
+        assert masked == Rewrite("the password is *******")
+        assert await host.intercept("turn_start", 1) is None
         assert isinstance(await host.intercept("turn_start", 51), Refuse)
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from serai.model.actions import Action, Notice
+from serai.host.manifest import Manifest
+from serai.model.actions import Action, Display, Notice
 from serai.model.surface import ScriptedSurface
 from tests.host.guests import Window, heard, make, opened
 
@@ -66,6 +67,44 @@ async def test_notes_are_lines_with_the_guests_name_and_last_until_esc_clears_th
         assert host.house.escape()
         assert list(host.house.notes) == []
         assert not host.house.escape()  # the next Esc is for whoever runs
+
+
+@pytest.mark.req("app.printing.progress")
+async def test_no_guest_speaks_as_serai(tmp_path: Path) -> None:
+    window = Window()
+    async with opened(tmp_path, make(tmp_path, TALKER, name="serai"), surface=window) as host:
+        await host.run_command("show", "log in again")
+        assert window.actions == [Notice("before ready", "warn", "zot:serai"), Display("log in again", "zot:serai")]
+        assert list(host.house.notes) == ["[zot:serai] before ready", "[zot:serai] log in again"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("weather", "weather"),
+        ("My weather_2.0-b", "My weather_2.0-b"),
+        ("Serai", "zot:Serai"),
+        ("5er4i", "zot:5er4i"),
+        ("s-e-r-a-l", "zot:s-e-r-a-l"),
+        ("the serai team", "zot:the serai team"),
+        ("s\u0435rai", "zot:s\u0435rai"),  # with a letter of another script
+        ("serai\u200b", "zot:serai\u200b"),
+        ("x] error: [y", "zot:x] error: [y"),
+        (" x", "zot: x"),
+        ("a\nb", "zot:a\nb"),
+        ("y" * 500, f"zot:{'y' * 76}…"),
+    ],
+)
+def test_a_name_that_could_pass_for_another_is_shown_as_an_id(tmp_path: Path, name: str, shown: str) -> None:
+    file = tmp_path / "extension.json"
+    assert Manifest(dialect="zot", name=name, folder=tmp_path, file=file, scope="user", argv=("x",)).shown == shown
+
+
+async def test_of_an_endless_notice_the_beginning_is_shown(tmp_path: Path) -> None:
+    window = Window()
+    async with opened(tmp_path, make(tmp_path, TALKER), surface=window) as host:
+        await host.call_tool("heard", {"say": [["info", "x" * 1_000_000]]})
+    assert window.actions[1:] == [Notice("x" * 16384 + "…", "info", "probe")]
 
 
 @pytest.mark.req("zot.edge.28")

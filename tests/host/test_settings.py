@@ -8,7 +8,19 @@ from typing import Any
 import pytest
 
 from serai.errors import BadManifest, BadSettings
-from serai.host.settings import Author, GuestSettings, Person, combine, keys_of, narrowed, read_author, read_person
+from serai.host.services import GROUPS
+from serai.host.settings import (
+    PROJECT,
+    Author,
+    GuestSettings,
+    Person,
+    combine,
+    keys_of,
+    narrowed,
+    read_author,
+    read_person,
+    related,
+)
 from serai.limits import Limits
 
 
@@ -83,6 +95,11 @@ BAD_TABLES = [
     ({"env": ["*_TOKEN"]}, r"env: '\*_TOKEN' is not the name of a variable"),
     ({"env": ["A=B"]}, "env: 'A=B'"),
     ({"replace": [""]}, "replace: a tool has a name"),
+    ({"services": ["dialgos"]}, "services: there is no group 'dialgos'; there is dialogs$"),
+    ({"services": ["x"]}, "services: there is no group 'x'; there is tools, config, credentials, "),
+    ({"services": "tools"}, "services"),
+    ({"keys": ["*"]}, r"keys: '\*' is not the name of a provider"),
+    ({"keys": [""]}, "keys: '' is not the name of a provider"),
     ({"limits": {"tolo": 1}}, "there is no limit tolo"),
     ({"limits": {"tool": 0}}, "tool is a number above 0, not 0"),
     ({"limits": {"tool": True}}, "tool is a number above 0, not True"),
@@ -149,6 +166,11 @@ def test_the_person_may_set_limits_for_all_guests() -> None:
         ({"frame": 1.5}, "^limits: frame is a whole number above 0, not 1.5$"),
         ({"hello": "none"}, "^limits: hello is a number above 0, not 'none'$"),
         ({"tool": {"weather": 1}}, "^limits: tool is a number above 0"),
+        ({"tool": 1e10}, "^limits: tool is at most 3153600000 seconds, not 10000000000.0$"),
+        ({"remember": 36501}, "^limits: remember is at most 36500 days, not 36501$"),
+        ({"frame": 1 << 40_000}, "^limits: frame is at most 1000000000000000 bytes, not one of so many digits$"),
+        ({"frame": [1 << 40_000]}, "^limits: frame is a whole number above 0, not one of so many digits$"),
+        ({"tool": "x" * 500}, "^limits: tool is a number above 0, not something so long$"),
     ],
 )
 def test_limits_for_all_are_checked_like_those_of_one(limits: dict[str, object], reason: str) -> None:
@@ -215,3 +237,145 @@ def test_guards_that_the_person_names_are_known_unless_switched_off() -> None:
         }
     }
     assert read_person(config).guards == {"zot:a", "b"}
+
+
+# -- services and keys ------------------------------------------------------------------------------------------------------------
+
+
+ALL_BUT_CREDENTIALS = frozenset(GROUPS) - {"credentials"}
+
+
+@pytest.mark.req("app.config.services")
+def test_without_a_word_a_guest_may_use_all_services_but_credentials() -> None:
+    assert (settings().services, settings().groups) == (None, ALL_BUT_CREDENTIALS)
+
+
+@pytest.mark.req("app.config.services")
+def test_the_groups_that_the_person_lists_are_all_there_are_and_a_key_opens_credentials() -> None:
+    found = settings(config={"guest": {"weather": {"services": ["dialogs", "tools"]}}})
+    assert (found.services, found.groups) == (("tools", "dialogs"), frozenset({"tools", "dialogs"}))
+    assert settings(config={"guest": {"weather": {"services": []}}}).groups == set()
+    found = settings(config={"guest": {"weather": {"services": ["tools"], "keys": ["Anthropic", "anthropic"]}}})
+    assert (found.keys, found.groups, found.has) == (("anthropic",), frozenset({"tools", "credentials"}), ("key anthropic",))
+    assert settings(config={"guest": {"weather": {"keys": ["openai"]}}}).groups == set(GROUPS)
+
+
+@pytest.mark.req("app.config.services")
+def test_an_author_may_narrow_the_services_and_only_ask_for_keys() -> None:
+    found = settings('services = ["tools", "credentials"]\nkeys = ["anthropic"]')
+    assert (found.services, found.keys, found.asked) == (("tools",), (), ("key anthropic",))
+    assert found.groups == {"tools"}
+    assert (found.granted().keys, found.granted().asked) == (("anthropic",), ())
+    assert found.granted().groups == {"tools", "credentials"}
+    found = settings('services = ["tools"]\nkeys = ["a", "b"]', {"guest": {"weather": {"services": ["bus"], "keys": ["A"]}}})
+    assert (found.services, found.keys, found.asked_keys) == (("bus",), ("a",), ("b",))
+
+
+# -- what a project adds ----------------------------------------------------------------------------------------------------------
+
+
+def in_project(guest: dict[str, Any], author: str = "", mine: dict[str, Any] | None = None, **more: Any) -> GuestSettings:
+    return settings(author, {"guest": mine or {}, PROJECT: {"guest": guest, **more}})
+
+
+@pytest.mark.req("app.config.narrow")
+@pytest.mark.parametrize("key", ["weather", "zot:weather"])
+def test_a_project_switches_a_guest_off_but_never_a_guard_whoever_calls_it_one(key: str) -> None:
+    off = {key: {"enabled": False}}
+    assert not in_project(off).enabled
+    assert not in_project(off, mine={"zot:weather": {"enabled": True}}).enabled
+    assert in_project(off, "guard = true").enabled
+    assert in_project(off, mine={"zot:weather": {"guard": True}}).enabled
+    assert in_project(off, mine={"weather": {"guard": True}}).enabled
+    assert in_project({key: {"enabled": False, "guard": True}}).enabled
+    assert in_project({"other": {"enabled": False}}).enabled
+    assert not in_project(off, "guard = true", mine={"weather": {"guard": False}}).enabled  # the person says that it is none
+
+
+@pytest.mark.req("app.config.narrow")
+def test_a_project_does_not_switch_on_what_the_person_has_switched_off() -> None:
+    assert not in_project({"zot:weather": {"enabled": True, "guard": True}}, mine={"weather": {"enabled": False}}).enabled
+
+
+@pytest.mark.req("app.config.narrow")
+def test_a_project_makes_a_guard_and_does_not_unmake_one() -> None:
+    assert in_project({"weather": {"guard": True}}, mine={"zot:weather": {"guard": False}}).guard
+    assert in_project({"weather": {"guard": False}}, "guard = true").guard
+    person = read_person({"guest": {"a": {"guard": True}}, PROJECT: {"guest": {"a": {"guard": True}, "b": {"guard": True}}}})
+    assert (person.guards, person.project_guards) == (frozenset("a"), frozenset("b"))
+
+
+@pytest.mark.req("app.config.narrow")
+def test_a_project_leaves_of_the_services_what_both_list_whatever_the_keys() -> None:
+    wide = {"zot:weather": {"services": list(GROUPS)}}
+    assert in_project(wide).groups == ALL_BUT_CREDENTIALS
+    assert in_project(wide, mine={"weather": {"services": ["tools"]}}).groups == {"tools"}
+    assert in_project(wide, 'services = ["bus"]').groups == {"bus"}
+    assert in_project({"weather": {"services": ["tools"]}, "zot:weather": {"services": ["bus"]}}).groups == set()
+    narrow = {"weather": {"services": ["tools"]}}
+    found = in_project(narrow, 'keys = ["a"]', mine={"zot:weather": {"keys": ["b"]}})
+    assert (found.groups, found.keys, found.asked) == (frozenset({"tools"}), (), ())  # a key would open the group again
+    assert found.granted().groups == {"tools"}
+    found = in_project({"weather": {"services": ["credentials"]}}, mine={"zot:weather": {"keys": ["b"]}})
+    assert (found.groups, found.keys) == (frozenset({"credentials"}), ("b",))
+
+
+@pytest.mark.req("app.config.narrow")
+@pytest.mark.parametrize(("author", "mine"), [("guard = true", {}), ("", {"guard": True})])
+def test_a_project_takes_nothing_from_a_guard_that_it_relies_on(author: str, mine: dict[str, Any]) -> None:
+    base = Limits()
+    theirs = {"weather": {"services": [], "limits": {"tool": 1}}}
+    found = in_project(theirs, author, mine={"zot:weather": {"keys": ["a"], **mine}}, limits={"command": 1})
+    assert (found.groups, found.keys, found.limits_on(base)) == (frozenset(GROUPS), ("a",), base)
+    made = in_project({"weather": {"guard": True, **theirs["weather"]}})  # a guard by the project's word alone is as it wants it
+    assert (made.guard, made.groups, made.limits_on(base).tool) == (True, frozenset(), 1)
+
+
+def test_what_a_trusted_project_grants_comes_to_what_the_person_grants() -> None:
+    theirs = {"env": ["A"], "replace": ["read"], "keys": ["B"], "exclusive": True, "watch": False}
+    found = in_project({"weather": theirs}, 'env = ["A", "C"]\nkeys = ["b"]', mine={"zot:weather": {"env": ["D"], "watch": True}})
+    assert (found.env, found.replace, found.keys, found.asked) == (("D", "A"), ("read",), ("b",), ("env C",))
+    assert (found.exclusive, found.watch) == (True, False)
+
+
+@pytest.mark.req("app.config.narrow")
+def test_a_projects_limits_count_where_they_are_lower_than_all_others() -> None:
+    base = Limits().but(tool=60, command=None)
+    assert in_project({}, limits={"tool": 100}).limits_on(base).tool == 60  # zot's is lower than what everybody may have
+    assert in_project({}, limits={"tool": 10, "command": 5}).limits_on(base) == base.but(tool=10, command=5)
+    assert (
+        in_project({"zot:weather": {"limits": {"tool": 300}}}).limits_on(base).tool == 60
+    )  # an author may raise it, a project not
+    mine = {"weather": {"limits": {"tool": 50}}}
+    assert in_project({"zot:weather": {"limits": {"tool": 55}}}, mine=mine).limits_on(base).tool == 50
+    assert in_project({"zot:weather": {"limits": {"tool": 7}}}, mine=mine).limits_on(base).tool == 7
+    assert in_project({"weather": {"limits": {"tool": 7}}}, limits={"tool": 3}).limits_on(base).tool == 3
+    assert in_project({}, "[limits]\ntool = 4", limits={"tool": 9}).limits_on(base).tool == 4
+
+
+def test_limits_are_the_dialects_narrowed_by_the_author_and_then_the_persons() -> None:
+    base = Limits().but(tool=60)
+    assert settings("[limits]\ntool = 30\nready = 1").limits_on(base) == base.but(tool=30, ready=1)
+    assert settings("[limits]\ntool = 30", {"guest": {"weather": {"limits": {"tool": 90}}}}).limits_on(base) == base.but(tool=90)
+
+
+def test_what_a_project_adds_is_checked_like_the_rest() -> None:
+    with pytest.raises(BadSettings, match='project: guest."weather": limits: there is no limit tolo'):
+        in_project({"weather": {"limits": {"tolo": 1}}})
+    with pytest.raises(BadSettings, match="project: limits: there is no limit tolo"):
+        in_project({}, limits={"tolo": 1})
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("a", "a", True),
+        ("zot:a", "a", True),
+        ("a", "zot:a", True),
+        ("zot:a", "piglet:a", False),
+        ("a", "b", False),
+        ("x:a", "b", False),
+    ],
+)
+def test_a_name_and_an_id_may_mean_the_same_guest(one: str, other: str, same: bool) -> None:
+    assert related(one, other) is same

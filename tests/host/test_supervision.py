@@ -151,8 +151,8 @@ async def test_closing_does_not_wait_for_a_guest_that_does_not_say_hello(tmp_pat
     report = await starting
     assert [row.state for row in report.guests] == ["stopped", "stopped"]
     assert proctree.read(mute) is None
-    assert host._trimmer is not None
-    assert host._trimmer.cancelled()
+    assert host.house._trimmer is not None
+    assert host.house._trimmer.cancelled()
 
 
 async def test_a_start_that_is_cancelled_leaves_nobody(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import stat
 from collections.abc import Callable
@@ -403,3 +404,37 @@ def test_just_the_rules_that_a_person_has_seen_are_trusted(house: House) -> None
     assert house.trust.check_policy(house.project).startswith("they were never trusted")
     house.trust.allow(house.project)
     assert house.trust.check_policy(house.project) == ""
+
+
+# -- settings ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("app.config.pinned")
+def test_a_projects_settings_are_trusted_as_they_are_now(house: House) -> None:
+    never = "they were never trusted; look at them, then `serai trust`"
+    changed = "they have changed since they were trusted; look at them, then `serai trust`"
+    trust, path = house.trust, house.project / ".serai" / "config.toml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("one")
+    assert trust.check_config(house.project) == never
+    trust.allow(house.project)
+    assert trust.check_config(house.project) == trust.check_config(house.project, b"one") == ""
+    assert trust.check_config(house.project, b"two") == changed
+    path.write_text("two")
+    assert trust.check_config(house.project) == changed
+    trust.allow(house.project, settings=b"seen")
+    assert trust.check_config(house.project) == changed
+    assert trust.check_config(house.project, b"seen") == ""
+    assert trust.check_policy(house.project).startswith("they were never trusted")
+    trust.withdraw(house.project)
+    assert trust.check_config(house.project, b"seen") == never
+
+
+@pytest.mark.req("app.config.pinned")
+def test_what_was_trusted_before_settings_were_pinned_is_still_read(house: House) -> None:
+    known = json.loads(house.trust.file.read_text())
+    for project in known["projects"].values():
+        del project["config"]
+    house.trust.file.write_text(json.dumps(known))
+    assert folders(house.find()) == ["weather"]
+    assert house.trust.check_config(house.project, b"x").startswith("they were never trusted")

@@ -42,7 +42,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prompt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a person wants; `system` is added to the system prompt for this turn alone."""
+    """What a person wants; `system` is added to the system prompt for the turn's first call of the model (spec piglet 5.6)."""
 
     text: str
     images: tuple[ImageBlock, ...] = ()

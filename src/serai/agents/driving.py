@@ -10,7 +10,7 @@ from serai.agents.turn import Turn
 from serai.errors import Closed
 from serai.model.ask import Approval, Decision, Deny, Question
 from serai.model.events import Event, RequestCancelled, TurnResult
-from serai.model.surface import Surface
+from serai.model.surface import Paced, Surface
 
 __all__ = ["drive"]
 
@@ -18,26 +18,42 @@ log = logging.getLogger("serai.agents")
 
 
 async def drive(turn: Turn, surface: Surface, sink: Callable[[Event], None] | None = None) -> TurnResult:
-    """Play the turn; its result, or its error.
+    """Play the turn; its result, or its error. A surface that is behind (`Paced`) is waited for.
 
     Each request is put to the surface in a task of its own, as an agent may have several open and goes on meanwhile; one that is
     withdrawn is taken back from the surface. A surface that fails denies, with the text of its failure (design rule 7).
     """
     asking: dict[str, asyncio.Task[None]] = {}
+    paced = surface if isinstance(surface, Paced) else None
     try:
         async with turn:
             async for event in turn:
-                if isinstance(event, Approval | Question):
+                if isinstance(event, Approval | Question) and not event.answered:  # else it is asked elsewhere
                     asking[event.id] = asyncio.create_task(_put(event, surface), name=f"ask {event.id}")
                 elif isinstance(event, RequestCancelled) and event.id in asking:
                     asking.pop(event.id).cancel()
                 if sink is not None:
                     sink(event)
+                if paced is not None and paced.behind and not turn.done:
+                    await _room(paced, turn)
     finally:
         for task in asking.values():
             task.cancel()
+        if sink is not None:  # how it ends is seen also by whoever was cancelled meanwhile
+            for event in turn.unread():
+                sink(event)
         await asyncio.gather(*asking.values(), return_exceptions=True)
     return await turn.result()
+
+
+async def _room(paced: Paced, turn: Turn) -> None:
+    """Until the surface has caught up, or the turn is over: then nothing more comes than is there."""
+    waiting = [asyncio.ensure_future(paced.room()), asyncio.ensure_future(turn.over())]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
 
 
 async def _put(request: Approval | Question, surface: Surface) -> None:

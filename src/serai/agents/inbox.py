@@ -22,14 +22,15 @@ log = logging.getLogger("serai.agents")
 class _Item(NamedTuple):
     text: str
     is_command: bool
+    fresh: bool = False  # nothing ran or waited when it came: it is a turn of its own
 
 
 class Inbox:
     """The way into a session for somebody who types whenever they like.
 
-    `play` is called with each turn and plays it to its end; `command` runs a command line. Texts that are typed during a turn are
-    steered into it when a tool has ended, joined by blank lines; what is left at the end becomes one new turn, after the commands
-    that waited.
+    `play` is called with each turn and plays it to its end; `prepare` makes a prompt of a text, or nothing; `command` runs a
+    command line. Texts that are typed during a turn are steered into it when a tool has ended, joined by blank lines; what is left
+    at the end becomes one new turn, after the commands that waited.
     """
 
     def __init__(
@@ -37,12 +38,14 @@ class Inbox:
         session: Session,
         play: Callable[[Turn], Awaitable[object]],
         *,
+        prepare: Callable[[str, bool], Awaitable[Prompt | None]] | None = None,
         command: Callable[[str], Awaitable[object]] | None = None,
         is_command: Callable[[str], bool] = lambda _text: False,
         is_immediate: Callable[[str], bool] = lambda _text: False,
     ) -> None:
         self._session = session
         self._play = play
+        self._prepare = prepare
         self._command = command
         self._is_command = is_command
         self._is_immediate = is_immediate
@@ -60,11 +63,14 @@ class Inbox:
     def waiting(self) -> tuple[str, ...]:
         return tuple(item.text for item in self._waiting)
 
-    def submit(self, text: str) -> None:
-        """Have it done, now or later. Blank text is nothing; beyond `inputs` it is refused, and nothing that waits is lost."""
+    def submit(self, text: str, *, plain: bool = False) -> None:
+        """Have it done, now or later. Blank text is nothing; beyond `inputs` it is refused, and nothing that waits is lost.
+
+        `plain`: it is for the model, also when it looks like a command.
+        """
         if not text.strip():
             return
-        is_command = self._is_command(text)
+        is_command = not plain and self._is_command(text)
         if self.busy and is_command and self._is_immediate(text):
             task = asyncio.ensure_future(self._run_command(text))
             self._aside.add(task)
@@ -72,7 +78,7 @@ class Inbox:
             return
         if len(self._waiting) >= self._most:
             raise NotAllowed("too much waits already", limit=LimitHit("inputs", self._most), hint="wait for the turn to end")
-        self._waiting.append(_Item(text, is_command))
+        self._waiting.append(_Item(text, is_command, fresh=not plain and not self.busy and not self._waiting))
         if self._working is None or self._working.done():
             self._working = asyncio.get_running_loop().create_task(self._work(), name="inbox")
 
@@ -119,17 +125,25 @@ class Inbox:
             for item in [item for item in self._waiting if item.is_command]:
                 self._waiting.remove(item)
                 await self._run_command(item.text)
-            if text := self._take_texts():
-                await self._run_turn(text)
+            if self._waiting and self._waiting[0].fresh:
+                await self._run_turn(self._waiting.popleft())
+            elif text := self._take_texts():
+                await self._run_turn(_Item(text, is_command=False))
 
-    async def _run_turn(self, text: str) -> None:
-        turn = self._session.turn(Prompt(text))
+    async def _run_turn(self, item: _Item) -> None:
         try:
+            prompt = Prompt(item.text) if self._prepare is None else await self._prepare(item.text, item.fresh)
+            if prompt is None:
+                return
+            turn = self._session.turn(prompt)
             turn.start()
         except TurnInFlight:  # somebody was quicker
-            self._waiting.appendleft(_Item(text, is_command=False))
+            self._waiting.appendleft(item._replace(fresh=False))
             return
         except Closed:
+            return
+        except Exception as error:
+            log.error("a prompt could not be sent: %s", error)
             return
         try:
             await self._play(turn)

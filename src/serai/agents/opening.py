@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any
 
 from serai.agents.session import Session
 from serai.errors import NoAgent
 
-__all__ = ["AGENTS", "agent"]
+__all__ = ["AGENTS", "agent", "opener"]
 
 # Name: what opens a session with it. Each takes keyword arguments; `cwd`, `model`, `store`, `limits` and `environ` mean the same
 # for all of them.
@@ -19,17 +18,20 @@ AGENTS = {"resident": "serai.agents.resident.opening:resident"}
 
 def agent(name: str = "resident", **options: Any) -> Session:
     """A session with an agent, to be entered: `async with serai.agent("resident", cwd=folder) as session`."""
-    session = _opener(name)(**options)
+    session = opener(name)(**options)
     if not isinstance(session, Session):
         raise TypeError(f"the entry point of the agent {name} gave {type(session).__name__}, not a Session")
     return session
 
 
-def _opener(name: str) -> Callable[..., object]:
+def opener(name: str) -> Callable[..., object]:
+    """What opens a session with the agent of that name; `NoAgent` when there is none."""
     if home := AGENTS.get(name):
         module, attribute = home.split(":")
         opener: Callable[..., object] = getattr(import_module(module), attribute)
         return opener
+    from importlib.metadata import entry_points  # only here: most runs have no need of it
+
     others = {point.name: point for point in entry_points(group="serai.agents")}
     if name in others:
         loaded: Callable[..., object] = others[name].load()

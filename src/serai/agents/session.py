@@ -162,6 +162,12 @@ class Session:
         self.stage.turn = turn
         self._playing = asyncio.get_running_loop().create_task(self._play(turn), name=f"turn of {self.agent}")
 
+    def must_be_idle(self) -> None:
+        """Raises `TurnInFlight` while anything works on the conversation: a turn, or whoever shortens it."""
+        if self.stage.turn is not None:
+            raise TurnInFlight("its conversation cannot be changed while a turn runs", who=self.agent)
+        self._must_be_free()
+
     def _must_be_free(self) -> None:
         if _runs(self._compacting):
             raise TurnInFlight("its conversation is being shortened", who=self.agent)
@@ -195,7 +201,7 @@ class Session:
         self._over(turn, result, error)
 
     def _over(self, turn: Turn, result: TurnResult, error: BaseException | None = None) -> None:
-        if self._keeping is not None and result.status == "cancelled" and turn.outcome is None:
+        if self._keeping is not None and result.status == "cancelled" and turn.outcome is None and turn.marks:
             try:
                 self._keeping.aborted(turn.reason or result.error)
             except Exception as failure:  # a full disk
@@ -224,11 +230,11 @@ class Session:
 
     # -- while it runs
 
-    async def interrupt(self, reason: str = "interrupted") -> None:
-        """End the turn that runs, if one does; the conversation goes on."""
+    async def interrupt(self, reason: str = "interrupted", *, mark: bool = True) -> None:
+        """End the turn that runs, if one does; the conversation goes on. `mark`: the model finds in it that it was interrupted."""
         if (turn := self.stage.turn) is not None:
             self._need("interrupt")
-            await turn.cancel(reason)
+            await turn.cancel(reason, mark=mark)
 
     def steer(self, text: str) -> None:
         """A text for the turn that runs: the model gets it before its next step."""
@@ -242,6 +248,11 @@ class Session:
         self.driver.steer(text)
         if self._keeping is not None:
             self._keeping.steered(text)
+
+    def aborted(self, reason: str) -> None:
+        """Between two turns: keep that somebody interrupted, for the model to find."""
+        if self._keeping is not None:
+            self._keeping.aborted(reason)
 
     async def answer(self, id: str, decision: Decision) -> None:
         """Answer an approval or a question by its id: `NoApproval` when nothing of that id waits."""

@@ -116,6 +116,17 @@ class Stage:
         finally:
             self.withdraw(request.id, "the turn went on without it")
 
+    def told_asked(self, request: Approval | Question) -> None:
+        """It is asked elsewhere, by whoever decides for the agent; here it is known and kept, and nobody here can answer it."""
+        self.emit(request)
+
+    def told_decided(self, request: Approval | Question, decision: Decision, *, withdrawn: str = "") -> None:
+        """What came of that; on the disk before it has an effect (design rule 14)."""
+        if withdrawn:
+            self.emit(RequestCancelled(id=request.id, reason=withdrawn, lane=request.lane))
+        for keep in self.on_decided:
+            keep(request.id, decision)
+
     def withdraw(self, id: str, reason: str) -> None:
         """Nobody waits for its answer any more. Nothing happens when it has one, or never was."""
         request = self.pending.pop(id, None)

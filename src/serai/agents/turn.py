@@ -46,6 +46,7 @@ class Turn:
         self.error: BaseException | None = None
         self.began = 0.0
         self.reason = ""  # why it was cancelled
+        self.marks = True  # whether the model finds that in the conversation
         self.unheard = False  # nobody reads it
         self._stage = stage
         self._start = start
@@ -88,6 +89,12 @@ class Turn:
             _wake(self._writer)
         return event
 
+    def unread(self) -> list[Event]:
+        """What nobody has read of it so far; then that is read."""
+        left = list(self._events)
+        self._events.clear()
+        return left
+
     async def __aenter__(self) -> Self:
         self.taken = True
         self.start()
@@ -116,13 +123,16 @@ class Turn:
         assert self.outcome is not None
         return self.outcome
 
-    async def cancel(self, reason: str = "cancelled") -> None:
-        """Interrupt it and wait for its end; the conversation goes on. Any task may, any number of times: the first one counts."""
+    async def cancel(self, reason: str = "cancelled", *, mark: bool = True) -> None:
+        """Interrupt it and wait for its end; the conversation goes on. Any task may, any number of times: the first one counts.
+
+        `mark`: the model finds in the conversation that it was interrupted, and why.
+        """
         if self.outcome is not None:
             return
         if self.started and self._stop is not None:
             if self._stopping is None:
-                self.reason = reason
+                self.reason, self.marks = reason, mark
                 _wake(self._writer)
                 self._stopping = asyncio.ensure_future(self._stop(self, reason))
             await asyncio.shield(self._stopping)

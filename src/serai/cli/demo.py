@@ -1,13 +1,15 @@
-"""`serai demo`: what exists, shown with real child processes. Offline, in seconds, leaves nothing behind. Every line is true."""
+"""`serai demo`: one run of the whole house, told as a story. Offline, in seconds, leaves nothing behind.
+
+Every line is printed from what really happened: events, decisions, files, processes, the recording.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import os
-import secrets
+import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,188 +18,124 @@ import click
 from serai.cli import timeline
 from serai.cli.demo_boxes import boxes
 from serai.cli.demo_guests import guests
-from serai.errors import SeraiError
-from serai.limits import Limits
+from serai.cli.plain import printable
 from serai.record import Folder, Recorder, Recording
-from serai.testing import faults
-from serai.wire import Deadlines, Launch, PlainSpawner, Rpc, environ, fast, proctree, stop
-from serai.wire.codec import Noise
-from serai.wire.framing import Oversize
-from serai.wire.jsonrpc import Stray
+from serai.record.recording import Item
+from serai.wire import fast, proctree
 
-__all__ = ["demo", "run"]
+__all__ = ["Stage", "demo"]
 
-# Short patience, so that the whole demonstration takes seconds.
-LIMITS = Limits().but(frame=1 << 20, exit_grace=0.3, drain_grace=0.3, stop_polite=0.3, stop_term=0.3)
-CALLS = 10_000
+COLUMNS = 110
+# What a child needs of the person's environment; nothing of it is theirs alone.
+KEPT = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")
 
 
-# Of which wires the timeline is shown at the end; the others would fill pages.
-SHOWN = ("tells", "huge", "dies", "half", "zot:weather", "zot:guard", "hook:token", "box:demo")
+class Shown(NamedTuple):
+    """What is shown of an act's recording: so many items of these kinds on these wires, and the answers to them."""
+
+    act: str
+    wires: str
+    kinds: tuple[str, ...]
+    most: int
 
 
-class Scene(NamedTuple):
-    """A peer with a habit, and the options it gets."""
-
-    fault: str
-    options: dict[str, Any]
-    timeout: float = 5.0
-
-
-SCENES = (
-    Scene("banner", {}),
-    Scene("chatty", {"bytes": 4_000_000}),
-    Scene("huge", {"bytes": 3_000_000}),
-    Scene("silent", {}, timeout=0.3),
-    Scene("dies", {}),
-    Scene("dies", {"signal": 11}),
-    Scene("half", {}),
-    Scene("mute", {}),
-    Scene("deaf", {}, timeout=0.3),
-    Scene("holder", {}),
-    Scene("daemon", {}),
-    Scene("stubborn", {}),
+SHOWN = (
+    Shown("rewritten", "zot:", ("event_intercept:tool_call", "tool_call"), 2),
+    Shown("killed", "zot:guard", ("end", "open"), 2),
+    Shown("box", "hook:token", ("object",), 2),
 )
 
 
 class Stage:
-    """Where the scenes play: one spawner, one timer, one recorder, and a printer."""
+    """Where the acts play: a folder of their own with a home and a project in it, a recorder, and a printer."""
 
-    def __init__(self, spawner: PlainSpawner, recorder: Recorder, place: Path, *, color: bool | None) -> None:
-        self.spawner = spawner
+    def __init__(self, recorder: Recorder, place: Path, *, color: bool | None) -> None:
         self.recorder = recorder
         self.place = place
-        self.deadlines = Deadlines()
-        self.env = environ.for_guest(os.environ)
-        self.color = color
+        self.project = place / "project"
+        self.project.mkdir()
+        path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])  # its python3 is ours
+        kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+        self.environ = {**kept, "PATH": path, "HOME": str(place), "SERAI_HOME": str(place / "home")}
+        self.tags: list[str] = []  # of the processes that are started
+        self.began: dict[str, int] = {}  # each act, in microseconds since 1970
+        self._color = color
+        self._lost: OSError | None = None
 
-    def say(self, text: str, **style: Any) -> None:
-        click.echo(click.style(text, **style), color=self.color)
+    def begin(self, act: str, title: str) -> None:
+        """A new act, unless nobody reads any more: the one place where that is raised, for a surface must not."""
+        if self._lost is not None:
+            raise self._lost
+        self.began[act] = time.time_ns() // 1000
+        self.write("\n" + click.style(f"{len(self.began)}  {title}", bold=True))
 
-    async def open(self, fault: str, who: str = "", **options: Any) -> tuple[Rpc, list[object]]:
-        child = await self.spawner.spawn(Launch(argv=faults.peer(fault, **options), env=self.env, who=who or fault))
-        tap = self.recorder.wire(child.who, kind="guest", dialect="jsonrpc", pid=child.pid)
-        odd: list[object] = []
-        return Rpc(child, deadlines=self.deadlines, limits=LIMITS, odd=odd.append, tap=tap), odd
+    def say(self, who: str, text: str, **style: Any) -> None:
+        """Who said or did what, on one line."""
+        line, room = printable(" ".join(text.split())), COLUMNS - 12
+        line = line if len(line) <= room else line[: room - 1] + "…"
+        self.write(click.style(f"   {who:<8} ", dim=True) + click.style(line, **style))
+
+    def write(self, text: str) -> None:
+        try:
+            click.echo(text, color=self._color)
+        except OSError as error:
+            self._lost = error
 
 
 @click.command()
 @click.option("--color/--no-color", default=None, help="Colours; by default when the output is a terminal and NO_COLOR is not set.")
 def demo(*, color: bool | None) -> None:
-    """Show what is built so far, with real child processes.
+    """Tell one run of Serai as a story, with real child processes.
 
-    A good peer, what a guest may know, peers that misbehave, zot extensions under a guard, and a box with a hook: what each does,
-    what the errors say, and what is on record.
+    A story in nine short acts: a run with two zot extensions, one of them a guard; what is allowed by a rule, asked, blocked and
+    rewritten; the guard is killed; the conversation goes on; a box with a hook; and what is on record of all that.
     """
-    run(color=color)
-
-
-def run(*, color: bool | None = None) -> None:
-    """Play all of it."""
-    if color is None and os.environ.get("NO_COLOR"):
-        color = False
-    with tempfile.TemporaryDirectory(prefix="serai-demo-") as place:
-        folder = Folder(Path(place) / "recordings")
+    with tempfile.TemporaryDirectory(prefix="serai-demo-") as name:
+        place = Path(name).resolve()
+        folder = Folder(place / "recordings")
         with Recorder(folder, command="serai demo") as recorder:
-            fast.run(_play(recorder, Path(place), color=color))
+            stage = Stage(recorder, place, color=color)
+            about = "One run of Serai, as it happens. The model is a parrot, who does what a script in the prompt says."
+            stage.write(click.style(about, bold=True))
+            fast.run(_play(stage))
         with Recording.open("", folder) as recording:
-            _what_is_on_record(recording, color=color)
+            _what_is_on_record(stage, recording)
+    left = sum(any(process.carries(tag) for tag in stage.tags) for process in proctree.scan().values())
+    gone = f"still there: {place}" if place.exists() else "removed, with the recording"
+    stage.write("\n" + click.style(f"Processes of this story that are left: {left}. Its folder is {gone}.", bold=True))
 
 
-async def _play(recorder: Recorder, place: Path, *, color: bool | None) -> None:
-    async with PlainSpawner(LIMITS) as spawner:
-        stage = Stage(spawner, recorder, place, color=color)
-        for act in ACTS:
-            await act(stage)
-        tag = spawner.tag
-    left = [process.pid for process in proctree.scan().values() if process.carries(tag)]
-    stage.say(f"\nProcesses of this run that are left: {len(left)}", bold=True)
+async def _play(stage: Stage) -> None:
+    await guests(stage)
+    await boxes(stage)
 
 
-async def _a_good_peer(stage: Stage) -> None:
-    stage.say("A child that behaves", bold=True)
-    rpc, _ = await stage.open("none")
-    await rpc.call("warm up", {})
-    start = time.perf_counter()
-    for _ in range(CALLS // 10):
-        await rpc.call("echo", {})
-    alone = time.perf_counter() - start
-    start = time.perf_counter()
-
-    async def work() -> None:
-        for _ in range(CALLS // 64):
-            await rpc.call("echo", {})
-
-    await asyncio.gather(*(work() for _ in range(64)))
-    together = time.perf_counter() - start
-    stage.say(
-        f"  {CALLS // 10:,} calls one after the other: {alone / (CALLS // 10) * 1e6:.0f} us each, with a deadline on every one"
-    )
-    rate = CALLS // 64 * 64 / together
-    stage.say(f"  {CALLS // 64 * 64:,} calls, 64 at a time: {rate:,.0f} a second (a Python child, JSON on both sides)")
-    await stop(rpc.channel.child, LIMITS)
+def _what_is_on_record(stage: Stage, recording: Recording) -> None:
+    stage.begin("record", f"What is on record: {timeline.summary(recording)}")
+    for item in _chosen(stage, recording):
+        if item.what == "frame":
+            took = f" after {item.latency / 1000:.1f} ms" if item.latency is not None and item.request is not None else ""
+            head, rest = f"{'→' if item.way == 'sent' else '←'} {item.type}{took} ", timeline.shown(item.raw.strip(), 10 * COLUMNS)
+        else:
+            head, rest = f"· {item.what}: ", timeline.shown(item.text)
+        head = f"   {timeline.moment(item.at)}  {recording.wires[item.wire].who:<11} {head}"
+        room = COLUMNS - len(head)
+        rest = rest if len(rest) <= room else "…" + rest[1 - room :]  # what a frame is about is at its end
+        stage.write(head + click.style(rest, dim=True))
 
 
-async def _what_it_may_know(stage: Stage) -> None:
-    stage.say("\nWhat a guest may know", bold=True)
-    pretend = {"HOME": "/home/you", "LANG": "C.UTF-8", "GITHUB_TOKEN": "x", "DATABASE_URL": "postgres://you:pw@db/app"}
-    stage.say(f"  of {', '.join(pretend)}")
-    stage.say(f"  it gets {', '.join(environ.for_guest(pretend))}; withheld until granted: {', '.join(environ.withheld(pretend))}")
-    secret = secrets.token_hex(12)
-    stage.recorder.secrets.add(("GITHUB_TOKEN", secret))
-    rpc, _ = await stage.open("none", who="tells", reply=f'{{"jsonrpc":"2.0","id":$id,"result":{{"my token":"{secret}"}}}}')
-    answer = bytes(await rpc.call("what do you know?", timeout=5)).decode()
-    stage.say(f"  one that was granted its token answers {answer}; see below what is on record of that")
-    await stop(rpc.channel.child, LIMITS)
-
-
-async def _bad_peers(stage: Stage) -> None:
-    stage.say("\nChildren that misbehave", bold=True)
-    neighbour, _ = await stage.open("none")
-    for scene in SCENES:
-        options = "".join(f" {key}={value}" for key, value in scene.options.items())
-        stage.say(f"  {scene.fault}{options}: {faults.FAULTS[scene.fault][0]}", fg="cyan")
-        rpc, odd = await stage.open(scene.fault, **scene.options)
-        stage.say(f"    call: {await _call_twice(rpc, scene.timeout)}")
-        for event in odd[:2]:
-            stage.say(f"    event: {_describe(event)}", dim=True)
-        stopped = await stop(rpc.channel.child, LIMITS)
-        stage.say(f"    stopped by: {stopped.step} ({stopped.exit})", dim=True)
-        await neighbour.call("still there?", {}, timeout=5)
-    stage.say(f"  A well-behaved neighbour answered after each of the {len(SCENES)}.", fg="green")
-    await stop(neighbour.channel.child, LIMITS)
-
-
-def _what_is_on_record(recording: Recording, *, color: bool | None) -> None:
-    click.echo(click.style("\nWhat is on record", bold=True) + f"  ({timeline.summary(recording)})", color=color)
-    width = max(map(len, SHOWN))
+def _chosen(stage: Stage, recording: Recording) -> Iterator[Item]:
+    """Some lines of the timeline; all of them would fill pages."""
+    left = {shown: shown.most for shown in SHOWN}
+    asked: set[int] = set()
     for item in recording.timeline():
-        if (wire := recording.wires.get(item.wire)) and wire.who in SHOWN:
-            click.echo("  " + timeline.line(item, recording.wires, width), color=color)
-    click.secho("  This recording is removed now. Those of your own runs: serai record list", dim=True, color=color)
-
-
-async def _call_twice(rpc: Rpc, timeout: float) -> str:
-    """The second call shows what the first left behind."""
-    answer = b""
-    for method in ("first", "second"):
-        try:
-            answer = bytes(await rpc.call(method, {}, timeout=timeout))
-        except SeraiError as error:
-            return click.style(f"{type(error).__name__}: {error}", fg="red") + click.style(f"\n          {error.hint}", dim=True)
-    return f"answered {answer.decode()}"
-
-
-def _describe(event: object) -> str:
-    match event:
-        case Noise(raw=raw, why=why):
-            return f"noise {raw.decode(errors='replace')[:60]!r} ({why[:40]})"
-        case Oversize(size=size, limit=limit):
-            return f"a frame of {size:,} bytes was skipped (limit {limit:,}); the wire goes on"
-        case Stray(why=why):
-            return f"stray frame: {why}"
-        case _:
-            return str(event)
-
-
-ACTS: tuple[Callable[[Stage], Awaitable[None]], ...] = (_a_good_peer, _what_it_may_know, _bad_peers, guests, boxes)
+        act = next((act for act, began in reversed(stage.began.items()) if began <= item.at), "")
+        kind = item.type or item.what
+        for shown in SHOWN:
+            fits = act == shown.act and kind in shown.kinds and recording.wires[item.wire].who.startswith(shown.wires)
+            if fits and left[shown]:
+                left[shown] -= 1
+                asked.add(item.number)
+                yield item
+        if item.request in asked:
+            yield item

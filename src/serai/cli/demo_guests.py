@@ -1,30 +1,37 @@
-"""The part of `serai demo` that shows guests: the examples of the repository, taken in, asked, guarded, and one of them killed."""
+"""The acts of `serai demo` that play in an app: a conversation with the resident, two zot guests, a rule and a person."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import click
+from typing import TYPE_CHECKING
 
 import serai
+from serai.agents.models.script import unscripted
+from serai.app.app import App
+from serai.app.opening import LATEST
+from serai.cli.printing import glance
+from serai.errors import GuardDown
 from serai.host.guest import Guest, State
-from serai.host.host import Host
-from serai.model.actions import Action, ClosePanel, Notice, OpenPanel
-from serai.model.surface import HeadlessSurface
-from serai.model.tools import ToolResult
+from serai.host.registry import BuiltIn
+from serai.model.actions import Action, Notice
+from serai.model.ask import Allow, Approval, Decision, Question
+from serai.model.events import Event, Message, StepStarted, ToolCalled, ToolEnded, ToolStarted, TurnStarted
+from serai.model.surface import ScriptedSurface
+from serai.model.tools import ToolCall, ToolResult
 
 if TYPE_CHECKING:
     from serai.cli.demo import Stage
 
 __all__ = ["examples", "guests"]
 
-GUESTS = ("weather-python", "guard-python", "panel-python")
+GUESTS = ("weather-python", "guard-python")
 LIMITS = {"restart_wait": 0.3, "stop_polite": 1.0}
+RULES = 'rule = [{ id = "weather", decide = "allow", tool = "weather", because = "the weather is no secret" }]'
 
 
 def examples(kind: str = "zot") -> Path:
@@ -34,94 +41,164 @@ def examples(kind: str = "zot") -> Path:
     return inside if inside.is_dir() else package.parents[1] / "examples" / kind
 
 
-class Watching(HeadlessSurface):
-    """Sees what guests show, and wakes whoever waits for something of it."""
+class Teller(ScriptedSurface):
+    """Stands for the person, and tells what becomes of what they type."""
 
-    def __init__(self, say: Callable[..., None]) -> None:
-        self._say = say
-        self._waiting: list[tuple[type, asyncio.Future[None]]] = []
+    app: App  # since it was entered
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__([Allow()])
+        self.stage = stage
+        self._typed = ""
+        self._wanted: dict[str, ToolCall] = {}  # by this prompt, as the model said it
+        self._approved: set[str] = set()
+
+    def enter(self, app: App) -> None:
+        self.app = app
+        self.stage.tags.append(app.house.spawner.tag)
+
+    async def submit(self, text: str) -> None:
+        self._typed = unscripted(text)
+        self._wanted.clear()
+        self._approved.clear()
+        self.stage.say("you", self._typed, fg="cyan")
+        try:
+            await self.app.submit(text)
+        except GuardDown as error:
+            self.stage.say("serai", f"refused: {error}", fg="red")
+
+    async def ask(self, request: Approval | Question) -> Decision:
+        decision = await super().ask(request)
+        if isinstance(request, Approval) and isinstance(decision, Allow):
+            self._approved.add(request.call.id)
+        said = "yes" if isinstance(decision, Allow) else "no"
+        self.stage.say("person", f"is asked about {request.tool}: {said} (a script answers in their place)", fg="yellow")
+        return decision
 
     def act(self, action: Action) -> None:
-        match action:
-            case Notice():
-                for line in action.lines():
-                    self._say(f"    {line}", dim=True)
-            case OpenPanel(panel=panel):
-                shown = "  |  ".join((panel.title, *panel.lines[:3]))
-                self._say(f"    panel: {shown}  …", dim=True)
-            case ClosePanel():
-                self._say("    the guest closed its panel", dim=True)
-        for kind, future in self._waiting:
-            if isinstance(action, kind) and not future.done():
-                future.set_result(None)
+        super().act(action)
+        if isinstance(action, Notice) and action.level != "info":
+            self.stage.say("serai", action.text, fg="yellow")
 
-    def next(self, kind: type) -> asyncio.Future[None]:
-        """Done when something of this kind is shown."""
-        future = asyncio.get_running_loop().create_future()
-        self._waiting.append((kind, future))
-        return future
+    def tell(self, event: Event) -> None:
+        super().tell(event)
+        match event:
+            case TurnStarted(prompt=prompt) if unscripted(prompt) != self._typed:
+                self.stage.say("prompt", prompt)
+            case ToolCalled(call=call):
+                self._wanted[call.id] = call
+                self.stage.say("parrot", f"wants {glance(call)}")
+            case ToolStarted(call=call):
+                self._started(call)
+            case ToolEnded(call=call, result=result):
+                self._ended(call, result)
+            case Message(text=text) if text and not self._wanted:  # else it only repeats what the tools said
+                self.stage.say("parrot", text)
+
+    def _started(self, call: ToolCall) -> None:
+        """With which arguments, and who let it."""
+        if call.arguments != self._wanted[call.id].arguments:
+            self.stage.say(self._guard(), f"rewrites it; what runs is {glance(call)}", fg="yellow")
+        if call.id not in self._approved:
+            owner = self.app.host.table.tools[call.name].owner
+            judged = self.app.house.policy.judge(call, self.app.situation("" if isinstance(owner, BuiltIn) else owner.id))
+            self.stage.say("policy", f"{judged.decision}: {judged.why}")
+
+    def _ended(self, call: ToolCall, result: ToolResult) -> None:
+        if result.code == "BLOCKED":
+            self.stage.say(self._guard(), f"blocks it: {result.text.removeprefix('[error:BLOCKED] ')}", fg="red")
+        else:
+            owner = self.app.host.table.tools[call.name].owner
+            who = "serai" if isinstance(owner, BuiltIn) else owner.id.partition(":")[2]
+            self.stage.say(who, result.text, fg="red" if result.is_error else "green")
+
+    def _guard(self) -> str:
+        """The one guest that is asked before a call."""
+        [(guest, _)] = self.app.host.table.chains["tool_call"]
+        return guest.manifest.name
+
+    def steps(self) -> int:
+        """How often the model was asked so far."""
+        return sum(isinstance(event, StepStarted) for event in self.events)
 
 
 async def guests(stage: Stage) -> None:
-    stage.say("\nGuests: zot extensions as they are on disk, unchanged", bold=True)
-    surface = Watching(stage.say)
-    environ = {**os.environ, "SERAI_HOME": str(stage.place)}
-    paths = [examples() / name for name in GUESTS]
-    async with Host.discover(
-        stage.place, guests=paths, installed=False, environ=environ, config={}, limits=LIMITS,
-        surface=surface, recorder=stage.recorder, spawner=stage.spawner,
-    ) as host:  # fmt: skip
-        for line in host.report.lines():
-            stage.say(f"  {line}", fg="red")
-        for row in host.report.guests:
-            offers = ", ".join(
-                (*row.tools, *(f"/{name}" for name in row.commands), *(f"guards {stage}s" for stage in row.intercepts))
-            )
-            stage.say(f"  {row.id} is {row.state} after {row.seconds * 1000:.0f} ms: {offers}")
-        await _calls(stage, host)
-        await _panel(stage, host, surface)
-        await _killed_guard(stage, host)
+    (stage.place / "rules.toml").write_text(RULES)
+    (stage.project / "build").mkdir()
+    teller = Teller(stage)
+    async with _app(stage, teller) as app:
+        teller.enter(app)
+        for row in app.host.report.guests:
+            offers = (*row.tools, *(f"/{name}" for name in row.commands), *(f"guards {one}" for one in row.intercepts))
+            stage.say(row.id.partition(":")[2], f"is {row.state} after {row.seconds * 1000:.0f} ms: {', '.join(offers)}")
+        for act in (_allowed, _asked, _blocked, _rewritten, _command, _killed, _told_a_word):
+            await act(stage, teller)
+    async with _app(stage, teller, session=LATEST) as app:
+        teller.enter(app)
+        await _asked_for_the_word(stage, teller)
 
 
-async def _calls(stage: Stage, host: Host) -> None:
-    for said, arguments in (
-        ("weather of Bern", {"city": "Bern"}),
-        ("weather of Paris, which the guard rewrites", {"city": "Paris"}),
-        ("weather of `rm -rf /`, which the guard blocks", {"city": "rm -rf /"}),
-        ("weather of nothing, which the tool's schema does not allow", {}),
-    ):
-        _show(stage, said, await host.call_tool("weather", arguments))
+def _app(stage: Stage, surface: Teller, session: str = "") -> App:
+    return App(
+        cwd=stage.project, model="parrot", guests=[examples() / name for name in GUESTS], installed=False, session=session,
+        policy=stage.place / "rules.toml", surface=surface, record=stage.recorder, environ=stage.environ, limits=LIMITS,
+    )  # fmt: skip
 
 
-async def _panel(stage: Stage, host: Host, surface: Watching) -> None:
-    stage.say("  /pick opens a panel; down, then enter:", fg="cyan")
-    await host.run_command("pick")
-    for key, shown in (("down", OpenPanel), ("enter", Notice)):
-        seen = surface.next(shown)
-        host.house.panels.press(key)
-        await asyncio.wait([seen], timeout=5)
+async def _allowed(stage: Stage, teller: Teller) -> None:
+    stage.begin("allowed", "A rule allows it")
+    await teller.submit('What is the weather in Bern?\n>> call weather {"city": "Bern"}')
 
 
-async def _killed_guard(stage: Stage, host: Host) -> None:
-    guard = host.guest("guard")
+async def _asked(stage: Stage, teller: Teller) -> None:
+    stage.begin("asked", "No rule knows it: a person is asked")
+    await teller.submit('Write that down.\n>> call write {"path": "weather.txt", "content": "Bern: fog"}')
+
+
+async def _blocked(stage: Stage, teller: Teller) -> None:
+    stage.begin("blocked", "The guard blocks it")
+    await teller.submit('Tidy up.\n>> call bash {"command": "rm -rf build"}')
+    stage.say("machine", f"in the project there are {', '.join(sorted(os.listdir(stage.project)))}")
+
+
+async def _rewritten(stage: Stage, teller: Teller) -> None:
+    stage.begin("rewritten", "The guard rewrites it, and the rules judge what it made of it")
+    await teller.submit('And in Paris?\n>> call weather {"city": "Paris"}')
+
+
+async def _command(stage: Stage, teller: Teller) -> None:
+    stage.begin("command", "A guest's command writes a prompt")
+    await teller.submit("/forecast Oslo")
+
+
+async def _killed(stage: Stage, teller: Teller) -> None:
+    stage.begin("killed", "The guard is killed: nothing gets past it")
+    guard = teller.app.host.guest("guard")
     assert guard.running is not None
     os.kill(guard.running.pid, signal.SIGKILL)
+    since, steps = time.monotonic(), teller.steps()
+    stage.say("machine", f"SIGKILL to process {guard.running.pid}")
     await _until(guard, lambda: guard.state is not State.READY)
-    _show(stage, "the guard is killed; weather of Bern", await host.call_tool("weather", {"city": "Bern"}))
+    await teller.submit("What is the weather in Rome?")
+    stage.say("parrot", f"was asked {teller.steps() - steps} times")
     await _until(guard, lambda: guard.state is State.READY)
-    _show(stage, "the guard is back; weather of Bern", await host.call_tool("weather", {"city": "Bern"}))
+    stage.say("guard", f"is {guard.state} again after {time.monotonic() - since:.1f} s, as process {guard.running.pid}", fg="green")
+
+
+async def _told_a_word(stage: Stage, teller: Teller) -> None:
+    stage.begin("continued", "The conversation goes on, also in another run")
+    await teller.submit("Remember a word: caravan.\n>> say The word is caravan.\n>> loop")
+
+
+async def _asked_for_the_word(stage: Stage, teller: Teller) -> None:
+    messages = len(teller.app.resident.conversation.messages)
+    stage.say("serai", f"a new run goes on with session {teller.app.session.id[:8]} and its {messages} messages")
+    await teller.submit("What was the word?")  # without a script: what he answers he has from before
 
 
 async def _until(guard: Guest, met: Callable[[], bool]) -> None:
-    for _ in range(500):
+    for _ in range(int(100 * (guard.limits.hello + guard.limits.ready))):
         if met():
             return
         await asyncio.sleep(0.01)
-    raise RuntimeError(guard.why_down())
-
-
-def _show(stage: Stage, said: str, result: ToolResult) -> None:
-    colour: dict[str, Any] = {"fg": "red"} if result.is_error else {"fg": "green"}
-    code = f"{result.code}: " if result.code else ""
-    stage.say(f"  {said}:", fg="cyan")
-    stage.say(click.style(f"    {code}{result.text}", **colour))
+    raise GuardDown(guard.why_down(), who=guard.id)

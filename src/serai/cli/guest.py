@@ -18,6 +18,7 @@ from serai import home
 from serai.cli import telling
 from serai.cli.authoring import bundle, new
 from serai.cli.checking import check
+from serai.cli.completion import complete_guests
 from serai.cli.opening import JSON, PATH, Options, Status, opened, run, with_options
 from serai.errors import NoGuest
 from serai.host import installing
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ext", "guest"]
 
-NAME = click.argument("name")
+NAME = click.argument("name", shell_complete=complete_guests)
 # How often a log that is followed is looked at, in seconds: quick for an eye, nothing for the machine.
 _LOOK = 0.2
 # A key that begins in a text and has not ended with it, and the least that begins one (as `lookalikes` knows it).
@@ -130,7 +131,7 @@ def _form(manifest: Manifest) -> dict[str, Any]:
         "command": manifest.argv,
         "enabled": manifest.active,
         "guard": settings.guard,
-        "asks": {"env": settings.asked_env, "replace": settings.asked_replace},
+        "asks": {"env": settings.asked_env, "replace": settings.asked_replace, "keys": settings.asked_keys},
     }
 
 
@@ -191,7 +192,8 @@ def _added(folder: Path, options: Options, *, as_json: bool) -> None:
 def _grants(manifest: Manifest) -> Iterator[str]:
     """The lines of settings that would give a guest all it asks for."""
     yield f"[guest.{telling.as_json(manifest.id)}]"
-    for key, names in (("env", manifest.settings.asked_env), ("replace", manifest.settings.asked_replace)):
+    wants = manifest.settings
+    for key, names in (("env", wants.asked_env), ("replace", wants.asked_replace), ("keys", wants.asked_keys)):
         if names:
             yield f"{key} = {telling.as_json(names)}"
 

@@ -17,15 +17,23 @@ __all__ = ["COMMANDS", "Lazy", "serai"]
 COMMANDS = {
     "box": ("serai.cli.box:box", "Make, use, halt and destroy boxes: sandboxes with hooks at their birth and death."),
     "command": ("serai.cli.command:command", "List the commands that guests offer, and run one."),
-    "demo": ("serai.cli.demo:demo", "Show what is built so far, with real child processes."),
+    "completion": ("serai.cli.completion:completion", "Print the script that lets a shell complete commands, options and values."),
+    "config": ("serai.cli.config:config", "Show what is set here and where each value comes from."),
+    "demo": ("serai.cli.demo:demo", "Tell one run of Serai as a story, with real child processes."),
+    "doctor": (
+        "serai.cli.doctor:doctor",
+        "Look at all that Serai needs here: what works, what would be used and why, what is broken.",
+    ),
     "ext": ("serai.cli.guest:ext", "The same as `serai guest`, in the words of extensions' authors."),
     "guest": ("serai.cli.guest:guest", "Show, add, remove and switch guests, read their logs; begin and check one of your own."),
     "hook": ("serai.cli.hook:hook", "Try a hook of boxes, and check that it keeps to the protocol."),
+    "model": ("serai.cli.model:model", "List the models there are, what they need, and which one would be used."),
     "policy": ("serai.cli.policy:policy", "Try the rules, list them, and answer what waits for an approval."),
     "record": ("serai.cli.record:record", "Show, export, replay and remove recordings: every frame on every wire."),
+    "run": ("serai.cli.run:run_command", "Have an agent do something, with the guests of this place."),
     "session": ("serai.cli.session:session", "List, show and export sessions: the conversations with agents."),
     "tool": ("serai.cli.tool:tool", "List the tools that guests offer, and call one."),
-    "trust": ("serai.cli.trust:trust", "Let a project start its guests and bring its rules, as they are now."),
+    "trust": ("serai.cli.trust:trust", "Let a project start its guests and bring its rules and settings, as they are now."),
 }
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from serai.cli.telling import LineSurface, tell
+from serai.cli.telling import Notices, tell
 from serai.home import absolute
 
 if TYPE_CHECKING:
@@ -69,9 +69,10 @@ class Options:
 
     def find(self) -> Found:
         """Which guests there are; starts nothing."""
+        from serai.app.config import Config
         from serai.host.finding import find
 
-        return find(cwd=self.cwd, guests=self.guests, installed=self.installed)
+        return find(cwd=self.cwd, guests=self.guests, installed=self.installed, config=Config.load(self.cwd).settings)
 
 
 class NamedPath(click.Path):
@@ -121,15 +122,24 @@ def limits_of_the_person() -> Limits:
 @asynccontextmanager
 async def opened(options: Options, *, command: str) -> AsyncIterator[Host]:
     """A host with its guests started, on record as `command`. What went wrong with whom is told on stderr."""
+    from serai.app.config import Config
     from serai.host.host import Host
     from serai.record import Recorder
 
-    recorder = Recorder.start(command=command, limits=limits_of_the_person())
+    config = Config.load(options.cwd)
+    recorder = Recorder.start(command=command, limits=config.limits)
     with recorder or nullcontext():
-        surface = LineSurface()
-        host = Host.discover(options.cwd, guests=options.guests, installed=options.installed, surface=surface, recorder=recorder)
+        host = Host.discover(
+            options.cwd,
+            guests=options.guests,
+            installed=options.installed,
+            config=config.settings,
+            surface=Notices(),
+            recorder=recorder,
+        )
         try:
-            for line in (await host.start()).lines():
+            report = await host.start()
+            for line in (*config.notes, *report.lines()):
                 tell(line)
             yield host
         finally:

@@ -14,6 +14,7 @@ import click
 
 from serai.cli import policy_words as words
 from serai.cli import telling
+from serai.cli.completion import complete_agents, complete_sessions
 from serai.cli.opening import JSON, PATH
 from serai.cli.policy_answers import answer, forget, looked_at, parsed, pending
 from serai.errors import BadSettings
@@ -103,10 +104,10 @@ for _command in (answer, forget, pending):
 @policy.command()
 @click.argument("tool")
 @click.argument("arguments", metavar="[JSON]", default="{}")
-@click.option("--agent", default="", help="The agent that asks, such as claude.")
+@click.option("--agent", default="", shell_complete=complete_agents, help="The agent that asks, such as claude.")
 @click.option("--guest", default="", help="The guest that asks, such as zot:weather.")
 @click.option("--owner", default="", help="The guest that offers the tool; without it a built-in one or the agent's own is meant.")
-@click.option("--session", default="", help="In this session: what is remembered for it counts.")
+@click.option("--session", default="", shell_complete=complete_sessions, help="In this session: what is remembered for it counts.")
 @click.option("--profile", default="", help="With this profile: its mode counts.")
 @click.option("--expect", type=click.Choice(["allow", "deny", "ask"]), help="Fail (status 1) unless this is the decision.")
 @with_sources

@@ -6,7 +6,7 @@ import getpass
 import os
 import re
 import shutil
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,16 +26,6 @@ __all__ = ["answer", "forget", "looked_at", "parsed", "pending"]
 
 SCOPES = ("once", "session", "project", "always")
 _STATES = {"used": "answered", "lost": "lost, its run is gone"}
-_TOOL = 64  # columns of a tool's name
-_ARGUMENTS = 12  # so many are shown in the list
-
-# What is told beside the arguments of a call. An argument's name has no blanks unless it is in quotes: none looks like these.
-_ABOUT = {
-    "title": "the agent calls it:",
-    "description": "the agent describes it:",
-    "blocked_path": "the path in the way:",
-    "reason": "asked because:",
-}
 
 
 def kept() -> Decisions:
@@ -121,55 +111,14 @@ def _shown(one: Pending, *, whole: bool) -> Iterator[str]:
 
     request = one.request
     who = words.name(request.agent or one.situation.agent or "somebody")
-    what = words.name(request.tool, _TOOL) if isinstance(request, Approval) else "a question"
+    what = words.name(request.tool, words.TOOL) if isinstance(request, Approval) else "a question"
     for row in words.ours(f"{one.id}  {what}, asked by {who}: {_STATES.get(one.state, one.state)}"):
         yield click.style(row, bold=True)
-    cut = yield from _call(one.id, request, whole=whole) if isinstance(request, Approval) else _question(request, whole=whole)
+    how: words.How = "whole" if whole else "glance"
+    cut = yield from words.called(request, how, id=one.id) if isinstance(request, Approval) else words.questioned(request, how)
     place = f"  in {one.situation.cwd}" + (f", session {one.situation.session}" if one.situation.session else "")
     for line in (f"{place}, asked at {words.moment(one.asked)}", *_next(one, cut=cut)):
         yield from words.ours(line)
-
-
-def _call(id: str, request: Approval, *, whole: bool) -> Generator[str, None, bool]:
-    """Its arguments, then what was told about it; whether some of that was left out."""
-    cut = yield from _name_of("the tool is called:", request.tool, words.name(request.tool, _TOOL), whole=whole)
-    arguments = request.call.arguments
-    pairs = list(arguments.items()) if isinstance(arguments, dict) else [("arguments", arguments)]
-    shown = pairs if whole else pairs[:_ARGUMENTS]
-    for name, value in shown:
-        short = words.name(name)
-        cut |= yield from _name_of("the next is called:", name, short, whole=whole)
-        cut |= yield from _text(f"{short} |", value if isinstance(value, str) else telling.as_json(value), whole=whole)
-    if left := len(pairs) - len(shown):
-        yield f"  … and {left:,} more argument{'' if left == 1 else 's'}, all with: serai policy pending {id}"
-    for field, head in _ABOUT.items():
-        if text := getattr(request, field):
-            cut |= yield from _text(head, text, whole=whole)
-    return cut
-
-
-def _name_of(head: str, name: str, short: str, *, whole: bool) -> Generator[str, None, bool]:
-    """All of a name that is too long to stand before something; whether it was left out."""
-    if not short.endswith("…"):
-        return False
-    if whole:
-        yield from words.block(head, name)
-    return not whole
-
-
-def _question(request: Question, *, whole: bool) -> Generator[str, None, bool]:
-    from serai.model.replies import question_text
-
-    if not request.items:  # what was settled has none any more
-        return False
-    return (yield from _text("it asks |", question_text(request.items), whole=whole))
-
-
-def _text(head: str, text: str, *, whole: bool) -> Generator[str, None, bool]:
-    left = yield from words.block(head, text, whole=whole)
-    if left:
-        yield f"  … and {words.counted(left, 'character')} more"
-    return bool(left)
 
 
 def _next(one: Pending, *, cut: bool) -> Iterator[str]:

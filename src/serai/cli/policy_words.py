@@ -1,4 +1,4 @@
-"""How rules, calls and what is remembered are told to a person: for `serai policy` and `serai trust`."""
+"""How rules, calls and what is remembered are told to a person: for `serai policy`, `serai trust` and who asks on a terminal."""
 
 from __future__ import annotations
 
@@ -8,23 +8,31 @@ import re
 import shutil
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
 from unicodedata import east_asian_width
 
 from serai import home
 
 if TYPE_CHECKING:
+    from serai.model.ask import Approval, Question
     from serai.policy import Remembered, Rule
 
 __all__ = [
+    "TOOL",
+    "How",
     "about",
     "block",
+    "called",
     "counted",
+    "ends",
+    "fitted",
     "lifetime",
     "moment",
     "name",
     "ours",
     "own_file",
+    "questioned",
     "told",
     "toml",
     "visible",
@@ -34,10 +42,22 @@ __all__ = [
 
 _MANNERS = ("id", "decide", "because")  # what a rule is not about
 _ROWS, _CHARACTERS = 20, 2000  # of one text, where only a glance is wanted
+_ENDS = 200  # rows of a request of which a person sees what fits: its long texts by beginning and end
 _NAME = 32  # columns: a longer name would leave no room for what it names
+TOOL = 64  # columns of a tool's name
 _LEAST = 12  # columns of a text, however narrow the terminal is
 _PLAIN = re.compile(r"[A-Za-z0-9_.:/-]+")
 _TAB = "    "
+# How much of a request is shown: enough to know it again, enough to answer it, or all; and of how many arguments.
+How = Literal["glance", "ends", "whole"]
+_ARGUMENTS: Mapping[How, int | None] = {"glance": 12, "ends": 40, "whole": None}
+# What is told beside the arguments of a call. An argument's name has no blanks unless it is in quotes: none looks like these.
+_ABOUT = {
+    "title": "the agent calls it:",
+    "description": "the agent describes it:",
+    "blocked_path": "the path in the way:",
+    "reason": "asked because:",
+}
 _FOR = {"session": "for the session ", "project": "in ", "always": "everywhere"}
 
 
@@ -102,14 +122,21 @@ def name(text: str, most: int = _NAME) -> str:
     return f'"{row}"' + ("" if count == len(spelt) and len(text) <= most else "…")
 
 
-def block(head: str, text: str, *, whole: bool = True) -> Generator[str, None, int]:
+def fitted(text: str, columns: int) -> str:
+    """A text that others chose, in one line of at most so many columns; of a longer one there is the beginning and a `…`."""
+    spelt = _spelt(text[: columns + 1])
+    row, count = next(_pieces(spelt, columns))
+    return row if count == len(spelt) else next(_pieces(spelt, columns - 1))[0] + "…"
+
+
+def block(head: str, text: str, *, whole: bool = True, columns: int = 0) -> Generator[str, None, int]:
     """A text that others chose, folded, so that each row has the mark with which `head` ends and none can be taken for ours.
 
     A plus after the mark goes on with the line above. Returned is how many characters were left out, of what is not shown whole.
+    `columns`: of the terminal, where it is not the one that shutil knows.
     """
-    margin = " " * (1 + _columns(head)) + head[-1]
-    before, end = f"  {head} ", 0
-    for number, (row, begins, end_of_row) in enumerate(_rows(text if whole else text[:_CHARACTERS], _room(before))):
+    margin, before, end = _margin(head), f"  {head} ", 0
+    for number, (row, begins, end_of_row) in enumerate(_rows(text if whole else text[:_CHARACTERS], _room(before, columns))):
         if number == _ROWS and not whole:
             break
         end = end_of_row
@@ -117,16 +144,44 @@ def block(head: str, text: str, *, whole: bool = True) -> Generator[str, None, i
     return len(text) - end
 
 
-def ours(text: str) -> Iterator[str]:
+def ends(head: str, text: str, *, rows: int = _ENDS, columns: int = 0) -> Generator[str, None, int]:
+    """The same in at most so many rows: of a longer text its beginning and its end, and between them how much was left out."""
+    margin, before, last = _margin(head), f"  {head} ", rows // 4
+    room = _room(before, columns)
+    found = list(islice(_rows(text[: rows * (room + 1) + 1], room), rows + 1))  # no row has more characters than columns
+    shown = found if len(found) <= rows else found[: rows - last]
+    for number, (row, begins, _) in enumerate(shown):
+        yield (f"{margin}{' ' if begins else '+'}" if number else before) + row
+    if len(found) <= rows:
+        return 0
+    rest = text[shown[-1][2] :]
+    tail = rest[-last * room :]
+    folded = list(_rows(tail, room))
+    before_it, kept = folded[:-last], folded[-last:]
+    left = len(rest) - len(tail) + (before_it[-1][2] if before_it else 0)
+    yield f"  … {counted(left, 'character')} left out …"
+    yield from (f"{margin}{' ' if begins else '+'}{row}" for row, begins, _ in kept)
+    return left
+
+
+def ours(text: str, *, columns: int = 0) -> Iterator[str]:
     """A line of ours with something in it that others chose: where it is folded, what follows is marked."""
     margin = "    :+"
-    for number, (row, _) in enumerate(_pieces(_spelt(text), _room(margin))):
+    for number, (row, _) in enumerate(_pieces(_spelt(text), _room(margin, columns))):
         yield (margin if number else "") + row
 
 
-def _room(before: str) -> int:
+def _margin(head: str) -> str:
+    return " " * (1 + _columns(head)) + head[-1]
+
+
+def _room(before: str, columns: int = 0) -> int:
     """For what stands after this. The last column stays free: there, terminals do not agree on when a line ends."""
-    return max(_LEAST, shutil.get_terminal_size().columns - _columns(before) - 1)
+    return max(_LEAST, _wide(columns) - _columns(before) - 1)
+
+
+def _wide(columns: int) -> int:
+    return columns or shutil.get_terminal_size().columns
 
 
 def _rows(text: str, room: int) -> Iterator[tuple[str, bool, int]]:
@@ -163,6 +218,57 @@ def _spelt(text: str, *, tab: str = "\\x09") -> list[str]:
 def _columns(text: str) -> int:
     """How wide it is at most: what some terminals show in two columns has two, so that none folds a row once more."""
     return len(text) if text.isascii() else sum(1 if east_asian_width(char) in ("Na", "N", "H") else 2 for char in text)
+
+
+# -- what is asked ----------------------------------------------------------------------------------------------------------------
+
+
+def called(request: Approval, how: How, *, id: str = "", columns: int = 0) -> Generator[str, None, bool]:
+    """The arguments of a call, then what was told about it; whether some of that was left out. `id` is that of its row on disk."""
+    from serai.cli.telling import as_json
+
+    cut = yield from _name_of("the tool is called:", request.tool, name(request.tool, TOOL), how, columns)
+    arguments = request.call.arguments
+    pairs = list(arguments.items()) if isinstance(arguments, dict) else [("arguments", arguments)]
+    shown = pairs[: _ARGUMENTS[how]]
+    rows = max(_ROWS, _ENDS // max(1, len(shown)))
+    most = min(_NAME, _wide(columns) // 2 - 8)  # so that on a narrow terminal too there is room for what it names
+    for key, value in shown:
+        short = name(key, most)
+        cut |= yield from _name_of("the next is called:", key, short, how, columns)
+        cut |= yield from _told(f"{short} |", value if isinstance(value, str) else as_json(value), how, columns, rows)
+    if left := len(pairs) - len(shown):
+        cut |= how == "ends"
+        yield f"  … and {counted(left, 'more argument')}" + (f", all with: serai policy pending {id}" if id else "")
+    for field, head in _ABOUT.items():
+        if text := getattr(request, field):
+            cut |= yield from _told(head, text, how, columns)
+    return cut
+
+
+def questioned(request: Question, how: How, *, columns: int = 0) -> Generator[str, None, bool]:
+    """What a question asks; whether some of that was left out."""
+    from serai.model.replies import question_text
+
+    if not request.items:  # what was settled has none any more
+        return False
+    return (yield from _told("it asks |", question_text(request.items), how, columns))
+
+
+def _name_of(head: str, text: str, short: str, how: How, columns: int) -> Generator[str, None, bool]:
+    """All of a name that is too long to stand before something; whether it was left out."""
+    if not short.endswith("…"):
+        return False
+    return True if how == "glance" else (yield from _told(head, text, how, columns))
+
+
+def _told(head: str, text: str, how: How, columns: int, rows: int = _ROWS) -> Generator[str, None, bool]:
+    if how == "ends":
+        return bool((yield from ends(head, text, rows=rows, columns=columns)))
+    left = yield from block(head, text, whole=how == "whole", columns=columns)
+    if left:
+        yield f"  … and {counted(left, 'character')} more"
+    return bool(left)
 
 
 # -- small words ------------------------------------------------------------------------------------------------------------------

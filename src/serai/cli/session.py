@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from serai.cli import telling
+from serai.cli.completion import complete_sessions
 from serai.cli.opening import JSON, PATH, limits_of_the_person
 from serai.cli.plain import printable
 from serai.errors import NoSession, NotWritten
@@ -28,7 +29,7 @@ _SHORT = 8  # of an id: enough to tell a few thousand sessions apart
 _LINES = 12  # of a tool's result, unless all of it is wanted
 _DEEPEST = 20  # branches of branches are moved to the right, but not out of sight
 
-ID = click.argument("id", required=False)
+ID = click.argument("id", required=False, shell_complete=complete_sessions)
 CWD = click.option("--cwd", type=PATH, default=".", help="The folder that is meant by `here`; this one by default.")
 
 

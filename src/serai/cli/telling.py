@@ -21,7 +21,9 @@ from serai.model.events import Event
 from serai.model.surface import HeadlessSurface
 from serai.record import lookalikes
 
-__all__ = ["LineSurface", "as_json", "lines", "masked", "result", "safe", "say", "similar", "table", "tell"]
+__all__ = ["Notices", "as_json", "lines", "masked", "noted", "plain_json", "result", "safe", "say", "similar", "table", "tell"]
+
+_OURS = "serai"  # who says what no guest says
 
 
 def safe(text: str) -> str:
@@ -55,7 +57,11 @@ def result(text: str) -> None:
 
 def as_json(value: Any) -> str:
     """One line of JSON that is also safe on a terminal: what it would act upon is escaped, and so are odd bytes of a path."""
-    text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False, separators=(",", ":"))
+    return plain_json(json.dumps(msgspec.to_builtins(value), ensure_ascii=False, separators=(",", ":")))
+
+
+def plain_json(text: str) -> str:
+    """The same JSON with what a terminal would act upon escaped."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text)
@@ -84,7 +90,15 @@ def similar(name: str, names: Iterable[str]) -> str:
     return f"there is {', '.join(near)}" if near else ""
 
 
-class LineSurface:
+def noted(notice: Notice) -> Iterator[str]:
+    """A notice line by line. Each line of a guest says whose it is; what goes on with ours is set in, for it may quote somebody."""
+    source = notice.source or _OURS
+    first, *more = notice.text.expandtabs().split("\n")
+    yield f"[{source}] {notice.level}: {first}"
+    yield from (f"  {line}" if source == _OURS else f"[{source}]   {line}" for line in more)
+
+
+class Notices:
     """A command that runs once: notices go to stderr (spec zot 4.5), nobody is asked, what a command answers is its caller's."""
 
     interactive = False
@@ -94,7 +108,8 @@ class LineSurface:
 
     def act(self, action: Action) -> None:
         if isinstance(action, Notice):
-            click.echo(f"[{printable(action.source)}] {action.level}: {safe(action.text)}", err=True)
+            for line in noted(action):
+                click.echo(safe(line), err=True)
 
     def tell(self, event: Event) -> None:
         pass

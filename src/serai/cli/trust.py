@@ -1,8 +1,9 @@
-"""`serai trust`: let a project start its guests and bring its rules (design rule 12)."""
+"""`serai trust`: let a project start its guests and bring its rules and settings (design rule 12)."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import click
 from serai.cli import policy_words as words
 from serai.cli import telling
 from serai.cli.opening import JSON, PATH, Options, with_options
-from serai.home import PROJECT_POLICY, absolute
+from serai.home import PROJECT_CONFIG, PROJECT_POLICY, absolute, project_content
 
 if TYPE_CHECKING:
     from serai.host.manifest import Manifest
@@ -26,7 +27,7 @@ __all__ = ["trust"]
 @with_options
 @JSON
 def trust(path: str | None, *, withdraw: bool, options: Options, as_json: bool) -> None:
-    """Let a project start its guests and bring its rules, as they are now.
+    """Let a project start its guests and bring its rules and settings, as they are now.
 
     PATH is the project; this folder by default. What changes or comes later has to be trusted again.
     """
@@ -46,14 +47,18 @@ def _allow(project: Path, *, as_json: bool) -> None:
     before = {manifest.folder: trust.check(manifest) for manifest in found.all() if manifest.scope == "project"}
     content = _content(project)  # read once: what is shown is what is trusted, whoever writes there meanwhile
     rules, rules_before = _rules(project, content), trust.check_policy(project, content)
-    pinned = trust.allow(project, rules=content)
+    written = project_content(project) if project.is_dir() else b""
+    settings, settings_before = _settings(project, written), trust.check_config(project, written)
+    pinned = trust.allow(project, rules=content, settings=written)
     if as_json:
         guests = [_form(manifest, before.get(manifest.folder, "")) for manifest in pinned]
-        click.echo(telling.as_json({"project": str(project), "guests": guests, "rules": [rule.to_json() for rule in rules]}))
+        form = {"project": str(project), "guests": guests, "rules": [rule.to_json() for rule in rules], "settings": settings}
+        click.echo(telling.as_json(form))
     else:
         for manifest in pinned:
             _say(manifest, before.get(manifest.folder, ""))
         _say_rules(project, rules, rules_before)
+        _say_settings(project, settings, settings_before)
     left_out = [str(problem) for problem in found.problems if problem.folder.is_relative_to(project)]
     known = {manifest.folder for manifest in pinned}
     left_out += [
@@ -62,9 +67,9 @@ def _allow(project: Path, *, as_json: bool) -> None:
         if manifest.scope == "project" and manifest.folder not in known
     ]
     for line in left_out:
-        telling.tell(f"left out: {line}")
-    if not pinned and not left_out and not rules:
-        telling.tell(f"{project}: there is nothing to trust, it has no guests and no rules that allow anything")
+        _line(f"left out: {line}", telling.tell)
+    if not pinned and not left_out and not rules and not settings:
+        telling.tell(f"{project}: there is nothing to trust, it has no guests, and no rules or settings that need it")
 
 
 def _content(project: Path) -> bytes:
@@ -85,28 +90,49 @@ def _rules(project: Path, content: bytes) -> tuple[Rule, ...]:
 def _say_rules(project: Path, rules: tuple[Rule, ...], was: str) -> None:
     if not rules:
         return
-    telling.say(f"trusted what is allowed by {project / PROJECT_POLICY}")
+    _line(f"trusted what is allowed by {project / PROJECT_POLICY}")
     for rule in rules:
-        for row in words.ours(f"  {rule.id}: {words.about(rule)}"):
-            telling.say(row)
-    telling.say(f"  before: {was.partition(';')[0] or 'the same'}")
+        _line(f"  {rule.id}: {words.about(rule)}")
+    _line(f"  before: {was.partition(';')[0] or 'the same'}")
+
+
+def _settings(project: Path, content: bytes) -> dict[str, object]:
+    """What it sets that counts only then."""
+    from serai.app.config_project import granted_by_trust
+
+    return granted_by_trust(content, who=str(project / PROJECT_CONFIG))
+
+
+def _say_settings(project: Path, settings: dict[str, object], was: str) -> None:
+    if not settings:
+        return
+    _line(f"trusted what is set by {project / PROJECT_CONFIG}")
+    for key, value in settings.items():
+        _line(f"  {key} = {telling.as_json(value)}")
+    _line(f"  before: {was.partition(';')[0] or 'the same'}")
 
 
 def _form(manifest: Manifest, was: str) -> dict[str, object]:
     settings = manifest.settings
-    asks = {"env": settings.asked_env, "replace": settings.asked_replace}
-    has = {"env": settings.env, "replace": settings.replace}
+    asks = {"env": settings.asked_env, "replace": settings.asked_replace, "keys": settings.asked_keys}
+    has = {"env": settings.env, "replace": settings.replace, "keys": settings.keys}
     return {"id": manifest.id, "folder": str(manifest.folder), "command": manifest.argv, "asks": asks, "has": has, "before": was}
 
 
 def _say(manifest: Manifest, was: str) -> None:
-    telling.say(f"trusted {manifest.id}: {manifest.folder}")
-    telling.say(words.visible(f"  runs {shlex.join(manifest.argv)}"))
+    _line(f"trusted {manifest.id}: {manifest.folder}")
+    _line(f"  runs {shlex.join(manifest.argv)}")
     if manifest.settings.asked:
-        telling.say(f"  gets what it asks for: {', '.join(manifest.settings.asked)}")
-    if has := (*(f"env {name}" for name in manifest.settings.env), *(f"replace {name}" for name in manifest.settings.replace)):
-        telling.say(f"  has from your settings: {', '.join(has)}")
-    telling.say(f"  before: {was or 'the same'}")
+        _line(f"  gets what it asks for: {', '.join(manifest.settings.asked)}")
+    if manifest.settings.has:
+        _line(f"  has from your settings: {', '.join(manifest.settings.has)}")
+    _line(f"  before: {was or 'the same'}")
+
+
+def _line(text: str, say: Callable[[str], None] = telling.say) -> None:
+    """What others wrote stands in it: a row that goes on is marked, so that none can be taken for ours."""
+    for row in words.ours(text):
+        say(row)
 
 
 def _withdraw(project: Path, *, as_json: bool) -> None:
@@ -116,6 +142,6 @@ def _withdraw(project: Path, *, as_json: bool) -> None:
     if as_json:
         click.echo(telling.as_json({"project": str(project), "withdrawn": known}))
     elif known:
-        telling.say(f"{project}: its guests and rules are not trusted any longer")
+        telling.say(f"{project}: its guests, rules and settings are not trusted any longer")
     else:
         telling.tell(f"{project}: it was not trusted before")

@@ -2,7 +2,7 @@
 
 Neutral outside `adapters/`: no module here knows a dialect. `finding`, `manifest`, `settings` and `trust` say which guests there
 are; `house` and `guest` are where and how they live; `registry` says who owns what; `host` brings calls, commands and events;
-`steps` puts a turn in order for them; `services` is what they may ask in return.
+`texts` is what they say to prompts; `services` is what they may ask in return.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from serai.host.judging import Gate
     from serai.host.report import LoadReport
     from serai.host.services import NoServices, Services
-    from serai.host.steps import Prompts, Steps
     from serai.host.trust import Trust
 
 __all__ = [
@@ -30,11 +29,9 @@ __all__ = [
     "Host",
     "LoadReport",
     "NoServices",
-    "Prompts",
     "Running",
     "Services",
     "State",
-    "Steps",
     "Taking",
     "Trust",
     "find",
@@ -49,11 +46,9 @@ _HOMES = {
     "Host": "host",
     "LoadReport": "report",
     "NoServices": "services",
-    "Prompts": "steps",
     "Running": "adapter",
     "Services": "services",
     "State": "guest",
-    "Steps": "steps",
     "Taking": "adapter",
     "Trust": "trust",
     "find": "finding",

@@ -7,7 +7,7 @@ behind.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -17,14 +17,15 @@ from serai.host.manifest import Manifest
 from serai.host.services import Services
 from serai.limits import Limits
 from serai.model.actions import Action, Panel
-from serai.model.contributions import Contributions, Interceptor, Stage, Verdict
+from serai.model.contributions import Contributions, Interceptor, Stage, Transformed, Verdict
 from serai.model.events import Event
+from serai.model.provider import ModelMessage
 from serai.model.tools import ToolCall, ToolResult
 from serai.wire.channel import Tap
 from serai.wire.deadlines import Deadlines
 from serai.wire.process import Spawner
 
-__all__ = ["About", "Adapter", "Listener", "Running", "Taking"]
+__all__ = ["About", "Adapter", "Compacts", "Injects", "Listener", "Running", "Taking", "Transforms"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +128,26 @@ class Running(Protocol):
         ...
 
 
+class Transforms(Protocol):
+    """A running guest that offers an input transformer."""
+
+    async def transform(self, text: str) -> Transformed: ...
+
+
+class Injects(Protocol):
+    """A running guest that offers a message hook."""
+
+    async def inject(self, text: str) -> str:
+        """What it adds to the system prompt for this text; empty: nothing."""
+        ...
+
+
+class Compacts(Protocol):
+    """A running guest that offers a compactor."""
+
+    async def compact(self, messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]: ...
+
+
 class Explain(Protocol):
     """A dialect's words for a guest's tool or command that failed."""
 
@@ -139,3 +160,4 @@ class Adapter(NamedTuple):
     start: Callable[[Taking], Awaitable[Running]]
     limits: Mapping[str, float | None]
     explain: Explain
+    one_by_one: bool = False  # an agent's calls reach a guest one after the other, as its protocol has it

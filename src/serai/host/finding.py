@@ -95,7 +95,7 @@ def find(
         for place in _places(project, person, environ):
             search.add_place(place)
         search.miss_trusted_guards(project)
-    search.miss_named_guards(Path(settings))
+    search.miss_named_guards(Path(settings), project / home.PROJECT_CONFIG)
     return search.found()
 
 
@@ -204,13 +204,17 @@ class _Search:
             why = reasons.get(folder, "it is not there any more")
             self.hidden_guards.append(Problem(folder, f"this guard was trusted: {why}; `serai trust` takes it as it is now"))
 
-    def miss_named_guards(self, settings: Path) -> None:
-        """A guard that the person's settings name has to be there; disabled it may be, but not by somebody's project."""
+    def miss_named_guards(self, settings: Path, project: Path) -> None:
+        """A guard that settings name has to be there; disabled it may be, but not by somebody's project."""
         aside = [*self.disabled, *(shadowed.manifest for shadowed in self.shadowed)]  # and who is shadowed was told of already
         there = [*self.guests.values(), *(manifest for manifest in aside if manifest.scope != "project")]
         keys = {key for manifest in there for key in keys_of(manifest.dialect, manifest.name)}
         for lost in sorted(self.person.guards - keys):
             self.hidden_guards.append(_Nowhere(settings, f"the guard {lost} is named in the settings and was not found"))
+        for lost in sorted(self.person.project_guards - keys):
+            self.hidden_guards.append(
+                _Nowhere(project, f"the guard {lost} is named in the project's {home.CONFIG} and was not found")
+            )
 
     def _read(self, path: Path, scope: Scope, *, hidden: bool = False) -> Manifest | None:
         """The guest of a folder; None if it has no manifest, or one that was reported. A hidden one is nobody's problem."""

@@ -269,12 +269,12 @@ class Guest:
             text = "crashed too often and is not started again"
             hint = "its log says more: `serai guest logs`; a change of its files starts it anew"
             self._gone(PeerGone(text, who=self.id, exit=cause.exit, stderr=cause.stderr, limit=limit, hint=hint))
-            self.house.notify("error", f"{self.manifest.name} crashed and could not be restarted")
+            self.house.notify("error", f"{self.manifest.shown} crashed and could not be restarted")
             return
         wait = min(limits.restart_wait * 2 ** (self.failures - 1), limits.restart_wait_most)
         self._set(State.BACKING_OFF)
         if self.failures == 1:
-            self.house.notify("warn", f"{self.manifest.name} crashed, restarting...")
+            self.house.notify("warn", f"{self.manifest.shown} crashed, restarting...")
         self._timer = asyncio.get_running_loop().call_later(wait, lambda: self._background(self._restarting, self._restart()))
 
     async def _restart(self) -> None:
@@ -369,6 +369,7 @@ class Guest:
         self._last = self.contributions
         self.life = self.running = None
         self.house.panels.close_of(self.id)
+        self.house.services.drop(self.id)
         self._set(state)
 
     def _keep(self, error: SeraiError) -> None:

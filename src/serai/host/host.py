@@ -29,6 +29,7 @@ from serai.host.reloading import HotReload, put_in_order, why_kept
 from serai.host.report import LoadReport
 from serai.host.services import Services
 from serai.host.settings import changes_of, read_person
+from serai.host.texts import Texts
 from serai.host.trust import Trust
 from serai.limits import Limits
 from serai.model.actions import Action, Nothing, Outcome
@@ -44,9 +45,6 @@ __all__ = ["BuiltInCommand", "Host", "Options"]
 log = logging.getLogger("serai.host")
 
 BuiltInCommand = Callable[[str], Awaitable[Action | None]]
-
-# How often the guests' logs are looked at, in seconds: nobody counts what a guest writes into its own.
-_TRIM = 0.5
 
 
 class Options(TypedDict, total=False):
@@ -98,11 +96,12 @@ class Host:
         self._given_spawner = spawner
         self._trusts = trusts
         self._spawner: PlainSpawner | None = None
-        self._hot = HotReload(self._reload, self._tell_person, on=watch, debounce=Limits().but(**self._limits).reload_wait)
+        self._hot = HotReload(
+            self._reload, lambda text: self.house.notify("warn", text), on=watch, debounce=Limits().but(**self._limits).reload_wait
+        )
         self._reloads: set[asyncio.Task[LoadReport]] = set()
         self._session: SessionStarted | None = None
         self._closing: asyncio.Task[None] | None = None
-        self._trimmer: asyncio.TimerHandle | None = None
         self.found = Found()
         self._in_order: list[Guest] = []
         self._registry = Registry(self._in_order, built_in, self._built_in_commands, self._shadowed)
@@ -169,7 +168,7 @@ class Host:
             on_change=self._registry.forget,
             on_join=self._joined,
         )
-        self._trim()
+        self._house.trim_logs()
         try:
             self._look_around()
             for manifest in self.found.guests:
@@ -188,8 +187,6 @@ class Host:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
-        if self._trimmer is not None:
-            self._trimmer.cancel()
         await self._hot.close()
         await asyncio.gather(*(guest.stop() for guest in self._in_order), return_exceptions=True)
         await asyncio.gather(*self._reloads, return_exceptions=True)
@@ -223,6 +220,11 @@ class Host:
     def commands(self) -> Sequence[Command]:
         """What guests offer for a person to type, beside Serai's own."""
         return [command for _, command in self.table.commands.values()]
+
+    @property
+    def texts(self) -> Texts:
+        """What guests have to say to a prompt and to the system prompt."""
+        return Texts(self._registry)
 
     @property
     def panels(self) -> Panels:
@@ -261,15 +263,21 @@ class Host:
             assert isinstance(call, str)
             call = ToolCall(call, {} if arguments is None else arguments)
         table = self._registry.made or self._registry.table
-        tool = table.tools.get(call.name)
-        if tool is None:
+        if call.name not in table.tools:
             return self._no_tool(call.name)
         if not table.plain or gate is not None:
             decided = await self._judge.decide(call, gate)
             if isinstance(decided, ToolResult):
                 return decided
             call = decided
-            tool = self._registry.table.tools.get(call.name, tool)  # another process may serve by now
+        return await self.run_tool(call, tell=tell)
+
+    async def run_tool(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
+        """The owner, then the interceptors of results: for a call that was decided elsewhere (`serai.app.pipeline`)."""
+        table = self._registry.made or self._registry.table
+        tool = table.tools.get(call.name)
+        if tool is None:
+            return self._no_tool(call.name)
         if problem := tool.check(call.arguments):
             return invalid(call, problem)
         try:
@@ -286,12 +294,16 @@ class Host:
     # -- who may say no -----------------------------------------------------------------------------------------------------------
 
     async def intercept(self, stage: Stage, subject: Any) -> Refuse | Rewrite | None:
-        """What the interceptors of a stage make of this: for whoever runs a model (`Steps`). None: they let it pass unchanged."""
+        """What the interceptors of a stage make of this: for whoever runs a model. None: they let it pass unchanged."""
         return await self._judge.intercept(stage, subject)
 
     def guards_down(self) -> str:
         """Why nothing may run, or ""."""
         return self._judge.guards_down()
+
+    def not_guarded(self) -> str:
+        """The same, and a guard that was ready and will be back: why nothing may begin."""
+        return self._judge.down()
 
     def require_guards(self) -> None:
         """Raises `GuardDown` unless every guard is ready: a run does not start before (design rule 8)."""
@@ -309,7 +321,7 @@ class Host:
         owner = self.table.commands.get(name)
         if owner is None:
             raise NoCommand(f"unknown command /{name}")
-        if down := self.guards_down():
+        if down := self._judge.down():
             return Outcome(Nothing(), f"/{name} refused: {down}", "BLOCKED")
         return await owner[0].run_command(name, args.strip())
 
@@ -401,9 +413,6 @@ class Host:
         self._hot.forget(guest.manifest.folder)
         self._registry.forget()
 
-    def _tell_person(self, text: str) -> None:
-        self.house.notify("warn", text)
-
     def _stays(self, guest: Guest) -> bool:
         if why := why_kept(self.found, guest):
             guest.remark(f"not reloaded: {why}")
@@ -419,8 +428,3 @@ class Host:
     def _shadowed(self, entry: Shadowed) -> None:
         if guest := self.guests.get(entry.guest):
             guest.remark(str(entry))
-
-    def _trim(self) -> None:
-        for guest in self._in_order:
-            guest.trim_log()
-        self._trimmer = asyncio.get_running_loop().call_later(_TRIM, self._trim)

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
+
 from serai import home
 from serai.host.adapter import About, Adapter, Running
 from serai.host.adapters import adapter
@@ -19,8 +21,7 @@ from serai.host.logs import GuestLog
 from serai.host.manifest import Manifest
 from serai.host.panels import Panels
 from serai.host.services import NoServices, Services
-from serai.host.settings import narrowed
-from serai.limits import Limits
+from serai.limits import KIB, Limits
 from serai.model.actions import Action, Display, Level, Nothing, Notice, OpenPanel
 from serai.model.surface import Surface
 from serai.record.recorder import Recorder
@@ -35,8 +36,12 @@ log = logging.getLogger("serai.host")
 
 # Notes that nobody has seen yet, or cleared: the oldest go.
 _NOTES = 1000
+# Characters of a notice, which is a short word: nobody reads more of it.
+_LONGEST = 16 * KIB
 # How long a guest that says nothing keeps others from starting, in seconds.
 _MOMENT = 1.0
+# How often the guests' logs are looked at, in seconds: nobody counts what a guest writes into its own.
+_TRIM = 0.5
 
 
 class House:
@@ -73,6 +78,7 @@ class House:
         self.trusts = trusts or _nobody_asked
         self._on_change = on_change
         self._on_join = on_join
+        self._trimmer: asyncio.TimerHandle | None = None
 
     # -- how they are started -----------------------------------------------------------------------------------------------------
 
@@ -85,9 +91,8 @@ class House:
         return Limits().but(**self._limits)
 
     def limits_of(self, manifest: Manifest) -> Limits:
-        """The dialect's, then the person's for all, narrowed by the author, then the person's for this guest."""
-        base = Limits().but(**{**self.adapter(manifest).limits, **self._limits})
-        return base.but(**{**narrowed(manifest.settings.author_limits, base), **manifest.settings.limits})
+        """The dialect's, then the person's for all, then what its settings make of that."""
+        return manifest.settings.limits_on(Limits().but(**{**self.adapter(manifest).limits, **self._limits}))
 
     def env_of(self, manifest: Manifest) -> Mapping[str, str]:
         """What it may know of our environment (design rule 13); made once for all that were granted the same."""
@@ -149,6 +154,8 @@ class House:
 
     def act(self, action: Action) -> None:
         """A guest wants something shown or done."""
+        if isinstance(action, Notice) and len(action.text) > _LONGEST:
+            action = msgspec.structs.replace(action, text=f"{action.text[:_LONGEST]}…")
         if isinstance(action, Notice | Display):
             if action.text:  # an empty one is ignored (spec zot 4.5)
                 self.notes.extend(action.lines())
@@ -182,7 +189,15 @@ class House:
         self.notes.clear()
         return seen
 
+    def trim_logs(self) -> None:
+        """Now and from now on."""
+        for guest in self.guests.values():
+            guest.trim_log()
+        self._trimmer = asyncio.get_running_loop().call_later(_TRIM, self.trim_logs)
+
     def close(self) -> None:
+        if self._trimmer is not None:
+            self._trimmer.cancel()
         self.deadlines.close()
 
 

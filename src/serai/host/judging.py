@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from serai.errors import GuardDown
-from serai.host.life import State
 from serai.host.registry import Registry
 from serai.model.ask import Allow, Answer, Decision, Deny
 from serai.model.contributions import Refuse, Rewrite, Stage
@@ -14,6 +13,7 @@ from serai.model.tools import ToolCall, ToolResult
 
 __all__ = ["Gate", "Judge", "invalid"]
 
+_ABSENT = "bring the guard back, or let it go on purpose: `serai guest disable NAME`, or take it out of the settings that name it"
 Gate = Callable[[ToolCall], Awaitable[Decision] | Decision]  # who decides on the final call
 
 
@@ -30,9 +30,13 @@ class Judge:
 
     def require_guards(self) -> None:
         """A run does not start before its guards are ready (design rule 8)."""
-        down = [guest for guest in self._registry.guests if guest.guard and guest.state not in (State.READY, State.STOPPED)]
-        if why := self.guards_down() or next((f"the guard {guest.why_down()}" for guest in down), ""):
-            raise GuardDown(why)
+        if why := self.down():
+            raise GuardDown(why, hint=_ABSENT if self._registry.absent else "")
+
+    def down(self) -> str:
+        """Why a run must not start, or "": also a guard that was ready and will be back."""
+        down = self._registry.table.down
+        return self.guards_down() or (f"the guard {down}" if down else "")
 
     async def decide(self, call: ToolCall, gate: Gate | None) -> ToolCall | ToolResult:
         """The final call, or the result that says why it does not run."""

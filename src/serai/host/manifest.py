@@ -22,6 +22,10 @@ SCOPES: tuple[Scope, ...] = ("ad hoc", "project", "user", "zot home", "piglet ho
 PROJECT_PLACES = (".serai/guests", ".zot/extensions", ".piglet/extensions")
 _LONGEST = 1 * MIB  # no manifest is longer; a device or a log by that name would be
 _LONGEST_OWN = 8 * KIB  # of guest.toml, whose reading is slow
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,63}")  # a name that is nothing but one
+_ALIKE = str.maketrans("l1345", "iieas", "._ -")  # what looks like a letter of ours, and what is hardly seen
+_OURS = "serai"
+_LONGEST_ID = 80  # characters, where it stands before each line
 _WORDS = re.compile(r"""[\s'"=;&|()<>]+""")  # between the words of a shell's line
 
 
@@ -49,6 +53,13 @@ class Manifest:
     @property
     def id(self) -> str:
         return f"{self.dialect}:{self.name}"
+
+    @property
+    def shown(self) -> str:
+        """What stands before its words: its name, but the id where the name could pass for Serai's or for more than a name."""
+        if _PLAIN.fullmatch(self.name) and _OURS not in self.name.lower().translate(_ALIKE):
+            return self.name
+        return self.id if len(self.id) <= _LONGEST_ID else f"{self.id[:_LONGEST_ID]}…"
 
     @property
     def active(self) -> bool:

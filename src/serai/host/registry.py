@@ -26,6 +26,9 @@ __all__ = ["BuiltIn", "Link", "Registry", "Shadowed", "Table", "Tool"]
 STAGES: tuple[Stage, ...] = ("tool_call", "tool_result", "turn_start", "assistant_message")
 
 
+_HOLDS = (State.READY, State.STOPPED)  # one that was stopped on purpose is no guard any more
+
+
 class Owner(Protocol):
     """Who runs a tool."""
 
@@ -119,6 +122,7 @@ class Table:
     handlers: Mapping[str, tuple[Guest, ...]]  # by the kind of event; "*" for those that want all
     shadowed: tuple[Shadowed, ...]
     missing: tuple[Guest, ...]  # guards that do not hold, or not yet
+    down: str  # which guard is not ready, and why: also one that will be back
     plain: bool  # nobody wants to be asked about a tool call, before or after, and no guard is missing
 
 
@@ -159,6 +163,7 @@ class Registry:
             handlers=_handlers(present),
             shadowed=tuple(shadowed),
             missing=missing,
+            down=next((guest.why_down() for guest in self.guests if guest.guard and guest.state not in _HOLDS), ""),
             plain=not (chains["tool_call"] or chains["tool_result"] or missing or self.absent),
         )
         for entry in shadowed:

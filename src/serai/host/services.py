@@ -23,9 +23,16 @@ class Services(Protocol):
         """Do it and give the result as JSON data; `Refused` says why not. Cancelled when the guest no longer wants it."""
         ...
 
+    def drop(self, guest: str) -> None:
+        """Its process is gone: what it had asked to be told, and what it asked a person, is forgotten."""
+        ...
+
 
 class NoServices:
     """Nobody is there to serve."""
 
     async def ask(self, guest: str, group: str, what: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ARG002
         raise Refused(f"{group}.{what} is not to be had: this host runs without an app", who=guest)
+
+    def drop(self, guest: str) -> None:
+        pass

@@ -1,18 +1,22 @@
-"""What counts for one guest: the author's `guest.toml` and the person's `config.toml`.
+"""What counts for one guest: the author's `guest.toml`, the person's `config.toml`, and what a project may add to that.
 
-The author may say at once how the guest is to be treated (`guard`, `exclusive`, `watch`, and `limits` where they narrow), but only
-ask for more (`env`, `replace`). The person grants: under `[guest."zot:weather"]`, or `[guest.weather]` for that name in any
-dialect; where both say something of the same key, the first wins. A key that begins with a dialect is an id: no guest can call
-itself `zot:weather` to have what that one has. `[limits]` are the person's for all guests. A typing error is an error: a guard
-that is spelled `gaurd` must not be none.
+The author may say at once how the guest is to be treated (`guard`, `exclusive`, `watch`, and `limits` and `services` where they
+narrow), but only ask for more (`env`, `replace`, `keys`). The person grants: under `[guest."zot:weather"]`, or `[guest.weather]`
+for that name in any dialect; where both say something of the same key, the first wins. A key that begins with a dialect is an id:
+no guest can call itself `zot:weather` to have what that one has. `[limits]` are the person's for all guests. A typing error is an
+error: a guard that is spelled `gaurd` must not be none.
+
+Settings that `serai.app.config` has merged have one key more, `project`: what counts of the project's own. It is kept apart,
+because only here it is known who is a guard, under whichever key, and what a limit is lower than.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from math import inf
 from typing import Any, Literal, TypeVar
 
@@ -22,16 +26,29 @@ from msgspec import UNSET, UnsetType
 from serai import home
 from serai.errors import BadManifest, BadSettings
 from serai.host.adapters import DIALECTS, is_built
+from serai.host.services import GROUPS
 from serai.limits import Limits
 
-__all__ = ["Author", "GuestSettings", "Person", "changes_of", "combine", "keys_of", "narrowed", "read_author", "read_person"]
+__all__ = [
+    "PROJECT", "Author", "GuestSettings", "Person", "changes_of", "combine", "keys_of", "lower", "narrowed", "read_author",
+    "read_person", "related",
+]  # fmt: skip
+
+PROJECT = "project"  # the key of merged settings that no file can have
 
 Home = Literal["zot", "piglet"]
 Numbers = Mapping[str, float | None]
 T = TypeVar("T")
 _DOTS = 50  # in a line: the time to read `a.a.a` grows with the square of its length
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PROVIDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_CREDENTIALS = "credentials"
+_USUAL_GROUPS = tuple(group for group in GROUPS if group != _CREDENTIALS)
 _LIMITS = {item.name: str(item.type) for item in fields(Limits)}
+_UNITS = {item.name: item.metadata["unit"] for item in fields(Limits)}
+_MOST = 10**15
+_MOST_OF = {"seconds": 100 * 365 * 86400, "days": 100 * 365}  # no clock goes further, and neither does a date
+_LONGEST = 80  # characters of a value in an error
 # What an author may raise, and how far: only the guest's own callers wait for these, or the guest itself.
 _RAISED = {"tool": 600.0, "command": 600.0, "restart_wait": 3600.0, "restart_wait_most": 3600.0, "restart_healthy": 3600.0}
 _NOT_LOWERED = frozenset({"restart_wait", "restart_wait_most", "restart_healthy"})  # more of these is less for the guest
@@ -41,7 +58,9 @@ _NOT_LOWERED = frozenset({"restart_wait", "restart_wait_most", "restart_healthy"
 class GuestSettings:
     """How a guest is treated, and what it may have. `asked_…` is what its author wants and nobody has granted.
 
-    `limits` are the person's; `author_limits` the author's, which count as far as `narrowed` lets them.
+    `limits` are the person's; `author_limits` the author's, which count as far as `narrowed` lets them; `project_limits` count
+    where they are lower than all of these. `services` are the groups of host services that somebody has listed, `keys` the
+    providers whose key it may have.
     """
 
     guard: bool = False
@@ -50,20 +69,40 @@ class GuestSettings:
     enabled: bool = True  # False: the person has switched it off, whatever its manifest says
     env: tuple[str, ...] = ()
     replace: tuple[str, ...] = ()
+    services: tuple[str, ...] | None = None  # None: all but credentials
+    keys: tuple[str, ...] = ()
     limits: Numbers = field(default_factory=dict, hash=False)
     author_limits: Numbers = field(default_factory=dict, hash=False)
+    project_limits: Numbers = field(default_factory=dict, hash=False)
     asked_env: tuple[str, ...] = ()
     asked_replace: tuple[str, ...] = ()
+    asked_keys: tuple[str, ...] = ()
 
     @property
     def asked(self) -> tuple[str, ...]:
         """The same for people to read, such as `env GITHUB_TOKEN`."""
-        return (*(f"env {name}" for name in self.asked_env), *(f"replace {name}" for name in self.asked_replace))
+        return _said(self.asked_env, self.asked_replace, self.asked_keys)
+
+    @property
+    def has(self) -> tuple[str, ...]:
+        """What was granted, likewise."""
+        return _said(self.env, self.replace, self.keys)
+
+    @property
+    def groups(self) -> frozenset[str]:
+        """The groups of host services it may use: a key that was granted can be asked for."""
+        listed = _USUAL_GROUPS if self.services is None else self.services
+        return frozenset(listed) | ({_CREDENTIALS} if self.keys else set())
 
     def granted(self) -> GuestSettings:
         """With all that was asked for: trusting a project means to have read what its guests ask (design rule 12)."""
-        env, tools = self.env + self.asked_env, self.replace + self.asked_replace
-        return replace(self, env=env, replace=tools, asked_env=(), asked_replace=())
+        env, tools, keys = self.env + self.asked_env, self.replace + self.asked_replace, self.keys + self.asked_keys
+        return replace(self, env=env, replace=tools, keys=keys, asked_env=(), asked_replace=(), asked_keys=())
+
+    def limits_on(self, base: Limits) -> Limits:
+        """`base`, which is the dialect's and the person's for all, narrowed by the author, then the person's for this guest."""
+        found = base.but(**{**narrowed(self.author_limits, base), **self.limits})
+        return found.but(**lower(self.project_limits, found))
 
 
 class _Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -72,6 +111,8 @@ class _Common(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     watch: bool | UnsetType = UNSET
     env: tuple[str, ...] = ()
     replace: tuple[str, ...] = ()
+    services: tuple[str, ...] | UnsetType = UNSET
+    keys: tuple[str, ...] = ()
     limits: dict[str, Any] = {}
 
 
@@ -82,7 +123,7 @@ class Author(_Common, frozen=True, kw_only=True):
 
 
 class _Entry(_Common, frozen=True, kw_only=True):
-    """One `[guest.…]` of the person's settings."""
+    """One `[guest.…]` of the settings."""
 
     enabled: bool | UnsetType = UNSET
 
@@ -93,6 +134,13 @@ class _Guests(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     homes: bool | tuple[Home, ...] = False
 
 
+class _Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What counts of a project's settings: what it grants once it is trusted, and what it narrows."""
+
+    guest: dict[str, _Entry] = {}
+    limits: dict[str, Any] = {}
+
+
 @dataclass(frozen=True, slots=True)
 class Person:
     """What the person's settings say of guests: the foreign homes searched too, an entry by id or name, and limits for all."""
@@ -100,25 +148,39 @@ class Person:
     homes: tuple[Home, ...] = ()
     entries: Mapping[str, _Entry] = field(default_factory=dict)
     limits: Numbers = field(default_factory=dict)
+    project: _Project = field(default_factory=_Project)
 
     @property
     def guards(self) -> frozenset[str]:
         """The keys of those that are called guards and not switched off: each must be found (design rule 8)."""
         return frozenset(key for key, entry in self.entries.items() if entry.guard is True and entry.enabled is not False)
 
+    @property
+    def project_guards(self) -> frozenset[str]:
+        """The keys of those that the project wants to be guards."""
+        return frozenset(key for key, entry in self.project.guest.items() if entry.guard is True) - self.guards
+
+    def named(self, dialect: str, name: str) -> Iterator[_Entry]:
+        """The entries that mean this guest, the strongest first."""
+        return (self.entries[key] for key in keys_of(dialect, name) if key in self.entries)
+
 
 def read_person(config: Mapping[str, Any], *, who: str = "config.toml") -> Person:
     """The part of the settings that is about guests, all of it checked."""
-    home.check_keys(config, who=who)
+    home.check_keys({key: value for key, value in config.items() if key != PROJECT}, who=who)
     try:
         homes = _convert(config.get("guests", {}), _Guests, "guests").homes
         tables = _convert(config.get("guest", {}), dict[str, dict[str, Any]], "guest")
         entries = {key: _checked(_convert(table, _Entry, f'guest."{key}"'), f'guest."{key}"') for key, table in tables.items()}
         limits = _checked_limits(_convert(config.get("limits", {}), dict[str, Any], "limits"), "limits")
+        project = _convert(config.get(PROJECT, {}), _Project, PROJECT)
+        for key, entry in project.guest.items():
+            _checked(entry, f'{PROJECT}: guest."{key}"')
+        _checked_limits(project.limits, f"{PROJECT}: limits")
     except ValueError as error:
         raise BadSettings(str(error), who=who) from None
     both: tuple[Home, ...] = ("zot", "piglet")
-    return Person((both if homes else ()) if isinstance(homes, bool) else homes, entries, _numbers(limits))
+    return Person((both if homes else ()) if isinstance(homes, bool) else homes, entries, _numbers(limits), project)
 
 
 def read_author(text: bytes, *, who: str) -> Author:
@@ -137,20 +199,58 @@ def read_author(text: bytes, *, who: str) -> Author:
 
 def combine(author: Author, person: Person, *, dialect: str, name: str) -> GuestSettings:
     """What counts: the person's word where there is one, else the author's, key by key; grants are the person's alone."""
-    by_id, by_name, *_ = (*(person.entries.get(key, _Entry()) for key in keys_of(dialect, name)), _Entry())
-    sources = (by_id, by_name, author)
-    env, tools = _union(by_id.env, by_name.env), _union(by_id.replace, by_name.replace)
-    return GuestSettings(
-        guard=_first(False, *(source.guard for source in sources)),
-        exclusive=_first(False, *(source.exclusive for source in sources)),
-        watch=_first(True, *(source.watch for source in sources)),
-        enabled=_first(True, by_id.enabled, by_name.enabled),
+    said = tuple(person.named(dialect, name))
+    env, tools, keys = (_union(*(getattr(entry, key) for entry in said)) for key in ("env", "replace", "keys"))
+    listed = (*(entry.services for entry in said), _usual(author.services))
+    limits: dict[str, Any] = {}
+    for entry in reversed(said):
+        limits |= entry.limits
+    found = GuestSettings(
+        guard=_first(False, *(entry.guard for entry in said), author.guard),
+        exclusive=_first(False, *(entry.exclusive for entry in said), author.exclusive),
+        watch=_first(True, *(entry.watch for entry in said), author.watch),
+        enabled=_first(True, *(entry.enabled for entry in said)),
         env=env,
         replace=tools,
-        limits=_numbers({**by_name.limits, **by_id.limits}),
+        services=next((_in_order(groups) for groups in listed if groups is not UNSET), None),
+        keys=_lowered(keys),
+        limits=_numbers(limits),
         author_limits=_numbers(author.limits),
         asked_env=tuple(item for item in _union(author.env) if item not in env),
         asked_replace=tuple(item for item in _union(author.replace) if item not in tools),
+        asked_keys=tuple(item for item in _lowered(author.keys) if item not in _lowered(keys)),
+    )
+    return _in_project(found, person.project, keys_of(dialect, name))
+
+
+def _in_project(found: GuestSettings, project: _Project, names: tuple[str, ...]) -> GuestSettings:
+    """With what counts of the project's settings. A guard stays one, stays on and keeps what it relies on (design rule 12)."""
+    said = tuple(project.guest[key] for key in names if key in project.guest)
+    if not said and not project.limits:
+        return found
+    guard = found.guard or any(entry.guard is True for entry in said)
+    env, tools = _union(found.env, *(entry.env for entry in said)), _union(found.replace, *(entry.replace for entry in said))
+    keys, asked = _lowered(_union(found.keys, *(entry.keys for entry in said))), found.asked_keys
+    listed = [entry.services for entry in said if entry.services is not UNSET]
+    services = found.services
+    if listed and not found.guard:
+        services = _in_order(tuple((found.groups | ({_CREDENTIALS} if keys else set())).intersection(*listed)))
+        if any(_CREDENTIALS not in groups for groups in listed):
+            keys, asked = (), ()  # they would open the group again
+    return replace(
+        found,
+        guard=guard,
+        exclusive=_first(found.exclusive, *(entry.exclusive for entry in said)),
+        watch=_first(found.watch, *(entry.watch for entry in said)),
+        enabled=found.enabled and (guard or not any(entry.enabled is False for entry in said)),
+        env=env,
+        replace=tools,
+        services=services,
+        keys=keys,
+        project_limits={} if found.guard else _least(project.limits, *(entry.limits for entry in said)),
+        asked_env=tuple(item for item in found.asked_env if item not in env),
+        asked_replace=tuple(item for item in found.asked_replace if item not in tools),
+        asked_keys=tuple(item for item in asked if item not in keys),
     )
 
 
@@ -159,6 +259,11 @@ def keys_of(dialect: str, name: str) -> tuple[str, ...]:
     first, colon, _ = name.partition(":")
     looks = colon and (first in DIALECTS or is_built(first))
     return (f"{dialect}:{name}",) if looks else (f"{dialect}:{name}", name)
+
+
+def related(key: str, other: str) -> bool:
+    """Whether two keys of the settings may mean the same guest."""
+    return key == other or key.partition(":")[2] == other or other.partition(":")[2] == key
 
 
 def narrowed(author: Numbers, base: Limits) -> dict[str, float | None]:
@@ -172,6 +277,16 @@ def narrowed(author: Numbers, base: Limits) -> dict[str, float | None]:
             found[name] = wanted
         elif name in _RAISED:
             found[name] = max(now, min(wanted, _RAISED[name]))
+    return found
+
+
+def lower(wanted: Numbers, base: Limits) -> dict[str, float | None]:
+    """Those that are lower than what there is."""
+    found: dict[str, float | None] = {}
+    for name, value in wanted.items():
+        now: float | None = getattr(base, name)
+        if value is not None and (now is None or value < now):
+            found[name] = value
     return found
 
 
@@ -189,9 +304,16 @@ def _checked(table: C, where: str) -> C:
     """What types cannot say: names of variables and tools, limits."""
     for name in table.env:
         if not _VARIABLE.fullmatch(name):  # also no patterns: they would grant tomorrow's secrets too (design rule 13)
-            raise ValueError(f"{where}: env: {name!r} is not the name of a variable")
+            raise ValueError(f"{where}: env: {_quoted(name)} is not the name of a variable")
     if "" in table.replace:
         raise ValueError(f"{where}: replace: a tool has a name")
+    for name in () if table.services is UNSET else table.services:
+        if name not in GROUPS:
+            near = get_close_matches(name[:_LONGEST], GROUPS) or GROUPS
+            raise ValueError(f"{where}: services: there is no group {_quoted(name)}; there is {', '.join(near)}")
+    for name in table.keys:
+        if not _PROVIDER.fullmatch(name):  # no patterns here either
+            raise ValueError(f"{where}: keys: {_quoted(name)} is not the name of a provider")
     _checked_limits(table.limits, f"{where}: limits")
     return table
 
@@ -205,8 +327,18 @@ def _checked_limits(limits: dict[str, Any], where: str) -> dict[str, Any]:
             continue
         if not isinstance(value, int if _LIMITS[name] == "int" else int | float) or isinstance(value, bool) or not 0 < value < inf:
             kind = "whole number above 0" if _LIMITS[name] == "int" else "number above 0"
-            raise ValueError(f"{where}: {name} is a {kind}, not {value!r}")
+            raise ValueError(f"{where}: {name} is a {kind}, not {_quoted(value)}")
+        if value > (most := _MOST_OF.get(_UNITS[name], _MOST)):
+            raise ValueError(f"{where}: {name} is at most {most} {_UNITS[name]}, not {_quoted(value)}")
     return limits
+
+
+def _quoted(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than some thousand digits
+        return "one of so many digits"
+    return text if len(text) <= _LONGEST else "something so long"  # a part of it may be a secret that nobody knows again
 
 
 def _first(default: bool, *values: bool | UnsetType) -> bool:
@@ -215,6 +347,33 @@ def _first(default: bool, *values: bool | UnsetType) -> bool:
 
 def _union(*parts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(item for part in parts for item in part))
+
+
+def _lowered(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Providers: case is nothing."""
+    return _union(tuple(name.lower() for name in names))
+
+
+def _usual(groups: tuple[str, ...] | UnsetType) -> tuple[str, ...] | UnsetType:
+    """What an author lists of services: the keys it asks for are what opens `credentials`."""
+    return groups if groups is UNSET else tuple(group for group in groups if group != _CREDENTIALS)
+
+
+def _in_order(groups: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(group for group in GROUPS if group in groups)
+
+
+def _least(*parts: Mapping[str, Any]) -> Numbers:
+    found: dict[str, float | None] = {}
+    for name, value in (item for part in parts for item in _numbers(part).items()):
+        now = found.get(name)
+        if value is not None and (now is None or value < now):
+            found[name] = value
+    return found
+
+
+def _said(env: tuple[str, ...], tools: tuple[str, ...], keys: tuple[str, ...]) -> tuple[str, ...]:
+    return (*(f"env {name}" for name in env), *(f"replace {name}" for name in tools), *(f"key {name}" for name in keys))
 
 
 def _numbers(limits: Mapping[str, Any]) -> Numbers:

@@ -5,7 +5,7 @@ command line, the content of what its manifest names, and all code in its folder
 what another imports. Whatever changes or comes later has to be trusted again. Not pinned are programs from PATH and what lies
 in `node_modules`, `venv`, `__pycache__`, hidden and linked folders: trust a project as you would run its tests.
 
-Its rules (`.serai/policy.toml`) are pinned too: until then they may only narrow.
+Its rules (`.serai/policy.toml`) and its settings (`.serai/config.toml`) are pinned too: until then they may only narrow.
 
 A guard that was trusted has to be there: what a project changes later must not switch it off without a word (design rule 8).
 """
@@ -56,6 +56,7 @@ class _Pin(msgspec.Struct, frozen=True):
 class _Project(msgspec.Struct):
     guests: dict[str, _Pin] = {}
     policy: str = ""  # the digest of its rules
+    config: str = ""  # and of its settings
 
 
 class _File(msgspec.Struct):
@@ -74,13 +75,19 @@ class Trust:
         return cls(Path(home.config_folder(environ)) / "trust.json")
 
     def allow(
-        self, project: Path | str, config: Mapping[str, Any] | None = None, *, rules: bytes | None = None
+        self,
+        project: Path | str,
+        config: Mapping[str, Any] | None = None,
+        *,
+        rules: bytes | None = None,
+        settings: bytes | None = None,
     ) -> tuple[Manifest, ...]:
         """Trust this project's guests as they are now, and no others any more; the guests that were pinned.
 
         `config` are the person's settings, by default those beside this file: they may grant a guest more than it asks for. What
         cannot be read is not pinned, and so not started: finding reports it, and `obstacle` says why a guest was left out. `rules`
-        is what a person has seen of the project's rules, empty for none: just that is trusted. By default they are read now.
+        and `settings` are what a person has seen of the project's rules and settings, empty for none: just that is trusted. By
+        default they are read now.
         """
         folder = Path(home.absolute(project))
         if not os.path.isdir(folder):
@@ -97,7 +104,11 @@ class Trust:
             manifests.append(manifest)
         with self._locked():
             known = self._read()
-            known.projects[_real(folder)] = _Project(pins, _rules_of(folder) if rules is None else _digest_of(rules))
+            known.projects[_real(folder)] = _Project(
+                pins,
+                _there(folder, home.PROJECT_POLICY) if rules is None else _digest_of(rules),
+                _there(folder, home.PROJECT_CONFIG) if settings is None else _digest_of(settings),
+            )
             self._write(known)
         return tuple(manifests)
 
@@ -132,7 +143,15 @@ class Trust:
         pinned = self._read().projects.get(_real(Path(project)), _Project()).policy
         if not pinned:
             return "they were never trusted; look at them, then `serai trust`"
-        now = _rules_of(Path(project)) if content is None else _digest_of(content)
+        now = _there(Path(project), home.PROJECT_POLICY) if content is None else _digest_of(content)
+        return "" if now == pinned else "they have changed since they were trusted; look at them, then `serai trust`"
+
+    def check_config(self, project: Path | str, content: bytes | None = None) -> str:
+        """Why the project's settings may only narrow, or nothing if they may do more. `content`: what was read of them."""
+        pinned = self._read().projects.get(_real(Path(project)), _Project()).config
+        if not pinned:
+            return "they were never trusted; look at them, then `serai trust`"
+        now = _there(Path(project), home.PROJECT_CONFIG) if content is None else _digest_of(content)
         return "" if now == pinned else "they have changed since they were trusted; look at them, then `serai trust`"
 
     def obstacle(self, manifest: Manifest) -> str:
@@ -231,16 +250,16 @@ def _guests_of(project: Path, person: Person) -> list[Manifest]:
     return found
 
 
-def _rules_of(project: Path) -> str:
-    """The digest of its rules; none, or none that can be read: nothing."""
+def _there(project: Path, name: str) -> str:
+    """The digest of its rules or settings; none, or none that can be read: nothing."""
     try:
-        return _digest(project / home.PROJECT_POLICY, MIB)[0]
+        return _digest(project / name, MIB)[0]
     except OSError:
         return ""
 
 
-def _digest_of(rules: bytes) -> str:
-    return hashlib.sha256(rules).hexdigest() if rules else ""
+def _digest_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest() if content else ""
 
 
 def _project_of(folder: Path) -> Path:

@@ -1,8 +1,9 @@
 """The neutral words: what every guest, agent and surface is translated to. Frozen values with JSON forms, and a few protocols.
 
-`tools` (a tool, a call, its result), `contributions` (what a guest offers), `actions` (what a guest wants done), `events` (what
-happens in a session), `ask` (what is asked of a person, and what they decide), `replies` (what they typed), `surface` (where a
-person is reached), `provider` (who streams a model's answer). Nothing here knows a wire, a process or a dialect.
+`tools` (a tool, a call, its result), `contributions` (what a guest offers), `actions` (what a guest wants done), `board` (what is
+on the screen after that), `events` (what happens in a session), `ask` (what is asked of a person, and what they decide), `replies`
+(what they typed), `surface` (where a person is reached), `provider` (who streams a model's answer). Nothing here knows a wire, a
+process or a dialect.
 """
 
 from __future__ import annotations
@@ -11,8 +12,23 @@ from serai.lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from serai.model.actions import Action, Display, Insert, Nothing, Notice, OpenPanel, Outcome, Panel, Prompt
+    from serai.model.actions import (
+        Action,
+        CloseOverlay,
+        Display,
+        Insert,
+        Nothing,
+        Notice,
+        OpenPanel,
+        Outcome,
+        Overlay,
+        Panel,
+        Prompt,
+        SetWidget,
+        ShowOverlay,
+    )
     from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
+    from serai.model.board import Board
     from serai.model.contributions import (
         Command,
         Contributions,
@@ -34,7 +50,9 @@ __all__ = [
     "Answer",
     "Approval",
     "Block",
+    "Board",
     "CallbackSurface",
+    "CloseOverlay",
     "Command",
     "Contributions",
     "Decision",
@@ -52,6 +70,7 @@ __all__ = [
     "OpenPanel",
     "OtherBlock",
     "Outcome",
+    "Overlay",
     "Panel",
     "Pass",
     "Prompt",
@@ -59,6 +78,8 @@ __all__ = [
     "Refuse",
     "Rewrite",
     "ScriptedSurface",
+    "SetWidget",
+    "ShowOverlay",
     "Surface",
     "TextBlock",
     "ToolBox",
@@ -75,7 +96,9 @@ _HOMES = {
     "Answer": "ask",
     "Approval": "ask",
     "Block": "tools",
+    "Board": "board",
     "CallbackSurface": "surface",
+    "CloseOverlay": "actions",
     "Command": "contributions",
     "Contributions": "contributions",
     "Decision": "ask",
@@ -93,6 +116,7 @@ _HOMES = {
     "OpenPanel": "actions",
     "OtherBlock": "tools",
     "Outcome": "actions",
+    "Overlay": "actions",
     "Panel": "actions",
     "Pass": "contributions",
     "Prompt": "actions",
@@ -100,6 +124,8 @@ _HOMES = {
     "Refuse": "contributions",
     "Rewrite": "contributions",
     "ScriptedSurface": "surface",
+    "SetWidget": "actions",
+    "ShowOverlay": "actions",
     "Surface": "surface",
     "TextBlock": "tools",
     "ToolBox": "tools",

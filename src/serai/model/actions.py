@@ -1,10 +1,11 @@
-"""What a guest wants done: the answers of its commands, and later of its event handlers and shortcuts.
+"""What a guest wants done: the answers of its commands, its event handlers and its shortcuts, and what it wants seen.
 
 zot's five actions and piglet's action results in one list. A surface or the app carries them out; a guest never does so itself.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import msgspec
@@ -13,7 +14,9 @@ from serai.model.tools import ImageBlock
 
 __all__ = [
     "Action",
+    "Anchor",
     "AttachImage",
+    "CloseOverlay",
     "ClosePanel",
     "DetachImage",
     "Display",
@@ -23,14 +26,24 @@ __all__ = [
     "Notice",
     "OpenPanel",
     "Outcome",
+    "Overlay",
     "Panel",
+    "Placement",
     "Prompt",
     "Quit",
+    "SetInput",
     "SetStatus",
     "SetTitle",
+    "SetWidget",
+    "ShowOverlay",
+    "Width",
+    "anchor_of",
+    "width_of",
 ]
 
 Level = Literal["info", "success", "warn", "error"]
+Placement = Literal["above-input", "below-status"]
+_WIDTH = re.compile(r"([0-9]{1,6})(%?)")
 
 
 class Prompt(msgspec.Struct, frozen=True, tag="prompt"):
@@ -45,8 +58,14 @@ class Insert(msgspec.Struct, frozen=True, tag="insert"):
     text: str
 
 
+class SetInput(msgspec.Struct, frozen=True, tag="set_input"):
+    """Text for the person's input line in the place of what is there, not submitted."""
+
+    text: str
+
+
 class Display(msgspec.Struct, frozen=True, tag="display"):
-    """Text to show; no model sees it. `source` is the guest's name."""
+    """Text to show; no model sees it. `source` is what the guest is called."""
 
     text: str
     source: str = ""
@@ -99,8 +118,48 @@ class SetTitle(msgspec.Struct, frozen=True, tag="set_title"):
     text: str
 
 
+class SetWidget(msgspec.Struct, frozen=True, tag="set_widget"):
+    """A text that stays in its place; empty content removes it. A key is there once, wherever it was last put."""
+
+    key: str
+    placement: Placement
+    content: str
+
+
+class Anchor(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The edge or corner of the screen that an overlay keeps to."""
+
+    horizontal: Literal["left", "centre", "right"] = "centre"
+    vertical: Literal["top", "centre", "bottom"] = "centre"
+
+
+class Width(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Of an overlay: so many per cent of the screen, or so many characters."""
+
+    amount: int = 60
+    unit: Literal["percent", "characters"] = "percent"
+
+
+class Overlay(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A text over everything else. One of the same key takes its place, and comes to the top."""
+
+    key: str
+    title: str = ""
+    content: str = ""
+    anchor: Anchor = Anchor()
+    width: Width = Width()
+
+
+class ShowOverlay(msgspec.Struct, frozen=True, tag="show_overlay"):
+    overlay: Overlay
+
+
+class CloseOverlay(msgspec.Struct, frozen=True, tag="close_overlay"):
+    key: str
+
+
 class AttachImage(msgspec.Struct, frozen=True, tag="attach_image"):
-    """An image for the next prompt."""
+    """An image for the next prompt; when one is attached already, it is taken off instead (spec piglet 5.4)."""
 
     image: ImageBlock
 
@@ -118,8 +177,45 @@ class Nothing(msgspec.Struct, frozen=True, tag="nothing"):
 
 
 Action = (
-    Prompt | Insert | Display | Notice | OpenPanel | ClosePanel | SetStatus | SetTitle | AttachImage | DetachImage | Quit | Nothing
+    Prompt
+    | Insert
+    | SetInput
+    | Display
+    | Notice
+    | OpenPanel
+    | ClosePanel
+    | SetStatus
+    | SetTitle
+    | SetWidget
+    | ShowOverlay
+    | CloseOverlay
+    | AttachImage
+    | DetachImage
+    | Quit
+    | Nothing
 )
+
+
+def anchor_of(text: str) -> Anchor:
+    """What `top-right` or `Bottom_Left` means (spec piglet 6.11). Other words mean nothing; of two for one side the last counts."""
+    anchor = Anchor()
+    for word in re.split("[-_]", text.strip().lower()):
+        match word:
+            case "left" | "right":
+                anchor = Anchor(word, anchor.vertical)
+            case "top" | "bottom":
+                anchor = Anchor(anchor.horizontal, word)
+    return anchor
+
+
+def width_of(text: str) -> Width:
+    """What `50%` or `40` means (spec piglet 6.11); all else is the usual width."""
+    found = _WIDTH.fullmatch(text.strip())
+    amount = int(found[1]) if found is not None else 0
+    percent = found is not None and bool(found[2])
+    if not amount or (percent and amount > 100):
+        return Width()
+    return Width(amount, "percent" if percent else "characters")
 
 
 def _prefixed(source: str, text: str) -> list[str]:

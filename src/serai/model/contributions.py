@@ -30,6 +30,7 @@ __all__ = [
     "Service",
     "Shortcut",
     "Stage",
+    "Transformed",
     "Verdict",
 ]
 
@@ -92,6 +93,13 @@ class InputTransformer(msgspec.Struct, frozen=True, omit_defaults=True):
 
     name: str
     priority: int = 0
+
+
+class Transformed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of a typed text; `handled`: it was taken, and nothing is left to do."""
+
+    text: str
+    handled: bool = False
 
 
 class Compactor(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -17,7 +17,7 @@ from serai.model.actions import Action
 from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.events import Event, TurnEnded, TurnResult
 
-__all__ = ["CallbackSurface", "Choosy", "HeadlessSurface", "ScriptedSurface", "Surface"]
+__all__ = ["CallbackSurface", "Choosy", "HeadlessSurface", "Paced", "ScriptedSurface", "Surface"]
 
 log = logging.getLogger("serai.model")
 
@@ -53,6 +53,20 @@ class Choosy(Protocol):
 
     def answers(self, request: Approval | Question) -> bool:
         """Whether there is somebody to answer this one."""
+        ...
+
+
+@runtime_checkable
+class Paced(Protocol):
+    """A surface that may be slower than an agent: whoever tells it waits while it is behind, and the agent with them."""
+
+    @property
+    def behind(self) -> bool:
+        """Whether much of what it was told is not shown yet."""
+        ...
+
+    async def room(self) -> None:
+        """Until it has caught up."""
         ...
 
 

@@ -17,10 +17,11 @@ from typing import Any
 
 import msgspec
 
-from serai.errors import NoApproval, NotAllowed, NotWritten
+from serai.errors import NoApproval, NotAllowed, NotWritten, SeraiError
 from serai.limits import Limits
 from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.surface import Choosy, Surface
+from serai.model.tools import ToolCall
 from serai.policy import rulings
 from serai.policy.engine import Policy
 from serai.policy.memory import Decisions, Pending, State, fits
@@ -35,6 +36,7 @@ _HOUR = 3600.0  # nobody is waited for longer, whatever is configured (spec agen
 _LOOK = 0.1  # seconds between two looks whether another process has answered
 _PATIENCE = 5.0  # seconds for an answer to be on disk, however many wait for the file
 _PROMPTLY = 0.5  # seconds of a cancelled caller for that: its row is settled without it
+Asked = Callable[[Approval | Question], None]
 
 
 def _future() -> asyncio.Future[Any]:
@@ -46,6 +48,7 @@ class _Waiting:
     """One question to a person: `written` down, `answered`, and that `ended` on disk too; what counts is what is there."""
 
     request: Approval | Question
+    tell: Asked | None = None
     pending: Pending | None = None
     written: asyncio.Future[None] = field(default_factory=_future)
     answered: asyncio.Future[Ruling] = field(default_factory=_future)
@@ -63,6 +66,15 @@ class _Waiting:
         """Nobody waits for the disk any longer: a no stays one, and a yes that is not written down is none."""
         ruling = self.answered.result()
         self.end(ruling if isinstance(ruling.decision, Deny) else rulings.not_written(NotWritten(rulings.TOO_LONG)))
+
+    def announce(self) -> None:
+        """Whoever wants to know that it is asked knows it before the person does."""
+        if self.tell is not None:
+            try:
+                self.tell(self.request)
+            except Exception as error:
+                _log.warning("that something is asked could not be told: %s", error)
+                self.settle(rulings.not_written(error if isinstance(error, SeraiError) else NotWritten(_text_of(error))))
 
     @property
     def asked(self) -> bool:
@@ -99,8 +111,13 @@ class Desk:
         self._asking: set[asyncio.Task[None]] = set()
         self._keeping: set[asyncio.Task[None]] = set()
 
-    async def decide(self, approval: Approval, situation: Situation, *, timeout: float | None = None) -> Ruling:
-        """One tool call: deny rules, what is remembered, ask rules, allow rules, the mode, a person, no."""
+    async def decide(
+        self, approval: Approval, situation: Situation, *, timeout: float | None = None, asked: Asked | None = None
+    ) -> Ruling:
+        """One tool call: deny rules, what is remembered, ask rules, allow rules, the mode, a person, no.
+
+        `asked` is told when a person is about to be, with what they see. When it fails they are not asked (design rule 14).
+        """
         try:
             judged = self.policy.judge(approval.call, situation, needs_person=approval.needs_person)
         except NotWritten as unread:  # what is remembered
@@ -112,18 +129,23 @@ class Desk:
             return Ruling(decision=Deny(judged.why), by="policy", why=judged.why, judgement=judged, error=error)
         if not self._reaches(approval):
             return replace(rulings.nobody(approval, rulings.without_a_person(approval, situation, judged)), judgement=judged)
-        asked = approval if approval.reason else msgspec.structs.replace(approval, reason=judged.why)
-        ruling = await self.ask(asked, situation, timeout=timeout)
+        try:
+            shown = msgspec.structs.replace(approval, call=_copied(approval.call), reason=approval.reason or judged.why)
+        except NotWritten as error:
+            return replace(rulings.not_written(error), judgement=judged)
+        ruling = await self.ask(shown, situation, timeout=timeout, asked=asked)
         return replace(await self._checked(ruling, approval, situation), judgement=judged)
 
-    async def ask(self, request: Approval | Question, situation: Situation, *, timeout: float | None = None) -> Ruling:
+    async def ask(
+        self, request: Approval | Question, situation: Situation, *, timeout: float | None = None, asked: Asked | None = None
+    ) -> Ruling:
         """Put it to a person, whatever the rules say. Whatever happens, there is an answer."""
         if not self._reaches(request):
             return rulings.nobody(request, "run it where somebody can answer")
         seconds = min(self._limits.approval if timeout is None else timeout, _HOUR)
         if self._closed.is_set():
             return rulings.withdrawn(request)
-        return await self._asked(request, situation, seconds)
+        return await self._asked(_Waiting(request, asked), situation, seconds)
 
     async def answer(self, id: str, decision: Decision) -> None:
         """Answer what waits here, by the id it was asked with. Who is second is told so."""
@@ -176,10 +198,9 @@ class Desk:
 
     # -- waiting ------------------------------------------------------------------------------------------------------------------
 
-    async def _asked(self, request: Approval | Question, situation: Situation, seconds: float) -> Ruling:
-        one = _Waiting(request)
+    async def _asked(self, one: _Waiting, situation: Situation, seconds: float) -> Ruling:
         self._waiting.append(one)
-        keeping = _start(self._keep(one, situation, seconds), self._keeping, f"keep {request.id}")
+        keeping = _start(self._keep(one, situation, seconds), self._keeping, f"keep {one.request.id}")
         try:
             ruling = await self._wait(one, seconds)
             if one.written.done():
@@ -188,7 +209,7 @@ class Desk:
                 return one.ended.result()
             return ruling
         except asyncio.CancelledError:
-            one.settle(rulings.withdrawn(request))
+            one.settle(rulings.withdrawn(one.request))
             await asyncio.wait([keeping], timeout=_PROMPTLY)
             raise
         finally:
@@ -204,6 +225,8 @@ class Desk:
             async with asyncio.timeout(seconds):
                 known: list[asyncio.Future[Any]] = [one.written, one.answered]
                 await asyncio.wait(known, return_when=asyncio.FIRST_COMPLETED)
+                if one.asked:
+                    one.announce()
                 if one.asked:
                     if self._is_seen(one.request):
                         task = _start(self._put(one), self._asking, f"ask {one.request.id}")
@@ -359,6 +382,15 @@ def _put_down(kept: Decisions, request: Approval | Question, situation: Situatio
     except (ValueError, TypeError, RecursionError) as error:  # arguments that are no JSON
         raise NotWritten(f"what is asked cannot be written down: {error}", who=request.agent, hint="give JSON alone") from None
     return kept.ask(request, situation, digest, seconds)
+
+
+def _copied(call: ToolCall) -> ToolCall:
+    """For whoever is shown it: what they do to it does nothing to the call that was judged and will run."""
+    try:
+        arguments = msgspec.json.decode(msgspec.json.encode(call.arguments))
+    except (ValueError, TypeError, RecursionError, OverflowError) as error:
+        raise NotWritten(f"its arguments are no JSON: {error}", who=call.asker, id=call.id, hint="give JSON alone") from None
+    return msgspec.structs.replace(call, arguments=arguments)
 
 
 def _digest(request: Approval | Question, situation: Situation) -> str:

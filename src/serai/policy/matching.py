@@ -129,6 +129,8 @@ def _allows_input(rule: Rule, subject: Subject) -> _Part:
 
 def _allows_cwd(rule: Rule, subject: Subject) -> _Part:
     """A rule that names no folder is about the session's: the same command is another one where another Makefile lies."""
+    if not rule.cwd and not subject.names_cwd and not subject.odd:  # it is the session's, wherever that really lies
+        return _FINE
     if subject.cwds.odd:
         return "no", f"it has {subject.cwds.odd}"
     for cwd in subject.cwds.values:

@@ -34,6 +34,7 @@ __all__ = ["NAME", "Decisions", "Pending", "State", "fits"]
 NAME = "policy.db"
 _WHAT = "approvals and decisions"
 _KEPT = 30 * 86400.0  # so long a settled row tells how it ended
+_TICK = 100_000_000  # nanoseconds: what was written longer ago than this has another time than what is written now
 _BRIEFLY = 0.05  # seconds that a reader waits, when SQLite mends its log after a crash: never for who writes
 
 _DECISIONS = {
@@ -81,6 +82,7 @@ class Decisions:
             raise
         self._db, self._reader = db, reader
         self._seen: object = None
+        self._calm: object = None  # the marks of the files when they were last read
         self._known: tuple[Remembered, ...] = ()
 
     @classmethod
@@ -104,13 +106,29 @@ class Decisions:
 
     def decisions(self) -> tuple[Remembered, ...]:
         """All that hold, the newest first. Read again only when somebody has written: each call of a tool looks here."""
-        with self._reading() as rows:
-            if self._seen != (stamp := self._stamp(rows)):
-                self._known = tuple(map(_remembered, rows.execute("SELECT * FROM decisions ORDER BY at DESC, id").fetchall()))
-                self._seen = stamp
-            known = self._known
+        marks = self._marks()
+        if marks is None or marks != self._calm:
+            with self._reading() as rows:
+                if self._seen != (stamp := self._stamp(rows)):
+                    self._known = tuple(map(_remembered, rows.execute("SELECT * FROM decisions ORDER BY at DESC, id").fetchall()))
+                    self._seen = stamp
+            self._calm = marks
+        known = self._known
         now = self._time()
         return tuple(one for one in known if one.expires is None or now < one.expires)
+
+    def _marks(self) -> object:
+        """By which it can be seen that nobody has written since, without asking SQLite; None when that cannot be known."""
+        if self._path == MEMORY:
+            return None
+        try:
+            file, log = os.stat(self._path), os.stat(f"{self._path}-wal")
+        except OSError:
+            return None
+        newest = max(file.st_mtime_ns, log.st_mtime_ns)
+        if time.time_ns() - newest < _TICK:  # a second write might have the same time; or the clock was set back
+            return None
+        return self._changes, file.st_ino, file.st_mtime_ns, file.st_size, log.st_ino, log.st_mtime_ns, log.st_size
 
     def ids(self) -> list[str]:
         """Of everything that is remembered, also of what nobody can read."""

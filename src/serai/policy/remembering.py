@@ -17,7 +17,6 @@ from serai.limits import Limits
 from serai.model.ask import Allow, Deny, Remember
 from serai.model.tools import ToolCall
 from serai.policy.approvals import written
-from serai.policy.commands import Pattern
 from serai.policy.engine import Judgement
 from serai.policy.globs import escaped
 from serai.policy.matching import KINDS, match
@@ -91,6 +90,8 @@ def _words(subject: Subject) -> dict[str, Any]:
     reading = subject.reading
     if reading is None or reading.simple is None or not subject.arguments.keys() <= BESIDE_COMMAND:
         return {}
+    from serai.policy.commands import Pattern
+
     pattern = " ".join(map(_quoted, reading.simple))
     try:
         Pattern(pattern)

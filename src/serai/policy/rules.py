@@ -15,19 +15,21 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from serai import home
 from serai.errors import BadSettings
 from serai.limits import MIB
-from serai.policy.commands import Pattern
 from serai.policy.globs import glob
 from serai.policy.hosts import HostPattern
 from serai.policy.paths import PathPattern
+
+if TYPE_CHECKING:
+    from serai.policy.commands import Pattern
 
 __all__ = ["MODES", "Decide", "Mode", "Rule", "Rules", "read_bytes", "read_file", "read_flag", "read_rule", "read_toml"]
 
@@ -68,7 +70,7 @@ class Rule:
     def __post_init__(self) -> None:
         """A `ValueError` says which pattern is none."""
         made: dict[str, Any] = {key: [glob(text) for text in getattr(self, key)] for key in _TEXTS}
-        made["command"] = [Pattern(text) for text in self.command]
+        made["command"] = [_command(text) for text in self.command]
         made["path"] = [PathPattern(text) for text in self.path]
         made["cwd"] = [PathPattern(text) for text in self.cwd]
         made["host"] = [HostPattern(text) for text in self.host]
@@ -113,27 +115,19 @@ def read_file(path: str) -> Rules:
     return read_toml(read_bytes(path), path)
 
 
+def _command(text: str) -> Pattern:
+    from serai.policy.commands import Pattern  # reading commands takes a tenth of a run's start, and few rules speak of any
+
+    return Pattern(text)
+
+
 def read_bytes(path: str) -> bytes:
     """What is in it. A project may put anything there: a pipe, a device, more than fits."""
     hint = "name a file of rules"
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            content = _content(descriptor)
-        finally:
-            os.close(descriptor)
+        return home.content_of(path, _MOST)
     except OSError as error:
         raise BadSettings(f"cannot be read: {error.strerror}", who=path, hint=hint) from None
-    if content is None or len(content) > _MOST:
-        raise BadSettings(f"it is longer than {_MOST // MIB} MiB" if content else "it is not a file", who=path, hint=hint)
-    return content
-
-
-def _content(descriptor: int) -> bytes | None:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return None
-    with open(descriptor, "rb", closefd=False) as file:
-        return file.read(_MOST + 1)
 
 
 def read_toml(content: bytes, source: str) -> Rules:

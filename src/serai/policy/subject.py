@@ -14,15 +14,17 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, islice, product, takewhile
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from serai.model.ask import Remember
 from serai.model.tools import ToolCall
-from serai.policy.commands import Reading, read
 from serai.policy.hosts import host_of
 from serai.policy.paths import lexical, meanings, resolve
+
+if TYPE_CHECKING:
+    from serai.policy.commands import Reading
 
 __all__ = ["BESIDE", "BESIDE_COMMAND", "CWD", "GLOBS", "PATHS", "URLS", "Found", "Situation", "Subject", "text_of"]
 
@@ -96,10 +98,14 @@ class Subject:
         self.call = call
         self.situation = situation
         self.who = call.asker or situation.agent or "unnamed"
-        self.cwd = os.path.realpath(situation.cwd)
         said = {} if call.arguments is None else call.arguments
         self.arguments: dict[str, Any] = said if isinstance(said, dict) else {}
         self.odd = "" if isinstance(said, dict) else "arguments that are no object of names and values"
+
+    @cached_property
+    def cwd(self) -> str:
+        """The session's folder, links followed; looked up when a rule asks, for that takes a while."""
+        return os.path.realpath(self.situation.cwd)
 
     @property
     def guest(self) -> bool:
@@ -111,6 +117,11 @@ class Subject:
         """Where the call may run: in the session's folder, unless it names one itself."""
         said = [self.arguments[name] for name in CWD if self.arguments.get(name) not in (None, "")]
         return _resolved(said, (self.cwd,)) if said else Found((self.cwd,), self.odd)
+
+    @property
+    def names_cwd(self) -> bool:
+        """Whether it names a folder of its own to run in."""
+        return any(self.arguments.get(name) not in (None, "") for name in CWD)
 
     @cached_property
     def reading(self) -> Reading | None:
@@ -257,6 +268,8 @@ def text_of(value: Any) -> str:
 
 def _read(command: Any) -> Reading:
     """Whatever is wrong with it, there is a reading: what cannot be read is asked, never passed over."""
+    from serai.policy.commands import Reading, read  # few calls are commands, and what reads them takes a while to import
+
     if not isinstance(command, str) and not (isinstance(command, list) and all(isinstance(word, str) for word in command)):
         return Reading(None, unread="the command is neither a text nor a list of words")
     try:

@@ -11,7 +11,7 @@ import fcntl
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -62,8 +62,8 @@ class Folder:
     path: Path
 
     @classmethod
-    def usual(cls) -> Folder:
-        return cls(Path(home.state_folder()) / "recordings")
+    def usual(cls, environ: Mapping[str, str] = os.environ) -> Folder:
+        return cls(Path(home.state_folder(environ)) / "recordings")
 
     def create(self) -> None:
         """Make it, for this user alone. Who had it open to others (a copy, another umask) has not any more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -30,7 +30,7 @@ from serai.store.messages import (
 )
 from serai.wire import codec
 
-__all__ = ["STOPS", "from_model", "items_of", "to_model", "usage_of"]
+__all__ = ["STOPS", "from_model", "items_of", "to_model", "usage_in", "usage_of"]
 
 STOPS: dict[Stop, StopReason] = {"end": "stop", "length": "length", "tool_use": "toolUse", "error": "error", "aborted": "aborted"}
 _anything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
@@ -84,6 +84,18 @@ def from_model(
     calls = (Call(call.id, call.name, call.arguments, metas.get(call.id)) for call in message.calls)
     reason: StopReason = STOPS[stop] if stop else ""
     return AssistantMessage((*thinking, *items, *calls), model, provider, usage_of(usage), reason, error, now, native)
+
+
+def usage_in(messages: Iterable[Message]) -> Usage:
+    """What the answers among them took together."""
+    taken = [message.usage for message in messages if isinstance(message, AssistantMessage)]
+    return Usage(
+        sum(one.input_tokens for one in taken),
+        sum(one.output_tokens for one in taken),
+        sum(one.cache_read_tokens for one in taken),
+        sum(one.cache_write_tokens for one in taken),
+        sum(one.cost for one in taken) if taken else None,
+    )
 
 
 def usage_of(usage: Usage | None) -> TokenUsage:

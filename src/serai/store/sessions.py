@@ -82,10 +82,18 @@ class Sessions:
         """All that can be listed, the newest first."""
         return self.scan().sessions
 
-    def latest(self, cwd: str) -> Listed | None:
-        """The one of that folder in which something happened last."""
+    def latest(self, cwd: str, *, begun: bool = False) -> Listed | None:
+        """The one of that folder in which something happened last. `begun`: not one in which nothing was said yet."""
         places = {os.path.abspath(cwd), os.path.realpath(cwd)}
-        return max((one for one in self.list() if one.meta.cwd in places), key=lambda one: one.modified, default=None)
+        here = sorted((one for one in self.list() if one.meta.cwd in places), key=lambda one: -one.modified)
+        return next((one for one in here if not begun or self._says_something(one)), None)
+
+    def _says_something(self, one: Listed) -> bool:
+        try:
+            with Session(one.path, limits=self._limits) as session:
+                return bool(session.leaf)
+        except SeraiError:  # it is gone by now, or cannot be read
+            return False
 
     def scan(self) -> Listing:
         """Look at the end of each file, else at its beginning, and never at all of it. One bad file hurts itself alone."""

@@ -68,7 +68,7 @@ def test_a_persons_models_are_added_and_replace_ours(tmp_path: Path) -> None:
 
 
 def test_an_unknown_api_is_meant_as_a_compatible_one() -> None:
-    (model,) = read('[[models]]\nid = "x"\napi = "grpc"\nprovider = "acme"', who="x")
+    (model,) = read('[[models]]\nid = "x"\napi = "grpc"\nprovider = "acme"', who="x").models
     assert (model.api, model.key) == ("openai", "acme/x")
 
 
@@ -117,4 +117,21 @@ def test_bytes_that_are_no_text_and_a_file_without_end_are_told(tmp_path: Path) 
 @given(st.text())
 def test_any_text_is_a_catalogue_or_a_clear_error(text: str) -> None:
     with suppress(BadSettings):
-        assert all(model.id for model in read(text, who="x"))
+        assert all(model.id for model in read(text, who="x").models)
+
+
+def test_an_override_changes_what_it_says_of_a_model_wherever_that_is_described(tmp_path: Path) -> None:
+    text = '[[override]]\nkey = "Parrot/PARROT"\ncontextWindow = 5\n\n[[override]]\nkey = "parrot/parrot"\nname = "Polly"\n'
+    (tmp_path / "models.toml").write_text(text + '\n[[override]]\nkey = "nobody/there"\nname = "Nobody"\n')
+    found, shipped = Catalogue.load({"SERAI_HOME": str(tmp_path)}), Catalogue.built_in()
+    parrot, before = found.get(PARROT), shipped.get(PARROT)
+    assert parrot is not None
+    assert before is not None
+    assert (parrot.name, parrot.context_window, parrot.max_tokens) == ("Polly", 5, before.max_tokens)
+    assert len(found.models) == len(shipped.models)
+
+
+@pytest.mark.parametrize("wrong", ['name = "x"', 'key = "a/b"\nheaders = {}', 'key = "a/b"\nmax_tokens = -1'])
+def test_an_override_that_says_something_else_is_refused(wrong: str) -> None:
+    with pytest.raises(BadSettings):
+        read(f"[[override]]\n{wrong}\n", who="x")

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 import serai
+from serai.agents.models import shelf as shelves
 from serai.agents.resident import history, opening
 from serai.agents.resident.house import House
 from serai.agents.resident.joining import NoInterceptors
@@ -205,7 +206,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Model, Limits, Closable]
         made.append((model, limits, Closable()))
         return made[-1][2]
 
-    monkeypatch.setattr(opening, "provider_for", provider_for)
+    monkeypatch.setattr(shelves, "provider_for", provider_for)
     return made
 
 
@@ -213,7 +214,7 @@ async def test_there_is_one_provider_for_each_place_and_all_are_closed_at_the_en
     made: list[tuple[Model, Limits, Closable]], environ: dict[str, str]
 ) -> None:
     limits = Limits().but(model_idle=7.0)
-    shelf = opening._Shelf(environ, {}, limits)
+    shelf = shelves.Shelf(environ, {}, limits)
     one = Model("m", provider="one", base_url="http://127.0.0.1:1/v1")
     others = [
         msgspec.structs.replace(one, provider="two"),

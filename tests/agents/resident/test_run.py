@@ -15,6 +15,7 @@ from serai.model.events import (
     Message,
     Retrying,
     StepEnded,
+    StepSettled,
     StepsExhausted,
     StepStarted,
     Text,
@@ -437,10 +438,10 @@ async def test_a_text_that_comes_while_the_model_talks_is_said_before_its_next_s
     assert texts(provider.requests[1].messages)[-1] == "user: also this"
 
 
-async def test_a_text_that_comes_after_the_last_step_is_refused_and_not_lost() -> None:
-    async with resident(Answers([Chunk("quick"), said("quick")])) as session:
+async def test_a_text_that_no_later_step_would_take_is_refused_and_not_lost() -> None:
+    async with resident(Answers([Chunk("quick"), said("quick")]), limits=QUICK.but(steps=1)) as session:
         async for event in session.turn("go"):
-            if isinstance(event, Text):  # all of it has happened by the time it is read
+            if isinstance(event, StepSettled):
                 with pytest.raises(Closed, match="about to end"):
                     session.steer("too late")
     assert texts(conversation(session)) == ["user: go", "assistant: quick"]

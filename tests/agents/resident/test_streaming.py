@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -163,3 +164,27 @@ async def test_a_model_that_nobody_reads_lets_others_work_meanwhile() -> None:
         await turn
         others.cancel()
     assert turns > 400
+
+
+@pytest.mark.req("app.stream.yields")
+async def test_a_provider_that_has_it_all_at_hand_leaves_the_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "_SLICE", -1.0)  # it is over with every piece
+    rounds, seen = 0, list[int]()
+
+    async def others() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    class AtHand(Answers):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Chunk | Completion]:
+            for _ in range(5):
+                seen.append(rounds)
+                yield Chunk("word ")
+            yield said("done")
+
+    working = asyncio.ensure_future(others())
+    await Answering(Scene(), QUICK).get(AtHand(), REQUEST)
+    working.cancel()
+    assert all(after - before >= 3 for before, after in pairwise(seen)), seen

@@ -160,7 +160,7 @@ def test_a_text_replaces_only_a_message_and_an_empty_one_nothing() -> None:
     ],
 )
 def test_what_a_command_wants_done(frame: CommandResponse, wanted: object) -> None:
-    assert neutral.action(frame, ext="tides") == wanted
+    assert neutral.action(frame, source="tides", owner="zot:tides") == wanted
 
 
 # -- notices and panels (4.5, 4.6) ----------------------------------------------------------------------------------------------

@@ -1,14 +1,18 @@
-"""The catalogue: which models there are. A file of our own, and the person's `models.toml` over it."""
+"""The catalogue: which models there are. A file of our own, and the person's `models.toml` over it.
+
+`[[models]]` describes a model as a whole. `[[override]]` changes a few things of one, whoever describes it and whatever they say of
+the rest later; where there is no such model it changes nothing.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,11 +21,12 @@ from serai.agents.models.headers import address, checked
 from serai.errors import BadSettings
 from serai.model.provider import Cost, Model
 
-__all__ = ["APIS", "FILE", "PARROT", "Catalogue"]
+__all__ = ["APIS", "FILE", "MOST_TOKENS", "PARROT", "Catalogue", "Override", "Written", "merged", "read"]
 
 APIS = ("anthropic", "openai", "openai-responses", "parrot")
 FILE = "models.toml"
 PARROT = "parrot/parrot"
+MOST_TOKENS = 10**12
 _LONGEST = 1024 * 1024  # bytes of a catalogue
 _HUMP = re.compile(r"(?<=[a-z])([A-Z])")
 
@@ -54,8 +59,7 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if not self.id or self.id != self.id.strip():
             raise ValueError("a model has an id, without spaces around it")
-        if min(self.context_window, self.max_tokens) < 0:
-            raise ValueError("a number of tokens is 0 or more")
+        _check_tokens(self.context_window, self.max_tokens)
         if self.base_url:
             address(self.base_url)
         checked(self.headers)
@@ -78,8 +82,43 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         )
 
 
+class Override(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One of `[[override]]`: what is said otherwise of the model of that key. Empty and 0 leave things as they are."""
+
+    key: str
+    name: str = ""
+    context_window: int = 0
+    max_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        _check_tokens(self.context_window, self.max_tokens)
+
+    def over(self, model: Model) -> Model:
+        return msgspec.structs.replace(model, **self._said())
+
+    def then(self, later: Override) -> Override:
+        """Both in one: the later one counts where it says something."""
+        return msgspec.structs.replace(self, **later._said())
+
+    def _said(self) -> dict[str, Any]:
+        return {field: value for field in ("name", "context_window", "max_tokens") if (value := getattr(self, field))}
+
+
+def _check_tokens(*numbers: int) -> None:
+    if not all(0 <= number <= MOST_TOKENS for number in numbers):
+        raise ValueError(f"a number of tokens is 0 or more, and at most {MOST_TOKENS}")
+
+
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: list[_Entry] = []
+    override: list[Override] = []
+
+
+class Written(NamedTuple):
+    """What a file says."""
+
+    models: tuple[Model, ...]
+    overrides: tuple[Override, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +141,18 @@ class Catalogue:
         found.update((model.key.lower(), model) for model in models)
         return Catalogue(tuple(found.values()))
 
+    def with_overrides(self, overrides: Iterable[Override]) -> Catalogue:
+        """With these things changed; one of a key that is not there changes nothing."""
+        found = {model.key.lower(): model for model in self.models}
+        for key, override in merged(overrides).items():
+            if key in found:
+                found[key] = override.over(found[key])
+        return Catalogue(tuple(found.values()))
+
     @classmethod
     def built_in(cls) -> Catalogue:
         text = resources.files("serai.agents.models").joinpath("catalogue.toml").read_text("utf-8")
-        return cls(()).with_models(read(text, who="catalogue.toml"))
+        return cls(()).with_models(read(text, who="catalogue.toml").models)
 
     @classmethod
     def load(cls, environ: Mapping[str, str] = os.environ) -> Catalogue:
@@ -113,26 +160,36 @@ class Catalogue:
         path = os.path.join(home.config_folder(environ), FILE)
         try:
             with open(path, "rb") as file:
-                text = file.read(_LONGEST + 1)
+                content = file.read(_LONGEST + 1)
         except FileNotFoundError:
             return cls.built_in()
         except OSError as error:
             raise BadSettings(str(error), who=path) from None
-        if len(text) > _LONGEST:
-            raise BadSettings(f"it is longer than {_LONGEST} bytes", who=path)
-        try:
-            return cls.built_in().with_models(read(text.decode(), who=path))
-        except UnicodeDecodeError as error:
-            raise BadSettings(str(error), who=path) from None
+        written = read(content, who=path)
+        return cls.built_in().with_models(written.models).with_overrides(written.overrides)
 
 
-def read(text: str, *, who: str) -> list[Model]:
-    """The models of a file."""
+def merged(overrides: Iterable[Override]) -> dict[str, Override]:
+    """One for each model, by its key in small letters."""
+    found: dict[str, Override] = {}
+    for override in overrides:
+        key = override.key.lower()
+        found[key] = found[key].then(override) if key in found else override
+    return found
+
+
+def read(content: str | bytes, *, who: str) -> Written:
+    """What a file says, or `BadSettings` with what is wrong with it."""
     try:
-        table = _snaked(tomllib.loads(text))
-        return [entry.model() for entry in msgspec.convert(table, _File).models]
-    except ValueError as error:  # no TOML, an unknown key, a value that cannot be: each says which
-        raise BadSettings(str(error), who=who, hint="each of [[models]] has " + ", ".join(_Entry.__struct_fields__)) from None
+        content = content.encode() if isinstance(content, str) else content
+        if len(content) > _LONGEST:
+            raise BadSettings(f"it is longer than {_LONGEST} bytes", who=who)
+        file = msgspec.convert(_snaked(tomllib.loads(content.decode())), _File)
+        return Written(tuple(entry.model() for entry in file.models), tuple(file.override))
+    except ValueError as error:  # no UTF-8, no TOML, an unknown key, a value that cannot be: each says which
+        fields = ", ".join(_Entry.__struct_fields__)
+        hint = f"each of [[models]] has {fields}; each of [[override]] has {', '.join(Override.__struct_fields__)}"
+        raise BadSettings(str(error), who=who, hint=hint) from None
     except (RecursionError, MemoryError):
         raise BadSettings("it is nested too deep", who=who) from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from ipaddress import ip_address
@@ -15,7 +16,7 @@ from serai.errors import BadSettings, ModelFailed, NoModel
 from serai.limits import Limits
 from serai.model.provider import Chunk, Completion, Model, ModelRequest
 
-__all__ = ["ClosableProvider", "provider_for"]
+__all__ = ["Access", "ClosableProvider", "access", "is_local", "provider_for", "sdk_of"]
 
 # api: (module, class, SDK, where it is asked, the variable that changes that)
 _TABLE = {
@@ -44,9 +45,55 @@ def provider_for(model: Model, *, environ: Mapping[str, str], limits: Limits, ke
         from serai.agents.models.parrot import Parrot
 
         return Parrot(limits)
-    module, name, sdk, usual, variable = _TABLE.get(model.api, _TABLE["openai"])
-    if find_spec(sdk) is None:
-        raise NoModel(f"{model.key} needs the package `{sdk}`", hint="pip install 'serai[models]'")
+    module, name, *_ = _TABLE.get(model.api, _TABLE["openai"])
+    if find_spec(sdk_of(model)) is None:
+        raise NoModel(f"{model.key} needs the package `{sdk_of(model)}`", hint="pip install 'serai[models]'")
+    way = access(model, environ, key)
+    if not way.ready:
+        hint = f"set {' or '.join(variables_of(model.provider))}"
+        raise ModelFailed("there is no key for it", who=model.key, status=401, hint=hint)
+
+    from serai.agents.models.calling import Endpoint
+
+    endpoint = Endpoint(
+        model=model,
+        base_url=way.base_url,
+        limits=limits,
+        variable=way.variable,
+        local=way.local,
+        key=way.key,
+        headers=way.headers,
+        environ=environ,
+    )
+    made: Any = getattr(import_module(f"serai.agents.models.{module}"), name)
+    provider: ClosableProvider = made(endpoint)
+    return provider
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where a model is asked, and with what."""
+
+    base_url: str
+    headers: dict[str, str] = field(repr=False)
+    local: bool
+    variable: str  # where its key is, or would be
+    key: str = field(repr=False)
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is what its provider wants to see."""
+        return bool(self.key) or self.local or any(header.lower() in _AUTHORISING for header in self.headers)
+
+
+def sdk_of(model: Model) -> str:
+    """The package that speaks to it; empty when it needs none."""
+    return "" if model.api == "parrot" else _TABLE.get(model.api, _TABLE["openai"])[2]
+
+
+def access(model: Model, environ: Mapping[str, str], key: str | None = None) -> Access:
+    """What the model, the variables and a given key say together. Nothing is imported for it, and nobody asked."""
+    _, _, sdk, usual, variable = _TABLE.get(model.api, _TABLE["openai"])
     if not model.base_url and model.provider not in ("anthropic", "openai"):
         hint = "give it in models.toml as base_url"
         raise BadSettings("it has no address: its key is nobody else's", who=model.key, hint=hint)
@@ -56,28 +103,10 @@ def provider_for(model: Model, *, environ: Mapping[str, str], limits: Limits, ke
         headers |= checked({**(_of_account(sdk, environ) if own else {}), **model.headers})
     except ValueError as error:
         raise BadSettings(str(error), who=model.key, hint=f"look at models.toml, and at {variable} if it is set") from None
-    local = is_local(base_url)
     variables = variables_of(model.provider)
     used = next((one for one in variables if environ.get(one, "").strip()), variables[0])
     secret = _checked(environ.get(used, "") if key is None else key, used, model)
-    if not secret and not local and not any(header.lower() in _AUTHORISING for header in headers):
-        raise ModelFailed("there is no key for it", who=model.key, status=401, hint=f"set {' or '.join(variables)}")
-
-    from serai.agents.models.calling import Endpoint
-
-    endpoint = Endpoint(
-        model=model,
-        base_url=base_url,
-        limits=limits,
-        variable=used,
-        local=local,
-        key=secret,
-        headers=headers,
-        environ=environ,
-    )
-    made: Any = getattr(import_module(f"serai.agents.models.{module}"), name)
-    provider: ClosableProvider = made(endpoint)
-    return provider
+    return Access(base_url, headers, is_local(base_url), used, secret)
 
 
 def is_local(url: str) -> bool:

@@ -82,7 +82,7 @@ class Backgrounds:
 
     async def _work(self, prompt: str, scene: Scene) -> str:
         tools = ToolSet(self._tools.box, only=self._tools.filter, background=True)
-        run = Run(self._house, scene, Conversation(), tools, most=self._house.limits.background_steps)
+        run = Run(self._house, scene, Conversation(), tools, most=self._house.limits.background_steps, ids="background-")
         try:
             run.begin(Prompt(prompt))
             text = (await run.play()).text

@@ -126,6 +126,8 @@ class Calling:
             hint = "send them again as one JSON object"
             return ToolResult.error(f"the arguments of {call.name} are no JSON", code="INVALID_ARGS", hint=hint)
         final, decision = await self._decision(call)
+        if isinstance(decision, ToolResult):
+            return decision
         if decision is _SKIPPED:
             return ToolResult.error(SKIPPED)
         if isinstance(decision, Deny):
@@ -165,7 +167,7 @@ class Calling:
 
     # -- who decides
 
-    async def _decision(self, call: ToolCall) -> tuple[ToolCall, Allow | Deny]:
+    async def _decision(self, call: ToolCall) -> tuple[ToolCall, Allow | Deny | ToolResult]:
         """The call as it may run, and whether it may. Who is asked later is asked about what the one before made of it."""
         if self._step_mode:
             call, decision = await self._person(call, "step mode", "step")
@@ -175,8 +177,8 @@ class Calling:
                 return call, decision
         if self._decide is None:
             return await self._person(call)
-        decision = await self._decide(call)
-        return _rewritten(call, decision), decision
+        decided = await self._decide(call)
+        return call if isinstance(decided, ToolResult) else _rewritten(call, decided), decided
 
     async def _person(self, call: ToolCall, reason: str = "", reason_type: str = "") -> tuple[ToolCall, Allow | Deny]:
         """What whoever reads the turn says. They are told where it leads, and their yes is a yes to that and nothing else."""

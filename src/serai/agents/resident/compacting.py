@@ -58,8 +58,7 @@ class Compacting:
         if history.tokens(new) >= history.tokens(old):
             return False
         self._scene.compacted(tuple(new), tokens)  # first: what cannot be kept is not done
-        conversation.messages[:] = new
-        conversation.size = conversation.counted = 0
+        conversation.replace(new)
         self._scene.emit(Compacted(before=len(old), after=len(new), tokens=tokens))
         return True
 

@@ -31,6 +31,12 @@ class Conversation:
     def repair(self) -> None:
         self.messages[:] = history.repaired(self.messages)
 
+    def replace(self, messages: list[ModelMessage], usage: Usage | None = None) -> None:
+        """It is these from now on. What it took until now stays spent, unless it is another conversation, which took `usage`."""
+        self.messages[:] = messages
+        self.size = self.counted = 0
+        self.usage = self.usage if usage is None else usage
+
     def copy(self) -> Conversation:
         """In order, and nobody else's."""
         return Conversation(history.repaired(self.messages), self.usage, self.size, self.counted)

@@ -28,6 +28,7 @@ class House:
     parts: Callable[[], PromptParts] = PromptParts
     options: Options = field(default_factory=Options)
     step_mode: bool = False
+    asker: str = "resident"  # whose its calls are
     leads_outside: Callable[[ToolCall], Sequence[str]] = lambda _call: ()  # the paths of a call that are not the agent's to go
     approved: dict[int, frozenset[str]] = field(default_factory=dict)  # those that a person allowed, by the very call (`id`)
 

@@ -8,12 +8,13 @@ from typing import Protocol
 from serai.model.ask import Allow, Deny
 from serai.model.events import Message
 from serai.model.provider import ModelMessage
-from serai.model.tools import ToolCall
+from serai.model.tools import ToolCall, ToolResult
 
 __all__ = ["Compactor", "Decide", "Interceptors", "NoInterceptors"]
 
-# May this call run, and with which arguments? Asked for every call; cancelled when nobody wants to know any more.
-Decide = Callable[[ToolCall], Awaitable[Allow | Deny]]
+# May this call run, and with which arguments? Asked for every call; cancelled when nobody wants to know any more. A result stands
+# in the place of the call's own: it does not run, and this is what the model is told.
+Decide = Callable[[ToolCall], Awaitable[Allow | Deny | ToolResult]]
 
 # Shortens a conversation: what it was, what it shall be.
 Compactor = Callable[[Sequence[ModelMessage]], Awaitable[Sequence[ModelMessage]]]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from serai import home
-from serai.agents.models.catalogue import Catalogue
-from serai.agents.models.providers import provider_for
-from serai.agents.models.resolving import choose
+from serai.agents.models.shelf import Shelf
 from serai.agents.resident.house import House
 from serai.agents.resident.joining import Compactor, Decide, Interceptors, NoInterceptors
 from serai.agents.resident.prompting import DEFAULT, PromptParts
@@ -20,7 +18,7 @@ from serai.limits import Limits
 from serai.model.contributions import PromptSection
 from serai.model.provider import Model, ModelMessage, ModelProvider, Options
 from serai.model.tools import ToolBox
-from serai.store.neutral import to_model
+from serai.store.neutral import to_model, usage_in
 from serai.store.session import Session as Stored
 from serai.store.sessions import Current
 from serai.tools import BuiltIn, Undo
@@ -34,11 +32,12 @@ def resident(
     cwd: str | os.PathLike[str] = ".",
     model: str | Model = "",
     provider: ModelProvider | None = None,
+    shelf: Shelf | None = None,
     tools: ToolBox | None = None,
     also: Sequence[str | os.PathLike[str]] = (),
     decide: Decide | None = None,
     system: str | None = None,
-    sections: Iterable[PromptSection] = (),
+    sections: Iterable[PromptSection] | Callable[[], Iterable[PromptSection]] = (),
     store: Stored | Current | None = None,
     history: Iterable[ModelMessage] = (),
     session_id: str = "",
@@ -53,9 +52,11 @@ def resident(
     """A session with the resident.
 
     * `model`: a query as `serai run --model` takes it, or a `Model`; empty means the one that is configured, or that a key is there
-      for, or the offline parrot. `provider` streams it, if it is none of the usual ones.
+      for, or the offline parrot. `provider` streams it, if it is none of the usual ones; `shelf` has those that somebody else
+      uses too, and closes.
     * `tools`: what it may call; without them the built-in tools, confined to `cwd` and the folders of `also`.
     * `decide`: may this call run? Without it every call is an `Approval` for whoever reads the turn.
+    * `sections`: more of the system prompt; a function is asked at every turn.
     * `system`: the system prompt, else `prompt.md` beside `config.toml`, else the setting `system_prompt`, else our own.
     * `settings`, `limits`: those of `config.toml`, unless others are given.
     * `store`: where the conversation is kept; what is in it already is where the conversation goes on. `history` is for one that is
@@ -66,10 +67,17 @@ def resident(
     folder = os.path.realpath(os.fspath(cwd))
     if not os.path.isdir(folder):
         raise BadSettings("it is no folder", who=folder, hint="give an existing folder as cwd")
-    shelf = _Shelf(environ, settings, limits)
+    mine = Shelf(environ, settings, limits) if shelf is None else None
+    shelf = mine or shelf
+    assert shelf is not None
     chosen, streams, notice = shelf.take(model, provider)
     base = _base(environ, settings) if system is None else system
-    parts = PromptParts(base=base, sections=tuple(sections), order=_order(settings))
+    order = _order(settings)
+    told = sections if callable(sections) else tuple(sections)
+
+    def parts() -> PromptParts:
+        return PromptParts(base=base, sections=tuple(told()) if callable(told) else told, order=order)
+
     house = House(
         model=chosen,
         provider=streams,
@@ -77,7 +85,7 @@ def resident(
         decide=decide,
         interceptors=interceptors or NoInterceptors(),
         compactor=compactor,
-        parts=lambda: parts,
+        parts=parts,
         options=options or Options(),
         step_mode=step_mode,
     )
@@ -98,27 +106,30 @@ def resident(
     async def close() -> None:
         if spawner is not None:
             await spawner.close()
-        await shelf.close()
+        if mine is not None:
+            await mine.close()
 
     stored = _stored(store)
-    before = [*history, *(map(to_model, stored.messages()) if stored is not None else ())]
+    said = stored.messages() if stored is not None else []
     driver = Resident(
         house,
         tools,
-        before=before,
+        before=[*history, *map(to_model, said)],
         session_id=session_id or (stored.id if stored is not None else ""),
         switch=lambda query: shelf.take(query, None)[:2],
         notice=notice,
         on_model=lambda key: _remember(store, key),
         shared=Shared(close),
     )
+    driver.conversation.usage = usage_in(said)
     return Session(driver, store=store, limits=limits)
 
 
 def _limits(settings: Mapping[str, Any]) -> Limits:
     try:
-        return Limits().but(**settings.get("limits", {}))
-    except (TypeError, ValueError) as error:
+        said = settings.get("limits", {})
+        return Limits().but(**{name: None if value == "none" else value for name, value in said.items()})
+    except (AttributeError, TypeError, ValueError) as error:
         raise BadSettings(f"limits: {error}", who="config.toml", hint="docs/wire.md lists the limits") from None
 
 
@@ -153,36 +164,3 @@ def _remember(store: Stored | Current | None, key: str) -> None:
     stored = _stored(store)
     if stored is not None and stored.meta.model != key:
         stored.model(key)
-
-
-class _Shelf:
-    """The models at hand, and those who stream them: one for each, closed at the end."""
-
-    def __init__(self, environ: Mapping[str, str], settings: Mapping[str, Any], limits: Limits) -> None:
-        self._environ = environ
-        self._settings = settings
-        self._limits = limits
-        self._providers: dict[tuple[str, str, str], ModelProvider] = {}
-
-    def take(self, query: str | Model, provider: ModelProvider | None) -> tuple[Model, ModelProvider, str]:
-        """The model that is meant, who streams it, and what a person should be told of the choice."""
-        notice = ""
-        if isinstance(query, Model):
-            model = query
-        elif provider is not None and not query:
-            model = Model("unnamed")
-        else:
-            chosen = choose(query, Catalogue.load(self._environ), environ=self._environ, settings=self._settings)
-            model, notice = chosen.model, chosen.why
-        return model, provider or self._provider(model), notice
-
-    def _provider(self, model: Model) -> ModelProvider:
-        key = (model.key, model.api, model.base_url)
-        if key not in self._providers:
-            self._providers[key] = provider_for(model, environ=self._environ, limits=self._limits)
-        return self._providers[key]
-
-    async def close(self) -> None:
-        for provider in self._providers.values():
-            if (close := getattr(provider, "close", None)) is not None:
-                await close()

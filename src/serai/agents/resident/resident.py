@@ -14,11 +14,11 @@ from serai.agents.resident.background import Backgrounds
 from serai.agents.resident.compacting import Compacting
 from serai.agents.resident.conversation import Conversation
 from serai.agents.resident.house import House
-from serai.agents.resident.run import Run
+from serai.agents.resident.run import Run, Status
 from serai.agents.resident.scene import Scene, forget
 from serai.agents.resident.toolset import ToolSet
 from serai.agents.stage import Stage
-from serai.errors import Closed, SeraiError
+from serai.errors import Closed, NotAllowed, SeraiError
 from serai.model.actions import Notice
 from serai.model.events import Noticed, SessionStarted, TurnResult
 from serai.model.provider import Model, ModelMessage, ModelProvider
@@ -109,7 +109,8 @@ class Resident(Driver):
             self._playing = playing = asyncio.get_running_loop().create_task(run.play(), name="run of the resident")
             return await self._played(run, playing)
         except SeraiError as error:
-            raise Unfinished(error, run.result("error", str(error))) from error
+            status: Status = "denied" if isinstance(error, NotAllowed) else "error"
+            raise Unfinished(error, run.result(status, str(error))) from error
         finally:
             run.end()
             scene.shut()
@@ -135,7 +136,8 @@ class Resident(Driver):
         """Says in the conversation that the turn was ended on purpose, as it says on disk."""
         turn = self.stage.turn
         reason = (turn.reason if turn is not None else "") or "interrupted"
-        self.conversation.messages.append(history.mark(reason))
+        if turn is None or turn.marks:
+            self.conversation.messages.append(history.mark(reason))
         return reason
 
     async def interrupt(self, reason: str) -> None:  # noqa: ARG002

@@ -20,7 +20,7 @@ import msgspec
 from serai.agents.driver import Prompt
 from serai.agents.models.wording import is_deep
 from serai.agents.resident import history, spending
-from serai.agents.resident.asking import Answering
+from serai.agents.resident.asking import Answering, breathe
 from serai.agents.resident.calling import OVER, Calling
 from serai.agents.resident.compacting import Compacting
 from serai.agents.resident.conversation import Conversation
@@ -34,11 +34,10 @@ from serai.model.events import StepEnded, StepSettled, StepsExhausted, StepStart
 from serai.model.provider import Completion, ModelMessage, ModelRequest
 from serai.model.tools import ToolCall
 
-__all__ = ["Run"]
+__all__ = ["Run", "Status"]
 
 log = logging.getLogger("serai.agents")
 
-ASKER = "resident"
 _TOO_DEEP = "[arguments that were nested too deep]"
 Status = Literal["success", "error", "denied", "cancelled"]
 
@@ -46,13 +45,16 @@ Status = Literal["success", "error", "denied", "cancelled"]
 class Run:
     """One turn of the resident. `begin` it, then `play` it; `end` it in any case."""
 
-    def __init__(self, house: House, scene: Scene, conversation: Conversation, tools: ToolSet, *, most: int) -> None:
+    def __init__(self, house: House, scene: Scene, conversation: Conversation, tools: ToolSet, *, most: int, ids: str = "") -> None:
+        """`ids` stands before those of its calls, so that they are nobody else's."""
         self._house = house
         self._scene = scene
         self._conversation = conversation
         self._tools = tools
         self._most = most
+        self._ids = ids
         self._system = ""
+        self._first = ""  # the system prompt of the first step, with what is added for it (spec piglet 5.6)
         self._steering: list[str] = []
         self._closed = False  # nothing is steered in any more: no model would see it
         self._calling: Calling | None = None
@@ -67,14 +69,15 @@ class Run:
         """From here on the prompt is part of the conversation, whatever happens."""
         messages = self._conversation.messages
         before = len(messages)
-        self._system = self._house.system(self._tools, prompt.system)
+        self._system = self._house.system(self._tools)
+        self._first = self._house.system(self._tools, prompt.system) if prompt.system else self._system
         messages.append(history.user(prompt.text, prompt.images))
-        self._scene.emit(TurnPrepared(messages=before, tools=len(self._tools.offered()), system=self._system))
+        self._scene.emit(TurnPrepared(messages=before, tools=len(self._tools.offered()), system=self._first))
 
     def steer(self, text: str) -> None:
         """Before the next call of the model; tools that may be cancelled are (spec piglet 6.4)."""
         if self._closed or (self._calling is not None and self._calling.denied is not None):
-            raise Closed("the turn is about to end", who=ASKER, hint="send it as a prompt")
+            raise Closed("the turn is about to end", who=self._house.asker, hint="send it as a prompt")
         self._steering.append(text)
         if self._calling is not None:
             self._calling.steered()
@@ -126,8 +129,10 @@ class Run:
         self._closed = self._closed or self._step >= self._most  # no later step would take what is steered now
         self._scene.emit(StepStarted(step=self._step))
         calls = (await self._answer()).message.calls
+        await breathe()  # a step is told and kept at once, which takes a while
         denied = bool(calls) and await self._call(calls)
         self._scene.emit(StepSettled(step=self._step))
+        await breathe()
         if denied:
             return False
         await self._compacting.when_needed()
@@ -160,7 +165,7 @@ class Run:
         except ModelFailed as error:
             self._keep_partial(answering, "error", str(error))
             raise
-        completion = _sound(completion, self._step)
+        completion = _sound(completion, self._step, self._house.asker, self._ids)
         await self._tell(answering, completion)
         if completion.stop == "error":
             hint = "say it in another way, or to another model"
@@ -170,6 +175,9 @@ class Run:
     async def _refusal(self) -> str:
         try:
             return await self._house.interceptors.before_step(self._step)
+        except asyncio.CancelledError:  # what has begun for all to see has an end
+            self._scene.emit(StepEnded(step=self._step, stop="aborted"))
+            raise
         except Exception as error:  # who cannot say yes has not said it (design rule 7)
             log.exception("an interceptor failed")
             return f"an interceptor failed: {error}"
@@ -177,7 +185,8 @@ class Run:
     def _request(self) -> ModelRequest:
         messages = history.capped(self._conversation.messages, self._house.limits.history)
         tools = self._tools.told(compact=is_compact(self._model))
-        return ModelRequest(self._model, tuple(messages), self._system, tools, self._house.options)
+        system = self._first if self._step == 1 else self._system
+        return ModelRequest(self._model, tuple(messages), system, tools, self._house.options)
 
     async def _tell(self, answering: Answering, completion: Completion) -> None:
         message = completion.message
@@ -236,16 +245,18 @@ class Run:
         self._scene.emit(StepEnded(step=self._step, stop=stop, error=error))
 
 
-def _sound(completion: Completion, step: int) -> Completion:
+def _sound(completion: Completion, step: int, asker: str, ids: str) -> Completion:
     """With an id of its own for every call: results are told apart by them. A model that will not go on calls nothing."""
     seen: set[str] = set()
     calls: list[ToolCall] = []
     for place, call in enumerate(completion.message.calls if completion.stop != "error" else ()):
-        id = call.id or f"call-{step}-{place}"
+        id = ids + (call.id or f"call-{step}-{place}")
         while id in seen:
             id = f"{id}-{place}"
         seen.add(id)
         arguments = _TOO_DEEP if is_deep(call.arguments) else call.arguments
-        calls.append(msgspec.structs.replace(call, id=id, asker=ASKER, arguments=arguments))
+        if isinstance(arguments, dict):  # of its own: a decision is for this very object
+            arguments = dict(arguments)
+        calls.append(msgspec.structs.replace(call, id=id, asker=asker, arguments=arguments))
     message: ModelMessage = msgspec.structs.replace(completion.message, calls=tuple(calls))
     return msgspec.structs.replace(completion, message=message)

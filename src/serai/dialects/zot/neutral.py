@@ -130,8 +130,8 @@ def _new_arguments(frame: EventInterceptResponse, asked: object) -> Verdict:
 # -- commands (4.2), notices (4.5), panels (4.6) --------------------------------------------------------------------------------
 
 
-def action(frame: CommandResponse, *, ext: str) -> Action | CommandError:
-    """What a command wants done. An error beats every action; an unknown action is one."""
+def action(frame: CommandResponse, *, source: str, owner: str) -> Action | CommandError:
+    """What a command wants done. An error beats every action; an unknown action is one. `owner` is the guest's id."""
     if frame.error:
         return CommandError(frame.error)
     match frame.action:
@@ -140,18 +140,18 @@ def action(frame: CommandResponse, *, ext: str) -> Action | CommandError:
         case "insert":
             return Insert(frame.insert)
         case "display":
-            return Display(frame.display, source=ext)
+            return Display(frame.display, source=source)
         case "open_panel":
-            return Nothing() if frame.open_panel is None else OpenPanel(panel(frame.open_panel, f"zot:{ext}"))
+            return Nothing() if frame.open_panel is None else OpenPanel(panel(frame.open_panel, owner))
         case "noop" | "":
             return Nothing()
     return CommandError(f"unknown action {frame.action}")
 
 
-def notice(level: str, message: str, ext: str) -> Notice | None:
+def notice(level: str, message: str, source: str) -> Notice | None:
     """A guest's word to the person; None for an empty one, which is ignored. An unknown level is shown like info."""
     known: Level = level if level in get_args(Level) else "info"  # type: ignore[assignment]
-    return Notice(message, known, source=ext) if message else None
+    return Notice(message, known, source=source) if message else None
 
 
 def panel(spec: PanelSpec, owner: str) -> Panel:
@@ -180,6 +180,6 @@ def event(event: events.Event) -> messages.Event | None:
             args: Any = {} if call.arguments is None else call.arguments
             return messages.Event("tool_call", tool_id=call.id, tool_name=call.name, tool_args=args)
         case events.StepEnded(stop=stop, error=error):
-            return messages.Event("turn_end", stop=stop, error=error)
+            return messages.Event("turn_end", stop=stop, error=error or ("context canceled" if stop == "aborted" else ""))
         case _:
             return None

@@ -18,7 +18,7 @@ from serai.host.logs import REMARK
 from serai.host.mailbox import Mailbox
 from serai.host.outcomes import start_hint
 from serai.limits import MIB
-from serai.model.actions import Action
+from serai.model.actions import Action, Prompt
 from serai.model.contributions import Command, Contributions, EventHandler, Interceptor, Stage, Verdict
 from serai.model.events import Event, SessionStarted
 from serai.model.tools import ToolCall, ToolResult, ToolSpec
@@ -82,6 +82,7 @@ class ZotGuest:
     def __init__(self, taking: Taking, child: Child) -> None:
         self._taking = taking
         self._name = taking.manifest.name
+        self._shown = taking.manifest.shown  # before its words
         self._listener = taking.listener
         self._limits = limits = taking.limits
         self._loop = asyncio.get_running_loop()
@@ -250,7 +251,7 @@ class ZotGuest:
                 if event.unknown:
                     self._remark_odd(f"it subscribed to what never fires: {', '.join(event.unknown)}")
             case heard.Notified(level=level, message=message):
-                if (notice := neutral.notice(level, message, ext=self._name)) is not None:
+                if (notice := neutral.notice(level, message, self._shown)) is not None:
                     self._listener.acted(notice)
             case heard.PanelRendered():
                 self._listener.rendered(event.panel_id, lambda panel: neutral.rendered(panel, event))
@@ -265,11 +266,12 @@ class ZotGuest:
 
     def _command_answered(self, waiter: asyncio.Future[Action], frame: messages.CommandResponse) -> None:
         """It takes effect here and now: what the guest says next may be about the panel that this opens."""
-        action = neutral.action(frame, ext=self._name)
+        action = neutral.action(frame, source=self._shown, owner=self._taking.manifest.id)
         if isinstance(action, neutral.CommandError):
             waiter.set_exception(Refused(action.text, who=self._taking.who))
         else:
-            self._listener.acted(action)
+            if not isinstance(action, Prompt):  # that is for whoever ran the command to send
+                self._listener.acted(action)
             waiter.set_result(action)
 
     def _welcome(self) -> None:
@@ -423,4 +425,4 @@ def explain(what: Literal["tool", "command"], guest: str, name: str, error: Sera
     return f"extension {guest}/{name} failed: {why}" if what == "tool" else f"extension /{name}: {why}"
 
 
-ADAPTER = Adapter(start, LIMITS, explain)
+ADAPTER = Adapter(start, LIMITS, explain, one_by_one=True)

@@ -1,0 +1,391 @@
+"""The whole house in one object: guests, an agent, a policy, a store, a recorder and a surface, joined.
+
+async with serai.App(agent="resident", policy="rules.toml") as app:
+    result = await app.submit("summarise this repository")
+
+A text's way: input transformers → message hooks → the agent's turn → events to the store, the guests and the surface. Whatever a
+turn, a guest or an agent wants done goes through `app.pipeline`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+from serai.agents.driver import Prompt
+from serai.agents.driving import drive
+from serai.agents.inbox import Inbox
+from serai.agents.resident import history
+from serai.agents.resident.resident import Resident
+from serai.agents.session import Session
+from serai.agents.turn import Turn
+from serai.app.commands import IMMEDIATE
+from serai.app.joining import Counter, Steady
+from serai.app.opening import Choices, House, opened
+from serai.app.services.bus import BASH_TAIL, bash_tail
+from serai.app.services.usual import usual
+from serai.errors import Closed, LimitHit, NotAllowed, NotCapable, Refused, SeraiError, TurnInFlight
+from serai.host.commands import Typed, parse
+from serai.host.host import Host
+from serai.host.report import LoadReport
+from serai.model import actions
+from serai.model.actions import Action, Notice, Outcome
+from serai.model.contributions import Transformed
+from serai.model.events import Event, SessionStarted, ToolProgress, TurnResult
+from serai.model.tools import ImageBlock, ToolCall, ToolResult
+from serai.policy.subject import Situation
+from serai.store.neutral import to_model, usage_in
+from serai.store.session import Session as Stored
+
+__all__ = ["App"]
+
+log = logging.getLogger("serai.app")
+
+
+class App:
+    """One conversation with one agent, and everything around it. `async with` outside, an idempotent `close()` inside."""
+
+    def __init__(self, **choices: Unpack[Choices]) -> None:
+        """`serai.app.opening.Choices` says what can be chosen; nothing has to be."""
+        self._choices = choices
+        self._house: House | None = None
+        self._inbox: Inbox | None = None
+        self._closing: asyncio.Task[None] | None = None
+        self._turns = asyncio.Lock()  # submitted prompts wait for each other, in order
+        self._images: list[ImageBlock] = []  # for the next prompt
+        self._steered: list[str] = []  # texts for the next turn
+        self._commanding: set[str] = set()  # guests whose queued commands run
+        self._early: list[tuple[str, bool]] = []  # what was queued before it was open
+        self.quitting = asyncio.Event()  # somebody wants the house to be closed: whoever opened it does that
+        self.last: TurnResult | None = None  # how the newest turn ended
+
+    # -- its life
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def open(self) -> LoadReport:
+        """Everything is there when it returns; what went wrong with which guest is in the report, and told to the surface.
+
+        When something that is needed is not to be had, nothing is left of the rest.
+        """
+        if self._house is not None or self._closing is not None:
+            raise Closed("an app is opened once", hint="make a new one")
+        self._house = house = opened(self, self._choices)
+        try:
+            return await self._opened(house)
+        except BaseException as error:
+            closed = self._closing is not None
+            await self.close()
+            if closed and isinstance(error, SeraiError):
+                raise Closed("the app was closed while it was opened") from error
+            raise
+
+    async def _opened(self, house: House) -> LoadReport:
+        house.services.groups |= {**usual(self), **self._choices.get("services", {})}
+        report = await house.host.start()
+        for line in (*house.config.notes, *house.policy.rules.notes, *report.lines(), *house.remarks()):
+            self.surface.act(Notice(line, "warn", "serai"))
+        house.session.listen(self._heard)
+        await house.session.open()
+        if house.recorder is not None:  # so that whoever looks at the wires finds the conversation
+            house.recorder.note(f"session {house.session.id} with {house.session.agent}")
+        self._inbox = Inbox(
+            house.session,
+            self._play,
+            prepare=self._queued,
+            command=self._typed,
+            is_command=lambda text: parse(text) is not None,
+            is_immediate=self._is_immediate,
+        )
+        early, self._early = self._early, []
+        for text, plain in early:
+            self._inbox.submit(text, plain=plain)
+        return report
+
+    async def close(self) -> None:
+        """End what runs, then everything. Idempotent, and not to be stopped half-way."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        self.quitting.set()
+        if self._inbox is not None:
+            await self._inbox.close()
+        if self._house is not None:
+            await self._house.close()
+
+    # -- what it is made of
+
+    @property
+    def house(self) -> House:
+        if self._house is None:
+            raise Closed("the app is not open", hint="enter it first: `async with app:`")
+        return self._house
+
+    @property
+    def host(self) -> Host:
+        return self.house.host
+
+    @property
+    def session(self) -> Session:
+        return self.house.session
+
+    @property
+    def surface(self) -> Steady:
+        return self.house.surface
+
+    @property
+    def resident(self) -> Resident:
+        """Our own agent, for what only it can do."""
+        driver = self.session.driver
+        if not isinstance(driver, Resident):
+            raise NotCapable("only the resident's conversation is ours to look into", who=self.session.agent)
+        return driver
+
+    def situation(self, owner: str = "") -> Situation:
+        """Where calls are made, for the policy; `owner` is the guest whose tool it is."""
+        return self.house.situation(owner)
+
+    # -- what people and guests want
+
+    async def submit(self, text: str, *, images: Sequence[ImageBlock] = ()) -> TurnResult | None:
+        """Have it done and wait for its end: a command, or a prompt, behind those that were submitted before.
+
+        None when no turn came of it. Raises what went wrong, as `Turn.result` does; `last` has what came of the turn until then.
+        """
+        if (command := parse(text)) is not None:
+            return await self._command(command)
+        async with self._turns:  # also while it is changed, which may take one longer than the next
+            changed = await self.host.texts.transform(text)
+            return None if changed.handled else await self._prompt(changed.text, images)
+
+    def queue(self, text: str) -> None:
+        """Like somebody who types while a turn runs: a command that may run at once does, a text is steered in or the next turn."""
+        self._queue(text)
+
+    def _queue(self, text: str, *, plain: bool = False) -> None:
+        if self._house is None or self._closing is not None:
+            raise Closed("the app is not open")
+        if self._inbox is None:  # it is being opened, and a guest is quick
+            if len(self._early) >= self.house.limits.inputs:
+                raise NotAllowed("too much waits already", limit=LimitHit("inputs", self.house.limits.inputs))
+            self._early.append((text, plain))
+        else:
+            self._inbox.submit(text, plain=plain)
+
+    def steer(self, text: str) -> None:
+        """A text for the turn that runs, or for the next one; it starts none (spec piglet 7.2)."""
+        if not text.strip():
+            return
+        if self.session.state == "running":
+            try:
+                self.session.steer(text)
+                return
+            except Closed:  # the turn is about to end: it is the next one
+                self._queue(text, plain=True)
+                return
+        if len(self._steered) >= self.house.limits.inputs:
+            limit = LimitHit("inputs", self.house.limits.inputs)
+            raise NotAllowed("too much waits for the next turn already", limit=limit)
+        self._steered.append(text)
+
+    async def abort(self, reason: str = "interrupted", *, mark: bool | None = None) -> None:
+        """End the turn that runs; what was said stays, and the model finds that it was interrupted.
+
+        `mark`: it finds that also when no turn ran; False: it never does.
+        """
+        if self.session.stage.turn is not None:
+            await self.session.interrupt(reason, mark=mark is not False)
+        elif mark:
+            messages = self.resident.conversation.messages
+            self.session.aborted(reason)
+            messages.append(history.mark(reason))
+
+    def quit(self) -> None:
+        """Have whoever opened the house close it."""
+        self.quitting.set()
+
+    async def idle(self) -> None:
+        """Until nothing runs and nothing waits."""
+        if self._inbox is not None:
+            await self._inbox.idle()
+        await self.session.idle()
+
+    async def call_tool(self, call: ToolCall) -> ToolResult:
+        """For a guest or a person: through the pipeline, whoever's tool it is."""
+        if self._closing is not None:
+            raise Closed("the app is closed")
+        return await self.house.tools.call(call)
+
+    def works_for(self, guest: str) -> bool:
+        """Whether a tool of this guest runs, or a command of it that was queued: what waits for the end would wait for itself."""
+        return guest in self._commanding or self.house.tools.works_for(guest)
+
+    # -- other conversations
+
+    async def swap(self, stored: Stored) -> None:
+        """Go on with another conversation. Nothing of one gets into the other (FIX-20), and a filter of tools ends (FIX-24)."""
+        self.must_be_idle()
+        current = self.house.current
+        if current is None:
+            raise NotCapable("this conversation is not kept, so no other can take its place", who=self.session.agent)
+        resident, left = self.resident, current.session
+        if stored.id == left.id:
+            stored.close()
+            self.refresh()
+            return
+        said = stored.messages()  # first: what cannot be read is not gone on with
+        await resident.backgrounds.cancel()  # its answer would get into the other one
+        self.must_be_idle()
+        current.swap(stored)
+        self.house.leave(left)
+        self.session.stage.session = resident.session_id = stored.id
+        resident.tools.only(self.house.config.tools)
+        self._steered.clear()  # they were for the other one
+        self._images.clear()
+        resident.conversation.replace(history.repaired(map(to_model, said)), usage_in(said))
+        self.session.stage.emit(SessionStarted(session=stored.id, messages=len(resident.conversation.messages)))
+
+    def refresh(self) -> None:
+        """The conversation in memory is what the stored one says: after a branch, a reset, another session."""
+        self.must_be_idle()
+        if self.house.current is not None:
+            messages = self.house.current.session.messages()
+            self.resident.conversation.replace(history.repaired(map(to_model, messages)), usage_in(messages))
+
+    def must_be_idle(self) -> None:
+        """Raises `TurnInFlight` while anything belongs to this conversation that is not over."""
+        self.session.must_be_idle()
+        if self.house.pipeline.asking:  # the answer belongs to this conversation
+            raise TurnInFlight("its conversation cannot be left while somebody is asked something", who=self.session.agent)
+
+    # -- prompts
+
+    async def _prompt(self, text: str, images: Sequence[ImageBlock] = ()) -> TurnResult:
+        """For whoever has the turn among those that submit."""
+        if not text.strip() and not images and not self._images:
+            raise NotAllowed("there is nothing to ask: the prompt is empty")
+        while True:
+            await self.session.free()
+            if self.quitting.is_set():
+                raise Closed("the app is about to be closed", hint="nothing was sent")
+            turn = self.session.turn(await self._prepared(text, images))
+            try:
+                turn.start()
+            except TurnInFlight:  # a queued one was quicker
+                continue
+            return await self._play(turn)
+
+    async def _prepared(self, text: str, images: Sequence[ImageBlock] = ()) -> Prompt:
+        """With what message hooks add for this one (spec piglet 5.6), and the images that were attached."""
+        self.host.require_guards()  # a run does not start before (design rule 8)
+        texts = self.host.texts
+        injections = await texts.inject(text)
+        self.host.require_guards()  # again: whoever was asked may have taken long
+        return Prompt(text, (*images, *self._images), "\n\n".join(injections))
+
+    async def _queued(self, text: str, fresh: bool) -> Prompt | None:
+        """What was typed when nothing ran goes the way of what is submitted; what waited does not (spec piglet 5.7, 7.2)."""
+        try:
+            if self.quitting.is_set():
+                raise Closed("the app is about to be closed", hint="nothing was sent")
+            changed = await self.host.texts.transform(text) if fresh else Transformed(text)
+            return None if changed.handled else await self._prepared(changed.text)
+        except SeraiError as error:  # nobody waits for it, so it is told
+            self.surface.act(Notice(f"a prompt was not sent: {error}", "error", "serai"))
+            raise
+
+    async def _play(self, turn: Turn) -> TurnResult:
+        self._images = [one for one in self._images if all(one is not sent for sent in turn.prompt.images)]
+        steered, self._steered = self._steered, []
+        for text in steered:  # it has not begun: they are part of its prompt
+            self.session.steer(text)
+        try:
+            return await drive(turn, Counter(self.surface, self.house.pipeline), self.surface.tell)
+        finally:
+            self.last = turn.outcome or self.last
+
+    async def _command(self, typed: Typed) -> TurnResult | None:
+        outcome = await self.host.run_command(*typed)
+        if outcome.error:
+            raise _failed(outcome)
+        if isinstance(outcome.action, actions.Prompt) and outcome.action.text.strip():
+            async with self._turns:
+                return await self._prompt(outcome.action.text)
+        return None
+
+    async def _typed(self, line: str) -> None:
+        """A command that was queued: what goes wrong is told, as nobody waits for it."""
+        typed = parse(line)
+        assert typed is not None
+        owner = self.host.table.commands.get(typed.name)
+        source, id = ("serai", "") if owner is None else (owner[0].manifest.shown, owner[0].id)
+        self._commanding.add(id)
+        try:
+            outcome = await self.host.run_command(*typed)
+        except SeraiError as error:
+            outcome = Outcome(actions.Nothing(), str(error))
+        finally:
+            self._commanding.discard(id)
+        if outcome.error:
+            self.surface.act(Notice(outcome.error, "error", source))
+        elif isinstance(outcome.action, actions.Prompt):
+            self._send(outcome.action.text)
+
+    def _send(self, text: str) -> None:
+        """What a guest wants said; nobody waits for it, so it is told when that cannot be."""
+        try:
+            self.queue(text)
+        except SeraiError as error:
+            self.surface.act(Notice(f"a prompt was not sent: {error}", "error", "serai"))
+
+    def _is_immediate(self, line: str) -> bool:
+        typed = parse(line)
+        if typed is None or typed.name in IMMEDIATE:
+            return typed is not None
+        owner = self.host.table.commands.get(typed.name)
+        return owner is not None and owner[1].immediate
+
+    # -- what happens
+
+    def _heard(self, event: Event) -> None:
+        """Every event, right behind the store: guests are told, and the surface of what belongs to no turn."""
+        house = self.house
+        house.host.tell(event)
+        if type(event) is ToolProgress and (tail := bash_tail(event)) is not None:
+            house.bus.publish(BASH_TAIL, tail)
+        if house.session.stage.turn is None:
+            house.surface.tell(event)
+
+    def do(self, action: Action) -> bool:
+        """What a guest wants done, if that is the app's to do; else it is for the surface."""
+        match action:
+            case actions.Prompt(text=text):
+                self._send(text)
+            case actions.Quit():
+                self.quit()
+            case actions.SetTitle(text=text) if text.strip() and self.house.current is not None:
+                self.house.current.session.title(text)
+                return False  # and seen
+            case actions.AttachImage(image=image):
+                self._images = [] if self._images else [image]  # a second one takes the first away (spec piglet 5.4)
+                return False
+            case actions.DetachImage():
+                self._images = []
+                return False
+            case _:
+                return False
+        return True
+
+
+def _failed(outcome: Outcome) -> SeraiError:
+    return NotAllowed(outcome.error) if outcome.code in ("BLOCKED", "DENIED") else Refused(outcome.error)

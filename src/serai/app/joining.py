@@ -1,0 +1,227 @@
+"""How an agent and the guests meet: the tools it gets, who may hold back what it says, and where guests' wishes go."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
+
+import msgspec
+
+from serai.app.pipeline import Decided, Pipeline, own
+from serai.host.host import Host
+from serai.host.registry import BuiltIn
+from serai.model.actions import Action
+from serai.model.ask import Allow, Approval, Decision, Deny, Question
+from serai.model.contributions import Refuse, Rewrite
+from serai.model.events import Event, Message
+from serai.model.surface import Choosy, Paced, Surface
+from serai.model.tools import Block, Tell, TextBlock, ToolCall, ToolResult, ToolSpec
+
+__all__ = ["Counter", "GuestInterceptors", "Steady", "Tools", "Wishes"]
+
+log = logging.getLogger("serai.app")
+
+# The default of spec zot 4.4 is in the dialect; this one is for whoever else gives no reason.
+_BLOCKED = "the turn was blocked"
+_PASSES = 1000  # of calls that were decided and have not run; beyond it the oldest is decided again
+
+
+class Tools:
+    """The house's tools as an agent gets them. Every call is decided exactly once: before it, by `decide`, or in it.
+
+    A decision is for the arguments that came with it (the object, not its value), and is used up by the call. What runs is a copy
+    that nobody else holds.
+    """
+
+    def __init__(self, host: Callable[[], Host], pipeline: Callable[[], Pipeline]) -> None:
+        self._host = host
+        self._pipeline = pipeline
+        self._passes: OrderedDict[int, tuple[object, Decided]] = OrderedDict()
+        self._running: dict[int, Decided] = {}
+        self._turns: dict[str, asyncio.Lock | None] = {}  # by guest; its dialect is part of its id
+
+    def list(self) -> Sequence[ToolSpec]:
+        return self._host().tools
+
+    async def decide(self, call: ToolCall) -> Allow | Deny | ToolResult:
+        """For an agent that wants to know before it says that a tool has started (`House.decide`)."""
+        decided = await self._pipeline().decide(call)
+        if not decided.allowed:
+            return decided.decision if decided.instead is None else decided.instead
+        shown = own(decided.call).arguments
+        self._passes[id(shown)] = (shown, decided)  # it holds the arguments, so nothing else gets their id
+        if len(self._passes) > _PASSES:
+            self._passes.popitem(last=False)
+        return msgspec.structs.replace(decided.decision, arguments=shown)
+
+    async def call(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
+        _, decided = self._passes.pop(id(call.arguments), (None, None))
+        if decided is None or decided.call.name != call.name:
+            decided = await self._pipeline().decide(call)
+        if not decided.allowed:
+            return decided.result()
+        return await self._run(decided, tell)
+
+    async def _run(self, decided: Decided, tell: Tell | None) -> ToolResult:
+        turn = self._turn_at(decided.owner)
+        if isinstance(turn, asyncio.Lock) and turn.locked() and decided.call.asker == decided.owner:
+            why = f"{decided.call.name} would wait for itself: {decided.owner} answers one call after the other"
+            return ToolResult.error(why, code="BUSY")
+        async with turn:
+            host, call = self._host(), decided.call
+            tool = host.table.tools.get(call.name)
+            owner = "" if tool is None or isinstance(tool.owner, BuiltIn) else tool.owner.id
+            if tool is not None and owner != decided.owner:  # a yes to one guest is none to another
+                why = f"{call.name} belongs to {owner or 'serai'} by now, and was decided as that of {decided.owner or 'serai'}"
+                return ToolResult.error(why, code="TOOL_UNAVAILABLE", hint="call it again")
+            self._running[id(call.arguments)] = decided
+            try:
+                return await host.run_tool(call, tell=tell)
+            finally:
+                del self._running[id(call.arguments)]
+
+    def _turn_at(self, owner: str) -> AbstractAsyncContextManager[None]:
+        """A guest whose protocol has one call after the other gets them so, however many an agent makes at once (spec zot 4.1)."""
+        if owner not in self._turns:
+            guest = self._host().guests.get(owner)
+            one_by_one = guest is not None and guest.house.adapter(guest.manifest).one_by_one
+            self._turns[owner] = asyncio.Lock() if one_by_one else None
+        return self._turns[owner] or nullcontext()
+
+    def works_for(self, guest: str) -> bool:
+        """Whether a tool of this guest runs right now."""
+        return any(decided.owner == guest for decided in self._running.values())
+
+    def is_nested(self, guest: str) -> bool:
+        """Whether a tool of this guest runs because a guest wants it."""
+        return any(decided.owner == guest and ":" in decided.call.asker for decided in self._running.values())
+
+    def may_lead(self, call: ToolCall, path: str) -> bool:
+        """Whether this very call was allowed to lead to this real path outside the working directory."""
+        decided = self._running.get(id(call.arguments))
+        return decided is not None and path in decided.outside
+
+
+class GuestInterceptors:
+    """Those guests that may hold back a step, or what the model says (spec zot 4.4)."""
+
+    def __init__(self, host: Callable[[], Host]) -> None:
+        self._host = host
+
+    @property
+    def hold_text(self) -> bool:
+        host = self._host()
+        return bool(host.table.chains["assistant_message"]) or bool(host.guards_down())
+
+    async def before_step(self, step: int) -> str:
+        verdict = await self._host().intercept("turn_start", step)
+        return (verdict.reason or _BLOCKED) if isinstance(verdict, Refuse) else ""
+
+    async def message(self, message: Message) -> Message | None:
+        verdict = await self._host().intercept("assistant_message", message.text)
+        if isinstance(verdict, Refuse):
+            return None
+        if isinstance(verdict, Rewrite):
+            return msgspec.structs.replace(message, content=_replaced(message.content, verdict.value))
+        return message
+
+
+def _replaced(content: tuple[Block, ...], text: str) -> tuple[Block, ...]:
+    """One text block in the place of the first; what is no text stays."""
+    first = next(place for place, block in enumerate(content) if isinstance(block, TextBlock))
+    after = (block for block in content[first:] if not isinstance(block, TextBlock))
+    return (*content[:first], TextBlock(text), *after)
+
+
+class Steady:
+    """A person's surface whose defects are its own: what it does not show is logged, and nobody suffers for it."""
+
+    def __init__(self, surface: Surface) -> None:
+        self._surface = surface
+        self._paced = surface if isinstance(surface, Paced) else None
+
+    @property
+    def interactive(self) -> bool:
+        return self._surface.interactive
+
+    def answers(self, request: Approval | Question) -> bool:
+        return not isinstance(self._surface, Choosy) or self._surface.answers(request)
+
+    @property
+    def behind(self) -> bool:
+        return self._paced is not None and self._paced.behind
+
+    async def room(self) -> None:
+        if self._paced is not None:
+            await self._paced.room()
+
+    async def ask(self, request: Approval | Question) -> Decision:
+        return await self._surface.ask(request)
+
+    def act(self, action: Action) -> None:
+        try:
+            self._surface.act(action)
+        except Exception:
+            log.exception("the surface failed on %s", type(action).__name__)
+
+    def tell(self, event: Event) -> None:
+        try:
+            self._surface.tell(event)
+        except Exception:
+            log.exception("the surface failed on %s", type(event).__name__)
+
+
+class Counter:
+    """Where a turn's own requests go: an agent's approvals through the pipeline, what only a person can answer to the desk."""
+
+    def __init__(self, surface: Steady, pipeline: Pipeline) -> None:
+        self._surface = surface
+        self._pipeline = pipeline
+
+    @property
+    def interactive(self) -> bool:
+        return self._surface.interactive
+
+    @property
+    def behind(self) -> bool:
+        return self._surface.behind
+
+    async def room(self) -> None:
+        await self._surface.room()
+
+    async def ask(self, request: Approval | Question) -> Decision:
+        if isinstance(request, Approval) and request.reason_type != "step":
+            return (await self._pipeline.decide(request)).decision
+        return await self._pipeline.ask(request)
+
+    def act(self, action: Action) -> None:
+        self._surface.act(action)
+
+    def tell(self, event: Event) -> None:
+        self._surface.tell(event)
+
+
+class Wishes:
+    """The surface that guests have: what they want done goes to the app, the rest to the person's surface."""
+
+    def __init__(self, surface: Surface, do: Callable[[Action], bool]) -> None:
+        """`do` says whether it was its to do."""
+        self._surface = surface
+        self._do = do
+
+    @property
+    def interactive(self) -> bool:
+        return self._surface.interactive
+
+    async def ask(self, request: Approval | Question) -> Decision:
+        return await self._surface.ask(request)
+
+    def act(self, action: Action) -> None:
+        if not self._do(action):
+            self._surface.act(action)
+
+    def tell(self, event: Event) -> None:
+        self._surface.tell(event)

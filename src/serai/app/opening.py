@@ -1,0 +1,407 @@
+"""How the house is put together: what may be chosen, and what is taken where nothing was."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import msgspec
+
+from serai import agents
+from serai.agents.models.shelf import Shelf
+from serai.agents.opening import opener
+from serai.agents.resident.resident import Resident
+from serai.agents.session import Session
+from serai.agents.stage import Stage
+from serai.app.commands import own_commands
+from serai.app.config import Config
+from serai.app.joining import GuestInterceptors, Steady, Tools, Wishes
+from serai.app.pipeline import Pipeline, Telling
+from serai.app.services.bus import Bus
+from serai.app.services.grants import NOTHING, Grants, grants_of
+from serai.app.services.group import Group
+from serai.app.services.router import AppServices
+from serai.errors import BadSettings, NoSession, SeraiError
+from serai.host.adapter import About
+from serai.host.host import Host
+from serai.host.trust import Trust
+from serai.limits import Limits
+from serai.model.actions import Notice
+from serai.model.ask import Approval, Decision, Question
+from serai.model.contributions import PromptSection
+from serai.model.events import Event, Noticed, ToolCalled, TurnStarted
+from serai.model.provider import ModelMessage
+from serai.model.surface import HeadlessSurface, Surface
+from serai.policy import Decisions, Desk, Policy, Rules, Situation, load
+from serai.record import Folder, Recorder, Secrets
+from serai.store.session import Session as Stored
+from serai.store.sessions import Current, Sessions
+from serai.tools import BuiltIn, Undo
+from serai.wire.process import PlainSpawner
+
+if TYPE_CHECKING:
+    from serai.app.app import App
+
+__all__ = ["LATEST", "Choices", "House", "opened"]
+
+LATEST = "latest"  # the session of this folder in which something happened last
+
+log = logging.getLogger("serai.app")
+
+Path = str | os.PathLike[str]
+
+
+class Choices(TypedDict, total=False):
+    """What `App` can be given. Without a choice it is what the settings say, else the usual."""
+
+    cwd: Path  # the project; the current folder by default
+    agent: str  # `resident` by default
+    model: str  # a query, as `serai run --model` takes it
+    surface: Surface  # where a person is reached; nobody is, by default
+    policy: Path | Sequence[Path] | Policy  # rule files beside the person's and the project's; or all there is
+    allow: Sequence[str]  # such as `bash:git status`, for this run
+    mode: str  # manual, auto, skip
+    guests: Sequence[Path]  # these too
+    installed: bool  # False: only these
+    session: str | Stored  # to go on with: an id or the beginning of one, or `latest` for this folder's newest
+    decisions: Decisions  # where approvals and what is remembered are kept, if somebody has it open already
+    keep: bool  # False: the conversation is kept nowhere
+    record: bool | Recorder  # False: no recording; else as the settings say
+    command: str  # what the recording is called
+    limits: Mapping[str, float | None]
+    environ: Mapping[str, str]
+    park: bool  # what no surface answers waits for `serai policy answer`
+    watch: bool  # guests are started anew when their files change
+    services: Mapping[str, Group]  # in the place of our own, by group
+    options: Mapping[str, Any]  # more for the agent, such as `system=`
+
+
+@dataclass(slots=True, kw_only=True, repr=False, eq=False)  # the environment has secrets
+class House:
+    """Everything that is open. Closed in the other order than it was opened."""
+
+    config: Config
+    cwd: str
+    environ: Mapping[str, str]
+    limits: Limits
+    surface: Steady
+    spawner: PlainSpawner
+    shelf: Shelf
+    undo: Undo
+    decisions: Decisions
+    policy: Policy
+    desk: Desk
+    sessions: Sessions | None
+    current: Current | None
+    is_new: bool  # the session was made for this run
+    recorder: Recorder | None
+    owns_recorder: bool
+    owns_decisions: bool
+    bus: Bus
+    tools: Tools
+    built_in: BuiltIn
+    session: Session = field(init=False)
+    host: Host = field(init=False)
+    pipeline: Pipeline = field(init=False)
+    services: AppServices = field(init=False)
+
+    def situation(self, owner: str = "") -> Situation:
+        session = self.session
+        return Situation(cwd=self.cwd, project=self.cwd, session=session.id, agent=session.agent, owner=owner)
+
+    def remarks(self) -> list[str]:
+        """What a person should know of the session they go on with: what was asked when its last run ended."""
+        if self.is_new:
+            return []
+        lost = [one for one in self.decisions.pending() if one.state == "lost" and one.situation.session == self.session.id]
+        return [f"an approval still waits from a run that was killed: {_about(one.request)}" for one in lost]
+
+    async def close(self) -> None:
+        """All of it, whatever one part does; the files also when the loop ends meanwhile."""
+        try:
+            for close in (self.session.close, self.host.close, self.desk.close, self.shelf.close, self.spawner.close):
+                try:
+                    await close()
+                except Exception:
+                    log.exception("a part of the app could not be closed")
+        except BaseException:
+            self._kill()
+            raise
+        finally:
+            for end in (self._end_session, self._end_recording, self._end_decisions):
+                try:
+                    end()
+                except SeraiError as error:
+                    log.error("at the end of the app: %s", error)
+
+    def _kill(self) -> None:
+        """There is no time to ask: the loop ends, and the process perhaps does not."""
+        for guest in self.host.guests.values():
+            if guest.running is not None and guest.running.pid:
+                with suppress(OSError):
+                    os.killpg(guest.running.pid, signal.SIGKILL)
+            if guest.log is not None:
+                guest.log.close()
+
+    def leave(self, stored: Stored) -> None:
+        """Another session is the current one: this one is gone when it was made for this run and nothing was said in it."""
+        if self.is_new or stored.meta.parent:
+            _forget_empty(stored)
+        self.is_new = False
+
+    def _end_session(self) -> None:
+        if self.current is not None:
+            _end_session(self.current, is_new=self.is_new)
+
+    def _end_decisions(self) -> None:
+        if self.owns_decisions:
+            self.decisions.close()
+
+    def _end_recording(self) -> None:
+        if self.recorder is not None and self.owns_recorder:
+            self.recorder.close()
+
+
+class OnStage(Telling):
+    """What is asked of a person is an event of the session, and on its record."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._called: set[str] = set()  # the calls of the turn that runs, by id
+        stage.listeners.append(self._heard)
+
+    def _heard(self, event: Event) -> None:
+        if isinstance(event, ToolCalled) and not event.lane:
+            self._called.add(event.call.id)
+        elif isinstance(event, TurnStarted):
+            self._called.clear()
+
+    def asked(self, request: Approval | Question) -> None:
+        if isinstance(request, Approval) and not (request.call.asker == self._stage.agent and request.call.id in self._called):
+            # A guest's, or one of work on the side: the model of this conversation has not made it.
+            request = msgspec.structs.replace(request, call=msgspec.structs.replace(request.call, id=""))
+        self._stage.told_asked(request)
+
+    def decided(self, request: Approval | Question, decision: Decision, *, withdrawn: str = "") -> None:
+        self._stage.told_decided(request, decision, withdrawn=withdrawn)
+
+    def nobody(self, request: Approval, hint: str) -> None:
+        text = f"{request.tool} was denied, as nobody is there to approve it: {hint}"
+        self._stage.emit(Noticed(notice=Notice(text, "warn", "serai")))
+
+
+def opened(app: App, choices: Choices) -> House:
+    """Everything made, nothing started yet. What cannot be chosen is told before anything is made."""
+    environ = choices.get("environ", os.environ)
+    cwd = os.path.abspath(choices.get("cwd", "."))
+    if not os.path.isdir(cwd):
+        raise BadSettings("it is no folder", who=cwd, hint="give an existing folder as cwd")
+    trust = Trust.usual(environ)
+    config = Config.load(cwd, environ=environ, trust=trust, flags=_flags(choices))
+    limits = config.limits
+    rules = _rules(choices, cwd, environ, trust)
+    shelf = Shelf(environ, config.settings, limits)
+    opener(config.agent)
+    if config.agent == "resident" and not {"model", "provider"} & choices.get("options", {}).keys():
+        shelf.take(config.model, None)  # its SDK and its key
+    sessions = Sessions.usual(environ, limits=limits) if choices.get("keep", True) else None
+    stored, is_new = _conversation(choices.get("session", ""), sessions, cwd, config.agent)
+    with ExitStack() as undone:
+        current = None if stored is None else Current(stored)
+        if current is not None:
+            undone.callback(_end_session, current, is_new=is_new)
+        recorder, owned = _recorder(choices, config, environ)
+        if recorder is not None and owned:
+            undone.callback(recorder.close)
+        decisions = choices.get("decisions") or Decisions.usual(environ)
+        if owns_decisions := "decisions" not in choices:
+            undone.callback(decisions.close)
+        surface = Steady(choices.get("surface", HeadlessSurface()))
+        policy = rules if isinstance(rules, Policy) else Policy(rules, memory=decisions)
+        spawner = PlainSpawner(limits)
+        undo = Undo.usual(environ, limits=limits)
+        tools = Tools(lambda: house.host, lambda: house.pipeline)
+        house = House(
+            config=config,
+            cwd=cwd,
+            environ=environ,
+            limits=limits,
+            surface=surface,
+            spawner=spawner,
+            shelf=shelf,
+            undo=undo,
+            decisions=decisions,
+            policy=policy,
+            desk=Desk(policy, surface, decisions=decisions, limits=limits, park=choices.get("park", False)),
+            sessions=sessions,
+            current=current,
+            is_new=is_new,
+            recorder=recorder,
+            owns_recorder=owned,
+            owns_decisions=owns_decisions,
+            bus=Bus(),
+            tools=tools,
+            built_in=BuiltIn(cwd, spawner=spawner, outside=tools.may_lead, undo=undo, limits=limits, environ=environ),
+        )
+        house.session = _agent(house, choices)
+        house.host = _host(app, house, choices)
+        leads = house.built_in.leads_outside
+        house.pipeline = Pipeline(
+            house.host, house.desk, house.situation, leads_outside=leads, telling=OnStage(house.session.stage)
+        )
+        undone.pop_all()
+    return house
+
+
+def _agent(house: House, choices: Choices) -> Session:
+    """The app hands the same to every agent; each takes what it can use."""
+    config = house.config
+
+    def host() -> Host:  # made after the agent, of which guests are told
+        return house.host
+
+    def sections() -> list[PromptSection]:
+        return house.host.texts.sections()
+
+    async def compact(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
+        return await house.host.texts.compact(messages)
+
+    session = agents.agent(
+        config.agent,
+        **{
+            "cwd": house.cwd,
+            "model": config.model,
+            "store": house.current,
+            "limits": house.limits,
+            "environ": house.environ,
+            "settings": config.settings,
+            "shelf": house.shelf,
+            "tools": house.tools,
+            "decide": house.tools.decide,
+            "interceptors": GuestInterceptors(host),
+            "sections": sections,
+            "compactor": compact,
+            **choices.get("options", {}),
+        },
+    )
+    if isinstance(session.driver, Resident):
+        session.driver.tools.only(config.tools)
+    return session
+
+
+def _host(app: App, house: House, choices: Choices) -> Host:
+    driver = house.session.driver
+    model = driver.house.model if isinstance(driver, Resident) else None
+    about = About(
+        cwd=house.cwd,
+        agent=house.session.agent,
+        provider="" if model is None else model.provider,
+        model="" if model is None else model.id,
+    )
+
+    def granted(guest: str) -> Grants:
+        known = house.host.guests.get(guest)
+        return NOTHING if known is None else grants_of(known.manifest.settings)
+
+    house.services = AppServices({}, granted=granted, limits=house.limits)
+    return Host.discover(
+        house.cwd,
+        guests=[os.fspath(path) for path in choices.get("guests", ())],
+        installed=choices.get("installed", True),
+        environ=house.environ,
+        config=house.config.settings,
+        about=about,
+        built_in=house.built_in,
+        commands=own_commands(app),
+        services=house.services,
+        surface=Wishes(house.surface, app.do),
+        recorder=house.recorder,
+        spawner=house.spawner,
+        watch=choices.get("watch", False),
+    )
+
+
+def _flags(choices: Choices) -> dict[str, object]:
+    """What was chosen for this run, in the words of the settings."""
+    flags: dict[str, object] = {}
+    if agent := choices.get("agent", ""):
+        flags["agent"] = agent
+    if model := choices.get("model", ""):
+        flags["default_model"] = model
+    if limits := choices.get("limits"):
+        flags["limits"] = dict(limits)
+    return flags
+
+
+def _rules(choices: Choices, cwd: str, environ: Mapping[str, str], trust: Trust) -> Rules | Policy:
+    policy = choices.get("policy", ())
+    if isinstance(policy, Policy):
+        return policy
+    files = [policy] if isinstance(policy, str | os.PathLike) else policy
+    return load(
+        cwd,
+        files=[os.fspath(file) for file in files],
+        allow=choices.get("allow", ()),
+        mode=choices.get("mode", ""),
+        untrusted=lambda content: trust.check_policy(cwd, content),
+        environ=environ,
+    )
+
+
+def _conversation(wanted: str | Stored, sessions: Sessions | None, cwd: str, agent: str) -> tuple[Stored | None, bool]:
+    """The session to go on with, or a new one; and whether it is new."""
+    if isinstance(wanted, Stored):
+        return wanted, False
+    if sessions is None:
+        if wanted:
+            raise NoSession("a conversation that is not kept goes on with no other", hint="leave out one of the two")
+        return None, False
+    if wanted == LATEST:
+        latest = sessions.latest(cwd, begun=True)
+        if latest is None:
+            raise NoSession("there is no session of this folder yet", who=cwd, hint="begin one without --continue")
+        wanted = latest.id
+    return (sessions.open(wanted), False) if wanted else (sessions.new(cwd, agent=agent), True)
+
+
+def _end_session(current: Current, *, is_new: bool) -> None:
+    try:
+        stored = current.session
+    except NoSession:
+        return
+    current.close()
+    if is_new or stored.meta.parent:  # nobody wants an empty fork either
+        _forget_empty(stored)
+
+
+def _forget_empty(stored: Stored) -> None:
+    """Nothing was said: nobody looks for it. Looked at once more, as somebody else may have said something."""
+    try:
+        with Stored(stored.file) as again:
+            empty = not again.leaf
+    except SeraiError:
+        return
+    if empty:
+        for name in (stored.file, f"{stored.file}.lock"):
+            with suppress(OSError):
+                os.unlink(name)
+
+
+def _recorder(choices: Choices, config: Config, environ: Mapping[str, str]) -> tuple[Recorder | None, bool]:
+    """And whether it is ours to close."""
+    wanted = choices.get("record", True)
+    if isinstance(wanted, Recorder):
+        return wanted, False
+    if not wanted or not config.record:
+        return None, False
+    folder = Folder.usual(environ)
+    return Recorder(folder, command=choices.get("command", "serai"), secrets=Secrets.of(environ), limits=config.limits), True
+
+
+def _about(request: Approval | Question) -> str:
+    return f"{request.tool} {request.id}" if isinstance(request, Approval) else "a question"

@@ -1,0 +1,220 @@
+"""The one path of every tool call and every approval, whoever wants it (DESIGN, "one prompt's way through the house"):
+
+    deny rules → interceptors (block or rewrite, in order) → policy on the final arguments → a person, if it says "ask" → decision
+
+A rewrite never escapes: whatever an interceptor or a person makes of a call is what the rules judge, and what a person makes of it
+is seen by the interceptors too. What was judged is what runs: the desk shows a copy.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from serai.errors import SeraiError
+from serai.host.host import Host
+from serai.host.judging import invalid
+from serai.host.registry import BuiltIn, Tool
+from serai.model.ask import Allow, Approval, Decision, Deny, Question
+from serai.model.contributions import Refuse, Rewrite
+from serai.model.tools import ToolCall, ToolResult
+from serai.policy.desk import Desk, Ruling
+from serai.policy.subject import Situation
+
+__all__ = ["Decided", "Pipeline", "Telling", "own"]
+
+log = logging.getLogger("serai.app")
+
+# A person may change a call, and a guard what they made of it: how often, until it is a no.
+_ROUNDS = 3
+_NOBODY = ("withdrawn", "timeout")  # how a request ends that no person has answered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """What became of a call: the call as it may run, or why it may not."""
+
+    call: ToolCall
+    decision: Allow | Deny
+    by: str  # `policy`, `person`, `guest`, `schema`, or how nobody could be asked (`Ruling.by`)
+    instead: ToolResult | None = None  # what the asker is told where that is more than a no
+    owner: str = ""  # the guest whose tool it is
+    outside: frozenset[str] = frozenset()  # the paths outside the working directory that this very call may lead to
+
+    @property
+    def allowed(self) -> bool:
+        return isinstance(self.decision, Allow)
+
+    def result(self) -> ToolResult:
+        """What is told of a call that does not run."""
+        if self.instead is not None:
+            return self.instead
+        assert isinstance(self.decision, Deny)
+        return ToolResult.error(self.decision.why or f"{self.call.name} was denied", code="PERMISSION_DENIED")
+
+
+class Telling:
+    """Who hears that a person is asked, and what came of it. An error keeps the call from running (design rule 14)."""
+
+    def asked(self, request: Approval | Question) -> None:
+        pass
+
+    def decided(self, request: Approval | Question, decision: Decision, *, withdrawn: str = "") -> None:
+        pass
+
+    def nobody(self, request: Approval, hint: str) -> None:
+        """It needed a person, and there was none; the hint says what would allow it."""
+
+
+class Pipeline:
+    """Decides. `situation` says where, for a tool of that owner; `leads_outside` where a built-in tool's call would lead."""
+
+    def __init__(
+        self,
+        host: Host,
+        desk: Desk,
+        situation: Callable[[str], Situation],
+        *,
+        leads_outside: Callable[[ToolCall], Sequence[str]] = lambda _call: (),
+        telling: Telling | None = None,
+    ) -> None:
+        self._host = host
+        self._desk = desk
+        self._situation = situation
+        self._leads_outside = leads_outside
+        self._telling = telling or Telling()
+        self._count = 0
+        self.asking = 0  # people are asked so much, or have just answered: until that is kept
+
+    async def decide(self, wanted: ToolCall | Approval) -> Decided:
+        """May it run, and with which arguments? Cancelled when nobody wants to know any more."""
+        try:
+            return await self._decided(wanted)
+        except RecursionError:
+            call, why = wanted.call if isinstance(wanted, Approval) else wanted, "its arguments are nested too deep"
+            return Decided(call=call, decision=Deny(why), by="schema", instead=invalid(call, why))
+
+    async def _decided(self, wanted: ToolCall | Approval) -> Decided:
+        approval = wanted if isinstance(wanted, Approval) else None
+        call = own(wanted.call if isinstance(wanted, Approval) else wanted)
+        tool = self._host.table.tools.get(call.name) if call.native is None else None  # an agent's own is nobody's of ours
+        situation = self._situation("" if tool is None or isinstance(tool.owner, BuiltIn) else tool.owner.id)
+        if down := self._host.not_guarded():  # while a guard is down nothing runs, whatever it would have said to this
+            return _blocked(call, Refuse(f"{call.name} refused: {down}"))
+        if (forbidden := self._desk.policy.forbids(call, situation)) is not None:
+            return _denied(call, Ruling(decision=Deny(forbidden.why), by="policy", why=forbidden.why))
+        approved: ToolCall | None = None  # what a person has made of it and said yes to
+        for _ in range(_ROUNDS):
+            verdict = await self._host.intercept("tool_call", call)
+            if isinstance(verdict, Refuse):
+                return _blocked(call, verdict)
+            if isinstance(verdict, Rewrite):
+                call, approved = own(verdict.value), None
+            if tool is not None and (problem := tool.check(call.arguments)):  # nobody is asked about what cannot run
+                return Decided(call=call, decision=Deny(problem), by="schema", instead=invalid(call, problem))
+            outside = frozenset(self._leads_outside(call)) if _is_ours(tool) else frozenset()
+            if approved is not None:  # the guards have seen it too, and left it as it is
+                return Decided(call=call, decision=Allow(call.arguments), by="person", owner=situation.owner, outside=outside)
+            ruling = await self._ruled(approval, call, situation, outside)
+            if not isinstance(ruling.decision, Allow):
+                return _denied(call, ruling)
+            if ruling.decision.arguments is msgspec.UNSET or ruling.decision.arguments == call.arguments:
+                allowed = outside if ruling.by == "person" else self._reached(call, situation, outside)
+                yes = msgspec.structs.replace(ruling.decision, arguments=call.arguments)
+                return Decided(call=call, decision=yes, by=ruling.by, owner=situation.owner, outside=allowed)
+            call = approved = own(msgspec.structs.replace(call, arguments=ruling.decision.arguments))
+        why = f"{call.name} was changed again and again, by a person and by a guest in turn"
+        return Decided(call=call, decision=Deny(why), by="guest")
+
+    async def ask(self, request: Approval | Question) -> Decision:
+        """A question, or an approval that is a person's alone to give. Whoever raised it tells that it is asked."""
+        return (await self._desk.ask(request, self._situation(""))).decision
+
+    async def _ruled(self, approval: Approval | None, call: ToolCall, situation: Situation, outside: frozenset[str]) -> Ruling:
+        """What the policy says of the final call, or a person who is asked about it."""
+        paths = sorted(outside)
+        leads = f"it leads outside the working directory: {', '.join(paths)}" if paths else ""
+        if approval is not None:
+            return await self._desk.decide(msgspec.structs.replace(approval, call=call), situation)
+        self._count += 1
+        request = Approval(
+            id=f"call-{self._count}",  # the model chooses the ids of its calls, so those tell nothing apart
+            agent=situation.agent,
+            session=situation.session,
+            call=call,
+            reason=leads,
+            reason_type="path" if paths else "",
+            blocked_path=paths[0] if paths else "",
+        )
+        asked: list[Approval | Question] = []
+
+        def tell(request: Approval | Question) -> None:
+            self._telling.asked(request)
+            asked.append(request)
+
+        self.asking += 1
+        try:
+            return await self._asked(request, situation, tell, asked)
+        finally:
+            self.asking -= 1
+
+    async def _asked(
+        self, request: Approval, situation: Situation, tell: Callable[[Approval | Question], None], asked: list[Approval | Question]
+    ) -> Ruling:
+        try:
+            ruling = await self._desk.decide(request, situation, asked=tell)
+        except BaseException:
+            if asked:
+                self._settled(asked[0], Deny("nobody waits for it any more"), "nobody waits for it any more")
+            raise
+        if ruling.by == "nobody":
+            self._telling.nobody(request, ruling.error.hint if ruling.error is not None else "")
+        if asked and (failure := self._settled(asked[0], ruling.decision, ruling.why if ruling.by in _NOBODY else "")):
+            return Ruling(decision=Deny(failure), by="not written", why=failure)
+        return ruling
+
+    def _settled(self, request: Approval | Question, decision: Decision, withdrawn: str) -> str:
+        """Why its end could not be kept, or ""."""
+        try:
+            self._telling.decided(request, decision, withdrawn=withdrawn)
+        except SeraiError as error:
+            log.error("what was decided of %s could not be kept: %s", request.id, error)
+            return str(error)
+        return ""
+
+    def _reached(self, call: ToolCall, situation: Situation, outside: frozenset[str]) -> frozenset[str]:
+        """Those of the paths that the rules let this call reach when they are written out: links may have changed meanwhile."""
+        return frozenset(path for path in outside if self._judged(call, situation, path))
+
+    def _judged(self, call: ToolCall, situation: Situation, path: str) -> bool:
+        spelt = msgspec.structs.replace(call, arguments={**call.arguments, "path": path})
+        return self._desk.policy.judge(spelt, situation).decision == "allow"
+
+
+def own(call: ToolCall) -> ToolCall:
+    """With arguments that nobody else holds: what is judged is what runs, whatever others do to theirs meanwhile."""
+    return msgspec.structs.replace(call, arguments=_copy(call.arguments))
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _is_ours(tool: Tool | None) -> bool:
+    return tool is not None and isinstance(tool.owner, BuiltIn)
+
+
+def _denied(call: ToolCall, ruling: Ruling) -> Decided:
+    assert isinstance(ruling.decision, Deny)
+    return Decided(call=call, decision=ruling.decision, by=ruling.by)
+
+
+def _blocked(call: ToolCall, verdict: Refuse) -> Decided:
+    instead = ToolResult.error(verdict.reason, code="BLOCKED") if verdict.is_error else ToolResult.of(verdict.reason)
+    return Decided(call=call, decision=Deny(verdict.reason), by="guest", instead=instead)

@@ -1,0 +1,109 @@
+"""From a guest's request to the operation that does it: who may ask, for what, with which arguments, and how much at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+import msgspec
+
+from serai.app.services.grants import Grants
+from serai.app.services.group import Group, Operation, Remembers
+from serai.errors import BadRequest, LimitHit, Refused, SeraiError
+from serai.limits import Limits
+
+__all__ = ["AppServices"]
+
+log = logging.getLogger("serai.app")
+
+_LISTED = 12  # names in a hint
+
+
+class AppServices:
+    """Implements `host.services.Services`. `granted` is asked at every request: a person may change their mind."""
+
+    def __init__(self, groups: Mapping[str, Group], *, granted: Callable[[str], Grants], limits: Limits | None = None) -> None:
+        self.groups = dict(groups)
+        self.granted = granted
+        self._limits = limits or Limits()
+        self._open: Counter[str] = Counter()  # requests under way, by guest
+
+    async def ask(self, guest: str, group: str, what: str, arguments: Mapping[str, Any] | None) -> Any:
+        """Do it. Every failure is a `SeraiError`; whoever is cancelled here ends what they asked for."""
+        operation = self._operation(guest, group, what)
+        given = _converted(arguments, operation, f"{group}.{what}", guest)
+        most = self._limits.requests
+        if self._open[guest] >= most:
+            raise Refused(f"{group}.{what}: too much is asked at once ({LimitHit('requests', most)})", who=guest)
+        self._open[guest] += 1
+        try:
+            return await self._done(guest, f"{group}.{what}", operation, given)
+        finally:
+            self._open[guest] -= 1
+            if not self._open[guest]:
+                del self._open[guest]
+
+    def drop(self, guest: str) -> None:
+        """The process of a guest is gone: so are its dialogs and its subscriptions (spec piglet 10.30, FIX-32)."""
+        for group in self.groups.values():
+            if isinstance(group, Remembers):
+                group.drop(guest)
+
+    def _operation(self, guest: str, group: str, what: str) -> Operation[Any]:
+        found = self.groups.get(group)
+        if found is None:
+            raise BadRequest(f"there is no service {group}.{what}", who=guest, hint=_near(group, self.groups))
+        if group not in self.granted(guest).groups:
+            grant = 'keys = ["PROVIDER"]' if group == "credentials" else f'services = ["{group}"]'
+            raise Refused(f'{group}.{what} is not granted: `{grant}` under [guest."{guest}"] would grant it', who=guest)
+        operation = found.operations.get(what)
+        if operation is None:
+            raise BadRequest(f"there is no service {group}.{what}", who=guest, hint=_near(what, found.operations))
+        return operation
+
+    async def _done(self, guest: str, name: str, operation: Operation[Any], given: msgspec.Struct) -> Any:
+        deadline = asyncio.timeout(self._limits.call)
+        try:
+            async with deadline:
+                return await operation.do(guest, given)
+        except SeraiError:
+            raise
+        except Exception as error:
+            if deadline.expired():
+                limit = LimitHit("call", self._limits.call or 0)
+                raise Refused(f"{name} was not done in time ({limit})", who=guest) from None
+            log.exception("%s failed for %s", name, guest)
+            raise Refused(f"{name} failed: {type(error).__name__}", who=guest) from error  # its text may be for nobody's eyes
+
+
+def _converted(arguments: Mapping[str, Any] | None, operation: Operation[Any], name: str, guest: str) -> Any:
+    """As the operation takes them; absent ones are none (spec piglet FIX-5)."""
+    given = {} if arguments is None else dict(arguments)
+    try:
+        try:
+            return msgspec.convert(given, operation.takes)
+        except msgspec.ValidationError:
+            return msgspec.convert(_whole(given), operation.takes)
+    except (msgspec.ValidationError, RecursionError) as error:
+        takes = ", ".join(operation.takes.__struct_fields__)
+        hint = f"it takes {takes}" if takes else "it takes nothing"
+        raise BadRequest(f"{name}: {str(error).replace('`$.', '`')}", who=guest, hint=hint) from None
+
+
+def _whole(value: Any) -> Any:
+    """With integers where others write `4242.0` (spec piglet 10.14). Only for what is refused otherwise."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _whole(item) for key, item in value.items()}
+    return [_whole(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    near = get_close_matches(name[:100], names, n=3, cutoff=0.5) or names[:_LISTED]
+    return f"there is {', '.join(near)}" if near else ""

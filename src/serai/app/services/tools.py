@@ -1,0 +1,126 @@
+"""Services about tools (spec piglet 7.1): which there are, and to run one, on the same path as an agent's calls."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from serai.agents.resident.toolset import ToolSet
+from serai.app.services.group import Data, NoArguments, Operation
+from serai.errors import NoTool, Refused
+from serai.model.tools import ToolBox, ToolCall, ToolResult, ToolSpec
+
+__all__ = ["OPEN_CALLS", "Tools", "result_data", "spec_data"]
+
+# Calls that one guest may have under way. A guard that calls its own tool while it judges a call would never come to an end.
+OPEN_CALLS = 64
+_CODE = re.compile(r"\[error:([A-Za-z0-9_]+)\]")
+
+
+class Which(msgspec.Struct, frozen=True):
+    filter: str | None = None  # `background_safe`; everything else means all
+
+
+class Call(msgspec.Struct, frozen=True):
+    name: str
+    arguments: dict[str, Any] | None = None
+    call_id: str = ""
+
+
+class Name(msgspec.Struct, frozen=True):
+    name: str
+
+
+class Names(msgspec.Struct, frozen=True):
+    names: list[str] | None = None
+
+
+class Tools:
+    """`box` has all tools, `call` decides and runs one, `agent` gives the agent's own view of them.
+
+    `allowed` are those that the person lets the agent have, None for all: no guest's filter goes beyond.
+    """
+
+    def __init__(
+        self,
+        box: ToolBox,
+        call: Callable[[ToolCall], Awaitable[ToolResult]],
+        agent: Callable[[], ToolSet],
+        *,
+        allowed: Callable[[], Collection[str] | None] = lambda: None,
+        most: int = OPEN_CALLS,
+    ) -> None:
+        self._box = box
+        self._call = call
+        self._agent = agent
+        self._allowed = allowed
+        self._most = most
+        self._open: Counter[str] = Counter()
+        self.operations: Mapping[str, Operation[Any]] = {
+            "list": Operation(Which, self.list),
+            "names": Operation(NoArguments, self.names),
+            "call": Operation(Call, self.call),
+            "activate": Operation(Name, self.activate),
+            "filter": Operation(Names, self.filter),
+        }
+
+    async def list(self, _guest: str, which: Which) -> Data:
+        """All of each tool, also of deferred ones."""
+        safe = which.filter == "background_safe"
+        return {"tools": [spec_data(tool) for tool in self._sorted() if tool.background or not safe]}
+
+    async def names(self, _guest: str, _arguments: NoArguments) -> Data:
+        return {"tools": [{"name": tool.name, "description": tool.description} for tool in self._sorted()]}
+
+    async def call(self, guest: str, wanted: Call) -> Data:
+        """What a tool does wrong is a result; that there is no such tool is an error. The agent's filter is not asked."""
+        if self._find(wanted.name) is None:
+            raise NoTool(f"unknown tool: {wanted.name}", who=guest)
+        if self._open[guest] >= self._most:
+            why = f"{self._most} calls of tools are under way for it: does a call of {wanted.name} lead to itself?"
+            raise Refused(why, who=guest)
+        self._open[guest] += 1
+        try:
+            return result_data(await self._call(ToolCall(wanted.name, wanted.arguments or {}, wanted.call_id, asker=guest)))
+        finally:
+            self._open[guest] -= 1
+            if not self._open[guest]:
+                del self._open[guest]
+
+    async def activate(self, guest: str, wanted: Name) -> Data:
+        """Tell the agent all about a deferred tool from now on."""
+        tool = self._find(wanted.name)
+        if tool is None or not tool.deferred:
+            raise NoTool(f"tool not found or not deferred: {wanted.name}", who=guest)
+        self._agent().activate(wanted.name)
+        return {}
+
+    async def filter(self, _guest: str, wanted: Names) -> Data:
+        """Offer the agent these alone; none ends it (spec piglet 6.6)."""
+        allowed = self._allowed()
+        names = wanted.names or allowed
+        self._agent().only(names if names is None or allowed is None else set(names) & set(allowed))
+        return {}
+
+    def _sorted(self) -> Iterable[ToolSpec]:
+        return sorted(self._box.list(), key=lambda tool: tool.name)
+
+    def _find(self, name: str) -> ToolSpec | None:
+        return next((tool for tool in self._box.list() if tool.name == name), None)
+
+
+def spec_data(tool: ToolSpec) -> Data:
+    data = {"name": tool.name, "description": tool.description, "schema": tool.schema}
+    return data | {"deferred": True} if tool.deferred else data
+
+
+def result_data(result: ToolResult) -> Data:
+    """Without its details, which are for people. A code that only stands in the text is told too."""
+    data: Data = {"content": list(map(msgspec.to_builtins, result.content)), "is_error": result.is_error}
+    in_text = _CODE.match(result.text) if result.is_error else None
+    code = result.code or (in_text[1] if in_text is not None else "")
+    return data | ({"code": code} if code else {}) | ({"hint": result.hint} if result.hint else {})

@@ -1,0 +1,80 @@
+"""`serai doctor`: all that Serai needs here on one page, fit for a bug report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from serai.cli import doctor_checks, telling
+from serai.cli.discreet import Discreet
+from serai.cli.doctor_checks import Check, Line, Look
+from serai.cli.opening import JSON, Options, with_options
+from serai.cli.plain import printable
+from serai.errors import SeraiError
+from serai.record import lookalikes
+
+__all__ = ["doctor"]
+
+_COLOURS = {"ok": "green", "note": "yellow", "problem": "red"}
+_SAFE = "This page can be shown to others: it has no key, no value of a variable, and neither your name nor the machine's."
+
+
+@click.command()
+@with_options
+@JSON
+def doctor(*, options: Options, as_json: bool) -> None:
+    """Look at all that Serai needs here: what works, what would be used and why, what is broken.
+
+    Starts no guest and sends nothing. The status is 1 when something is broken. What is printed can be shown to others.
+    """
+    discreet = Discreet(os.environ)
+    look = Look(cwd=str(options.cwd), environ=os.environ, options=options)
+    found = [(title, [_shown(line, discreet) for line in _looked(check, look)]) for title, check in doctor_checks.CHECKS.items()]
+    marks = [line.mark for _, lines in found for line in lines]
+    summary = {mark: marks.count(mark) for mark in ("problem", "note")}
+    page = _objects(found, summary) if as_json else _page(found, summary)
+    click.echo(lookalikes.mask_text("\n".join(page)))
+    if summary["problem"]:
+        raise click.exceptions.Exit(1)
+
+
+def _looked(check: Check, look: Look) -> Iterator[Line]:
+    """What one part has to say; its failure is a line like any other."""
+    try:
+        yield from check(look)
+    except SeraiError as error:
+        yield doctor_checks.failed(error)
+    except Exception as error:  # also a defect of ours: then this page tells of it
+        yield Line("problem", f"it could not be looked at: {type(error).__name__}: {error}")
+
+
+def _shown(line: Line, discreet: Discreet) -> Line:
+    return Line(line.mark, printable(discreet(line.text)), printable(discreet(line.hint)))
+
+
+Found = list[tuple[str, list[Line]]]
+
+
+def _page(found: Found, summary: dict[str, int]) -> Iterator[str]:
+    for title, lines in found:
+        yield click.style(title, bold=True)
+        for line in lines:
+            yield f"  {click.style(f'{line.mark:8}', fg=_COLOURS[line.mark])} {line.text}"
+            if line.hint:
+                yield f"  {'':8} {line.hint}"
+    problems, notes = summary["problem"], summary["note"]
+    yield ""
+    broken = f"{problems} {'problem' if problems == 1 else 'problems'}" if problems else "nothing is broken"
+    yield broken + (f", {notes} {'note' if notes == 1 else 'notes'}" if notes else "")
+    yield _SAFE
+
+
+def _objects(found: Found, summary: dict[str, int]) -> Iterator[str]:
+    for title, lines in found:
+        for line in lines:
+            form: dict[str, Any] = {"section": title, "mark": line.mark, "text": line.text}
+            yield telling.as_json(form | ({"hint": line.hint} if line.hint else {}))
+    yield telling.as_json({"problems": summary["problem"], "notes": summary["note"], "about": _SAFE})

@@ -1,0 +1,396 @@
+"""What `serai doctor` looks at, a function for each part. They read; none starts a guest, sends anything or changes a setting.
+
+No line may hold the value of a variable or of a setting: an error often quotes what it is about, and that may be a key in the
+wrong place. `serai.cli.discreet` takes out what is left.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from serai import __version__, home
+from serai.cli.discreet import without_values
+from serai.cli.opening import Options
+from serai.errors import NotWritten, SeraiError
+from serai.limits import MIB
+
+if TYPE_CHECKING:
+    from serai.app.config import Config
+    from serai.host.finding import Problem
+    from serai.host.manifest import Manifest
+
+__all__ = ["CHECKS", "Check", "Line", "Look", "failed"]
+
+_LITTLE = 64 * MIB  # of room for what Serai writes: less than one file of a recording
+_BUSY = 0.2  # seconds to wait for another process: the page must not take longer than a second
+_EXTRA = re.compile(r"""([A-Za-z0-9._-]+).*\bextra\s*==\s*["']([A-Za-z0-9._-]+)["']""")
+
+
+class Line(NamedTuple):
+    """One line of the page: `ok`, a `note` for who wonders, or a `problem`: something is broken."""
+
+    mark: Literal["ok", "note", "problem"]
+    text: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """Where one looks."""
+
+    cwd: str
+    environ: Mapping[str, str] = field(repr=False)
+    options: Options
+
+    def config(self) -> Config:
+        from serai.app.config import Config
+
+        return Config.load(self.cwd, environ=self.environ)
+
+
+Check = Callable[[Look], Iterator[Line]]
+
+
+def failed(error: SeraiError) -> Line:
+    """A known error, without the values of the file that it is about."""
+    file = error.who.partition(": ")[0]  # a rule is named behind its file
+    return Line("problem", without_values(str(error), file), error.hint)
+
+
+# -- Serai ------------------------------------------------------------------------------------------------------------------------
+
+
+def _serai(_: Look) -> Iterator[Line]:
+    machine = os.uname()
+    yield Line("ok", f"version {__version__}")
+    yield Line("ok", f"Python {sys.version.split()[0]}, {sys.implementation.name}")
+    yield Line("ok", f"{machine.sysname} {machine.release}, {machine.machine}")
+    try:
+        about = metadata.distribution("serai")
+    except metadata.PackageNotFoundError:
+        yield Line("note", "not installed as a package: its extras are not known")
+        return
+    editable = '"editable": true' in (about.read_text("direct_url.json") or "").replace('":true', '": true')
+    by = (about.read_text("INSTALLER") or "").strip()
+    apart = "in an environment of its own" if sys.prefix != sys.base_prefix else "for the whole machine"
+    yield Line("ok", "installed " + (f"by {by} " if by else "") + apart + (", from its sources" if editable else ""))
+    extras: dict[str, list[str]] = {}
+    for requirement in about.requires or ():
+        if found := _EXTRA.match(requirement):
+            extras.setdefault(found[2], []).append(found[1])
+    yield from (_extra(extra, packages) for extra, packages in sorted(extras.items()))
+
+
+def _extra(extra: str, packages: list[str]) -> Line:
+    if missing := [package for package in packages if find_spec(package.replace("-", "_")) is None]:
+        return Line("note", f"extra {extra}: {', '.join(missing)} not installed", f"pip install 'serai[{extra}]'")
+    return Line("ok", f"extra {extra}: {', '.join(f'{package} {_version(package)}' for package in packages)}")
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:  # importable all the same
+        return "of an unknown version"
+
+
+# -- home -------------------------------------------------------------------------------------------------------------------------
+
+
+def _home(look: Look) -> Iterator[Line]:
+    config, state = home.config_folder(look.environ), home.state_folder(look.environ)
+    why = ", as SERAI_HOME says" if look.environ.get("SERAI_HOME") else ""
+    if config == state:
+        yield _folder("configuration and state", state, why)
+    else:
+        yield _folder("configuration", config, why)
+        yield _folder("state", state, why)
+    free = shutil.disk_usage(_there(state)).free
+    room = f"{_size(free)} free for what Serai writes"
+    yield Line("ok", room) if free >= _LITTLE else Line("problem", room, "make room: what a run does could not be kept")
+    sizes = ((name, *_content(os.path.join(state, name))) for name in ("recordings", "sessions", "undo"))
+    yield Line("ok", "; ".join(f"{name}: {_counted(files, 'file')}, {_size(size)}" for name, files, size in sizes))
+    for name, check in (("config.toml", _settings), ("models.toml", _catalogue), ("policy.toml", _own_rules)):
+        yield _file(os.path.join(config, name), check, look)
+    yield from _project(look)
+
+
+def _folder(what: str, path: str, why: str) -> Line:
+    there = os.path.isdir(path)
+    if not os.access(_there(path), os.W_OK | os.X_OK) or (os.path.lexists(path) and not there):
+        return Line("problem", f"{what} in {path}{why}: it cannot be written", "make the folder writable for you")
+    return Line("ok", f"{what} in {path}{why}" + ("" if there else "; not there yet"))
+
+
+def _there(path: str) -> str:
+    """The folder, or the nearest above it that is there."""
+    while not os.path.isdir(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+    return path
+
+
+def _content(folder: str) -> tuple[int, int]:
+    """How many files are in a folder, and how long they are together."""
+    try:
+        with os.scandir(folder) as items:
+            sizes = [item.stat(follow_symlinks=False).st_size for item in items if item.is_file(follow_symlinks=False)]
+    except FileNotFoundError:
+        return 0, 0
+    return len(sizes), sum(sizes)
+
+
+def _file(path: str, check: Callable[[Look], object], look: Look) -> Line:
+    name = os.path.basename(path)
+    try:
+        check(look)
+    except SeraiError as error:
+        return failed(error)
+    return Line("ok", f"{name}: " + ("read" if os.path.exists(path) else "none"))
+
+
+def _settings(look: Look) -> None:
+    """All that anybody reads of it."""
+    from serai.boxes.settings import read as read_boxes
+    from serai.host.settings import read_person
+
+    who = os.path.join(home.config_folder(look.environ), "config.toml")
+    found = home.settings(look.environ)
+    read_person(found, who=who)
+    home.wants_recordings(look.environ)
+    read_boxes(found, who=who)
+
+
+def _project(look: Look) -> Iterator[Line]:
+    """What the project's own settings say, and what of it does not count."""
+    file = os.path.join(look.cwd, home.PROJECT_CONFIG)
+    if not os.path.lexists(file):
+        return
+    try:
+        notes = look.config().notes
+    except SeraiError as error:
+        if error.who == file:  # else it was told of already
+            yield failed(error)
+        return
+    yield Line("ok", f"{file}: read")
+    yield from (Line("note", note) for note in notes)
+
+
+def _catalogue(look: Look) -> None:
+    from serai.agents.models.catalogue import Catalogue
+
+    Catalogue.load(look.environ)
+
+
+def _own_rules(look: Look) -> None:
+    from serai.policy.loading import USER_FILE
+    from serai.policy.rules import read_file
+
+    path = os.path.join(home.config_folder(look.environ), USER_FILE)
+    if os.path.lexists(path):
+        read_file(path)
+
+
+# -- agents and models ------------------------------------------------------------------------------------------------------------
+
+
+def _agents(look: Look) -> Iterator[Line]:
+    from serai.agents.opening import AGENTS
+
+    for name, place in AGENTS.items():
+        there = find_spec(place.split(":")[0]) is not None
+        yield (
+            Line("ok", f"{name}: can be used")
+            if there
+            else Line("problem", f"{name}: its module is missing", "install Serai again")
+        )
+    others = {point.name: point for point in metadata.entry_points(group="serai.agents")}
+    for name, point in sorted(others.items()):
+        package = f"{point.dist.name} {point.dist.version}" if point.dist else "an unknown package"
+        if name in AGENTS:
+            yield Line("note", f"{name} of {package}: not used, Serai has its own of that name")
+        elif find_spec(point.module.partition(".")[0]) is None:  # loading more of it would run it
+            yield Line("problem", f"{name} of {package}: its module {point.module} is missing", "install that package again")
+        else:
+            yield Line("ok", f"{name}: from {package}")
+    yield _agent({*AGENTS, *others}, look)
+
+
+def _agent(known: set[str], look: Look) -> Line:
+    from serai.cli.model import origin
+
+    said = next(value for value in look.config().values if value.key == "agent")
+    if said.source == "default":
+        return Line("ok", f"{said.value} would be used: no other was chosen")
+    if said.value not in known:
+        return Line("problem", f"agent of {said.file} names one that is not there", f"agents: {', '.join(sorted(known))}")
+    return Line("ok", f"{said.value} would be used: {origin(said)}")
+
+
+def _models(look: Look) -> Iterator[Line]:
+    from serai.agents.models.catalogue import Catalogue
+    from serai.agents.models.providers import sdk_of
+    from serai.agents.models.resolving import variables_of
+    from serai.cli.model import key_of, usual
+
+    catalogue = Catalogue.load(look.environ)
+    variables = dict.fromkeys(name for model in catalogue if model.api != "parrot" for name in variables_of(model.provider))
+    there = [name for name in variables if look.environ.get(name, "").strip()]
+    yield Line("ok", f"keys that are set: {', '.join(there)}") if there else Line("note", "no key of a provider is set")
+    choice = usual(catalogue, look.config(), look.environ)
+    if choice.model is None:
+        yield Line("problem", choice.why, choice.hint)
+        return
+    parrot = choice.model.api == "parrot" and not choice.chosen
+    yield Line("note" if parrot else "ok", f"{choice.key} would be used: {choice.why}")
+    ready, key = key_of(choice.model, look.environ)
+    if not ready:
+        yield Line("problem", f"{choice.key} has no key", key)
+    if (sdk := sdk_of(choice.model)) and find_spec(sdk) is None:
+        yield Line("problem", f"{choice.key} needs the package {sdk}", "pip install 'serai[models]'")
+
+
+# -- guests and policy ------------------------------------------------------------------------------------------------------------
+
+
+def _guests(look: Look) -> Iterator[Line]:
+    from serai.host.finding import find
+
+    options = look.options
+    found = find(cwd=options.cwd, guests=options.guests, installed=options.installed, config=look.config().settings)
+    yield from (Line("ok", f"{_guest(one)}: would be started") for one in found.guests)
+    yield from (Line("ok", f"{_guest(one)}: disabled") for one in found.disabled)
+    for aside in found.untrusted:
+        yield Line(
+            "note", f"{_guest(aside.manifest)}: not trusted: {aside.reason}", "look at it, then `serai trust` in that folder"
+        )
+    told = {problem.reason for problem in found.problems}
+    yield from (Line("note", f"{_guest(aside.manifest)}: {aside.reason}") for aside in found.shadowed if aside.reason not in told)
+    yield from (Line("problem", _problem(problem)) for problem in found.problems)
+    yield from (Line("problem", f"guard: {_problem(hidden)}", "nothing runs without it") for hidden in found.hidden_guards)
+    if not any((*found.all(), *found.problems, *found.hidden_guards)):
+        yield Line("ok", "none")
+
+
+def _problem(problem: Problem) -> str:
+    from serai.host.adapters import DIALECTS
+
+    files = (os.path.join(problem.folder, dialect.manifest) for dialect in DIALECTS.values())
+    return str(problem._replace(reason=without_values(problem.reason, *files)))
+
+
+def _guest(manifest: Manifest) -> str:
+    guard = "guard " if manifest.settings.guard else ""
+    version = f" {manifest.version}" if manifest.version else ""
+    return f"{guard}{manifest.id}{version}, {manifest.scope}, in {manifest.folder}"
+
+
+def _policy(look: Look) -> Iterator[Line]:
+    from serai.host.trust import Trust
+    from serai.policy import load
+    from serai.policy.loading import USER_FILE
+
+    own = os.path.join(home.config_folder(look.environ), USER_FILE)
+    files = [path for path in (os.path.join(look.cwd, home.PROJECT_POLICY), own) if os.path.lexists(path)]
+    trust = Trust.usual(look.environ)
+    rules = load(look.cwd, untrusted=lambda content: trust.check_policy(look.cwd, content), environ=look.environ)
+    yield Line("ok", f"rules of {', '.join([*files, 'Serai itself'])}")
+    yield Line("ok", ", ".join(f"{len(rules.by(decide))} {decide}" for decide in ("deny", "ask", "allow")))
+    yield Line("ok" if rules.mode == "manual" else "note", f"mode {rules.mode}")
+    yield from (Line("note", note) for note in rules.notes)
+    yield _waiting(look)
+
+
+def _waiting(look: Look) -> Line:
+    from serai.policy.memory import NAME, Decisions
+
+    path = os.path.join(home.state_folder(look.environ), NAME)
+    if not os.path.exists(path):
+        return Line("ok", "no approval waits")
+    try:
+        decisions = Decisions(path, busy=_BUSY)
+    except NotWritten as error:
+        return Line("note", f"approvals cannot be looked at: {error}", error.hint)
+    try:
+        waiting = len(decisions.pending())
+    finally:
+        decisions.close()
+    if not waiting:
+        return Line("ok", "no approval waits")
+    return Line("note", f"{_counted(waiting, 'approval')} waiting for an answer", "`serai policy pending` shows them")
+
+
+# -- boxes, terminal, recordings --------------------------------------------------------------------------------------------------
+
+
+def _boxes(look: Look) -> Iterator[Line]:
+    from serai.boxes import backends
+    from serai.boxes.manager import Boxes
+
+    boxes = Boxes(os.path.join(home.state_folder(look.environ), "boxes"))
+    for name in backends.BACKENDS:
+        backend = boxes.backend(name)
+        if backend.missing:
+            yield Line("note", f"{name}: does not work here: {backend.missing}")
+        else:
+            gives = backend.capabilities
+            yield Line("ok", f"{name}: works, isolation {gives.isolation}, network {gives.network}")
+
+
+def _terminal(look: Look) -> Iterator[Line]:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+        yield Line("ok", "there is one to ask on")
+    except OSError:
+        yield Line("note", "there is none to ask on: what a person would be asked is denied")
+    if look.environ.get("NO_COLOR"):
+        yield Line("ok", "no colours: NO_COLOR is set")
+    elif look.environ.get("TERM") == "dumb":
+        yield Line("ok", "no colours: this terminal has none")
+    else:
+        yield Line("ok", "colours" if sys.stdout.isatty() else "no colours: this is not printed on a terminal")
+
+
+def _recordings(look: Look) -> Iterator[Line]:
+    config = look.config()
+    if not config.record:
+        yield Line("note", "off: the settings say `record = false`")
+        return
+    days, most = config.limits.record_age, config.limits.record_total
+    yield Line("ok", f"on: kept for {_counted(days, 'day')}, at most {_size(most)}")
+
+
+CHECKS: dict[str, Check] = {
+    "Serai": _serai,
+    "home": _home,
+    "agents": _agents,
+    "models": _models,
+    "guests": _guests,
+    "policy": _policy,
+    "boxes": _boxes,
+    "terminal": _terminal,
+    "recordings": _recordings,
+}
+
+
+# -- words ------------------------------------------------------------------------------------------------------------------------
+
+
+def _size(size: int) -> str:
+    amount, unit = float(size), "bytes"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{amount:.0f} {unit}" if unit == "bytes" or amount >= 100 else f"{amount:.1f} {unit}"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,211 @@
+"""`serai model`: the models of the catalogue, and which one would be used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from serai.cli import telling
+from serai.cli.completion import complete_models
+from serai.cli.opening import JSON, PATH
+from serai.errors import NoModel, SeraiError
+
+if TYPE_CHECKING:
+    from serai.agents.models.catalogue import Catalogue
+    from serai.app.config import Config, Value
+    from serai.model.provider import Cost, Model
+
+__all__ = ["Choice", "key_of", "model", "origin", "usual"]
+
+CWD = click.option("--cwd", type=PATH, default=".", help="The project; this folder by default.")
+_WORDS = ("default", "small")  # queries that are settings
+
+
+@click.group()
+def model() -> None:
+    """List the models there are, what they need, and which one would be used."""
+
+
+# -- what would be used -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The model that a run takes when none is named, and why it is that one; None: there is none, and `why` says what is wrong."""
+
+    model: Model | None
+    why: str
+    hint: str = ""
+    chosen: bool = True  # by the person, and not for want of anything else
+
+    @property
+    def key(self) -> str:
+        return self.model.key if self.model is not None else ""
+
+
+def usual(catalogue: Catalogue, config: Config, environ: Mapping[str, str]) -> Choice:
+    """What `serai run` would take. What was said is never quoted: it may be a key in the wrong place."""
+    from serai.agents.models.resolving import choose
+
+    said = next(value for value in config.values if value.key == "default_model")
+    try:
+        found = choose("", catalogue, environ, config.settings)
+    except NoModel as error:
+        return Choice(None, f"{said.file or said.key} names a model that nobody knows", error.hint)
+    if found.why:
+        return Choice(found.model, found.why, chosen=False)
+    return Choice(found.model, origin(said))
+
+
+def origin(said: Value) -> str:
+    """Where a value comes from, without the value."""
+    return f"{said.file} is set" if said.source == "environment" else f"{said.key} of {said.file} says so"
+
+
+def key_of(model: Model, environ: Mapping[str, str]) -> tuple[bool, str]:
+    """Whether there is what a provider wants to see, and in words which variable that is. Never a value."""
+    from serai.agents.models.providers import access
+    from serai.agents.models.resolving import variables_of
+
+    if model.api == "parrot":
+        return True, "none needed"
+    missing = f"set {' or '.join(variables_of(model.provider))}"
+    try:
+        way = access(model, environ)
+    except SeraiError as error:  # its address, or its key, cannot be used
+        return False, error.hint or missing
+    if way.key:
+        return True, f"{way.variable} is set"
+    return way.ready, "none needed" if way.local else "in models.toml" if way.ready else missing
+
+
+# -- list -------------------------------------------------------------------------------------------------------------------------
+
+
+@model.command("list")
+@click.argument("query", default="", shell_complete=complete_models)
+@CWD
+@JSON
+def list_(query: str, *, cwd: str, as_json: bool) -> None:
+    """The models there are; the one that would be used has a star.
+
+    QUERY narrows the list to what it may mean: a part of a key or a name, `default` or `small`. Costs are US dollars for a million
+    tokens.
+    """
+    here = _Here.look(cwd)
+    found = here.fitting(query.strip())
+    if as_json:
+        for one in found:
+            click.echo(telling.as_json(here.form(one)))
+        return
+    telling.table([("", "key", "name", "context", "cost", "its key"), *map(here.row, found)])
+    telling.say(f"* {here.choice.key} would be used: {here.choice.why}" if here.choice.model else here.choice.why)
+    if here.choice.hint:
+        telling.tell(here.choice.hint)
+    if query.strip():
+        with suppress(NoModel):  # a part of keys alone is no query of a run
+            telling.say(f"--model {query.strip()} means {here.resolve(query).key}")
+
+
+@model.command()
+@click.argument("key", shell_complete=complete_models)
+@CWD
+@JSON
+def show(key: str, *, cwd: str, as_json: bool) -> None:
+    """All that is known of a model. KEY is what `serai run --model` takes: a key, or a part of one that says enough."""
+    here = _Here.look(cwd)
+    found = here.resolve(key)
+    if as_json:
+        click.echo(telling.as_json(here.form(found, whole=True)))
+    else:
+        for line in here.told(found):
+            telling.say(line)
+
+
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """The catalogue as it is seen from a folder."""
+
+    catalogue: Catalogue
+    settings: Mapping[str, Any]
+    choice: Choice
+
+    @classmethod
+    def look(cls, cwd: str) -> _Here:
+        from serai.agents.models.catalogue import Catalogue
+        from serai.app.config import Config
+
+        config, catalogue = Config.load(cwd), Catalogue.load()
+        return cls(catalogue, config.settings, usual(catalogue, config, os.environ))
+
+    def resolve(self, query: str) -> Model:
+        from serai.agents.models.resolving import resolve
+
+        return resolve(query, self.catalogue, os.environ, self.settings)
+
+    def fitting(self, query: str) -> list[Model]:
+        """What a query may mean; the error about one that means nothing has the names that are near."""
+        wanted = query.lower()
+        if wanted not in _WORDS and (
+            found := [one for one in self.catalogue if wanted in one.key.lower() or wanted in one.name.lower()]
+        ):
+            return found
+        return [self.resolve(query)]
+
+    def row(self, one: Model) -> tuple[str, ...]:
+        star = "*" if one.key == self.choice.key else ""
+        context = f"{one.context_window:,}" if one.context_window else "-"
+        return star, one.key, one.name, context, _cost(one.cost) or "-", key_of(one, os.environ)[1]
+
+    def form(self, one: Model, *, whole: bool = False) -> dict[str, Any]:
+        """Addresses without the password that may be in one; of headers the names alone."""
+        import msgspec
+
+        from serai.agents.models.headers import address
+        from serai.agents.models.resolving import variables_of
+
+        used = one.key == self.choice.key
+        ready, key = key_of(one, os.environ)
+        form: dict[str, Any] = {
+            "key": one.key,
+            "name": one.name,
+            "provider": one.provider,
+            "api": one.api,
+            "context_window": one.context_window,
+            "max_tokens": one.max_tokens,
+            "reasoning": one.reasoning,
+            "cost": msgspec.to_builtins(one.cost),
+            "variables": [] if one.api == "parrot" else list(variables_of(one.provider)),
+            "ready": ready,
+            "its_key": key,
+            "used": used,
+        }
+        if whole:
+            form |= {"base_url": address(one.base_url)[0] if one.base_url else "", "headers": sorted(one.headers)}
+        return form | ({"why": self.choice.why} if used else {})
+
+    def told(self, one: Model) -> Iterator[str]:
+        from serai.agents.models.headers import address
+
+        yield f"{one.key}: {one.name}"
+        yield f"  API {one.api}" + (f", at {address(one.base_url)[0]}" if one.base_url else "")
+        if one.headers:
+            yield f"  with the headers {', '.join(sorted(one.headers))}"
+        if one.context_window:
+            yield f"  context: {one.context_window:,} tokens" + (f", {one.max_tokens:,} of an answer" if one.max_tokens else "")
+        if cost := _cost(one.cost):
+            cache = f"; from the cache ${one.cost.cache_read:g}, into it ${one.cost.cache_write:g}" if one.cost.cache_read else ""
+            yield f"  cost: {cost}{cache}, for a million tokens"
+        yield f"  its key: {key_of(one, os.environ)[1]}"
+        if one.key == self.choice.key:
+            yield f"  it would be used: {self.choice.why}"
+
+
+def _cost(cost: Cost) -> str:
+    """In and out; nothing where it is not known."""
+    return f"${cost.input:g} in, ${cost.output:g} out" if cost.input or cost.output else ""

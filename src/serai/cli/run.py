@@ -1,0 +1,338 @@
+"""`serai run`: one prompt, done by an agent with the guests of this place, under the policy, on record."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from serai.cli import telling
+from serai.cli.completion import complete_agents, complete_models, complete_sessions
+from serai.cli.ending import WORDS, Ending
+from serai.cli.opening import JSON, PATH, Options, Status, run, with_options
+from serai.errors import GuardDown, NotAllowed, Refused, SeraiError
+from serai.home import content_of
+
+if TYPE_CHECKING:
+    from serai.app.app import App
+    from serai.app.opening import Choices
+    from serai.cli.printing import JsonPrinter, Printer
+    from serai.model.events import TurnResult
+    from serai.model.surface import Surface
+    from serai.model.tools import ImageBlock
+    from serai.policy import Decisions
+
+__all__ = ["run_command"]
+
+_MODES = ("manual", "auto", "skip")
+_LONGEST = 8 * 1024 * 1024  # bytes of a prompt from stdin; no session keeps a much longer one
+_MOST_LOGGED = 100  # lines
+_PATIENCE = 1.0  # seconds for a reader, once somebody wants the end
+_LONGEST_TIMEOUT = 30 * 86400.0  # seconds; a loop's clock ends somewhere
+_IMAGE = 32 * 1024 * 1024  # bytes of an image: no provider takes a longer one
+_IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp"}
+# A turn that is cancelled by nobody at the command line was ended by a guest: it has not done what it was to do.
+_STATUS: Final = {"success": Status.OK, "error": Status.ERROR, "denied": Status.REFUSED, "cancelled": Status.ERROR}
+_Command = Callable[..., None]
+_EPILOG: Final = """\b
+Exit status:
+  0    it is done
+  1    it could not begin: no such agent, model, session or command, bad settings
+  2    the command line is wrong
+  3    the turn failed: the model, a limit such as --max-turns, a full disk
+  4    refused: a guard is down, a guest blocked the turn, you said no and stopped it
+  5    --timeout was over
+  129  its terminal is gone; 130 after Ctrl-C, 143 after SIGTERM
+"""
+
+
+def _said(_context: click.Context, _option: click.Parameter, value: Any) -> Any:
+    """An empty value is none: often a variable is not set, and then something else would be done than was meant."""
+    if value == "" or (isinstance(value, tuple) and "" in value):
+        raise click.BadParameter("it is empty")
+    return "" if value is None else value
+
+
+def _option(*names: str, **more: Any) -> Callable[[_Command], _Command]:
+    return click.option(*names, callback=_said, **more)
+
+
+@click.command("run", epilog=_EPILOG)
+@click.argument("prompt", nargs=-1)
+@with_options
+@_option("--agent", metavar="NAME", shell_complete=complete_agents, help="Which agent; the resident by default.")
+@_option("--model", metavar="M", shell_complete=complete_models, help="Which model: a name or a part of one.")
+@JSON
+@click.option("--policy", "policies", type=PATH, multiple=True, metavar="FILE", help="Also the rules of this file; repeatable.")
+@_option("--allow", multiple=True, metavar="TOOL[:PATTERN]", help="Also allow this, such as 'bash:git status'; repeatable.")
+@click.option("--mode", type=click.Choice(_MODES), default=None, help="What happens to what no rule decides; manual by default.")
+@click.option("--continue", "-c", "latest", is_flag=True, help="Go on with the newest session of this folder.")
+@_option("--session", metavar="ID", shell_complete=complete_sessions, help="Go on with this session.")
+@click.option("--image", "images", type=PATH, multiple=True, metavar="FILE", help="With this image; repeatable.")
+@click.option("--max-turns", type=click.IntRange(1), metavar="N", help="At most so many calls of the model.")
+@click.option("--timeout", type=float, metavar="S", help="End it after so many seconds.")
+@click.option("--verbose", "-v", is_flag=True, help="Also the model's thinking, and what the run took.")
+@click.option("--quiet", "-q", is_flag=True, help="Only what the model says, warnings and errors.")
+def run_command(prompt: tuple[str, ...], *, options: Options, **given: Any) -> None:
+    """Have an agent do something, with the guests of this place.
+
+    PROMPT is what it shall do, or a command of a guest (/name); - or none at all reads it from stdin. What the agent says is on
+    stdout, what happens meanwhile on stderr; you are asked on the terminal, and whatever is no clear yes is a no. Ctrl-C
+    interrupts the agent, a second one stops everything at once.
+    """
+    if given["latest"] and given["session"]:
+        raise click.UsageError("--continue and --session exclude each other")
+    if given["quiet"] and given["verbose"]:
+        raise click.UsageError("--quiet and --verbose exclude each other")
+    if (seconds := given["timeout"]) is not None and not 0 < seconds <= _LONGEST_TIMEOUT:
+        raise click.UsageError(f"--timeout is a number of seconds from above 0 to {_LONGEST_TIMEOUT:.0f}, not {seconds:g}")
+    wanted = Wanted(options=options, prompt=_prompt(prompt), images=tuple(map(_image, given.pop("images"))), given=given)
+    run(_run(wanted))
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the command line says."""
+
+    options: Options
+    prompt: str
+    images: tuple[ImageBlock, ...]
+    given: Mapping[str, Any] = field(repr=False)
+
+    def choices(self, surface: Surface, decisions: Decisions) -> Choices:
+        from serai.app.opening import LATEST
+
+        given, options = self.given, self.options
+        return {
+            "cwd": options.cwd,
+            "guests": options.guests,
+            "installed": options.installed,
+            "agent": given["agent"],
+            "model": given["model"],
+            "policy": given["policies"],
+            "allow": given["allow"],
+            "mode": given["mode"] or "",
+            "session": LATEST if given["latest"] else given["session"],
+            "limits": {"steps": given["max_turns"]} if given["max_turns"] else {},
+            "command": "serai run",
+            "surface": surface,
+            "decisions": decisions,
+        }
+
+
+def _prompt(words: tuple[str, ...]) -> str:
+    text = " ".join(words)
+    if text in ("", "-"):
+        if sys.stdin.isatty():
+            raise click.UsageError("say what is to be done: serai run PROMPT")
+        data = sys.stdin.buffer.read(_LONGEST + 1)
+        if len(data) > _LONGEST:
+            raise click.UsageError(f"the prompt is longer than {_LONGEST} bytes: put it into a file, and say which")
+        text = data.decode(errors="replace")
+    if not text.strip():
+        raise click.UsageError("the prompt is empty")
+    return text
+
+
+def _image(path: str) -> ImageBlock:
+    from serai.model.tools import ImageBlock
+
+    mime = _IMAGES.get(os.path.splitext(path)[1].lower())
+    if mime is None:
+        raise click.UsageError(f"{telling.safe(path)}: an image is one of {', '.join(_IMAGES)}")
+    try:
+        return ImageBlock(content_of(path, _IMAGE), mime)
+    except OSError as error:
+        raise click.UsageError(f"{telling.safe(path)}: {error.strerror}") from None
+
+
+# -- the run ----------------------------------------------------------------------------------------------------------------------
+
+
+async def _run(wanted: Wanted) -> Status:
+    ending = Ending()
+    printer = _printer(wanted.given, ending)
+    with ending.signals(), _logged(verbose=wanted.given["verbose"]) as logged:
+        outcome = await _outcome(wanted, printer, ending)
+        await _told(printer, outcome, ending)
+    try:
+        _tell(outcome, logged)
+        printer.close()  # which raises what came in the way of writing
+    except OSError:
+        if ending.status is None or ending.lost:  # else it was ended anyway: a terminal that hangs up takes both
+            raise
+    if outcome.error is not None and not isinstance(outcome.error, SeraiError):
+        raise outcome.error  # a defect: whoever reports it needs to see where
+    return outcome.status
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How the run ended."""
+
+    status: Status
+    result: TurnResult
+    error: Exception | None = None
+
+
+async def _outcome(wanted: Wanted, printer: Printer | JsonPrinter, ending: Ending) -> Outcome:
+    from serai.app.app import App
+    from serai.cli.line import LineSurface, Terminal
+    from serai.limits import Limits
+    from serai.policy import Decisions
+
+    def limits() -> Limits:
+        return Limits() if app is None else app.house.limits
+
+    app: App | None = None
+    error: Exception | None = None
+    result: TurnResult | None = None
+    try:
+        with (
+            closing(Decisions.usual()) as decisions,
+            closing(LineSurface(Terminal.open(), printer, decisions=decisions, limits=limits)) as surface,
+            ending.after(wanted.given["timeout"]),
+        ):
+            app = App(**wanted.choices(surface, decisions))
+            async with app:
+                ending.watch(app)
+                result = await _submitted(app, wanted, ending)
+    except asyncio.CancelledError:
+        if not ending.takes_back_cancelling():
+            raise
+    except Exception as failure:
+        error = failure
+    return _judged(app, result, error, ending)
+
+
+async def _all(app: App, wanted: Wanted) -> TurnResult | None:
+    """The prompt, and what guests have queued behind it meanwhile (spec piglet 6.8)."""
+    result = await app.submit(wanted.prompt, images=wanted.images)
+    await app.idle()
+    return result
+
+
+async def _submitted(app: App, wanted: Wanted, ending: Ending) -> TurnResult | None:
+    """Done, or ended by somebody: a signal, the time, a guest that quits."""
+    work = asyncio.ensure_future(_all(app, wanted))
+    quitting = asyncio.ensure_future(app.quitting.wait())
+    try:
+        await asyncio.wait([work, quitting], return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            if app.session.state == "running":
+                await app.abort(ending.reason or "a guest ended the run")
+            elif ending.status is not None:
+                work.cancel()  # a command, or a guest that looks at the prompt: nothing has begun
+            await asyncio.wait([work], timeout=app.house.limits.interrupt)
+        return work.result() if work.done() and not work.cancelled() else None
+    finally:
+        ending.in_time()
+        for task in (work, quitting):
+            task.cancel()
+        await asyncio.gather(work, quitting, return_exceptions=True)
+
+
+def _judged(app: App | None, result: TurnResult | None, error: Exception | None, ending: Ending) -> Outcome:
+    """Which status, and what is said of it."""
+    import msgspec
+
+    from serai.model.events import TurnResult
+
+    turn = result or (app.last if app is not None else None)
+    result = turn or TurnResult(status="success")
+    status = _STATUS[result.status]
+    if error is not None:
+        refused = isinstance(error, GuardDown | NotAllowed)
+        began = turn is not None or isinstance(error, Refused)  # which is what a command of a guest said
+        status = Status.REFUSED if refused else Status.ERROR if began else Status.FAILED
+        said = str(error) if isinstance(error, SeraiError) else f"{type(error).__name__}: {error}"
+        result = msgspec.structs.replace(result, status="denied" if refused else "error", error=said)
+    if ending.status is not None:
+        status, error = ending.status, None
+        result = msgspec.structs.replace(result, status="cancelled", error=ending.reason)
+    return Outcome(status, msgspec.structs.replace(result, session=_session_of(app)), error)
+
+
+def _session_of(app: App | None) -> str:
+    """Its id, if there is anything to go on with: one in which nothing was said is not kept."""
+    try:
+        if app is not None and (sessions := app.house.sessions) is not None:
+            sessions.find(app.session.id)
+            return app.session.id
+    except SeraiError:  # nothing was opened, or nothing is left
+        pass
+    return ""
+
+
+def _printer(given: Mapping[str, Any], ending: Ending) -> Printer | JsonPrinter:
+    from serai.cli.printing import JsonPrinter, Printer
+
+    def lost(error: OSError) -> None:
+        if error.errno == errno.EIO:  # its terminal is gone
+            ending.now(WORDS[signal.SIGHUP], Status.HUNG_UP)
+            return
+        ending.lost = ending.status is None  # whoever read has read enough; a full disk is told by `close`
+        ending.now("", Status.FAILED)
+
+    if given["as_json"]:
+        return JsonPrinter(sys.stdout, lost=lost)
+    return Printer(sys.stdout, sys.stderr, quiet=given["quiet"], verbose=given["verbose"], lost=lost)
+
+
+@contextmanager
+def _logged(*, verbose: bool) -> Iterator[list[str]]:
+    """What goes wrong beside the run itself, as it is logged; with where it did, if `verbose`."""
+    import logging
+
+    lines: list[str] = []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if len(lines) < _MOST_LOGGED:
+                lines.extend((self.format(record) if verbose else record.getMessage()).splitlines())
+
+    handler, logger = Handler(logging.WARNING), logging.getLogger("serai")
+    logger.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
+
+
+async def _told(printer: Printer | JsonPrinter, outcome: Outcome, ending: Ending) -> None:
+    """The result, and until whoever reads has taken all of it: they may take their time, unless somebody wants the end."""
+    from serai.cli.printing import JsonPrinter
+
+    if isinstance(printer, JsonPrinter):
+        hint = outcome.error.hint if isinstance(outcome.error, SeraiError) else ""
+        printer.result(outcome.result, **({"hint": hint} if hint else {}))
+    taken, over = asyncio.ensure_future(printer.drained()), asyncio.ensure_future(ending.over.wait())
+    await asyncio.wait([taken, over], return_when=asyncio.FIRST_COMPLETED)
+    if not taken.done():
+        await asyncio.wait([taken], timeout=_PATIENCE)
+    if not taken.done():
+        printer.forget()
+    for task in (taken, over):
+        task.cancel()
+    if outcome.status is Status.OK and ending.status is not None:  # ended while it was being read
+        outcome.status = ending.status
+
+
+def _tell(outcome: Outcome, logged: list[str]) -> None:
+    """On stderr: what went wrong beside the run, then the run's own error."""
+    result, error = outcome.result, outcome.error
+    for line in logged:
+        if not result.error or result.error not in line:  # that is told below
+            telling.tell(line)
+    if outcome.status is not Status.OK and result.error:
+        telling.tell(f"serai: {result.error}")
+        for line in error.hint.splitlines() if isinstance(error, SeraiError) else ():
+            telling.tell(line)

@@ -1,0 +1,41 @@
+"""What the tests of services share: a guest that may ask for everything, and an agent that does what it is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from serai.agents.resident.house import House
+from serai.agents.resident.resident import Resident
+from serai.agents.session import Session
+from serai.app.services.grants import Grants
+from serai.app.services.group import Group
+from serai.app.services.router import AppServices
+from serai.host.services import GROUPS
+from serai.store.session import Session as Stored
+from serai.store.sessions import Current
+from tests.agents.resident.parts import MODEL, QUICK, Answers, Box, echo, yes
+
+GUEST = "fake:weather"
+EVERYTHING = Grants(frozenset(GROUPS))
+
+
+class Desk:
+    """One group behind the real router, asked by a guest."""
+
+    def __init__(self, group: Group, *, guest: str = GUEST, **options: Any) -> None:
+        self.guest = guest
+        self.services = AppServices({"group": group}, granted=lambda _: Grants(frozenset({"group"})), **options)
+
+    async def __call__(self, what: str, **arguments: Any) -> Any:
+        return await self.services.ask(self.guest, "group", what, arguments)
+
+
+def resident(provider: Answers, box: Box | None = None, *, store: Stored | Current | None = None, **house: Any) -> Session:
+    """A session in which every call may run, kept in `store`."""
+    parts = House(model=MODEL, provider=provider, limits=QUICK, **{"decide": yes, **house})
+    return Session(Resident(parts, box or Box(echo=echo)), store=store, limits=QUICK)
+
+
+def driver(session: Session) -> Resident:
+    assert isinstance(session.driver, Resident)
+    return session.driver

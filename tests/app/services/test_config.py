@@ -1,0 +1,82 @@
+"""Settings for guests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serai.app.services.config import Config
+from serai.errors import BadRequest, BadSettings, Refused
+from tests.app.services.parts import Desk
+
+
+def desk(home: Path, settings: dict[str, Any] | None = None, **environ: str) -> Desk:
+    return Desk(Config(lambda: settings or {}, {"SERAI_HOME": str(home), **environ}, str(home)))
+
+
+async def test_known_keys_have_values_and_others_are_left_out(tmp_path: Path) -> None:
+    keys = ["default_model", "small_model", "agent.max_turns", "agent.compact_at", "nope", "guest", "limits"]
+    assert await desk(tmp_path)("get", keys=keys) == {
+        "values": {"default_model": "parrot/parrot", "small_model": "parrot/parrot", "agent.max_turns": 30, "agent.compact_at": 0}
+    }
+
+
+async def test_the_spelling_of_others_means_the_same(tmp_path: Path) -> None:
+    (tmp_path / "models.toml").write_text('[[models]]\nid = "m1"\nprovider = "acme"\n')
+    ask = desk(tmp_path, {"default_model": "parrot", "small_model": "m1", "limits": {"steps": 7}})
+    keys = ["defaultModel", "smallModel", "agent.maxTurns", "agent.compactAt"]
+    assert await ask("get", keys=keys) == {
+        "values": {"defaultModel": "parrot/parrot", "smallModel": "acme/m1", "agent.maxTurns": 7, "agent.compactAt": 0}
+    }
+
+
+async def test_settings_are_read_again_each_time_and_a_broken_file_is_told(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {}
+
+    def read() -> dict[str, Any]:
+        if not settings:
+            raise BadSettings("no TOML", who="config.toml")
+        return settings
+
+    ask = Desk(Config(read, {"SERAI_HOME": str(tmp_path)}, str(tmp_path)))
+    with pytest.raises(BadSettings):
+        await ask("get", keys=["agent.max_turns"])
+    settings["limits"] = {"steps": 3}
+    assert await ask("get", keys=["agent.max_turns"]) == {"values": {"agent.max_turns": 3}}
+
+
+async def test_a_model_that_nobody_knows_costs_the_other_values_nothing(tmp_path: Path) -> None:
+    ask = desk(tmp_path, {"default_model": "gone/gone"})
+    assert await ask("get", keys=["default_model", "agent.max_turns"]) == {"values": {"agent.max_turns": 30}}
+
+
+async def test_a_guests_own_file_is_read_where_it_belongs_first(tmp_path: Path) -> None:
+    ask = desk(tmp_path)
+    assert await ask("read", name="weather") == {"content": ""}
+    (tmp_path / "weather.md").write_text("\n old place \n")
+    assert await ask("read", name="weather") == {"content": "old place"}
+    own = tmp_path / "extensions" / "weather"
+    own.mkdir(parents=True)
+    (own / "weather.md").write_text("new place")
+    assert await ask("read", name="weather") == {"content": "new place"}
+    assert (tmp_path / "weather.md").read_text() == "\n old place \n"
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../secret", "a/b", "a\\b", "/etc/passwd", "a\0b"])
+async def test_a_name_that_leads_elsewhere_is_none(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadRequest, match="invalid extension name"):
+        await desk(tmp_path)("read", name=name)
+
+
+async def test_what_is_no_file_makes_nobody_wait(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.md")
+    (tmp_path / "folder.md").mkdir()
+    (tmp_path / "long.md").write_bytes(b"x" * (1024 * 1024 + 1))
+    before = len(os.listdir("/proc/self/fd"))
+    for name, why in (("pipe", "is not a file"), ("folder", "is not a file"), ("long", "is longer than")):
+        with pytest.raises(Refused, match=why):
+            await desk(tmp_path)("read", name=name)
+    assert len(os.listdir("/proc/self/fd")) == before

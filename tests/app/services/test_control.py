@@ -1,0 +1,154 @@
+"""What guests may do to the run."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from serai.agents.resident import history
+from serai.agents.resident.resident import Resident
+from serai.agents.session import Session
+from serai.app.services.control import Control
+from serai.errors import BadRequest, NotCapable, TurnInFlight
+from serai.store.messages import UserMessage
+from serai.store.sessions import Sessions
+from tests.agents.resident.parts import Answers, call, conversation, said, texts
+from tests.app.services.parts import Desk, driver, resident
+
+
+class House:
+    """What stands for the app: it aborts as the app does."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.queued: list[str] = []
+        self.steered: list[str] = []
+        self.quits = 0
+        self.ask = Desk(
+            Control(
+                session,
+                lambda: driver(session),
+                queue=self.queued.append,
+                steer=self.steered.append,
+                idle=session.idle,
+                abort=self.abort,
+                quit=self.quit,
+            )
+        )
+
+    async def abort(self, reason: str, *, mark: bool) -> None:
+        if self.session.stage.turn is not None:
+            await self.session.interrupt(reason, mark=mark)
+        elif mark:
+            self.session.aborted(reason)
+            conversation(self.session).append(history.mark(reason))
+
+    def quit(self) -> None:
+        self.quits += 1
+
+
+@pytest.mark.req("piglet.fix.27")
+async def test_before_the_first_turn_nothing_runs_and_nobody_waits() -> None:
+    async with resident(Answers([said("x")])) as session, asyncio.timeout(5):
+        assert await House(session).ask("wait_idle") == {}
+
+
+async def test_who_waits_for_the_end_of_a_turn_is_told_of_it() -> None:
+    go = asyncio.Event()
+    async with resident(Answers([go, said("x")])) as session:
+        turn = await session.send("hi")
+        waiting = asyncio.ensure_future(House(session).ask("wait_idle"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        go.set()
+        assert (await turn).ok
+        assert await waiting == {}
+
+
+async def test_step_mode_is_switched_on_and_off() -> None:
+    async with resident(Answers([said("x")])) as session:
+        ask = House(session).ask
+        assert await ask("step_mode") == {"on": True}
+        assert driver(session).house.step_mode
+        assert await ask("step_mode") == {"on": False}
+
+
+async def test_texts_go_where_they_are_meant_to() -> None:
+    async with resident(Answers([said("x")])) as session:
+        house = House(session)
+        assert await house.ask("send", content="check the alert") == {}
+        assert await house.ask("steer", content="use metric") == {}
+        assert await house.ask("quit") == {}
+        assert (house.queued, house.steered, house.quits) == (["check the alert"], ["use metric"], 1)
+        for what in ("send", "steer"):
+            with pytest.raises(BadRequest, match=f"{what}: the content is empty"):
+                await house.ask(what, content="\n")
+
+
+async def test_an_abort_ends_the_turn_and_is_nothing_when_none_runs() -> None:
+    async with resident(Answers([asyncio.Event()])) as session:
+        house = House(session)
+        assert await house.ask("abort") == {}
+        assert conversation(session) == []
+        turn = await session.send("hi")
+        assert await house.ask("abort") == {}
+        assert (await turn).status == "cancelled"
+
+
+@pytest.mark.req("piglet.fix.33")
+@pytest.mark.parametrize("running", [True, False])
+async def test_the_mark_of_an_abort_is_in_memory_and_on_disk(tmp_path: Path, running: bool) -> None:
+    with Sessions(tmp_path).new(str(tmp_path)) as stored:
+        async with resident(Answers([asyncio.Event()] if running else [said("x")]), store=stored) as session:
+            turn = await session.send("hi")
+            if not running:
+                await turn
+            assert await House(session).ask("abort_with_marker", reason="plan mode") == {}
+            if running:
+                assert (await turn).status == "cancelled"
+            assert texts(conversation(session))[-1] == "user: [Request interrupted: plan mode]"
+            said_ = [message.content for message in stored.messages() if isinstance(message, UserMessage)]
+            assert said_ == ["hi", "[Request interrupted: plan mode]"]
+
+
+@pytest.mark.req("piglet.fix.30")
+async def test_a_conversation_that_is_shortened_is_shorter_on_disk_too(tmp_path: Path) -> None:
+    with Sessions(tmp_path).new(str(tmp_path)) as stored:
+        long = said("word " * 2000)
+        async with resident(Answers([long], [long], [long], [said("In short.")]), store=stored) as session:
+            ask = House(session).ask
+            assert await ask("has_compactor") == {"present": True}
+            for prompt in ("one", "two", "three"):
+                await session.turn(prompt)
+            counts = await ask("compact")
+            assert counts == {"before": 6, "after": len(conversation(session))}
+            assert counts["after"] < 6
+            assert [entry.type for entry in stored.path() if entry.type != "event"][-1] == "compact"
+            assert len(stored.messages()) == counts["after"]
+
+
+async def test_nothing_is_shortened_while_a_turn_runs() -> None:
+    go = asyncio.Event()
+    async with resident(Answers([said("", call("echo")), go], [said("x")])) as session:
+        turn = await session.send("hi")
+        with pytest.raises(TurnInFlight):
+            await House(session).ask("compact")
+        go.set()
+        await turn
+
+
+async def test_of_an_agent_that_is_not_ours_nothing_is_claimed() -> None:
+    async with resident(Answers([said("word " * 2000)], [said("x")])) as session:
+        await session.turn("hi")
+
+        def driven() -> Resident:
+            raise NotCapable("only the resident's")
+
+        house = House(session)
+        ask = Desk(Control(session, driven, queue=print, steer=print, idle=session.idle, abort=house.abort, quit=house.quit))
+        assert await ask("compact") == {"before": 0, "after": 0}
+        with pytest.raises(NotCapable):
+            await ask("step_mode")

@@ -1,0 +1,64 @@
+"""Keys of providers: only for whom they were granted, and told to nobody else."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from serai.app.services.credentials import Credentials
+from serai.app.services.grants import Grants
+from serai.app.services.router import AppServices
+from serai.errors import Refused
+from tests.app.services.parts import GUEST
+
+ENVIRON = {
+    "ANTHROPIC_API_KEY": "sk-anthropic",
+    "GEMINI_API_KEY": "sk-gemini",
+    "ACME_API_KEY": "sk-acme",
+    "AZURE_OPENAI_API_KEY": "sk-azure",
+    "OPENAI_API_KEY": "  ",
+}
+
+
+def services(*keys: str, guest: str = GUEST) -> AppServices:
+    def granted(who: str) -> Grants:
+        return Grants(frozenset({"credentials"}), frozenset(keys)) if who == guest else Grants()
+
+    return AppServices({"credentials": Credentials(ENVIRON, granted)}, granted=granted)
+
+
+@pytest.mark.req("app.services.keys")
+@pytest.mark.parametrize(
+    ("granted", "asked", "key"),
+    [
+        ("anthropic", "anthropic", "sk-anthropic"),
+        ("anthropic", "Anthropic", "sk-anthropic"),
+        ("google", "gemini", "sk-gemini"),
+        ("google", "google", "sk-gemini"),
+        ("azure-openai", "azure", "sk-azure"),
+        ("acme", "acme", "sk-acme"),
+        ("anthropic", "acme", ""),  # somebody else's
+        ("openai", "openai", ""),  # not there
+        ("nobody", "nobody", ""),
+        ("", "", ""),
+    ],
+)
+async def test_a_key_is_for_whom_it_was_granted_and_empty_for_all_others(granted: str, asked: str, key: str) -> None:
+    assert await services(granted).ask(GUEST, "credentials", "key", {"provider": asked}) == {"key": key}
+
+
+@pytest.mark.req("app.services.keys")
+async def test_a_guest_without_any_key_cannot_even_ask() -> None:
+    with pytest.raises(Refused, match="credentials.key is not granted"):
+        await services("anthropic").ask("fake:other", "credentials", "key", {"provider": "anthropic"})
+
+
+@pytest.mark.req("app.services.keys")
+async def test_no_key_gets_into_a_log_or_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    asked = services("anthropic")
+    await asked.ask(GUEST, "credentials", "key", {"provider": "anthropic"})
+    with pytest.raises(Refused) as refused:
+        await asked.ask("fake:other", "credentials", "key", {"provider": "anthropic"})
+    assert "sk-" not in caplog.text + str(refused.value) + repr(asked.groups["credentials"]) + repr(refused.value.to_json())

@@ -1,0 +1,401 @@
+"""What becomes of what is typed: commands, prompts behind each other, texts during a turn, and what guests make of them."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from serai.errors import Closed, GuardDown, NoCommand, NotAllowed, Refused
+from serai.model.actions import Action, Display, Nothing, Notice, Prompt
+from serai.model.contributions import Contributions, PromptSection, Transformed
+from serai.model.events import StepStarted, ToolStarted, TurnEnded, TurnStarted
+from serai.model.tools import ToolCall, ToolResult, ToolSpec
+from tests.agents.resident.parts import Answers, call, conversation, said
+from tests.app.houses import Gated, Helper, Person, bring, opened, prompts_in, sessions_of
+from tests.host.fakes import Fake
+from tests.host.guests import make
+
+Monkey = pytest.MonkeyPatch
+WEATHER = Path(__file__).parents[2] / "examples" / "zot" / "weather-python"
+
+
+def shout(text: str) -> Transformed:
+    return Transformed(text.upper())
+
+
+# -- one after the other
+
+
+async def test_a_prompt_is_answered(tmp_path: Path) -> None:
+    async with opened(tmp_path) as app:
+        assert app.last is None
+        result = await app.submit("hello")
+        assert result is not None
+        assert (result.status, result.text, result.session) == ("success", "You said: hello", app.session.id)
+        assert app.last == result
+
+
+async def test_a_command_shows_what_it_has_to_show_and_no_turn_comes_of_it(tmp_path: Path) -> None:
+    person = Person()
+    async with opened(tmp_path, WEATHER, surface=person) as app:
+        assert await app.submit("/weather Bern") is None
+    assert person.actions[-1] == Display("Bern: 16 degrees, fog", "weather")
+    assert person.events_of(TurnStarted) == []
+
+
+async def test_the_prompt_of_a_command_becomes_a_turn_once(tmp_path: Path) -> None:
+    async with opened(tmp_path, WEATHER) as app:
+        result = await app.submit("/forecast Bern")
+        await app.idle()
+        assert result is not None
+        assert result.text == "You said: What should I wear today? The weather in Bern: 16 degrees, fog."
+        assert len(prompts_in(conversation(app.session))) == 1
+
+
+async def test_a_command_that_nobody_has_or_that_fails_is_an_error_and_no_prompt(tmp_path: Path) -> None:
+    async with opened(tmp_path, WEATHER) as app:
+        with pytest.raises(NoCommand, match="unknown command /nobody"):
+            await app.submit("/nobody here")
+        with pytest.raises(Refused, match="which city"):
+            await app.submit("/weather")
+        assert conversation(app.session) == []
+
+
+async def test_a_queued_command_that_goes_wrong_is_told(tmp_path: Path) -> None:
+    person = Person()
+    async with opened(tmp_path, surface=person) as app:
+        app.queue("/nobody")
+        await app.idle()
+    assert Notice("unknown command /nobody", "error", "serai") in person.actions
+
+
+@pytest.mark.req("app.submit.order")
+async def test_two_submits_run_one_after_the_other_in_their_order_also_when_a_guest_takes_longer_for_the_first(
+    monkeypatch: Monkey, tmp_path: Path
+) -> None:
+    slow, asked = asyncio.Event(), asyncio.Event()
+
+    async def transform(text: str) -> Transformed:
+        if text == "first":
+            asked.set()
+            await slow.wait()
+        return Transformed(text)
+
+    bring(monkeypatch, tmp_path, Helper(transform=transform))
+    model = Gated([said("done")])
+    async with opened(tmp_path, answers=model) as app:
+        first = asyncio.create_task(app.submit("first"))
+        await asked.wait()
+        second = asyncio.create_task(app.submit("second"))
+        await asyncio.sleep(0)
+        slow.set()
+        assert await model.began.get() == "first"
+        assert model.began.empty()
+        model.go()
+        model.go()
+        await asyncio.gather(first, second)
+        assert prompts_in(conversation(app.session)) == ["first", "second"]
+
+
+async def test_a_turn_is_not_begun_twice_for_what_is_queued_and_submitted_at_once(tmp_path: Path) -> None:
+    person = Person()
+    async with opened(tmp_path, surface=person) as app:
+        app.queue("queued")
+        await app.submit("submitted")
+        await app.idle()
+        assert sorted(prompts_in(conversation(app.session))) == ["queued", "submitted"]
+    assert len(person.events_of(TurnStarted)) == len(person.events_of(TurnEnded)) == len(person.events_of(StepStarted)) == 2
+
+
+# -- during a turn
+
+
+class Slow(Fake):
+    """Its tool runs until the test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__("slow", Contributions(tools=(ToolSpec("work", interrupt="block"),)))
+        self.go = asyncio.Event()
+
+    async def call_tool(self, call: ToolCall) -> ToolResult:
+        await self.go.wait()
+        return ToolResult.of("worked")
+
+
+@pytest.mark.req("app.queue.during-turn")
+async def test_what_is_queued_during_a_turn_is_steered_in_when_a_tool_ends_and_the_rest_is_one_turn_after_the_commands(
+    monkeypatch: Monkey, tmp_path: Path
+) -> None:
+    slow, person = Slow(), Person()
+    ran: list[str] = []
+
+    def note(args: str) -> Action:
+        ran.append(f"{args} after {len(model.requests)}")
+        return Nothing()
+
+    bring(monkeypatch, tmp_path, slow, Helper(commands={"note": note}))
+    model = Gated([said("", call("work"))], [said("done")], [said("both")])
+    async with opened(tmp_path, answers=model, surface=person) as app:
+        model.go()
+        turn = asyncio.create_task(app.submit("begin"))
+        await person.saw_a(ToolStarted)
+        app.queue("one")
+        app.queue("/note waits")
+        app.queue("two")
+        slow.go.set()
+        assert [await model.began.get() for _ in range(2)] == ["begin", "one\n\ntwo"]
+        app.queue("three")
+        app.queue("four")
+        app.queue(" \n")
+        model.go()
+        await turn
+        assert await model.began.get() == "three\n\nfour"
+        assert ran == ["waits after 2"]  # before the new turn
+        model.go()
+        await app.idle()
+        assert prompts_in(conversation(app.session)) == ["begin", "one\n\ntwo", "three\n\nfour"]
+
+
+@pytest.mark.parametrize("immediate", [True, False])
+async def test_a_command_that_is_immediate_runs_during_the_turn_and_any_other_after_it(
+    monkeypatch: Monkey, tmp_path: Path, immediate: bool
+) -> None:
+    ran = asyncio.Event()
+
+    def note(_args: str) -> Action:
+        ran.set()
+        return Nothing()
+
+    bring(monkeypatch, tmp_path, Helper(commands={"note": note}, immediate=immediate))
+    model = Gated([said("done")])
+    async with opened(tmp_path, answers=model) as app:
+        turn = asyncio.create_task(app.submit("go"))
+        await model.began.get()
+        app.queue("/note")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert ran.is_set() is immediate
+        model.go()
+        await turn
+        await ran.wait()
+
+
+async def test_a_person_can_quit_while_a_turn_runs(tmp_path: Path) -> None:
+    model = Gated([said("done")])
+    async with opened(tmp_path, answers=model) as app:
+        turn = asyncio.create_task(app.submit("go"))
+        await model.began.get()
+        app.queue("/quit")
+        async with asyncio.timeout(10.0):
+            await app.quitting.wait()
+        assert not turn.done()
+        await app.close()
+        result = await turn
+        assert result is not None
+        assert result.status == "cancelled"
+
+
+async def test_a_text_is_steered_into_the_turn_that_runs_and_waits_for_the_next_without_one(
+    monkeypatch: Monkey, tmp_path: Path
+) -> None:
+    slow, person = Slow(), Person()
+    bring(monkeypatch, tmp_path, slow)
+    answers = Answers([said("", call("work"))], [said("done")])
+    async with opened(tmp_path, answers=answers, surface=person) as app:
+        turn = asyncio.create_task(app.submit("begin"))
+        await person.saw_a(ToolStarted)
+        app.steer("be quick")
+        app.steer("  ")
+        slow.go.set()
+        await turn
+        assert prompts_in(answers.requests[1].messages) == ["begin", "be quick"]
+        app.steer("/quit once more")  # it is for the model, whatever it looks like
+        await app.idle()
+        assert prompts_in(conversation(app.session)) == ["begin", "be quick"]
+        await app.submit("go on")
+        assert prompts_in(conversation(app.session)) == ["begin", "be quick", "go on\n\n/quit once more"]
+        assert not app.quitting.is_set()
+
+
+@pytest.mark.req("app.steer.late")
+async def test_what_comes_too_late_for_a_turn_is_the_next_one(tmp_path: Path) -> None:
+    model = Gated([said("done")])
+    async with opened(tmp_path, answers=model, limits={"steps": 1}) as app:  # no later step would take it
+        turn = asyncio.create_task(app.submit("go"))
+        await model.began.get()
+        app.steer("late")
+        model.go()
+        await turn
+        assert await model.began.get() == "late"
+        model.go()
+        await app.idle()
+
+
+async def test_more_than_may_wait_is_refused_and_a_guest_that_wants_more_is_told_of(monkeypatch: Monkey, tmp_path: Path) -> None:
+    model, person, helper = Gated([said("done")]), Person(), Helper()
+    bring(monkeypatch, tmp_path, helper)
+    async with opened(tmp_path, answers=model, surface=person, limits={"inputs": 1}) as app:
+        turn = asyncio.create_task(app.submit("go"))
+        await model.began.get()
+        app.queue("one")
+        with pytest.raises(NotAllowed, match="too much waits"):
+            app.queue("two")
+        helper.wants(Prompt("three"))
+        assert isinstance(person.actions[-1], Notice)
+        assert person.actions[-1].text.startswith("a prompt was not sent: too much waits already")
+        model.go()
+        model.go()
+        await turn
+        await app.idle()
+        assert prompts_in(conversation(app.session)) == ["go", "one"]
+
+
+async def test_nothing_is_queued_for_an_app_that_is_not_open(tmp_path: Path) -> None:
+    async with opened(tmp_path) as app:
+        pass
+    with pytest.raises(Closed):
+        app.queue("hello")
+    with pytest.raises(Closed):
+        await app.submit("hello")
+
+
+# -- input transformers (spec piglet 5.7)
+
+
+@pytest.mark.req("app.transform.typed")
+async def test_a_transformer_changes_what_is_typed_but_no_command_and_nothing_queued_or_steered(
+    monkeypatch: Monkey, tmp_path: Path
+) -> None:
+    slow, person, seen = Slow(), Person(), []
+
+    def transform(text: str) -> Transformed:
+        seen.append(text)
+        return shout(text)
+
+    bring(monkeypatch, tmp_path, slow, Helper(transform=transform, commands={"say": Prompt}))
+    answers = Answers([said("", call("work"))], [said("done")])
+    async with opened(tmp_path, answers=answers, surface=person) as app:
+        turn = asyncio.create_task(app.submit("typed"))
+        await person.saw_a(ToolStarted)
+        app.steer("steered")
+        slow.go.set()
+        await turn
+        await app.submit("/say a command's")
+        assert prompts_in(conversation(app.session)) == ["TYPED", "steered", "a command's"]
+        assert seen == ["typed"]
+        app.queue("typed when nothing runs")
+        await app.idle()
+        assert prompts_in(conversation(app.session))[-1] == "TYPED WHEN NOTHING RUNS"
+
+
+async def test_a_text_that_a_guest_has_handled_becomes_no_turn_and_is_kept_nowhere(monkeypatch: Monkey, tmp_path: Path) -> None:
+    bring(monkeypatch, tmp_path, Helper(transform=lambda text: Transformed(text, handled=True)))
+    person = Person()
+    async with opened(tmp_path, surface=person) as app:
+        assert await app.submit("hello") is None
+        assert conversation(app.session) == []
+    assert person.events_of(TurnStarted) == []
+    assert sessions_of(tmp_path).list() == []
+
+
+async def test_a_transformer_that_fails_refuses_the_submission_and_the_next_one_gets_through(
+    monkeypatch: Monkey, tmp_path: Path
+) -> None:
+    def transform(text: str) -> Transformed:
+        if text == "bad":
+            raise Refused("not that")
+        return Transformed(text)
+
+    helper = Helper(transform=transform)
+    bring(monkeypatch, tmp_path, helper)
+    async with opened(tmp_path, limits={"restart_wait": 60.0}) as app:
+        with pytest.raises(NotAllowed, match="input transformer helper: not that"):
+            await app.submit("bad")
+        assert conversation(app.session) == []
+        assert await app.submit("good")
+        helper.die()
+        assert await app.submit("bad")  # who is not there has no say
+        assert prompts_in(conversation(app.session)) == ["good", "bad"]
+
+
+# -- message hooks and sections (spec piglet 5.6, 6.9)
+
+
+def knows(text: str) -> str:
+    if text == "fail":
+        raise Refused("it forgot")
+    return f"It is about {text}." if text != "nothing" else ""
+
+
+@pytest.mark.req("app.inject.turn")
+async def test_an_injection_is_in_the_system_prompt_of_its_own_turn_alone_also_for_a_queued_one(
+    monkeypatch: Monkey, tmp_path: Path
+) -> None:
+    bring(monkeypatch, tmp_path, Helper("one", inject=knows), Helper("two", inject=lambda text: f"Twice {text}."))
+    answers = Answers([said("done")])
+    async with opened(tmp_path, answers=answers) as app:
+        await app.submit("bees")
+        await app.submit("nothing")
+        app.queue("queued")
+        await app.idle()
+    systems = [request.system for request in answers.requests]
+    assert systems[0].endswith("\n\nIt is about bees.\n\nTwice bees.")
+    assert systems[1].endswith("\n\nTwice nothing.")
+    assert "bees" not in systems[1]
+    assert systems[2].endswith("\n\nIt is about queued.\n\nTwice queued.")
+
+
+async def test_nothing_is_injected_for_what_is_steered(monkeypatch: Monkey, tmp_path: Path) -> None:
+    slow, person, seen = Slow(), Person(), []
+
+    def inject(text: str) -> str:
+        seen.append(text)
+        return ""
+
+    bring(monkeypatch, tmp_path, slow, Helper(inject=inject))
+    async with opened(tmp_path, answers=Answers([said("", call("work"))], [said("done")]), surface=person) as app:
+        turn = asyncio.create_task(app.submit("go"))
+        await person.saw_a(ToolStarted)
+        app.steer("steered")
+        slow.go.set()
+        await turn
+    assert seen == ["go"]
+
+
+async def test_a_hook_that_fails_is_passed_over_with_a_warning(monkeypatch: Monkey, tmp_path: Path) -> None:
+    bring(monkeypatch, tmp_path, Helper("one", inject=knows), Helper("two", inject=lambda text: f"Twice {text}."))
+    answers, person = Answers([said("done")]), Person()
+    async with opened(tmp_path, answers=answers, surface=person) as app:
+        assert await app.submit("fail")
+    assert answers.requests[0].system.endswith("\n\nTwice fail.")
+    assert Notice("one could not add what it wanted to: it forgot", "warn", "serai") in person.actions
+
+
+async def test_the_sections_of_guests_are_part_of_the_system_prompt(monkeypatch: Monkey, tmp_path: Path) -> None:
+    sections = PromptSection("Later", "Be kind.", 20), PromptSection("First", "Be brief.", 10)
+    bring(monkeypatch, tmp_path, Helper(offers=Contributions(prompt_sections=sections)))
+    answers = Answers([said("done")])
+    async with opened(tmp_path, answers=answers) as app:
+        await app.submit("go")
+    assert "# First\n\nBe brief.\n\n# Later\n\nBe kind." in answers.requests[0].system
+
+
+# -- guards
+
+
+@pytest.mark.req("app.guard.run")
+async def test_no_run_starts_while_a_guard_is_down_and_a_queued_one_is_told(tmp_path: Path) -> None:
+    person = Person()
+    guard = make(tmp_path, "sys.exit(3)", name="sentry", settings="guard = true\n")
+    async with opened(tmp_path, guard, surface=person) as app:
+        with pytest.raises(GuardDown, match="zot:sentry"):
+            await app.submit("hello")
+        app.queue("hello too")
+        await app.idle()
+        assert conversation(app.session) == []
+    assert person.events_of(TurnStarted) == []
+    told = [action.text for action in person.actions if isinstance(action, Notice)]
+    assert any(text.startswith("a prompt was not sent: the guard zot:sentry") for text in told)
+    assert sessions_of(tmp_path).list() == []

@@ -1,0 +1,297 @@
+"""`serai run` as a process of its own that a test can watch, signal and answer; forked like the commands of `warm`.
+
+What forks is in a session of its own and has imported what a run needs: nobody's terminal is asked, unless a test gives it one.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gc
+import json
+import os
+import pty
+import resource
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Self
+
+from serai.cli import main
+from serai.store.sessions import Sessions
+from serai.wire import proctree
+from tests.cli import warm
+from tests.cli.guests import Shell
+from tests.store.helpers import said
+
+__all__ = ["Run", "files", "kept", "left", "lines", "result", "run", "script", "sessions"]
+
+PATIENCE = 20.0  # seconds
+USED = (
+    *("serai.cli.main", "serai.cli.run", "serai.cli.line", "serai.cli.printing"),
+    *("serai.app.app", "serai.agents.resident.opening", "serai.policy.remembering", "serai.record.recorder", "serai.wire.fast"),
+    *("anthropic", "openai"),  # a second each
+)
+# What a run is given beside its descriptors: a terminal of its own, and how much it may write into a file.
+TTY, FSIZE = "TEST_TTY", "TEST_FSIZE"
+
+
+class Away(warm.Warm):
+    """Forks runs, away from whatever terminal the tests run in."""
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self.env = warm.cold(env)
+        self.orders, theirs = socket.socketpair()
+        command, pipe = [sys.executable, "-m", __name__, str(theirs.fileno())], subprocess.PIPE
+        with theirs:
+            self.process = subprocess.Popen(
+                command,
+                env={**env},
+                cwd=warm.ROOT,
+                pass_fds=[theirs.fileno()],
+                stdin=pipe,
+                stdout=pipe,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    @staticmethod
+    @cache
+    def of_all() -> Away:
+        return Away(os.environ | {"PYTHONUNBUFFERED": "1"})
+
+
+class Run:
+    """A run. Leaving it ends it, and sees that nothing which it started is left."""
+
+    def __init__(
+        self, shell: Shell, *arguments: str | Path, tty: bool = False, fsize: int = 0, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.tag = secrets.token_hex(8)
+        given = shell.env | {proctree.TAG: self.tag, **(env or {})}
+        (stdin, to), (self._out, stdout), (self._err, stderr), (self._told, tell) = (os.pipe() for _ in range(4))
+        os.close(to)
+        self.terminal, self._theirs = pty.openpty() if tty else (-1, -1)
+        if tty:
+            given[TTY] = os.ttyname(self._theirs)
+            termios.tcsetwinsize(self.terminal, (30, 100))
+        if fsize:
+            given[FSIZE] = str(fsize)
+        order = os.memfd_create("order")
+        os.write(order, json.dumps([["run", *map(str, arguments)], given, str(shell.cwd)]).encode())
+        theirs = [stdin, stdout, stderr, tell, order]
+        server = Away.of_all()
+        assert warm.cold(given) == server.env
+        socket.send_fds(server.orders, [b"!"], theirs)
+        for descriptor in theirs:
+            os.close(descriptor)
+        self._numbers = b""
+        self._open = {self._out, self._err, self._told}
+        self.seen = dict.fromkeys((self._out, self._err, self.terminal), b"")
+        self._until(lambda: len(self._numbers) >= warm.NUMBER, "it does not start")
+        self.pid = self._number(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.status is None:
+            self.signal(signal.SIGKILL)
+            self._until(lambda: self.status is not None, "it cannot be killed")
+        self.hang_up()
+        for descriptor in (self._out, self._err, self._told):
+            os.close(descriptor)
+        assert not left(self.tag)
+
+    # -- what it says
+
+    @property
+    def stdout(self) -> str:
+        return self.seen[self._out].decode()
+
+    @property
+    def stderr(self) -> str:
+        return self.seen[self._err].decode()
+
+    @property
+    def screen(self) -> str:
+        return self.seen[self.terminal].decode().replace("\r\n", "\n")
+
+    @property
+    def status(self) -> int | None:
+        return self._number(1) if len(self._numbers) >= 2 * warm.NUMBER else None
+
+    def until(self, text: str, *, on: str = "stdout", times: int = 1) -> None:
+        """Wait until it has said this there, so many times."""
+        self._until(lambda: getattr(self, on).count(text) >= times, f"{text!r} does not come")
+
+    def until_lines(self, count: int) -> None:
+        """Wait until it has printed so many lines, or has ended."""
+        self._until(lambda: self.stdout.count("\n") >= count or self.status is not None, f"{count} lines do not come")
+
+    def ends(self) -> int:
+        """Wait for its end and all that it said; its status."""
+        self._until(lambda: self.status is not None and not self._open - {self.terminal}, "it does not end")
+        assert self.status is not None
+        return self.status
+
+    # -- what is done to it
+
+    def signal(self, number: int) -> None:
+        """When it returns it has it: a second one of the same number would be lost before."""
+        with suppress(ProcessLookupError, FileNotFoundError):
+            os.kill(self.pid, number)
+            while _pending(self.pid) >> (number - 1) & 1:
+                os.sched_yield()
+
+    def type(self, text: str) -> None:
+        os.write(self.terminal, text.encode())
+
+    def hang_up(self) -> None:
+        if self.terminal >= 0:
+            self.seen[-1] = self.seen.pop(self.terminal)
+            for descriptor in (self.terminal, self._theirs):
+                os.close(descriptor)
+            self.terminal = -1
+
+    def close_output(self) -> None:
+        """Whoever read its output has read enough."""
+        os.dup2(nowhere := os.open(os.devnull, os.O_RDONLY), self._out)
+        os.close(nowhere)
+        self._open.discard(self._out)
+
+    def leave_output(self) -> None:
+        """Whoever reads its output has something else to do: from now on it fills the pipe, and is full when this returns."""
+        self._open.discard(self._out)
+        end = time.monotonic() + PATIENCE
+        while _waiting(self._out) <= fcntl.fcntl(self._out, fcntl.F_GETPIPE_SZ) - 4096:  # a page is not always full
+            assert time.monotonic() < end, "it does not fill the pipe"
+            os.sched_yield()
+
+    def read_on(self) -> None:
+        self._open.add(self._out)
+
+    def until_waits(self) -> None:
+        """Until it has begun and sleeps: it waits for something that does not come."""
+        end = time.monotonic() + PATIENCE
+        while Path(f"/proc/{self.pid}/wchan").read_text() not in ("hrtimer_nanosleep", "do_nanosleep", "common_nsleep"):
+            assert time.monotonic() < end, "it does not wait"
+            os.sched_yield()
+
+    def _number(self, place: int) -> int:
+        return int.from_bytes(self._numbers[place * warm.NUMBER :][: warm.NUMBER], "big", signed=True)
+
+    def _until(self, holds: Callable[[], bool], otherwise: str) -> None:
+        end = time.monotonic() + PATIENCE
+        while not holds():
+            assert self._open, f"{otherwise}, and it has ended: {self.seen}"
+            watched = [*self._open, *([self.terminal] if self.terminal >= 0 else [])]
+            ready = select.select(watched, [], [], max(0.0, end - time.monotonic()))[0]
+            assert ready, f"{otherwise}: {self.seen}"
+            for descriptor in ready:
+                self._read(descriptor)
+
+    def _read(self, descriptor: int) -> None:
+        data = os.read(descriptor, 65536)
+        if not data:
+            self._open.discard(descriptor)
+        elif descriptor == self._told:
+            self._numbers += data
+        else:
+            self.seen[descriptor] += data
+
+
+def _waiting(descriptor: int) -> int:
+    """The bytes in a pipe."""
+    return int.from_bytes(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def _pending(pid: int) -> int:
+    """The signals that a process was sent and does not have yet, as bits."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("ShdPnd:")[2].split()[0], 16)
+
+
+def left(tag: str) -> list[proctree.Process]:
+    """What a run with this tag has started and not ended. A watchdog may still be at it, for a moment."""
+    end = time.monotonic() + PATIENCE / 4
+    while (there := [one for one in proctree.scan().values() if one.alive and one.carries(tag)]) and time.monotonic() < end:
+        os.sched_yield()
+    return there
+
+
+def run(shell: Shell, *arguments: str | Path, input: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+    """A run with parrot to its end; nothing that it started is left."""
+    tag = secrets.token_hex(8)
+    given = shell.env | {proctree.TAG: tag} | env
+    words = ["run", "--model", "parrot", *map(str, arguments)]
+    ran = Away.of_all().run(*words, env=given, cwd=shell.cwd, input=input, timeout=PATIENCE)
+    assert not left(tag)
+    return ran
+
+
+def script(*directives: str) -> str:
+    """A prompt that tells the model what to do."""
+    return "\n".join(f">> {directive}" for directive in directives)
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    """What `--json` printed; every line is JSON."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def result(ran: subprocess.CompletedProcess[str] | Run) -> dict[str, Any]:
+    """The last line, which says how it ended."""
+    last = lines(ran.stdout)[-1]
+    assert last["type"] == "result"
+    return last
+
+
+def sessions(shell: Shell) -> Sessions:
+    return Sessions(shell.home / "sessions")
+
+
+def kept(shell: Shell, id: str = "") -> list[str]:
+    """What the only session says by now, or that of this id."""
+    [path] = [one.path for one in sessions(shell).list() if one.id.startswith(id)]
+    session = sessions(shell).open(os.path.basename(path).removesuffix(".jsonl"))
+    try:
+        return said(session)
+    finally:
+        session.close()
+
+
+def files(folder: Path) -> list[str]:
+    return os.listdir(folder) if folder.exists() else []
+
+
+# -- in the process that forks ----------------------------------------------------------------------------------------------------
+
+
+def settle() -> None:
+    """Take what the test gave beside descriptors."""
+    if path := os.environ.pop(TTY, ""):
+        os.setsid()
+        terminal = os.open(path, os.O_RDWR)
+        fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+        os.close(terminal)
+    if size := os.environ.pop(FSIZE, ""):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (int(size), int(size)))
+
+
+if __name__ == "__main__":
+    for name in USED:
+        import_module(name)
+    gc.freeze()
+    warm.serve(socket.socket(fileno=int(sys.argv[1])))
+    settle()
+    main()

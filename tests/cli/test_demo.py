@@ -1,0 +1,211 @@
+"""`serai demo` as a person starts it: real processes, with a home and a folder for temporary files of its own."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from serai.boxes.backends.local import LocalBackend
+from serai.cli.demo import COLUMNS, Stage
+from serai.cli.demo_boxes import boxes
+from serai.errors import BoxFailed
+from serai.record import Folder, Recorder
+
+# What each act must say, in this order; `…` stands for whatever is between.
+STORY = """
+weather  is ready after … ms: weather, /weather, /forecast
+guard    is ready after … ms: guards assistant_message, guards tool_call, guards turn_start
+1  A rule allows it
+you      What is the weather in Bern?
+parrot   wants weather {"city": "Bern"}
+policy   allow: the rule `weather` allows it: the weather is no secret
+weather  Bern: 16 degrees, fog
+2  No rule knows it: a person is asked
+parrot   wants write weather.txt
+person   is asked about write: yes (a script answers in their place)
+serai    weather.txt: made, 9 bytes
+3  The guard blocks it
+parrot   wants bash rm -rf build
+guard    blocks it: bash: rm -rf is not run here; delete files by name
+machine  in the project there are build, weather.txt
+4  The guard rewrites it, and the rules judge what it made of it
+parrot   wants weather {"city": "Paris"}
+guard    rewrites it; what runs is weather {"city": "Bern"}
+policy   allow: the rule `weather` allows it: the weather is no secret
+weather  Bern: 16 degrees, fog
+5  A guest's command writes a prompt
+you      /forecast Oslo
+prompt   What should I wear today? The weather in Oslo: -2 degrees, snow.
+parrot   You said: What should I wear today? The weather in Oslo: -2 degrees, snow.
+6  The guard is killed: nothing gets past it
+machine  SIGKILL to process …
+you      What is the weather in Rome?
+serai    refused: the guard zot:guard is …
+parrot   was asked 0 times
+guard    is ready again after … s, as process …
+7  The conversation goes on, also in another run
+you      Remember a word: caravan.
+parrot   The word is caravan.
+serai    a new run goes on with session … and its 20 messages
+you      What was the word?
+parrot   The word is caravan.
+8  A box, with a hook at its birth and death
+token    the hook has done its work for the box demo; tokens at its server: 1
+box      demo, uid 0; in sight: 0 homes, … processes, network lo; its token has mode 600 and 65 bytes
+token    the box is destroyed; tokens at its server: 0
+licence  no second box: exit status 3: the licence server is down; tokens at its server: 0
+9  What is on record: …
+… zot:guard   → event_intercept:tool_call …"tool_args":{"city":"Paris"}}
+… zot:guard   ← event_intercept_response after … ms …"modified_args": {"city": "Bern"}}
+… zot:weather → tool_call {"type":"tool_call","id":"2","name":"weather","args":{"city":"Bern"}}
+… zot:weather ← tool_result after … ms …"text": "Bern: 16 degrees, fog"}]}
+… zot:guard   · end: ended (killed by SIGKILL)
+… zot:guard   · open: wire … generation 2, pid …
+… hook:token  → object {"event":"box.create","box":{"box_id":"demo"}}
+… hook:token  ← object …"mode":"0600"}],"state":"****************"}
+Processes of this story that are left: 0. Its folder is removed, with the recording.
+"""
+
+
+class Person:
+    """Somebody with settings, a key and nothing that a demonstration should touch."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.home, self.settings, self.temporary = root / "home", root / "settings", root / "t"
+        for folder in (self.home, self.settings, self.temporary):
+            folder.mkdir()
+        (self.settings / "config.toml").write_text("agent = 'nobody'\nthis = 'is no setting'\n")
+
+    def start(self, *arguments: str, stdout: int = subprocess.PIPE, **env: str) -> subprocess.Popen[str]:
+        base = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
+        base |= {"HOME": str(self.home), "SERAI_HOME": str(self.settings), "TMPDIR": str(self.temporary), "TERM": "xterm"}
+        base |= {"OPENAI_API_KEY": "sk-of-the-person-and-nobody-else"}
+        command = [sys.executable, "-m", "serai", "demo", *arguments]
+        return subprocess.Popen(
+            command, env=base | env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True, cwd=self.home
+        )
+
+    def assert_nothing_is_left(self) -> None:
+        assert sorted(self.root.rglob("*")) == [self.home, self.settings, self.settings / "config.toml", self.temporary]
+        assert list(_processes_about(str(self.root))) == []
+
+
+def _processes_about(text: str) -> Iterator[str]:
+    """Those whose environment or command line speaks of it: all that a demonstration starts do."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            about = b"".join(Path(f"/proc/{pid}/{name}").read_bytes() for name in ("environ", "cmdline"))
+        except OSError:  # gone, or somebody else's
+            continue
+        if text.encode() in about and int(pid) != os.getpid():
+            yield about.decode(errors="replace")
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Person:
+    return Person(tmp_path)
+
+
+def finished(process: subprocess.Popen[str]) -> str:
+    said, complaints = process.communicate(timeout=50)
+    assert (process.returncode, complaints) == (0, "")
+    return said
+
+
+def on_the_terminal(master: int) -> str:
+    """All that a terminal was given, until nobody has it open any more."""
+    said = b""
+    while True:
+        try:
+            said += os.read(master, 65536)
+        except OSError:
+            return said.decode()
+
+
+def lines(said: str) -> list[str]:
+    return [line.strip() for line in said.splitlines() if line.strip()]
+
+
+@pytest.mark.req("app.demo.story", "app.demo.alone", "record.cli.demo")
+def test_the_demo_tells_the_whole_story_from_what_happened_and_leaves_nothing(person: Person) -> None:
+    said = finished(person.start())
+    told = iter(lines(said))
+    for wanted in STORY.strip().splitlines():
+        pattern = ".*".join(map(re.escape, wanted.split("…")))
+        assert any(re.fullmatch(pattern, line) for line in told), f"not told, or not in its place: {wanted}\n{said}"
+    assert "\x1b" not in said
+    assert max(map(len, said.splitlines())) <= COLUMNS
+    assert len(said.splitlines()) <= 66
+    person.assert_nothing_is_left()
+
+
+@pytest.mark.req("app.demo.colours", "app.demo.alone")
+def test_two_at_the_same_time_are_told_alike_with_colours_on_the_terminal_alone(person: Person) -> None:
+    master, slave = pty.openpty()
+    try:
+        with person.start(stdout=slave) as coloured, person.start() as plain:
+            os.close(slave)
+            shown = on_the_terminal(master)
+            finished(coloured)
+            said = finished(plain)
+    finally:
+        os.close(master)
+    assert "\x1b[1m" in shown
+    assert "\x1b[32m" in shown
+    assert "\x1b" not in said
+    bare = re.sub(r"\x1b\[\d+m", "", shown)
+    assert len(lines(bare)) == len(lines(said)) >= len(STORY.strip().splitlines())
+    assert lines(bare)[-1] == lines(said)[-1] == STORY.strip().splitlines()[-1]
+    person.assert_nothing_is_left()
+
+
+@pytest.mark.req("app.demo.alone")
+def test_a_demo_whose_reader_has_read_enough_ends_quietly_and_leaves_nothing(person: Person) -> None:
+    with person.start() as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(50) == 1
+    person.assert_nothing_is_left()
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    with Recorder(Folder(tmp_path / "recordings"), command="a test") as recorder:
+        yield Stage(recorder, tmp_path, color=False)
+
+
+@pytest.mark.req("app.demo.boxes")
+async def test_where_there_are_no_namespaces_one_line_says_so(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(LocalBackend, "missing", "the kernel has none")
+    await boxes(stage)
+    assert lines(capsys.readouterr().out) == [
+        "1  A box, with a hook at its birth and death",
+        "machine  no boxes here: the kernel has none",
+    ]
+
+
+@pytest.mark.req("app.demo.boxes")
+async def test_where_a_box_cannot_be_made_after_all_one_line_says_why(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def fails(*_: object, **__: object) -> None:
+        raise BoxFailed("mount: not permitted", who="box demo")
+
+    monkeypatch.setattr(LocalBackend, "provision", fails)
+    await boxes(stage)
+    _, why = lines(capsys.readouterr().out)
+    assert why.startswith("machine  no box here: ")
+    assert "mount: not permitted" in why

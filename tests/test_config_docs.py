@@ -1,0 +1,46 @@
+"""docs/config.md is executed, by `tests.pages`, and names every key, group and limit."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from serai.app.config_project import LOWERED, PROJECT_MAY
+from serai.host.services import GROUPS
+from tests import pages
+
+PAGE = pages.DOCS / "config.md"
+
+
+@pytest.mark.req("app.config.page")
+@pytest.mark.timeout(120)
+def test_the_page_about_settings_is_true_from_top_to_bottom(tmp_path: Path) -> None:
+    env = pages.environment(tmp_path / "home") | {"COLUMNS": "1000"}
+    assert set(pages.play(PAGE, tmp_path / "work", env)) == {"console", "python", "toml"}
+
+
+def named(line: str) -> set[str]:
+    return set(re.findall(r"`(\w+)`", line))
+
+
+@pytest.mark.req("app.config.page")
+def test_the_table_says_of_every_key_what_a_project_may_do() -> None:
+    words = {"never": "never", "trusted": "once trusted", "narrower": "to narrow"}
+    rows = re.findall(r"^\| (·? ?`.*?) \|.*\| (.*?) \|$", PAGE.read_text(), re.MULTILINE)
+    said = {}
+    for keys, may in rows:
+        table = {"`[limits]`": "limits.*", "`[guests] homes`": "guests.*", "`[boxes]`": "boxes.*"}.get(keys)
+        for key in [table] if table else re.findall(r"`([a-z_]+)`", keys):
+            name = f"guest.*.{key}" + (".*" if key == "limits" else "") if keys.startswith("·") else key
+            said[name] = may
+    assert set(said) == set(PROJECT_MAY)
+    for key, may in PROJECT_MAY.items():
+        assert said[key].startswith(words[may.when]), key
+
+
+def test_the_groups_and_limits_on_the_page_are_those_of_the_code() -> None:
+    text = " ".join(PAGE.read_text().split())
+    assert named(text.partition("Groups of host services are ")[2].partition(".")[0]) == set(GROUPS)
+    assert named(text.partition("how long it takes: ")[2].partition(".")[0]) == LOWERED
