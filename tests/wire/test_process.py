@@ -672,6 +672,31 @@ async def test_signals_after_the_end_do_nothing(spawner: PlainSpawner, environ: 
     assert os.fstat(0)
 
 
+async def test_a_tree_is_gone_when_it_is_closed_also_who_cannot_be_told_to_belong_to_it_any_more(
+    spawner: PlainSpawner, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever is on the way out shows no tag, and its parent may be gone: it is found once and then never again."""
+    kill, kills = proctree.kill, []
+
+    def slow(process: proctree.Process) -> None:  # as the kernel does on a busy machine: some time later
+        kills.append(process.pid)
+        if len(kills) > 2:
+            kill(process)
+
+    child, other = [await spawner.spawn(Launch(argv=["sleep", "1000"], env=environ)) for _ in range(2)]
+    found = proctree.read(other.pid)
+    seen = [[found]]
+
+    async def members(_: PlainChild) -> list[proctree.Process | None]:
+        return seen.pop() if seen else []
+
+    monkeypatch.setattr(PlainChild, "_members", members)
+    monkeypatch.setattr(proctree, "kill", slow)
+    assert await child.kill_tree() == []
+    assert kills == [other.pid] * 3
+    assert await other.exited == ExitStatus(signal=signal.SIGKILL)
+
+
 async def test_pipes_get_what_the_machine_allows(
     spawner: PlainSpawner, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

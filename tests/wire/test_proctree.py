@@ -191,3 +191,22 @@ def test_strangers_that_are_younger_are_told_apart(numbers: Numbers) -> None:
 def test_survivors_are_told_when_the_time_is_up() -> None:
     stubborn = Process(2**22 - 1, 1, 1, "D", 1)  # a number no process has: killing it does nothing
     assert proctree.kill_all(lambda: [stubborn], seconds=0.01) == [stubborn]
+
+
+def test_what_was_killed_is_waited_for_also_when_nothing_tells_whose_it_is_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process on its way out has no environment and may have lost its parent, so it is found once and then never again."""
+    kills = []
+    kill = proctree.kill
+
+    def slow(process: Process) -> None:  # the kernel's way of killing: some time later
+        kills.append(process.pid)
+        if len(kills) > 2:
+            kill(process)
+
+    monkeypatch.setattr(proctree, "kill", slow)
+    with subprocess.Popen(["sleep", "100"]) as process:
+        seen = [[found] if (found := proctree.read(process.pid)) else []]
+        assert proctree.kill_all(lambda: seen.pop() if seen else [], seconds=PATIENCE) == []
+        assert kills == [process.pid] * 3
+        assert not lives(process.pid)
+        process.wait()

@@ -222,10 +222,11 @@ class PlainChild:
         end = monotonic() + self._house.limits.stop_kill
         pause = 0.001
         killed: set[int] = set()
+        members: list[proctree.Process] = []
         while True:
             # The group first and all at once, by the kernel: whoever forks meanwhile does not get away.
             self.signal(signals.SIGKILL, group=True)
-            members = await self._members()
+            members = proctree.with_survivors(await self._members(), members)
             if not members or monotonic() >= end:
                 break
             for process in members:

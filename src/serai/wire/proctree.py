@@ -12,9 +12,9 @@ import signal
 import time
 from collections.abc import Callable, Container, Iterable
 from functools import cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
-__all__ = ["TAG", "Process", "kill", "kill_all", "left_nobody", "read", "same", "scan", "tree", "walk"]
+__all__ = ["TAG", "Process", "kill", "kill_all", "left_nobody", "read", "same", "scan", "told", "tree", "walk", "with_survivors"]
 
 TAG = "SERAI_RUN"
 _ENTRY = f"\0{TAG}=".encode()
@@ -85,19 +85,23 @@ def _tag(process: Process) -> str:
 
 
 def _tag_in(path: str, tries: int = 1) -> str:
-    """A program in the middle of its exec shows an empty environment for a moment: so do kernel threads, for ever."""
-    contents = b""
-    while not contents and tries > 0:
-        try:
-            contents = _contents(path)
-        except OSError:  # somebody else's, or gone
-            return ""
-        tries -= 1
-        if not contents:
-            os.sched_yield()
-    environ = b"\0" + contents
-    _, found, rest = environ.partition(_ENTRY)
+    _, found, rest = (b"\0" + told(path, tries)).partition(_ENTRY)
     return rest.partition(b"\0")[0].decode(errors="replace") if found else ""
+
+
+def told(path: str, tries: int = _TRIES) -> bytes:
+    """What a process shows of itself (environ, cmdline); nothing of one that is gone or somebody else's.
+
+    A program in the middle of its exec shows nothing for a moment; so do kernel threads, for ever.
+    """
+    for _ in range(tries):
+        try:
+            if contents := _contents(path):
+                return contents
+        except OSError:
+            break
+        os.sched_yield()
+    return b""
 
 
 def _contents(path: str) -> bytes:
@@ -184,13 +188,14 @@ def _round() -> float:
 
 
 def kill_all(find: Callable[[], list[Process]], *, seconds: float) -> list[Process]:
-    """SIGKILL what `find` finds until it finds nothing; the survivors when the time is up.
+    """SIGKILL what `find` finds until it finds nothing and nobody of them lives; the survivors when the time is up.
 
     Again and again, because a process may have forked between the look and the kill.
     """
     end = time.monotonic() + seconds
     pause = 0.001
-    while found := find():
+    found: list[Process] = []
+    while found := with_survivors(find(), found):
         if time.monotonic() >= end:
             return found
         for process in found:
@@ -198,6 +203,16 @@ def kill_all(find: Callable[[], list[Process]], *, seconds: float) -> list[Proce
         time.sleep(pause)  # killed processes need a moment to go; there is nothing to wait on that is not our child
         pause = min(pause * 2, 0.05)
     return []
+
+
+def with_survivors(found: list[Process], before: list[Process]) -> list[Process]:
+    """Those found now, and of those found before who is still alive.
+
+    One that was killed gives up its environment some time before it ends, so its tag finds it no more.
+    """
+    numbers = {process.pid for process in found}
+    rest = [process for process in before if process.pid not in numbers]
+    return [*found, *(process for process in rest if same(now := read(process.pid), process) and now.alive)]
 
 
 def kill(process: Process) -> None:
@@ -215,7 +230,7 @@ def kill(process: Process) -> None:
         os.close(descriptor)
 
 
-def same(one: Process | None, other: Process) -> bool:
+def same(one: Process | None, other: Process) -> TypeGuard[Process]:
     """Whether a process found is the one that was known."""
     return one is not None and one.started == other.started
 

@@ -291,16 +291,9 @@ class LocalInstance:
 def holders_of(generation: str) -> list[proctree.Process]:
     """The launcher and the porter of a box, by a variable that they were started with: when all that we knew of them is lost."""
     wanted = f"SERAI_BOX={generation}".encode()
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit() and wanted in _environ(name).split(b"\0")]
-    return [process for pid in pids if (process := proctree.read(pid)) and process.alive]
-
-
-def _environ(pid: str) -> bytes:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return file.read()
-    except OSError:  # gone, or somebody else's
-        return b""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    holders = (pid for pid in pids if wanted in proctree.told(f"/proc/{pid}/environ").split(b"\0"))
+    return [process for pid in holders if (process := proctree.read(pid)) and process.alive]
 
 
 def _listening(folder: str) -> bool:
