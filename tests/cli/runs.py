@@ -153,6 +153,16 @@ class Run:
             while _pending(self.pid) >> (number - 1) & 1:
                 os.sched_yield()
 
+    def insist(self, number: int) -> int:
+        """Signal it, and again until it ends; its status. Two at once may be one to it: Python has one flag for each number."""
+        self.signal(number)
+        with suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(self.pid)
+            while not select.select([descriptor], [], [], 0.05)[0]:
+                self.signal(number)
+            os.close(descriptor)
+        return self.ends()
+
     def type(self, text: str) -> None:
         os.write(self.terminal, text.encode())
 

@@ -74,9 +74,7 @@ def test_what_is_not_yet_on_record_is_written_before_the_second_signal_ends_ever
     prompt = script("call bash " + '{"command":"trap \\"\\" TERM INT; echo begun; while :; do sleep 1; done"}')
     with Run(shell, "--model", "parrot", "--json", "--allow", "bash", prompt) as going:
         going.until('"text":"begun')
-        going.signal(signal.SIGINT)
-        going.signal(signal.SIGINT)
-        assert going.ends() == -signal.SIGINT
+        assert going.insist(signal.SIGINT) == -signal.SIGINT
     [recording] = Folder(shell.home / "recordings").runs()
     assert b" with resident" in b"".join(file.read_bytes() for file in recording.files)
 

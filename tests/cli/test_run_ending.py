@@ -96,9 +96,7 @@ def test_the_second_signal_ends_everything_at_once(shell: Shell, tmp_path: Path,
     prompt = script("call bash " + '{"command":"trap \\"\\" TERM INT; echo begun; while :; do sleep 1; done"}')
     with Run(shell, *PARROT, "-e", guest, "--json", "--allow", "bash", prompt) as going:
         going.until('"text":"begun')
-        going.signal(number)
-        going.signal(number)
-        assert going.ends() == -number  # by the signal itself: what waits for it sees that
+        assert going.insist(number) == -number  # by the signal itself: what waits for it sees that
     assert kept(shell)[0] == f"user: {prompt}"
 
 
@@ -176,9 +174,7 @@ def test_a_second_signal_needs_no_loop_that_hears_it(shell: Shell) -> None:
     try:
         with Run(shell, *PARROT, "--continue", "hello") as going:
             going.until_waits()
-            going.signal(signal.SIGINT)
-            going.signal(signal.SIGINT)
-            assert going.ends() == -signal.SIGINT
+            assert going.insist(signal.SIGINT) == -signal.SIGINT
     finally:
         os.close(held)
 

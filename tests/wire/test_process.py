@@ -693,7 +693,7 @@ async def test_a_tree_is_gone_when_it_is_closed_also_who_cannot_be_told_to_belon
     monkeypatch.setattr(PlainChild, "_members", members)
     monkeypatch.setattr(proctree, "kill", slow)
     assert await child.kill_tree() == []
-    assert kills == [other.pid] * 3
+    assert kills[:3] == [other.pid] * 3
     assert await other.exited == ExitStatus(signal=signal.SIGKILL)
 
 
