@@ -21,6 +21,7 @@ from typing import Any, Literal, NamedTuple
 import serai
 from serai.boxes.backends.namespaces import first_id, only_id
 from serai.boxes.trees import remove_tree
+from serai.wire import proctree
 
 SOMEBODY = 65534  # an ordinary user, when the tests are root's
 PATIENCE = 20.0
@@ -216,26 +217,17 @@ def until(done: Callable[[], object]) -> None:
 
 def carrying(word: str) -> list[int]:
     """Processes of the machine, those in boxes too, that have `word` as an argument."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            if word.encode() in Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0"):
-                found.append(int(name))
-        except OSError:
-            continue
-    return found
+    return [pid for pid, arguments in _everybody() if word.encode() in arguments.split(b"\0")]
 
 
 def mentioning(text: str) -> list[int]:
     """Processes of the machine that have `text` anywhere in their arguments, as every launcher has its folder."""
-    found = []
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            if text.encode() in Path(f"/proc/{name}/cmdline").read_bytes():
-                found.append(int(name))
-        except OSError:
-            continue
-    return found
+    return [pid for pid, arguments in _everybody() if text.encode() in arguments]
+
+
+def _everybody() -> list[tuple[int, bytes]]:
+    """The processes of the machine with their arguments; one in the middle of its exec shows none, and is looked at again."""
+    return [(int(name), proctree.told(f"/proc/{name}/cmdline")) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def zombies_of(pid: int) -> list[int]:

@@ -271,7 +271,4 @@ def _sleeping(generation: str) -> bool:
 
 
 def _command(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""
+    return proctree.told(f"/proc/{pid}/cmdline")

@@ -17,6 +17,7 @@ from serai.cli.demo import COLUMNS, Stage
 from serai.cli.demo_boxes import boxes
 from serai.errors import BoxFailed
 from serai.record import Folder, Recorder
+from serai.wire import proctree
 
 # What each act must say, in this order; `…` stands for whatever is between.
 STORY = """
@@ -101,10 +102,7 @@ class Person:
 def _processes_about(text: str) -> Iterator[str]:
     """Those whose environment or command line speaks of it: all that a demonstration starts do."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            about = b"".join(Path(f"/proc/{pid}/{name}").read_bytes() for name in ("environ", "cmdline"))
-        except OSError:  # gone, or somebody else's
-            continue
+        about = b"\0".join(proctree.told(f"/proc/{pid}/{name}") for name in ("environ", "cmdline"))
         if text.encode() in about and int(pid) != os.getpid():
             yield about.decode(errors="replace")
 

@@ -24,6 +24,7 @@ from serai.testing.conformance import Finding, Patience, Report
 from serai.testing.conformance.zot.forms import FORMS
 from serai.testing.conformance.zot.probe import compact
 from tests.requirements import manifest
+from tests.wire.helpers import lives
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(path for path in (ROOT / "examples" / "zot").iterdir() if path.is_dir())
@@ -699,14 +700,6 @@ DAEMON = """import subprocess
 daemon = subprocess.Popen(["tail", "-f", "/dev/null"], start_new_session=True, stdout=subprocess.DEVNULL)
 print(daemon.pid, file=open("pids", "a"))
 """
-
-
-def lives(pid: int) -> bool:
-    """Whether a process is there and is no mere remainder."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.mark.req("sdk.check.broken")

@@ -21,6 +21,7 @@ from serai.testing import zot_host
 from serai.testing.zot_host import Frame, Misbehaved, ZotHost
 from serai.testing.zot_host.frames import FRAMES, LONGEST, Flaws, parsed
 from serai.testing.zot_host.process import GuestProcess, command_line
+from tests.wire.helpers import lives
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "zot"
@@ -35,14 +36,6 @@ RESULT = '{"type":"tool_result","id":"101502000000","content":[]}'
 def program(folder: Path, text: str) -> Path:
     (folder / "guest.py").write_text(text)
     return folder / "guest.py"
-
-
-def lives(pid: int) -> bool:
-    """Whether a process is there and is no mere remainder."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except FileNotFoundError:
-        return False
 
 
 # -- on its own -------------------------------------------------------------------------------------------------------------------
@@ -428,6 +421,15 @@ def test_no_process_is_left_behind_in_a_session_of_its_own(tmp_path: Path, how: 
         assert os.getsid(child) == child != guest
         assert host.process.survivors(0.0) != []
     assert not [pid for pid in (guest, child) if lives(pid)]
+
+
+@pytest.mark.req("sdk.standin.strict")
+def test_what_takes_a_while_to_die_is_waited_for(tmp_path: Path) -> None:
+    """Killed, it gives up its memory first, and its environment with it: from then on nothing tells whose it was."""
+    away = FAMILY.replace("os.setpgid(0, 0)", "os.setsid(); ballast = bytes([1]) * (256 << 20)").replace("HOW", "sys.exit(0)")
+    with ZotHost(program(tmp_path, away)) as host:
+        child = int(host.hear("notify")["message"].split()[1])
+    assert not lives(child)
 
 
 INNER = """

@@ -13,8 +13,8 @@ import tempfile
 import time
 import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 __all__ = ["SHOWN", "GuestProcess", "Misbehaved", "ambient", "command_line", "python_program", "show", "with_python"]
@@ -22,8 +22,7 @@ __all__ = ["SHOWN", "GuestProcess", "Misbehaved", "ambient", "command_line", "py
 SHOWN = 6  # of the last lines, where something is wrong
 _LENGTH = 300  # of a line that is shown
 _MARK = "SERAI_STAND_IN"  # the variable by which a guest and all that it starts are known, whatever session they are in
-
-
+_GOING = 5.0  # seconds for those that were killed to be gone
 _CHUNK = 1 << 16
 _CHUNKS = 64  # in one go: who never stops talking does not keep us from looking at the clock
 
@@ -193,11 +192,9 @@ class GuestProcess:
         os.kill(self.pid, signal.SIGKILL)
         self.wait(60.0)
         for _ in range(100):  # each may have started another in the meantime
-            for pid in self._family():
-                with suppress(ProcessLookupError, PermissionError):  # of another user: not ours to end
-                    os.kill(pid, signal.SIGKILL)
-            if not self.survivors(0.1):
+            if not (family := self._family()):
                 break
+            _kill(family)
         for file in (self.stdin, self.stdout, self._stderr):
             file.close()
         self._process.wait()
@@ -266,6 +263,20 @@ class GuestProcess:
         """The line that was begun; the next one begins."""
         line, self._begun = b"".join(self._begun), []
         return line
+
+
+def _kill(pids: Iterable[int]) -> None:
+    """Kill them and wait for their end: one that was killed gives up its environment, and so its mark, before it is gone."""
+    with ExitStack() as stack:
+        ends = []
+        for pid in pids:
+            with suppress(ProcessLookupError, PermissionError):  # it has ended, or is another user's and not ours to end
+                ends.append(os.pidfd_open(pid))
+                stack.callback(os.close, ends[-1])
+                signal.pidfd_send_signal(ends[-1], signal.SIGKILL)
+        deadline = time.monotonic() + _GOING
+        for end in ends:
+            select.select([end], [], [], max(0.0, deadline - time.monotonic()))
 
 
 def show(who: str, raw: bytes) -> str:
