@@ -342,8 +342,11 @@ class PlainChild:
         self._house.table.ours.discard(self.pid)
 
     def _reap_adopted(self, pids: set[int]) -> None:
-        """Descendants that lost their parents are our children where no init takes them: we as pid 1, or a subreaper."""
-        for pid in pids - {self.pid}:
+        """Descendants that lost their parents are our children where no init takes them: we as pid 1, or a subreaper.
+
+        What we have started ourselves has somebody who waits for it and wants to know how it ended.
+        """
+        for pid in pids - self._house.table.ours:
             try:
                 os.waitpid(pid, os.WNOHANG)
             except ChildProcessError:
