@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 import pytest
 import uvloop
+from hypothesis import HealthCheck, settings
 
 from serai.limits import Limits
 from serai.wire.deadlines import Deadlines
@@ -23,6 +24,10 @@ QUICK = Limits().but(exit_grace=0.2, drain_grace=0.2, stop_polite=0.2, stop_term
 # The suite starts thousands of interpreters, and whoever forbids them to keep what they compiled waits half as long again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# One example may come when the machine is busy with something else: how long it takes says nothing about it.
+settings.register_profile("serai", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("serai")
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 

@@ -11,13 +11,14 @@ import signal
 import stat
 from contextvars import ContextVar, copy_context
 from fcntl import F_GETPIPE_SZ, fcntl
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from serai.errors import Closed, ExitStatus, SpawnFailed
 from serai.testing import faults
-from serai.wire import pipes, proctree
+from serai.wire import pipes, plain_child, proctree
 from serai.wire.poller import Poller
 from serai.wire.process import Launch, PlainChild, PlainSpawner
 from serai.wire.stopping import stop
@@ -695,6 +696,23 @@ async def test_a_tree_is_gone_when_it_is_closed_also_who_cannot_be_told_to_belon
     assert await child.kill_tree() == []
     assert kills[:3] == [other.pid] * 3
     assert await other.exited == ExitStatus(signal=signal.SIGKILL)
+
+
+async def test_who_is_found_when_the_time_is_up_is_killed_all_the_same(
+    spawner: PlainSpawner, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the look alone may take longer than there is time."""
+    child, other = [await spawner.spawn(Launch(argv=["sleep", "1000"], env=environ)) for _ in range(2)]
+    found, clock = proctree.read(other.pid), count(0, 10)
+
+    async def members(_: PlainChild) -> list[proctree.Process | None]:
+        return [found] if other.status is None else []
+
+    monkeypatch.setattr(PlainChild, "_members", members)
+    monkeypatch.setattr(plain_child, "monotonic", lambda: next(clock))
+    await child.kill_tree()
+    async with asyncio.timeout(30):
+        assert await other.exited == ExitStatus(signal=signal.SIGKILL)
 
 
 async def test_pipes_get_what_the_machine_allows(

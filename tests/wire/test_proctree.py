@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -89,9 +91,12 @@ def test_there_is_nothing_to_read_of_a_process_that_is_gone() -> None:
     assert proctree.walk([process.pid]) == set()
 
 
+TAG = f"{secrets.token_hex(8)}.1"  # no other worker of the tests has it
+
+
 def ended(*argv: str) -> Iterator[int]:
     """A program that has ended and is not reaped."""
-    pid = os.posix_spawnp(argv[0], argv, {"PATH": os.environ["PATH"], proctree.TAG: "run.1"}, setsid=True)
+    pid = os.posix_spawnp(argv[0], argv, {"PATH": os.environ["PATH"], proctree.TAG: TAG}, setsid=True)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     yield pid
     os.waitpid(pid, 0)
@@ -128,7 +133,7 @@ def numbers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Numbers]:
 def test_when_no_number_was_given_since_it_left_nobody(numbers: Numbers) -> None:
     for pid in ended("true"):
         numbers.last = pid
-        assert proctree.left_nobody(pid, "run.1", 0.001)
+        assert proctree.left_nobody(pid, TAG, 0.001)
 
 
 @pytest.mark.req("wire.process.short-look")
@@ -144,33 +149,34 @@ def test_nobody_is_proved_only_when_nobody_was_born_meanwhile(numbers: Numbers, 
             return answer
 
         monkeypatch.setattr(proctree, "_contents", hurried)
-        assert not proctree.left_nobody(pid, "run.1", 0.001)
+        assert not proctree.left_nobody(pid, TAG, 0.001)
 
 
 @pytest.mark.req("wire.process.short-look")
 def test_nobody_is_proved_only_when_the_kernel_tells_and_the_numbers_cannot_have_gone_round(numbers: Numbers) -> None:
     for pid in ended("true"):
-        assert not proctree.left_nobody(pid, "run.1", 0.001)
+        assert not proctree.left_nobody(pid, TAG, 0.001)
         numbers.last = pid
-        assert not proctree.left_nobody(pid, "run.1", 5.0)
+        assert not proctree.left_nobody(pid, TAG, 5.0)
         numbers.circle = 32768
         proctree._round.cache_clear()
-        assert not proctree.left_nobody(pid, "run.1", 0.05)
-        assert proctree.left_nobody(pid, "run.1", 0.005)
+        assert not proctree.left_nobody(pid, TAG, 0.05)
+        assert proctree.left_nobody(pid, TAG, 0.005)
         numbers.last = pid + 10_001  # more than a short look takes
-        assert not proctree.left_nobody(pid, "run.1", 0.005)
+        assert not proctree.left_nobody(pid, TAG, 0.005)
         numbers.last = 300  # went round
-        assert not proctree.left_nobody(pid, "run.1", 0.005)
+        assert not proctree.left_nobody(pid, TAG, 0.005)
 
 
 @pytest.mark.req("wire.process.short-look")
 @pytest.mark.parametrize("script", ["setsid sleep 100 >&- 2>&- &", "env -i sleep 100 >&- 2>&- &"])
 def test_who_is_left_is_seen_by_its_tag_or_its_session(numbers: Numbers, script: str) -> None:
     for pid in ended("sh", "-c", script):
-        left = [process for process in proctree.scan().values() if process.session == pid or process.carries("run.1")]
+        while not (left := [one for one in proctree.scan().values() if one.alive and (one.session == pid or one.carries(TAG))]):
+            os.sched_yield()  # it is on its way to become another program
         try:
             numbers.last = max(process.pid for process in left)
-            assert not proctree.left_nobody(pid, "run.1", 0.001)
+            assert not proctree.left_nobody(pid, TAG, 0.001)
         finally:
             for process in left:
                 proctree.kill(process)
@@ -182,10 +188,39 @@ def test_strangers_that_are_younger_are_told_apart(numbers: Numbers) -> None:
         with subprocess.Popen(["sleep", "100"]) as stranger:
             try:
                 numbers.last = max(stranger.pid, pid)
-                assert proctree.left_nobody(pid, "run.1", 0.001)
-                assert proctree.left_nobody(pid, "run.1", 0.001, range(stranger.pid + 1))
+                assert proctree.left_nobody(pid, TAG, 0.001)
+                assert proctree.left_nobody(pid, TAG, 0.001, range(stranger.pid + 1))
             finally:
                 stranger.kill()
+
+
+def test_who_has_nothing_to_show_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each further look gives a time slice away: on a busy machine those of all the kernel's threads took seconds."""
+    yields: list[int] = []
+    monkeypatch.setattr(os, "sched_yield", lambda: yields.append(1))
+    kernels = [one.pid for one in proctree.scan().values() if one.parent == 2]  # none where we see our own processes alone
+    assert {proctree.told(f"/proc/{pid}/environ") for pid in kernels} <= {b""}
+    with subprocess.Popen(["sleep", "100"], env={}) as bare, subprocess.Popen(["true"]) as zombie:
+        os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+        try:
+            while not proctree.told(f"/proc/{bare.pid}/cmdline"):
+                continue
+            yields.clear()
+            assert proctree.told(f"/proc/{bare.pid}/environ") == proctree.told(f"/proc/{zombie.pid}/environ") == b""
+        finally:
+            bare.kill()
+    assert yields == []
+
+
+def test_who_is_found_late_is_killed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine the look alone may take longer than there is time."""
+    now = iter(range(0, 1_000_000, 10))
+    monkeypatch.setattr(proctree, "time", SimpleNamespace(monotonic=lambda: next(now), sleep=lambda _seconds: None))
+    with subprocess.Popen(["sleep", "100"]) as late:
+        found = proctree.read(late.pid)
+        assert found is not None
+        proctree.kill_all(lambda: [found] if late.poll() is None else [], seconds=5.0)
+        assert late.wait() == -signal.SIGKILL
 
 
 def test_survivors_are_told_when_the_time_is_up() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import NamedTuple
 
@@ -219,7 +220,7 @@ class PlainChild:
             log.debug("%s: it cannot be signalled: %s", self.who, error)
 
     async def kill_tree(self) -> list[int]:
-        end = monotonic() + self._house.limits.stop_kill
+        end = inf  # the time is for those who were killed to go: to look may take a while
         pause = 0.001
         killed: set[int] = set()
         members: list[proctree.Process] = []
@@ -227,11 +228,12 @@ class PlainChild:
             # The group first and all at once, by the kernel: whoever forks meanwhile does not get away.
             self.signal(signals.SIGKILL, group=True)
             members = proctree.with_survivors(await self._members(), members)
-            if not members or monotonic() >= end:
-                break
             for process in members:
                 proctree.kill(process)
+            if not members or monotonic() >= end:
+                break
             killed.update(process.pid for process in members)
+            end = min(end, monotonic() + self._house.limits.stop_kill)
             await asyncio.sleep(pause)  # the killed need a moment; what is not our child cannot be waited for
             pause = min(pause * 2, 0.05)
         self._reap_adopted(killed)

@@ -21,6 +21,9 @@ _ENTRY = f"\0{TAG}=".encode()
 # How often to look at an environment that is empty.
 _TRIES = 50
 _READ = 16384
+_PAIR = {"environ": "cmdline", "cmdline": "environ"}
+# Flags of a process, as the kernel has them (PF_EXITING, PF_KTHREAD).
+_EXITING, _KERNEL = 0x4, 0x200000
 # To look at so many numbers one by one is still quicker than to look at all processes.
 _FEW = 32
 # No machine gives out a process number in less time than this, in seconds.
@@ -92,16 +95,28 @@ def _tag_in(path: str, tries: int = 1) -> str:
 def told(path: str, tries: int = _TRIES) -> bytes:
     """What a process shows of itself (environ, cmdline); nothing of one that is gone or somebody else's.
 
-    A program in the middle of its exec shows nothing for a moment; so do kernel threads, for ever.
+    A program in the middle of its exec shows neither for a moment, and is looked at again. To look again at one that has nothing
+    to show would cost a time slice each on a busy machine.
     """
-    for _ in range(tries):
-        try:
+    folder, _, name = path.rpartition("/")
+    try:
+        for _ in range(tries):
             if contents := _contents(path):
                 return contents
-        except OSError:
-            break
-        os.sched_yield()
+            if _contents(f"{folder}/{_PAIR[name]}"):  # its exec is over, perhaps since the look before
+                return _contents(path)
+            if _shows_nothing(_contents(f"{folder}/stat")):
+                break
+            os.sched_yield()
+    except OSError:
+        pass
     return b""
+
+
+def _shows_nothing(stat: bytes) -> bool:
+    """Whether it never shows anything any more: a thread of the kernel, one that is on its way out, or a zombie."""
+    state, *_, flags = stat[stat.rfind(b")") + 2 :].split()[:7]
+    return state in b"ZX" or bool(int(flags) & (_EXITING | _KERNEL))
 
 
 def _contents(path: str) -> bytes:
@@ -192,16 +207,17 @@ def kill_all(find: Callable[[], list[Process]], *, seconds: float) -> list[Proce
 
     Again and again, because a process may have forked between the look and the kill.
     """
+    found = find()  # to look may take a while: the time is for those who are killed to go
     end = time.monotonic() + seconds
     pause = 0.001
-    found: list[Process] = []
-    while found := with_survivors(find(), found):
-        if time.monotonic() >= end:
-            return found
+    while found:
         for process in found:
             kill(process)
+        if time.monotonic() >= end:
+            return found
         time.sleep(pause)  # killed processes need a moment to go; there is nothing to wait on that is not our child
         pause = min(pause * 2, 0.05)
+        found = with_survivors(find(), found)
     return []
 
 
