@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
 import stat
@@ -144,6 +145,7 @@ def test_where_it_cannot_be_the_error_names_the_file_and_says_what_to_do_and_not
     tmp_path: Path, place: Callable[[Path], str], hint: str
 ) -> None:
     path = place(tmp_path)
+    gc.collect()  # what others left would be closed in between
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(NotWritten, match="things cannot be opened") as caught:
         Database(path, "things")

@@ -171,7 +171,7 @@ async def test_a_surface_that_is_behind_is_waited_for() -> None:
 @pytest.mark.req("app.run.output")
 async def test_a_surface_that_is_behind_for_ever_holds_up_no_end() -> None:
     surface = Slow()
-    async with session(many) as there, asyncio.timeout(5):
+    async with session(many) as there, asyncio.timeout(30):
         result = await drive(there.turn("go"), surface, surface.tell)
     assert result.text == "done"
     assert surface.taken[-1] == "turn_ended"

@@ -252,6 +252,11 @@ async def test_a_paused_box_is_told_from_a_crashed_one_by_whoever_looks(house: H
         assert house.left() == []
 
 
+def until_more_than(count: int) -> str:
+    """For a shell: wait for so many ticks and one more."""
+    return f"until [ $(wc -l < /workspace/ticks) -gt {count} ]; do :; done"
+
+
 async def test_freeze_is_honest(house: House) -> None:
     async with house.boxes() as boxes:
         box = await boxes.create("web")
@@ -259,13 +264,14 @@ async def test_freeze_is_honest(house: House) -> None:
             with pytest.raises(BoxRefused, match="cannot be frozen here"):
                 await box.freeze()
             return
-        ticks = "while :; do echo >> /workspace/ticks; done > /dev/null 2>&1 &"
+        ticks = ": > /workspace/ticks; while :; do echo >> /workspace/ticks; done > /dev/null 2>&1 &"
         await text(box, ticks)
+        before = int(await text(box, f"{until_more_than(0)}; wc -l < /workspace/ticks"))
         await box.freeze()
         assert box.record.state == "frozen"
         with pytest.raises(BoxRefused, match="is frozen; thaw it"):
             await box.exec("true")
         await box.thaw()
         assert box.record.state == "running"
-        assert await text(box, "wc -l < /workspace/ticks") > "0"
+        await text(box, until_more_than(before))  # it goes on
         await box.freeze()  # and so it can end

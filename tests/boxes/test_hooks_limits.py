@@ -18,14 +18,26 @@ __all__ = ["hooks"]
 
 
 @pytest.fixture
-def times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """For how long each hook was watched: at first for its time, then for what it has to end when asked."""
+def times(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """For how long each hook was watched: at first for its time, then for what it has to end when asked.
+
+    Its time begins when there is a file `there`, or a busy machine could let it pass before the hook has begun.
+    """
     seen: list[float] = []
+    there = hooks.folder / "there"
 
     class Watch(hook_process._Watch):
         def __init__(self, child: Child, answer: hook_process.Answer, seconds: float, most: int) -> None:
             seen.append(seconds)
             super().__init__(child, answer, seconds, most)
+            self._seconds = seconds
+            self._latest = self._loop.time() + PATIENT.hook_timeout
+
+        def _look(self) -> None:
+            now = self._loop.time()
+            if now < self._latest and not there.exists():
+                self._end = now + self._seconds
+            super()._look()
 
     monkeypatch.setattr(hook_process, "_Watch", Watch)
     return seen
@@ -33,7 +45,9 @@ def times(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 @pytest.mark.req("hooks.rule.1.12-timeout", "hooks.rule.1.12-grace")
 async def test_who_takes_too_long_is_asked_to_end_and_has_failed(hooks: Hooks, times: list[float]) -> None:
-    path = hooks.sh("hook", """trap 'echo asked > "$HERE/asked"; echo waiting >&2; exit 0' TERM; while :; do :; done""")
+    path = hooks.sh(
+        "hook", """trap 'echo asked > "$HERE/asked"; echo waiting >&2; exit 0' TERM; : > "$HERE/there"; while :; do :; done"""
+    )
     limits = PATIENT.but(hook_timeout=1.2)
     error = (await hooks.create(path, limits=limits)).error
     assert error is not None
@@ -41,6 +55,7 @@ async def test_who_takes_too_long_is_asked_to_end_and_has_failed(hooks: Hooks, t
     assert error.limit == LimitHit("hook_timeout", 1.2)
     assert hooks.read("asked") == "asked\n"
     (hooks.folder / "asked").unlink()
+    (hooks.folder / "there").unlink()
     assert (
         str(await hooks.runner(path, limits=limits).destroy(BOX, {path: "state"})) == f"hook {path}: timed out after 1.2s: waiting"
     )
@@ -65,8 +80,10 @@ async def test_all_of_its_group_are_asked_to_end(hooks: Hooks, times: list[float
     path = hooks.sh(
         "hook",
         """
-        sh -c 'trap "echo asked > \\"$0/asked\\"; exit 0" TERM; while :; do sleep 0.01; done' "$HERE" > /dev/null 2>&1 &
         trap : TERM
+        sh -c 'trap "echo asked > \\"$0/asked\\"; exit 0" TERM
+            : > "$0/there"
+            while :; do sleep 0.01; done' "$HERE" > /dev/null 2>&1 &
         while kill -0 $!; do wait $!; done 2> /dev/null
         echo waited > "$HERE/waited"
         """,
@@ -94,6 +111,7 @@ def child(own):
 pids = [os.getpid(), child(False), child(True)]
 with open(HERE + "/pids.new", "w") as file: file.write(json.dumps(pids))
 os.rename(HERE + "/pids.new", HERE + "/pids")
+open(HERE + "/there", "w").close()
 while True: signal.pause()
 """,
     )
@@ -122,9 +140,10 @@ def test_the_limits_are_those_of_the_protocol() -> None:
     assert (limits.max_inject_bytes, limits.max_inject_files) == (48 * MIB, 4096)
 
 
+@pytest.mark.usefixtures("times")
 async def test_what_a_hook_answered_before_its_time_was_over_is_kept_for_the_roll_back(hooks: Hooks) -> None:
     """It had no chance to undo it: we ended it."""
-    path = hooks.sh("hook", """printf '{"state":"minted","files":[{"path":"/f"}]}'; exec sleep 1000""")
+    path = hooks.sh("hook", """printf '{"state":"minted","files":[{"path":"/f"}]}'; : > "$HERE/there"; exec sleep 1000""")
     outcome = await hooks.create(path, limits=PATIENT.but(hook_timeout=1.2))
     assert outcome.error is not None
     assert outcome.states == {path: "minted"}

@@ -35,7 +35,7 @@ from tests.store.helpers import said
 
 __all__ = ["Run", "files", "kept", "left", "lines", "result", "run", "script", "sessions"]
 
-PATIENCE = 20.0  # seconds
+PATIENCE = 40.0  # seconds; the first run of a worker waits for all imports too
 USED = (
     *("serai.cli.main", "serai.cli.run", "serai.cli.line", "serai.cli.printing"),
     *("serai.app.app", "serai.agents.resident.opening", "serai.policy.remembering", "serai.record.recorder", "serai.wire.fast"),
@@ -67,19 +67,27 @@ class Away(warm.Warm):
     @staticmethod
     @cache
     def of_all() -> Away:
-        return Away(os.environ | {"PYTHONUNBUFFERED": "1"})
+        return Away(os.environ | {"PYTHONUNBUFFERED": "1"}).keep()
 
 
 class Run:
     """A run. Leaving it ends it, and sees that nothing which it started is left."""
 
     def __init__(
-        self, shell: Shell, *arguments: str | Path, tty: bool = False, fsize: int = 0, env: Mapping[str, str] | None = None
+        self,
+        shell: Shell,
+        *arguments: str | Path,
+        tty: bool = False,
+        fsize: int = 0,
+        pipe: int = 0,  # bytes that it can print before anybody reads them; 0: as many as usual
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.tag = secrets.token_hex(8)
         given = shell.env | {proctree.TAG: self.tag, **(env or {})}
         (stdin, to), (self._out, stdout), (self._err, stderr), (self._told, tell) = (os.pipe() for _ in range(4))
         os.close(to)
+        if pipe:
+            fcntl.fcntl(stdout, fcntl.F_SETPIPE_SZ, pipe)
         self.terminal, self._theirs = pty.openpty() if tty else (-1, -1)
         if tty:
             given[TTY] = os.ttyname(self._theirs)
@@ -185,7 +193,8 @@ class Run:
         end = time.monotonic() + PATIENCE
         while _waiting(self._out) <= fcntl.fcntl(self._out, fcntl.F_GETPIPE_SZ) - 4096:  # a page is not always full
             assert time.monotonic() < end, "it does not fill the pipe"
-            os.sched_yield()
+            # Not as often as we can: that would take the time from whom we wait for.
+            assert not select.select([self._told], [], [], 0.001)[0], "it ends before it has filled the pipe"
 
     def read_on(self) -> None:
         self._open.add(self._out)
@@ -233,9 +242,12 @@ def _pending(pid: int) -> int:
 
 def left(tag: str) -> list[proctree.Process]:
     """What a run with this tag has started and not ended. A watchdog may still be at it, for a moment."""
-    end = time.monotonic() + PATIENCE / 4
+    end = time.monotonic() + PATIENCE
     while (there := [one for one in proctree.scan().values() if one.alive and one.carries(tag)]) and time.monotonic() < end:
-        os.sched_yield()
+        with suppress(ProcessLookupError):
+            descriptor = os.pidfd_open(there[0].pid)
+            select.select([descriptor], [], [], max(0.0, end - time.monotonic()))
+            os.close(descriptor)
     return there
 
 

@@ -45,7 +45,8 @@ def test_a_paused_box_keeps_its_disk_and_takes_no_command(boxes: BoxShell) -> No
     generation = boxes.make("web", "--env", "COLOUR=blue")
     boxes.sh("web", "echo kept > file")
     assert boxes.good("pause", "web") == ""
-    assert running(generation) == {}
+    assert running(f"SERAI_BOX={generation}") == {}
+    ended(generation)  # its keeper too, which ends a moment after it has answered
     assert boxes.show("web")["state"] == "paused"
     assert boxes.good("list").splitlines()[1].split()[:2] == ["web", "paused"]
     assert 'box "web" is paused; resume it before running commands' in held(boxes, "web", "resume")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import math
 import multiprocessing
 import os
 import pty
@@ -12,7 +13,7 @@ import select
 import signal
 import sys
 import termios
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
@@ -59,7 +60,7 @@ class Play:
     says: str = ""  # on stdout, while it asks
     remember: int = 1  # days
     withdraws: int | None = None  # so many of the first when it is interrupted; None: all
-    moment: float = 0.5  # after something was withdrawn, in seconds
+    moment: float = math.inf  # after something was withdrawn, in seconds; inf: until it is ordered to go on
 
 
 # -- in other processes -----------------------------------------------------------------------------------------------------------
@@ -114,12 +115,18 @@ def run(play: Play, orders: Connection, said: Connection, terminal: int) -> None
     said.close()
 
 
+async def slept(seconds: float, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
+    """Without an end by the clock, a test has typed before the end however slow it is."""
+    await (asyncio.to_thread(signal.sigwait, {signal.SIGUSR2}) if seconds == math.inf else sleep(seconds))
+
+
 async def asked(play: Play) -> list[tuple[bool, Decision | None]]:
     """Whether somebody could be asked, and what they said; None: it was withdrawn."""
     decisions = Decisions(os.path.join(play.folder, "policy.db")) if play.folder else None
     printer = Printer(sys.stdout, sys.stdout)
     limits = Limits(remember=play.remember)
     line._MOMENT = play.moment
+    pytest.MonkeyPatch().setattr(asyncio, "sleep", slept)
     surface = LineSurface(Terminal.open(), printer, decisions=decisions, limits=lambda: limits)
     desk = Desk(Policy(Rules(), memory=decisions), surface, decisions=decisions, limits=limits)
     situation = Situation(cwd=play.folder or "/", session="s1", agent="resident")
@@ -331,6 +338,8 @@ def test_what_was_meant_for_a_question_that_is_withdrawn_approves_nothing(loop: 
         terminal.expect("withdrawn: nobody waits for the answer any more\r\n")
         terminal.expect(PROMPT)
         terminal.type("y\n")  # nobody is so quick
+        terminal.expect("y\r\n")  # it is there: the terminal has echoed it
+        terminal.order("go")
         terminal.expect(PROMPT)
         terminal.type("n\n")
         assert terminal.decisions() == [None, Deny("the person said no")]

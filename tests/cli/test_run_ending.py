@@ -150,7 +150,7 @@ def test_a_reader_that_does_not_read_keeps_nobody_from_ending_the_run(shell: She
 
 @pytest.mark.req("app.run.output", "app.run.status")
 def test_a_reader_that_does_not_read_stops_no_clock(shell: Shell) -> None:
-    with Run(shell, *PARROT, "--timeout", "3", script(FLOOD)) as going:
+    with Run(shell, *PARROT, "--timeout", "3", script(FLOOD), pipe=8192) as going:  # which is full long before its time is over
         going.leave_output()
         assert going.ends() == 5
         assert "--timeout" in going.stderr

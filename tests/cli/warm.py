@@ -20,9 +20,11 @@ import time
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Self
 
 import serai.cli
 from serai.cli import main
+from tests.kept import KEPT
 
 __all__ = ["run"]
 
@@ -64,7 +66,14 @@ class Warm:
     @functools.cache
     def of_this_process() -> Warm:
         """One serves all tests of a worker."""
-        return Warm(os.environ | {"PYTHONUNBUFFERED": "1"})
+        return Warm(os.environ | {"PYTHONUNBUFFERED": "1"}).keep()
+
+    def keep(self) -> Self:
+        """Until the worker ends: the test that comes first leaks nothing."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        KEPT.update(str(held.fileno()) for held in (self.orders, self.process.stdin, self.process.stdout))
+        return self
 
     def suits(self, env: Mapping[str, str], input: str) -> bool:
         return cold(env) == self.env and len(input.encode()) <= ROOM

@@ -126,12 +126,14 @@ async def test_closing_does_not_wait_for_what_a_replaced_process_has_under_way(t
 async def test_a_reload_that_fails_leaves_the_old_process_serving_and_is_told(
     tmp_path: Path, change: str, error: type[Exception], why: str
 ) -> None:
-    folder = make(tmp_path, version(1), settings="[limits]\nhello = 0.5\n" if change == "mute" else "")
+    folder = make(tmp_path, version(1))
     async with opened(tmp_path, folder) as host:
         pid = pid_of(host, "probe")
         if change == "manifest":
             (folder / "extension.json").write_text('{"name": "probe", "exec": ')
         else:
+            if change == "mute":  # those that do say hello have plenty of time
+                (folder / "guest.toml").write_text("[limits]\nhello = 0.5\n")
             rewrite(folder, {"exit": "os.write(2, b'SyntaxError\\n'); sys.exit(9)", "mute": "time.sleep(1000)"}[change])
         report = await host.reload()
         assert (host.guest("probe").state, pid_of(host, "probe")) == (State.READY, pid)
@@ -141,6 +143,7 @@ async def test_a_reload_that_fails_leaves_the_old_process_serving_and_is_told(
         if change != "manifest":
             assert isinstance(host.guest("probe").error, error)
         rewrite(folder, version(3))
+        (folder / "guest.toml").unlink(missing_ok=True)
         (folder / "extension.json").write_text(json.dumps(_manifest()))
         assert (await host.reload()).lines() == []
         assert await call(host) == "3"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sqlite3
 import stat
@@ -441,6 +442,7 @@ def test_an_answer_of_another_process_is_gone_from_the_files_once_it_is_used(
 def test_a_place_that_cannot_be_written_is_an_error_that_names_it_and_leaves_nothing_open(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "broken.db").write_bytes(b"no database at all " * 1000)
+    gc.collect()  # what others left would be closed in between
     before = len(os.listdir("/proc/self/fd"))
     for path in (str(tmp_path / "file" / NAME), str(tmp_path / "broken.db")):
         with pytest.raises(NotWritten) as caught:
@@ -454,6 +456,7 @@ def test_a_file_of_something_else_is_told_and_not_left_open(tmp_path: Path) -> N
     rows = sqlite3.connect(path)
     rows.executescript("CREATE TABLE decisions (id TEXT); INSERT INTO decisions VALUES ('mine')")
     rows.close()
+    gc.collect()  # what others left would be closed in between
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(NotWritten, match="approvals and decisions cannot be used"):
         Decisions(path)

@@ -326,7 +326,9 @@ def long() -> str:
 @pytest.mark.req("sdk.life.shutdown", "sdk.answer.once")
 def test_a_signal_that_follows_a_goodbye_takes_nothing_away(tmp_path: Path) -> None:
     body = """
-import asyncio
+import asyncio, os
+from serai.sdk import serving
+serving.GRACE = 30.0  # for what the test does meanwhile, however slow it is
 
 @ext.tool
 async def tidy() -> str:
@@ -335,7 +337,8 @@ async def tidy() -> str:
         await asyncio.sleep(1000)
     finally:
         ext.notify("info", "tidying")
-        await asyncio.sleep(0.2)
+        while not os.path.exists("signalled"):
+            await asyncio.sleep(0.01)
         print("cleaned up")
 """
     with ZotHost(program(tmp_path, body)) as host:
@@ -345,6 +348,7 @@ async def tidy() -> str:
         host.hear("notify")
         for _ in range(3):
             os.kill(host.process.pid, signal.SIGTERM)
+        (host.folder / "signalled").touch()
         assert host.wait() == 143
         assert host.answers[asked]["is_error"] is True
         assert host.stderr == "cleaned up\n"

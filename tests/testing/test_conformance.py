@@ -67,10 +67,10 @@ TABLE = {
     "ends-early": Broken(("hello",)),
     "exit-status": Broken(warned=("shutdown",)),
     "fails-at-end": Broken(warned=("end-of-input",)),
-    "hangs-without-host": Broken(("host-gone",), waits={"shutdown": 2.0}),
+    "hangs-without-host": Broken(("host-gone",), waits={"shutdown": 3.0}),
     "hello-twice": Broken(warned=("frames",)),
     "idles-out": Broken(("idle",), waits={"idle": 30.0}),
-    "ignores-end": Broken(("end-of-input", "host-gone"), waits={"shutdown": 2.0}),
+    "ignores-end": Broken(("end-of-input", "host-gone"), waits={"shutdown": 3.0}),
     "ignores-shutdown": Broken(("shutdown", "open-requests"), waits={"shutdown": 2.0}),
     "ignores-term": Broken(("terminate",), waits={"terminate": 0.5}),
     "ignores-unknown": Broken(("unknown-names",), waits={"answer": 3.0}),
@@ -101,7 +101,7 @@ TABLE = {
     "short-ids": Broken(("answers",)),
     "short-lines": Broken(("oversize",)),
     "splits-lines": Broken(("any-json",), waits={"answer": 3.0}),
-    "stays-for-the-second": Broken(("open-requests",), waits={"shutdown": 2.0}),
+    "stays-for-the-second": Broken(("open-requests",), waits={"shutdown": 3.0}),
     "stays-for-work": Broken(("open-requests", "host-gone"), waits={"shutdown": 2.0}),
     "strips-zeros": Broken(("answers",)),
     "trusting": Broken(("odd-arguments",)),
@@ -337,7 +337,7 @@ def test_what_is_wrong_is_named(name: str, rule: str, why: str) -> None:
 def test_each_form_of_a_request_is_tried(tmp_path: Path, missed: str, how: str) -> None:
     read = "def read(self, line: bytes) -> Frame:\n"
     path = well_but(tmp_path, read, f"{read}        if {missed}:\n            return {{}}\n")
-    finding = only(path, "any-json", patience=replace(PATIENT, answer=1.0))
+    finding = only(path, "any-json", patience=replace(PATIENT, answer=3.0))
     assert finding.why.startswith(f"the tool call serai_check_no_such_name, {how}, got no answer")
 
 

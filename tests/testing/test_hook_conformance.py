@@ -173,13 +173,13 @@ def test_after_a_box_destroy_that_hangs_nobody_waits_so_long_again_and_is_told_f
     path = well(tmp_path)
     path.write_text(path.read_text().replace("    pass", "    def destroy(self, request): signal.pause()"))
     told: list[str] = []
-    patience = Patience(run=3.0, quick=0.2, terminate=40.0, leave=30.0)
+    patience = Patience(run=4.0, quick=0.2, terminate=40.0, leave=30.0)
     with examine(str(path), os.environ, patience, Limits(), told.append) as examination:
         for _ in range(2):
             with examination.created():
                 pass
-    assert [run.why for run in examination.destroys()] == [f"it did not end within {n} s" for n in ("3", "0.2", "0.2")]
-    assert told.count("waiting for it to end at box.destroy, at most 3 s") == 1
+    assert [run.why for run in examination.destroys()] == [f"it did not end within {n} s" for n in ("4", "0.2", "0.2")]
+    assert told.count("waiting for it to end at box.destroy, at most 4 s") == 1
     assert "waiting for it to end at box.destroy, at most 0.2 s" not in told
 
 

@@ -165,9 +165,17 @@ def test_one_that_never_stops_talking_does_not_stop_the_clock(tmp_path: Path, te
         process.kill()
 
 
+class Hasty(ZotHost):
+    """Waits for a hello as long as that takes on a busy machine, and only for what follows its own first frame not."""
+
+    def send(self, frame: Frame) -> None:
+        self.patience = 0.3
+        super().send(frame)
+
+
 @pytest.mark.req("sdk.standin.strict")
 def test_it_does_not_wait_for_ever(tmp_path: Path) -> None:
-    with pytest.raises(Misbehaved, match=r"no ready within 0\.3 s"), ZotHost(BROKEN / "no-ready", patience=0.3):
+    with pytest.raises(Misbehaved, match=r"no ready within 0\.3 s"), Hasty(BROKEN / "no-ready"):
         pass
     deaf = program(tmp_path, f"import signal\nprint('{OPENING}', flush=True)\nsignal.pause()\n")
     with ZotHost(deaf) as host:
@@ -354,8 +362,10 @@ def test_one_that_ends_by_itself_can_be_waited_for(tmp_path: Path) -> None:
         id = host.ask("tool_call", name="x", args={})
         assert host.wait() == 5
         assert id in host.answers
-    with ZotHost(EXAMPLES / "weather-python", patience=0.3) as host, pytest.raises(Misbehaved, match="no end within"):
-        host.wait()
+    with ZotHost(EXAMPLES / "weather-python") as host:
+        host.patience = 0.3
+        with pytest.raises(Misbehaved, match="no end within"):
+            host.wait()
 
 
 def test_a_program_that_the_machine_lacks_is_named(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import select
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from serai.limits import Limits
 from serai.model.tools import Tell, ToolCall, ToolResult
 from serai.tools.builtin import BuiltIn
 from serai.tools.undo import Undo
-from serai.wire.process import Spawner
+from serai.wire.process import Child, Launch, Spawner
 
 
 class Tools:
@@ -36,6 +38,18 @@ class Tools:
     async def read_and_edit(self, name: str, **arguments: Any) -> ToolResult:
         assert not (await self("read", path=name)).is_error
         return await self("edit", path=name, **arguments)
+
+
+class Started:
+    """A spawner that hands over a program when it has said something: its time begins then, however long its start took."""
+
+    def __init__(self, spawner: Spawner) -> None:
+        self._spawner = spawner
+
+    async def spawn(self, launch: Launch) -> Child:
+        child = await self._spawner.spawn(launch)
+        assert (await asyncio.to_thread(select.select, [child.stdout], [], [], 30))[0]
+        return child
 
 
 def failed(result: ToolResult, code: str, *parts: str) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from serai.limits import KIB, MIB
 from serai.wire.process import PlainSpawner
 from tests.conftest import PATIENT, QUICK
-from tests.tools.helpers import Tools, failed, lines
+from tests.tools.helpers import Started, Tools, failed, lines
 from tests.wire.helpers import Ends, lives
 
 
@@ -59,7 +59,8 @@ async def test_it_runs_in_a_folder_below(tools: Tools) -> None:
 
 @pytest.mark.req("resident.tools.bash-time")
 @pytest.mark.parametrize("time", [{"timeout": 0.5}, {"timeout_ms": 500}])
-async def test_its_time_ends_it_and_what_it_said_is_kept(tools: Tools, time: dict[str, float]) -> None:
+async def test_its_time_ends_it_and_what_it_said_is_kept(tmp_path: Path, spawner: PlainSpawner, time: dict[str, float]) -> None:
+    tools = Tools(tmp_path, Started(spawner), QUICK)
     result = await tools("bash", command="echo started; sleep 60; echo never", **time)
     assert failed(result, "TIMEOUT", "timeout")
     assert result.text == "started\n[ended after 0.5 s, with everything it started]"
@@ -67,9 +68,9 @@ async def test_its_time_ends_it_and_what_it_said_is_kept(tools: Tools, time: dic
 
 @pytest.mark.req("resident.tools.bash-time")
 async def test_at_the_end_of_its_time_it_may_tidy_up(tmp_path: Path, spawner: PlainSpawner) -> None:
-    tools = Tools(tmp_path, spawner, PATIENT)
-    command = 'trap "echo tidied; exit" TERM; while :; do sleep 0.01; done'
-    result = await tools("bash", command=command, timeout=0.5)
+    tools = Tools(tmp_path, Started(spawner), PATIENT)
+    command = 'trap "echo tidied; exit" TERM; echo up; while :; do sleep 0.01; done'
+    result = await tools("bash", command=command, timeout=0.2)
     assert failed(result, "TIMEOUT", "tidied")
 
 
@@ -94,8 +95,9 @@ while ! [ -s session -a -s orphan ]; do sleep 0.01; done
 
 @pytest.mark.req("resident.tools.bash-tree")
 @pytest.mark.parametrize("end", ["", "exit 1", "kill -9 $$", "sleep 1000"])
-async def test_nothing_that_it_started_outlives_the_call(tools: Tools, end: str) -> None:
-    result = await tools("bash", command=RUNAWAYS + end, timeout=1 if "sleep" in end else 30)
+async def test_nothing_that_it_started_outlives_the_call(tmp_path: Path, spawner: PlainSpawner, end: str) -> None:
+    tools = Tools(tmp_path, Started(spawner), QUICK)
+    result = await tools("bash", command=f"{RUNAWAYS} echo up; {end}", timeout=0.2 if "sleep" in end else 30)
     assert result.code == {"": "", "sleep 1000": "TIMEOUT"}.get(end, "EXIT_NONZERO")
     assert not [pid for pid in _pids(tools, "plain", "session", "orphan") if lives(pid)]
 
@@ -159,8 +161,9 @@ async def test_much_output_needs_neither_memory_nor_the_loop(tools: Tools) -> No
 
 
 @pytest.mark.req("resident.tools.bash-bounded")
-async def test_output_without_end_ends_with_its_time(tools: Tools) -> None:
-    result = await tools("bash", command="yes endless", timeout=0.3)
+async def test_output_without_end_ends_with_its_time(tmp_path: Path, spawner: PlainSpawner) -> None:
+    tools = Tools(tmp_path, Started(spawner), QUICK)
+    result = await tools("bash", command="yes endless", timeout=1)
     assert failed(result, "TIMEOUT", "left out")
     assert len(result.text.encode()) <= 48 * KIB + 200
 

@@ -14,7 +14,7 @@ from serai.limits import KIB, MIB
 from serai.tools.programs.search import globbed
 from serai.wire.process import PlainSpawner
 from tests.conftest import QUICK
-from tests.tools.helpers import Tools, failed, lines
+from tests.tools.helpers import Started, Tools, failed, lines
 
 TREE = {
     "README.md": "hello\n",
@@ -102,7 +102,7 @@ async def test_a_line_of_ten_megabytes_is_shown_around_its_match(tools: Tools) -
 
 @pytest.mark.req("resident.tools.search-alone")
 async def test_a_pattern_that_takes_for_ever_ends_at_its_time(tmp_path: Path, spawner: PlainSpawner) -> None:
-    tools = Tools(tmp_path, spawner, QUICK.but(search=0.8))
+    tools = Tools(tmp_path, Started(spawner), QUICK.but(search=0.2))
     tools.file("a", "aaaaa\n")
     tools.file("b", "a" * 60 + "!\n")
     result = await tools("grep", pattern="^(a+)+$")

@@ -126,7 +126,7 @@ async def test_a_call_that_still_looks_when_it_is_cancelled_changes_nothing(
 async def test_a_change_that_does_not_end_is_left_to_itself_and_no_other_is_made_beside_it(
     tmp_path: Path, spawner: PlainSpawner, gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tools = slow(tmp_path, spawner, gate, QUICK.but(tool=0.1, interrupt=0.05))
+    tools = slow(tmp_path, spawner, gate, QUICK.but(tool=1.5, interrupt=0.05))  # enough for it to begin
     tools.file("a", "old")
     assert failed(await tools("write", path="a", content="new"), "TIMEOUT", "look at what it has done")
     assert "does not end" in caplog.text

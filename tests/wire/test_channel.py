@@ -86,7 +86,7 @@ async def test_a_child_that_never_reads_blocks_nobody_and_has_a_byte_budget(
     with pytest.raises(PeerStalled, match="deaf: .* bytes wait") as stalled:
         for _ in range(10):
             channel.send(frame)
-    assert monotonic() - start < 5
+    assert monotonic() - start < 30
     assert stalled.value.limit is not None
     assert stalled.value.limit.name == "backlog"
 

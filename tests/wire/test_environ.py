@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from string import ascii_letters
-from time import perf_counter
+from time import thread_time
 
 import pytest
 from hypothesis import given, settings
@@ -188,9 +188,9 @@ def test_a_guest_gets_all_that_is_granted_or_harmless_and_nothing_else(base: dic
 
 def test_a_long_value_is_judged_in_linear_time() -> None:
     """The kernel lets one variable have 128 KiB, and every child's environment is judged."""
-    start = perf_counter()
+    start = thread_time()  # what others do with the machine meanwhile does not count
     assert not looks_secret("BLOB", "a" * 60_000)
-    assert perf_counter() - start < 1
+    assert thread_time() - start < 1
 
 
 # -- the report

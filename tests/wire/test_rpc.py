@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -217,8 +219,11 @@ async def test_a_slow_answer_is_used_in_time_and_recorded_when_late(
     bench = Bench()
     rpc = await bench.open(spawner, deadlines, faults.peer("slow", seconds=0.1), environ)
     assert bytes(await rpc.call("x", {}, timeout=10)) == b'{"ok":true}'
+    os.kill(pid := rpc.channel.child.pid, signal.SIGSTOP)  # however late we look at the clock, it is later still
+    os.waitid(os.P_PID, pid, os.WSTOPPED)
     with pytest.raises(PeerTimeout, match=r"no answer to y \(limit call = 0.01\)"):
         await rpc.call("y", {}, timeout=0.01)
+    os.kill(pid, signal.SIGCONT)
     assert bytes(await rpc.call("z", {}, timeout=10)) == b'{"ok":true}'
     assert [type(event) for event in bench.odd] == [jsonrpc.Stray]
 

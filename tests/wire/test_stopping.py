@@ -69,12 +69,15 @@ async def test_a_farewell_that_never_ends_is_bounded(spawner: PlainSpawner, envi
 
 
 @pytest.mark.req("wire.stop.busy")
-async def test_a_stop_does_not_wait_for_other_people_s_threads(spawner: PlainSpawner, environ: dict[str, str]) -> None:
+async def test_a_stop_does_not_wait_for_other_people_s_threads(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
+) -> None:
     gate = threading.Event()
     loop = asyncio.get_running_loop()
     busy = [loop.run_in_executor(None, gate.wait) for _ in range(64)]
     try:
         child = await spawner.spawn(Launch(argv=faults.peer("stubborn"), env=environ))
+        await Rpc(child, deadlines=deadlines, limits=PATIENT).call("up", {})  # from now on it is stubborn
         assert (await stop(child, QUICK)).step == "kill"
     finally:
         gate.set()
@@ -111,7 +114,9 @@ async def test_a_child_that_ignores_the_end_of_its_input_gets_sigterm_in_its_who
     spawner: PlainSpawner, environ: dict[str, str]
 ) -> None:
     """The shell waits for its child, so it ends only because the child hears the signal too."""
-    child = await spawner.spawn(Launch(argv=["sh", "-c", 'trap "" TERM; (trap - TERM; exec sleep 100); exit 5'], env=environ))
+    script = 'trap "" TERM; (trap - TERM; echo up; exec sleep 100); exit 5'
+    child = await spawner.spawn(Launch(argv=["sh", "-c", script], env=environ))
+    assert select.select([child.stdout], [], [], 30)[0]  # both hear signals as they want to by now
     assert await stop(child, PATIENT.but(stop_polite=0.2)) == Stopped("term", ExitStatus(code=5))
 
 
@@ -174,9 +179,15 @@ async def test_stopping_what_has_ended_says_so(spawner: PlainSpawner, environ: d
     assert await stop(child, QUICK) == Stopped("already", ExitStatus(code=0))
 
 
-async def test_many_stubborn_children_cost_one_ladder_not_many(spawner: PlainSpawner, environ: dict[str, str]) -> None:
+async def test_many_stubborn_children_cost_one_ladder_not_many(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
+) -> None:
+    limits = QUICK.but(stop_polite=0.5, stop_term=0.5)
     children = [await spawner.spawn(Launch(argv=faults.peer("stubborn"), env=environ)) for _ in range(30)]
+    rpcs = [Rpc(child, deadlines=deadlines, limits=PATIENT) for child in children]
+    await asyncio.gather(*(rpc.call("up", {}) for rpc in rpcs))  # else it ends by the signal that it does not ignore yet
     start = monotonic()
-    await asyncio.gather(*(stop(child, QUICK) for child in children))
-    assert monotonic() - start < 10 * (QUICK.stop_polite + QUICK.stop_term)
+    stopped = await asyncio.gather(*(stop(child, limits) for child in children))
+    assert monotonic() - start < 30 * (limits.stop_polite + limits.stop_term) / 2  # one after the other would take twice that
+    assert {how.step for how in stopped} == {"kill"}
     assert not [child for child in children if lives(child.pid)]

@@ -51,7 +51,7 @@ class House:
 
 @pytest.mark.req("piglet.fix.27")
 async def test_before_the_first_turn_nothing_runs_and_nobody_waits() -> None:
-    async with resident(Answers([said("x")])) as session, asyncio.timeout(5):
+    async with resident(Answers([said("x")])) as session, asyncio.timeout(30):
         assert await House(session).ask("wait_idle") == {}
 
 
