@@ -412,6 +412,30 @@ def test_a_guest_that_ends_at_a_request_is_not_blamed_for_what_it_lives_through(
     assert by_status(report, "warned") == set()
 
 
+SLOW = """
+import json, sys, time
+
+def say(frame):
+    print(json.dumps(frame), flush=True)
+
+say({"type": "hello", "name": "slow", "version": "1"})
+say({"type": "register_tool", "name": "think", "schema": {"type": "object"}})
+say({"type": "ready"})
+for line in sys.stdin:
+    frame = json.loads(line)
+    if frame["type"] == "tool_call":
+        time.sleep(0.05)  # 64 of them take three seconds
+        say({"type": "tool_result", "id": frame["id"], "content": [], "is_error": True})
+"""
+
+
+@pytest.mark.req("sdk.check.broken")
+def test_who_is_slow_and_goes_on_answering_passes_the_burst(tmp_path: Path) -> None:
+    (tmp_path / "guest.py").write_text(SLOW)
+    report = checked(tmp_path / "guest.py", only=["burst"], patience=replace(PATIENT, answer=1.5))
+    assert report.rules() == {"burst": "passed"}, str(report)
+
+
 # -- real calls -------------------------------------------------------------------------------------------------------------------
 
 DIARY = """
