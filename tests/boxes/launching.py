@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -135,6 +136,8 @@ def _exactly(wire: socket.socket, size: int) -> bytes:
 class Launching:
     """Starts boxes and leaves none."""
 
+    # What a box's users follow from: those of another worker's boxes must not be the same, nor count together.
+    generation: str = field(default_factory=lambda: secrets.token_hex(8))
     folders: list[str] = field(default_factory=list)
     started: list[Launched] = field(default_factory=list)
 
@@ -152,7 +155,7 @@ class Launching:
         *,
         folder: str | None = None,
         box_id: str = "a-box",
-        generation: str = "0123456789abcdef",
+        generation: str = "",
         rootfs: str | None = None,
         cgroups: Sequence[str] = (),
         rlimits: dict[str, int] | None = None,
@@ -165,7 +168,7 @@ class Launching:
             "folder": folder,
             "box_id": box_id,
             "rootfs": rootfs,
-            "ids": {"own": first_id, "process": only_id}[way.mode](generation) if way.root else None,
+            "ids": {"own": first_id, "process": only_id}[way.mode](generation or self.generation) if way.root else None,
             "cgroups": list(cgroups),
             "rlimits": rlimits or {},
             "shm": shm,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import time
 from pathlib import Path
 
@@ -169,7 +170,7 @@ async def test_files_for_a_box_without_a_root_of_its_own_never_follow_a_link_out
 async def test_an_answer_is_found_wherever_the_dead_manager_put_it(house: House, place: int) -> None:
     async with house.boxes() as boxes:
         record = BoxRecord(
-            token_hash="h", generation="0123456789abcdef", box_id="web", backend="namespaces", created_at="", owner="1:1:gone",
+            token_hash="h", generation=secrets.token_hex(8), box_id="web", backend="namespaces", created_at="", owner="1:1:gone",
             hooks=[house.mint],
         )  # fmt: skip
         await boxes.do(Store.reserve, record)
