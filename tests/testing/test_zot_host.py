@@ -442,6 +442,24 @@ def test_what_takes_a_while_to_die_is_waited_for(tmp_path: Path) -> None:
     assert not lives(child)
 
 
+def test_whom_it_may_not_kill_it_does_not_wait_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a program that became another user's. Nobody asks about it again and again, either."""
+    away = FAMILY.replace("os.setpgid(0, 0)", "os.setsid()").replace("HOW", "sys.exit(0)")
+    asked: list[int] = []
+
+    def refused(descriptor: int, _number: int) -> None:
+        asked.append(descriptor)
+        raise PermissionError
+
+    with ZotHost(program(tmp_path, away)) as host:
+        child = int(host.hear("notify")["message"].split()[1])
+        host.wait()
+        monkeypatch.setattr(signal, "pidfd_send_signal", refused)
+    assert len(asked) == 1
+    assert lives(child)
+    os.kill(child, signal.SIGKILL)
+
+
 INNER = """
 import json, os
 from serai.testing.zot_host import ZotHost

@@ -22,7 +22,7 @@ __all__ = ["SHOWN", "GuestProcess", "Misbehaved", "ambient", "command_line", "py
 SHOWN = 6  # of the last lines, where something is wrong
 _LENGTH = 300  # of a line that is shown
 _MARK = "SERAI_STAND_IN"  # the variable by which a guest and all that it starts are known, whatever session they are in
-_GOING = 5.0  # seconds for those that were killed to be gone
+_GOING = 10.0  # seconds for those that are killed to be gone
 _CHUNK = 1 << 16
 _CHUNKS = 64  # in one go: who never stops talking does not keep us from looking at the clock
 
@@ -191,10 +191,9 @@ class GuestProcess:
         """End what is left of it, and let go of everything."""
         os.kill(self.pid, signal.SIGKILL)
         self.wait(60.0)
-        for _ in range(100):  # each may have started another in the meantime
-            if not (family := self._family()):
-                break
-            _kill(family)
+        deadline = time.monotonic() + _GOING
+        while (family := self._family()) and _kill(family, deadline) and time.monotonic() < deadline:
+            pass  # each may have started another in the meantime
         for file in (self.stdin, self.stdout, self._stderr):
             file.close()
         self._process.wait()
@@ -265,18 +264,22 @@ class GuestProcess:
         return line
 
 
-def _kill(pids: Iterable[int]) -> None:
-    """Kill them and wait for their end: one that was killed gives up its environment, and so its mark, before it is gone."""
+def _kill(pids: Iterable[int], deadline: float) -> bool:
+    """Kill them and wait for their end: one that was killed gives up its environment, and so its mark, before it is gone.
+
+    False when there was nobody whom we may kill.
+    """
     with ExitStack() as stack:
         ends = []
         for pid in pids:
             with suppress(ProcessLookupError, PermissionError):  # it has ended, or is another user's and not ours to end
-                ends.append(os.pidfd_open(pid))
-                stack.callback(os.close, ends[-1])
-                signal.pidfd_send_signal(ends[-1], signal.SIGKILL)
-        deadline = time.monotonic() + _GOING
+                end = os.pidfd_open(pid)
+                stack.callback(os.close, end)
+                signal.pidfd_send_signal(end, signal.SIGKILL)
+                ends.append(end)
         for end in ends:
             select.select([end], [], [], max(0.0, deadline - time.monotonic()))
+        return bool(ends)
 
 
 def show(who: str, raw: bytes) -> str:
