@@ -7,7 +7,7 @@ behind.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -19,13 +19,13 @@ from serai.limits import Limits
 from serai.model.actions import Action, Panel
 from serai.model.contributions import Contributions, Interceptor, Stage, Transformed, Verdict
 from serai.model.events import Event
-from serai.model.provider import ModelMessage
+from serai.model.provider import Chunk, Completion, ModelMessage, ModelRequest
 from serai.model.tools import ToolCall, ToolResult
 from serai.wire.channel import Tap
 from serai.wire.deadlines import Deadlines
 from serai.wire.process import Spawner
 
-__all__ = ["About", "Adapter", "Compacts", "Injects", "Listener", "Running", "Taking", "Transforms"]
+__all__ = ["About", "Adapter", "Compacts", "Handles", "Injects", "Listener", "Running", "Streams", "Taking", "Transforms"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +76,7 @@ class Taking:
     services: Services
     listener: Listener
     tap: Callable[[int], Tap | None]  # by the process's number
+    config: str  # the folder for its own settings, `<config>/extensions/<name>`; nobody makes it for it (spec piglet 1.1)
     greeted: Callable[[], None]  # to be called when its first word has come: others may start meanwhile
 
     @property
@@ -148,6 +149,22 @@ class Compacts(Protocol):
     async def compact(self, messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]: ...
 
 
+class Handles(Protocol):
+    """A running guest that offers shortcuts."""
+
+    async def handle(self, key: str) -> Action:
+        """What it wants done for that key; carried out already, but for what only the caller can do (`Prompt`)."""
+        ...
+
+
+class Streams(Protocol):
+    """A running guest that offers a provider."""
+
+    def stream(self, api: str, request: ModelRequest) -> AsyncIterator[Chunk | Completion]:
+        """As `ModelProvider.stream`; every failure is a `ModelFailed`."""
+        ...
+
+
 class Explain(Protocol):
     """A dialect's words for a guest's tool or command that failed."""
 
@@ -160,4 +177,5 @@ class Adapter(NamedTuple):
     start: Callable[[Taking], Awaitable[Running]]
     limits: Mapping[str, float | None]
     explain: Explain
+    last_wins: bool = False  # of two guests in one place the later has the name that both want, as its protocol has it
     one_by_one: bool = False  # an agent's calls reach a guest one after the other, as its protocol has it

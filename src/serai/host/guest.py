@@ -349,6 +349,7 @@ class Guest:
             services=house.services,
             listener=life,
             tap=lambda pid: house.tap(manifest, life.generation, pid),
+            config=house.config_of(manifest),
             greeted=life.release,
         )
 

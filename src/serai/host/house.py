@@ -15,6 +15,7 @@ import msgspec
 from serai import home
 from serai.host.adapter import About, Adapter, Running
 from serai.host.adapters import adapter
+from serai.host.finding import piglet_home
 from serai.host.guest import Guest
 from serai.host.life import Life
 from serai.host.logs import GuestLog
@@ -100,6 +101,11 @@ class House:
         if grants not in self._envs:
             self._envs[grants] = environ.for_guest(self.environ, grants=grants)
         return self._envs[grants]
+
+    def config_of(self, manifest: Manifest) -> str:
+        """Where its own settings are: beside the person's, or in piglet's home for a guest from there (spec piglet 1.1)."""
+        own = piglet_home(self.environ) if manifest.scope == "piglet home" else home.config_folder(self.environ)
+        return os.path.join(own, "extensions", manifest.name)
 
     @asynccontextmanager
     async def slot(self, life: Life) -> AsyncIterator[None]:

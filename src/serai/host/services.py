@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from serai.errors import Refused
@@ -23,6 +23,13 @@ class Services(Protocol):
         """Do it and give the result as JSON data; `Refused` says why not. Cancelled when the guest no longer wants it."""
         ...
 
+    def subscribe(self, guest: str, topic: str, deliver: Callable[[str, Any], None]) -> Callable[[], None]:
+        """Have `deliver(topic, data)` called for what is published, in order, until what this gives back is called.
+
+        It belongs to one process of the guest, whose adapter ends it: a reload must not mix two. `Refused` says why not.
+        """
+        ...
+
     def drop(self, guest: str) -> None:
         """Its process is gone: what it had asked to be told, and what it asked a person, is forgotten."""
         ...
@@ -33,6 +40,9 @@ class NoServices:
 
     async def ask(self, guest: str, group: str, what: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ARG002
         raise Refused(f"{group}.{what} is not to be had: this host runs without an app", who=guest)
+
+    def subscribe(self, guest: str, topic: str, deliver: Callable[[str, Any], None]) -> Callable[[], None]:  # noqa: ARG002
+        raise Refused(f"{topic} is not to be had: this host runs without an app", who=guest)
 
     def drop(self, guest: str) -> None:
         pass
