@@ -261,3 +261,74 @@ def test_keys_match_in_any_case_in_a_struct_that_contains_itself() -> None:
     nodes: FoldingDecoder[Node] = FoldingDecoder(Node)
     deep = nodes.decode(b'{"Name":"a","CHILDREN":[{"NAME":"b","children":[{"naMe":"c"}]}]}')
     assert deep == Node("a", [Node("b", [Node("c")])])
+
+
+# -- null and whole numbers, on the slow way ------------------------------------------------------------------------------------
+
+
+class Loose(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    name: str = "default"
+    count: int = 7
+    maybe: int | None = 8
+    many: list[int] = []
+    named: dict[str, int] = {}
+    ratio: float = 0.5
+    either: int | float = 0
+    whatever: Any = "unset"
+    raw: Raw = Raw(b"unset")
+    inner: Point = Point(3, 4)
+
+
+LOOSE: FoldingDecoder[Loose] = FoldingDecoder(Loose)
+
+
+@pytest.mark.req("piglet.edge.14")
+@pytest.mark.parametrize(
+    ("text", "loose"),
+    [
+        (b'{"count":4242.0}', Loose(count=4242)),
+        (b'{"Count":-3.0}', Loose(count=-3)),
+        (b'{"count":4e3}', Loose(count=4000)),
+        (b'{"maybe":5.0}', Loose(maybe=5)),
+        (b'{"many":[1.0,2,3.00]}', Loose(many=[1, 2, 3])),
+        (b'{"named":{"a":1.0}}', Loose(named={"a": 1})),
+        (b'{"inner":{"x":1.0}}', Loose(inner=Point(1))),
+        (b'{"count":9007199254740993}', Loose(count=9007199254740993)),
+        (b'{"COUNT":9007199254740993}', Loose(count=9007199254740993)),
+    ],
+)
+def test_a_whole_number_may_be_written_as_a_fraction(text: bytes, loose: Loose) -> None:
+    decoded = LOOSE.decode(text)
+    assert decoded == loose
+    assert type(decoded.count) is int
+
+
+def test_fractions_stay_fractions_where_they_may_be_some() -> None:
+    decoded = LOOSE.decode(b'{"RATIO":2.0,"Either":3.0,"WhatEver":4.0,"Raw":5.0,"count":6.0}')
+    assert (decoded.ratio, decoded.whatever, bytes(decoded.raw), decoded.count) == (2.0, 4.0, b"5.0", 6)
+    assert type(decoded.either) is float
+    assert type(decoded.whatever) is float
+
+
+@pytest.mark.parametrize("number", [b"4242.5", b'"4242"', b"true", b"1e400", b"1e300", b"[]"])
+def test_what_is_no_whole_number_is_refused(number: bytes) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        LOOSE.decode(b'{"count":' + number + b"}")
+
+
+def test_null_counts_as_absent_only_where_the_field_takes_none() -> None:
+    text = b'{"name":null,"Count":null,"many":null,"inner":null,"maybe":null,"whatever":null,"raw":null,"ratio":null}'
+    assert LOOSE.decode(text) == Loose(maybe=None, whatever=None, raw=Raw(b"null"))
+    assert LOOSE.decode(b'{"name":null,"NAME":"x"}').name == "x"
+
+
+def test_null_does_not_stand_for_what_is_required() -> None:
+    with pytest.raises(msgspec.ValidationError, match="missing required field `name`"):
+        TOOLS.decode(b'{"name":null}')
+
+
+@given(st.integers(-(2**53), 2**53), st.booleans())
+def test_every_whole_number_that_a_fraction_can_be_is_read_as_itself(number: int, capital: bool) -> None:
+    key = b"COUNT" if capital else b"count"
+    assert LOOSE.decode(b'{"%s":%s}' % (key, json.dumps(float(number)).encode())).count == number
+    assert LOOSE.decode(b'{"%s":%d}' % (key, number)).count == number

@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from serai.errors import FrameTooBig, LimitHit, PeerStalled, SeraiError
 from serai.limits import Limits
-from serai.model.events import Event, merged
+from serai.model.events import merged
 from serai.wire.calls import Call
 from serai.wire.channel import Channel
 
@@ -26,13 +26,14 @@ _BEHIND = 65536
 
 class _Request(NamedTuple):
     frame: bytes
-    call: Call[str] | None
+    call: Call[Any] | None
 
 
 class Mailbox:
     """The way to one guest.
 
-    `encode` makes an event's frame, or None when the guest's dialect has no word for it; `wanted` says whether a call still waits.
+    `encode` makes the frame of what is told, an event or other news, or None when the guest's dialect has no word
+    for it; `wanted` says whether a call still waits.
     """
 
     __slots__ = (
@@ -51,7 +52,7 @@ class Mailbox:
     )
 
     def __init__(
-        self, channel: Channel, encode: Callable[[Event], bytes | None], wanted: Callable[[Call[str]], bool], limits: Limits
+        self, channel: Channel, encode: Callable[[Any], bytes | None], wanted: Callable[[Call[Any]], bool], limits: Limits
     ) -> None:
         self._channel = channel
         self._outbox = channel.outbox  # looked at for every frame
@@ -60,13 +61,13 @@ class Mailbox:
         self._wanted = wanted
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[Event | _Request] = deque()
+        self._queue: deque[Any] = deque()
         self._events = 0  # how many of the queue are events
         self._queued = 0  # bytes of its requests
         self._mover: asyncio.Task[None] | None = None
         self.dropped = 0  # events that an idle guest would have got
 
-    def request(self, frame: bytes, call: Call[str] | None = None) -> None:
+    def request(self, frame: bytes, call: Call[Any] | None = None) -> None:
         """A frame that must not be dropped; not sent after all when its call has ended meanwhile.
 
         Raises when the wire is lost, or when more than the backlog waits for a guest that does not read.
@@ -88,7 +89,7 @@ class Mailbox:
         self._queued += len(frame)
         self._move()
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: Any) -> None:
         """Never waits and never raises: an event is news, and who does not read it has missed it."""
         if not self._queue and self._outbox.queued < _BEHIND:
             self._send(self._encode(event))
@@ -131,7 +132,7 @@ class Mailbox:
         except SeraiError:  # the wire is lost: whoever waits is told by it
             self.close()
 
-    def _has_room(self, item: Event | _Request) -> bool:
+    def _has_room(self, item: Any) -> bool:
         """Whether the wire takes it now: a request that its budget refused would be lost."""
         queued = self._outbox.queued
         size = len(item.frame) if isinstance(item, _Request) else 0

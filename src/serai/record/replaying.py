@@ -56,6 +56,7 @@ class Replayed(NamedTuple):
 DIALECTS: dict[str, dict[View, str]] = {
     "jsonrpc": {"ours": "serai.wire.jsonrpc:Connection", "theirs": "serai.wire.jsonrpc:Connection"},
     "zot": {"ours": "serai.dialects.zot.ours:Ours", "theirs": "serai.dialects.zot.theirs:Theirs"},
+    "piglet": {"ours": "serai.dialects.piglet.ours:Ours", "theirs": "serai.dialects.piglet.theirs:Theirs"},
 }
 
 

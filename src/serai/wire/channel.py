@@ -92,7 +92,7 @@ class Channel:
         self.child = child
         self.limits = limits = limits or _LIMITS
         self.cause: SeraiError | None = None
-        self._receiver = receiver
+        self.receiver = receiver
         self._tap = tap
         self._loop = asyncio.get_running_loop()
         self._framer = Framer(limits.frame, limits.frame_head)
@@ -248,11 +248,11 @@ class Channel:
                 self.outbox.cork = item.find(b"\n") + 1 < len(item)
                 if self._tap is not None:
                     self._record("received", item)
-                self._receiver.received(item)
+                self.receiver.received(item)
             else:
                 assert isinstance(item, Oversize)
                 self._tell_tap("skipped", item)
-                self._receiver.oversize(item)
+                self.receiver.oversize(item)
         except Exception:  # a receiver's defect must not end the wire for good (design rule 4)
             log.exception("%s: its receiver failed on a run", self.child.who)
         self._giving = False
@@ -299,7 +299,7 @@ class Channel:
             if self.lost:
                 return None
         try:
-            deadline = self._receiver.tick(now)
+            deadline = self.receiver.tick(now)
         except Exception:
             log.exception("%s: its receiver failed on a deadline", self.child.who)
             deadline = None
@@ -348,7 +348,7 @@ class Channel:
         assert self.cause is not None
         self._tell_tap("ended", self.cause)
         try:
-            self._receiver.lost(self.cause)
+            self.receiver.lost(self.cause)
         except Exception:
             log.exception("%s: its receiver failed on the end of the wire", self.child.who)
 

@@ -15,6 +15,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 from msgspec import Raw
 
+from serai.wire.folding import FoldingDecoder
+
 __all__ = ["BAD_INPUT", "Codec", "LineReader", "Noise", "Unknown", "decode", "encode", "find_key", "paired", "repair", "scan_head"]
 
 T = TypeVar("T")
@@ -85,12 +87,16 @@ def decode(decoder: Decodes[T], text: bytes | Raw) -> T:
 
 
 class Codec(Generic[T]):
-    """The types of one dialect. Immutable and shared; each connection reads through its own `reader`."""
+    """The types of one dialect. Immutable and shared; each connection reads through its own `reader`.
 
-    __slots__ = ("decoder", "kind_field")
+    `folded`: a line that does not decode is read once more with its keys in any case; one that does costs nothing extra.
+    """
 
-    def __init__(self, types: Any, *, kind_field: str = "type") -> None:
+    __slots__ = ("decoder", "folding", "kind_field")
+
+    def __init__(self, types: Any, *, kind_field: str = "type", folded: bool = False) -> None:
         self.decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(types)
+        self.folding: FoldingDecoder[T] | None = FoldingDecoder(types) if folded else None
         self.kind_field = kind_field
 
     def reader(self) -> LineReader[T]:
@@ -138,18 +144,18 @@ class LineReader(Generic[T]):
         return [self._tell(line, error)] if line else []
 
     def _tell(self, line: bytes, error: Exception) -> T | Unknown | Noise:
-        """Repaired if its text was the trouble, else told apart."""
+        """Folded or repaired if its keys or its text were the trouble, else told apart."""
         if line[:1] not in (b"{", b"\xef"):  # the common noise, told at once: a peer may pour out millions of such lines
             self.noise += 1
             return Noise(line, "not a JSON object")
         repaired = repair(line)
-        if repaired is not None:
+        if repaired is not None or self._codec.folding is not None:
             try:
-                message = self._decode(repaired)
+                message = (self._codec.folding or self._codec.decoder).decode(repaired or line)
             except BAD_INPUT as again:
                 error = again
             else:
-                self.repaired += 1
+                self.repaired += repaired is not None
                 return message
         try:
             members = _object.decode(repaired or line)

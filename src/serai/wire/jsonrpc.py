@@ -9,6 +9,10 @@ Two id spaces. Ours are integers from 1; the peer's may be any JSON value and ar
 3. An answer nobody waits for (late, repeated, never asked) is a `Stray`: recorded, never raised (lesson L13).
 4. A peer's request whose id is still open is a `Stray` too: the frame was replayed, and it is served once.
 5. When the peer goes, `lose` gives every waiting call back at once; nothing can be asked afterwards.
+
+A `folded` connection reads as piglet's origin does (spec piglet 2.2, 2.3): the keys of the envelope, of its error and of a
+cancellation match in any case, and a request's id is an integer or a string, else it is a `Stray`. With `bare` the answers to
+those methods alone may have neither result nor error; any other such answer is `Garbled`.
 """
 
 from __future__ import annotations
@@ -20,7 +24,8 @@ from msgspec import Raw
 
 from serai.errors import Closed
 from serai.wire.calls import Call, Calls
-from serai.wire.codec import BAD_INPUT, Codec, Noise, Unknown, decode, encode, scan_head
+from serai.wire.codec import BAD_INPUT, Noise, Unknown, decode, encode, scan_head
+from serai.wire.envelope import FOLDED, PLAIN, Envelope, Outgoing
 from serai.wire.framing import Oversize
 
 __all__ = [
@@ -43,7 +48,6 @@ METHOD_NOT_FOUND = -32601
 INTERNAL_ERROR = -32603
 
 _ID = b'"id"'
-_NOTHING = Raw()
 _NULL = Raw(b"null")
 _EMPTY = Raw(b"{}")
 
@@ -59,29 +63,6 @@ class CancelStyle(NamedTuple):
 
 
 LSP_CANCEL = CancelStyle("$/cancelRequest", "id")
-
-
-class _Envelope(msgspec.Struct, gc=False):
-    id: Raw = _NOTHING
-    method: str | None = None
-    params: Raw = _NOTHING
-    result: Raw = _NOTHING
-    error: Raw = _NOTHING
-
-
-class _Error(msgspec.Struct, gc=False):
-    message: str = ""
-    code: int | float = 0
-    data: Raw = _NOTHING
-
-
-class _Outgoing(msgspec.Struct, omit_defaults=True, gc=False):
-    jsonrpc: str  # required, so that it is never omitted
-    id: int | Raw | msgspec.UnsetType = msgspec.UNSET
-    method: str = ""
-    params: Any = msgspec.UNSET
-    result: Any = msgspec.UNSET
-    error: Any = msgspec.UNSET
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
@@ -138,18 +119,21 @@ class Stray(msgspec.Struct, frozen=True, gc=False):
 
 Event = Request | Notification | Answer | Failure | Garbled | Cancelled | Stray | Unknown | Noise
 
-_codec: Codec[_Envelope] = Codec(_Envelope, kind_field="method")
 _int: msgspec.json.Decoder[int] = msgspec.json.Decoder(int)
 _members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
-_error: msgspec.json.Decoder[_Error] = msgspec.json.Decoder(_Error)
 
 
 class Connection:
     """One side of a JSON-RPC connection."""
 
-    def __init__(self, *, cancel: CancelStyle | None = LSP_CANCEL) -> None:
+    def __init__(
+        self, *, cancel: CancelStyle | None = LSP_CANCEL, folded: bool = False, bare: frozenset[str] | None = None
+    ) -> None:
         self._cancel = cancel
-        self._reader = _codec.reader()
+        self._folded = folded
+        self._bare = bare
+        self._form = FOLDED if folded else PLAIN
+        self._reader = self._form.codec.reader()
         self._calls: Calls[Id] = Calls()
         self._last_id = 0
         self._open: dict[bytes, Request] = {}  # the peer's requests that we have not answered, by the text of their ids
@@ -163,25 +147,34 @@ class Connection:
         """Ask the peer. The call is waiting from now on, so an answer can never come too early."""
         if self.lost:
             raise Closed(f"{method} cannot be asked: the peer is gone")
-        self._last_id = id = self._last_id + 1
-        frame = encode(_Outgoing("2.0", id, method, params))
+        id = self.draw()
+        frame = encode(Outgoing("2.0", id, method, params))
         return self._calls.start(id, method, now=now, timeout=timeout, waiter=waiter), frame
 
+    def draw(self) -> int:
+        """The next number of the counter that numbers our requests; what else needs one draws it here (spec piglet 2.3)."""
+        self._last_id += 1
+        return self._last_id
+
+    def waits_for(self, call: Call[Id]) -> bool:
+        """Whether its answer is still wanted."""
+        return self._calls.waiting.get(call.id) is call
+
     def notify(self, method: str, params: object = msgspec.UNSET) -> bytes:
-        return encode(_Outgoing("2.0", method=method, params=params))
+        return encode(Outgoing("2.0", method=method, params=params))
 
     def answer(self, request: Request, result: object) -> bytes | None:
         """None when the request is not open any more (answered already): nothing must be sent twice."""
-        return self._close(request, _Outgoing("2.0", request.id, result=result))
+        return self._close(request, Outgoing("2.0", request.id, result=result))
 
     def refuse(self, request: Request, code: int, message: str, data: object = msgspec.UNSET) -> bytes | None:
         error = {"code": code, "message": _clean(message)} | ({} if data is msgspec.UNSET else {"data": data})
-        return self._close(request, _Outgoing("2.0", request.id, error=error))
+        return self._close(request, Outgoing("2.0", request.id, error=error))
 
     @staticmethod
     def refusal(request: Request, code: int, message: str) -> bytes:
         """A refusal in place of an answer that was made but cannot be sent."""
-        return encode(_Outgoing("2.0", request.id, error={"code": code, "message": _clean(message)}))
+        return encode(Outgoing("2.0", request.id, error={"code": code, "message": _clean(message)}))
 
     def forget(self, call: Call[Id]) -> bool:
         """No longer wait for it: it could not be sent, or nobody cares any more. False when it has ended already."""
@@ -198,15 +191,16 @@ class Connection:
     # -- input: each gives what happened ----------------------------------------------------------------------------------
 
     def receive(self, run: bytes) -> list[Event]:
+        kind = self._form.kind
         return [
-            self._event(message) if type(message) is _Envelope else self._odd(message)  # type: ignore[arg-type]
+            self._event(message) if type(message) is kind else self._odd(message)  # type: ignore[arg-type]
             for message in self._reader.read(run)
         ]
 
     def sent(self, run: bytes, now: float) -> None:
         """Take up what this side said earlier, as in a replay: the answers to it then find their calls."""
-        for message in _codec.reader().read(run):
-            if type(message) is not _Envelope:
+        for message in self._form.codec.reader().read(run):
+            if not isinstance(message, Envelope):
                 continue
             id = bytes(message.id)
             if id in (b"", b"null"):
@@ -220,7 +214,7 @@ class Connection:
 
     def oversize(self, frame: Oversize) -> list[Call[Id]]:
         """The calls that an oversize frame ends: the one it answered if its head tells, else all (design rule 5)."""
-        members = scan_head(frame.head)
+        members = self._head(frame.head)
         if _is_request(members):
             return []
         id = members.get(_ID, b"")
@@ -231,12 +225,12 @@ class Connection:
 
     def refuse_oversize(self, frame: Oversize) -> bytes | None:
         """The answer to a request that was too long to be kept, so that the peer does not wait; None if it was none."""
-        members = scan_head(frame.head)
+        members = self._head(frame.head)
         id = members.get(_ID, b"")
-        if not _is_request(members) or id in (b"", b"null"):
+        if not _is_request(members) or id in (b"", b"null") or not self._takes(id):
             return None
         why = f"the request had {frame.size} bytes; the limit is {frame.limit}"
-        return encode(_Outgoing("2.0", Raw(id), error={"code": INVALID_REQUEST, "message": why}))
+        return encode(Outgoing("2.0", Raw(id), error={"code": INVALID_REQUEST, "message": why}))
 
     @property
     def noise(self) -> int:
@@ -257,7 +251,7 @@ class Connection:
 
     # -- inside -----------------------------------------------------------------------------------------------------------
 
-    def _event(self, message: _Envelope) -> Event:
+    def _event(self, message: Envelope) -> Event:
         id = bytes(message.id)
         if id in (b"", b"null"):
             return self._notification(message)
@@ -266,11 +260,15 @@ class Connection:
         call = self._finish(id)
         if call is None:
             return Stray(_encode_again(message), f"an answer to {id.decode(errors='replace')}, which nobody waits for")
-        if bytes(message.error) in (b"", b"null"):
-            return Answer(call, message.result if bytes(message.result) else _NULL)
-        return self._failure(call, message.error)
+        if bytes(message.error) not in (b"", b"null"):
+            return self._failure(call, message.error)
+        if bytes(message.result):
+            return Answer(call, message.result)
+        if self._bare is None or call.what in self._bare:
+            return Answer(call, _NULL)
+        return Garbled(call, _encode_again(message), "neither a result nor an error")
 
-    def _close(self, request: Request, answer: _Outgoing) -> bytes | None:
+    def _close(self, request: Request, answer: Outgoing) -> bytes | None:
         if self._open.get(bytes(request.id)) is not request:  # answered, or another one that has the same id by now
             return None
         frame = encode(answer)
@@ -279,7 +277,7 @@ class Connection:
 
     def _odd(self, message: Unknown | Noise) -> Event:
         """A line that could not be read; if it was an answer, its call must not wait for another (design rule 7)."""
-        members = scan_head(message.raw[:4096]) if message.raw[:1] in (b"{", b"\xef") else {}
+        members = self._head(message.raw[:4096]) if message.raw[:1] in (b"{", b"\xef") else {}
         if not _is_request(members) and (b'"result"' in members or b'"error"' in members):
             call = self._finish(members.get(_ID, b""))
             if call is not None:
@@ -289,7 +287,7 @@ class Connection:
     def _finish(self, id: bytes) -> Call[Id] | None:
         return self._calls.finish(_key(id))
 
-    def _take_back(self, message: _Envelope) -> None:
+    def _take_back(self, message: Envelope) -> None:
         """This side said "never mind": it no longer waits."""
         if self._cancel is not None and message.method == self._cancel.method:
             self._finish(self._cancelled_id(message.params))
@@ -297,19 +295,35 @@ class Connection:
     def _cancelled_id(self, params: Raw) -> bytes:
         """The id that a cancellation names; empty when it names none."""
         assert self._cancel is not None
+        wanted = self._cancel.member
         try:
-            return bytes(_members.decode(params).get(self._cancel.member, b""))
+            members = _members.decode(params)
         except BAD_INPUT:
             return b""
+        if self._folded and wanted not in members:
+            members = {name.casefold(): id for name, id in members.items()}
+            wanted = wanted.casefold()
+        return bytes(members.get(wanted, b""))
 
-    def _request(self, id: bytes, message: _Envelope) -> Event:
+    def _head(self, head: bytes) -> dict[bytes, bytes]:
+        """The members that the head of a frame shows, by their exact names."""
+        members = scan_head(head)
+        return {name.lower(): value for name, value in members.items()} | members if self._folded else members
+
+    def _takes(self, id: bytes) -> bool:
+        """Whether the peer's request may have it: `1.0`, `true` and the like are none where ids are integers."""
+        return not self._folded or id.isdigit() or id[:1] == b'"' or isinstance(_key(id), int)
+
+    def _request(self, id: bytes, message: Envelope) -> Event:
+        if not self._takes(id):
+            return Stray(_encode_again(message), f"a request with an id that is none: {id[:100].decode(errors='replace')}")
         if id in self._open:
             return Stray(_encode_again(message), f"a second request with the open id {id.decode(errors='replace')}")
         request = Request(Raw(id), message.method or "", _params(message.params))
         self._open[id] = request
         return request
 
-    def _notification(self, message: _Envelope) -> Event:
+    def _notification(self, message: Envelope) -> Event:
         params = _params(message.params)
         if self._cancel is not None and message.method == self._cancel.method:
             request = self._open.get(self._cancelled_id(params))
@@ -318,10 +332,9 @@ class Connection:
             return Stray(_encode_again(message), "neither an id nor a method")
         return Notification(message.method, params)
 
-    @staticmethod
-    def _failure(call: Call[Id], raw: Raw) -> Failure:
+    def _failure(self, call: Call[Id], raw: Raw) -> Failure:
         try:
-            error = decode(_error, raw)
+            error = decode(self._form.errors, raw)
         except BAD_INPUT:  # not the shape of an error object, yet a refusal: its text is all there is
             return Failure(call, INTERNAL_ERROR, bytes(raw).decode(errors="replace").strip('"'), raw)
         return Failure(call, int(error.code), error.message, error.data)
@@ -349,7 +362,7 @@ def _params(raw: Raw) -> Raw:
     return _EMPTY if bytes(raw) in (b"", b"null") else raw
 
 
-def _encode_again(message: _Envelope) -> bytes:
+def _encode_again(message: Envelope) -> bytes:
     """The members that matter of a frame whose own bytes are part of a longer run."""
     members = {name: raw for name in ("id", "params", "result", "error") if bytes(raw := getattr(message, name))}
     return encode(members | ({"method": message.method} if message.method else {})).rstrip()

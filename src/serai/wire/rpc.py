@@ -28,6 +28,8 @@ __all__ = ["Rpc"]
 log = logging.getLogger("serai.wire")
 
 Handler = Callable[[jsonrpc.Request], Awaitable[object]]
+# Takes a frame on its way to the peer, with the call it makes if it makes one.
+Put = Callable[[bytes, Call[Any] | None], None]
 
 
 class Rpc:
@@ -35,7 +37,8 @@ class Rpc:
 
     `serve` answers the peer's requests: its result is sent back, `Refused` becomes that error, anything else an internal one.
     `notified` is called inline for notifications. `odd` is told of everything that fits nothing: noise, unknown and stray frames,
-    oversize ones; it never has to act. `ended` is told, once and last, why the wire is over.
+    oversize ones; it never has to act. `ended` is told, once and last, why the wire is over. `cancelled` words the answer to a
+    request that the peer took back. `put`, which may be set at any time, gets every frame instead of the channel.
     """
 
     def __init__(
@@ -50,21 +53,28 @@ class Rpc:
         odd: Callable[[Noise | Unknown | jsonrpc.Stray | Oversize], None] | None = None,
         ended: Callable[[SeraiError], None] | None = None,
         cancel: jsonrpc.CancelStyle | None = jsonrpc.LSP_CANCEL,
+        connection: jsonrpc.Connection | None = None,
+        put: Put | None = None,
+        cancelled: Callable[[jsonrpc.Request], str] | None = None,
         read: int | None = None,
         write: int | None = None,
     ) -> None:
-        self.connection = jsonrpc.Connection(cancel=cancel)
+        self.connection = jsonrpc.Connection(cancel=cancel) if connection is None else connection
+        self.put = put
+        self._cancelled = cancelled
         self._serve = serve
         self._notified = notified
         self._odd = odd
         self._ended = ended
+        self._serving = True
         self._tasks: dict[bytes, asyncio.Task[object]] = {}
         self._loop = asyncio.get_running_loop()
         self.lost_cause: SeraiError | None = None
         self.channel = Channel(child, self, deadlines=deadlines, limits=limits, tap=tap, read=read, write=write)
 
-    async def call(self, method: str, params: object = UNSET, *, timeout: float | None = None) -> Raw:
-        """Ask and wait. No time-out given means `limits.call`. Cancelling the caller tells the peer and forgets the call."""
+    async def call(self, method: str, params: object = UNSET, *, timeout: float | None = None, cancel: bool = True) -> Raw:
+        """Ask and wait. No time-out given means `limits.call`. Cancelling the caller forgets the call, and tells the peer unless
+        `cancel` is false: it may then finish what it began."""
         channel = self.channel
         if self.lost_cause is not None:
             raise self.lost_cause.for_call("")
@@ -73,7 +83,7 @@ class Rpc:
             method, params, now=monotonic(), timeout=channel.limits.call if timeout is None else timeout, waiter=waiter
         )
         try:
-            channel.send(frame)
+            self._put(frame, call)
         except BaseException:
             self.connection.forget(call)
             raise
@@ -81,11 +91,20 @@ class Rpc:
         try:
             return await waiter
         except asyncio.CancelledError:
-            self._withdraw(call)
+            if cancel:
+                self._withdraw(call)
+            else:
+                self.connection.forget(call)
             raise
 
     def notify(self, method: str, params: object = UNSET) -> None:
-        self.channel.send(self.connection.notify(method, params))
+        self._put(self.connection.notify(method, params), None)
+
+    def stop_serving(self) -> None:
+        """Cancel all work for the peer, which is told so; what it asks from now on is refused."""
+        self._serving = False
+        for task in self._tasks.values():
+            task.cancel()
 
     # -- the channel's receiver -------------------------------------------------------------------------------------------------
 
@@ -149,8 +168,10 @@ class Rpc:
                 self._tell(event)
 
     def _begin(self, request: jsonrpc.Request) -> None:
-        if len(self._tasks) >= self.channel.limits.requests:
-            refusal = self.connection.refuse(request, jsonrpc.INTERNAL_ERROR, f"{request.method} refused: too many open requests")
+        full = len(self._tasks) >= self.channel.limits.requests
+        if full or not self._serving:
+            why = "too many open requests" if full else "nothing is served any more"
+            refusal = self.connection.refuse(request, jsonrpc.INTERNAL_ERROR, f"{request.method} refused: {why}")
             if refusal is not None:
                 self._send(refusal, f"the refusal of its {request.method}")
             return
@@ -175,7 +196,8 @@ class Rpc:
     def _answer(self, request: jsonrpc.Request, task: asyncio.Task[object]) -> bytes | None:
         refuse = self.connection.refuse
         if task.cancelled():
-            return refuse(request, jsonrpc.INTERNAL_ERROR, f"{request.method} cancelled")
+            why = f"{request.method} cancelled" if self._cancelled is None else self._cancelled(request)
+            return refuse(request, jsonrpc.INTERNAL_ERROR, why)
         try:
             return self.connection.answer(request, task.result())
         except Refused as error:
@@ -189,10 +211,16 @@ class Rpc:
         if frame is not None:
             self._send(frame, f"the cancellation of {call.what}")
 
+    def _put(self, frame: bytes, call: Call[Any] | None) -> None:
+        if self.put is None:
+            self.channel.send(frame)
+        else:
+            self.put(frame, call)
+
     def _send(self, frame: bytes, what: str) -> None:
         """Send what nobody waits for: a wire that is lost or full has told its callers already."""
         try:
-            self.channel.send(frame)
+            self._put(frame, None)
         except SeraiError as error:
             log.debug("%s: %s was not sent: %s", self._who, what, error)
 

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from serai.dialects.piglet import answers, messages, requests
 from serai.dialects.piglet.messages import Wire
+from serai.wire.codec import decode
 from serai.wire.folding import FoldingDecoder
 
 __all__ = ["METHODS", "Method", "Row", "params_of", "result_of"]
@@ -208,15 +209,19 @@ _decoders: dict[type[Wire], FoldingDecoder[Any]] = {}
 
 
 def params_of(method: str, raw: bytes) -> Any:
-    """The parameters of a method of the table; `msgspec.MsgspecError` when they are none."""
-    return _decoder(METHODS[method].params).decode(raw)
+    """The parameters of a method of the table; `msgspec.MsgspecError` when they are none. Null is `{}` (spec piglet FIX-5)."""
+    return decode(_decoder(METHODS[method].params), _object(raw))
 
 
 def result_of(method: str, raw: bytes) -> Any:
-    """The result of a request of the table."""
+    """The result of a request of the table. Null is `{}`, as in Go."""
     result = METHODS[method].result
     assert result is not None
-    return _decoder(result).decode(raw)
+    return decode(_decoder(result), _object(raw))
+
+
+def _object(raw: bytes) -> bytes:
+    return b"{}" if bytes(raw) == b"null" else raw
 
 
 def _decoder(kind: type[Wire]) -> FoldingDecoder[Any]:

@@ -1,0 +1,347 @@
+"""Between piglet's objects and the neutral words of `serai.model`. What happens is put into piglet's words in its adapter."""
+
+from __future__ import annotations
+
+from binascii import Error as BadBase64
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from serai.dialects.piglet import messages
+from serai.dialects.piglet.messages import ActionResult, ContentBlock, ToolExecuteResult, Wire
+from serai.model.actions import (
+    Action,
+    AttachImage,
+    CloseOverlay,
+    DetachImage,
+    Display,
+    Level,
+    Nothing,
+    Notice,
+    Overlay,
+    Prompt,
+    Quit,
+    SetInput,
+    SetStatus,
+    SetTitle,
+    SetWidget,
+    ShowOverlay,
+    anchor_of,
+    width_of,
+)
+from serai.model.contributions import (
+    Command,
+    Compactor,
+    EventHandler,
+    InputTransformer,
+    Interceptor,
+    MessageHook,
+    Pass,
+    PromptSection,
+    Provider,
+    Refuse,
+    Rewrite,
+    Shortcut,
+    Stage,
+    Verdict,
+)
+from serai.model.tools import Block, ImageBlock, OtherBlock, TextBlock, ToolResult, ToolSpec
+from serai.wire.codec import BAD_INPUT, decode, paired
+from serai.wire.folding import FoldingDecoder
+
+__all__ = [
+    "Contribution",
+    "action",
+    "after",
+    "before",
+    "blocks",
+    "content_blocks",
+    "contribution",
+    "details_of",
+    "shortcut_key",
+    "told",
+    "tool_result",
+    "why_not",
+]
+
+PASS = Pass()
+_STAGES: frozenset[Stage] = frozenset({"tool_call", "tool_result"})
+_LEVELS: dict[str, Level] = {"warn": "warn", "error": "error"}
+_MODIFIERS = ("ctrl", "alt", "shift")
+_sorted = msgspec.json.Encoder(order="sorted")
+_content: FoldingDecoder[list[ContentBlock]] = FoldingDecoder(list[ContentBlock])
+
+
+# -- what a guest registers (4) ---------------------------------------------------------------------------------------------------
+
+Contribution = (
+    ToolSpec
+    | Command
+    | PromptSection
+    | Interceptor
+    | EventHandler
+    | Shortcut
+    | MessageHook
+    | InputTransformer
+    | Compactor
+    | Provider
+)
+
+
+def why_not(params: Wire) -> str:
+    """Why a registration cannot be taken; empty when it can (FIX-10)."""
+    for field in ("name", "key", "title", "api"):
+        if not getattr(params, field, "-").strip():
+            return f"its {field} is empty"
+    if isinstance(params, messages.RegisterToolParams) and not isinstance(params.parameters, dict | None):
+        return f"the parameters of its tool {params.name} are no JSON object"
+    if isinstance(params, messages.RegisterShortcutParams) and shortcut_key(params.key) is None:
+        return f"its key {params.key} is none: ctrl, alt or shift joined by + to one letter a-z"
+    return ""
+
+
+def contribution(params: Wire) -> Contribution:
+    """What a registration offers; `why_not` has been asked. Types of events stay as they are spelt: what they are made of is the
+    adapter's to know."""
+    match params:
+        case messages.RegisterToolParams():
+            return _tool(params)
+        case messages.RegisterCommandParams():
+            return Command(params.name, params.description, params.immediate)
+        case messages.RegisterPromptSectionParams():
+            return PromptSection(params.title, params.content, params.order, params.token_hint)
+        case messages.RegisterInterceptorParams():
+            return Interceptor(params.name, _STAGES, params.priority, "closed")  # no answer blocks (5.3)
+        case messages.RegisterEventHandlerParams():
+            return EventHandler(params.name, frozenset(params.events or ("*",)), params.priority)
+        case messages.RegisterShortcutParams():
+            return Shortcut(shortcut_key(params.key) or params.key, params.description)
+        case messages.RegisterMessageHookParams():
+            return MessageHook(params.name, params.priority)
+        case messages.RegisterInputTransformerParams():
+            return InputTransformer(params.name, params.priority)
+        case messages.RegisterCompactorParams():
+            return Compactor(params.name, params.threshold)
+        case messages.RegisterProviderParams():
+            return Provider(params.api)
+    raise TypeError(f"{type(params).__name__} registers nothing")
+
+
+def _tool(params: messages.RegisterToolParams) -> ToolSpec:
+    """Its schema unmodified, also when it describes no object; none at all takes any object."""
+    return ToolSpec(
+        params.name,
+        params.description,
+        {"type": "object"} if params.parameters is None else params.parameters,
+        params.prompt_hint,
+        params.deferred,
+        "block" if params.interrupt_behavior == "block" else "cancel",
+    )
+
+
+def shortcut_key(text: str) -> str | None:
+    """The key in its one spelling: ctrl, alt, shift in this order, then a letter; None when it is no such key (4)."""
+    *modifiers, letter = text.strip().lower().split("+")
+    sound = 0 < len(modifiers) == len(set(modifiers) & set(_MODIFIERS))
+    if not sound or len(letter) != 1 or not "a" <= letter <= "z":
+        return None
+    return "+".join([*(modifier for modifier in _MODIFIERS if modifier in modifiers), letter])
+
+
+# -- tools (5.1) ------------------------------------------------------------------------------------------------------------------
+
+
+def tool_result(result: ToolExecuteResult) -> ToolResult:
+    """What a tool answered. Its code and hint also stand in its text, for the model (5.1); `isError` counts (FIX-12)."""
+    content, is_broken = _read(result.content or ())
+    if result.error_code and content and isinstance(first := content[0], TextBlock) and not first.text.startswith("[error:"):
+        hint = f"\nhint: {result.error_hint}" if result.error_hint else ""
+        content = (TextBlock(f"[error:{result.error_code}] {first.text}{hint}"), *content[1:])
+    return ToolResult(content, result.is_error or is_broken, result.error_code, result.error_hint)
+
+
+def blocks(content: Iterable[ContentBlock]) -> tuple[Block, ...]:
+    """An image that cannot be decoded becomes a text that says so; what is of an unknown type becomes its text."""
+    return _read(content)[0]
+
+
+def _read(content: Iterable[ContentBlock]) -> tuple[tuple[Block, ...], bool]:
+    found: list[Block] = []
+    is_broken = False
+    for block in content:
+        if block.type != "image":
+            found.append(TextBlock(block.text))
+            continue
+        try:
+            found.append(ImageBlock(_base64(block.data), block.mime))
+        except ValueError as error:
+            found.append(TextBlock(f"[an image that cannot be decoded: {error}]"))
+            is_broken = True
+    return tuple(found), is_broken
+
+
+def content_blocks(content: Iterable[Block]) -> list[ContentBlock]:
+    """The other way. What piglet has no type for is text, as JSON."""
+    return [_content_block(block) for block in content]
+
+
+def _content_block(block: Block) -> ContentBlock:
+    match block:
+        case TextBlock(text=text):
+            return ContentBlock("text", text)
+        case ImageBlock(data=data, mime=mime):
+            return ContentBlock("image", "", b2a_base64(data, newline=False).decode(), mime)
+        case OtherBlock(native=native):
+            return ContentBlock("text", msgspec.json.encode(paired(native)).decode())
+
+
+def _base64(text: str) -> bytes:
+    """Standard alphabet with padding. Line breaks do not count: the program `base64` writes them."""
+    data = text.replace("\n", "").replace("\r", "")
+    if len(data) % 4 or data.endswith("==="):  # `a2b_base64` lets a surplus `=` pass
+        raise BadBase64("incorrect padding")
+    return a2b_base64(data, strict_mode=True)
+
+
+# -- interceptors (5.3) -----------------------------------------------------------------------------------------------------------
+
+
+def before(result: messages.InterceptorBeforeResult, name: str, asked: Any) -> Verdict:
+    """What the interceptor of that name says to a call with these arguments. A block is no error to the model (10.4), and its
+    text is that of this answer alone (FIX-15). Null arguments, or equal ones, change nothing."""
+    if not result.allow:
+        return Refuse(result.preview or f"blocked by interceptor: {name}", is_error=False)
+    if result.args is None or _is_same(result.args, {} if asked is None else asked):
+        return PASS
+    return Rewrite(result.args)
+
+
+def details_of(result: ToolResult) -> Any:
+    """What an after interceptor is shown of a result: its details, or else what the model will see (FIX-14)."""
+    if result.details is not None:
+        return result.details
+    return {"content": msgspec.to_builtins(content_blocks(result.content)), "isError": result.is_error}
+
+
+def after(result: messages.InterceptorAfterResult, shown: ToolResult) -> Verdict:
+    """What an after interceptor makes of a result. Details replace details, absent ones by nothing; where there were none, an
+    object with `content` or `output` replaces what the model sees, and anything else is kept as details (FIX-14)."""
+    details = result.details
+    if shown.details is not None:
+        return PASS if _is_same(details, shown.details) else Rewrite(msgspec.structs.replace(shown, details=details))
+    if details is None or _is_same(details, details_of(shown)):
+        return PASS
+    content = _replaced(details, shown.content)
+    if content is None:
+        return Rewrite(msgspec.structs.replace(shown, details=details))
+    return PASS if content == shown.content else Rewrite(msgspec.structs.replace(shown, content=content))
+
+
+def _replaced(details: Any, shown: Sequence[Block]) -> tuple[Block, ...] | None:
+    """The content that these details put in the place of what was shown; None when they are about something else."""
+    if not isinstance(details, dict):
+        return None
+    said = details.get("content")
+    if isinstance(said, list):
+        try:
+            return blocks(decode(_content, msgspec.json.encode(said)))
+        except BAD_INPUT:
+            return None
+    text = said if isinstance(said, str) else details.get("output")
+    if not isinstance(text, str):
+        return None
+    return (TextBlock(text), *(block for block in shown if not isinstance(block, TextBlock)))  # images stay
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """As text: Python takes true for 1, and neither white space nor the order of keys is a change."""
+    return _sorted.encode(paired(one)) == _sorted.encode(paired(other))
+
+
+# -- what a guest wants done (5.4, 7.2) -------------------------------------------------------------------------------------------
+
+
+class _Title(Wire, frozen=True):
+    title: str = ""
+
+
+class _Status(Wire, frozen=True):
+    key: str = ""
+    text: str = ""
+
+
+class _Image(Wire, frozen=True):
+    data: str = ""
+    mime_type: str = ""
+
+
+_PAYLOADS: dict[str, FoldingDecoder[Any]] = {
+    "notify": FoldingDecoder(messages.NotifyParams),
+    "showMessage": FoldingDecoder(messages.ShowMessageParams),
+    "setSessionTitle": FoldingDecoder(_Title),
+    "setStatus": FoldingDecoder(_Status),
+    "attachImage": FoldingDecoder(_Image),
+    "detachImage": FoldingDecoder(messages.AbortParams),
+    "sendMessage": FoldingDecoder(messages.SendMessageParams),
+    "quit": FoldingDecoder(messages.AbortParams),
+}
+
+
+def action(result: ActionResult, source: str) -> Action | None:
+    """What the answer to an event or a shortcut wants done (5.4); None for an unknown type or a bad payload. `source` is what the
+    guest is called."""
+    if result.type not in _PAYLOADS:
+        return None
+    raw = bytes(result.payload)
+    try:
+        return _wanted(result.type, decode(_PAYLOADS[result.type], b"{}" if raw in (b"", b"null") else raw), source)
+    except (*BAD_INPUT, BadBase64):
+        return None
+
+
+def _wanted(type: str, payload: Any, source: str) -> Action:
+    match type:
+        case "notify":
+            return _notice(payload, source) or Nothing()
+        case "showMessage":
+            return Display(payload.text, source=source)
+        case "setSessionTitle":  # an empty one is no title
+            return SetTitle(payload.title) if payload.title else Nothing()
+        case "setStatus":
+            return SetStatus(payload.key, payload.text)
+        case "attachImage":
+            return AttachImage(ImageBlock(_base64(payload.data), payload.mime_type))
+        case "detachImage":
+            return DetachImage()
+        case "sendMessage":
+            return Prompt(payload.content) if payload.content.strip() else Nothing()
+        case _:
+            return Quit()
+
+
+def told(method: str, params: Any, source: str) -> Action | None:
+    """What a notification wants seen (7.2); None for one that is no matter of the surface, such as `steer`."""
+    match method:
+        case "notify":
+            return _notice(params, source) or Nothing()
+        case "showMessage":
+            return Display(params.text, source=source)
+        case "setWidget":
+            below = params.placement == "below-status"
+            return SetWidget(params.key, "below-status" if below else "above-input", params.content)
+        case "showOverlay":
+            where = anchor_of(params.anchor), width_of(params.width)
+            return ShowOverlay(Overlay(params.key, params.title, params.content, *where))
+        case "closeOverlay":
+            return CloseOverlay(params.key)
+        case "setInputText":
+            return SetInput(params.text)
+        case _:
+            return None
+
+
+def _notice(params: messages.NotifyParams, source: str) -> Notice | None:
+    """None for an empty one, which nobody could see; an unknown level is shown like info (7.2)."""
+    return Notice(params.message, _LEVELS.get(params.level, "info"), source=source) if params.message else None

@@ -1,0 +1,71 @@
+"""Piglet's connection and limits on a real wire."""
+
+from __future__ import annotations
+
+import pytest
+
+from serai.dialects.piglet import messages
+from serai.dialects.piglet.messages import RegisterEventHandlerParams, RegisterShortcutParams, RegisterToolParams
+from serai.dialects.piglet.ours import Ours
+from serai.errors import FrameTooBig
+from serai.host.adapters.piglet import LIMITS
+from serai.host.adapters.piglet.book import Book
+from serai.host.adapters.piglet.telling import TYPES, kinds_for
+from serai.host.mailbox import Mailbox
+from serai.wire.deadlines import Deadlines
+from serai.wire.process import Launch, PlainSpawner
+from serai.wire.rpc import Rpc
+from tests.conftest import PATIENT
+
+# Answers each request with the length of its line.
+MEASURE = r"""
+import json, sys
+for line in sys.stdin.buffer:
+    print(json.dumps({"id": json.loads(line)["id"], "result": {"injection": str(len(line))}}), flush=True)
+"""
+
+
+@pytest.mark.req("piglet.rule.framing-send-limit")
+@pytest.mark.parametrize("mailbox", [False, True], ids=["straight", "through a mailbox"])
+async def test_a_message_over_the_limit_is_not_sent_and_the_wire_stays_open(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], python: list[str], mailbox: bool
+) -> None:
+    limits = PATIENT.but(frame=LIMITS["frame"], send=LIMITS["send"])
+    assert limits.send == 4_194_304
+    child = await spawner.spawn(Launch(argv=[*python, MEASURE], env=environ, who="peer"))
+    side = Ours()
+    rpc = Rpc(child, deadlines=deadlines, limits=limits, connection=side.connection)
+    if mailbox:
+        rpc.put = Mailbox(rpc.channel, lambda event: None, side.connection.waits_for, limits).request
+    with pytest.raises(FrameTooBig):
+        await rpc.call("messageHook/onMessage", messages.MessageHookParams("x" * 4_194_304), timeout=20)
+    empty = len(side.ask("messageHook/onMessage", messages.MessageHookParams(""))[1])
+    whole = messages.MessageHookParams("x" * (4_194_304 - empty))
+    answer = await rpc.call("messageHook/onMessage", whole, timeout=20)
+    assert bytes(answer) == b'{"injection": "4194304"}'
+
+
+@pytest.mark.req("piglet.edge.15")
+@pytest.mark.parametrize("params", [b'{"name":"h"}', b'{"name":"h","events":null}', b'{"name":"h","events":[]}'])
+def test_no_events_are_all_events_for_a_guest_too(params: bytes) -> None:
+    [event] = Ours().receive(b'{"method":"register/eventHandler","params":' + params + b"}\n")
+    book = Book(10)
+    assert book.add("register/eventHandler", event.params) == ""  # type: ignore[union-attr]
+    assert all(map(book.wants, TYPES))
+    assert book.contributions.event_handlers[0].events == kinds_for(None)
+    narrow = Book(10)
+    narrow.add("register/eventHandler", RegisterEventHandlerParams("h", 0, ["EventTurnEnd"]))
+    assert [type for type in TYPES if narrow.wants(type)] == ["EventTurnEnd"]
+
+
+def test_every_registration_that_is_heard_can_be_booked() -> None:
+    book = Book(10)
+    assert book.add("register/tool", RegisterToolParams("t", parameters={"type": "array"})) == ""
+    assert book.contributions.tools[0].schema == {"type": "array"}
+
+
+def test_a_guest_is_asked_with_its_own_spelling_of_a_key() -> None:
+    book = Book(10)
+    book.add("register/shortcut", RegisterShortcutParams("Shift+Ctrl+G"))
+    assert [shortcut.key for shortcut in book.contributions.shortcuts] == ["ctrl+shift+g"]
+    assert book.spelt("ctrl+shift+g") == "Shift+Ctrl+G"
