@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from math import inf
 from typing import Any
 
-__all__ = ["KIB", "MIB", "Limits"]
+__all__ = ["HOUR", "KIB", "MIB", "Limits"]
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -57,7 +57,9 @@ class Limits:
     flush: float = _limit(5.0, "seconds", "for a guest to take the last events of a run before it is stopped (spec piglet FIX-17)")
     provider: float | None = _limit(HOUR, "seconds", "one answer of a model that a guest streams")
     compact: float = _limit(30.0, "seconds", "to shorten a conversation by a guest's compactor (spec piglet 2.7)")
-    service: float = _limit(300.0, "seconds", "a tool, a model call or a private agent that a guest asks the host for (spec piglet 2.7)")
+    service: float = _limit(
+        300.0, "seconds", "a tool, a model call or a private agent that a guest asks the host for (spec piglet 2.7)"
+    )
     drain: float = _limit(10.0, "seconds", "what a replaced guest still has under way may take so long to end")
     events: int = _limit(1000, "events", "waiting for a guest that is behind; beyond it the oldest events go, never a request")
     log: int = _limit(1 * MIB, "bytes", "a guest's log; beyond it the older half goes to a second file")

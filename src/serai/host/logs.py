@@ -113,6 +113,14 @@ class GuestLog:
             self._complain(error)
         self.trim()
 
+    def printed(self, run: bytes) -> None:
+        """What it wrote where only frames should be, or nothing: kept beside its stderr. Never raises."""
+        if self.descriptor >= 0:
+            try:
+                os.write(self.descriptor, run)
+            except OSError as error:
+                self._complain(error)
+
     def tail(self, limit: int) -> bytes:
         """The last bytes that were written since this start, at most so many."""
         if self.descriptor < 0:

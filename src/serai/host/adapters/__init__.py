@@ -16,18 +16,25 @@ if TYPE_CHECKING:
 
     from serai.host.adapter import Adapter
 
-__all__ = ["DIALECTS", "GROUP", "OWN", "Dialect", "Reader", "Said", "adapter", "is_built", "reader"]
+__all__ = ["DIALECTS", "GROUP", "OWN", "Dialect", "Reader", "Said", "adapter", "by_name", "is_built", "named_only", "reader"]
 
 GROUP = "serai.guests"
 OWN = "serai"  # the row of `guest.toml`, which stands alone or holds Serai's settings beside a foreign manifest
 
 
 class Dialect(NamedTuple):
-    """`adapter` is `module:attribute`, or empty while nobody has built it; `reader` the module that reads its manifest."""
+    """`adapter` is `module:attribute`, or empty while nobody has built it; `reader` the module that reads its manifest.
+
+    `by_name`: the manifest's name is who a guest is, not its folder's. So a project's takes the place of the person's of that name,
+    guests of one place are taken in the order of their folders, and no reload renames one (spec piglet 1.2, FIX-35).
+    `named_only`: a reload follows from a change of what the manifest names, and of no other code in the folder (spec piglet 8.0).
+    """
 
     manifest: str
     adapter: str = ""
     reader: str = ""
+    by_name: bool = False
+    named_only: bool = False
 
 
 class Said(Protocol):
@@ -62,10 +69,22 @@ class Reader(Protocol):
 # In this order a folder with several manifests is taken.
 DIALECTS = {
     "zot": Dialect("extension.json", "serai.host.adapters.zot:ADAPTER", "serai.dialects.zot.manifest"),
-    "piglet": Dialect("manifest.yaml"),
+    "piglet": Dialect(
+        "manifest.yaml", "serai.host.adapters.piglet:ADAPTER", "serai.dialects.piglet.manifest", by_name=True, named_only=True
+    ),
     "yoi": Dialect("plugin.toml"),
     OWN: Dialect("guest.toml"),
 }
+
+
+def by_name(dialect: str) -> bool:
+    """Whether the manifest's name is who a guest of it is."""
+    return dialect in DIALECTS and DIALECTS[dialect].by_name
+
+
+def named_only(dialect: str) -> bool:
+    """Whether only what the manifest names is watched."""
+    return dialect in DIALECTS and DIALECTS[dialect].named_only
 
 
 def is_built(dialect: str) -> bool:

@@ -1,0 +1,57 @@
+"""A conversation in the words of piglet (spec piglet 6.2): messages with their type beside them or inside, a call's arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import Raw
+
+from serai.dialects.piglet.messages import CompactMessage
+from serai.model.provider import ModelMessage
+from serai.model.tools import ToolCall
+from serai.store.messages import Message, decode_message, encode, role_of
+from serai.store.neutral import from_model, to_model
+from serai.store.times import ZERO
+from serai.wire.codec import BAD_INPUT
+
+__all__ = ["UNREADABLE", "args_of", "from_compact", "to_compact", "untagged"]
+
+_TYPES = frozenset({"user", "assistant", "tool_result"})
+# What a message's JSON may raise: no JSON at all, or a number that no integer takes.
+UNREADABLE = (*BAD_INPUT, ValueError, OverflowError)
+
+
+def args_of(call: ToolCall) -> Any:
+    """Its arguments as a guest gets them: null when there are none (spec piglet 10.13)."""
+    return call.arguments or None
+
+
+def to_compact(messages: Sequence[ModelMessage]) -> list[CompactMessage]:
+    """Each with its type beside it, as a compactor gets them (spec piglet 5.8). A `ValueError` for what is no JSON."""
+    return [CompactMessage(role_of(message), encode(message)) for message in _stored(messages)]
+
+
+def from_compact(messages: Sequence[CompactMessage] | None) -> list[ModelMessage]:
+    """What a compactor answered; entries of an unknown type, or whose data cannot be read, are left out (spec piglet 5.8)."""
+    found: list[ModelMessage] = []
+    for message in messages or ():
+        if message.type in _TYPES:
+            try:
+                found.append(to_model(decode_message(message.type, message.data)))
+            except UNREADABLE:
+                continue
+    return found
+
+
+def untagged(messages: Sequence[ModelMessage]) -> list[Raw]:
+    """The JSON of each, which says its `role`, and of each item its `type` (FIX-21). A `ValueError` for what is no JSON."""
+    return [encode(message, tagged=False) for message in _stored(messages)]
+
+
+def _stored(messages: Sequence[ModelMessage]) -> Iterator[Message]:
+    """As a session keeps them. A result is of the tool whose call has its id; ids may come again, and the last one counts."""
+    tools: dict[str, str] = {}
+    for message in messages:
+        tools.update((call.id, call.name) for call in message.calls)
+        yield from_model(message, tool=tools.get(message.call_id, ""), timestamp=ZERO)

@@ -1,0 +1,363 @@
+"""One running piglet extension: what the host asks of it, and what it says.
+
+What the frames mean is in `serai.dialects.piglet`; here are the process, the clock and the
+waiting. The host is told in neutral words.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Any
+
+from msgspec import Raw
+
+from serai.dialects.piglet import messages, neutral
+from serai.dialects.piglet.messages import Wire
+from serai.dialects.piglet.methods import Method, result_of
+from serai.dialects.piglet.ours import Registered, RegistrationRefused, Told
+from serai.errors import BadFrame, Closed, LimitHit, PeerGone, PeerTimeout, Refused, SeraiError
+from serai.host.adapter import Taking
+from serai.host.adapters.piglet.book import Book
+from serai.host.adapters.piglet.conversing import args_of, from_compact, to_compact
+from serai.host.adapters.piglet.serving import Serving
+from serai.host.adapters.piglet.streaming import Streaming
+from serai.host.adapters.piglet.telling import Teller
+from serai.host.adapters.piglet.transport import LateTap, Side, Way, Ways, drained
+from serai.host.mailbox import Mailbox
+from serai.host.outcomes import start_hint
+from serai.model.actions import Action, Nothing, Prompt
+from serai.model.contributions import Contributions, Interceptor, Stage, Transformed, Verdict
+from serai.model.events import Event
+from serai.model.provider import Chunk, Completion, ModelMessage, ModelRequest
+from serai.model.tools import ToolCall, ToolResult
+from serai.wire import jsonrpc
+from serai.wire.calls import Call
+from serai.wire.codec import BAD_INPUT, Noise, Unknown
+from serai.wire.framing import Oversize
+from serai.wire.process import Child
+from serai.wire.rpc import Rpc
+from serai.wire.stopping import stop
+
+__all__ = ["PigletGuest"]
+
+log = logging.getLogger("serai.host")
+
+_ODD = 100  # so many odd frames of one life are told one by one in its log
+_LEAST = 0.05  # seconds of its time to stop that are left to it, however long it took to tell it
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR}
+
+_LIMIT_OF: dict[str, str] = {
+    Method.TOOL_EXECUTE: "tool",
+    Method.COMMAND_EXECUTE: "command",
+    Method.INTERCEPTOR_BEFORE: "intercept",
+    Method.INTERCEPTOR_AFTER: "intercept",
+    Method.INPUT_TRANSFORM: "transform",
+    Method.MESSAGE_HOOK_ON_MESSAGE: "inject",
+    Method.COMPACT_EXECUTE: "compact",
+    Method.SHORTCUT_HANDLE: "shortcut",
+    Method.PROVIDER_STREAM: "provider",
+    Method.EVENT_DISPATCH: "event",
+}
+
+
+class PigletGuest:
+    """The guest's side of `host.adapter.Running`, and of everything else that a guest can offer."""
+
+    def __init__(self, taking: Taking, child: Child, ways: Sequence[Way]) -> None:
+        self._taking = taking
+        self._child = child
+        self._name = taking.manifest.name
+        self._limits = taking.limits
+        self._listener = taking.listener
+        self._loop = asyncio.get_running_loop()
+        self._serving = Serving(taking, self._remark)
+        self._streaming = Streaming(self._name, taking.limits)
+        self._teller = Teller(self._dispatch, self._act, taking.log.remark, self._wants, self._history, taking.limits)
+        self._started = False
+        self._stopping: asyncio.Task[Any] | None = None
+        self._lost: SeraiError | None = None
+        self._open = 0  # calls that wait for its answer
+        self._idle: asyncio.Future[None] | None = None
+        self._odd = 0
+        self._dropped = 0
+        tap = taking.tap(child.pid)
+        sides = [self._side(way, None if tap is None else LateTap(tap)) for way in ways]
+        self._side_: Side = sides[0]
+        self._ways = Ways(child, sides, taking.log)
+        self._noise = drained(child, taking.log, taking.deadlines) if ways == ("fd",) else None
+
+    def _side(self, way: Way, tap: LateTap | None) -> Side:
+        child, limits = self._child, self._limits
+        side = Side(way, Book(limits.registrations), tap)
+        read, write = (child.extra[4], child.extra[3]) if way == "fd" else (child.stdout, child.stdin)
+        side.rpc = Rpc(
+            child,
+            deadlines=self._taking.deadlines,
+            limits=limits,
+            tap=tap,
+            connection=side.ours.connection,
+            serve=partial(self._serving.serve, side),
+            notified=partial(self._notified, side),
+            odd=self._strange,
+            ended=partial(self._ended, side),
+            cancelled=self._serving.cancelled,
+            read=read,
+            write=write,
+        )
+        side.mail = Mailbox(side.rpc.channel, _bus_frame(side), _waits, limits)
+        side.rpc.put = side.mail.request
+        return side
+
+    async def initialize(self) -> None:
+        """See it through its first answer, which ends the registrations that count at once (spec piglet 3)."""
+        about, manifest = self._taking.about, self._taking.manifest
+        params = messages.InitializeParams(messages.PROTOCOL_VERSION, about.cwd, self._taking.config)
+        try:
+            self._side_, answer = await self._ways.first(params, self._limits.hello)
+        except Refused as error:  # FIX-8
+            raise Refused(f"initialize {self._name}: {error.message}", code=error.code, who=self._taking.who) from None
+        except PeerTimeout as error:
+            self._child.stderr.drain()
+            hint = "it must answer `initialize`, on the descriptors 3 and 4 or on its standard streams"
+            limit, stderr = error.limit and LimitHit("hello", error.limit.value), self._child.stderr.text()
+            why = f"initialize {self._name}: context deadline exceeded"
+            raise PeerTimeout(why, who=self._taking.who, limit=limit, stderr=stderr, hint=hint) from None
+        except SeraiError as error:
+            why, hint = f"initialize {self._name}: extension {self._name} closed", start_hint(error.stderr)
+            raise PeerGone(why, who=self._taking.who, exit=error.exit, stderr=error.stderr, hint=hint) from None
+        self._greeted(answer, manifest.version)
+        self._started = True
+
+    def _greeted(self, answer: Raw, version: str) -> None:
+        """Its own name and version are only told: the manifest's count (spec piglet 3)."""
+        remark = self._taking.log.remark
+        try:
+            said = result_of(Method.INITIALIZE, answer)
+        except BAD_INPUT as error:
+            remark(f"its answer to initialize is none, and is taken: {error}")
+            return
+        if bytes(answer) == b"null":
+            remark("its answer to initialize says nothing, and is taken")
+        elif (said.name, said.version) != (self._name, version):
+            remark(f"it calls itself {said.name} {said.version}; {self._name} {version} of its manifest counts".replace("  ", " "))
+        remark(f"it speaks on {'the descriptors 3 and 4' if self._side_.way == 'fd' else 'its standard streams'}")
+
+    # -- what the host asks ------------------------------------------------------------------------------------------------------
+
+    @property
+    def contributions(self) -> Contributions:
+        return self._side_.book.contributions
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        return self._side_.book.complaints
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    async def idle(self) -> None:
+        if self._open:
+            self._idle = self._idle or self._loop.create_future()
+            await asyncio.shield(self._idle)
+
+    async def call(self, method: str, params: Wire, *, timeout: float | None, cancel: bool = True) -> Any:
+        """Ask, wait, and read the answer; a null one is empty, as in Go. `cancel`: who gives up tells it so (spec piglet 2.6)."""
+        self._open += 1
+        try:
+            answer = await self._side_.rpc.call(method, params, timeout=timeout, cancel=cancel)
+        except (PeerGone, Closed) as error:
+            raise self._closed(error) from error
+        except PeerTimeout as error:
+            limit = LimitHit(_LIMIT_OF.get(method, "call"), 0 if error.limit is None else error.limit.value)
+            raise PeerTimeout(error.message, who=error.who, id=error.id, limit=limit) from error
+        finally:
+            self._open -= 1
+            if not self._open and self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)
+        try:
+            return result_of(method, b"{}" if answer == b"null" else answer)
+        except BAD_INPUT as error:
+            raise BadFrame(f"its answer to {method} cannot be read: {error}", who=self._taking.who) from None
+
+    async def call_tool(self, call: ToolCall) -> ToolResult:
+        params = messages.ToolExecuteParams(call.id, call.name, args_of(call))
+        cancel = not self._side_.book.is_blocking(call.name)
+        return neutral.tool_result(await self.call(Method.TOOL_EXECUTE, params, timeout=self._limits.tool, cancel=cancel))
+
+    async def run_command(self, name: str, args: str) -> Action:
+        params = messages.CommandExecuteParams(name, " ".join(args.split()))  # runs of blanks are lost (spec piglet 5.2)
+        await self.call(Method.COMMAND_EXECUTE, params, timeout=self._limits.command)
+        return Nothing()
+
+    async def intercept(self, interceptor: Interceptor, stage: Stage, subject: Any) -> Verdict:
+        name, timeout = interceptor.name, self._limits.intercept
+        try:
+            if stage == "tool_call":
+                before = messages.InterceptorBeforeParams(name, subject.name, args_of(subject))
+                return neutral.before(await self.call(Method.INTERCEPTOR_BEFORE, before, timeout=timeout), name, subject.arguments)
+            call, result = subject
+            after = messages.InterceptorAfterParams(name, call.name, neutral.details_of(result))
+            return neutral.after(await self.call(Method.INTERCEPTOR_AFTER, after, timeout=timeout), result)
+        except Refused as error:  # the origin's words (spec piglet 5.3)
+            when = "before" if stage == "tool_call" else "after"
+            why = f"interceptor {name} {when}: interceptor {when}: {error.message}"
+            raise Refused(why, code=error.code, who=self._taking.who) from error
+
+    async def transform(self, text: str) -> Transformed:
+        try:
+            params = messages.InputTransformParams(text)
+            answer = await self.call(Method.INPUT_TRANSFORM, params, timeout=self._limits.transform)
+        except Refused as error:
+            raise Refused(f"input transform: {error.message}", code=error.code, who=self._taking.who) from error
+        return Transformed(answer.output, answer.handled)
+
+    async def inject(self, text: str) -> str:
+        answer = await self.call(Method.MESSAGE_HOOK_ON_MESSAGE, messages.MessageHookParams(text), timeout=self._limits.inject)
+        injection: str = answer.injection
+        return injection
+
+    async def compact(self, said: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
+        params = messages.CompactExecuteParams(to_compact(said))
+        return from_compact((await self.call(Method.COMPACT_EXECUTE, params, timeout=self._limits.compact)).messages)
+
+    async def handle(self, key: str) -> Action:
+        params = messages.ShortcutHandleParams(self._side_.book.spelt(key))
+        answer = await self.call(Method.SHORTCUT_HANDLE, params, timeout=self._limits.shortcut)
+        action = None if answer.action is None else neutral.action(answer.action, self._taking.manifest.shown)
+        if action is not None and not isinstance(action, Prompt):  # that is for whoever pressed the key to send
+            self._listener.acted(action)
+        return action or Nothing()
+
+    def stream(self, api: str, request: ModelRequest) -> AsyncIterator[Chunk | Completion]:
+        ask = partial(self.call, Method.PROVIDER_STREAM, timeout=self._limits.provider)
+        return self._streaming.stream(ask, self._side_.rpc.connection.draw, api, request)
+
+    def tell(self, event: Event) -> None:
+        self._teller.tell(event)
+
+    def press(self, panel: str, key: str, text: str = "") -> None:
+        """Piglet has no panels; nor any of the next two."""
+
+    def resize(self, panel: str, width: int, height: int) -> None: ...
+
+    def close_panel(self, panel: str) -> None: ...
+
+    async def stop(self) -> None:
+        if self._stopping is None:
+            self._stopping = self._loop.create_task(self._stop(), name=f"stop {self._taking.who}")
+        await asyncio.shield(self._stopping)
+
+    # -- what it says --------------------------------------------------------------------------------------------------------------
+
+    def _notified(self, side: Side, notification: jsonrpc.Notification) -> None:
+        """In the order of arrival, and before anybody who waits for a later answer goes on (spec piglet 2.5)."""
+        self._taking.greeted()
+        match side.ours.notification(notification):
+            case Registered(method=method, params=params):
+                self._register(side, method, params)
+            case RegistrationRefused(method=method, why=why):
+                side.book.complain(f"its {method} is not taken: {why}")
+                self._remark(f"its {method} is not taken: {why}")
+            case Told(method=method, params=params):
+                self._hear(method, params)
+            case odd:
+                self._remark(f"ignored: {odd}")
+
+    def _register(self, side: Side, method: str, params: Wire) -> None:
+        if why := side.book.add(method, params):
+            self._remark(why)
+            return
+        if side is self._side_ and self._started:  # late, and at once (spec piglet 3)
+            self._remark(f"{method} after its answer to initialize: it counts from now on")
+            self._listener.changed()
+
+    def _hear(self, method: str, params: Any) -> None:
+        if method == Method.PROVIDER_DELTA:
+            self._streaming.delta(params)
+        elif method == Method.LOG:
+            log.log(_LEVELS.get(params.level, logging.INFO), "ext=%s %s", self._name, params.message)
+            self._taking.log.remark(f"{params.level or 'info'}: {params.message}")
+        elif (action := neutral.told(method, params, self._taking.manifest.shown)) is not None:
+            self._listener.acted(action)
+        else:
+            self._serving.tell(method, params)
+
+    def _act(self, result: messages.ActionResult) -> None:
+        """What an event's handler wants done (spec piglet 5.4)."""
+        if (action := neutral.action(result, self._taking.manifest.shown)) is None:
+            self._remark(f"its action {result.type} is unknown, or its payload bad: ignored")
+        else:
+            self._listener.acted(action)
+
+    def _strange(self, odd: Noise | Unknown | jsonrpc.Stray | Oversize) -> None:
+        if isinstance(odd, Noise):
+            self._taking.log.printed(odd.raw + b"\n")
+        elif isinstance(odd, Oversize):
+            self._remark(f"a frame of {odd.size} bytes was skipped; the limit is {odd.limit}")
+        else:
+            self._remark(f"{odd.why}: {odd.raw[:200].decode(errors='replace')}")
+
+    def _remark(self, text: str) -> None:
+        self._odd += 1
+        if self._odd <= _ODD:
+            self._taking.log.remark(text)
+        elif self._odd == _ODD + 1:
+            self._taking.log.remark("further frames of this kind are not told one by one")
+
+    # -- events --------------------------------------------------------------------------------------------------------------------
+
+    def _wants(self, type: str) -> bool:
+        return self._side_.book.wants(type)
+
+    async def _dispatch(self, type: str, data: Any) -> messages.ActionResult | None:
+        answer = await self.call(Method.EVENT_DISPATCH, messages.EventDispatchParams(type, data), timeout=self._limits.event)
+        action: messages.ActionResult | None = answer.action
+        return action
+
+    async def _history(self) -> Any:
+        return await self._serving.history()
+
+    # -- the end -------------------------------------------------------------------------------------------------------------------
+
+    def _ended(self, side: Side, cause: SeraiError) -> None:
+        """One of its wires is over; before the first answer the other may still speak."""
+        side.unsubscribe()
+        side.mail.close()
+        if side is not self._side_ or not self._started or self._lost is not None:
+            return
+        self._lost = cause
+        self._teller.close()
+        self._streaming.lose(cause)
+        if self._stopping is None:
+            self._listener.ended(self._closed(cause))
+
+    def _closed(self, error: SeraiError) -> SeraiError:
+        """The origin's words, and why."""
+        kind = PeerGone if isinstance(error, PeerGone) else Closed
+        return kind(f"extension {self._name} closed", who=self._taking.who, exit=error.exit, stderr=error.stderr, hint=error.hint)
+
+    async def _stop(self) -> None:
+        """Spec piglet 8.0: its last events first, then nothing is asked or served, then goodbye."""
+        if self._lost is None:
+            await self._teller.flush(self._limits.flush)
+        self._teller.close()
+        side = self._side_
+        side.close(Closed(f"extension {self._name} closed", who=self._taking.who))
+        await stop(self._child, self._limits, polite=self._farewell)
+
+    async def _farewell(self) -> None:
+        channel = self._side_.rpc.channel
+        async with asyncio.timeout(max(self._limits.stop_polite - _LEAST, 0)):
+            await channel.farewell(self._side_.rpc.connection.notify(Method.SHUTDOWN))
+
+
+def _bus_frame(side: Side) -> Callable[[Any], bytes | None]:
+    return lambda event: side.rpc.connection.notify(Method.HOST_EVENT_BUS_EVENT, event)
+
+
+def _waits(call: Call[Any]) -> bool:
+    return not call.waiter.done()

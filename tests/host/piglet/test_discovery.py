@@ -1,0 +1,251 @@
+"""Which piglet guests there are, in which order they are taken in, and who has a name that several want (spec piglet 1)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serai.host.finding import Found, piglet_home
+from serai.host.guest import State
+from serai.host.trust import Trust
+from serai.testing import piglet_guests
+from serai.testing.piglet_guests import wait
+from tests.host.folders import House, folders, zot_guest
+from tests.host.guests import closed, log_of, opened, pid_of, unopened, until
+
+HOMES = {"guests": {"homes": ["piglet"]}}
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    (tmp_path / "project").mkdir()
+    return House(tmp_path)
+
+
+def pig(folder: Path, name: str = "", *, text: str = "", guest_toml: str = "") -> Path:
+    """A folder with a `manifest.yaml`; nothing of it is ever run."""
+    folder.mkdir(parents=True)
+    (folder / "manifest.yaml").write_text(text or f"name: {name or folder.name}\nruntime: ./run\n")
+    if guest_toml:
+        (folder / "guest.toml").write_text(guest_toml)
+    return folder
+
+
+def ids(found: Found) -> list[str]:
+    return [guest.id for guest in found.guests]
+
+
+# -- finding ----------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("piglet.rule.discovery-walk")
+def test_direct_folders_are_looked_at_by_name_and_what_is_none_of_them_is_passed_over_silently(house: House) -> None:
+    pig(house.user / "b-folder", "a")
+    pig(house.user / "a-folder", "z")
+    pig(house.user / "stale" / "deeper", "deeper")
+    (house.user / "file").write_text("name: file\nruntime: x\n")
+    (house.user / "manifest.yaml").write_text("name: top\nruntime: x\n")
+    (house.user / "empty").mkdir()
+    found = house.find()
+    assert ids(found) == ["piglet:z", "piglet:a"]  # by folder, whatever they are called
+    assert found.problems == ()
+
+
+@pytest.mark.req("piglet.rule.discovery-walk")
+def test_where_there_is_no_place_nothing_is_found_and_nothing_is_wrong(house: House) -> None:
+    found = house.find(config=HOMES)
+    assert (found.guests, found.problems, found.hidden_guards) == ((), (), ())
+
+
+@pytest.mark.req("piglet.rule.discovery-bad-manifest")
+@pytest.mark.parametrize("text", ["name: [", "runtime: ./run\n", "name: bad\n", "name: a/b\nruntime: x\n", "- a list\n"])
+def test_a_bad_manifest_is_told_and_the_others_load(house: House, text: str) -> None:
+    bad = pig(house.user / "bad", text=text)
+    pig(house.user / "good")
+    found = house.find()
+    assert ids(found) == ["piglet:good"]
+    ((folder, reason),) = found.problems
+    assert folder == bad
+    assert str(bad / "manifest.yaml") in reason
+
+
+@pytest.mark.req("piglet.rule.config-home")
+def test_piglets_own_home_has_one_name_and_is_searched_only_when_it_is_switched_on(house: House) -> None:
+    assert piglet_home({"XDG_CONFIG_HOME": "/x", "HOME": "/h"}) == Path("/x/piglet")
+    assert piglet_home({"HOME": "/h"}) == Path("/h/.config/piglet")
+    pig(house.root / ".config" / "piglet" / "extensions" / "weather")
+    assert ids(house.find()) == []
+    assert [(guest.id, guest.scope) for guest in house.find(config=HOMES).guests] == [("piglet:weather", "piglet home")]
+
+
+@pytest.mark.req("piglet.rule.project-trust")
+def test_a_projects_guests_start_once_they_are_trusted_and_nothing_in_it_can_change_that(house: House) -> None:
+    folder = pig(house.project / ".piglet" / "extensions" / "weather", guest_toml="guard = false\n")
+    (house.project / ".serai").mkdir()
+    (house.project / ".serai" / "config.toml").write_text('[guest.weather]\nenabled = true\n[guests]\nhomes = ["piglet"]\n')
+    (house.project / ".piglet" / "config.yaml").write_text("allowProjectExtensions: true\n")
+    assert ids(house.find()) == []
+    assert [aside.manifest.folder for aside in house.find().untrusted] == [folder]
+    house.trust.allow(house.project)
+    assert ids(house.find()) == ["piglet:weather"]
+
+
+# -- the same name in project and home --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("piglet.edge.23")
+def test_a_trusted_projects_guest_takes_the_place_of_the_persons_of_the_same_manifest_name(house: House) -> None:
+    theirs = pig(house.project / ".piglet" / "extensions" / "one", "weather")
+    mine = pig(house.user / "two", "weather")
+    same_folder = pig(house.user / "one", "other")
+    found = house.find()
+    assert folders(found) == ["one", "two"]  # nobody has allowed the project anything
+    assert [guest.folder for guest in found.guests] == [same_folder, mine]
+    house.trust.allow(house.project)
+    found = house.find()
+    assert [guest.folder for guest in found.guests] == [theirs, same_folder]  # a folder's name is nothing
+    assert [(aside.manifest.folder, aside.reason) for aside in found.shadowed] == [
+        (mine, f"the project's {theirs} takes its place")
+    ]
+    assert (found.problems, found.hidden_guards) == ((), ())
+
+
+@pytest.mark.req("piglet.edge.23")
+def test_the_list_of_those_that_are_off_has_manifest_names_exactly_and_comes_after_that(house: House) -> None:
+    pig(house.project / ".piglet" / "extensions" / "one", "weather")
+    pig(house.user / "two", "weather")
+    pig(house.user / "three", "Weather")
+    pig(house.user / "weather", "clock")
+    zot_guest(house.user / "zot", name="weather")
+    house.trust.allow(house.project)
+    found = house.find(config={"disabled_extensions": ["weather"]})
+    assert ids(found) == ["piglet:Weather", "piglet:clock"]  # neither the project's nor, in its place, the person's
+    assert sorted(manifest.folder.name for manifest in found.disabled) == ["one", "two", "zot"]
+    assert found.problems == ()
+
+
+def test_a_projects_guest_does_not_take_the_place_of_a_guard(house: House) -> None:
+    pig(house.project / ".piglet" / "extensions" / "one", "gate")
+    guard = pig(house.user / "two", "gate", guest_toml="guard = true\n")
+    house.trust.allow(house.project)
+    assert [problem.folder for problem in house.find().hidden_guards] == [guard]
+
+
+def test_a_folder_that_hides_a_zot_guest_by_its_name_hides_no_piglet_one(house: House) -> None:
+    (house.project / ".zot" / "extensions" / "weather").mkdir(parents=True)
+    pig(house.user / "weather")
+    zot_guest(house.root / "zot" / "extensions" / "weather")
+    found = house.find(config={"guests": {"homes": ["zot"]}})
+    assert ids(found) == ["piglet:weather"]
+    assert [aside.manifest.id for aside in found.shadowed] == ["zot:weather"]
+
+
+# -- those that are off -----------------------------------------------------------------------------------------------------------
+
+
+def test_piglets_own_list_counts_for_piglet_guests_when_its_home_is_switched_on(house: House) -> None:
+    home = house.root / ".config" / "piglet"
+    pig(home / "extensions" / "weather")
+    pig(home / "extensions" / "clock")
+    zot_guest(house.user / "weather")
+    (home / "config.yaml").write_text("defaultModel: x\ndisabled_extensions: [weather, nobody]\n")
+    found = house.find(config=HOMES)
+    assert ids(found) == ["zot:weather", "piglet:clock"]
+    assert [manifest.id for manifest in found.disabled] == ["piglet:weather"]
+
+
+@pytest.mark.parametrize(
+    "text", ["disabled_extensions: weather\n", "a: [", "disabled_extensions: [1]\n", "a: !!int ''\n", "[weather]\n"]
+)
+def test_while_that_list_cannot_be_read_no_guest_of_that_home_starts(house: House, text: str) -> None:
+    home = house.root / ".config" / "piglet"
+    pig(home / "extensions" / "weather")
+    gate = pig(home / "extensions" / "gate", guest_toml="guard = true\n")
+    pig(house.user / "mine")
+    (home / "config.yaml").write_text(text)
+    found = house.find(config=HOMES)
+    assert ids(found) == ["piglet:mine"]
+    assert [problem.folder.name for problem in found.problems] == ["gate", "weather"]
+    assert all(str(home / "config.yaml") in problem.reason for problem in found.problems)
+    assert [problem.folder for problem in found.hidden_guards] == [gate]
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_guard_that_the_person_has_put_on_the_list_is_off(house: House, named: bool) -> None:
+    if named:
+        pig(house.user / "gate", guest_toml="guard = true\n")
+    found = house.find(config={"disabled_extensions": ["gate"], "guest": {"piglet:gate": {"guard": True}}})
+    assert (ids(found), found.hidden_guards) == ([], ())
+
+
+# -- who has a name ---------------------------------------------------------------------------------------------------------------
+
+
+def offering(place: Path, folder: str, **more: Any) -> Path:
+    """A guest in that folder with a tool, a command and a shortcut that others offer too."""
+    return piglet_guests.write(place, folder, tools={"same": folder}, commands={"same": []}, shortcuts={"ctrl+g": []}, **more)
+
+
+@pytest.mark.req("piglet.fix.01")
+@pytest.mark.parametrize("late", ["a", "b"])
+async def test_the_last_in_the_order_of_folders_has_a_name_however_the_handshakes_end(tmp_path: Path, late: str) -> None:
+    place, go = tmp_path / "home" / "guests", tmp_path / "go"
+    for name, called in (("a", "z-called"), ("b", "a-called")):
+        offering(place, name, manifest={"name": called}, at_init=[wait(go)] if name == late else None)
+    host = unopened(tmp_path)
+    starting = asyncio.create_task(host.start())
+    try:
+        await asyncio.sleep(0)
+        await until(host, "a-called" if late == "a" else "z-called", State.READY)
+        go.touch()
+        await starting
+        assert list(host.guests) == ["piglet:z-called", "piglet:a-called"]
+        assert (await host.call_tool("same")).text == "b"
+        assert host.table.commands["same"][0].id == host.table.shortcuts["ctrl+g"][0].id == "piglet:a-called"
+        assert host.report.lines() == [
+            f"piglet:z-called: its {what} is shadowed by that of piglet:a-called"
+            for what in ("tool same", "command same", "shortcut ctrl+g")
+        ]
+        assert log_of(host, "z-called").count("its tool same is shadowed by that of piglet:a-called") == 1
+    finally:
+        await closed(host)
+
+
+@pytest.mark.req("piglet.fix.01")
+async def test_a_projects_guest_has_a_name_before_all_of_the_persons(tmp_path: Path) -> None:
+    offering(tmp_path / "home" / "guests", "z")
+    offering(tmp_path / "project" / ".piglet" / "extensions", "a")
+    Trust.usual({"SERAI_HOME": str(tmp_path / "home")}).allow(tmp_path / "project")
+    async with opened(tmp_path) as host:
+        assert (await host.call_tool("same")).text == "a"
+
+
+@pytest.mark.req("piglet.fix.11", "piglet.edge.26", "piglet.rule.crash-in-place")
+async def test_stopping_the_later_of_two_restores_the_earlier_and_nothing_else_does(tmp_path: Path) -> None:
+    folders = [offering(tmp_path, name) for name in ("earlier", "later")]
+    async with opened(tmp_path, *folders, limits={"restart_wait": 60.0, "restart_wait_most": 60.0}) as host:
+        later = host.guest("later")
+        assert host.table.commands["same"][0] is later
+        assert (await host.call_tool("same")).text == "later"
+        os.kill(pid_of(host, "later"), signal.SIGKILL)
+        await until(host, "later", State.BACKING_OFF)
+        assert (await host.call_tool("same")).code == "TOOL_UNAVAILABLE"
+        assert host.table.commands["same"][0] is later
+        await later.stop()
+        assert host.table.commands["same"][0] is host.guest("earlier")
+        assert (await host.call_tool("same")).text == "earlier"
+        assert host.table.shadowed == ()
+
+
+@pytest.mark.req("piglet.fix.11")
+async def test_stopping_the_earlier_takes_nothing_from_the_later(tmp_path: Path) -> None:
+    folders = [offering(tmp_path, name) for name in ("earlier", "later")]
+    async with opened(tmp_path, *folders) as host:
+        await host.guest("earlier").stop()
+        assert (await host.call_tool("same")).text == "later"
+        assert host.table.shortcuts["ctrl+g"][0].id == "piglet:later"

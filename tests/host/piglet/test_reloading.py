@@ -1,0 +1,187 @@
+"""A piglet guest that is reloaded: what the person is told, what counts of its manifest, and which files matter (spec piglet 8.0)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serai.host.guest import State
+from serai.host.host import Host
+from serai.model.actions import Action, CloseOverlay, Notice, SetStatus, SetWidget
+from serai.testing import piglet_guests
+from serai.testing.piglet_guests import crash, fault, tell, throw
+from tests.host.guests import Window, changed, opened, pid_of, until
+
+WATCHING: dict[str, Any] = {"watch": True, "limits": {"reload_wait": 0.05}}
+
+
+def weather(place: Path, text: str, **more: Any) -> Path:
+    return piglet_guests.write(place, "weather", tools={"look": text}, **more)
+
+
+def notices(window: Window) -> list[tuple[str, str]]:
+    return [(action.level, action.text) for action in window.actions if isinstance(action, Notice) and action.source == "serai"]
+
+
+async def look(host: Host) -> str:
+    return (await host.call_tool("look")).text
+
+
+async def served(host: Host, generation: int) -> None:
+    guest = host.guest("weather")
+    await changed(host, lambda: guest.life is not None and guest.life.generation >= generation and guest.state is State.READY)
+
+
+@pytest.mark.req("piglet.rule.reload-swap")
+@pytest.mark.parametrize("exclusive", [False, True])
+async def test_a_reload_swaps_and_says_so(tmp_path: Path, exclusive: bool) -> None:
+    window, folder = Window(), weather(tmp_path, "one")
+    (folder / "guest.toml").write_text(f"exclusive = {str(exclusive).lower()}\n")
+    async with opened(tmp_path, folder, surface=window) as host:
+        before = pid_of(host, "weather")
+        weather(tmp_path, "two", version="2.0")
+        await host.reload("weather")
+        assert await look(host) == "two"
+        assert pid_of(host, "weather") != before
+        assert host.guest("weather").manifest.version == "2.0"  # read anew
+        assert notices(window) == [("info", "Reloading weather..."), ("info", "weather reloaded")]
+        await host.reload()  # all at once: a report tells
+        assert len(notices(window)) == 2
+
+
+@pytest.mark.req("piglet.rule.reload-failure")
+async def test_a_reload_that_fails_says_why_and_the_old_process_serves_on(tmp_path: Path) -> None:
+    window, folder = Window(), weather(tmp_path, "one")
+    async with opened(tmp_path, folder, surface=window) as host:
+        host.guest("weather").failures = 3
+        weather(tmp_path, "two", initialize=[throw("no key")])
+        await host.reload("weather")
+        assert await look(host) == "one"
+        assert notices(window)[0] == ("info", "Reloading weather...")
+        ((level, text),) = notices(window)[1:]
+        assert (level, text.startswith("weather reload failed: initialize weather: no key")) == ("error", True)
+        assert host.guest("weather").failures == 0
+        weather(tmp_path, "three")
+        await host.reload("weather")
+        assert await look(host) == "three"
+
+
+@pytest.mark.req("piglet.rule.reload-failure")
+async def test_of_many_reloads_at_once_one_runs_and_one_waits(tmp_path: Path) -> None:
+    async with opened(tmp_path, weather(tmp_path, "one")) as host:
+        await asyncio.gather(*(host.reload("weather") for _ in range(10)))
+        assert host.guest("weather").generation == 3
+
+
+@pytest.mark.req("piglet.fix.35")
+async def test_a_changed_name_counts_as_an_invalid_manifest_and_the_old_one_is_kept(tmp_path: Path) -> None:
+    window, folder = Window(), weather(tmp_path, "one")
+    async with opened(tmp_path, folder, surface=window) as host:
+        before = pid_of(host, "weather")
+        weather(tmp_path, "two", version="2.0", manifest={"name": "climate"})
+        why = "its name is climate now, and no reload renames weather"
+        await host.reload("weather")
+        assert (list(host.guests), pid_of(host, "weather"), await look(host)) == (["piglet:weather"], before, "one")
+        assert notices(window) == [("error", f"weather reload failed: {why}")]
+        report = await host.reload()
+        assert (list(host.guests), report.problems) == (["piglet:weather"], (f"{folder}: {why}",))
+        weather(tmp_path, "three")
+        await host.reload()
+        assert await look(host) == "three"
+
+
+@pytest.mark.req("piglet.fix.35")
+@pytest.mark.parametrize("text", ["name: [", "name: weather\n"])
+async def test_a_manifest_that_cannot_be_read_any_more_is_told_and_the_old_one_is_kept(tmp_path: Path, text: str) -> None:
+    window, folder = Window(), weather(tmp_path, "one")
+    async with opened(tmp_path, folder, surface=window, **WATCHING) as host:
+        (folder / "manifest.yaml").write_text(text)
+        told = await window.shown(lambda action: isinstance(action, Notice) and action.level == "error")
+        assert isinstance(told, Notice)
+        assert told.text.startswith("weather reload failed: ")
+        assert await look(host) == "one"
+
+
+@pytest.mark.req("piglet.rule.watcher", "piglet.fix.36")
+@pytest.mark.parametrize("how", ["write", "rename"])
+@pytest.mark.parametrize("file", ["manifest.yaml", "guest", "src/main"])
+async def test_a_change_of_what_the_manifest_names_reloads_the_guest(tmp_path: Path, file: str, how: str) -> None:
+    entry = file if "/" in file else ""
+    folder = weather(tmp_path, "one", entry=entry, runtime="/bin/sh" if entry else "")
+    if entry:
+        run = 'exec "$(dirname "$0")/../guest"\n'
+        weather(tmp_path, "one")
+        (folder / entry).write_text(run)
+        (folder / "manifest.yaml").write_text(f"name: weather\nruntime: /bin/sh\nentry: {entry}\n")
+    async with opened(tmp_path, folder, **WATCHING) as host:
+        content, mode = (folder / file).read_bytes() + b"\n# changed\n", (folder / file).stat().st_mode
+        if how == "write":
+            (folder / file).write_bytes(content)
+        else:
+            (tmp_path / "new").write_bytes(content)
+            (tmp_path / "new").chmod(mode)
+            os.replace(tmp_path / "new", folder / file)
+        await asyncio.wait_for(served(host, 2), 30)
+
+
+@pytest.mark.req("piglet.rule.watcher")
+async def test_no_other_file_reloads_it_not_even_code(tmp_path: Path) -> None:
+    folder = weather(tmp_path, "one")
+    (folder / "helper.py").write_text("")
+    (folder / "src").mkdir()
+    (folder / "src" / "other.ts").write_text("")
+    async with opened(tmp_path, folder, **WATCHING) as host:
+        watched = host._hot._watcher._keys[str(folder)]
+        assert {Path(file.path).relative_to(folder).as_posix() for file in watched} == {"manifest.yaml", "guest"}
+
+
+# -- what it has put on the surface -------------------------------------------------------------------------------------------------
+
+
+def kept(window: Window) -> list[Action]:
+    return [action for action in window.actions if not isinstance(action, Notice)]
+
+
+SHOWN = [
+    tell("setWidget", {"key": "wx", "placement": "above-input", "content": "7 degrees"}),
+    tell("showOverlay", {"key": "map", "content": "radar"}),
+]
+
+
+@pytest.mark.req("piglet.rule.crash-pending")
+@pytest.mark.parametrize("end", ["crash", "stop", "reload"])
+async def test_its_widgets_overlays_and_status_go_with_its_process(tmp_path: Path, end: str) -> None:
+    window = Window()
+    status = {"action": {"type": "setStatus", "payload": {"key": "meter", "text": "3"}}}
+    folder = piglet_guests.write(
+        tmp_path,
+        "weather",
+        commands={"show": SHOWN},
+        shortcuts={"ctrl+g": status},
+        tools={"die": [crash()], "odd": [fault("prose")]},
+    )
+    limits = {"restart_wait": 60.0, "restart_wait_most": 60.0}
+    async with opened(tmp_path, folder, surface=window, limits=limits) as host:
+        await host.run_command("show")
+        await host.run_shortcut("ctrl+g")
+        assert len(kept(window)) == 3
+        if end == "crash":
+            await host.call_tool("die")
+            await until(host, "weather", State.BACKING_OFF)
+        elif end == "stop":
+            await host.guest("weather").stop()
+        else:
+            await host.reload()
+        assert kept(window)[3:] == [SetWidget("wx", "above-input", ""), CloseOverlay("map"), SetStatus("meter", "")]
+
+
+@pytest.mark.req("piglet.rule.register-late")
+async def test_what_it_registers_after_its_start_counts_at_once(tmp_path: Path) -> None:
+    folder = piglet_guests.write(tmp_path, "weather", tools={"look": "fog", "more": "rain"}, late=["more"])
+    async with opened(tmp_path, folder) as host:
+        await changed(host, lambda: "more" in host.table.tools)
+        assert (await host.call_tool("more")).text == "rain"
