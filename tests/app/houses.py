@@ -210,5 +210,5 @@ def bring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *fakes: Fake) -> None
         )
 
     found = Found(guests=tuple(map(manifest, fakes)))
-    monkeypatch.setattr(House, "adapter", lambda self, manifest: Adapter(start, {}, _explain))
+    monkeypatch.setattr(House, "adapter", lambda self, manifest: Adapter(start, {}, _explain, free_names=True))
     monkeypatch.setattr(hosts, "find", lambda **_places: found)

@@ -182,6 +182,54 @@ async def test_a_command_that_is_immediate_runs_during_the_turn_and_any_other_af
         await ran.wait()
 
 
+@pytest.mark.req("piglet.edge.34")
+async def test_a_command_during_the_turn_leaves_the_filter_of_tools_and_what_waits_as_they_are(
+    monkeypatch: Monkey, tmp_path: Path
+) -> None:
+    ran = asyncio.Event()
+
+    def note(_args: str) -> Action:
+        ran.set()
+        return Nothing()
+
+    bring(monkeypatch, tmp_path, Helper(commands={"note": note}, immediate=True))
+    model = Gated([said("one")], [said("two")])
+    async with opened(tmp_path, answers=model) as app:
+        await app.house.services.ask("fake:helper", "tools", "filter", {"names": ["read"]})
+        turn = asyncio.create_task(app.submit("go"))
+        await model.began.get()
+        app.queue("this waits")
+        app.queue("/note")
+        await ran.wait()
+        assert app.resident.tools.filter == frozenset({"read"})
+        model.go()
+        model.go()
+        await turn
+        await app.idle()
+        assert app.resident.tools.filter == frozenset({"read"})
+        assert prompts_in(conversation(app.session)) == ["go", "this waits"]
+
+
+async def test_a_guest_may_name_its_command_as_it_likes(monkeypatch: Monkey, tmp_path: Path) -> None:
+    person, ran = Person(), list[str]()
+
+    def clear(args: str) -> Action:
+        ran.append(args)
+        return Nothing()
+
+    bring(monkeypatch, tmp_path, Helper(commands={"mem:clear": clear}))
+    async with opened(tmp_path, surface=person) as app:
+        await app.submit("/mem:clear all")
+        app.queue("/mem:clear")
+        await app.idle()
+        assert ran == ["all", ""]
+        assert conversation(app.session) == []
+        app.queue("/mem:clear too late")
+        await app.host.guests["fake:helper"].stop()
+        await app.idle()
+    assert Notice("unknown command /mem:clear", "error", "serai") in person.actions
+
+
 async def test_a_person_can_quit_while_a_turn_runs(tmp_path: Path) -> None:
     model = Gated([said("done")])
     async with opened(tmp_path, answers=model) as app:

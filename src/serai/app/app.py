@@ -28,7 +28,7 @@ from serai.app.opening import Choices, House, opened
 from serai.app.services.bus import BASH_TAIL, bash_tail
 from serai.app.services.usual import usual
 from serai.errors import Closed, LimitHit, NotAllowed, NotCapable, Refused, SeraiError, TurnInFlight
-from serai.host.commands import Typed, parse
+from serai.host.commands import Typed
 from serai.host.host import Host
 from serai.host.report import LoadReport
 from serai.model import actions
@@ -91,6 +91,7 @@ class App:
     async def _opened(self, house: House) -> LoadReport:
         house.services.groups |= {**usual(self), **self._choices.get("services", {})}
         report = await house.host.start()
+        house.check_model()
         for line in (*house.config.notes, *house.policy.rules.notes, *report.lines(), *house.remarks()):
             self.surface.act(Notice(line, "warn", "serai"))
         house.session.listen(self._heard)
@@ -102,7 +103,7 @@ class App:
             self._play,
             prepare=self._queued,
             command=self._typed,
-            is_command=lambda text: parse(text) is not None,
+            is_command=lambda text: self.host.parse(text) is not None,
             is_immediate=self._is_immediate,
         )
         early, self._early = self._early, []
@@ -162,7 +163,7 @@ class App:
 
         None when no turn came of it. Raises what went wrong, as `Turn.result` does; `last` has what came of the turn until then.
         """
-        if (command := parse(text)) is not None:
+        if (command := self.host.parse(text)) is not None:
             return await self._command(command)
         async with self._turns:  # also while it is changed, which may take one longer than the next
             changed = await self.host.texts.transform(text)
@@ -181,6 +182,13 @@ class App:
             self._early.append((text, plain))
         else:
             self._inbox.submit(text, plain=plain)
+
+    async def shortcut(self, key: str) -> Outcome:
+        """A key that was pressed. What goes wrong has been told by then, as nobody waits for a key (spec piglet 5.5)."""
+        outcome = await self.host.run_shortcut(key)
+        if isinstance(outcome.action, actions.Prompt):
+            self._send(outcome.action.text)
+        return outcome
 
     def steer(self, text: str) -> None:
         """A text for the turn that runs, or for the next one; it starts none (spec piglet 7.2)."""
@@ -206,9 +214,9 @@ class App:
         if self.session.stage.turn is not None:
             await self.session.interrupt(reason, mark=mark is not False)
         elif mark:
-            messages = self.resident.conversation.messages
+            conversation = self.resident.conversation
             self.session.aborted(reason)
-            messages.append(history.mark(reason))
+            conversation.add(history.mark(reason))
 
     def quit(self) -> None:
         """Have whoever opened the house close it."""
@@ -325,8 +333,7 @@ class App:
 
     async def _typed(self, line: str) -> None:
         """A command that was queued: what goes wrong is told, as nobody waits for it."""
-        typed = parse(line)
-        assert typed is not None
+        typed = self.host.parse(line) or Typed(line.split(maxsplit=1)[0].removeprefix("/"), "")  # whoever had it may be gone by now
         owner = self.host.table.commands.get(typed.name)
         source, id = ("serai", "") if owner is None else (owner[0].manifest.shown, owner[0].id)
         self._commanding.add(id)
@@ -349,7 +356,7 @@ class App:
             self.surface.act(Notice(f"a prompt was not sent: {error}", "error", "serai"))
 
     def _is_immediate(self, line: str) -> bool:
-        typed = parse(line)
+        typed = self.host.parse(line)
         if typed is None or typed.name in IMMEDIATE:
             return typed is not None
         owner = self.host.table.commands.get(typed.name)

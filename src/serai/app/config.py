@@ -31,8 +31,10 @@ _SHIPPED: dict[str, tuple[object, str]] = {
     "tools": (None, "all that there are"),
     "system_prompt": ("", "Serai's own"),
     "prompt_order": ({}, ""),
+    "compact_at": (0, "only when the model is nearly full"),
     "record": (True, ""),
     "guests.homes": (False, ""),
+    "disabled_extensions": ((), ""),
 }
 _VARIABLES = {
     "default_model": ("SERAI_DEFAULT_MODEL", "PIGLET_DEFAULT_MODEL"),
@@ -69,6 +71,7 @@ class Config:
     agent: str = RESIDENT
     model: str = ""
     small_model: str = ""
+    compact_at: int = 0  # tokens after which a guest's compactor is asked that does not say it itself
     record: bool = True
     tools: tuple[str, ...] | None = None  # None: all that there are
     values: tuple[Value, ...] = field(default=(), repr=False)
@@ -104,6 +107,7 @@ class Config:
             agent=str(found["agent"]),
             model=str(found["default_model"]),
             small_model=str(found["small_model"]),
+            compact_at=merging.compact_at,
             record=bool(found["record"]),
             tools=merging.tools,
             values=tuple(merging.in_order()),
@@ -137,6 +141,11 @@ class _Merging:
     def tools(self) -> tuple[str, ...] | None:
         found = self.values["tools"].value
         return tuple(found) if isinstance(found, list | tuple) else None
+
+    @property
+    def compact_at(self) -> int:
+        found = self.values["compact_at"].value
+        return found if isinstance(found, int) else 0
 
     def add_project(self, said: Mapping[str, Any], file: str, untrusted: str) -> None:
         for path, value in flat(said):

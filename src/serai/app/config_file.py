@@ -33,6 +33,7 @@ class _Top(msgspec.Struct, frozen=True, kw_only=True):
     small_model: str = ""
     system_prompt: str = ""
     prompt_order: dict[str, Annotated[int, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]] = {}
+    compact_at: Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)] = 0
     boxes: dict[str, Any] = {}
 
 

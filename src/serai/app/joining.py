@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Any
 
 import msgspec
 
-from serai.app.pipeline import Decided, Pipeline, own
+from serai.agents.resident.scene import forget
+from serai.agents.stage import Stage
+from serai.app.pipeline import Decided, Pipeline, Telling, own
 from serai.host.host import Host
 from serai.host.registry import BuiltIn
-from serai.model.actions import Action
+from serai.model.actions import Action, Notice
 from serai.model.ask import Allow, Approval, Decision, Deny, Question
 from serai.model.contributions import Refuse, Rewrite
-from serai.model.events import Event, Message
+from serai.model.events import Event, Message, Noticed, ToolCalled, TurnStarted
 from serai.model.surface import Choosy, Paced, Surface
 from serai.model.tools import Block, Tell, TextBlock, ToolCall, ToolResult, ToolSpec
 
-__all__ = ["Counter", "GuestInterceptors", "Steady", "Tools", "Wishes"]
+__all__ = ["Counter", "GuestInterceptors", "OnStage", "Steady", "Tools", "Wishes"]
 
 log = logging.getLogger("serai.app")
 
@@ -41,6 +44,7 @@ class Tools:
         self._pipeline = pipeline
         self._passes: OrderedDict[int, tuple[object, Decided]] = OrderedDict()
         self._running: dict[int, Decided] = {}
+        self._let_finish: set[asyncio.Future[ToolResult]] = set()
         self._turns: dict[str, asyncio.Lock | None] = {}  # by guest; its dialect is part of its id
 
     def list(self) -> Sequence[ToolSpec]:
@@ -77,11 +81,29 @@ class Tools:
             if tool is not None and owner != decided.owner:  # a yes to one guest is none to another
                 why = f"{call.name} belongs to {owner or 'serai'} by now, and was decided as that of {decided.owner or 'serai'}"
                 return ToolResult.error(why, code="TOOL_UNAVAILABLE", hint="call it again")
-            self._running[id(call.arguments)] = decided
-            try:
-                return await host.run_tool(call, tell=tell)
-            finally:
-                del self._running[id(call.arguments)]
+            working = self._works(host, decided, tell)
+            return await (self._to_its_end(working) if owner and tool is not None and tool.spec.interrupt == "block" else working)
+
+    async def _works(self, host: Host, decided: Decided, tell: Tell | None) -> ToolResult:
+        self._running[id(decided.call.arguments)] = decided
+        try:
+            return await host.run_tool(decided.call, tell=tell)
+        finally:
+            del self._running[id(decided.call.arguments)]
+
+    async def _to_its_end(self, working: Coroutine[Any, Any, ToolResult]) -> ToolResult:
+        """A guest's tool that blocks is not told that nobody waits for it any more (spec piglet 2.6); its result is dropped then.
+
+        Serai's own know what they may still leave undone, and are told.
+        """
+        task = asyncio.ensure_future(working)
+        self._let_finish.add(task)
+        task.add_done_callback(self._let_finish.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(forget)
+            raise
 
     def _turn_at(self, owner: str) -> AbstractAsyncContextManager[None]:
         """A guest whose protocol has one call after the other gets them so, however many an agent makes at once (spec zot 4.1)."""
@@ -225,3 +247,31 @@ class Wishes:
 
     def tell(self, event: Event) -> None:
         self._surface.tell(event)
+
+
+class OnStage(Telling):
+    """What is asked of a person is an event of the session, and on its record."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._called: set[str] = set()  # the calls of the turn that runs, by id
+        stage.listeners.append(self._heard)
+
+    def _heard(self, event: Event) -> None:
+        if isinstance(event, ToolCalled) and not event.lane:
+            self._called.add(event.call.id)
+        elif isinstance(event, TurnStarted):
+            self._called.clear()
+
+    def asked(self, request: Approval | Question) -> None:
+        if isinstance(request, Approval) and not (request.call.asker == self._stage.agent and request.call.id in self._called):
+            # A guest's, or one of work on the side: the model of this conversation has not made it.
+            request = msgspec.structs.replace(request, call=msgspec.structs.replace(request.call, id=""))
+        self._stage.told_asked(request)
+
+    def decided(self, request: Approval | Question, decision: Decision, *, withdrawn: str = "") -> None:
+        self._stage.told_decided(request, decision, withdrawn=withdrawn)
+
+    def nobody(self, request: Approval, hint: str) -> None:
+        text = f"{request.tool} was denied, as nobody is there to approve it: {hint}"
+        self._stage.emit(Noticed(notice=Notice(text, "warn", "serai")))

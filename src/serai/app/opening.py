@@ -10,18 +10,15 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
-import msgspec
-
 from serai import agents
-from serai.agents.models.shelf import Shelf
+from serai.agents.models.shelf import Either, Shelf
 from serai.agents.opening import opener
 from serai.agents.resident.resident import Resident
 from serai.agents.session import Session
-from serai.agents.stage import Stage
 from serai.app.commands import own_commands
 from serai.app.config import Config
-from serai.app.joining import GuestInterceptors, Steady, Tools, Wishes
-from serai.app.pipeline import Pipeline, Telling
+from serai.app.joining import GuestInterceptors, OnStage, Steady, Tools, Wishes
+from serai.app.pipeline import Pipeline
 from serai.app.services.bus import Bus
 from serai.app.services.grants import NOTHING, Grants, grants_of
 from serai.app.services.group import Group
@@ -31,11 +28,9 @@ from serai.host.adapter import About
 from serai.host.host import Host
 from serai.host.trust import Trust
 from serai.limits import Limits
-from serai.model.actions import Notice
-from serai.model.ask import Approval, Decision, Question
+from serai.model.ask import Approval, Question
 from serai.model.contributions import PromptSection
-from serai.model.events import Event, Noticed, ToolCalled, TurnStarted
-from serai.model.provider import ModelMessage
+from serai.model.provider import ModelMessage, ModelProvider
 from serai.model.surface import HeadlessSurface, Surface
 from serai.policy import Decisions, Desk, Policy, Rules, Situation, load
 from serai.record import Folder, Recorder, Secrets
@@ -121,6 +116,12 @@ class House:
         lost = [one for one in self.decisions.pending() if one.state == "lost" and one.situation.session == self.session.id]
         return [f"an approval still waits from a run that was killed: {_about(one.request)}" for one in lost]
 
+    def check_model(self) -> None:
+        """Raises what the model needs and is not there, once the guests are up that may stream it (spec piglet 5.9)."""
+        driver = self.session.driver
+        if isinstance(driver, Resident) and isinstance(driver.house.provider, Either):
+            self.shelf.check(driver.house.model)
+
     async def close(self) -> None:
         """All of it, whatever one part does; the files also when the loop ends meanwhile."""
         try:
@@ -167,34 +168,6 @@ class House:
             self.recorder.close()
 
 
-class OnStage(Telling):
-    """What is asked of a person is an event of the session, and on its record."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self._called: set[str] = set()  # the calls of the turn that runs, by id
-        stage.listeners.append(self._heard)
-
-    def _heard(self, event: Event) -> None:
-        if isinstance(event, ToolCalled) and not event.lane:
-            self._called.add(event.call.id)
-        elif isinstance(event, TurnStarted):
-            self._called.clear()
-
-    def asked(self, request: Approval | Question) -> None:
-        if isinstance(request, Approval) and not (request.call.asker == self._stage.agent and request.call.id in self._called):
-            # A guest's, or one of work on the side: the model of this conversation has not made it.
-            request = msgspec.structs.replace(request, call=msgspec.structs.replace(request.call, id=""))
-        self._stage.told_asked(request)
-
-    def decided(self, request: Approval | Question, decision: Decision, *, withdrawn: str = "") -> None:
-        self._stage.told_decided(request, decision, withdrawn=withdrawn)
-
-    def nobody(self, request: Approval, hint: str) -> None:
-        text = f"{request.tool} was denied, as nobody is there to approve it: {hint}"
-        self._stage.emit(Noticed(notice=Notice(text, "warn", "serai")))
-
-
 def opened(app: App, choices: Choices) -> House:
     """Everything made, nothing started yet. What cannot be chosen is told before anything is made."""
     environ = choices.get("environ", os.environ)
@@ -205,10 +178,14 @@ def opened(app: App, choices: Choices) -> House:
     config = Config.load(cwd, environ=environ, trust=trust, flags=_flags(choices))
     limits = config.limits
     rules = _rules(choices, cwd, environ, trust)
-    shelf = Shelf(environ, config.settings, limits)
+
+    def streams(api: str) -> ModelProvider | None:  # guests are there after the shelf
+        return house.host.provider(api)
+
+    shelf = Shelf(environ, config.settings, limits, streams)
     opener(config.agent)
     if config.agent == "resident" and not {"model", "provider"} & choices.get("options", {}).keys():
-        shelf.take(config.model, None)  # its SDK and its key
+        shelf.take(config.model, None, unchecked=True)  # one that nobody knows; what it needs, guests may have
     sessions = Sessions.usual(environ, limits=limits) if choices.get("keep", True) else None
     stored, is_new = _conversation(choices.get("session", ""), sessions, cwd, config.agent)
     with ExitStack() as undone:
@@ -271,6 +248,11 @@ def _agent(house: House, choices: Choices) -> Session:
     async def compact(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
         return await house.host.texts.compact(messages)
 
+    def compact_at() -> int:
+        """What the compactor's author says, else the person; 0: only when the model is nearly full (spec piglet 4)."""
+        compactor = house.host.texts.compactor
+        return 0 if compactor is None else compactor.threshold or config.compact_at
+
     session = agents.agent(
         config.agent,
         **{
@@ -286,6 +268,7 @@ def _agent(house: House, choices: Choices) -> Session:
             "interceptors": GuestInterceptors(host),
             "sections": sections,
             "compactor": compact,
+            "compact_at": compact_at,
             **choices.get("options", {}),
         },
     )

@@ -10,7 +10,7 @@ import msgspec
 from serai.model.events import Stop, Usage
 from serai.model.tools import Block, ToolCall, ToolSpec
 
-__all__ = ["Chunk", "Completion", "Cost", "Model", "ModelMessage", "ModelProvider", "ModelRequest", "Options"]
+__all__ = ["Chunk", "Completion", "Cost", "Made", "Model", "ModelMessage", "ModelProvider", "ModelRequest", "Options"]
 
 
 class Cost(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,6 +45,25 @@ class Model(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"Model({self.key!r}, api={self.api!r})"
 
 
+class Made(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a message came about: when, and an answer's model, usage and end (spec piglet 6.2). For who keeps or shows it: no model
+    is told, and it makes no two messages different.
+    """
+
+    at: str = ""  # RFC 3339; empty when nobody knows
+    model: str = ""  # its id
+    provider: str = ""
+    usage: Usage = Usage()
+    stop: Stop | None = None
+    error: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        return other is None or isinstance(other, Made)
+
+    def __hash__(self) -> int:
+        return hash(None)  # it equals None
+
+
 class ModelMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message of a conversation as a model sees it. A tool's result has the id of its call."""
 
@@ -55,6 +74,7 @@ class ModelMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     is_error: bool = False
     thinking: str = ""
     native: Any = None  # what a provider needs again, such as signatures
+    made: Made | None = None
 
 
 class Options(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from serai.model.events import Stop, Usage
-from serai.model.provider import ModelMessage
+from serai.model.provider import Made, ModelMessage
 from serai.model.tools import Block, ImageBlock, OtherBlock, TextBlock, ToolCall
 from serai.store import times
 from serai.store.entries import encode_data
@@ -33,6 +33,7 @@ from serai.wire import codec
 __all__ = ["STOPS", "from_model", "items_of", "to_model", "usage_in", "usage_of"]
 
 STOPS: dict[Stop, StopReason] = {"end": "stop", "length": "length", "tool_use": "toolUse", "error": "error", "aborted": "aborted"}
+_REASONS: dict[StopReason, Stop] = {reason: stop for stop, reason in STOPS.items()}
 _anything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _PROVIDER_META = "providerMeta"
 
@@ -41,9 +42,15 @@ def to_model(message: Message) -> ModelMessage:
     """What a model is shown of it."""
     if isinstance(message, UserMessage):
         text = (TextBlock(message.content),) if message.content else ()
-        return ModelMessage("user", (*text, *map(_block, message.blocks)))
+        return ModelMessage("user", (*text, *map(_block, message.blocks)), made=Made(_at(message)))
     if isinstance(message, ToolResultMessage):
-        return ModelMessage("tool", tuple(map(_block, message.content)), call_id=message.tool_call_id, is_error=message.is_error)
+        return ModelMessage(
+            "tool",
+            tuple(map(_block, message.content)),
+            call_id=message.tool_call_id,
+            is_error=message.is_error,
+            made=Made(_at(message)),
+        )
     calls = [item for item in message.content if isinstance(item, Call)]
     metas = {call.id: call.provider_meta for call in calls if call.provider_meta is not None}
     return ModelMessage(
@@ -52,7 +59,18 @@ def to_model(message: Message) -> ModelMessage:
         tuple(ToolCall(call.name, call.arguments if call.arguments is not None else {}, call.id) for call in calls),
         thinking="\n".join(item.thinking for item in message.content if isinstance(item, Thinking)),
         native=message.native if message.native is not None else {_PROVIDER_META: metas} if metas else None,
+        made=_made(message),
     )
+
+
+def _made(message: AssistantMessage) -> Made:
+    used = message.usage
+    usage = Usage(used.input_tokens, used.output_tokens, used.cache_read_tokens, used.cache_write_tokens, used.cost or None)
+    return Made(_at(message), message.model, message.provider, usage, _REASONS.get(message.stop_reason), message.error)
+
+
+def _at(message: Message) -> str:
+    return "" if message.timestamp == times.ZERO else message.timestamp
 
 
 def from_model(
@@ -66,8 +84,12 @@ def from_model(
     error: str = "",
     timestamp: str | None = None,
 ) -> Message:
-    """As a session keeps it. What a `ModelMessage` does not say is said beside it: a result's tool, an answer's model and usage."""
-    now = times.text() if timestamp is None else timestamp
+    """As a session keeps it. What a `ModelMessage` does not say is said beside it: a result's tool, an answer's model and usage.
+
+    `timestamp` is for a message that does not know its own; now, when none is given.
+    """
+    made = message.made or Made()
+    now = made.at or (times.text() if timestamp is None else timestamp)
     items = tuple(items_of(message.content))
     if message.role == "user":
         first = items[0] if items else None
@@ -82,8 +104,17 @@ def from_model(
         metas, native = native[_PROVIDER_META], None
     thinking = (Thinking(message.thinking),) if message.thinking else ()
     calls = (Call(call.id, call.name, call.arguments, metas.get(call.id)) for call in message.calls)
-    reason: StopReason = STOPS[stop] if stop else ""
-    return AssistantMessage((*thinking, *items, *calls), model, provider, usage_of(usage), reason, error, now, native)
+    stop = stop or made.stop
+    return AssistantMessage(
+        (*thinking, *items, *calls),
+        model or made.model,
+        provider or made.provider,
+        usage_of(usage or made.usage),
+        STOPS[stop] if stop else "",
+        error or made.error,
+        now,
+        native,
+    )
 
 
 def usage_in(messages: Iterable[Message]) -> Usage:

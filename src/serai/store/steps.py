@@ -38,6 +38,8 @@ class Step:
         self.calls: dict[str, ToolCall] = {}
         self.content: list[Item] = []
         self.model = ""
+        self.provider = ""
+        self.at = ""
         self.usage: events.Usage | None = None
         self._streamed: list[str] = []  # for when no whole message comes
         self._thinking: list[str] = []
@@ -68,6 +70,8 @@ class Step:
         self.content = items(message.content)
         self.native = message.native
         self.model = model
+        if (made := message.made) is not None:
+            self.model, self.provider, self.at = made.model, made.provider, made.at
         self._whole = True
 
     def says(self, message: events.Message) -> None:
@@ -88,8 +92,8 @@ class Step:
         content += self.content
         content += [Text("".join(self._streamed))] if self._streamed else []
         content += map(_call, self.calls.values())
-        usage = neutral.usage_of(self.usage)
-        return AssistantMessage(tuple(content), self.model, provider, usage, stop, error, times.text(), self.native)
+        usage, now = neutral.usage_of(self.usage), self.at or times.text()
+        return AssistantMessage(tuple(content), self.model, self.provider or provider, usage, stop, error, now, self.native)
 
 
 def items(blocks: Iterable[Block]) -> list[Item]:

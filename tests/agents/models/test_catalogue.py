@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serai.agents.models.catalogue import APIS, PARROT, Catalogue, read
+from serai.agents.models.openai_chat import OpenAIChat
+from serai.agents.models.providers import provider_for
 from serai.errors import BadSettings
+from serai.limits import Limits
 from serai.model.provider import Cost
 
 
@@ -67,9 +70,12 @@ def test_a_persons_models_are_added_and_replace_ours(tmp_path: Path) -> None:
     assert len(catalogue.models) == len(Catalogue.built_in().models) + 1
 
 
-def test_an_unknown_api_is_meant_as_a_compatible_one() -> None:
-    (model,) = read('[[models]]\nid = "x"\napi = "grpc"\nprovider = "acme"', who="x").models
-    assert (model.api, model.key) == ("openai", "acme/x")
+def test_an_unknown_api_is_kept_for_a_guest_and_else_meant_as_a_compatible_one() -> None:
+    (model,) = read('[[models]]\nid = "x"\napi = "grpc"\nprovider = "acme"\nbase_url = "http://127.0.0.1:9/v1"', who="x").models
+    assert (model.api, model.key) == ("grpc", "acme/x")
+    assert type(provider_for(model, environ={}, limits=Limits())) is OpenAIChat
+    (model,) = read('[[models]]\nid = "x"\napi = ""', who="x").models
+    assert (model.api, model.key) == ("openai", "openai/x")
 
 
 @pytest.mark.req("resident.models.catalogue")

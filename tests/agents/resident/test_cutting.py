@@ -89,7 +89,7 @@ async def test_a_compactor_that_hangs_is_given_up_and_that_is_told() -> None:
         raise AssertionError
 
     provider = Answers([said("x" * 4000)], [said("brief")])
-    async with resident(provider, compactor=compactor, limits=QUICK.but(model_idle=0.02)) as session:
+    async with resident(provider, compactor=compactor, limits=QUICK.but(compact=0.02)) as session:
         await session.turn("tell me")
         async with asyncio.timeout(5.0):
             events = await heard(session)

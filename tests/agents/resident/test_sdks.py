@@ -13,16 +13,17 @@ from pathlib import Path
 import pytest
 
 import serai
+from serai.agents.models.wording import Names
 from serai.agents.session import Session
 from serai.agents.turn import Turn
 from serai.errors import ModelFailed, TurnLimit
 from serai.limits import Limits
 from serai.model.ask import Allow, Approval, Deny
 from serai.model.events import Event, Message, Retrying, Text, ToolEnded, ToolStarted, TurnEnded
-from serai.model.tools import ToolCall
+from serai.model.tools import ToolCall, ToolSpec
 from serai.testing.models import FakeModels, Fault
 from tests.agents.resident.order import in_order
-from tests.agents.resident.parts import conversation, kinds, texts
+from tests.agents.resident.parts import Box, conversation, echo, kinds, texts
 from tests.agents.resident.test_values import is_whole
 
 QUICK = Limits().but(model_wait=0.001, model_wait_most=0.002, interrupt=5.0)
@@ -331,3 +332,21 @@ async def test_whoever_reads_the_turn_approves(server: FakeModels, api: str, tmp
         assert sorted(asked) == ["bash", "read"]
         assert not (tmp_path / "b").exists()
         assert "not today" in texts(conversation(session))[-1]
+
+
+@pytest.mark.req("piglet.edge.33")
+async def test_a_tool_whose_name_no_api_takes_is_called_by_its_own_name(
+    server: FakeModels, api: str, tmp_path: Path, environ: dict[str, str]
+) -> None:
+    env = environ | {"SERAI_HOME": str(tmp_path / "home")} | server.env()
+    names = ["my tool.x", "my tool:x", "my_tool_x"]
+    box = Box(**dict.fromkeys(names, echo))
+    sent = Names(ToolSpec(name) for name in names)
+    async with serai.agent("resident", cwd=tmp_path, model=server.model(api), decide=yes, environ=env, tools=box) as session:
+        script = "".join(f'\n>> call {sent.out(name)} {{"n": {place}}}' for place, name in enumerate(names))
+        heard, error = await hears(session.turn(f"go{script}\n>> say $results"))
+        assert error is None
+        await goes_on(session)  # the names of the calls before are sent again
+    assert [(one.name, one.arguments) for one in box.calls] == [(name, {"n": place}) for place, name in enumerate(names)]
+    assert [event.call.name for event in heard if isinstance(event, ToolEnded)] == names
+    assert sent.out("my_tool_x") == "my_tool_x"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,49 +11,72 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serai.app.services.bus import Bus, BusGroup, bash_tail
-from serai.errors import Refused
+from serai.app.services.grants import NOTHING
+from serai.app.services.router import AppServices
+from serai.errors import BadRequest, Refused
 from serai.limits import Limits
 from serai.model.events import ToolProgress
 from serai.model.tools import ToolCall
-from tests.app.services.parts import GUEST, Desk
-
-Delivery = tuple[str, str, int, Any]
+from tests.app.services.parts import EVERYTHING, GUEST
 
 
-def desks(*guests: str, **options: Any) -> tuple[list[Delivery], list[Desk]]:
-    told: list[Delivery] = []
-    group = BusGroup(Bus(), lambda *delivery: told.append(delivery), **options)
-    return told, [Desk(group, guest=guest) for guest in guests]
+def house(*guests: str, **options: Any) -> tuple[AppServices, Callable[[str, str], Callable[[], None]], list[tuple[str, str, Any]]]:
+    """The bus behind the real router; how a guest subscribes, and what they were told."""
+    told: list[tuple[str, str, Any]] = []
+    services = AppServices({"bus": BusGroup(Bus(), **options)}, granted=lambda who: EVERYTHING if who in guests else NOTHING)
+
+    def subscribe(guest: str, topic: str) -> Callable[[], None]:
+        return services.subscribe(guest, topic, lambda topic, data: told.append((guest, topic, data)))
+
+    return services, subscribe, told
 
 
 async def test_all_subscribers_are_told_in_order_the_publisher_included() -> None:
-    told, [a, b] = desks("fake:a", "fake:b")
-    first = await a("subscribe", topic="alert")
-    second = await b("subscribe", topic="alert")
-    third = await a("subscribe", topic="alert")
-    ids = [one["subscription_id"] for one in (first, second, third)]
-    assert len(set(ids)) == 3
-    assert await a("publish", topic="alert", data={"level": 2}) == {}
-    assert told == [(guest, "alert", id, {"level": 2}) for guest, id in zip(("fake:a", "fake:b", "fake:a"), ids, strict=True)]
+    services, subscribe, told = house("fake:a", "fake:b")
+    for guest in ("fake:a", "fake:b", "fake:a"):
+        subscribe(guest, "alert")
+    assert await services.ask("fake:a", "bus", "publish", {"topic": "alert", "data": {"level": 2}}) == {}
+    assert told == [(guest, "alert", {"level": 2}) for guest in ("fake:a", "fake:b", "fake:a")]
 
 
 async def test_topics_are_exact() -> None:
-    told, [a] = desks("fake:a")
+    services, subscribe, told = house("fake:a")
     for topic in ("alert", "alert*", ""):
-        await a("subscribe", topic=topic)
-    await a("publish", topic="alert:1", data=1)
-    await a("publish", topic="Alert", data=1)
+        subscribe("fake:a", topic)
+    await services.ask("fake:a", "bus", "publish", {"topic": "alert:1", "data": 1})
+    await services.ask("fake:a", "bus", "publish", {"topic": "Alert", "data": 1})
     assert told == []
+
+
+async def test_one_subscription_ends_and_the_others_of_the_same_guest_go_on() -> None:
+    """Two processes of one guest are there during a reload: each ends its own."""
+    services, subscribe, told = house("fake:a")
+    end = subscribe("fake:a", "t")
+    subscribe("fake:a", "t")
+    end()
+    end()
+    await services.ask("fake:a", "bus", "publish", {"topic": "t", "data": 1})
+    assert told == [("fake:a", "t", 1)]
+
+
+@pytest.mark.req("app.services.grants")
+async def test_who_may_not_use_the_bus_may_not_listen_to_it_either() -> None:
+    services, subscribe, _ = house("fake:a")
+    with pytest.raises(Refused, match=r'bus.subscribe is not granted: `services = \["bus"\]`'):
+        subscribe("fake:b", "t")
+    del services.groups["bus"]
+    with pytest.raises(BadRequest, match="there is no service bus.subscribe"):
+        subscribe("fake:a", "t")
 
 
 def test_a_subscriber_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
     bus, told = Bus(), []
 
-    def broken(topic: str, id: int, data: Any) -> None:
+    def broken(topic: str, data: Any) -> None:
         raise RuntimeError("gone")
 
     bus.subscribe("fake:a", "t", broken)
-    bus.subscribe("fake:b", "t", lambda topic, id, data: told.append(data))  # noqa: A006
+    bus.subscribe("fake:b", "t", lambda topic, data: told.append(data))
     with caplog.at_level(logging.ERROR, "serai.app"):
         assert bus.publish("t", 1) == 1
     assert told == [1]
@@ -62,11 +86,11 @@ def test_a_subscriber_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) 
 def test_who_is_gone_is_told_nothing_not_even_what_is_under_way() -> None:
     bus, told = Bus(), []
 
-    def leave(topic: str, id: int, data: Any) -> None:
+    def leave(topic: str, data: Any) -> None:
         bus.drop("fake:b")
 
     bus.subscribe("fake:a", "t", leave)
-    bus.subscribe("fake:b", "t", lambda topic, id, data: told.append(data))  # noqa: A006
+    bus.subscribe("fake:b", "t", lambda topic, data: told.append(data))
     assert bus.publish("t", 1) == 1
     assert bus.publish("t", 2) == 1
     assert told == []
@@ -75,7 +99,7 @@ def test_who_is_gone_is_told_nothing_not_even_what_is_under_way() -> None:
 def test_who_publishes_while_it_is_told_gets_through() -> None:
     bus, told = Bus(), []
 
-    def again(topic: str, id: int, data: Any) -> None:
+    def again(topic: str, data: Any) -> None:
         told.append(data)
         if data < 3:
             bus.publish("t", data + 1)
@@ -86,12 +110,13 @@ def test_who_publishes_while_it_is_told_gets_through() -> None:
 
 
 async def test_a_guest_has_no_end_of_subscriptions() -> None:
-    _, [a, b] = desks("fake:a", "fake:b", limits=Limits().but(registrations=2))
-    for _ in range(2):
-        await a("subscribe", topic="t")
+    _, subscribe, _ = house("fake:a", "fake:b", limits=Limits().but(registrations=2))
+    end, _ = subscribe("fake:a", "t"), subscribe("fake:a", "t")
     with pytest.raises(Refused, match=r"too many subscriptions \(limit registrations = 2\)"):
-        await a("subscribe", topic="t")
-    await b("subscribe", topic="t")
+        subscribe("fake:a", "t")
+    subscribe("fake:b", "t")
+    end()
+    subscribe("fake:a", "t")
 
 
 # -- the tail of a command --------------------------------------------------------------------------------------------------------

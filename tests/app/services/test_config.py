@@ -14,7 +14,7 @@ from tests.app.services.parts import Desk
 
 
 def desk(home: Path, settings: dict[str, Any] | None = None, **environ: str) -> Desk:
-    return Desk(Config(lambda: settings or {}, {"SERAI_HOME": str(home), **environ}, str(home)))
+    return Desk(Config(lambda: settings or {}, {"SERAI_HOME": str(home), **environ}, lambda _guest: str(home)))
 
 
 async def test_known_keys_have_values_and_others_are_left_out(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ async def test_settings_are_read_again_each_time_and_a_broken_file_is_told(tmp_p
             raise BadSettings("no TOML", who="config.toml")
         return settings
 
-    ask = Desk(Config(read, {"SERAI_HOME": str(tmp_path)}, str(tmp_path)))
+    ask = Desk(Config(read, {"SERAI_HOME": str(tmp_path)}, lambda _guest: str(tmp_path)))
     with pytest.raises(BadSettings):
         await ask("get", keys=["agent.max_turns"])
     settings["limits"] = {"steps": 3}
@@ -53,22 +53,59 @@ async def test_a_model_that_nobody_knows_costs_the_other_values_nothing(tmp_path
     assert await ask("get", keys=["default_model", "agent.max_turns"]) == {"values": {"agent.max_turns": 30}}
 
 
-async def test_a_guests_own_file_is_read_where_it_belongs_first(tmp_path: Path) -> None:
+async def test_a_guests_own_file_is_read_where_it_belongs_and_copied_there_from_the_old_place(tmp_path: Path) -> None:
     ask = desk(tmp_path)
     assert await ask("read", name="weather") == {"content": ""}
-    (tmp_path / "weather.md").write_text("\n old place \n")
+    assert not (tmp_path / "extensions").exists()
+    old, new = tmp_path / "weather.md", tmp_path / "extensions" / "weather" / "weather.md"
+    old.write_text("\n old place \n")
     assert await ask("read", name="weather") == {"content": "old place"}
-    own = tmp_path / "extensions" / "weather"
-    own.mkdir(parents=True)
-    (own / "weather.md").write_text("new place")
+    assert [file.read_text() for file in (old, new)] == ["\n old place \n"] * 2
+    assert new.stat().st_mode & 0o777 == 0o600
+    new.write_text("new place")
     assert await ask("read", name="weather") == {"content": "new place"}
-    assert (tmp_path / "weather.md").read_text() == "\n old place \n"
+    assert old.read_text() == "\n old place \n"
+
+
+@pytest.mark.parametrize("link", ["file", "folder", "extensions"])
+async def test_nothing_is_copied_to_where_a_link_leads(tmp_path: Path, link: str) -> None:
+    own, elsewhere = tmp_path / "home" / "extensions", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    own.parent.mkdir()
+    (tmp_path / "home" / "weather.md").write_text("old")
+    if link == "extensions":
+        own.symlink_to(elsewhere)
+    elif link == "folder":
+        own.mkdir()
+        (own / "weather").symlink_to(elsewhere)
+    else:
+        (own / "weather").mkdir(parents=True)
+        (own / "weather" / "weather.md").symlink_to(elsewhere / "new.md")
+    assert await desk(tmp_path / "home")("read", name="weather") == {"content": "old"}
+    assert list(elsewhere.iterdir()) == []
+
+
+async def test_a_folder_that_cannot_be_written_costs_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "weather.md").write_text("old")
+    (tmp_path / "extensions").write_text("no folder")
+    assert await desk(tmp_path)("read", name="weather") == {"content": "old"}
+    assert "weather.md was not copied" in caplog.text
+
+
+async def test_each_guest_has_its_file_in_the_folder_it_belongs_to(tmp_path: Path) -> None:
+    for home in ("serai", "piglet"):
+        (tmp_path / home / "extensions" / "weather").mkdir(parents=True)
+        (tmp_path / home / "extensions" / "weather" / "weather.md").write_text(home)
+    config = Config(dict, {}, lambda guest: str(tmp_path / ("piglet" if guest == "piglet:weather" else "serai")))
+    assert await Desk(config, guest="piglet:weather")("read", name="weather") == {"content": "piglet"}
+    assert await Desk(config, guest="zot:weather")("read", name="weather") == {"content": "serai"}
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "../secret", "a/b", "a\\b", "/etc/passwd", "a\0b"])
 async def test_a_name_that_leads_elsewhere_is_none(tmp_path: Path, name: str) -> None:
-    with pytest.raises(BadRequest, match="invalid extension name"):
+    with pytest.raises(BadRequest, match='invalid extension name: "') as bad:
         await desk(tmp_path)("read", name=name)
+    assert bad.value.message.isprintable()
 
 
 async def test_what_is_no_file_makes_nobody_wait(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from serai.agents.resident import history
 from serai.agents.resident.resident import Resident
 from serai.agents.session import Session
 from serai.app.services.control import Control
-from serai.errors import BadRequest, NotCapable, TurnInFlight
+from serai.errors import BadRequest, NotCapable, Refused, TurnInFlight
+from serai.model.provider import ModelMessage
 from serai.store.messages import UserMessage
 from serai.store.sessions import Sessions
 from tests.agents.resident.parts import Answers, call, conversation, said, texts
@@ -21,7 +23,7 @@ from tests.app.services.parts import Desk, driver, resident
 class House:
     """What stands for the app: it aborts as the app does."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, registered: Callable[[], bool] = lambda: False) -> None:
         self.session = session
         self.queued: list[str] = []
         self.steered: list[str] = []
@@ -33,6 +35,7 @@ class House:
                 queue=self.queued.append,
                 steer=self.steered.append,
                 idle=session.idle,
+                registered=registered,
                 abort=self.abort,
                 quit=self.quit,
             )
@@ -120,7 +123,7 @@ async def test_a_conversation_that_is_shortened_is_shorter_on_disk_too(tmp_path:
         long = said("word " * 2000)
         async with resident(Answers([long], [long], [long], [said("In short.")]), store=stored) as session:
             ask = House(session).ask
-            assert await ask("has_compactor") == {"present": True}
+            assert await ask("has_compactor") == {"present": True, "registered": False}
             for prompt in ("one", "two", "three"):
                 await session.turn(prompt)
             counts = await ask("compact")
@@ -128,6 +131,36 @@ async def test_a_conversation_that_is_shortened_is_shorter_on_disk_too(tmp_path:
             assert counts["after"] < 6
             assert [entry.type for entry in stored.path() if entry.type != "event"][-1] == "compact"
             assert len(stored.messages()) == counts["after"]
+
+
+async def test_who_wants_a_guests_compactor_gets_no_summary_of_ours_instead() -> None:
+    there = [False]
+    long = said("word " * 2000)
+
+    async def digest(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
+        if len(messages) > 1:
+            return [history.user("In short.")]
+        raise Refused("it is short enough")
+
+    async with resident(Answers([long]), compactor=digest) as session:
+        ask = House(session, registered=lambda: there[0]).ask
+        await session.turn("hi")
+        with pytest.raises(NotCapable, match="no compactor registered"):
+            await ask("compact", registered=True)
+        there[0] = True
+        assert await ask("has_compactor") == {"present": True, "registered": True}
+        assert await ask("compact", registered=True) == {"before": 2, "after": 1}
+        with pytest.raises(Refused, match="it is short enough"):
+            await ask("compact", registered=True)
+        assert texts(conversation(session)) == ["user: In short."]
+
+
+async def test_who_wants_the_run_ended_ends_what_works_on_the_side_first() -> None:
+    async with resident(Answers([asyncio.Event()])) as session:
+        house = House(session)
+        driver(session).backgrounds.start("long")
+        assert await house.ask("quit") == {}
+        assert (driver(session).backgrounds.running, house.quits) == ((), 1)
 
 
 async def test_nothing_is_shortened_while_a_turn_runs() -> None:
@@ -152,3 +185,5 @@ async def test_of_an_agent_that_is_not_ours_nothing_is_claimed() -> None:
         assert await ask("compact") == {"before": 0, "after": 0}
         with pytest.raises(NotCapable):
             await ask("step_mode")
+        assert await ask("quit") == {}
+        assert house.quits == 1

@@ -28,7 +28,8 @@ async def test_messages_say_whose_they_are_and_what_their_parts_are() -> None:
         await session.turn("hi")
         messages = (await desk(session)("messages"))["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant", "tool_result", "assistant"]
-    assert messages[0] == {"role": "user", "content": "hi", "timestamp": times.ZERO}
+    assert messages[0] == {"role": "user", "content": "hi", "timestamp": messages[0]["timestamp"]}
+    assert all(times.parse(message["timestamp"]) for message in messages)
     assert messages[1]["content"] == [
         {"type": "text", "text": "I look."},
         {"type": "tool_call", "id": "c1", "name": "echo", "arguments": {"x": 1}},

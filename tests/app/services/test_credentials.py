@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,13 @@ ENVIRON = {
     "AZURE_OPENAI_API_KEY": "sk-azure",
     "OPENAI_API_KEY": "  ",
 }
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Of a person who has written nothing down."""
+    monkeypatch.setitem(ENVIRON, "SERAI_HOME", str(tmp_path))
+    return tmp_path
 
 
 def services(*keys: str, guest: str = GUEST) -> AppServices:
@@ -54,7 +62,7 @@ async def test_a_guest_without_any_key_cannot_even_ask() -> None:
         await services("anthropic").ask("fake:other", "credentials", "key", {"provider": "anthropic"})
 
 
-@pytest.mark.req("app.services.keys")
+@pytest.mark.req("app.services.keys", "piglet.method.host/auth.getKey")
 async def test_no_key_gets_into_a_log_or_an_error(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     asked = services("anthropic")
@@ -62,3 +70,24 @@ async def test_no_key_gets_into_a_log_or_an_error(caplog: pytest.LogCaptureFixtu
     with pytest.raises(Refused) as refused:
         await asked.ask("fake:other", "credentials", "key", {"provider": "anthropic"})
     assert "sk-" not in caplog.text + str(refused.value) + repr(asked.groups["credentials"]) + repr(refused.value.to_json())
+
+
+@pytest.mark.req("app.services.keys", "piglet.method.host/auth.getKey")
+@pytest.mark.parametrize(
+    ("headers", "key"),
+    [
+        ('"X-Api-Key" = "sk-stored"', "sk-stored"),
+        ('"Authorization" = "Bearer sk-stored"', "sk-stored"),
+        ('"Authorization" = "Basic bmFtZTpwYXNz"', "sk-acme"),  # a name and a password are no key
+        ('"X-Trace" = "on"', "sk-acme"),
+    ],
+)
+async def test_a_key_that_is_written_down_comes_before_one_in_the_variables(home: Path, headers: str, key: str) -> None:
+    (home / "models.toml").write_text(f'[[models]]\nid = "m1"\nprovider = "acme"\nheaders = {{ {headers} }}\n')
+    assert await services("acme").ask(GUEST, "credentials", "key", {"provider": "acme"}) == {"key": key}
+    assert await services("anthropic").ask(GUEST, "credentials", "key", {"provider": "acme"}) == {"key": ""}
+
+
+async def test_a_file_that_cannot_be_read_costs_nobody_the_key_of_the_variables(home: Path) -> None:
+    (home / "models.toml").write_text("[[[")
+    assert await services("acme").ask(GUEST, "credentials", "key", {"provider": "acme"}) == {"key": "sk-acme"}

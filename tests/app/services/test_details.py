@@ -145,7 +145,7 @@ def test_a_file_that_cannot_be_put_in_place_leaves_nothing_beside_the_old_one(mo
 
 async def test_a_guests_own_file_may_be_as_long_as_it_may_be(tmp_path: Path) -> None:
     (tmp_path / "long.md").write_bytes(b"x" * MIB)
-    ask = Desk(Config(dict, {"SERAI_HOME": str(tmp_path)}, str(tmp_path)))
+    ask = Desk(Config(dict, {"SERAI_HOME": str(tmp_path)}, lambda _guest: str(tmp_path)))
     assert len((await ask("read", name="long"))["content"]) == MIB
 
 
@@ -235,7 +235,7 @@ async def test_a_guest_is_told_where_guests_are(monkeypatch: Monkey, tmp_path: P
     bring(monkeypatch, tmp_path, Helper())
     async with opened(tmp_path) as app:
         told = await app.house.services.ask("fake:helper", "guests", "folder", {})
-    assert told == {"path": str(tmp_path / "home" / "guests")}
+    assert told == {"path": str(tmp_path / "home" / "guests"), "config": str(tmp_path / "home" / "extensions")}
 
 
 @pytest.mark.req("app.services.bounded")

@@ -41,7 +41,7 @@ async def test_guests_and_what_they_offer_are_told(monkeypatch: pytest.MonkeyPat
     order: dict[str, int] = {}
     fakes = (Fake("weather", WEATHER), Fake("other", OTHER))
     async with fake_house(monkeypatch, tmp_path, *fakes, built_in=Box(read=echo)) as host:
-        ask = Desk(Guests(host, lambda: order, "/guests"))
+        ask = Desk(Guests(host, lambda: order, "/guests", lambda _guest: "/config"))
         assert await ask("commands") == {
             "commands": [{"name": "alarm", "description": ""}, {"name": "forecast", "description": "Show forecast"}]
         }
@@ -49,7 +49,7 @@ async def test_guests_and_what_they_offer_are_told(monkeypatch: pytest.MonkeyPat
         assert await ask("sections") == {"sections": [{"title": "Tone"}, {"title": "Units", "tokens": 12}]}
         order["Units"] = 1
         assert [section["title"] for section in (await ask("sections"))["sections"]] == ["Units", "Tone"]
-        assert await ask("folder") == {"path": "/guests"}
+        assert await ask("folder") == {"path": "/guests", "config": "/config/extensions"}
         assert await ask("infos") == {
             "guests": [
                 {"name": "serai", "kind": "builtin", "tools": ["read"]},

@@ -18,7 +18,9 @@ from serai.app.services.models import Models
 from serai.app.services.writing import set_text, write_overrides
 from serai.errors import BadRequest, BadSettings, NoModel, NotWritten
 from serai.model.actions import Action, SetStatus
-from tests.app.services.parts import Desk
+from serai.testing.models import FakeModels
+from tests.app.houses import opened
+from tests.app.services.parts import EVERYTHING, GUEST, Desk
 
 MINE = """\
 # my own models
@@ -104,6 +106,23 @@ async def test_sync_counts_what_there_is(house: House) -> None:
     before = (await house.ask("sync"))["updated"]
     house.models.write_text(MINE + '[[models]]\nid = "m2"\nprovider = "acme"\n')
     assert (await house.ask("sync"))["updated"] == before + 1
+
+
+@pytest.mark.req("piglet.method.host/syncModels")
+async def test_sync_asks_the_servers_of_this_machine_and_counts_what_they_have(tmp_path: Path) -> None:
+    async with FakeModels() as server:
+        home = tmp_path / "home"
+        home.mkdir()
+        (home / "models.toml").write_text(f'[[models]]\nid = "m1"\nprovider = "here"\nbase_url = "{server.url}/v1"\n')
+        async with opened(tmp_path) as app:
+            app.house.services.granted = lambda _: EVERYTHING
+            ask = app.house.services.ask
+            before = len((await ask(GUEST, "models", "list", {}))["models"])
+            assert await ask(GUEST, "models", "sync", {}) == {"updated": before + 2}
+            listed = [model["id"] for model in (await ask(GUEST, "models", "list", {}))["models"] if model["provider"] == "here"]
+            assert listed == ["fake-1", "fake-small-1", "m1"]
+            await ask(GUEST, "models", "switch", {"model": "here/fake-small-1"})
+            assert app.resident.house.model.key == "here/fake-small-1"
 
 
 @pytest.mark.req("app.services.files")

@@ -13,12 +13,14 @@ import pytest
 from serai.app.app import App
 from serai.app.services.grants import Grants
 from serai.app.services.usual import usual
-from serai.errors import Refused
+from serai.errors import PeerTimeout, Refused
 from serai.host.host import Host
 from serai.host.services import GROUPS
 from serai.model.actions import SetStatus, SetTitle
-from serai.model.ask import Answer
+from serai.model.ask import Answer, Question
 from serai.model.surface import ScriptedSurface
+from serai.policy import Desk, Situation, rulings
+from serai.policy.rulings import Ruling
 from tests.app.services.parts import EVERYTHING, GUEST
 
 # What every group is asked without arguments, and needs nothing but a house.
@@ -107,6 +109,26 @@ async def test_a_guest_asks_the_person(tmp_path: Path) -> None:
         assert (question.agent, question.session) == (GUEST, ask.app.session.id)
 
 
+@pytest.mark.req("piglet.method.host/askUser", "piglet.method.host/showPicker")
+async def test_a_dialog_that_nobody_answers_in_its_hour_is_a_failure_and_no_dismissal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other than an approval, it waits as long as any request of a guest may take."""
+    waited: list[float | None] = []
+
+    async def silence(_desk: Desk, request: Question, _situation: Situation, *, timeout: float | None = None) -> Ruling:
+        waited.append(timeout)
+        return rulings.out_of_time(request, timeout or 0, written=True)
+
+    monkeypatch.setattr(Desk, "ask", silence)
+    async with asking(tmp_path, limits={"approval": 0.01}) as ask:
+        with pytest.raises(PeerTimeout, match=r"nobody answered in time \(limit call = 3600\)"):
+            await ask("dialogs", "ask", prompt="Send?", choices=["yes", "no"])
+        with pytest.raises(PeerTimeout):
+            await ask("dialogs", "pick", title="Send?", items=[{"id": "a"}])
+    assert waited == [3600.0, 3600.0]
+
+
 async def test_another_session_is_taken_up_and_the_filter_ends(tmp_path: Path) -> None:
     async with asking(tmp_path) as ask:
         await ask.app.submit(">> say Hello")
@@ -132,8 +154,11 @@ async def test_another_model_is_shown_and_kept(tmp_path: Path) -> None:
         assert [model["id"] for model in (await ask("models", "list"))["models"] if model["current"]] == ["parrot"]
 
 
-async def test_what_cannot_be_brought_to_a_guest_is_refused_at_once(tmp_path: Path) -> None:
+async def test_what_is_published_reaches_who_listens(tmp_path: Path) -> None:
+    heard: list[tuple[str, Any]] = []
     async with asking(tmp_path) as ask:
-        with pytest.raises(Refused, match="its dialect has no frame for that"):
-            await ask("bus", "subscribe", topic="news")
+        end = ask.app.house.services.subscribe(GUEST, "news", lambda topic, data: heard.append((topic, data)))
         assert await ask("bus", "publish", topic="news", data=1) == {}
+        end()
+        await ask("bus", "publish", topic="news", data=2)
+    assert heard == [("news", 1)]

@@ -65,9 +65,9 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         checked(self.headers)
 
     def model(self) -> Model:
-        api = self.api if self.api in APIS else "openai"  # an unknown one is meant as compatible (spec piglet 6.5)
+        api = self.api or "openai"  # one of nobody's: a guest may stream it, else it is meant as compatible (spec piglet 6.5)
         cost = Cost(self.cost.input, self.cost.output, self.cost.cache_read, self.cost.cache_write)
-        provider = self.provider or ("openai" if api.startswith("openai") else api)
+        provider = self.provider or (api if api in ("anthropic", "parrot") else "openai")
         return Model(
             self.id,
             self.name or self.id,

@@ -15,6 +15,7 @@ from serai.agents.resident.asking import Answering
 from serai.agents.resident.conversation import Conversation
 from serai.agents.resident.house import House
 from serai.agents.resident.scene import Scene
+from serai.agents.resident.shortening import Shortening
 from serai.errors import ModelFailed
 from serai.model.actions import Notice
 from serai.model.events import Compacted, Noticed, UsageReported
@@ -38,23 +39,32 @@ found; what is still to be done. Leave out pleasantries. Answer with the summary
 class Compacting:
     """Shortens one conversation."""
 
-    def __init__(self, house: House, scene: Scene, conversation: Conversation) -> None:
+    def __init__(self, house: House, scene: Scene, conversation: Conversation, shortening: Shortening | None = None) -> None:
+        """`shortening` is a guest's compactor that may be at work on it already."""
+        self._shortening = shortening
         self._house = house
         self._scene = scene
         self._conversation = conversation
 
     async def when_needed(self) -> None:
         """Between two steps, when the model will soon not take it any more."""
-        window = self._house.model.context_window
-        if window and self._conversation.tokens() > window * _FULL:
-            await self.now()
+        if self._is_full():
+            await self.now(when_full=True)
 
-    async def now(self) -> bool:
-        """Whether it is shorter now."""
+    def _is_full(self) -> bool:
+        window = self._house.model.context_window
+        return bool(window) and self._conversation.tokens() > window * _FULL
+
+    async def now(self, *, when_full: bool = False) -> bool:
+        """Whether it is shorter now. `when_full`: not if a guest's compactor, at work already, makes room enough."""
+        done = None if self._shortening is None else await self._shortening.finished(in_step=when_full)  # one at a time
+        if done and not (when_full and self._is_full()):
+            return True
         conversation = self._conversation
         old = list(conversation.messages)
         tokens = conversation.tokens()
-        new = await self._by_compactor(old) or await self._by_summary(old)
+        asked = [] if done is not None else await self._by_compactor(old)  # who has just failed, or not helped, is not asked again
+        new = asked or await self._by_summary(old)
         if history.tokens(new) >= history.tokens(old):
             return False
         self._scene.compacted(tuple(new), tokens)  # first: what cannot be kept is not done
@@ -67,7 +77,7 @@ class Compacting:
         if self._house.compactor is None:
             return []
         try:
-            async with asyncio.timeout(self._house.limits.model_idle):
+            async with asyncio.timeout(self._house.limits.compact):
                 return history.repaired(await self._house.compactor(messages))
         except Exception as error:
             log.warning("the compactor failed: %r", error)

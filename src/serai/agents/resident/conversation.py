@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from serai.agents.resident import history, spending
 from serai.model.events import Usage
-from serai.model.provider import ModelMessage
+from serai.model.provider import Made, ModelMessage
+from serai.store import times
 
 __all__ = ["Conversation"]
 
@@ -21,6 +24,18 @@ class Conversation:
     def tokens(self) -> int:
         """How long it is: as the model counted, and a guess of what came since."""
         return self.size + history.tokens(self.messages[self.counted :])
+
+    def add(self, message: ModelMessage) -> None:
+        """The newest message; one that does not say when it was said was said now."""
+        self.messages.append(message if message.made else msgspec.structs.replace(message, made=Made(times.text())))
+
+    def taken(self) -> Usage:
+        """What the answers in it took together (spec piglet 7.1)."""
+        total = Usage()
+        for message in self.messages:
+            if message.role == "assistant" and message.made is not None:
+                total = spending.together(total, message.made.usage)
+        return total
 
     def spend(self, usage: Usage) -> None:
         """The model has answered; its answer is the newest message."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from serai.model.provider import ModelMessage
+from serai.model.provider import Made, ModelMessage
 from serai.model.tools import ImageBlock, TextBlock
 from serai.store.messages import INTERRUPTED
 from serai.wire import codec
@@ -30,29 +30,30 @@ def mark(reason: str) -> ModelMessage:
     return user(f"[Request interrupted: {reason}]")
 
 
-def interrupted(call_id: str) -> ModelMessage:
-    """The result of a call that never came to its end."""
-    return ModelMessage("tool", (TextBlock(INTERRUPTED),), call_id=call_id, is_error=True)
+def interrupted(call_id: str, made: Made | None = None) -> ModelMessage:
+    """The result of a call that never came to its end; it is of the time of its call."""
+    return ModelMessage("tool", (TextBlock(INTERRUPTED),), call_id=call_id, is_error=True, made=made and Made(made.at))
 
 
 def repaired(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
     """The same conversation with one result for each call, right behind it; results without a call go, empty answers too."""
     found: list[ModelMessage] = []
     owed: list[str] = []  # calls of the last answer that have no result yet
+    made: Made | None = None  # of that answer
     for message in messages:
         if message.role == "tool":
             if message.call_id in owed:
                 owed.remove(message.call_id)
                 found.append(message)
             continue
-        found += map(interrupted, owed)
-        owed = []
+        found += (interrupted(id, made) for id in owed)
+        owed, made = [], message.made
         if message.role == "assistant":
             if not (message.calls or message.content or message.thinking):
                 continue
             owed = list(dict.fromkeys(call.id for call in message.calls))
         found.append(message)
-    found += map(interrupted, owed)
+    found += (interrupted(id, made) for id in owed)
     return found
 
 

@@ -25,6 +25,7 @@ class House:
     decide: Decide | None = None
     interceptors: Interceptors = field(default_factory=NoInterceptors)
     compactor: Compactor | None = None
+    compact_at: Callable[[], int] = lambda: 0  # tokens at which the compactor is asked after a step; 0: never (spec piglet 5.8)
     parts: Callable[[], PromptParts] = PromptParts
     options: Options = field(default_factory=Options)
     step_mode: bool = False

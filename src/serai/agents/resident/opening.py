@@ -43,6 +43,7 @@ def resident(
     session_id: str = "",
     interceptors: Interceptors | None = None,
     compactor: Compactor | None = None,
+    compact_at: Callable[[], int] = lambda: 0,
     options: Options | None = None,
     step_mode: bool = False,
     limits: Limits | None = None,
@@ -56,6 +57,8 @@ def resident(
       uses too, and closes.
     * `tools`: what it may call; without them the built-in tools, confined to `cwd` and the folders of `also`.
     * `decide`: may this call run? Without it every call is an `Approval` for whoever reads the turn.
+    * `compactor` shortens a conversation that has grown too long; `compact_at` says after how many tokens it is asked, 0 for only
+      when the model is nearly full.
     * `sections`: more of the system prompt; a function is asked at every turn.
     * `system`: the system prompt, else `prompt.md` beside `config.toml`, else the setting `system_prompt`, else our own.
     * `settings`, `limits`: those of `config.toml`, unless others are given.
@@ -70,7 +73,7 @@ def resident(
     mine = Shelf(environ, settings, limits) if shelf is None else None
     shelf = mine or shelf
     assert shelf is not None
-    chosen, streams, notice = shelf.take(model, provider)
+    chosen, streams, notice = shelf.take(model, provider, unchecked=True)
     base = _base(environ, settings) if system is None else system
     order = _order(settings)
     told = sections if callable(sections) else tuple(sections)
@@ -85,6 +88,7 @@ def resident(
         decide=decide,
         interceptors=interceptors or NoInterceptors(),
         compactor=compactor,
+        compact_at=compact_at,
         parts=parts,
         options=options or Options(),
         step_mode=step_mode,

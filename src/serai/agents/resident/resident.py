@@ -16,6 +16,7 @@ from serai.agents.resident.conversation import Conversation
 from serai.agents.resident.house import House
 from serai.agents.resident.run import Run, Status
 from serai.agents.resident.scene import Scene, forget
+from serai.agents.resident.shortening import Shortening
 from serai.agents.resident.toolset import ToolSet
 from serai.agents.stage import Stage
 from serai.errors import Closed, NotAllowed, SeraiError
@@ -82,6 +83,7 @@ class Resident(Driver):
         self._opened = False
         self._stage: Stage | None = None
         self._run: Run | None = None
+        self.shortening = Shortening(house, lambda: self.conversation, self._is_quiet)
         self._playing: asyncio.Task[TurnResult] | None = None
 
     @property
@@ -93,6 +95,7 @@ class Resident(Driver):
     async def open(self, stage: Stage) -> None:
         self._stage = stage
         self._opened = True
+        self.shortening.open(stage)
         self._shared.take()
         self._on_model(self.house.model.key)
         stage.emit(SessionStarted(session=self.session_id, messages=len(self.conversation.messages)))
@@ -100,7 +103,8 @@ class Resident(Driver):
 
     async def run(self, prompt: Prompt) -> TurnResult:
         scene = Scene(self.stage)
-        self._run = run = Run(self.house, scene, self.conversation, self.tools, most=self.house.limits.steps)
+        most, shortening = self.house.limits.steps, self.shortening
+        self._run = run = Run(self.house, scene, self.conversation, self.tools, most=most, shortening=shortening)
         try:
             if self._notice:
                 self._tell(self._notice)
@@ -137,8 +141,12 @@ class Resident(Driver):
         turn = self.stage.turn
         reason = (turn.reason if turn is not None else "") or "interrupted"
         if turn is None or turn.marks:
-            self.conversation.messages.append(history.mark(reason))
+            self.conversation.add(history.mark(reason))
         return reason
+
+    def _is_quiet(self) -> bool:
+        """Nothing is said in the conversation that is not on disk, or the other way round."""
+        return self.stage.turn is None if self._run is None else self._run.quiet
 
     async def interrupt(self, reason: str) -> None:  # noqa: ARG002
         if self._run is not None:
@@ -162,7 +170,7 @@ class Resident(Driver):
         return self.house.model.key
 
     async def compact(self) -> None:
-        await Compacting(self.house, Scene(self.stage), self.conversation).now()
+        await Compacting(self.house, Scene(self.stage), self.conversation, self.shortening).now()
 
     def fork(self) -> Resident:
         fork = Resident(
@@ -172,6 +180,7 @@ class Resident(Driver):
         return fork
 
     async def close(self) -> None:
+        await self.shortening.close()
         await self.backgrounds.close()
         if self._opened:  # once, and not for a fork that was never opened
             self._opened = False

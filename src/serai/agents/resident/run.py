@@ -26,13 +26,15 @@ from serai.agents.resident.compacting import Compacting
 from serai.agents.resident.conversation import Conversation
 from serai.agents.resident.house import House
 from serai.agents.resident.scene import Scene
+from serai.agents.resident.shortening import Shortening
 from serai.agents.resident.toolset import ToolSet, is_compact
 from serai.errors import Closed, LimitHit, ModelFailed, NotAllowed, TurnLimit
 from serai.model import events
 from serai.model.actions import Notice
 from serai.model.events import StepEnded, StepSettled, StepsExhausted, StepStarted, ToolCalled, TurnPrepared, TurnResult, Usage
-from serai.model.provider import Completion, ModelMessage, ModelRequest
+from serai.model.provider import Completion, Made, ModelMessage, ModelRequest
 from serai.model.tools import ToolCall
+from serai.store import times
 
 __all__ = ["Run", "Status"]
 
@@ -45,8 +47,18 @@ Status = Literal["success", "error", "denied", "cancelled"]
 class Run:
     """One turn of the resident. `begin` it, then `play` it; `end` it in any case."""
 
-    def __init__(self, house: House, scene: Scene, conversation: Conversation, tools: ToolSet, *, most: int, ids: str = "") -> None:
-        """`ids` stands before those of its calls, so that they are nobody else's."""
+    def __init__(
+        self,
+        house: House,
+        scene: Scene,
+        conversation: Conversation,
+        tools: ToolSet,
+        *,
+        most: int,
+        ids: str = "",
+        shortening: Shortening | None = None,
+    ) -> None:
+        """`ids` stands before those of its calls, so that they are nobody else's; `shortening` is that of its conversation."""
         self._house = house
         self._scene = scene
         self._conversation = conversation
@@ -63,16 +75,17 @@ class Run:
         self._usage = Usage()
         self._step = 0
         self._text = ""
-        self._compacting = Compacting(house, scene, conversation)
+        self._compacting = Compacting(house, scene, conversation, shortening)
+        self.quiet = False  # the conversation is on disk as it is here: nothing was said that is not settled
 
     def begin(self, prompt: Prompt) -> None:
         """From here on the prompt is part of the conversation, whatever happens."""
-        messages = self._conversation.messages
-        before = len(messages)
+        before = len(self._conversation.messages)
         self._system = self._house.system(self._tools)
         self._first = self._house.system(self._tools, prompt.system) if prompt.system else self._system
-        messages.append(history.user(prompt.text, prompt.images))
+        self._conversation.add(history.user(prompt.text, prompt.images))
         self._scene.emit(TurnPrepared(messages=before, tools=len(self._tools.offered()), system=self._first))
+        self.quiet = True
 
     def steer(self, text: str) -> None:
         """Before the next call of the model; tools that may be cancelled are (spec piglet 6.4)."""
@@ -110,7 +123,7 @@ class Run:
 
     def end(self) -> None:
         """Whatever ended it, the conversation is in order afterwards. Any number of times."""
-        self._closed = True
+        self._closed, self.quiet = True, False
         self._take_steering()
         self._conversation.repair()
 
@@ -132,6 +145,7 @@ class Run:
         await breathe()  # a step is told and kept at once, which takes a while
         denied = bool(calls) and await self._call(calls)
         self._scene.emit(StepSettled(step=self._step))
+        self.quiet = True
         await breathe()
         if denied:
             return False
@@ -145,7 +159,8 @@ class Run:
         return True
 
     def _take_steering(self) -> None:
-        self._conversation.messages += map(history.user, self._steering)
+        for text in self._steering:
+            self._conversation.add(history.user(text))
         self._steering.clear()
 
     async def _answer(self) -> Completion:
@@ -189,11 +204,12 @@ class Run:
         return ModelRequest(self._model, tuple(messages), system, tools, self._house.options)
 
     async def _tell(self, answering: Answering, completion: Completion) -> None:
-        message = completion.message
+        usage = spending.priced(self._model, completion.usage)
+        message = self._made(completion.message, usage, completion.stop)
         said = events.Message(content=message.content, model=self._model.key)
         shown = await self._shown(said)
-        self._answering = None
-        self._conversation.messages.append(message)
+        self._answering, self.quiet = None, False
+        self._conversation.add(message)
         self._scene.answered(message, self._model.key)
         for piece in answering.held if shown is said else ():
             self._scene.emit(piece)
@@ -202,7 +218,7 @@ class Run:
         self._text = shown.text if shown is not None else ""
         for call in message.calls:
             self._scene.emit(ToolCalled(call=call))
-        self._spend(completion.usage)
+        self._spend(usage)
         self._scene.emit(StepEnded(step=self._step, stop=completion.stop))
 
     async def _shown(self, said: events.Message) -> events.Message | None:
@@ -216,8 +232,11 @@ class Run:
             self._scene.emit(events.Noticed(notice=Notice(f"what the model said is not shown: {error}", "warn", "serai")))
             return None
 
+    def _made(self, message: ModelMessage, usage: Usage, stop: events.Stop, error: str = "") -> ModelMessage:
+        made = Made(times.text(), self._model.id, self._model.provider, usage, stop, error)
+        return msgspec.structs.replace(message, made=made)
+
     def _spend(self, usage: Usage) -> None:
-        usage = spending.priced(self._model, usage)
         self._usage = spending.together(self._usage, usage)
         self._conversation.spend(usage)
         self._scene.emit(events.UsageReported(usage=usage, total=self._conversation.usage))
@@ -231,14 +250,14 @@ class Run:
             for call in calls:
                 result = calling.results.get(call.id, OVER)
                 message = ModelMessage("tool", result.content, call_id=call.id, is_error=result.is_error)
-                self._conversation.messages.append(message)
+                self._conversation.add(message)
         return calling.denied is not None
 
     def _keep_partial(self, answering: Answering, stop: events.Stop, error: str) -> None:
-        self._answering = None
-        partial = answering.partial
+        self._answering, self.quiet = None, False
+        partial = self._made(answering.partial, Usage(), stop, error)
         if partial.content or partial.thinking:
-            self._conversation.messages.append(partial)
+            self._conversation.add(partial)
             self._scene.answered(partial, self._model.key)
         if partial.content:
             self._scene.emit(events.Message(content=partial.content, model=self._model.key))

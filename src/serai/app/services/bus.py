@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,8 +20,8 @@ log = logging.getLogger("serai.app")
 BASH_TAIL = "bash.tail"
 _TAIL = 80  # code points
 
-# Takes topic, the id of the subscription and the data. Must not wait: a slow reader is not the publisher's affair.
-Deliver = Callable[[str, int, Any], None]
+# Takes the topic and the data. Must not wait: a slow reader is not the publisher's affair.
+Deliver = Callable[[str, Any], None]
 
 
 class _Subscription(NamedTuple):
@@ -45,17 +44,22 @@ class Bus:
             if one.topic != topic or id not in self._subscriptions:  # it may have gone in the meantime
                 continue
             try:
-                one.deliver(topic, id, data)
+                one.deliver(topic, data)
                 reached += 1
             except Exception:
                 log.exception("%s could not be told of %s", one.guest, topic)
         return reached
 
-    def subscribe(self, guest: str, topic: str, deliver: Deliver) -> int:
-        """From now on; the id of the subscription. Each call makes another one."""
+    def subscribe(self, guest: str, topic: str, deliver: Deliver) -> Callable[[], None]:
+        """From now on, until what this gives back is called. Each call makes another subscription."""
         self._last += 1
-        self._subscriptions[self._last] = _Subscription(guest, topic, deliver)
-        return self._last
+        id = self._last
+        self._subscriptions[id] = _Subscription(guest, topic, deliver)
+
+        def end() -> None:
+            self._subscriptions.pop(id, None)
+
+        return end
 
     def drop(self, guest: str) -> None:
         """A guest is gone, and so are its subscriptions (FIX-32)."""
@@ -78,32 +82,24 @@ class Publication(msgspec.Struct, frozen=True):
     data: Any = None
 
 
-class Topic(msgspec.Struct, frozen=True):
-    topic: str
-
-
 class BusGroup:
-    """The bus for guests. `deliver` brings something to a guest: whoever serves its wire knows how. None: nobody does."""
+    """The bus for guests. To subscribe is no operation: its answers come later and more than once, so it is asked by a call of its
+    own (`host.services.Services.subscribe`).
+    """
 
-    def __init__(self, bus: Bus, deliver: Callable[[str, str, int, Any], None] | None, limits: Limits | None = None) -> None:
+    def __init__(self, bus: Bus, limits: Limits | None = None) -> None:
         self._bus = bus
-        self._deliver = deliver
         self._most = (limits or Limits()).registrations
-        self.operations: Mapping[str, Operation[Any]] = {
-            "publish": Operation(Publication, self.publish),
-            "subscribe": Operation(Topic, self.subscribe),
-        }
+        self.operations: Mapping[str, Operation[Any]] = {"publish": Operation(Publication, self.publish)}
 
     async def publish(self, _guest: str, wanted: Publication) -> Data:
         self._bus.publish(wanted.topic, wanted.data)
         return {}
 
-    async def subscribe(self, guest: str, wanted: Topic) -> Data:
-        if (deliver := self._deliver) is None:
-            raise Refused(f"{wanted.topic} cannot be brought to it: its dialect has no frame for that", who=guest)
+    def subscribe(self, guest: str, topic: str, deliver: Deliver) -> Callable[[], None]:
         if self._bus.count(guest) >= self._most:
             raise Refused(f"it has too many subscriptions ({LimitHit('registrations', self._most)})", who=guest)
-        return {"subscription_id": self._bus.subscribe(guest, wanted.topic, partial(deliver, guest))}
+        return self._bus.subscribe(guest, topic, deliver)
 
     def drop(self, guest: str) -> None:
         self._bus.drop(guest)

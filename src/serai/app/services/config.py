@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,6 +19,8 @@ from serai.limits import MIB, Limits
 
 __all__ = ["Config"]
 
+log = logging.getLogger("serai.app")
+
 _LONGEST = 1 * MIB  # of a guest's own file
 
 
@@ -29,9 +33,9 @@ class Name(msgspec.Struct, frozen=True):
 
 
 class Config:
-    """`settings` are those in force, read anew each time; `folder` is where a person keeps them."""
+    """`settings` are those in force, read anew each time; `folder` is where a person keeps what a guest may read, by its id."""
 
-    def __init__(self, settings: Callable[[], Mapping[str, Any]], environ: Mapping[str, str], folder: str) -> None:
+    def __init__(self, settings: Callable[[], Mapping[str, Any]], environ: Mapping[str, str], folder: Callable[[str], str]) -> None:
         self._settings = settings
         self._environ = environ
         self._folder = folder
@@ -51,7 +55,7 @@ class Config:
             case "agent.max_turns":
                 return settings.get("limits", {}).get("steps", Limits().steps)
             case "agent.compact_at":
-                return 0  # tokens: ours goes by the model's window
+                return settings.get("compact_at", 0)
             case _:
                 word = key.removesuffix("_model")
                 try:
@@ -60,15 +64,16 @@ class Config:
                     return None
 
     async def read(self, guest: str, wanted: Name) -> Data:
-        """The text of an extension's own file; "" when there is none."""
-        name = wanted.name
+        """The text of an extension's own file; "" when there is none. One in the old place is copied to the new one."""
+        name, folder = wanted.name, self._folder(guest)
         if name in ("", ".", "..") or any(bad in name for bad in ("/", "\\", "\0")):
-            raise BadRequest(f"invalid extension name: {name!r}", who=guest, hint="the name alone, without a path")
-        for path in (os.path.join("extensions", name, f"{name}.md"), f"{name}.md"):
-            text = _text(os.path.join(self._folder, path), guest)
-            if text is not None:
-                return {"content": text.strip()}
-        return {"content": ""}
+            quoted = json.dumps(name, ensure_ascii=False)
+            raise BadRequest(f"invalid extension name: {quoted}", who=guest, hint="the name alone, without a path")
+        new, old = os.path.join(folder, "extensions", name, f"{name}.md"), os.path.join(folder, f"{name}.md")
+        content = _content(new, guest)
+        if content is None and (content := _content(old, guest)) is not None:
+            _copy(content, new, folder)
+        return {"content": (content or b"").decode(errors="replace").strip()}
 
 
 # Also in the spelling of those who ask (spec piglet 7.1).
@@ -84,11 +89,30 @@ _KNOWN = {
 }
 
 
-def _text(path: str, guest: str) -> str | None:
+def _content(path: str, guest: str) -> bytes | None:
     """None when there is no such file."""
     try:
-        return home.content_of(path, _LONGEST).decode(errors="replace")
+        return home.content_of(path, _LONGEST)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise Refused(f"{path} cannot be read: {error.strerror}", who=guest) from None
+
+
+def _copy(content: bytes, path: str, folder: str) -> None:
+    """Where there is nothing yet, and nowhere a link leads to. Not to be able to is no failure: the old file was read."""
+    above = os.path.dirname(path)
+    if os.path.realpath(above) != os.path.join(os.path.realpath(folder), os.path.relpath(above, folder)):
+        log.warning("%s was not copied: a link leads elsewhere", path)
+        return
+    try:
+        home.make_folder(above)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(content)
+        except OSError:
+            os.unlink(path)  # half of it would be taken for all
+            raise
+    except OSError as error:
+        log.warning("%s was not copied: %s", path, error.strerror)

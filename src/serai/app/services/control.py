@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 import msgspec
@@ -29,10 +30,14 @@ class Reason(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
+class How(msgspec.Struct, frozen=True):
+    registered: bool = False  # by the compactor of a guest alone: Serai's own summary is not wanted
+
+
 class Control:
     """`queue` takes a text as if a person had typed it, `steer` one for the turn that runs; `idle` waits until all is done.
 
-    `works` says whether a tool of that guest runs.
+    `works` says whether a tool of that guest runs, `registered` whether a guest offers a compactor.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class Control:
         steer: Callable[[str], object],
         idle: Callable[[], Awaitable[object]],
         works: Callable[[str], bool] = lambda _guest: False,
+        registered: Callable[[], bool] = lambda: False,
         abort: Abort,
         quit: Callable[[], object],
     ) -> None:
@@ -53,6 +59,7 @@ class Control:
         self._steer = steer
         self._idle = idle
         self._works = works
+        self._registered = registered
         self._abort = abort
         self._quit = quit
         self.operations: Mapping[str, Operation[Any]] = {
@@ -62,7 +69,7 @@ class Control:
             "abort": Operation(NoArguments, self.abort),
             "abort_with_marker": Operation(Reason, self.abort_with_marker),
             "has_compactor": Operation(NoArguments, self.has_compactor),
-            "compact": Operation(NoArguments, self.compact),
+            "compact": Operation(How, self.compact),
             "send": Operation(Content, self.send),
             "steer": Operation(Content, self.steer),
         }
@@ -81,6 +88,9 @@ class Control:
         return {"on": house.step_mode}
 
     async def quit(self, _guest: str, _arguments: NoArguments) -> Data:
+        """Have the run ended, once nothing works on the side any more (spec piglet 7.1)."""
+        with suppress(NotCapable):
+            await self._resident().backgrounds.cancel()
         self._quit()
         return {}
 
@@ -95,11 +105,15 @@ class Control:
         return {}
 
     async def has_compactor(self, _guest: str, _arguments: NoArguments) -> Data:
-        """Whether `compact` can do something: the resident has a summary of its own when no guest has a compactor."""
-        return {"present": self._session.capabilities.compact}
+        """`present`: whether `compact` can do something; the resident has a summary of its own. `registered`: a guest has one."""
+        return {"present": self._session.capabilities.compact, "registered": self._registered()}
 
-    async def compact(self, _guest: str, _arguments: NoArguments) -> Data:
+    async def compact(self, guest: str, wanted: How) -> Data:
         """Shorten the conversation now, on disk too (FIX-30); how many messages it was, and is."""
+        if wanted.registered:
+            if not self._registered():
+                raise NotCapable("no compactor registered", who=guest, hint="a guest offers one with register/compactor")
+            return (await self._resident().shortening.now())._asdict()
         before = self._length()
         await self._session.compact()
         return {"before": before, "after": self._length()}

@@ -83,7 +83,7 @@ class Conversation:
 
     async def stats(self, _guest: str, _arguments: NoArguments) -> Data:
         resident = self._resident()
-        usage = resident.conversation.usage
+        usage = resident.conversation.taken()  # of the answers in memory, not of what was compacted away (spec piglet 7.1)
         return {
             "turn_count": sum(message.role == "assistant" for message in resident.conversation.messages),
             "total_input_tokens": usage.input,
@@ -96,7 +96,7 @@ class Conversation:
 
 
 def messages_data(said: Sequence[ModelMessage]) -> list[Any]:
-    """As spec piglet 6.2 has them, each with its `role` and the `type` of its parts (FIX-21). Nobody kept when they were said."""
+    """As spec piglet 6.2 has them, each with its `role` and the `type` of its parts (FIX-21)."""
     names = {call.id: call.name for message in said for call in message.calls}
     kept = (from_model(message, tool=names.get(message.call_id, ""), timestamp=times.ZERO) for message in said)
     return [msgspec.json.decode(encode(message, tagged=False)) for message in kept]

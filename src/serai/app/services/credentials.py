@@ -7,11 +7,16 @@ from typing import Any
 
 import msgspec
 
+from serai.agents.models.catalogue import Catalogue
 from serai.agents.models.resolving import variables_of
 from serai.app.services.grants import Grants, provider_of
 from serai.app.services.group import Data, Operation
+from serai.errors import BadSettings
 
 __all__ = ["Credentials"]
+
+
+_KEYS = frozenset({"x-api-key", "api-key", "x-goog-api-key"})  # headers that are nothing but a key
 
 
 class Provider(msgspec.Struct, frozen=True):
@@ -19,7 +24,7 @@ class Provider(msgspec.Struct, frozen=True):
 
 
 class Credentials:
-    """`granted` says whose keys a guest may have; `environ` has them."""
+    """`granted` says whose keys a guest may have; `environ` has them, if the person's `models.toml` does not."""
 
     def __init__(self, environ: Mapping[str, str], granted: Callable[[str], Grants]) -> None:
         self._environ = environ
@@ -31,4 +36,21 @@ class Credentials:
         provider = provider_of(wanted.provider)
         if not provider or provider not in self._granted(guest).keys:
             return {"key": ""}
-        return {"key": next((key for name in variables_of(provider) if (key := self._environ.get(name, "").strip())), "")}
+        in_variables = (key for name in variables_of(provider) if (key := self._environ.get(name, "").strip()))
+        return {"key": self._stored(provider) or next(in_variables, "")}
+
+    def _stored(self, provider: str) -> str:
+        """What the person has written down for one of its models, as a header that carries a key and nothing else."""
+        try:
+            models = [model for model in Catalogue.load(self._environ) if provider_of(model.provider) == provider]
+        except BadSettings:  # that it cannot be read is told elsewhere; here nothing is told
+            return ""
+        headers = [(name.lower(), value.strip()) for model in models for name, value in model.headers.items()]
+        plain = (value for name, value in headers if name in _KEYS)
+        bearer = (rest.strip() for name, value in headers if name == "authorization" for rest in [_bearer(value)])
+        return next(filter(None, (*plain, *bearer)), "")
+
+
+def _bearer(value: str) -> str:
+    scheme, _, rest = value.partition(" ")
+    return rest if scheme.lower() == "bearer" else ""

@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-__all__ = ["Data", "Group", "NoArguments", "Operation", "Remembers"]
+__all__ = ["Data", "Group", "NoArguments", "Operation", "Publishes", "Remembers"]
 
 A = TypeVar("A", bound=msgspec.Struct)
 Data = dict[str, Any]  # JSON data; the keys are snake_case
@@ -39,4 +39,13 @@ class Remembers(Protocol):
 
     def drop(self, guest: str) -> None:
         """The guest is gone."""
+        ...
+
+
+@runtime_checkable
+class Publishes(Protocol):
+    """A group that has something to tell a guest again and again."""
+
+    def subscribe(self, guest: str, topic: str, deliver: Callable[[str, Any], None]) -> Callable[[], None]:
+        """As `host.services.Services.subscribe`."""
         ...

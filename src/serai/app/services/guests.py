@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,14 +16,22 @@ __all__ = ["Guests"]
 
 class Guests:
     """`order` are the places of prompt sections by title that a person has set; `folder` is where their guests lie.
+    `config` is the folder in whose `extensions` a guest's own settings are, by its id.
 
     `own` are the commands of Serai itself, each with a line about it.
     """
 
     def __init__(
-        self, host: Host, order: Callable[[], Mapping[str, int]], folder: str, *, own: Mapping[str, str] | None = None
+        self,
+        host: Host,
+        order: Callable[[], Mapping[str, int]],
+        folder: str,
+        config: Callable[[str], str],
+        *,
+        own: Mapping[str, str] | None = None,
     ) -> None:
         self._host = host
+        self._config = config
         self._own = own or {}
         self._order = order
         self._folder = folder
@@ -40,12 +49,8 @@ class Guests:
         return {"commands": [{"name": name, "description": about} for name, about in sorted(found.items())]}
 
     async def shortcuts(self, _guest: str, _arguments: NoArguments) -> Data:
-        """By key; of two guests that want the same one the first in load order has it."""
-        found: dict[str, Data] = {}
-        for guest in self._host.guests.values():
-            for shortcut in guest.contributions.shortcuts:
-                found.setdefault(shortcut.key, {"description": shortcut.description})
-        return {"shortcuts": found}
+        """By key, each of the guest that has it."""
+        return {"shortcuts": {shortcut.key: {"description": shortcut.description} for shortcut in self._host.shortcuts}}
 
     async def sections(self, _guest: str, _arguments: NoArguments) -> Data:
         """In the order of the system prompt; what they say is not told."""
@@ -59,8 +64,9 @@ class Guests:
         serai: Data = {"name": "serai", "kind": "builtin"} | ({"tools": own} if own else {})
         return {"guests": [serai, *map(_info, self._host.guests.values())]}
 
-    async def folder(self, _guest: str, _arguments: NoArguments) -> Data:
-        return {"path": self._folder}
+    async def folder(self, guest: str, _arguments: NoArguments) -> Data:
+        """Where guests lie, and where their own settings do, each in a folder of its name (spec piglet 1.1)."""
+        return {"path": self._folder, "config": os.path.join(self._config(guest), "extensions")}
 
 
 def _section(section: PromptSection) -> Data:

@@ -40,7 +40,10 @@ class Overrides(msgspec.Struct, frozen=True):
 
 
 class Models:
-    """`current` gives the key of the agent's model, `switch` takes another; `show` tells the person which it is."""
+    """`current` gives the key of the agent's model, `switch` takes another; `show` tells the person which it is.
+
+    `catalogue` are all models as they are known now, `probe` asks the servers of this machine for theirs.
+    """
 
     def __init__(
         self,
@@ -48,11 +51,16 @@ class Models:
         current: Callable[[], str],
         switch: Callable[[str], Awaitable[str]],
         show: Callable[[Action], None],
+        *,
+        catalogue: Callable[[], Catalogue] | None = None,
+        probe: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self._environ = environ
         self._current = current
         self._switch = switch
         self._show = show
+        self._catalogue = catalogue or (lambda: Catalogue.load(environ))
+        self._probe = probe
         self.operations: Mapping[str, Operation[Any]] = {
             "list": Operation(NoArguments, self.list),
             "switch": Operation(Switch, self.switch),
@@ -78,7 +86,9 @@ class Models:
         return {}
 
     async def sync(self, _guest: str, _arguments: NoArguments) -> Data:
-        """How many there are now: `models.toml` is read whenever a model is looked for."""
+        """How many there are now: `models.toml` is read whenever a model is looked for, servers of this machine are asked here."""
+        if self._probe is not None:
+            await self._probe()
         return {"updated": len(self._catalogue().models)}
 
     async def write(self, _guest: str, wanted: Overrides) -> Data:
@@ -88,9 +98,6 @@ class Models:
             for key, change in (wanted.overrides or {}).items()
         ]
         return {"models_written": writing.write_overrides(os.path.join(home.config_folder(self._environ), FILE), changes)}
-
-    def _catalogue(self) -> Catalogue:
-        return Catalogue.load(self._environ)
 
     def _known(self, key: str) -> Model:
         model = self._catalogue().get(key)

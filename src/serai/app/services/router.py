@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from serai.app.services.grants import Grants
-from serai.app.services.group import Group, Operation, Remembers
+from serai.app.services.group import Group, Operation, Publishes, Remembers
 from serai.errors import BadRequest, LimitHit, Refused, SeraiError
 from serai.limits import Limits
 
@@ -47,19 +47,31 @@ class AppServices:
             if not self._open[guest]:
                 del self._open[guest]
 
+    def subscribe(self, guest: str, topic: str, deliver: Callable[[str, Any], None]) -> Callable[[], None]:
+        """Of the bus, for whoever is granted it."""
+        bus = self._group(guest, "bus", "subscribe")
+        if not isinstance(bus, Publishes):
+            raise BadRequest("there is no service bus.subscribe", who=guest)
+        return bus.subscribe(guest, topic, deliver)
+
     def drop(self, guest: str) -> None:
         """The process of a guest is gone: so are its dialogs and its subscriptions (spec piglet 10.30, FIX-32)."""
         for group in self.groups.values():
             if isinstance(group, Remembers):
                 group.drop(guest)
 
-    def _operation(self, guest: str, group: str, what: str) -> Operation[Any]:
+    def _group(self, guest: str, group: str, what: str) -> Group:
+        """The one that is asked for, if this guest may use it."""
         found = self.groups.get(group)
         if found is None:
             raise BadRequest(f"there is no service {group}.{what}", who=guest, hint=_near(group, self.groups))
         if group not in self.granted(guest).groups:
             grant = 'keys = ["PROVIDER"]' if group == "credentials" else f'services = ["{group}"]'
             raise Refused(f'{group}.{what} is not granted: `{grant}` under [guest."{guest}"] would grant it', who=guest)
+        return found
+
+    def _operation(self, guest: str, group: str, what: str) -> Operation[Any]:
+        found = self._group(guest, group, what)
         operation = found.operations.get(what)
         if operation is None:
             raise BadRequest(f"there is no service {group}.{what}", who=guest, hint=_near(what, found.operations))

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from serai import home
+from serai.agents.models.catalogue import Catalogue
 from serai.app.commands import ABOUT
 from serai.app.services.background import Background
 from serai.app.services.bus import BusGroup
@@ -22,7 +24,7 @@ from serai.app.services.models import Models
 from serai.app.services.sessions import Sessions
 from serai.app.services.tools import Tools
 from serai.app.services.undo import Undo
-from serai.errors import NotCapable
+from serai.errors import LimitHit, NotCapable, PeerTimeout
 from serai.model.actions import SetTitle
 from serai.model.ask import Decision, Question, stamped
 from serai.model.provider import Model, ModelProvider
@@ -52,11 +54,25 @@ def usual(app: App) -> dict[str, Group]:
         except NotCapable:  # a driven agent's model is its own
             return ""
 
+    async def probe() -> None:
+        from serai.agents.models import probing  # seldom wanted
+
+        house.shelf.found = await probing.probe(Catalogue.load(environ), environ, house.limits)
+
+    def own_config(guest: str) -> str:
+        """The folder of settings that a guest belongs to."""
+        known = house.host.guests.get(guest)
+        return folder if known is None else known.house.config_root(known.manifest)
+
     def allowed() -> tuple[str, ...] | None:
         return house.config.tools
 
     async def ask(question: Question) -> Decision:
-        ruling = await house.desk.ask(stamped(question, session=session.id), app.situation(question.agent))
+        """A dialog waits longer than an approval, and that nobody answered it is no dismissal (spec piglet 2.7, design rule 6)."""
+        most = house.limits.call
+        ruling = await house.desk.ask(stamped(question, session=session.id), app.situation(question.agent), timeout=most or inf)
+        if ruling.by == "timeout":
+            raise PeerTimeout("nobody answered in time", who=question.agent, limit=None if most is None else LimitHit("call", most))
         return ruling.decision
 
     async def may_write(guest: str, path: str) -> str:
@@ -67,7 +83,7 @@ def usual(app: App) -> dict[str, Group]:
 
     return {
         "tools": Tools(house.tools, app.call_tool, lambda: app.resident.tools, allowed=allowed),
-        "config": Config(settings, environ, folder),
+        "config": Config(settings, environ, own_config),
         "credentials": Credentials(environ, house.services.granted),
         "chat": Chat(
             take,
@@ -87,7 +103,7 @@ def usual(app: App) -> dict[str, Group]:
             idle=app.must_be_idle,
             titled=lambda title: surface.act(SetTitle(title)),
         ),
-        "models": Models(environ, current_model, session.set_model, surface.act),
+        "models": Models(environ, current_model, session.set_model, surface.act, catalogue=house.shelf.catalogue, probe=probe),
         "background": Background(lambda: app.resident.backgrounds, surface.act, ready=house.host.require_guards),
         "control": Control(
             session,
@@ -96,11 +112,14 @@ def usual(app: App) -> dict[str, Group]:
             steer=app.steer,
             idle=app.idle,
             works=app.works_for,
+            registered=lambda: house.host.texts.compactor is not None,
             abort=app.abort,
             quit=app.quit,
         ),
         "dialogs": Dialogs(ask, lambda: surface.interactive),
         "undo": Undo(house.undo, may_write, house.cwd),
-        "bus": BusGroup(house.bus, None, house.limits),
-        "guests": Guests(house.host, lambda: settings().get("prompt_order", {}), os.path.join(folder, "guests"), own=ABOUT),
+        "bus": BusGroup(house.bus, house.limits),
+        "guests": Guests(
+            house.host, lambda: settings().get("prompt_order", {}), os.path.join(folder, "guests"), own_config, own=ABOUT
+        ),
     }

@@ -19,7 +19,7 @@ from serai.agents.models.catalogue import Override, merged
 from serai.errors import BadSettings, NotWritten
 from serai.home import make_folder
 
-__all__ = ["set_text", "write_overrides"]
+__all__ = ["set_text", "switch_guest", "write_overrides"]
 
 _OURS = "# What follows was written for a guest, and is written anew the next time. What is above stays.\n"
 _HINT = "give each change an [[override]] of its own, and see that the file does not grow too long"
@@ -45,6 +45,34 @@ def _candidates(old: str, key: str, value: str) -> Iterator[str]:
     for found in there.finditer(old):
         yield old[: found.start()] + found[1] + _string(value) + old[found.end() :]
     yield f"{key} = {_string(value)}\n{old}"
+
+
+def switch_guest(path: str, guest: str, *, enabled: bool) -> None:
+    """Have the person's settings say `enabled` of the guest with this id: in its table where it has one, else in a new one."""
+    old = _read(path)
+    try:
+        said = tomllib.loads(old)
+        tables = said.get("guest", {})
+        wanted = {**said, "guest": {**tables, guest: {**tables.get(guest, {}), "enabled": enabled}}}
+    except (ValueError, TypeError, AttributeError) as error:  # no TOML, or no tables where they belong
+        raise BadSettings(str(error), who=path) from None
+    for text in _switched(old, guest, f"enabled = {str(enabled).lower()}"):
+        if _says(text, wanted):
+            _replace(path, text)
+            return
+    hint = f"write `enabled = {str(enabled).lower()}` under `[guest.{_string(guest)}]` yourself"
+    raise NotWritten(f"{guest} cannot be switched there without changing more", who=path, hint=hint)
+
+
+def _switched(old: str, guest: str, line: str) -> Iterator[str]:
+    """The file with the switch changed where it stands, with one below a table's head, or with a table at its end."""
+    for found in re.finditer(r"^([ \t]*)enabled[ \t]*=[ \t]*(?:true|false)", old, re.MULTILINE):
+        yield old[: found.start()] + found[1] + line + old[found.end() :]
+    for found in re.finditer(r"^[ \t]*\[[ \t]*guest[ \t]*\.[^\n]*(?:\n|\Z)", old, re.MULTILINE):
+        gap = "" if found[0].endswith("\n") else "\n"
+        yield f"{old[: found.end()]}{gap}{line}\n{old[found.end() :]}"
+    gap = "" if not old else "\n" if old.endswith("\n") else "\n\n"
+    yield f"{old}{gap}[guest.{_string(guest)}]\n{line}\n"
 
 
 def _says(text: str, wanted: object) -> bool:
