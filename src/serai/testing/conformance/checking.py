@@ -18,7 +18,7 @@ from serai.wire.environ import for_guest
 __all__ = ["RULES", "UnknownRule", "assert_conforms", "check", "environment", "judged", "rules"]
 
 # One table of rules for each dialect: a module with `RULES`, and `examine` for what its rules are given.
-TABLES = {"zot": "serai.testing.conformance.zot"}
+TABLES = {"zot": "serai.testing.conformance.zot", "piglet": "serai.testing.conformance.piglet"}
 _AT_ONCE = 4
 
 

@@ -18,7 +18,12 @@ from serai.testing.zot_host.process import python_program
 __all__ = ["Target", "Task"]
 
 PROGRAMS = (".py", ".pyz")  # what the SDK makes; it speaks zot unless it is told otherwise
-_MANIFEST = 'extension.json holds an object: "name" and "exec" are texts, "args" is a list of texts'
+# What a manifest has to say, and which of its words names the program.
+_MANIFEST = {
+    "zot": 'extension.json holds an object: "name" and "exec" are texts, "args" is a list of texts',
+    "piglet": "manifest.yaml holds a mapping: `name` and `runtime` are texts, `entry` is a file of the folder",
+}
+_PROGRAM = {"zot": "exec", "piglet": "runtime"}
 _MANIFESTS = ", ".join(row.manifest for row in DIALECTS.values())
 
 
@@ -33,6 +38,7 @@ class Target:
     argv: tuple[str, ...] = ()
     manifest: bool = True
     exclusive: bool = False  # only one of it may run at a time
+    transport: str = "auto"  # on which descriptors it speaks, where its dialect knows several
     remarks: tuple[Finding, ...] = ()
 
     @classmethod
@@ -56,13 +62,14 @@ class Target:
 
     @classmethod
     def _read(cls, folder: Path, environ: Mapping[str, str]) -> Target:
+        dialect = "zot"
         try:
-            manifest = read(
-                look(folder) or Folder(folder, "zot", (), Author()), "ad hoc", Person()
-            )  # without any, as if zot's were missing
+            found = look(folder) or Folder(folder, dialect, (), Author())  # without any, as if zot's were missing
+            dialect = found.dialect if found.dialect in _MANIFEST else dialect
+            manifest = read(found, "ad hoc", Person())
         except BadManifest as error:
-            remark = failed(error.message, hint=_MANIFEST)
-            return cls(name=folder.name, dialect="zot", folder=folder, environ=environ, remarks=(remark,))
+            remark = failed(error.message, hint=_MANIFEST[dialect])
+            return cls(name=folder.name, dialect=dialect, folder=folder, environ=environ, remarks=(remark,))
         argv, remarks = _command(manifest, environ)
         if not manifest.enabled:
             remarks = (*remarks, warned("it is disabled, so no host starts it", hint="take `enabled` out of the manifest"))
@@ -73,6 +80,7 @@ class Target:
             environ=environ,
             argv=argv,
             exclusive=manifest.settings.exclusive,
+            transport=manifest.transport,
             remarks=remarks,
         )
 
@@ -93,10 +101,12 @@ def _command(manifest: Manifest, environ: Mapping[str, str]) -> tuple[tuple[str,
     if "/" not in program:
         if found := shutil.which(program, path=environ.get("PATH", os.defpath)):
             return (found, *arguments), ()
-        hint = "install it, or name a file of the folder with a path: ./run"  # spec zot 1.3
+        hint = "install it, or name a file of the folder with a path: ./run"  # spec zot 1.3, piglet 1.4
         return (), (failed(f"there is no program {program} in the PATH", hint=hint),)
     if os.path.isfile(program) and os.access(program, os.X_OK):
         return (program, *arguments), ()
     if os.path.exists(program):
         return (), (failed(f"{program} cannot be executed", hint="make it an executable file: chmod +x"),)
-    return (), (failed(f"there is no file {program}", hint="`exec` is relative to the folder of the manifest"),)
+    return (), (
+        failed(f"there is no file {program}", hint=f"`{_PROGRAM[manifest.dialect]}` is relative to the folder of the manifest"),
+    )

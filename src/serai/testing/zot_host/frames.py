@@ -7,7 +7,20 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["ACTIONS", "ANSWERS", "EVENTS", "FRAMES", "INTERCEPTABLE", "LONGEST", "Flaws", "Frame", "misplaced", "parsed"]
+__all__ = [
+    "ACTIONS",
+    "ANSWERS",
+    "EVENTS",
+    "FRAMES",
+    "INTERCEPTABLE",
+    "LONGEST",
+    "Flaws",
+    "Frame",
+    "is_base64",
+    "misplaced",
+    "no_json",
+    "parsed",
+]
 
 Frame = dict[str, Any]
 Texts = list[str]  # a list of strings, as a type of a field
@@ -61,7 +74,7 @@ class Flaws(NamedTuple):
                 flaws.wrong.append(f"content[{number}] is no block of the type text or image")
             else:
                 flaws._fields_of(f"content[{number}]", block, BLOCKS[block["type"]], {})
-                if isinstance(data := block.get("data"), str) and not _is_base64(data):
+                if isinstance(data := block.get("data"), str) and not is_base64(data):
                     flaws.wrong.append(f"content[{number}].data is not base64 in the standard alphabet with padding")
         if isinstance(panel := frame.get("open_panel"), dict):
             flaws._fields_of("open_panel", panel, {"id": str}, PANEL)
@@ -108,7 +121,7 @@ def misplaced(event: object, answer: Frame) -> list[str]:
     return [f"{field} does nothing at {event}: it is for {_REWRITES[field]}" for field in rewritten if _REWRITES[field] != event]
 
 
-def _is_base64(text: str) -> bool:
+def is_base64(text: str) -> bool:
     try:
         base64.b64decode(text, validate=True)
     except ValueError:
@@ -119,12 +132,12 @@ def _is_base64(text: str) -> bool:
 def parsed(line: bytes) -> Frame | None:
     """A line as an object with a type; None when it is no frame at all."""
     try:
-        frame = json.loads(line.decode(), parse_constant=_no_json)
+        frame = json.loads(line.decode(), parse_constant=no_json)
     except (ValueError, RecursionError):
         return None
     return frame if isinstance(frame, dict) and isinstance(frame.get("type"), str) else None
 
 
-def _no_json(word: str) -> None:
+def no_json(word: str) -> None:
     """`NaN` and its like, which Python would read."""
     raise ValueError(word)

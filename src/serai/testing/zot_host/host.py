@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import NoReturn, Self
+from typing import Self
 
 from serai.testing.zot_host.frames import ANSWERS, FRAMES, LONGEST, Flaws, Frame, misplaced, parsed
 from serai.testing.zot_host.process import GuestProcess, Misbehaved, ambient, command_line, with_python
+from serai.testing.zot_host.strict import StrictHost
 
 __all__ = ["ZotHost"]
 
-_TAIL = 2000  # of stderr, where something is wrong
 
-
-class ZotHost:
+class ZotHost(StrictHost):
     """One extension, started and past its handshake; used as a context, which leaves no process behind.
 
     `path` is the folder of the extension, its manifest, or a Python program alone. `ack=False` is a host that never says
@@ -60,9 +58,6 @@ class ZotHost:
             self.process.kill()
             raise
         return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.process.kill()
 
     # -- for an author's tests -------------------------------------------------------------------------------------------------
 
@@ -109,17 +104,6 @@ class ZotHost:
 
     # -- as bare as the wire ---------------------------------------------------------------------------------------------------
 
-    def write(self, raw: bytes) -> None:
-        """Bytes as they are, for what is no frame."""
-        try:
-            self.process.write(raw, self.patience)
-        except TimeoutError:
-            self._complain("does not read its input")
-        except BrokenPipeError:
-            while (line := self._line("end", ends=True)) is not None:  # what it said last is the better complaint
-                self._take(line)
-            self._complain("has closed its input")
-
     def send(self, frame: Frame) -> None:
         self.write(json.dumps(frame, ensure_ascii=False).encode() + b"\n")
 
@@ -164,8 +148,8 @@ class ZotHost:
         return self._exit_status()
 
     @property
-    def stderr(self) -> str:
-        return self.process.stderr
+    def who(self) -> str:
+        return self.folder.name
 
     def _end(self, *, close: bool) -> int:
         if close:
@@ -176,10 +160,6 @@ class ZotHost:
         if unanswered := sorted(self._asked.keys() - self.answers.keys()):
             self._complain(f"left without an answer to {', '.join(unanswered)}")
         return status
-
-    def _exit_status(self) -> int:
-        status = self.process.wait(self.patience)
-        return self._complain(f"did not end within {self.patience:g} s") if status is None else status
 
     # -- within ----------------------------------------------------------------------------------------------------------------
 
@@ -239,17 +219,7 @@ class ZotHost:
         return frame
 
     def _line(self, awaited: str, *, ends: bool = False) -> bytes | None:
-        try:
-            line = self.process.line(self.patience)
-        except TimeoutError:
-            self._complain(f"no {awaited} within {self.patience:g} s")
-        if line is None and not ends:
-            self._complain(f"ended without {awaited}, exit status {self.process.wait(self.patience)}")
+        line = super()._line(awaited, ends=ends)
         if line is not None and not line.endswith(b"\n"):
             self._complain("its last line has no end")
         return line
-
-    def _complain(self, why: str) -> NoReturn:
-        stderr = self.stderr[-_TAIL:].strip()
-        tail = [f"its stderr: {stderr}"] if stderr else []
-        raise Misbehaved("\n".join([f"{self.folder.name}: {why}", *self.process.shown(), *tail]))

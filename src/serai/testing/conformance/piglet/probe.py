@@ -1,0 +1,266 @@
+"""One guest that speaks piglet, started and asked: read as tolerantly as a host reads it, and all that is wrong is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from serai.testing.conformance.forms import Frame, compact
+from serai.testing.conformance.probing import Flawed, Outcome, Probing
+from serai.testing.conformance.report import Finding
+from serai.testing.conformance.target import Task
+from serai.testing.piglet_host.messages import (
+    LONGEST,
+    NOTIFICATIONS,
+    REGISTER,
+    REQUESTS,
+    RESULTS,
+    Flaws,
+    Message,
+    is_id,
+    parsed,
+    read,
+)
+from serai.testing.piglet_host.process import PigletProcess, Transport
+from serai.testing.piglet_host.services import ANSWERS, LATER, HostError
+
+__all__ = ["Probe", "Request"]
+
+_ANSWER = "answer every request exactly once, also when something goes wrong: catch what is thrown, and send an error"
+_JUDGE = "answer at once, also what you cannot judge: everything waits for an interceptor"
+_PLACES: dict[Transport, str] = {"fd": "FD 4", "stdio": "stdout"}
+# What each method is about, in words.
+_WHAT = {
+    "tool/execute": "the tool call {name}",
+    "command/execute": "the command /{name}",
+    "interceptor/before": "the question of {name} before a tool",
+    "interceptor/after": "the question of {name} after a tool",
+    "event/dispatch": "the event {type}",
+}
+
+
+class Request(NamedTuple):
+    """Something to ask of a guest; `real` if a person has given it. It has a usual id, in the usual form, unless it is given."""
+
+    kind: str
+    fields: Frame
+    real: bool = False
+    id: int | None = None
+    form: Callable[[Frame], bytes] = compact
+
+    @property
+    def what(self) -> str:
+        return _WHAT.get(self.kind, "the request {kind}").format(**{"kind": self.kind, **self.fields})
+
+
+class Probe(Probing):
+    """A guest and what it said. What it asks of its host is served, as far as it does no harm."""
+
+    opening = "answer to initialize"
+    key = "runtime"
+    no_opening = (
+        "read FD 3 and write FD 4 if PIGLET_FD is 1, else stdin and stdout; answer initialize at once, and flush what you write: "
+        "most languages keep what goes into a pipe until much has come together"
+    )
+    process: PigletProcess
+
+    def __init__(
+        self, task: Task, data: Path, *, transport: Transport, services: bool = True, bare: bool = False, narrow: bool = False
+    ) -> None:
+        """`services=False` is a host that refuses what the guest asks, `bare` one that names no folder for its configuration."""
+        process = PigletProcess(task.target.argv, cwd=task.target.folder, environ=task.target.environ, transport=transport)
+        super().__init__(task, process, narrow=narrow)
+        self.transport, self._services = transport, services
+        self._about = {"protocolVersion": "5", "cwd": str(data)} | ({} if bare else {"configDir": str(data / task.target.name)})
+        self.registrations: list[tuple[str, Message, bytes]] = []  # the method, its params, and the line
+        self.late: list[tuple[str, Message, bytes]] = []  # after the answer to initialize
+        self.requested: list[str] = []  # what it asked of its host
+        self.printed: list[bytes] = []  # what it wrote to stdout beside its wire
+        self.config_dir, self.name = data / task.target.name, task.target.name
+        self.manifest = {"runtime": ""}
+        self._initialized = False
+        self._asked: dict[int, Request] = {}
+        self._subscriptions: dict[int, str] = {}
+        self._last = 0
+
+    # -- opening ---------------------------------------------------------------------------------------------------------------
+
+    def open(self, like: Any = None) -> Finding | None:  # noqa: ARG002 - nothing is said after the answer
+        limit = self.task.patience.hello
+        [id] = self.ask(Request("initialize", self._about))
+        if not self.hear(lambda: id in self.answers, limit):
+            return self._unanswered(limit)
+        if error := self.answers[id][0].get("error"):
+            hint = "answer initialize with a result: who answers with an error is not taken in"
+            return self.failure(f"it answers initialize with an error: {error}", hint=hint)
+        self._initialized = True
+        if not self.alive:
+            return self.gone()
+        self.opened = len(self.process.transcript)
+        return None
+
+    def _unanswered(self, limit: float) -> Finding:
+        if self._lines and self.alive:
+            hint = "answer initialize when all is registered, also when you have nothing to register"
+            return self.failure(f"it does not answer initialize within {limit:g} s", hint=hint)
+        return self.unopened(limit)
+
+    @property
+    def output(self) -> str:
+        return _PLACES[self.transport]
+
+    # -- saying and hearing ----------------------------------------------------------------------------------------------------
+
+    def send(self, **members: object) -> bool:
+        return self.write(compact({"jsonrpc": "2.0", **members}) + b"\n")
+
+    def ask(self, *requests: Request) -> list[int]:
+        ids, raw = [], b""
+        for request in requests:
+            id = self._next() if request.id is None else request.id
+            self._asked[id] = request
+            ids.append(id)
+            raw += request.form({"jsonrpc": "2.0", "id": id, "method": request.kind, "params": request.fields}) + b"\n"
+        self.write(raw)
+        return ids
+
+    def _next(self) -> int:
+        """Requests and subscriptions have one counter (spec piglet 2.3)."""
+        self._last += 1
+        return self._last
+
+    def limit(self, request: Request) -> float:
+        patience = self.task.patience
+        match request.kind:
+            case "tool/execute" if request.real:
+                return patience.tool
+            case "command/execute" if request.real:
+                return patience.command
+            case "interceptor/before" | "interceptor/after":
+                return patience.intercept
+        return patience.answer
+
+    def hint(self, request: Request) -> str:
+        return _JUDGE if request.kind.startswith("interceptor/") else _ANSWER
+
+    def say_shutdown(self) -> None:
+        """A notification, without params (spec piglet 5.10)."""
+        self.send(method="shutdown")
+
+    def end(self, within: float) -> int | None:
+        status = super().end(within)
+        if self.transport == "fd" and (printed := self.process.printed):
+            self.printed = [printed.encode()]
+        return status
+
+    # -- reading ---------------------------------------------------------------------------------------------------------------
+
+    def take(self, line: bytes) -> None:
+        if len(line.rstrip(b"\n")) > LONGEST:
+            self.wrong.append(Flawed(line, f"a line has more than {LONGEST} bytes: the host takes that for a crash"))
+        message = parsed(line)
+        if message is None:
+            if line.strip():  # blank lines are skipped (spec piglet 2.2)
+                self.noise.append(line)
+        elif not message.get("method"):
+            self._take_answer(message, line)
+        elif message.get("id") is None:
+            self._take_notification(message, line)
+        else:
+            self._take_request(message, line)
+
+    def _take_answer(self, message: Message, line: bytes) -> None:
+        id = message.get("id")
+        request = self._asked.get(id) if is_id(id) else None  # type: ignore[arg-type]
+        if request is None:
+            why = "an answer has an id that no request had" if is_id(id) else "the id of an answer is no integer"
+            self.strays.append(Flawed(line, why))
+            return
+        self.answers.setdefault(id, []).append(message)
+        error = message.get("error")
+        if error is not None:
+            if not isinstance(error, dict) or not is_id(error.get("code")) or not isinstance(error.get("message"), str):
+                self.wrong.append(Flawed(line, "an error needs code (an integer) and message (a string)", request.kind))
+        elif "result" not in message:
+            self.wrong.append(Flawed(line, "an answer needs result or error", request.kind))
+        elif request.kind in RESULTS:
+            self._judge(Flaws.of_result(request.kind, message["result"]), line, request.kind)
+
+    def _take_notification(self, message: Message, line: bytes) -> None:
+        method = message["method"]
+        if method not in NOTIFICATIONS:
+            self.odd.append(Flawed(line, f"there is no notification {method!r} in the protocol"))
+            return
+        flaws = Flaws.of_params(method, message.get("params"))
+        self._judge(flaws, line, method)
+        if method in REGISTER and not flaws.wrong:
+            (self.late if self._initialized else self.registrations).append((method, read(method, message.get("params")), line))
+
+    def _take_request(self, message: Message, line: bytes) -> None:
+        id, method, params = message["id"], message["method"], message.get("params")
+        self.requested.append(str(method))
+        if not is_id(id):
+            self.wrong.append(Flawed(line, "the id of a request is no integer: piglet drops it, and never answers", "request"))
+            return
+        if method not in REQUESTS:
+            self.odd.append(Flawed(line, f"there is no request {method!r} in the protocol"))
+            self.send(id=id, error={"code": -32601, "message": f"method not found: {method}"})
+            return
+        flaws = Flaws.of_params(method, params)
+        self._judge(flaws, line, method)
+        try:
+            if flaws.wrong:
+                raise HostError(-32602, f"invalid params: {flaws.wrong[0]}")  # noqa: TRY301 - as every refusal
+            self._serve(id, method, params or {})
+        except HostError as error:
+            self.send(id=id, error={"code": error.code, "message": error.message})
+
+    def _serve(self, id: int, method: str, params: Message) -> None:
+        if not self._services:
+            raise HostError(-32603, "host app not available")
+        usual = ANSWERS[method]
+        result = usual(self, params) if callable(usual) else usual
+        if result is not LATER:
+            self.send(id=id, result=result)
+
+    def _judge(self, flaws: Flaws, line: bytes, kind: str) -> None:
+        self.wrong += [Flawed(line, why, kind) for why in flaws.wrong]
+        self.odd += [Flawed(line, why, kind) for why in flaws.odd]
+
+    # -- what a served guest asks about ----------------------------------------------------------------------------------------
+
+    def registered(self, method: str) -> list[Message]:
+        return [params for kind, params, _ in self.registrations + self.late if kind == method]
+
+    def names(self, method: str, key: str = "name") -> list[str]:
+        return [params[key] for params in self.registered(method)]
+
+    @property
+    def tools(self) -> dict[str, Message]:
+        return {params["name"]: params for params in self.registered("register/tool")}
+
+    @property
+    def commands(self) -> dict[str, Message]:
+        return {params["name"]: params for params in self.registered("register/command")}
+
+    def execute_tool(self, name: str, args: object, call_id: str = "") -> Any:
+        """Its own tool, as it asked for it."""
+        if (
+            self.outcome(Request("tool/execute", {"callId": call_id, "name": name, "args": args}, real=True))
+            is not Outcome.ANSWERED
+        ):
+            raise HostError(-32603, "tool execution cancelled")
+        if error := self.last_answer.get("error"):
+            raise HostError(-32603, str(error))
+        return self.last_answer.get("result")
+
+    def publish(self, topic: str, data: object) -> None:
+        for subscription, wanted in self._subscriptions.items():
+            if wanted == topic:
+                self.send(method="eventBus/event", params={"topic": topic, "subscriptionId": subscription, "data": data})
+
+    def subscribe(self, topic: str) -> int:
+        subscription = self._next()
+        self._subscriptions[subscription] = topic
+        return subscription
