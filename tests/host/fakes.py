@@ -14,7 +14,7 @@ from serai.host.adapter import Adapter, Running, Taking
 from serai.host.finding import Found
 from serai.host.host import Host
 from serai.host.house import House
-from serai.host.manifest import Manifest
+from serai.host.manifest import Manifest, Scope
 from serai.host.settings import GuestSettings
 from serai.model.actions import Action, Nothing
 from serai.model.contributions import Contributions, Interceptor, Pass, Stage, Verdict
@@ -30,8 +30,11 @@ class Fake:
     pid = 0
     complaints: tuple[str, ...] = ()
 
-    def __init__(self, name: str, contributions: Contributions, *, judge: Judge | None = None, **settings: Any) -> None:
+    def __init__(
+        self, name: str, contributions: Contributions, *, judge: Judge | None = None, scope: Scope = "ad hoc", **settings: Any
+    ) -> None:
         self.name = name
+        self.scope = scope
         self.contributions = contributions
         self.settings = GuestSettings(**settings)
         self.judge = judge
@@ -79,8 +82,10 @@ def _explain(what: Literal["tool", "command"], guest: str, name: str, error: Ser
 
 
 @asynccontextmanager
-async def fake_house(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *fakes: Fake, **options: Any) -> AsyncIterator[Host]:
-    """A host with these guests, in this order."""
+async def fake_house(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *fakes: Fake, last_wins: tuple[str, ...] = (), **options: Any
+) -> AsyncIterator[Host]:
+    """A host with these guests, in this order; of those named in `last_wins` the later has the name that several want."""
     by_name = {fake.name: fake for fake in fakes}
 
     async def start(taking: Taking) -> Running:
@@ -88,7 +93,7 @@ async def fake_house(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *fakes: Fa
         fake.taking = taking
         return fake
 
-    monkeypatch.setattr(House, "adapter", lambda self, manifest: Adapter(start, {}, _explain))
+    monkeypatch.setattr(House, "adapter", lambda self, it: Adapter(start, {}, _explain, it.name in last_wins))
     found = Found(
         guests=tuple(
             Manifest(
@@ -96,7 +101,7 @@ async def fake_house(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *fakes: Fa
                 name=fake.name,
                 folder=tmp_path,
                 file=tmp_path,
-                scope="ad hoc",
+                scope=fake.scope,
                 argv=("none",),
                 settings=fake.settings,
             )

@@ -55,6 +55,12 @@ def test_any_arguments_are_kept_but_for_the_white_space_around_them(name: str, a
     assert parse(f"/{name} {args}") == Typed(name, args.strip())
 
 
+def test_a_name_with_other_characters_is_a_command_if_somebody_has_it() -> None:
+    assert parse("/mem:clear all  of it ", "mem:clear".__eq__) == Typed("mem:clear", "all  of it")
+    assert parse("/etc/passwd is world-readable", "mem:clear".__eq__) is None
+    assert parse("mem:clear", "mem:clear".__eq__) is None
+
+
 @pytest.mark.req("zot.edge.25")
 async def test_arguments_reach_the_guest_as_typed_and_the_key_is_absent_without_any(tmp_path: Path) -> None:
     async with opened(tmp_path, make(tmp_path, "remember(command('go'))")) as host:

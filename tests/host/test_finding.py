@@ -222,8 +222,8 @@ def test_dialects_that_are_not_built_are_said_and_do_not_stop_others(house: Hous
     for name, text in tomls.items():
         (house.user / name).mkdir(parents=True)
         (house.user / name / "guest.toml").write_text(text)
-    (house.user / "pig").mkdir()
-    (house.user / "pig" / "manifest.yaml").write_text("name: pig")
+    (house.user / "wasm").mkdir()
+    (house.user / "wasm" / "plugin.toml").write_text("")
     zot_guest(house.user / "sound")
     found = house.find()
     assert folders(found) == ["sound"]
@@ -231,8 +231,8 @@ def test_dialects_that_are_not_built_are_said_and_do_not_stop_others(house: Hous
         "alone": "guest.toml: it stands alone here, so it has to name a `dialect`",
         "bare": "read manifest: extension.json: No such file or directory",
         "later": "the dialect serai is not built yet",
-        "pig": "the dialect piglet is not built yet",
         "typo": "guest.toml: there is no dialect zott",
+        "wasm": "the dialect yoi is not built yet",
     }
 
 
@@ -246,9 +246,12 @@ def test_of_several_manifests_the_first_of_the_table_counts_and_the_others_are_r
 
 
 def test_the_author_may_choose_among_several_manifests(house: House) -> None:
-    folder = zot_guest(house.user / "both", guest_toml='dialect = "piglet"')
-    (folder / "manifest.yaml").touch()
-    assert reasons(house.find()) == [("both", "the dialect piglet is not built yet")]
+    folder = zot_guest(house.user / "both", guest_toml='dialect = "yoi"')
+    (folder / "plugin.toml").touch()
+    assert reasons(house.find()) == [("both", "the dialect yoi is not built yet")]
+    (folder / "guest.toml").write_text('dialect = "zot"')
+    found = house.find()
+    assert ([guest.dialect for guest in found.guests], reasons(found)) == (["zot"], [])  # and nothing is left to report
 
 
 @pytest.mark.req("zot.rule.1.3-enabled")
@@ -586,8 +589,8 @@ def test_every_manifest_file_belongs_to_one_dialect() -> None:
 
 
 def test_an_adapter_that_is_not_built_is_a_clear_error() -> None:
-    with pytest.raises(BadManifest, match="the dialect piglet is not built yet"):
-        adapters.adapter("piglet")
+    with pytest.raises(BadManifest, match="the dialect yoi is not built yet"):
+        adapters.adapter("yoi")
     with pytest.raises(BadManifest, match="the dialect nonsense is not built yet"):
         adapters.adapter("nonsense")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from serai.errors import PeerTimeout
+from serai.errors import PeerTimeout, Refused
 from serai.host.adapters.zot import LIMITS as ZOT_LIMITS
 from serai.host.guest import State
 from serai.model.contributions import Contributions, Interceptor, Pass, Refuse, Rewrite, Stage, Verdict
@@ -218,3 +218,61 @@ async def test_the_question_has_the_members_of_its_event(tmp_path: Path) -> None
         "tool_name": "heard",
         "tool_args": {"a": 1},
     }
+
+
+# -- results that there are none of, and interceptors that say nothing of them (spec piglet 5.3) -----------------------------------
+
+
+class Hard(Fake):
+    """Its tool fails hard, or answers with an error that looks like one."""
+
+    async def call_tool(self, call: ToolCall) -> ToolResult:
+        if call.name == "soft":
+            return ToolResult.error("it says that it is not there", code="TOOL_UNAVAILABLE")
+        raise Refused("it broke", who="fake:hard")
+
+
+@pytest.mark.req("piglet.rule.interceptor-after")
+async def test_no_interceptor_sees_the_result_of_a_call_that_was_blocked_or_failed_hard(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def judge(stage: Stage, subject: Any) -> Verdict:
+        return Refuse("not this") if stage == "tool_call" and subject.arguments else Pass()
+
+    watcher = Fake("watcher", offering("tool_call", "tool_result"), judge=judge)
+    hard = Hard("hard", offering(tools=("break", "soft")))
+    async with fake_house(monkeypatch, tmp_path, watcher, hard) as host:
+
+        async def after(tool: str, **arguments: Any) -> list[str]:
+            watcher.asked.clear()
+            result = await host.call_tool(tool, arguments)
+            return [result.code, *(stage for stage, _ in watcher.asked)]
+
+        assert await after("break") == ["REFUSED", "tool_call"]
+        assert await after("break", blocked=True) == ["BLOCKED", "tool_call"]
+        assert await after("soft") == ["TOOL_UNAVAILABLE", "tool_call", "tool_result"]  # it has answered
+        hard.die()
+        assert await after("soft") == ["TOOL_UNAVAILABLE", "tool_call"]
+
+
+@pytest.mark.req("piglet.rule.interceptor-after")
+@pytest.mark.parametrize("guard", [False, True])
+async def test_who_cannot_look_at_a_result_is_passed_over_unless_it_is_a_guard(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, guard: bool
+) -> None:
+    def late(stage: Stage, subject: Any) -> Verdict:
+        raise PeerTimeout("no answer", who="fake:strict")
+
+    strict = Fake("strict", offering("tool_result", priority=1, on_failure="closed"), judge=late, guard=guard)
+    rewriting = Fake("last", offering("tool_result"), judge=lambda stage, subject: Rewrite(ToolResult.of("rewritten")))
+    async with fake_house(monkeypatch, tmp_path, strict, rewriting, Fake("owner", offering(tools=("echo",)))) as host:
+        expected = ("tool_result refused: no answer from the guard (fake:strict: no answer)", "BLOCKED")
+        result = await host.call_tool("echo")
+        assert (result.text, result.code) == (expected if guard else ("rewritten", ""))
+        strict.die()
+        result = await host.call_tool("echo")
+        assert (result.text, result.code) == (
+            ("tool_result refused: no answer from the guard (fake:strict is backing off: ended)", "BLOCKED")
+            if guard
+            else ("rewritten", "")
+        )

@@ -90,7 +90,7 @@ async def test_a_transformer_that_fails_fails_the_submission_and_names_itself(
 ) -> None:
     failing, after = transformer("failing", 0, fails=True), transformer("after", 1)
     async with fake_house(monkeypatch, tmp_path, failing, after) as host:
-        with pytest.raises(NotAllowed, match="input transformer failing: failing: it has no idea") as caught:
+        with pytest.raises(NotAllowed, match="input transformer failing0: failing: it has no idea") as caught:
             await host.texts.transform("x")
     assert caught.value.who == "fake:failing"
     assert caught.value.hint

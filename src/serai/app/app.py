@@ -224,9 +224,12 @@ class App:
 
     async def idle(self) -> None:
         """Until nothing runs and nothing waits."""
-        if self._inbox is not None:
-            await self._inbox.idle()
-        await self.session.idle()
+        while True:
+            if self._inbox is not None:
+                await self._inbox.idle()
+            await self.session.idle()
+            if self._inbox is None or not self._inbox.busy:  # something may have been typed meanwhile
+                return
 
     async def call_tool(self, call: ToolCall) -> ToolResult:
         """For a guest or a person: through the pipeline, whoever's tool it is."""

@@ -178,4 +178,6 @@ class Adapter(NamedTuple):
     limits: Mapping[str, float | None]
     explain: Explain
     last_wins: bool = False  # of two guests in one place the later has the name that both want, as its protocol has it
+    late_tools: bool = False  # a tool that is offered after the start counts at once, as its protocol has it
+    free_names: bool = False  # a command's name is all up to the first blank, whatever that is (spec piglet 5.2)
     one_by_one: bool = False  # an agent's calls reach a guest one after the other, as its protocol has it

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from serai import home
-from serai.errors import BadManifest
-from serai.host.adapters import DIALECTS
+from serai.errors import BadManifest, BadSettings
+from serai.host.adapters import DIALECTS, by_name
+from serai.host.foreign import piglet_disabled
 from serai.host.manifest import PROJECT_PLACES, Manifest, Scope, folders_in, look, read
 from serai.host.settings import Person, keys_of, read_person
 from serai.host.trust import Trust
@@ -55,9 +56,9 @@ class Aside(NamedTuple):
 class Found:
     """What was found. `guests` are to be started, in load order; everybody else is in one of the other lists.
 
-    `shadowed` guests gave way to another: to a project's folder of the same name, or to an earlier guest with the same id (which
-    is a problem too). `hidden_guards` are guests that must hold and cannot, whether hidden, displaced, changed, not to be read or
-    not there at all: nothing may run then (design rule 8).
+    `shadowed` guests gave way to another: to a project's folder or guest of the same name, or to an earlier guest with the same id
+    (which is a problem too); or it is not known who is meant to be off. `hidden_guards` are guests that must hold and cannot,
+    whether hidden, displaced, changed, not to be read or not there at all: nothing may run then (design rule 8).
     """
 
     guests: tuple[Manifest, ...] = ()
@@ -87,7 +88,13 @@ def find(
     """Look everywhere. `installed=False` (`--no-ext`) leaves only what `guests` names; relative paths count from here on."""
     settings = os.path.join(home.config_folder(environ), "config.toml")
     person = read_person(home.settings(environ) if config is None else config, who=settings)
-    search = _Search(person, trust or Trust.usual(environ))
+    unsettled = ""
+    if "piglet" in person.homes:
+        try:
+            person = person.but_off("piglet", piglet_disabled(piglet_home(environ)))
+        except BadSettings as error:
+            unsettled = str(error)
+    search = _Search(person, trust or Trust.usual(environ), unsettled)
     project = Path(home.absolute(cwd))
     for path in guests:
         search.add_ad_hoc(Path(home.absolute(path)))
@@ -140,6 +147,7 @@ class _Search:
 
     person: Person
     trust: Trust
+    unsettled: str = ""  # why nobody knows who of piglet's home is meant to be off
     guests: dict[str, Manifest] = field(default_factory=dict)  # by id: the first of an id wins
     disabled: list[Manifest] = field(default_factory=list)
     untrusted: list[Aside] = field(default_factory=list)
@@ -186,11 +194,11 @@ class _Search:
         for folder in folders:
             hider = None if place.scope == "project" else self.hiding.get(folder.name)
             manifest = self._read(folder, place.scope, hidden=hider is not None)
-            if hider is not None:
+            if hider is not None and (manifest is None or not by_name(manifest.dialect)):
                 self._hide(folder, manifest, hider)
             elif manifest is not None:
                 read_here.append(manifest)
-        for manifest in sorted(read_here, key=lambda manifest: (manifest.name, manifest.folder.name)):
+        for manifest in sorted(read_here, key=_order):
             self._take(manifest)
         if place.scope == "project":  # for the later places: one project's folders do not hide each other
             self.hiding |= {folder.name: folder for folder in reversed(folders) if os.path.isdir(folder)}
@@ -224,6 +232,7 @@ class _Search:
             if folder is None:
                 return None
             guard = folder.author.guard is True
+            hidden = hidden and not by_name(folder.dialect)
             manifest = read(folder, scope, self.person)
         except BadManifest as error:
             if not hidden:
@@ -232,7 +241,7 @@ class _Search:
                 what = "this guard cannot be read" if guard else "it cannot be told whether this is a guard"
                 self.hidden_guards.append(Problem(path, f"{what}: {error.message}"))
             return None
-        if folder.others and not hidden:
+        if folder.others and not hidden and not folder.author.dialect:  # whoever chose knows of the others
             taken, others = DIALECTS[folder.dialect].manifest, ", ".join(DIALECTS[name].manifest for name in folder.others)
             self.problems.append(Problem(path, f"it has several manifests: {taken} counts, {others} not"))
         return manifest
@@ -248,6 +257,9 @@ class _Search:
             if not manifest.settings.enabled:
                 self._hold(manifest)
             return
+        if manifest.scope == "piglet home" and self.unsettled:
+            self._leave_out(manifest, f"it may be meant to be off: {self.unsettled}")
+            return
         if manifest.scope == "project":
             if reason := self.trust.check(manifest):
                 self.untrusted.append(Aside(manifest, reason))
@@ -258,12 +270,22 @@ class _Search:
             self.guests[manifest.id] = manifest
         else:
             reason = f"{manifest.id} is there already, from {winner.folder}: this one is not started"
-            self.problems.append(Problem(manifest.folder, reason))
+            if by_name(manifest.dialect) and winner.scope == "project" != manifest.scope:  # as it should be (spec piglet 1.2)
+                reason = f"the project's {winner.folder} takes its place"
+            else:
+                self.problems.append(Problem(manifest.folder, reason))
             self.shadowed.append(Aside(manifest, reason))
             # The person may put another guard in its place by naming it now; nobody else, and nothing that is no guard.
             if manifest.settings.guard and not (winner.scope == "ad hoc" and winner.settings.guard):
                 whose = "the project's " if winner.scope == "project" else ""
                 self.hidden_guards.append(Problem(manifest.folder, f"{whose}{winner.folder} takes the place of this guard"))
+
+    def _leave_out(self, manifest: Manifest, reason: str) -> None:
+        """Nothing defaults to yes (design rule 7), and a guard that does not run holds up everything."""
+        self.problems.append(Problem(manifest.folder, reason))
+        self.shadowed.append(Aside(manifest, reason))
+        if manifest.settings.guard:
+            self.hidden_guards.append(Problem(manifest.folder, f"this guard is not started: {reason}"))
 
     def _hold(self, manifest: Manifest) -> None:
         if manifest.scope == "project":
@@ -277,6 +299,12 @@ class _Search:
         # Whoever sends a project must not be able to switch a guard off by the name of a folder (design rule 12).
         if manifest.settings.guard and manifest.active:
             self.hidden_guards.append(Problem(folder, f"the project's {hider} hides this guard"))
+
+
+def _order(manifest: Manifest) -> tuple[str, str]:
+    """In which the guests of one place are loaded: by name, or by folder where the protocol has it so (spec piglet 1.2)."""
+    folder = manifest.folder.name
+    return (folder if by_name(manifest.dialect) else manifest.name, folder)
 
 
 def _absolute(path: Path | str) -> Path:

@@ -15,36 +15,32 @@ from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack
 
 from serai import home
-from serai.errors import Closed, NoCommand, NoGuest, SeraiError
+from serai.errors import Closed, NoGuest
 from serai.host.adapter import About
-from serai.host.commands import parse
+from serai.host.asking import Asking, BuiltInCommand
 from serai.host.finding import Found, find
 from serai.host.guest import Guest
 from serai.host.house import House
-from serai.host.judging import Gate, Judge, invalid
+from serai.host.judging import Judge
 from serai.host.manifest import Manifest
 from serai.host.panels import Panels
 from serai.host.registry import Registry, Shadowed, Table
-from serai.host.reloading import HotReload, put_in_order, why_kept
+from serai.host.reloading import HotReload, keeping_names, put_in_order, why_kept
 from serai.host.report import LoadReport
 from serai.host.services import Services
 from serai.host.settings import changes_of, read_person
 from serai.host.texts import Texts
 from serai.host.trust import Trust
 from serai.limits import Limits
-from serai.model.actions import Action, Nothing, Outcome
-from serai.model.contributions import Command, Refuse, Rewrite, Stage
 from serai.model.events import Event, SessionStarted, kind_of
 from serai.model.surface import Surface
-from serai.model.tools import Tell, ToolBox, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import ToolBox
 from serai.record.recorder import Recorder
 from serai.wire.process import PlainSpawner, Spawner
 
 __all__ = ["BuiltInCommand", "Host", "Options"]
 
 log = logging.getLogger("serai.host")
-
-BuiltInCommand = Callable[[str], Awaitable[Action | None]]
 
 
 class Options(TypedDict, total=False):
@@ -61,7 +57,7 @@ class Options(TypedDict, total=False):
     watch: bool
 
 
-class Host:
+class Host(Asking):
     """Takes guests in. A plain object: `async with` outside, idempotent `close` inside, usable from any task of its loop."""
 
     def __init__(
@@ -213,15 +209,6 @@ class Host:
         return self._registry.table
 
     @property
-    def tools(self) -> Sequence[ToolSpec]:
-        return [tool.spec for tool in self.table.tools.values()]
-
-    @property
-    def commands(self) -> Sequence[Command]:
-        """What guests offer for a person to type, beside Serai's own."""
-        return [command for _, command in self.table.commands.values()]
-
-    @property
     def texts(self) -> Texts:
         """What guests have to say to a prompt and to the system prompt."""
         return Texts(self._registry)
@@ -245,91 +232,6 @@ class Host:
             raise NoGuest(why, hint=f"guests: {there}")
         return fitting[0]
 
-    # -- tools ------------------------------------------------------------------------------------------------------------------
-
-    def list(self) -> Sequence[ToolSpec]:
-        """The `ToolBox` protocol."""
-        return self.tools
-
-    async def call(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
-        """The `ToolBox` protocol."""
-        return await self.call_tool(call, tell=tell)
-
-    async def call_tool(
-        self, call: ToolCall | str, arguments: Any = None, *, gate: Gate | None = None, tell: Tell | None = None
-    ) -> ToolResult:
-        """Interceptors, then `gate` on the final call if there is one, then the owner. Never raises for what a guest does wrong."""
-        if type(call) is not ToolCall:
-            assert isinstance(call, str)
-            call = ToolCall(call, {} if arguments is None else arguments)
-        table = self._registry.made or self._registry.table
-        if call.name not in table.tools:
-            return self._no_tool(call.name)
-        if not table.plain or gate is not None:
-            decided = await self._judge.decide(call, gate)
-            if isinstance(decided, ToolResult):
-                return decided
-            call = decided
-        return await self.run_tool(call, tell=tell)
-
-    async def run_tool(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
-        """The owner, then the interceptors of results: for a call that was decided elsewhere (`serai.app.pipeline`)."""
-        table = self._registry.made or self._registry.table
-        tool = table.tools.get(call.name)
-        if tool is None:
-            return self._no_tool(call.name)
-        if problem := tool.check(call.arguments):
-            return invalid(call, problem)
-        try:
-            result = await (tool.run(call) if tell is None else tool.watched(call, tell))
-        except SeraiError as error:
-            result = tool.owner.failed(call, error)
-        return result if table.plain else await self._judge.after(call, result)
-
-    def _no_tool(self, name: str) -> ToolResult:
-        if why := "not started" if self._house is None else "closed" if self._closing is not None else "":
-            return ToolResult.error(f"{name} is not available: the host is {why}", code="TOOL_UNAVAILABLE")
-        return ToolResult.error(f'unknown tool "{name}"', code="UNKNOWN_TOOL")
-
-    # -- who may say no -----------------------------------------------------------------------------------------------------------
-
-    async def intercept(self, stage: Stage, subject: Any) -> Refuse | Rewrite | None:
-        """What the interceptors of a stage make of this: for whoever runs a model. None: they let it pass unchanged."""
-        return await self._judge.intercept(stage, subject)
-
-    def guards_down(self) -> str:
-        """Why nothing may run, or ""."""
-        return self._judge.guards_down()
-
-    def not_guarded(self) -> str:
-        """The same, and a guard that was ready and will be back: why nothing may begin."""
-        return self._judge.down()
-
-    def require_guards(self) -> None:
-        """Raises `GuardDown` unless every guard is ready: a run does not start before (design rule 8)."""
-        self._judge.require_guards()
-
-    # -- commands ---------------------------------------------------------------------------------------------------------------
-
-    async def run_command(self, name: str, args: str = "") -> Outcome:
-        """Serai's own first, then guests'. What it wants shown is shown; what it wants done is the caller's to do."""
-        name = name.removeprefix("/")
-        if built_in := self._built_in_commands.get(name):
-            outcome = Outcome(await built_in(args) or Nothing())
-            self.house.act(outcome.action)
-            return outcome
-        owner = self.table.commands.get(name)
-        if owner is None:
-            raise NoCommand(f"unknown command /{name}")
-        if down := self._judge.down():
-            return Outcome(Nothing(), f"/{name} refused: {down}", "BLOCKED")
-        return await owner[0].run_command(name, args.strip())
-
-    async def typed(self, text: str) -> Outcome | None:
-        """What a person typed: run as a command, or None when it is for the model."""
-        typed = parse(text)
-        return None if typed is None else await self.run_command(*typed)
-
     # -- events -----------------------------------------------------------------------------------------------------------------
 
     def tell(self, event: Event) -> None:
@@ -343,6 +245,9 @@ class Host:
     def attach(self, surface: Surface) -> None:
         """From now on guests are seen there, and what they said before is shown first."""
         self.house.attach(surface)
+
+    def _why_shut(self) -> str:
+        return "not started" if self._house is None else "closed" if self._closing is not None else ""
 
     # -- reload -----------------------------------------------------------------------------------------------------------------
 
@@ -366,7 +271,8 @@ class Host:
         self._look_around()
         fresh = {manifest.id: manifest for manifest in self.found.guests}
         concerned = [guest for guest in self._in_order if folders is None or guest.manifest.folder in folders]
-        gone = [guest for guest in concerned if guest.id not in fresh and not self._stays(guest)]
+        told = folders is not None  # somebody wants those, or their files have changed: of all at once a report tells
+        gone = [guest for guest in concerned if guest.id not in fresh and not self._stays(guest, told)]
         for guest in gone:
             self._remove(guest)
         self._hot.watch_others(self.found)
@@ -377,7 +283,7 @@ class Host:
                 continue
             if known is not None:
                 self._hot.watch(manifest)
-                works.append(known.reload(manifest))
+                works.append(known.reload(manifest, told=told))
             else:
                 guest = Guest(self.house, manifest, 0)
                 self._add(guest)
@@ -398,7 +304,7 @@ class Host:
 
     def _look_around(self) -> None:
         """Find what there is, and whether a guard cannot be among it."""
-        self.found = self._search()
+        self.found = keeping_names(self._search(), self._in_order)
         self._registry.absent = next(map(str, self.found.hidden_guards), "")
 
     def _add(self, guest: Guest) -> None:
@@ -413,9 +319,11 @@ class Host:
         self._hot.forget(guest.manifest.folder)
         self._registry.forget()
 
-    def _stays(self, guest: Guest) -> bool:
+    def _stays(self, guest: Guest, told: bool) -> bool:
         if why := why_kept(self.found, guest):
             guest.remark(f"not reloaded: {why}")
+            if told:
+                guest.tell_kept(why)
         return bool(why)
 
     def _joined(self, guest: Guest) -> None:

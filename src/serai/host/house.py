@@ -21,6 +21,7 @@ from serai.host.life import Life
 from serai.host.logs import GuestLog
 from serai.host.manifest import Manifest
 from serai.host.panels import Panels
+from serai.host.screen import Screen
 from serai.host.services import NoServices, Services
 from serai.limits import KIB, Limits
 from serai.model.actions import Action, Display, Level, Nothing, Notice, OpenPanel
@@ -71,6 +72,7 @@ class House:
         self._slots = asyncio.Semaphore(2 * (os.cpu_count() or 1))  # design rule 9
         self.panels = Panels(self)
         self.notes: deque[str] = deque(maxlen=_NOTES)  # note lines, until a person clears them (spec zot 4.2)
+        self.screen = Screen(self.show)
         self._limits = limits
         self._envs: dict[tuple[str, ...], Mapping[str, str]] = {}
         self._recorder = recorder
@@ -102,10 +104,13 @@ class House:
             self._envs[grants] = environ.for_guest(self.environ, grants=grants)
         return self._envs[grants]
 
+    def config_root(self, manifest: Manifest) -> str:
+        """The folder of settings that it belongs to: the person's, or piglet's home for a guest from there (spec piglet 1.1)."""
+        return str(piglet_home(self.environ)) if manifest.scope == "piglet home" else home.config_folder(self.environ)
+
     def config_of(self, manifest: Manifest) -> str:
-        """Where its own settings are: beside the person's, or in piglet's home for a guest from there (spec piglet 1.1)."""
-        own = piglet_home(self.environ) if manifest.scope == "piglet home" else home.config_folder(self.environ)
-        return os.path.join(own, "extensions", manifest.name)
+        """Where its own settings are (spec piglet 1.1)."""
+        return os.path.join(self.config_root(manifest), "extensions", manifest.name)
 
     @asynccontextmanager
     async def slot(self, life: Life) -> AsyncIterator[None]:
@@ -158,8 +163,10 @@ class House:
         """A word of Serai's own."""
         self.act(Notice(text, level, "serai"))
 
-    def act(self, action: Action) -> None:
-        """A guest wants something shown or done."""
+    def act(self, action: Action, by: Life | None = None) -> None:
+        """Something is to be shown or done; `by` is the process that wants it."""
+        if by is not None:
+            self.screen.seen(by, action)
         if isinstance(action, Notice) and len(action.text) > _LONGEST:
             action = msgspec.structs.replace(action, text=f"{action.text[:_LONGEST]}…")
         if isinstance(action, Notice | Display):

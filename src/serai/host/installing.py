@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import os
 import re
 import secrets
@@ -22,10 +23,13 @@ from serai.errors import BadManifest, BadSettings, NoGuest, NotWritten, PeerGone
 from serai.host.adapters import DIALECTS, reader
 from serai.host.finding import Found
 from serai.host.manifest import SCOPES, Manifest, folders_in, look, read
+from serai.host.seeding import seed
 from serai.host.settings import Person, read_person
 from serai.wire.process import Launch, PlainSpawner
 
-__all__ = ["add", "add_url", "choose", "is_url", "remove", "set_enabled"]
+__all__ = ["add", "add_url", "choose", "has_switch", "is_url", "remove", "set_enabled"]
+
+log = logging.getLogger("serai.host")
 
 _CLONE = 300.0  # seconds
 _MANIFESTS = " or ".join(row.manifest for row in DIALECTS.values())
@@ -51,6 +55,7 @@ def add(source: str, *, environ: Mapping[str, str] = os.environ, name: str = "")
     with _beside(target) as temporary:
         _copy_tree(folder, temporary)
         _settle(temporary, target)
+    _seed(target, environ)
     return target
 
 
@@ -62,6 +67,7 @@ async def add_url(url: str, *, environ: Mapping[str, str] = os.environ, name: st
         if not _has_manifest(str(temporary)):
             raise BadManifest(f"installed dir lacks {_MANIFESTS}; aborted and rolled back", who=_shown(url))
         _settle(temporary, target)
+    _seed(target, environ)
     return target
 
 
@@ -85,6 +91,11 @@ def remove(manifest: Manifest) -> None:
         with suppress(OSError):
             gone.rename(manifest.folder)
         raise _not_done(f"cannot be removed: {error.filename}", str(manifest.folder), error) from None
+
+
+def has_switch(manifest: Manifest) -> bool:
+    """Whether its manifest can say that it is off; where its protocol knows no such key, only settings can (spec piglet 1.3)."""
+    return bool(getattr(reader(manifest.dialect), "HAS_SWITCH", True))
 
 
 def set_enabled(manifest: Manifest, enabled: bool) -> None:
@@ -213,6 +224,17 @@ def _settle(temporary: Path, target: Path) -> None:
         temporary.rename(target)
     except OSError as error:
         raise _not_done("cannot be moved to its place", str(target), error) from None
+
+
+def _seed(target: Path, environ: Mapping[str, str]) -> None:
+    """The files it ships for its settings, now, so that a person can edit them before it runs (spec piglet 1.5)."""
+    try:
+        folder = look(target)
+        manifest = read(folder, "user", read_person(home.settings(environ))) if folder is not None else None
+    except BadManifest:  # finding tells of that
+        return
+    for line in seed(manifest, home.config_folder(environ)) if manifest is not None and manifest.active else ():
+        log.warning("%s: %s", target, line)
 
 
 def _refuse_twin(folder: Path, target: Path) -> None:

@@ -12,7 +12,7 @@ from serai.host.adapter import Running
 from serai.model.actions import Action, OpenPanel, Panel
 
 if TYPE_CHECKING:
-    from serai.host.guest import Guest
+    from serai.host.supervising import Supervised
 
 __all__ = ["Life", "State"]
 
@@ -32,7 +32,7 @@ class State(StrEnum):
 class Life:
     """One start of a guest, from spawn to end. What an earlier life says late is heard by nobody."""
 
-    def __init__(self, guest: Guest, generation: int) -> None:
+    def __init__(self, guest: Supervised, generation: int) -> None:
         self.guest = guest
         self.generation = generation
         self.running: Running | None = None
@@ -46,11 +46,11 @@ class Life:
 
     def changed(self) -> None:
         if self.current:
-            self.guest.house.changed()
+            self.guest.changed()
 
     def acted(self, action: Action) -> None:
         if self.current or not isinstance(action, OpenPanel):  # who is replaced has nobody left to draw a panel
-            self.guest.house.act(action)
+            self.guest.house.act(action, self)
 
     def rendered(self, panel: str, change: Callable[[Panel], Panel]) -> None:
         if self.current:

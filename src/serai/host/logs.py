@@ -20,7 +20,7 @@ from serai import home
 from serai.errors import SpawnFailed
 from serai.limits import MIB
 
-__all__ = ["REMARK", "GuestLog", "log_file", "open_log", "safe_name"]
+__all__ = ["REMARK", "GuestLog", "log_file", "open_log", "safe_name", "shown"]
 
 log = logging.getLogger("serai.host")
 
@@ -47,6 +47,12 @@ def safe_name(name: str) -> str:
 def log_file(folder: Path, name: str) -> Path:
     """Where the log of the guest of that name lies in the folder of logs."""
     return folder / f"ext-{safe_name(name)}.log"
+
+
+def shown(text: str) -> str:
+    """A guest's words on one line of a log, where no character of it does anything; of a long one the beginning."""
+    cut = text if len(text) <= _REMARK else f"{text[:_REMARK]}…"
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in cut)
 
 
 def open_log(path: Path) -> BinaryIO:
@@ -100,10 +106,7 @@ class GuestLog:
         """One line of the host's own. Never raises: a full disk must not end what is remarked on."""
         if self.descriptor < 0:
             return
-        if len(text) > _REMARK:
-            text = f"{text[:_REMARK]}…"
-        shown = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
-        line = REMARK + f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {shown}\n".encode()
+        line = REMARK + f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {shown(text)}\n".encode()
         try:
             size = self._size()
             if size and os.pread(self.descriptor, 1, size - 1) != b"\n":  # the child was in the middle of a line

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from serai.errors import BadManifest
 from serai.host.adapters import DIALECTS, OWN, Reader, is_built, reader
+from serai.host.seeding import Seed, seeds_of
 from serai.host.settings import Author, GuestSettings, Person, combine, read_author
 from serai.limits import KIB, MIB
 
@@ -48,6 +49,8 @@ class Manifest:
     description: str = ""
     enabled: bool = True
     sources: tuple[Path, ...] = ()
+    seeds: tuple[Seed, ...] = ()  # files it ships for its settings (spec piglet 1.5)
+    transport: str = "auto"  # on which descriptors it speaks, where its dialect knows several
     settings: GuestSettings = field(default_factory=GuestSettings)
 
     @property
@@ -140,8 +143,11 @@ def _manifest(reading: Reader, dialect: str, folder: Path, scope: Scope) -> Mani
     name = DIALECTS[dialect].manifest
     try:
         said = reading.parse(_content(folder, name, _LONGEST))
+        seeds = seeds_of(getattr(said, "defaults", ()))
     except ValueError as error:
-        raise BadManifest(str(error), who=str(folder)) from None
+        raise BadManifest(_worded(reading, str(error), folder / name), who=str(folder)) from None
+    except BadManifest as error:
+        raise BadManifest(_worded(reading, error.message, folder / name), who=str(folder)) from None
     return Manifest(
         dialect=dialect,
         name=said.name,
@@ -153,7 +159,17 @@ def _manifest(reading: Reader, dialect: str, folder: Path, scope: Scope) -> Mani
         language=said.language,
         description=said.description,
         enabled=said.enabled,
+        seeds=seeds,
+        transport=getattr(said, "transport", "auto"),
     )
+
+
+def _worded(reading: Reader, why: str, file: Path) -> str:
+    """The reason as the dialect has it: some name the file, such as `parse manifest <file>: …` (spec piglet 1.3)."""
+    begin, _, rest = why.partition("manifest: ")
+    if not getattr(reading, "NAMES_FILE", False) or begin not in ("", "read ", "parse "):
+        return why
+    return f"{begin}manifest {file}: {rest.removeprefix(f'{file.name}: ')}"
 
 
 def _sources(manifest: Manifest) -> Iterator[Path]:

@@ -1,7 +1,8 @@
 """Who owns which name, and who is asked in which order. One immutable table, made anew when something has changed.
 
-Everything is deterministic (design rule 10): built-ins first, then guests in load order, however late a registration arrived.
-Description, schema and routing of a name come from the same owner, and every shadowed name is told.
+Everything is deterministic (design rule 10): built-ins first, then guests in load order, however late a registration arrived; but
+of two guests of one scope whose protocol says so, the later has the name (spec piglet 1.2, FIX-1). Description, schema and routing
+of a name come from the same owner, which keeps it while it is down, and every shadowed name is told.
 """
 
 from __future__ import annotations
@@ -9,20 +10,22 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from itertools import groupby
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from serai.errors import SeraiError
 from serai.host.guest import Guest, State
 from serai.host.schemas import Checked, checker
-from serai.model.contributions import EVERY_EVENT, Command, Interceptor, Stage
+from serai.model.contributions import EVERY_EVENT, Command, Compactor, Contributions, Interceptor, Provider, Shortcut, Stage
 from serai.model.tools import BUILT_IN, Tell, ToolBox, ToolCall, ToolResult, ToolSpec
 
 log = logging.getLogger("serai.host")
 
 __all__ = ["BuiltIn", "Link", "Registry", "Shadowed", "Table", "Tool"]
 
+T = TypeVar("T")
 STAGES: tuple[Stage, ...] = ("tool_call", "tool_result", "turn_start", "assistant_message")
 
 
@@ -34,6 +37,11 @@ class Owner(Protocol):
 
     @property
     def id(self) -> str: ...
+
+    @property
+    def down(self) -> bool:
+        """It runs nothing at this moment, and says so to every call."""
+        ...
 
     def way(self) -> Callable[[ToolCall], Awaitable[ToolResult]]:
         """What runs its tools now."""
@@ -48,6 +56,7 @@ class BuiltIn:
     """Serai's own tools as an owner."""
 
     id = "serai"
+    down = False
 
     def __init__(self, box: ToolBox) -> None:
         self.box = box
@@ -100,7 +109,7 @@ class Link(NamedTuple):
 class Shadowed(NamedTuple):
     """A name that a guest offers in vain."""
 
-    what: str  # "tool" or "command"
+    what: str  # tool, command, shortcut, provider or compactor
     name: str
     guest: str
     by: str
@@ -118,6 +127,9 @@ class Table:
 
     tools: Mapping[str, Tool]
     commands: Mapping[str, tuple[Guest, Command]]
+    shortcuts: Mapping[str, tuple[Guest, Shortcut]]  # by key
+    providers: Mapping[str, Guest]  # by the API of the models they stream
+    compactor: tuple[Guest, Compactor] | None
     chains: Mapping[Stage, tuple[Link, ...]]
     handlers: Mapping[str, tuple[Guest, ...]]  # by the kind of event; "*" for those that want all
     shadowed: tuple[Shadowed, ...]
@@ -154,11 +166,15 @@ class Registry:
     def _make(self) -> Table:
         present = [guest for guest in self.guests if guest.state not in (State.FOUND, State.STOPPED)]
         shadowed: list[Shadowed] = []
+        names = _Names(ranked(present), shadowed)
         chains = {stage: _chain(present, stage) for stage in STAGES}
         missing = tuple(guest for guest in self.guests if guest.unheld())
         table = Table(
-            tools=self._tools(present, shadowed),
-            commands=self._owned_commands(present, shadowed),
+            tools=self._tools(names.guests, shadowed),
+            commands=names.owned("command", lambda offers: {one.name: one for one in offers.commands}, self._commands),
+            shortcuts=names.owned("shortcut", lambda offers: {one.key: one for one in offers.shortcuts}),
+            providers={api: guest for api, (guest, _) in names.owned("provider", _providers).items()},
+            compactor=names.compactor(),
             chains=chains,
             handlers=_handlers(present),
             shadowed=tuple(shadowed),
@@ -191,18 +207,6 @@ class Registry:
                     tools[spec.name] = Tool.of(spec, guest, self._check(guest.id, spec))
         return tools
 
-    def _owned_commands(self, present: list[Guest], shadowed: list[Shadowed]) -> dict[str, tuple[Guest, Command]]:
-        commands: dict[str, tuple[Guest, Command]] = {}
-        for guest in present:
-            for command in guest.contributions.commands:
-                if command.name in self._commands:
-                    shadowed.append(Shadowed("command", command.name, guest.id, "serai"))
-                elif command.name in commands:
-                    shadowed.append(Shadowed("command", command.name, guest.id, commands[command.name][0].id))
-                else:
-                    commands[command.name] = (guest, command)
-        return commands
-
     def _check(self, owner: str, spec: ToolSpec) -> Checked:
         """Kept as long as the tool is the same: to build a validator takes a while."""
         known = self._checked.get((owner, spec.name))
@@ -210,6 +214,53 @@ class Registry:
             known = (spec, checker(spec.schema, who=f"{owner}/{spec.name}"))
             self._checked[owner, spec.name] = known
         return known[1]
+
+
+def ranked(guests: Iterable[Guest]) -> list[Guest]:
+    """Whom a name goes to that several want, given those in load order: the earlier scope wins, and in it the earlier guest.
+
+    But those whose protocol has it that the last one wins have their places among each other the other way round.
+    """
+    found: list[Guest] = []
+    for _, scope in groupby(guests, key=lambda guest: guest.manifest.scope):
+        places = list(scope)
+        last = [guest for guest in places if guest.house.adapter(guest.manifest).last_wins]
+        backwards = iter(last[::-1])
+        found += [next(backwards) if guest in last else guest for guest in places]
+    return found
+
+
+class _Names:
+    """Gives each name to one guest, and notes who wants it in vain."""
+
+    def __init__(self, guests: list[Guest], shadowed: list[Shadowed]) -> None:
+        self.guests = guests
+        self._shadowed = shadowed
+
+    def owned(
+        self, what: str, offers: Callable[[Contributions], Mapping[str, T]], reserved: frozenset[str] = frozenset()
+    ) -> dict[str, tuple[Guest, T]]:
+        found: dict[str, tuple[Guest, T]] = {}
+        for guest in self.guests:
+            for name, one in offers(guest.contributions).items():
+                if name in reserved:
+                    self._shadowed.append(Shadowed(what, name, guest.id, "serai"))
+                elif name in found:
+                    self._shadowed.append(Shadowed(what, name, guest.id, found[name][0].id))
+                else:
+                    found[name] = (guest, one)
+        return found
+
+    def compactor(self) -> tuple[Guest, Compactor] | None:
+        """There is one place for all of them, whatever they are called; the last of one guest counts (spec piglet 3)."""
+        offering = [(guest, guest.contributions.compactors[-1]) for guest in self.guests if guest.contributions.compactors]
+        for guest, one in offering[1:]:
+            self._shadowed.append(Shadowed("compactor", one.name, guest.id, offering[0][0].id))
+        return offering[0] if offering else None
+
+
+def _providers(offers: Contributions) -> dict[str, Provider]:
+    return {one.api: one for one in offers.providers}
 
 
 def _text(schema: dict[str, Any]) -> bytes:

@@ -7,17 +7,18 @@ import logging
 import os
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
 from serai.errors import SeraiError
-from serai.host.adapters import DIALECTS
-from serai.host.finding import Found
+from serai.host.adapters import DIALECTS, by_name, named_only
+from serai.host.finding import Found, Problem
 from serai.host.guest import Guest
 from serai.host.manifest import Manifest
 from serai.host.watching import Watcher, sources_of
 
-__all__ = ["HotReload", "put_in_order", "why_kept"]
+__all__ = ["HotReload", "keeping_names", "put_in_order", "why_kept"]
 
 log = logging.getLogger("serai.host")
 
@@ -36,6 +37,20 @@ def why_kept(found: Found, guest: Guest) -> str:
     reasons = {problem.folder: problem.reason for problem in found.problems}
     reasons |= {aside.manifest.folder: aside.reason for aside in found.untrusted}
     return reasons.get(folder, "") if os.path.isdir(folder) else ""
+
+
+def keeping_names(found: Found, guests: Sequence[Guest]) -> Found:
+    """What was found, but a guest whose manifest is who it is and says another name now has an invalid one (spec piglet FIX-35)."""
+    names = {guest.manifest.folder: guest.manifest for guest in guests if by_name(guest.manifest.dialect)}
+    problems = {
+        manifest.id: Problem(manifest.folder, f"its name is {manifest.name} now, and no reload renames {known.name}")
+        for manifest in found.guests
+        if (known := names.get(manifest.folder)) is not None and known.id != manifest.id
+    }
+    if not problems:
+        return found
+    left = tuple(manifest for manifest in found.guests if manifest.id not in problems)
+    return replace(found, guests=left, problems=(*found.problems, *problems.values()))
 
 
 def put_in_order(guests: list[Guest], ids: Sequence[str]) -> None:
@@ -71,6 +86,8 @@ class HotReload:
     def watch(self, manifest: Manifest) -> None:
         """Before each start of the guest, so that no change is missed."""
         if self._on and manifest.settings.watch:
+            if named_only(manifest.dialect):
+                self._settled[manifest.folder] = frozenset()
             self._watch(manifest.folder, manifest.sources)
         else:
             self.forget(manifest.folder)

@@ -98,6 +98,7 @@ def _row(guest: Guest, remarks: list[str]) -> Row:
     running = guest.running
     if running is not None:
         remarks += running.complaints
+    remarks += guest.unseeded
     if asked := manifest.settings.asked:
         remarks.append(f'it asks for {", ".join(asked)}; the settings under [guest."{guest.id}"] grant it')
     why = "" if guest.error is None else str(guest.error).removeprefix(f"{guest.id}: ")

@@ -20,7 +20,10 @@ class Services(Protocol):
     """Host services, whatever dialect the asking guest speaks."""
 
     async def ask(self, guest: str, group: str, what: str, arguments: Mapping[str, Any]) -> Any:
-        """Do it and give the result as JSON data; `Refused` says why not. Cancelled when the guest no longer wants it."""
+        """Do it and give the result as JSON data; `Refused` says why not.
+
+        Whoever is cancelled here ends what they asked for: the process of the guest is gone, or does not want it any more.
+        """
         ...
 
     def subscribe(self, guest: str, topic: str, deliver: Callable[[str, Any], None]) -> Callable[[], None]:
@@ -28,10 +31,6 @@ class Services(Protocol):
 
         It belongs to one process of the guest, whose adapter ends it: a reload must not mix two. `Refused` says why not.
         """
-        ...
-
-    def drop(self, guest: str) -> None:
-        """Its process is gone: what it had asked to be told, and what it asked a person, is forgotten."""
         ...
 
 
@@ -43,6 +42,3 @@ class NoServices:
 
     def subscribe(self, guest: str, topic: str, deliver: Callable[[str, Any], None]) -> Callable[[], None]:  # noqa: ARG002
         raise Refused(f"{topic} is not to be had: this host runs without an app", who=guest)
-
-    def drop(self, guest: str) -> None:
-        pass

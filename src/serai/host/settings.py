@@ -3,8 +3,8 @@
 The author may say at once how the guest is to be treated (`guard`, `exclusive`, `watch`, and `limits` and `services` where they
 narrow), but only ask for more (`env`, `replace`, `keys`). The person grants: under `[guest."zot:weather"]`, or `[guest.weather]`
 for that name in any dialect; where both say something of the same key, the first wins. A key that begins with a dialect is an id:
-no guest can call itself `zot:weather` to have what that one has. `[limits]` are the person's for all guests. A typing error is an
-error: a guard that is spelled `gaurd` must not be none.
+no guest can call itself `zot:weather` to have what that one has. `disabled_extensions` are the names of guests that are off, in any
+dialect. `[limits]` are the person's for all guests. A typing error is an error: a guard that is spelled `gaurd` must not be none.
 
 Settings that `serai.app.config` has merged have one key more, `project`: what counts of the project's own. It is kept apart,
 because only here it is known who is a guard, under whichever key, and what a limit is lower than.
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from math import inf
@@ -30,10 +30,11 @@ from serai.host.services import GROUPS
 from serai.limits import Limits
 
 __all__ = [
-    "PROJECT", "Author", "GuestSettings", "Person", "changes_of", "combine", "keys_of", "lower", "narrowed", "read_author",
-    "read_person", "related",
+    "DISABLED", "PROJECT", "Author", "GuestSettings", "Person", "changes_of", "combine", "keys_of", "lower", "narrowed",
+    "read_author", "read_person", "related",
 ]  # fmt: skip
 
+DISABLED = "disabled_extensions"
 PROJECT = "project"  # the key of merged settings that no file can have
 
 Home = Literal["zot", "piglet"]
@@ -143,17 +144,30 @@ class _Project(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """What the person's settings say of guests: the foreign homes searched too, an entry by id or name, and limits for all."""
+    """What the person's settings say of guests: the foreign homes searched too, an entry by id or name, and limits for all.
+
+    `off` are the guests that are switched off by a list, by dialect (empty: any) and name as the manifest has it.
+    """
 
     homes: tuple[Home, ...] = ()
     entries: Mapping[str, _Entry] = field(default_factory=dict)
     limits: Numbers = field(default_factory=dict)
     project: _Project = field(default_factory=_Project)
+    off: frozenset[tuple[str, str]] = frozenset()
+
+    def but_off(self, dialect: str, names: Iterable[str]) -> Person:
+        """The same with these switched off too."""
+        return replace(self, off=self.off | {(dialect, name) for name in names})
+
+    def is_off(self, dialect: str, name: str) -> bool:
+        """Exactly, with case: a list of names is no pattern (spec piglet 10.23)."""
+        return ("", name) in self.off or (dialect, name) in self.off
 
     @property
     def guards(self) -> frozenset[str]:
         """The keys of those that are called guards and not switched off: each must be found (design rule 8)."""
-        return frozenset(key for key, entry in self.entries.items() if entry.guard is True and entry.enabled is not False)
+        said = {key for key, entry in self.entries.items() if entry.guard is True and entry.enabled is not False}
+        return frozenset(key for key in said if not self.is_off("", key) and not self.is_off(*key.partition(":")[::2]))
 
     @property
     def project_guards(self) -> frozenset[str]:
@@ -173,6 +187,7 @@ def read_person(config: Mapping[str, Any], *, who: str = "config.toml") -> Perso
         tables = _convert(config.get("guest", {}), dict[str, dict[str, Any]], "guest")
         entries = {key: _checked(_convert(table, _Entry, f'guest."{key}"'), f'guest."{key}"') for key, table in tables.items()}
         limits = _checked_limits(_convert(config.get("limits", {}), dict[str, Any], "limits"), "limits")
+        off = _convert(config.get(DISABLED, ()), tuple[str, ...], DISABLED)
         project = _convert(config.get(PROJECT, {}), _Project, PROJECT)
         for key, entry in project.guest.items():
             _checked(entry, f'{PROJECT}: guest."{key}"')
@@ -180,7 +195,8 @@ def read_person(config: Mapping[str, Any], *, who: str = "config.toml") -> Perso
     except ValueError as error:
         raise BadSettings(str(error), who=who) from None
     both: tuple[Home, ...] = ("zot", "piglet")
-    return Person((both if homes else ()) if isinstance(homes, bool) else homes, entries, _numbers(limits), project)
+    person = Person((both if homes else ()) if isinstance(homes, bool) else homes, entries, _numbers(limits), project)
+    return person.but_off("", off)
 
 
 def read_author(text: bytes, *, who: str) -> Author:
@@ -209,7 +225,7 @@ def combine(author: Author, person: Person, *, dialect: str, name: str) -> Guest
         guard=_first(False, *(entry.guard for entry in said), author.guard),
         exclusive=_first(False, *(entry.exclusive for entry in said), author.exclusive),
         watch=_first(True, *(entry.watch for entry in said), author.watch),
-        enabled=_first(True, *(entry.enabled for entry in said)),
+        enabled=_first(True, *(entry.enabled for entry in said)) and not person.is_off(dialect, name),
         env=env,
         replace=tools,
         services=next((_in_order(groups) for groups in listed if groups is not UNSET), None),

@@ -36,7 +36,8 @@ class Texts:
                 changed = await cast("Transforms", guest.running).transform(text)
             except SeraiError as error:
                 hint = "it was not sent; try again, or switch the guest off"
-                raise NotAllowed(f"input transformer {guest.manifest.shown}: {error}", who=guest.id, hint=hint) from error
+                name = min(guest.contributions.input_transformers, key=lambda one: one.priority).name
+                raise NotAllowed(f"input transformer {name}: {guest.cause(error)}", who=guest.id, hint=hint) from error
             if changed.handled:
                 return changed
             text = changed.text
@@ -51,8 +52,9 @@ class Texts:
             try:
                 found.append(await cast("Injects", guest.running).inject(text))
             except SeraiError as error:
-                guest.remark(f"its message hook failed: {error}")
-                guest.house.notify("warn", f"{guest.manifest.shown} could not add what it wanted to: {error}")
+                why = guest.cause(error)
+                guest.remark(f"its message hook failed: {why}")
+                guest.house.notify("warn", f"{guest.manifest.shown} could not add what it wanted to: {why}")
         return [injection for injection in found if injection.strip()]
 
     def sections(self) -> list[PromptSection]:
@@ -61,15 +63,16 @@ class Texts:
 
     @property
     def compactor(self) -> Compactor | None:
-        """The one that is used: the first in load order."""
-        return next((one for guest in self._present() for one in guest.contributions.compactors), None)
+        """The one that is used, though its guest may be down just now."""
+        owner = self._registry.table.compactor
+        return None if owner is None else owner[1]
 
     async def compact(self, messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
-        """What it makes of a conversation; nothing when there is none."""
-        for guest in self._present():
-            if guest.contributions.compactors and guest.running is not None:
-                return await cast("Compacts", guest.running).compact(messages)
-        return ()
+        """What it makes of a conversation; nothing when there is none, or its guest is down: it keeps its place (design rule 8)."""
+        owner = self._registry.table.compactor
+        if owner is None or owner[0].running is None:
+            return ()
+        return await cast("Compacts", owner[0].running).compact(messages)
 
     def _present(self) -> list[Guest]:
         return [guest for guest in self._registry.guests if guest.state not in (State.FOUND, State.STOPPED)]

@@ -181,21 +181,6 @@ async def test_a_dialog_that_nobody_waits_for_makes_room_for_the_next() -> None:
             await one
 
 
-async def test_the_dialogs_of_a_guest_that_is_gone_go_with_it() -> None:
-    person = Person()
-    dialogs = Dialogs(person.ask, lambda: True)
-    gone, stays = Desk(dialogs), Desk(dialogs, guest="fake:other")
-    asked = [asyncio.ensure_future(gone("ask", prompt=f"{number}?", choices=["a"])) for number in (1, 2)]
-    other = asyncio.ensure_future(stays("ask", prompt="3?", choices=["a"]))
-    await person.sees(1)
-    gone.services.drop(GUEST)
-    await person.sees(2)
-    assert (person.gone, person.texts) == (["1?"], ["1?", "3?"])
-    person.says("a")
-    assert (await other)["selected"] == "a"
-    assert [await one for one in asked] == [{"selected": "", "cancelled": True}] * 2
-
-
 async def test_a_surface_that_breaks_costs_one_dialog() -> None:
     answers: list[Decision | Exception] = [RuntimeError("broken"), Answer({"?": "a"})]
 

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from serai.app.services.bus import Bus, BusGroup
 from serai.app.services.grants import NOTHING, USUAL, Grants, grants_of, provider_of
 from serai.app.services.group import NoArguments, Operation
 from serai.app.services.router import AppServices
@@ -227,12 +226,3 @@ async def test_a_guest_that_asks_too_much_at_once_is_refused_and_the_others_are_
         one.cancel()
     await asyncio.wait(asking)
     assert await services.ask(GUEST, "tools", "nothing", {}) == {}
-
-
-async def test_when_a_guest_is_gone_so_is_what_was_kept_for_it() -> None:
-    bus = Bus()
-    services = AppServices({"bus": BusGroup(bus), "tools": Sample()}, granted=lambda _: EVERYTHING)
-    for guest in (GUEST, "fake:other"):
-        services.subscribe(guest, "t", lambda *_: None)
-    services.drop(GUEST)
-    assert (bus.count(GUEST), bus.count("fake:other")) == (0, 1)

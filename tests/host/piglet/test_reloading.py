@@ -1,9 +1,11 @@
-"""A piglet guest that is reloaded: what the person is told, what counts of its manifest, and which files matter (spec piglet 8.0)."""
+"""A piglet guest that is reloaded: what is told, what counts of its manifest, and which files matter (spec piglet 8.0)."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import signal
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from serai.host.guest import State
 from serai.host.host import Host
 from serai.model.actions import Action, CloseOverlay, Notice, SetStatus, SetWidget
 from serai.testing import piglet_guests
-from serai.testing.piglet_guests import crash, fault, tell, throw
+from serai.testing.piglet_guests import ask, crash, fault, tell, throw, wait
 from tests.host.guests import Window, changed, opened, pid_of, until
 
 WATCHING: dict[str, Any] = {"watch": True, "limits": {"reload_wait": 0.05}}
@@ -110,13 +112,11 @@ async def test_a_manifest_that_cannot_be_read_any_more_is_told_and_the_old_one_i
 @pytest.mark.parametrize("how", ["write", "rename"])
 @pytest.mark.parametrize("file", ["manifest.yaml", "guest", "src/main"])
 async def test_a_change_of_what_the_manifest_names_reloads_the_guest(tmp_path: Path, file: str, how: str) -> None:
-    entry = file if "/" in file else ""
-    folder = weather(tmp_path, "one", entry=entry, runtime="/bin/sh" if entry else "")
-    if entry:
-        run = 'exec "$(dirname "$0")/../guest"\n'
-        weather(tmp_path, "one")
-        (folder / entry).write_text(run)
-        (folder / "manifest.yaml").write_text(f"name: weather\nruntime: /bin/sh\nentry: {entry}\n")
+    folder = weather(tmp_path, "one")
+    if file == "src/main":
+        (folder / "src").mkdir()
+        (folder / file).write_text('exec "$(dirname "$0")/../guest"\n')
+        (folder / "manifest.yaml").write_text(f"name: weather\nruntime: /bin/sh\nentry: {file}\n")
     async with opened(tmp_path, folder, **WATCHING) as host:
         content, mode = (folder / file).read_bytes() + b"\n# changed\n", (folder / file).stat().st_mode
         if how == "write":
@@ -130,16 +130,20 @@ async def test_a_change_of_what_the_manifest_names_reloads_the_guest(tmp_path: P
 
 @pytest.mark.req("piglet.rule.watcher")
 async def test_no_other_file_reloads_it_not_even_code(tmp_path: Path) -> None:
-    folder = weather(tmp_path, "one")
-    (folder / "helper.py").write_text("")
+    folder, other = weather(tmp_path, "one"), piglet_guests.write(tmp_path, "other")
     (folder / "src").mkdir()
-    (folder / "src" / "other.ts").write_text("")
-    async with opened(tmp_path, folder, **WATCHING) as host:
-        watched = host._hot._watcher._keys[str(folder)]
-        assert {Path(file.path).relative_to(folder).as_posix() for file in watched} == {"manifest.yaml", "guest"}
+    others = [folder / name for name in ("helper.py", "src/other.ts", "notes.md")]
+    for file in others[:2]:
+        file.write_text("before")
+    async with opened(tmp_path, folder, other, **WATCHING) as host:
+        for file in others:
+            file.write_text("after")
+        piglet_guests.write(tmp_path, "other", version="2.0")
+        await asyncio.wait_for(changed(host, lambda: host.guest("other").manifest.version == "2.0"), 30)
+        assert (host.guest("weather").generation, await look(host)) == (1, "one")
 
 
-# -- what it has put on the surface -------------------------------------------------------------------------------------------------
+# -- what it has put on the surface -----------------------------------------------------------------------------------------------
 
 
 def kept(window: Window) -> list[Action]:
@@ -177,6 +181,42 @@ async def test_its_widgets_overlays_and_status_go_with_its_process(tmp_path: Pat
         else:
             await host.reload()
         assert kept(window)[3:] == [SetWidget("wx", "above-input", ""), CloseOverlay("map"), SetStatus("meter", "")]
+
+
+class Hanging:
+    """Services that never answer."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.asked, self.cancelled = loop.create_future(), loop.create_future()
+
+    async def ask(self, guest: str, group: str, what: str, arguments: Mapping[str, Any]) -> Any:
+        self.asked.set_result((guest, group, what))
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            self.cancelled.set_result(None)
+
+    def subscribe(self, guest: str, topic: str, deliver: Callable[[str, Any], None]) -> Callable[[], None]:
+        return lambda: None
+
+
+@pytest.mark.req("piglet.rule.crash-pending")
+async def test_its_calls_and_what_it_asked_for_end_with_it(tmp_path: Path) -> None:
+    services = Hanging()
+    text = [fault("stderr", text="out of luck\n"), ask("host/askUser", {"prompt": "Send?", "choices": ["yes"]})]
+    folder = piglet_guests.write(tmp_path, "weather", tools={"asks": text, "waits": [wait()]})
+    limits = {"restart_wait": 60.0, "restart_wait_most": 60.0}
+    async with opened(tmp_path, folder, services=services, limits=limits) as host:
+        calls = [asyncio.create_task(host.call_tool(name)) for name in ("asks", "waits")]
+        assert (await services.asked)[0] == "piglet:weather"
+        os.kill(pid_of(host, "weather"), signal.SIGKILL)
+        for name, result in zip(("asks", "waits"), await asyncio.gather(*calls), strict=True):
+            assert result.code == "TOOL_UNAVAILABLE"
+            assert result.text.startswith(f"ext weather tool {name}: extension weather closed")
+            assert "SIGKILL" in result.text
+            assert "out of luck" in result.text
+        await asyncio.wait_for(services.cancelled, 30)
 
 
 @pytest.mark.req("piglet.rule.register-late")

@@ -61,10 +61,6 @@ class Bus:
 
         return end
 
-    def drop(self, guest: str) -> None:
-        """A guest is gone, and so are its subscriptions (FIX-32)."""
-        self._subscriptions = {id: one for id, one in self._subscriptions.items() if one.guest != guest}
-
     def count(self, guest: str) -> int:
         return sum(one.guest == guest for one in self._subscriptions.values())
 
@@ -100,6 +96,3 @@ class BusGroup:
         if self._bus.count(guest) >= self._most:
             raise Refused(f"it has too many subscriptions ({LimitHit('registrations', self._most)})", who=guest)
         return self._bus.subscribe(guest, topic, deliver)
-
-    def drop(self, guest: str) -> None:
-        self._bus.drop(guest)

@@ -24,11 +24,20 @@ class Provider(msgspec.Struct, frozen=True):
 
 
 class Credentials:
-    """`granted` says whose keys a guest may have; `environ` has them, if the person's `models.toml` does not."""
+    """`granted` says whose keys a guest may have; `environ` has them, if the person's `models.toml` does not.
 
-    def __init__(self, environ: Mapping[str, str], granted: Callable[[str], Grants]) -> None:
+    `known` is told each value, with a name for it, before a guest gets it: it must not get into a recording.
+    """
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        granted: Callable[[str], Grants],
+        known: Callable[[str, str], object] = lambda _name, _value: None,
+    ) -> None:
         self._environ = environ
         self._granted = granted
+        self._known = known
         self.operations: Mapping[str, Operation[Any]] = {"key": Operation(Provider, self.key)}
 
     async def key(self, guest: str, wanted: Provider) -> Data:
@@ -37,7 +46,10 @@ class Credentials:
         if not provider or provider not in self._granted(guest).keys:
             return {"key": ""}
         in_variables = (key for name in variables_of(provider) if (key := self._environ.get(name, "").strip()))
-        return {"key": self._stored(provider) or next(in_variables, "")}
+        key = self._stored(provider) or next(in_variables, "")
+        if key:
+            self._known(f"the key of {provider}", key)
+        return {"key": key}
 
     def _stored(self, provider: str) -> str:
         """What the person has written down for one of its models, as a header that carries a key and nothing else."""

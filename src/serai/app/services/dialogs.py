@@ -41,7 +41,6 @@ class Dialogs:
         self._ask = ask
         self._interactive = interactive
         self._turn = asyncio.Lock()  # who waits gets it in the order of asking
-        self._open: dict[asyncio.Task[int], str] = {}  # what is asked or waits to be, and by whom
         self._count = 0
         self.operations: Mapping[str, Operation[Any]] = {
             "ask": Operation(Ask, self.ask),
@@ -63,12 +62,6 @@ class Dialogs:
         )
         return {"selected": "" if place == DISMISSED else wanted.items[place].id}
 
-    def drop(self, guest: str) -> None:
-        """The guest is gone: what it asked is withdrawn."""
-        for task, owner in self._open.items():
-            if owner == guest:
-                task.cancel()
-
     async def _chosen(self, guest: str, text: str, choices: Sequence[Choice]) -> int:
         """The place of the choice, or `DISMISSED`."""
         if not self._interactive():
@@ -76,19 +69,7 @@ class Dialogs:
         self._count += 1
         item = Item(text, header=guest, choices=tuple(_told_apart(choices)))
         question = Question(id=f"dialog-{self._count}", agent=guest, items=(item,))
-        task = asyncio.get_running_loop().create_task(self._put(question, item), name=f"{question.id} of {guest}")
-        self._open[task] = guest
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:  # whoever asked does not want to know any more
-            task.cancel()
-            raise
-        finally:
-            del self._open[task]
-        return DISMISSED if task.cancelled() else task.result()
-
-    async def _put(self, question: Question, item: Item) -> int:
-        async with self._turn:
+        async with self._turn:  # whoever is cancelled withdraws it
             decision = await self._ask(question)
         answer = decision.answers.get(item.text) if isinstance(decision, Answer) else None
         # An answer that was not to be chosen is none: a guest might take it for the other one of two.

@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-__all__ = ["Data", "Group", "NoArguments", "Operation", "Publishes", "Remembers"]
+__all__ = ["Data", "Group", "NoArguments", "Operation", "Publishes"]
 
 A = TypeVar("A", bound=msgspec.Struct)
 Data = dict[str, Any]  # JSON data; the keys are snake_case
@@ -31,15 +31,6 @@ class Group(Protocol):
 
     @property
     def operations(self) -> Mapping[str, Operation[Any]]: ...
-
-
-@runtime_checkable
-class Remembers(Protocol):
-    """A group that keeps something for a guest beyond one request."""
-
-    def drop(self, guest: str) -> None:
-        """The guest is gone."""
-        ...
 
 
 @runtime_checkable

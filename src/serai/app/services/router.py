@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from serai.app.services.grants import Grants
-from serai.app.services.group import Group, Operation, Publishes, Remembers
+from serai.app.services.group import Group, Operation, Publishes
 from serai.errors import BadRequest, LimitHit, Refused, SeraiError
 from serai.limits import Limits
 
@@ -53,12 +53,6 @@ class AppServices:
         if not isinstance(bus, Publishes):
             raise BadRequest("there is no service bus.subscribe", who=guest)
         return bus.subscribe(guest, topic, deliver)
-
-    def drop(self, guest: str) -> None:
-        """The process of a guest is gone: so are its dialogs and its subscriptions (spec piglet 10.30, FIX-32)."""
-        for group in self.groups.values():
-            if isinstance(group, Remembers):
-                group.drop(guest)
 
     def _group(self, guest: str, group: str, what: str) -> Group:
         """The one that is asked for, if this guest may use it."""

@@ -75,6 +75,11 @@ def usual(app: App) -> dict[str, Group]:
             raise PeerTimeout("nobody answered in time", who=question.agent, limit=None if most is None else LimitHit("call", most))
         return ruling.decision
 
+    def secret(name: str, value: str) -> None:
+        """A key from `models.toml` is on a guest's wire next, and masked in its recording (design rule 13)."""
+        if house.recorder is not None:
+            house.recorder.secrets.add((name, value))
+
     async def may_write(guest: str, path: str) -> str:
         """To put a file back is to write it, and decided so."""
         call = ToolCall("write", {"path": path}, asker=guest, native=Native("undo.restore", {"path": path}))
@@ -84,7 +89,7 @@ def usual(app: App) -> dict[str, Group]:
     return {
         "tools": Tools(house.tools, app.call_tool, lambda: app.resident.tools, allowed=allowed),
         "config": Config(settings, environ, own_config),
-        "credentials": Credentials(environ, house.services.granted),
+        "credentials": Credentials(environ, house.services.granted, secret),
         "chat": Chat(
             take,
             lambda: app.resident.house,

@@ -26,6 +26,7 @@ from serai.host.adapters.piglet.serving import Serving
 from serai.host.adapters.piglet.streaming import Streaming
 from serai.host.adapters.piglet.telling import Teller
 from serai.host.adapters.piglet.transport import LateTap, Side, Way, Ways, drained
+from serai.host.logs import shown
 from serai.host.mailbox import Mailbox
 from serai.host.outcomes import start_hint
 from serai.model.actions import Action, Nothing, Prompt
@@ -43,7 +44,9 @@ from serai.wire.stopping import stop
 
 __all__ = ["PigletGuest"]
 
-log = logging.getLogger("serai.host")
+# What guests log is theirs: for who listens here, and never on a person's screen by itself.
+guests = logging.getLogger("serai.guests")
+guests.addHandler(logging.NullHandler())
 
 _ODD = 100  # so many odd frames of one life are told one by one in its log
 _LEAST = 0.05  # seconds of its time to stop that are left to it, however long it took to tell it
@@ -82,10 +85,9 @@ class PigletGuest:
         self._open = 0  # calls that wait for its answer
         self._idle: asyncio.Future[None] | None = None
         self._odd = 0
-        self._dropped = 0
         tap = taking.tap(child.pid)
         sides = [self._side(way, None if tap is None else LateTap(tap)) for way in ways]
-        self._side_: Side = sides[0]
+        self._wire: Side = sides[0]
         self._ways = Ways(child, sides, taking.log)
         self._noise = drained(child, taking.log, taking.deadlines) if ways == ("fd",) else None
 
@@ -116,7 +118,7 @@ class PigletGuest:
         about, manifest = self._taking.about, self._taking.manifest
         params = messages.InitializeParams(messages.PROTOCOL_VERSION, about.cwd, self._taking.config)
         try:
-            self._side_, answer = await self._ways.first(params, self._limits.hello)
+            self._wire, answer = await self._ways.first(params, self._limits.hello)
         except Refused as error:  # FIX-8
             raise Refused(f"initialize {self._name}: {error.message}", code=error.code, who=self._taking.who) from None
         except PeerTimeout as error:
@@ -143,17 +145,17 @@ class PigletGuest:
             remark("its answer to initialize says nothing, and is taken")
         elif (said.name, said.version) != (self._name, version):
             remark(f"it calls itself {said.name} {said.version}; {self._name} {version} of its manifest counts".replace("  ", " "))
-        remark(f"it speaks on {'the descriptors 3 and 4' if self._side_.way == 'fd' else 'its standard streams'}")
+        remark(f"it speaks on {'the descriptors 3 and 4' if self._wire.way == 'fd' else 'its standard streams'}")
 
     # -- what the host asks ------------------------------------------------------------------------------------------------------
 
     @property
     def contributions(self) -> Contributions:
-        return self._side_.book.contributions
+        return self._wire.book.contributions
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        return self._side_.book.complaints
+        return self._wire.book.complaints
 
     @property
     def pid(self) -> int:
@@ -168,7 +170,7 @@ class PigletGuest:
         """Ask, wait, and read the answer; a null one is empty, as in Go. `cancel`: who gives up tells it so (spec piglet 2.6)."""
         self._open += 1
         try:
-            answer = await self._side_.rpc.call(method, params, timeout=timeout, cancel=cancel)
+            answer = await self._wire.rpc.call(method, params, timeout=timeout, cancel=cancel)
         except (PeerGone, Closed) as error:
             raise self._closed(error) from error
         except PeerTimeout as error:
@@ -185,7 +187,7 @@ class PigletGuest:
 
     async def call_tool(self, call: ToolCall) -> ToolResult:
         params = messages.ToolExecuteParams(call.id, call.name, args_of(call))
-        cancel = not self._side_.book.is_blocking(call.name)
+        cancel = not self._wire.book.is_blocking(call.name)
         return neutral.tool_result(await self.call(Method.TOOL_EXECUTE, params, timeout=self._limits.tool, cancel=cancel))
 
     async def run_command(self, name: str, args: str) -> Action:
@@ -225,7 +227,7 @@ class PigletGuest:
         return from_compact((await self.call(Method.COMPACT_EXECUTE, params, timeout=self._limits.compact)).messages)
 
     async def handle(self, key: str) -> Action:
-        params = messages.ShortcutHandleParams(self._side_.book.spelt(key))
+        params = messages.ShortcutHandleParams(self._wire.book.spelt(key))
         answer = await self.call(Method.SHORTCUT_HANDLE, params, timeout=self._limits.shortcut)
         action = None if answer.action is None else neutral.action(answer.action, self._taking.manifest.shown)
         if action is not None and not isinstance(action, Prompt):  # that is for whoever pressed the key to send
@@ -234,7 +236,7 @@ class PigletGuest:
 
     def stream(self, api: str, request: ModelRequest) -> AsyncIterator[Chunk | Completion]:
         ask = partial(self.call, Method.PROVIDER_STREAM, timeout=self._limits.provider)
-        return self._streaming.stream(ask, self._side_.rpc.connection.draw, api, request)
+        return self._streaming.stream(ask, self._wire.rpc.connection.draw, api, request)
 
     def tell(self, event: Event) -> None:
         self._teller.tell(event)
@@ -271,7 +273,7 @@ class PigletGuest:
         if why := side.book.add(method, params):
             self._remark(why)
             return
-        if side is self._side_ and self._started:  # late, and at once (spec piglet 3)
+        if side is self._wire and self._started:  # late, and at once (spec piglet 3)
             self._remark(f"{method} after its answer to initialize: it counts from now on")
             self._listener.changed()
 
@@ -279,7 +281,7 @@ class PigletGuest:
         if method == Method.PROVIDER_DELTA:
             self._streaming.delta(params)
         elif method == Method.LOG:
-            log.log(_LEVELS.get(params.level, logging.INFO), "ext=%s %s", self._name, params.message)
+            guests.log(_LEVELS.get(params.level, logging.INFO), "ext=%s %s", self._name, shown(params.message))
             self._taking.log.remark(f"{params.level or 'info'}: {params.message}")
         elif (action := neutral.told(method, params, self._taking.manifest.shown)) is not None:
             self._listener.acted(action)
@@ -311,7 +313,7 @@ class PigletGuest:
     # -- events --------------------------------------------------------------------------------------------------------------------
 
     def _wants(self, type: str) -> bool:
-        return self._side_.book.wants(type)
+        return self._wire.book.wants(type)
 
     async def _dispatch(self, type: str, data: Any) -> messages.ActionResult | None:
         answer = await self.call(Method.EVENT_DISPATCH, messages.EventDispatchParams(type, data), timeout=self._limits.event)
@@ -327,7 +329,7 @@ class PigletGuest:
         """One of its wires is over; before the first answer the other may still speak."""
         side.unsubscribe()
         side.mail.close()
-        if side is not self._side_ or not self._started or self._lost is not None:
+        if side is not self._wire or not self._started or self._lost is not None:
             return
         self._lost = cause
         self._teller.close()
@@ -341,18 +343,24 @@ class PigletGuest:
         return kind(f"extension {self._name} closed", who=self._taking.who, exit=error.exit, stderr=error.stderr, hint=error.hint)
 
     async def _stop(self) -> None:
-        """Spec piglet 8.0: its last events first, then nothing is asked or served, then goodbye."""
+        """Spec piglet 8.0: off the bus and its last events first, then nothing is asked or served, then goodbye."""
+        side = self._wire
+        side.unsubscribe()
         if self._lost is None:
             await self._teller.flush(self._limits.flush)
         self._teller.close()
-        side = self._side_
+        self._serving.stopping = True
+        await side.rpc.served(self._limits.stop_polite)
         side.close(Closed(f"extension {self._name} closed", who=self._taking.who))
         await stop(self._child, self._limits, polite=self._farewell)
 
     async def _farewell(self) -> None:
-        channel = self._side_.rpc.channel
-        async with asyncio.timeout(max(self._limits.stop_polite - _LEAST, 0)):
-            await channel.farewell(self._side_.rpc.connection.notify(Method.SHUTDOWN))
+        channel, child = self._wire.rpc.channel, self._child
+        try:
+            async with asyncio.timeout(max(self._limits.stop_polite - _LEAST, 0)):
+                await channel.farewell(self._wire.rpc.connection.notify(Method.SHUTDOWN))
+        finally:  # also when it has left its pipe full; the ladder knows of stdin alone
+            child.close_descriptor(child.extra.get(3, -1))
 
 
 def _bus_frame(side: Side) -> Callable[[Any], bytes | None]:

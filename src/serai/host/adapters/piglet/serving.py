@@ -27,6 +27,7 @@ class Serving:
         self._services = taking.services
         self._remark = remark
         self._telling: set[asyncio.Task[None]] = set()
+        self.stopping = False  # whatever is cancelled from now on, it was not the guest that wanted it so
 
     async def serve(self, side: Side, request: jsonrpc.Request) -> object:
         """The result; `Refused` is the error that it is answered with."""
@@ -40,10 +41,9 @@ class Serving:
             case _:
                 raise Refused(f"method not found: {request.method}", code=jsonrpc.METHOD_NOT_FOUND)
 
-    @staticmethod
-    def cancelled(request: jsonrpc.Request) -> str:
-        """What it is answered when it no longer wants the answer (FIX-7)."""
-        return services.cancelled(request.method)
+    def cancelled(self, request: jsonrpc.Request) -> str:
+        """What it is answered when it no longer wants the answer (FIX-7), or is being stopped."""
+        return (services.stopped if self.stopping else services.cancelled)(request.method)
 
     def tell(self, method: str, params: Wire) -> None:
         """A word that nobody answers, such as `steer`. Its first step, which is all for most, comes before any later word's."""

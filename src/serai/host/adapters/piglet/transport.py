@@ -108,7 +108,8 @@ class Ways:
         for call in side.rpc.connection.lose():
             call.waiter.cancel()
         child = self._child
-        child.close_descriptor(child.stdin if side.way == "stdio" else child.extra[3])
+        # A guest that has closed its own end has taken ours with it.
+        child.close_descriptor(child.stdin if side.way == "stdio" else child.extra.get(3, -1))
 
 
 class Printed:

@@ -1,0 +1,149 @@
+"""The files a guest ships for its settings: put below the config folder when they are not there yet (spec piglet 1.5).
+
+Done at install and before each start, by the host, so it must not do for a guest what the guest may not do itself: nothing is
+overwritten, no link below the config folder is followed, nothing outside of the guest's folder is read, and what the house itself
+reads as settings is nobody's to ship. Where a destination leads is seen in the manifest alone, so one that escapes is refused when
+the manifest is read: the person is told before anything of the guest has run.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from serai import home
+from serai.host.adapters import DIALECTS
+from serai.limits import MIB
+
+if TYPE_CHECKING:
+    from serai.host.manifest import Manifest
+
+__all__ = ["Default", "Seed", "seed", "seeds_of"]
+
+_MOST = 100  # files of one guest
+_LARGEST = 4 * MIB  # bytes of one
+_FOLDER, _FILE = 0o755, 0o644  # spec piglet 1.5
+# What Serai, or piglet in its home, keeps at the top of its folder: settings, grants, records, and the guests themselves.
+_HOUSE = frozenset({
+    "auth.json", "boxes", "config.toml", "config.yaml", "guests", "logs", "models.toml", "models.yaml", "policy.db", "policy.toml",
+    "prompt.md", "recordings", "sessions", "trust.json", "undo",
+})  # fmt: skip
+_MANIFESTS = frozenset(row.manifest for row in DIALECTS.values())
+
+
+class Default(Protocol):
+    """One of the `defaults` of a manifest."""
+
+    @property
+    def src(self) -> str: ...
+    @property
+    def dest(self) -> str: ...
+
+
+class Seed(NamedTuple):
+    """A file of the guest's folder, and where it goes below the config folder; both without `.` and `..`."""
+
+    src: tuple[str, ...]
+    dest: tuple[str, ...]
+
+
+def seeds_of(defaults: Sequence[Default]) -> tuple[Seed, ...]:
+    """Those of a manifest; a `ValueError` says which of them leads where nothing may be put, or taken from."""
+    if len(defaults) > _MOST:
+        raise ValueError(f"defaults: {len(defaults)} files; {_MOST} are the most that are put in place for a guest")
+    return tuple(Seed(_inside("src", one.src), _may_be_put(one.dest)) for one in defaults)
+
+
+def seed(manifest: Manifest, config: str) -> tuple[str, ...]:
+    """Put in place what is missing; what could not be, a line each. Blocks, so not for the loop's own thread."""
+    told: list[str] = []
+    for one in manifest.seeds:
+        try:
+            _put(str(manifest.folder), config, one)
+        except OSError as error:
+            blocked = error.errno in (errno.ELOOP, errno.ENOTDIR)
+            why = "something on its way is no folder, or a link" if blocked else error.strerror or str(error)
+            told.append(f"its default {'/'.join(one.src)} is not put into {'/'.join(one.dest)}: {why}")
+    return tuple(told)
+
+
+def _may_be_put(dest: str) -> tuple[str, ...]:
+    parts = _inside("dest", dest)
+    if parts[0].lower() in _HOUSE:
+        raise ValueError(f"defaults: dest {dest!r} is the house's own: a guest's files go below extensions/<name>/")
+    if parts[-1].lower() in _MANIFESTS:
+        raise ValueError(f"defaults: dest {dest!r} would be a guest's manifest, and no guest brings another")
+    return parts
+
+
+def _inside(what: str, path: str) -> tuple[str, ...]:
+    """The parts of a relative path that stays below where it begins. `~/` is nobody's home here (spec piglet 1.5)."""
+    parts = tuple(part for part in path.split("/") if part not in ("", "."))
+    if not parts or path.startswith("/") or ".." in parts or parts[0].startswith("~") or "\0" in path:
+        whose = "the guest's folder" if what == "src" else "the config folder"
+        raise ValueError(f"defaults: {what} {path!r} does not lead to a file below {whose}")
+    return parts
+
+
+def _put(folder: str, config: str, one: Seed) -> None:
+    try:
+        content = _content(folder, one.src)
+    except OSError:
+        if os.path.lexists(os.path.join(config, *one.dest)):  # it was there when it was needed
+            return
+        raise
+    if not os.path.isdir(config):
+        home.make_folder(config)
+    with _opened(config, one.dest[:-1]) as parent:
+        _write(parent, one.dest[-1], content)
+
+
+def _content(folder: str, src: Iterable[str]) -> bytes:
+    root = os.path.realpath(folder)
+    path = os.path.realpath(os.path.join(root, *src))
+    if not path.startswith(f"{root}/"):
+        raise OSError(0, "it lies outside of the guest's folder")
+    return home.content_of(path, _LARGEST)
+
+
+@contextmanager
+def _opened(root: str, parts: Sequence[str]) -> Iterator[int]:
+    """The folder at the end of that way, made where it is missing. Step by step from folder to folder, none of them a link."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    descriptor = os.open(root, flags)  # the config folder itself may be one
+    try:
+        for part in parts:
+            made = False
+            with suppress(FileExistsError):
+                os.mkdir(part, _FOLDER, dir_fd=descriptor)
+                made = True
+            inner = os.open(part, flags | os.O_NOFOLLOW, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+            if made:  # whatever the umask says
+                os.fchmod(descriptor, _FOLDER)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _write(parent: int, name: str, content: bytes) -> None:
+    """All of it or nothing, and never in the place of something else: a link is no way around that, either."""
+    with suppress(FileNotFoundError):
+        os.stat(name, dir_fd=parent, follow_symlinks=False)
+        return
+    temporary = f".serai-{secrets.token_hex(8)}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, _FILE, dir_fd=parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            os.fchmod(descriptor, _FILE)
+        with suppress(FileExistsError):  # somebody was quicker
+            os.link(temporary, name, src_dir_fd=parent, dst_dir_fd=parent, follow_symlinks=False)
+    finally:
+        os.unlink(temporary, dir_fd=parent)
