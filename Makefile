@@ -1,4 +1,5 @@
-# Serai. `make demo` needs nothing but python3 (3.11 or newer) and does its own set-up; so does `make test`, which also needs node, jq and bwrap.
+# Serai. `make demo` needs nothing but python3 (3.11 or newer) and does its own set-up; so does `make test`, which also needs node, jq, bwrap,
+# and esbuild where node is older than 22.18.
 # Every target says what it does; set-up runs again only when pyproject.toml changes.
 
 PYTHON ?= python3

@@ -14,4 +14,4 @@ from tests import pages
 def test_the_page_for_authors_is_true_from_top_to_bottom(tmp_path: Path) -> None:
     env = pages.environment(tmp_path / "home")
     languages = pages.play(pages.DOCS / "extensions.md", tmp_path / "work", env | {"SERAI_HOME": env["HOME"]})
-    assert set(languages) == {"console", "python", "json"}
+    assert set(languages) == {"console", "python", "json", "yaml"}

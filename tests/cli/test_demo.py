@@ -18,11 +18,13 @@ from serai.cli.demo_boxes import boxes
 from serai.errors import BoxFailed
 from serai.record import Folder, Recorder
 from serai.wire import proctree
+from tests.typescript import typed_node
 
 # What each act must say, in this order; `…` stands for whatever is between.
 STORY = """
 weather  is ready after … ms: weather, /weather, /forecast
 guard    is ready after … ms: guards assistant_message, guards tool_call, guards turn_start
+harbour  is ready after … ms: tide, /logbook, guards tool_call, guards tool_result
 1  A rule allows it
 you      What is the weather in Bern?
 parrot   wants weather {"city": "Bern"}
@@ -41,36 +43,49 @@ parrot   wants weather {"city": "Paris"}
 guard    rewrites it; what runs is weather {"city": "Bern"}
 policy   allow: the rule `weather` allows it: the weather is no secret
 weather  Bern: 16 degrees, fog
-5  A guest's command writes a prompt
+5  One house, several tongues: a piglet guest and a zot guest judge each other's tools
+you      Is it fine in Atlantis?
+parrot   wants weather {"city": "Atlantis"}
+harbour  blocks it: harbour master: no ship has come back from Atlantis
+you      How is the tide?
+parrot   wants tide {"harbour": "rm -rf /"}
+guard    blocks it: tide: rm -rf is not run here; delete files by name
+you      I mean in Bergen.
+parrot   wants tide {"harbour": "Bergen"}
+policy   allow: the rule `sea` allows it: every sailor may know it
+harbour  Bergen: the water stands at 364 cm
+6  A guest's command writes a prompt
 you      /forecast Oslo
 prompt   What should I wear today? The weather in Oslo: -2 degrees, snow.
 parrot   You said: What should I wear today? The weather in Oslo: -2 degrees, snow.
-6  The guard is killed: nothing gets past it
+7  The guard is killed: nothing gets past it
 machine  SIGKILL to process …
 you      What is the weather in Rome?
 serai    refused: the guard zot:guard is …
 parrot   was asked 0 times
 guard    is ready again after … s, as process …
-7  The conversation goes on, also in another run
+8  The conversation goes on, also in another run
 you      Remember a word: caravan.
 parrot   The word is caravan.
-serai    a new run goes on with session … and its 20 messages
+serai    a new run goes on with session … and its … messages
 you      What was the word?
 parrot   The word is caravan.
-8  A box, with a hook at its birth and death
+9  A box, with a hook at its birth and death
 token    the hook has done its work for the box demo; tokens at its server: 1
 box      demo, uid 0; in sight: 0 homes, … processes, network lo; its token has mode 600 and 65 bytes
 token    the box is destroyed; tokens at its server: 0
 licence  no second box: exit status 3: the licence server is down; tokens at its server: 0
-9  What is on record: …
-… zot:guard   → event_intercept:tool_call …"tool_args":{"city":"Paris"}}
-… zot:guard   ← event_intercept_response after … ms …"modified_args": {"city": "Bern"}}
-… zot:weather → tool_call {"type":"tool_call","id":"2","name":"weather","args":{"city":"Bern"}}
-… zot:weather ← tool_result after … ms …"text": "Bern: 16 degrees, fog"}]}
-… zot:guard   · end: ended (killed by SIGKILL)
-… zot:guard   · open: wire … generation 2, pid …
-… hook:token  → object {"event":"box.create","box":{"box_id":"demo"}}
-… hook:token  ← object …"mode":"0600"}],"state":"****************"}
+10  What is on record: …
+… zot:guard      → event_intercept:tool_call …"tool_args":{"city":"Paris"}}
+… zot:guard      ← event_intercept_response after … ms …"modified_args": {"city": "Bern"}}
+… zot:weather    → tool_call …"name":"weather","args":{"city":"Bern"}}
+… zot:weather    ← tool_result after … ms …"text": "Bern: 16 degrees, fog"}]}
+… piglet:harbour → interceptor/before …"toolName":"weather","args":{"city":"Atlantis"}}}
+… piglet:harbour ← result after … ms …no ship has come back from Atlantis"}}
+… zot:guard      · end: ended (killed by SIGKILL)
+… zot:guard      · open: wire … generation 2, pid …
+… hook:token     → object {"event":"box.create","box":{"box_id":"demo"}}
+… hook:token     ← object …"mode":"0600"}],"state":"****************"}
 Processes of this story that are left: 0. Its folder is removed, with the recording.
 """
 
@@ -132,7 +147,7 @@ def lines(said: str) -> list[str]:
     return [line.strip() for line in said.splitlines() if line.strip()]
 
 
-@pytest.mark.req("app.demo.story", "app.demo.alone", "record.cli.demo")
+@pytest.mark.req("app.demo.story", "app.demo.alone", "app.demo.tongues", "record.cli.demo")
 def test_the_demo_tells_the_whole_story_from_what_happened_and_leaves_nothing(person: Person) -> None:
     said = finished(person.start())
     told = iter(lines(said))
@@ -141,8 +156,20 @@ def test_the_demo_tells_the_whole_story_from_what_happened_and_leaves_nothing(pe
         assert any(re.fullmatch(pattern, line) for line in told), f"not told, or not in its place: {wanted}\n{said}"
     assert "\x1b" not in said
     assert max(map(len, said.splitlines())) <= COLUMNS
-    assert len(said.splitlines()) <= 66
+    assert len(said.splitlines()) <= 84
     person.assert_nothing_is_left()
+
+
+@pytest.mark.req("app.demo.tongues")
+def test_the_example_in_typescript_takes_part_where_node_runs_it(person: Person, tmp_path_factory: pytest.TempPathFactory) -> None:
+    path = f"{typed_node(tmp_path_factory.mktemp('bin'))}{os.pathsep}{os.environ['PATH']}"
+    told = iter(lines(finished(person.start(PATH=path))))
+    for begins in (
+        "glossary is ready after ",
+        'parrot   wants define {"term": "NDJSON"}',
+        "glossary NDJSON: newline-delimited JSON",
+    ):
+        assert any(line.startswith(begins) for line in told), begins
 
 
 @pytest.mark.req("app.demo.colours", "app.demo.alone")

@@ -195,10 +195,11 @@ def test_nothing_of_the_templates_own_marks_is_left(tmp_path: Path, language: st
 
 
 def test_every_template_is_used() -> None:
-    files = {file.removeprefix(".") for language in scaffold.LANGUAGES.values() for file in (language.program,)}
-    files |= {"test_extension.py", "README.md", "gitignore", "guest.toml"}
-    templates = Path(scaffold.__file__).parent / "templates" / "zot"
-    assert {file.name for file in templates.iterdir()} == {f"{file}.txt" for file in files}
+    templates = Path(scaffold.__file__).parent / "templates"
+    for dialect, languages in scaffold.DIALECTS.items():
+        used = {scaffold.LANGUAGES[language].program for language in languages} | {"test_extension.py", "README.md"}
+        assert {file.name for file in (templates / dialect).iterdir()} == {f"{file}.txt" for file in used}
+    assert {path.name for path in templates.iterdir()} == {*scaffold.DIALECTS, "gitignore.txt", "guest.toml.txt"}
 
 
 # -- what starts it ---------------------------------------------------------------------------------------------------------------
@@ -305,6 +306,8 @@ def test_who_is_quicker_keeps_the_name(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["first"]
 
 
-@pytest.mark.parametrize("option", [["--lang", "cobol"], ["--dialect", "piglet"], ["--into", "nowhere"], ["--into", ""]])
+@pytest.mark.parametrize(
+    "option", [["--lang", "cobol"], ["--dialect", "yoi"], ["--into", "nowhere"], ["--into", ""], ["--lang", "typescript"]]
+)
 def test_options_that_make_no_sense_are_refused(shell: Shell, option: list[str]) -> None:
     assert (shell("guest", "new", "first", *option).returncode, os.listdir(shell.cwd)) == (2, [])

@@ -168,6 +168,7 @@ def test_tools_are_told_when_they_start_and_how_they_end() -> None:
         ToolEnded(call=BASH, result=ToolResult.error("a guard said no", code="BLOCKED"), lane="sub"),
         ToolEnded(call=ToolCall("write", {"path": "y"}, id="c3"), result=ToolResult.error("not today", code="PERMISSION_DENIED")),
         ToolEnded(call=ToolCall("weather", {}, id="c4"), result=ToolResult.error("", code="TIMEOUT")),
+        ToolEnded(call=ToolCall("tide", {}, id="c5"), result=ToolResult.of("not today")),  # stopped before it began, and no error
     )
     assert err.splitlines() == [
         "bash  make test",
@@ -178,6 +179,7 @@ def test_tools_are_told_when_they_start_and_how_they_end() -> None:
         "  bash  make test  blocked: a guard said no",
         "write  y  denied: not today",
         "weather  error: TIMEOUT",
+        "tide  blocked: not today",
     ]
 
 

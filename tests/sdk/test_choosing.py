@@ -11,39 +11,43 @@ from pathlib import Path
 import pytest
 
 from serai.sdk import BadExtension
-from serai.sdk.adapters import DIALECTS, choose, load
+from serai.sdk.adapters import DIALECTS, Choice, choose, load, recognised
 
-PIGLET = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"5","extensionDir":"/x"}}\n'
+PIGLET = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"5","cwd":"/x"}}\n'
 MCP = b'{"method":"initialize","params":{"protocolVersion":"2025-06-18","clientInfo":{"name":"x"}},"jsonrpc":"2.0","id":0}\n'
 
 
 @pytest.mark.req("sdk.life.dialect")
 @pytest.mark.parametrize(
-    ("arguments", "environ", "first", "dialect"),
+    ("arguments", "environ", "choice"),
     [
-        ([], {}, b"", "zot"),
-        (["--dialect", "mcp"], {"SERAI_DIALECT": "piglet"}, PIGLET, "mcp"),
-        (["x", "--dialect=yoi"], {}, b"", "yoi"),
-        (["--dialect"], {}, b"", "zot"),
-        ([], {"SERAI_DIALECT": "mcp", "PIGLET_FD": "1"}, b"", "mcp"),
-        ([], {"PIGLET_FD": "1"}, b"", "piglet"),
-        ([], {"SERAI_DIALECT": ""}, PIGLET, "piglet"),
-        ([], {}, MCP, "mcp"),
-        ([], {}, b'{"type":"later"}', "zot"),
+        ([], {}, Choice("zot", named=False)),
+        (["--dialect", "mcp"], {"SERAI_DIALECT": "piglet", "PIGLET_FD": "1"}, Choice("mcp")),
+        (["x", "--dialect=yoi"], {}, Choice("yoi")),
+        (["--dialect"], {}, Choice("zot", named=False)),
+        ([], {"SERAI_DIALECT": "mcp", "PIGLET_FD": "1"}, Choice("mcp")),
+        ([], {"SERAI_DIALECT": "piglet", "PIGLET_FD": "1"}, Choice("piglet", (3, 4))),
+        ([], {"SERAI_DIALECT": "piglet"}, Choice("piglet")),
+        ([], {"PIGLET_FD": "1"}, Choice("piglet", (3, 4))),
+        ([], {"PIGLET_FD": "yes", "SERAI_DIALECT": ""}, Choice("zot", named=False)),
     ],
 )
-def test_arguments_then_environment_then_first_bytes(
-    arguments: list[str], environ: Mapping[str, str], first: bytes, dialect: str
-) -> None:
-    assert choose(arguments, environ, lambda: first) == dialect
+def test_arguments_then_environment(arguments: list[str], environ: Mapping[str, str], choice: Choice) -> None:
+    assert choose(arguments, environ) == choice
+
+
+@pytest.mark.req("sdk.life.dialect")
+@pytest.mark.parametrize(("first", "dialect"), [(b"", ""), (PIGLET, "piglet"), (MCP, "mcp"), (b'{"type":"later"}', "")])
+def test_then_first_bytes(first: bytes, dialect: str) -> None:
+    assert recognised(first) == dialect
 
 
 @pytest.mark.req("sdk.life.dialect")
 def test_each_built_dialect_loads_and_the_others_are_told() -> None:
-    assert [name for name, dialect in DIALECTS.items() if dialect.module and load(name).dialect == name] == ["zot"]
+    assert [name for name, dialect in DIALECTS.items() if dialect.module and load(name).dialect == name] == ["piglet", "zot"]
     with pytest.raises(BadExtension, match='no adapter for the dialect "klingon"') as raised:
         load("klingon")
-    assert "it speaks zot" in raised.value.hint
+    assert "it speaks piglet, zot" in raised.value.hint
 
 
 @pytest.mark.req("sdk.life.dialect")
@@ -59,4 +63,4 @@ def test_a_host_that_speaks_first_is_recognised_by_its_first_bytes(tmp_path: Pat
         env={key: value for key, value in os.environ.items() if not key.startswith("SERAI")},
     )
     assert (ran.returncode, ran.stdout) == (1, b"")
-    assert b'[x] this SDK has no adapter for the dialect "mcp"; it speaks zot' in ran.stderr
+    assert b'[x] this SDK has no adapter for the dialect "mcp"; it speaks piglet, zot' in ran.stderr

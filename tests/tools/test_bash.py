@@ -37,7 +37,7 @@ async def test_how_it_ended_is_part_of_the_answer(tools: Tools) -> None:
     result = await tools("bash", command="echo out; echo err >&2; exit 3")
     assert failed(result, "EXIT_NONZERO")
     assert result.text == "out\nerr\n[exit status 3]"
-    assert result.details == {"bytes": 8, "exit": {"code": 3, "signal": None}}
+    assert result.details is None  # else interceptors of results could not shorten what the model is told
     assert failed(await tools("bash", command="kill -9 $$"), "EXIT_NONZERO", "killed by SIGKILL")
 
 
@@ -153,7 +153,6 @@ async def test_much_output_needs_neither_memory_nor_the_loop(tools: Tools) -> No
     counting.cancel()
     assert "left out" in result.text
     assert len(result.text.encode()) <= 48 * KIB + 200
-    assert result.details["bytes"] == 16 * MIB
     assert peak < 1 * MIB
     assert passes >= 5
     assert len(told) <= seconds / 0.05 + 2  # the pause between two pieces, the first and the last

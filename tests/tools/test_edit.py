@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serai.tools.edit import diff
+from serai.tools.edit import counts, cut, diff
 from serai.wire.process import PlainSpawner
 from tests.conftest import QUICK
 from tests.tools.helpers import Tools, failed
@@ -133,9 +133,23 @@ def test_the_diff_of_a_long_file_is_short_and_quick() -> None:
     assert diff("\n".join(old), "\n".join(new))[0] == "@@ -99998,7 +99998,7 @@"
     everything = diff("\n".join(old), "\n".join(f"{line}!" for line in old))
     assert everything == ["@@ -1,200000 +1,200000 @@ [too many lines to show]"]
-    many = diff("\n".join(old[:500]), "\n".join(f"{line}!" for line in old[:500]))
+    many = cut(diff("\n".join(old[:500]), "\n".join(f"{line}!" for line in old[:500])))
     assert len(many) == 101
     assert many[-1] == "[… 901 more lines]"
+
+
+@pytest.mark.req("resident.tools.edit")
+async def test_guests_are_told_how_much_an_edit_changed(tools: Tools) -> None:
+    tools.file("a.txt", "one\ntwo\nthree\n")
+    result = await tools.read_and_edit("a.txt", old="two\n", new="2\n2a\n")
+    assert result.details["path"] == "a.txt"
+    assert {key: result.details[key] for key in ("files", "hunks", "added", "removed")} == {
+        "files": 1,
+        "hunks": 1,
+        "added": 2,
+        "removed": 1,
+    }
+    assert counts([]) == {"files": 1, "hunks": 0, "added": 0, "removed": 0}
 
 
 @pytest.mark.req("resident.tools.edit")

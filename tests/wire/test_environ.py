@@ -270,3 +270,9 @@ def test_the_hosts_own_environment_is_never_changed(base: dict[str, str], extra:
     for child in (for_guest(base, extra=extra), for_agent(base, extra=extra), for_hook(base, extra=extra), for_hook(base)):
         child["CHILD"] = "only"
     assert (base, extra) == (before, added)
+
+
+@pytest.mark.req("piglet.rule.child-environment")
+def test_the_descriptors_of_another_host_are_nobody_elses() -> None:
+    assert for_guest({"PIGLET_FD": "1", "PATH": "/bin"}) == {"PATH": "/bin"}
+    assert for_guest({"PIGLET_FD": "1"}, extra={"PIGLET_FD": "1"}) == {"PIGLET_FD": "1"}

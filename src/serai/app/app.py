@@ -228,7 +228,7 @@ class App:
             if self._inbox is not None:
                 await self._inbox.idle()
             await self.session.idle()
-            if self._inbox is None or not self._inbox.busy:  # something may have been typed meanwhile
+            if self._inbox is None or not self._inbox.busy:  # another turn may have begun meanwhile
                 return
 
     async def call_tool(self, call: ToolCall) -> ToolResult:

@@ -26,18 +26,30 @@ def _named(_context: click.Context, _parameter: click.Parameter, name: str) -> s
 
 @click.command()
 @click.argument("name", callback=_named)
-@click.option("--dialect", type=click.Choice(scaffold.DIALECTS), default="zot", show_default=True, help="The protocol it speaks.")
-@click.option("--lang", "language", type=click.Choice(list(scaffold.LANGUAGES)), default="python", show_default=True)
+@click.option(
+    "--dialect", type=click.Choice(list(scaffold.DIALECTS)), default="zot", show_default=True, help="The protocol it speaks."
+)
+@click.option(
+    "--lang",
+    "language",
+    type=click.Choice(list(scaffold.LANGUAGES)),
+    default="python",
+    show_default=True,
+    help="; ".join(f"with {dialect} {', '.join(languages)}" for dialect, languages in scaffold.DIALECTS.items()) + ".",
+)
 @click.option("--guard", is_flag=True, help="With an interceptor that refuses calls, and that must hold.")
 @click.option("--into", type=NamedPath(exists=True, file_okay=False, path_type=Path), default=".", help="Make the folder there.")
 @JSON
 def new(name: str, *, dialect: str, language: str, guard: bool, into: Path, as_json: bool) -> None:
     """Make a folder NAME with a working extension, and a test of it that passes."""
+    if language not in scaffold.DIALECTS[dialect]:
+        there = " or ".join(scaffold.DIALECTS[dialect])
+        raise click.UsageError(f"there is no beginning in {language} for {dialect} yet: --lang may be {there}")
     run(_new(name, dialect, language, into, guard=guard, as_json=as_json))
 
 
 async def _new(name: str, dialect: str, language: str, into: Path, *, guard: bool, as_json: bool) -> Status:
-    command = await scaffold.python_command() if language == "python" else ""
+    command = await _command(language)
     made = scaffold.make(name, into, language=language, guard=guard, command=command, dialect=dialect)
     if as_json:
         form = {"id": f"{dialect}:{name}", "folder": _absolute(made.folder), "language": language, "guard": guard}
@@ -49,12 +61,22 @@ async def _new(name: str, dialect: str, language: str, into: Path, *, guard: boo
         telling.say("next:")
         for line in _next(made.folder):
             telling.say(f"  {line}")
-    if command not in ("", "python3"):
-        telling.tell(f"no python3 on your PATH has serai, so extension.json names {command}: change that before others get it")
+    if language == "python" and command != "python3":
+        file = scaffold.manifest_file(dialect)
+        telling.tell(f"no python3 on your PATH has serai, so {file} names {command}: change that before others get it")
+    if language == "typescript" and not command:
+        telling.tell("it needs Node 22.18 or newer, or bun; neither is on your PATH: install one")
     for tool in scaffold.LANGUAGES[language].tools:
         if shutil.which(tool) is None:
             telling.tell(f"it needs the program {tool}, which is not on your PATH: install it")
     return Status.OK
+
+
+async def _command(language: str) -> str:
+    """What starts it here; empty: what the language says."""
+    if language == "python":
+        return await scaffold.python_command()
+    return await scaffold.typescript_command() if language == "typescript" else ""
 
 
 def _next(folder: Path) -> list[str]:
@@ -102,7 +124,8 @@ def bundle(path: Path, *, output: Path | None, force: bool, as_json: bool) -> No
         click.echo(telling.as_json(form | {"manifest": manifest, "warnings": plan.warnings}))
     else:
         telling.say(f"bundled {plan.name}: {_shown(output)}, {len(bundled.content) // KIB} KiB, {len(bundled.names)} files")
-        telling.say("it needs Python 3.11 or newer; the extension.json that starts it, in a folder with it:")
-        click.echo(telling.safe(scaffold.manifest_text(manifest)), nl=False)
+        file = scaffold.manifest_file(plan.dialect)
+        telling.say(f"it needs Python 3.11 or newer; the {file} that starts it, in a folder with it:")
+        click.echo(telling.safe(scaffold.manifest_text(manifest, plan.dialect)), nl=False)
     for warning in plan.warnings:
         telling.tell(warning)

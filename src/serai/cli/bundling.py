@@ -36,7 +36,9 @@ _LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the first moment that a zip archive can tel
 _UNCHECKED = (0b01).to_bytes(4, "little")  # of a .pyc: known by its source's hash, which nobody is to check (PEP 552)
 # Of a guest's folder: made by tools, for the author alone, or lying beside the bundle rather than in it.
 _SKIPPED_FOLDERS = re.compile(r"\..*|__pycache__|node_modules|venv|tests?|.*\.egg-info", re.IGNORECASE)
-_SKIPPED_FILES = re.compile(r"\..*|.*\.py[co]|.*\.pyz|.*~|test_.*\.py|.*_test\.py|conftest\.py|extension\.json|guest\.toml")
+_SKIPPED_FILES = re.compile(
+    r"\..*|.*\.py[co]|.*\.pyz|.*~|test_.*\.py|.*_test\.py|conftest\.py|extension\.json|manifest\.yaml|guest\.toml"
+)
 _FLAGS = re.compile(r"-[bBdEIOPqsSuv]+")  # options of Python without a value, but those that make it run something else
 _PYTHON = re.compile(r"python[\d.]*")  # as in `env python3 -u weather.py`
 
@@ -52,10 +54,13 @@ class Plan:
     about: dict[str, object]  # of the manifest: name, version, language, description
     options: tuple[str, ...] = ()  # of the interpreter, before the program
     args: tuple[str, ...] = ()  # behind it
+    dialect: str = "zot"  # of the manifest
     warnings: list[str] = field(default_factory=list)
 
     def manifest(self, file: str) -> dict[str, object]:
         """The manifest that starts the bundle in this file."""
+        if self.dialect == "piglet":  # which gives an interpreter no options (spec piglet 1.4)
+            return {**self.about, "runtime": "python", "entry": file}
         return {**self.about, "exec": "python3", "args": ["-S", "-E", *self.options, file, *self.args]}
 
 
@@ -69,7 +74,7 @@ class Bundled(NamedTuple):
 
 def plan(path: Path) -> Plan:
     """Look at a guest's folder, or at a program; `BadExtension` says what cannot be bundled."""
-    if path.is_dir() or path.name == "extension.json":
+    if path.is_dir() or path.name in ("extension.json", "manifest.yaml"):
         planned = _plan_folder(path if path.is_dir() else path.parent)
     else:
         planned = _plan_program(path)
@@ -81,7 +86,7 @@ def plan(path: Path) -> Plan:
 
 def _plan_program(path: Path) -> Plan:
     if path.suffix != ".py":
-        hint = "name the folder with its extension.json, or its program, a .py file"
+        hint = "name the folder with its manifest, or its program, a .py file"
         raise BadExtension("it is neither the folder of an extension nor a Python program", who=str(path), hint=hint)
     seen = bundle_imports.follow(path)
     name = _file_name(path.stem)
@@ -94,14 +99,17 @@ def _plan_folder(path: Path) -> Plan:
 
     folder = look(Path(os.path.abspath(path)))
     if folder is None:
-        raise BadManifest("there is no extension.json", who=str(path), hint="name the folder that has it, or the program itself")
+        raise BadManifest(
+            "there is no extension.json or manifest.yaml", who=str(path), hint="name the folder that has it, or the program itself"
+        )
     manifest = read(folder, "ad hoc", Person())
     program, before, args = _program(manifest.folder, manifest.argv)
     options, lost = _options(before)
     seen = bundle_imports.follow(program)
     skipped: list[str] = []
     files = {*_walk(program.parent, skipped), *seen.modules}
-    about = {key: getattr(manifest, key) for key in ("name", "version", "language", "description") if getattr(manifest, key)}
+    members = ("name", "version", "description") if manifest.dialect == "piglet" else ("name", "version", "language", "description")
+    about = {key: getattr(manifest, key) for key in members if getattr(manifest, key)}
     remarks = [*seen.warnings, *skipped]
     if lost:
         remarks.append(f"what stands before the program is not in the new manifest: {shlex.join(lost)}; add what the bundle needs")
@@ -112,7 +120,7 @@ def _plan_folder(path: Path) -> Plan:
             "guest.toml is not in it: put a copy beside the bundle" + (", else it is no guard" * manifest.settings.guard)
         )
     name, root = _file_name(manifest.name), program.parent
-    return Plan(name, program, root, tuple(sorted(files)), about, tuple(options), args, remarks)
+    return Plan(name, program, root, tuple(sorted(files)), about, tuple(options), args, manifest.dialect, remarks)
 
 
 def _program(folder: Path, argv: tuple[str, ...]) -> tuple[Path, tuple[str, ...], tuple[str, ...]]:
@@ -123,7 +131,7 @@ def _program(folder: Path, argv: tuple[str, ...]) -> tuple[Path, tuple[str, ...]
             if not program.is_relative_to(folder) or not _inside(program, folder):
                 raise BadExtension(f"its program {word} lies outside of its folder", who=str(folder), hint="move it there")
             return program, argv[:place], argv[place + 1 :]
-    hint = "its `exec` or one of its `args` has to be a .py file; what is not Python cannot be bundled"
+    hint = "its `exec`, one of its `args` or its `entry` has to be a .py file; what is not Python cannot be bundled"
     raise BadExtension(f"its manifest starts no Python program: {' '.join(argv)}", who=str(folder), hint=hint)
 
 

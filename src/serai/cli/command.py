@@ -58,18 +58,34 @@ def run_(name: str, arguments: tuple[str, ...], *, options: Options, as_json: bo
 
 
 async def _run(name: str, args: str, options: Options, *, as_json: bool) -> Status:
-    async with opened(options, command=f"serai command run {name}") as host:
+    surface = _Shown(as_json=as_json)
+    async with opened(options, command=f"serai command run {name}", surface=surface) as host:
         if name not in host.table.commands:
             hint = telling.similar(name, host.table.commands) or "`serai command list` shows what there is"
             raise NoCommand(f"there is no command /{name}", hint=hint)
         outcome = await host.run_command(name, args)
         if as_json:
-            click.echo(telling.as_json(msgspec.to_builtins(outcome)))
+            more = [one for one in surface.shown if one != outcome.action]
+            shown = {"shown": msgspec.to_builtins(more)} if more else {}
+            click.echo(telling.as_json(msgspec.to_builtins(outcome) | shown))
         elif outcome.error:
             click.echo(telling.safe(outcome.error), err=True)
-        else:
+        elif outcome.action not in surface.shown:
             _print(outcome.action)
     return status_of(outcome.code) if outcome.error else Status.OK
+
+
+class _Shown(telling.Notices):
+    """What a command shows while it runs is what it is for, where the protocol has no other answer (spec piglet 5.2)."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.shown: list[Display] = []
+        self._as_json = as_json
+
+    def show(self, display: Display) -> None:
+        self.shown.append(display)
+        if not self._as_json:
+            telling.result("\n".join(display.lines()))
 
 
 def _print(action: Action) -> None:

@@ -41,6 +41,7 @@ class Shown(NamedTuple):
 
 SHOWN = (
     Shown("rewritten", "zot:", ("event_intercept:tool_call", "tool_call"), 2),
+    Shown("neighbours", "piglet:", ("interceptor/before",), 1),
     Shown("killed", "zot:guard", ("end", "open"), 2),
     Shown("box", "hook:token", ("object",), 2),
 )
@@ -57,6 +58,7 @@ class Stage:
         path = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])  # its python3 is ours
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         self.environ = {**kept, "PATH": path, "HOME": str(place), "SERAI_HOME": str(place / "home")}
+        self.guests: list[Path] = []  # the folders of those that take part
         self.tags: list[str] = []  # of the processes that are started
         self.began: dict[str, int] = {}  # each act, in microseconds since 1970
         self._color = color
@@ -87,8 +89,9 @@ class Stage:
 def demo(*, color: bool | None) -> None:
     """Tell one run of Serai as a story, with real child processes.
 
-    A story in nine short acts: a run with two zot extensions, one of them a guard; what is allowed by a rule, asked, blocked and
-    rewritten; the guard is killed; the conversation goes on; a box with a hook; and what is on record of all that.
+    A story in ten short acts: a run with zot and piglet extensions, one of them a guard; what is allowed by a rule, asked, blocked
+    and rewritten, across protocols too; the guard is killed; the conversation goes on; a box with a hook; and what is on record of
+    all that.
     """
     with tempfile.TemporaryDirectory(prefix="serai-demo-") as name:
         place = Path(name).resolve()
@@ -118,7 +121,7 @@ def _what_is_on_record(stage: Stage, recording: Recording) -> None:
             head, rest = f"{'→' if item.way == 'sent' else '←'} {item.type}{took} ", timeline.shown(item.raw.strip(), 10 * COLUMNS)
         else:
             head, rest = f"· {item.what}: ", timeline.shown(item.text)
-        head = f"   {timeline.moment(item.at)}  {recording.wires[item.wire].who:<11} {head}"
+        head = f"   {timeline.moment(item.at)}  {recording.wires[item.wire].who:<14} {head}"
         room = COLUMNS - len(head)
         rest = rest if len(rest) <= room else "…" + rest[1 - room :]  # what a frame is about is at its end
         stage.write(head + click.style(rest, dim=True))

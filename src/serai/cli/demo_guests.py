@@ -1,4 +1,4 @@
-"""The acts of `serai demo` that play in an app: a conversation with the resident, two zot guests, a rule and a person."""
+"""The acts of `serai demo` that play in an app: a conversation with the resident, guests in two dialects, rules and a person."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from serai.agents.models.script import unscripted
 from serai.app.app import App
 from serai.app.opening import LATEST
 from serai.cli.printing import glance
+from serai.cli.scaffold import typescript_command
 from serai.errors import GuardDown
 from serai.host.guest import Guest, State
 from serai.host.registry import BuiltIn
@@ -29,9 +30,15 @@ if TYPE_CHECKING:
 
 __all__ = ["examples", "guests"]
 
-GUESTS = ("weather-python", "guard-python")
+GUESTS = (("zot", "weather-python"), ("zot", "guard-python"), ("piglet", "by-hand"))
+TYPESCRIPT = ("piglet", "typescript")  # where something runs it
 LIMITS = {"restart_wait": 0.3, "stop_polite": 1.0}
-RULES = 'rule = [{ id = "weather", decide = "allow", tool = "weather", because = "the weather is no secret" }]'
+RULES = """
+rule = [
+  { id = "weather", decide = "allow", tool = "weather", because = "the weather is no secret" },
+  { id = "sea", decide = "allow", tool = ["tide", "define"], because = "every sailor may know it" },
+]
+"""
 
 
 def examples(kind: str = "zot") -> Path:
@@ -52,6 +59,7 @@ class Teller(ScriptedSurface):
         self._typed = ""
         self._wanted: dict[str, ToolCall] = {}  # by this prompt, as the model said it
         self._approved: set[str] = set()
+        self._running: set[str] = set()
 
     def enter(self, app: App) -> None:
         self.app = app
@@ -61,6 +69,7 @@ class Teller(ScriptedSurface):
         self._typed = unscripted(text)
         self._wanted.clear()
         self._approved.clear()
+        self._running.clear()
         self.stage.say("you", self._typed, fg="cyan")
         try:
             await self.app.submit(text)
@@ -97,25 +106,27 @@ class Teller(ScriptedSurface):
 
     def _started(self, call: ToolCall) -> None:
         """With which arguments, and who let it."""
+        self._running.add(call.id)
         if call.arguments != self._wanted[call.id].arguments:
-            self.stage.say(self._guard(), f"rewrites it; what runs is {glance(call)}", fg="yellow")
+            self.stage.say(self._judge("zot"), f"rewrites it; what runs is {glance(call)}", fg="yellow")
         if call.id not in self._approved:
             owner = self.app.host.table.tools[call.name].owner
             judged = self.app.house.policy.judge(call, self.app.situation("" if isinstance(owner, BuiltIn) else owner.id))
             self.stage.say("policy", f"{judged.decision}: {judged.why}")
 
     def _ended(self, call: ToolCall, result: ToolResult) -> None:
-        if result.code == "BLOCKED":
-            self.stage.say(self._guard(), f"blocks it: {result.text.removeprefix('[error:BLOCKED] ')}", fg="red")
+        if call.id not in self._running:  # what piglet blocks is no error to the model (spec piglet 5.3)
+            judge = self._judge("zot" if result.is_error else "piglet")
+            self.stage.say(judge, f"blocks it: {result.text.removeprefix('[error:BLOCKED] ')}", fg="red")
         else:
             owner = self.app.host.table.tools[call.name].owner
             who = "serai" if isinstance(owner, BuiltIn) else owner.id.partition(":")[2]
             self.stage.say(who, result.text, fg="red" if result.is_error else "green")
 
-    def _guard(self) -> str:
-        """The one guest that is asked before a call."""
-        [(guest, _)] = self.app.host.table.chains["tool_call"]
-        return guest.manifest.name
+    def _judge(self, dialect: str) -> str:
+        """The one guest of this dialect that is asked before a call."""
+        [name] = [guest.manifest.name for guest, _ in self.app.host.table.chains["tool_call"] if guest.manifest.dialect == dialect]
+        return name
 
     def steps(self) -> int:
         """How often the model was asked so far."""
@@ -126,12 +137,13 @@ async def guests(stage: Stage) -> None:
     (stage.place / "rules.toml").write_text(RULES)
     (stage.project / "build").mkdir()
     teller = Teller(stage)
+    stage.guests = [examples(kind) / name for kind, name in (*GUESTS, *([TYPESCRIPT] if await _runs_typescript(stage) else []))]
     async with _app(stage, teller) as app:
         teller.enter(app)
         for row in app.host.report.guests:
             offers = (*row.tools, *(f"/{name}" for name in row.commands), *(f"guards {one}" for one in row.intercepts))
             stage.say(row.id.partition(":")[2], f"is {row.state} after {row.seconds * 1000:.0f} ms: {', '.join(offers)}")
-        for act in (_allowed, _asked, _blocked, _rewritten, _command, _killed, _told_a_word):
+        for act in (_allowed, _asked, _blocked, _rewritten, _neighbours, _command, _killed, _told_a_word):
             await act(stage, teller)
     async with _app(stage, teller, session=LATEST) as app:
         teller.enter(app)
@@ -140,7 +152,7 @@ async def guests(stage: Stage) -> None:
 
 def _app(stage: Stage, surface: Teller, session: str = "") -> App:
     return App(
-        cwd=stage.project, model="parrot", guests=[examples() / name for name in GUESTS], installed=False, session=session,
+        cwd=stage.project, model="parrot", guests=stage.guests, installed=False, session=session,
         policy=stage.place / "rules.toml", surface=surface, record=stage.recorder, environ=stage.environ, limits=LIMITS,
     )  # fmt: skip
 
@@ -164,6 +176,20 @@ async def _blocked(stage: Stage, teller: Teller) -> None:
 async def _rewritten(stage: Stage, teller: Teller) -> None:
     stage.begin("rewritten", "The guard rewrites it, and the rules judge what it made of it")
     await teller.submit('And in Paris?\n>> call weather {"city": "Paris"}')
+
+
+async def _neighbours(stage: Stage, teller: Teller) -> None:
+    stage.begin("neighbours", "One house, several tongues: a piglet guest and a zot guest judge each other's tools")
+    await teller.submit('Is it fine in Atlantis?\n>> call weather {"city": "Atlantis"}')
+    await teller.submit('How is the tide?\n>> call tide {"harbour": "rm -rf /"}')
+    await teller.submit('I mean in Bergen.\n>> call tide {"harbour": "Bergen"}')
+    if "define" in teller.app.host.table.tools:
+        await teller.submit('What is NDJSON?\n>> call define {"term": "NDJSON"}')
+
+
+async def _runs_typescript(stage: Stage) -> bool:
+    """Whether a `node` is there that does so as it is."""
+    return await typescript_command(stage.environ) == "node"
 
 
 async def _command(stage: Stage, teller: Teller) -> None:

@@ -20,7 +20,8 @@ from serai.cli.authoring import bundle, new
 from serai.cli.checking import check
 from serai.cli.completion import complete_guests
 from serai.cli.opening import JSON, PATH, Options, Status, opened, run, with_options
-from serai.errors import NoGuest
+from serai.cli.showing import show
+from serai.errors import BadSettings, NoGuest
 from serai.host import installing
 from serai.host.logs import log_file, open_log
 from serai.record import lookalikes
@@ -231,7 +232,7 @@ def _confirmed(folder: Path) -> bool:
 @with_options
 @JSON
 def enable(name: str, *, options: Options, as_json: bool) -> None:
-    """Switch a guest on in its manifest."""
+    """Switch a guest on in its manifest, or in your settings where its manifest has no switch."""
     _switch(name, options, enabled=True, as_json=as_json)
 
 
@@ -240,20 +241,39 @@ def enable(name: str, *, options: Options, as_json: bool) -> None:
 @with_options
 @JSON
 def disable(name: str, *, options: Options, as_json: bool) -> None:
-    """Switch a guest off in its manifest: it stays, and is not started."""
+    """Switch a guest off in its manifest, or in your settings where its manifest has no switch: it stays, and is not started."""
     _switch(name, options, enabled=False, as_json=as_json)
 
 
 def _switch(name: str, options: Options, *, enabled: bool, as_json: bool) -> None:
     manifest = installing.choose(options.find(), name)
-    installing.set_enabled(manifest, enabled)
-    if as_json:
-        click.echo(telling.as_json({"id": manifest.id, "folder": str(manifest.folder), "enabled": enabled}))
+    in_settings = not installing.has_switch(manifest)
+    if in_settings:
+        from serai.app.services.writing import switch_guest
+
+        switch_guest(_settings(), manifest.id, enabled=enabled)
+        _must_be_on(manifest, options, enabled)
     else:
-        telling.say(f"{'enabled' if enabled else 'disabled'} {manifest.id}: {manifest.folder}")
+        installing.set_enabled(manifest, enabled)
+    if as_json:
+        form = {"id": manifest.id, "folder": str(manifest.folder), "enabled": enabled}
+        click.echo(telling.as_json(form | ({"settings": _settings()} if in_settings else {})))
+    else:
+        where = f"in {_settings()}" if in_settings else str(manifest.folder)
+        telling.say(f"{'enabled' if enabled else 'disabled'} {manifest.id}: {where}")
     for aside in options.find().untrusted:
         if aside.manifest.folder == manifest.folder:  # its manifest is another now, so it is another guest
             telling.tell(f"{manifest.id}: {aside.reason}; `serai trust` lets it in")
+
+
+def _must_be_on(manifest: Manifest, options: Options, enabled: bool) -> None:
+    """A list of those that are off is stronger than a switch: it may have been written by somebody else (spec piglet 1.2)."""
+    if enabled and any(other.folder == manifest.folder for other in options.find().disabled):
+        raise BadSettings(
+            f"{manifest.id} is still off",
+            who=_settings(),
+            hint=f"take {manifest.name} from `disabled_extensions`, here or in piglet's config.yaml, or see what the project sets",
+        )
 
 
 # -- logs -------------------------------------------------------------------------------------------------------------------------
@@ -352,7 +372,7 @@ def _follow(path: Path, place: int, rest: bytes) -> Iterator[bytes]:
 
 # -- for authors ------------------------------------------------------------------------------------------------------------------
 
-for command in (new, check, bundle):
+for command in (show, new, check, bundle):
     guest.add_command(command)
 
 ext = click.Group("ext", commands={**guest.commands, "install": add, "rm": remove})

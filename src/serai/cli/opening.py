@@ -120,7 +120,7 @@ def limits_of_the_person() -> Limits:
 
 
 @asynccontextmanager
-async def opened(options: Options, *, command: str) -> AsyncIterator[Host]:
+async def opened(options: Options, *, command: str, surface: Notices | None = None) -> AsyncIterator[Host]:
     """A host with its guests started, on record as `command`. What went wrong with whom is told on stderr."""
     from serai.app.config import Config
     from serai.host.host import Host
@@ -134,7 +134,7 @@ async def opened(options: Options, *, command: str) -> AsyncIterator[Host]:
             guests=options.guests,
             installed=options.installed,
             config=config.settings,
-            surface=Notices(),
+            surface=surface or Notices(),
             recorder=recorder,
         )
         try:

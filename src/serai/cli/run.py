@@ -296,7 +296,7 @@ def _logged(*, verbose: bool) -> Iterator[list[str]]:
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if len(lines) < _MOST_LOGGED:
+            if len(lines) < _MOST_LOGGED and record.name != "serai.guests":  # theirs are in their own logs
                 lines.extend((self.format(record) if verbose else record.getMessage()).splitlines())
 
     handler, logger = Handler(logging.WARNING), logging.getLogger("serai")

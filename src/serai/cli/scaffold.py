@@ -13,7 +13,7 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +21,18 @@ from pathlib import Path
 from serai.errors import BadSettings, NotWritten, SpawnFailed
 from serai.wire.process import Launch, PlainSpawner
 
-__all__ = ["DIALECTS", "LANGUAGES", "Language", "Made", "is_name", "make", "manifest_text", "python_command"]
+__all__ = [
+    "DIALECTS", "LANGUAGES", "Language", "Made", "is_name", "make", "manifest_file", "manifest_text", "python_command",
+    "typescript_command",
+]  # fmt: skip
 
-DIALECTS = ("zot",)
+# The languages in which an extension of each dialect can be begun.
+DIALECTS: Mapping[str, tuple[str, ...]] = {"zot": ("python", "node", "shell"), "piglet": ("python", "typescript")}
+_MANIFESTS = {"zot": "extension.json", "piglet": "manifest.yaml"}
 _TEMPLATES = Path(__file__).with_name("templates")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", re.ASCII)  # a folder, a word in a shell, what a model can say
+_WORDS = re.compile(r"[A-Za-z/.][A-Za-z0-9_./-]*(?:,? [A-Za-z0-9_./-]+)*\.?", re.ASCII)  # of YAML: text, and nothing but text
+_NO_TEXT = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
 _PATIENCE = 10.0  # seconds, for a Python to say whether it has the SDK
 
 
@@ -43,6 +50,7 @@ LANGUAGES: Mapping[str, Language] = {
     "python": Language("extension.py", "python3", "Python 3.11 or newer with serai installed", ()),
     "node": Language("extension.mjs", "node", "Node 18 or newer, and no package", ("node",)),
     "shell": Language("extension.sh", "sh", "a POSIX shell and jq 1.6 or newer", ("jq",)),
+    "typescript": Language("extension.ts", "node", "Node 22.18 or newer, or bun, and no package", ()),
 }
 
 
@@ -63,21 +71,14 @@ def make(name: str, into: Path, *, language: str, guard: bool, command: str = ""
     `command` starts the program, in place of the language's own.
     """
     spoken = LANGUAGES[language]
-    manifest = {
-        "name": name,
-        "version": "0.1.0",
-        "language": language,
-        "description": "Greets people, and refuses rm -rf." if guard else "Greets people.",
-        "exec": command or spoken.command,
-        "args": [spoken.program],
-    }
+    about = "Greets people, and refuses rm -rf." if guard else "Greets people."
     flags = {language, *(["guard"] if guard else [])}
     words = {"@NAME@": name, "@PROGRAM@": spoken.program, "@NEEDS@": spoken.needs}
-    files = {"extension.json": manifest_text(manifest)}
+    files = {_MANIFESTS[dialect]: manifest_text(_MANIFEST[dialect](name, language, about, command or spoken.command), dialect)}
     test = f"test_{name}.py"  # pytest wants another name for each that it finds below one folder
     for file in (spoken.program, test, "README.md", ".gitignore", *(["guest.toml"] if guard else [])):
-        template = _TEMPLATES / dialect / f"{'test_extension.py' if file == test else file.removeprefix('.')}.txt"
-        files[file] = _filled(template.read_text(encoding="utf-8"), words, flags)
+        template = f"{'test_extension.py' if file == test else file.removeprefix('.')}.txt"
+        files[file] = _filled(_template(dialect, template).read_text(encoding="utf-8"), words, flags)
     target = into / name
     with _beside(target) as folder:
         for file, text in files.items():
@@ -85,10 +86,44 @@ def make(name: str, into: Path, *, language: str, guard: bool, command: str = ""
     return Made(target, tuple(files))
 
 
-def manifest_text(manifest: Mapping[str, object]) -> str:
+def _zot(name: str, language: str, about: str, command: str) -> dict[str, object]:
+    described = {"name": name, "version": "0.1.0", "language": language, "description": about}
+    return {**described, "exec": command, "args": [LANGUAGES[language].program]}
+
+
+def _piglet(name: str, language: str, about: str, command: str) -> dict[str, object]:
+    runtime = "python" if command == "python3" else command  # which is what the protocol calls it (spec piglet 1.4)
+    described = {"name": name, "version": "0.1.0", "description": about}
+    return {**described, "runtime": runtime, "entry": LANGUAGES[language].program}
+
+
+_MANIFEST = {"zot": _zot, "piglet": _piglet}
+
+
+def manifest_file(dialect: str) -> str:
+    """The file in which a host of this dialect looks how to start an extension."""
+    return _MANIFESTS[dialect]
+
+
+def manifest_text(manifest: Mapping[str, object], dialect: str = "zot") -> str:
     """A manifest as a person would write it: a line for each member."""
+    if dialect == "piglet":
+        return "".join(f"{key}: {_yaml(value)}\n" for key, value in manifest.items())
     lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}" for key, value in manifest.items())
     return f"{{\n{lines}\n}}\n"
+
+
+def _yaml(value: object) -> str:
+    """Without quotes where nobody can take it for more than text: JSON is YAML, too."""
+    if isinstance(value, str) and _WORDS.fullmatch(value) and value.lower() not in _NO_TEXT:
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _template(dialect: str, name: str) -> Path:
+    """The dialect's own, or the one that all have."""
+    own = _TEMPLATES / dialect / name
+    return own if own.exists() else _TEMPLATES / name
 
 
 def _filled(template: str, words: Mapping[str, str], flags: Collection[str]) -> str:
@@ -145,13 +180,23 @@ def _taken(target: Path) -> BadSettings:
 async def python_command(environ: Mapping[str, str] = os.environ) -> str:
     """`python3` when the one on the PATH has the SDK, as others can use that too; else this very interpreter."""
     # -P: what lies in the folder we are in does not count. A Python too old for the SDK does not know it.
-    launch = Launch(argv=["python3", "-P", "-c", "import serai.sdk"], env=environ, who="python3", stdin="null")
+    return "python3" if await _succeeds(["python3", "-P", "-c", "import serai.sdk"], environ) else sys.executable
+
+
+async def typescript_command(environ: Mapping[str, str] = os.environ) -> str:
+    """`node` when it runs TypeScript as it is, else `bun`; empty when neither is there."""
+    if await _succeeds(["node", "-e", "process.exit(process.features.typescript ? 0 : 1)"], environ):
+        return "node"
+    return "bun" if await _succeeds(["bun", "--version"], environ) else ""
+
+
+async def _succeeds(argv: Sequence[str], environ: Mapping[str, str]) -> bool:
     async with PlainSpawner() as spawner:
         try:
-            child = await spawner.spawn(launch)
+            child = await spawner.spawn(Launch(argv=argv, env=environ, who=argv[0], stdin="null"))
             child.to_noise(child.stdout)
             async with asyncio.timeout(_PATIENCE):
                 status = await child.exited
         except (SpawnFailed, TimeoutError):
-            return sys.executable
-    return "python3" if status.ok else sys.executable
+            return False
+    return status.ok

@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from serai.cli.plain import printable
-from serai.model.actions import Action, Notice
+from serai.model.actions import Action, Display, Notice
 from serai.model.ask import Approval, Decision, Question
 from serai.model.events import Event
 from serai.model.surface import HeadlessSurface
@@ -99,7 +99,10 @@ def noted(notice: Notice) -> Iterator[str]:
 
 
 class Notices:
-    """A command that runs once: notices go to stderr (spec zot 4.5), nobody is asked, what a command answers is its caller's."""
+    """A command that runs once: notices go to stderr (spec zot 4.5), nobody is asked, what a command answers is its caller's.
+
+    A guest may show more than it answers (spec piglet 7.2): that goes to stderr too, where it is nobody's result.
+    """
 
     interactive = False
 
@@ -110,6 +113,12 @@ class Notices:
         if isinstance(action, Notice):
             for line in noted(action):
                 click.echo(safe(line), err=True)
+        elif isinstance(action, Display):
+            self.show(action)
+
+    def show(self, display: Display) -> None:
+        for line in display.lines():
+            click.echo(safe(line), err=True)
 
     def tell(self, event: Event) -> None:
         pass

@@ -125,7 +125,7 @@ def _print(result: ToolResult) -> None:
                 telling.tell(f"[image {mime or 'of an unknown kind'}, {len(data)} bytes]")
             case OtherBlock(kind=kind):
                 telling.tell(f"[{kind}: see it with --json]")
-    if result.is_error and result.hint:
+    if result.is_error and result.hint and result.hint not in result.text:  # piglet's says it in its text (spec piglet 5.1)
         click.echo(telling.safe(result.hint), err=True)
 
 

@@ -74,6 +74,7 @@ class House:
         self.notes: deque[str] = deque(maxlen=_NOTES)  # note lines, until a person clears them (spec zot 4.2)
         self.screen = Screen(self.show)
         self._limits = limits
+        self._limits_of: dict[str, Limits] = {}  # by dialect
         self._envs: dict[tuple[str, ...], Mapping[str, str]] = {}
         self._recorder = recorder
         self._surface = surface
@@ -94,8 +95,10 @@ class House:
         return Limits().but(**self._limits)
 
     def limits_of(self, manifest: Manifest) -> Limits:
-        """The dialect's, then the person's for all, then what its settings make of that."""
-        return manifest.settings.limits_on(Limits().but(**{**self.adapter(manifest).limits, **self._limits}))
+        """The dialect's, then the person's for all, which are made once; then what its settings make of that."""
+        if manifest.dialect not in self._limits_of:
+            self._limits_of[manifest.dialect] = Limits().but(**{**self.adapter(manifest).limits, **self._limits})
+        return manifest.settings.limits_on(self._limits_of[manifest.dialect])
 
     def env_of(self, manifest: Manifest) -> Mapping[str, str]:
         """What it may know of our environment (design rule 13); made once for all that were granted the same."""

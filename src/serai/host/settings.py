@@ -102,6 +102,8 @@ class GuestSettings:
 
     def limits_on(self, base: Limits) -> Limits:
         """`base`, which is the dialect's and the person's for all, narrowed by the author, then the person's for this guest."""
+        if not (self.author_limits or self.limits or self.project_limits):
+            return base  # the same for all of them: it is looked at and copied field by field otherwise
         found = base.but(**{**narrowed(self.author_limits, base), **self.limits})
         return found.but(**lower(self.project_limits, found))
 

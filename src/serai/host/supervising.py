@@ -188,7 +188,7 @@ class Supervised:
             life = self.life
             self._leave(State.STOPPED)
             if life is not None:
-                await self._retire(life)
+                self._background(self._leaving, self._retire(life))  # to its end, also when whoever waits is cancelled
         if others := self._restarting | self._leaving:
             await asyncio.wait(others)
         if self.log is not None:

@@ -19,7 +19,8 @@ from serai.lazy import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from serai.errors import BadExtension, NoService
+    from serai.errors import BadExtension, NoService, PeerGone, Refused
+    from serai.sdk.actions import AttachImage, DetachImage, Handled, Notify, Quit, SetStatus, SetTitle
     from serai.sdk.answers import (
         Allow,
         Block,
@@ -37,31 +38,50 @@ if TYPE_CHECKING:
         image,
         text,
     )
+    from serai.sdk.asking import Reply
+    from serai.sdk.bus import Published, Subscription
     from serai.sdk.calls import Call, Cancelled
     from serai.sdk.extension import Extension
-    from serai.sdk.heard import Event, ToolCall
+    from serai.sdk.heard import Event, ToolCall, ToolDone
     from serai.sdk.panel import Panel
+    from serai.sdk.records import StreamRequest
+    from serai.sdk.streams import Deltas
 
 __all__ = [
     "Allow",
+    "AttachImage",
     "BadExtension",
     "Block",
     "Call",
     "Cancelled",
+    "Deltas",
+    "DetachImage",
     "Display",
     "Event",
     "Extension",
     "Failed",
+    "Handled",
     "Image",
     "Insert",
     "NoService",
     "Nothing",
+    "Notify",
     "OpenPanel",
     "Panel",
+    "PeerGone",
     "Prompt",
+    "Published",
+    "Quit",
+    "Refused",
+    "Reply",
     "Rewrite",
+    "SetStatus",
+    "SetTitle",
+    "StreamRequest",
+    "Subscription",
     "Text",
     "ToolCall",
+    "ToolDone",
     "ToolError",
     "ToolResult",
     "image",
@@ -69,14 +89,29 @@ __all__ = [
 ]
 
 _HOMES = dict.fromkeys(__all__, "answers") | {
+    "AttachImage": "actions",
     "BadExtension": "extension",
     "Call": "calls",
     "Cancelled": "calls",
+    "Deltas": "streams",
+    "DetachImage": "actions",
     "Event": "heard",
     "Extension": "extension",
+    "Handled": "actions",
     "NoService": "host",
+    "Notify": "actions",
     "Panel": "panel",
+    "PeerGone": "asking",
+    "Published": "bus",
+    "Quit": "actions",
+    "Refused": "asking",
+    "Reply": "asking",
+    "SetStatus": "actions",
+    "SetTitle": "actions",
+    "StreamRequest": "records",
+    "Subscription": "bus",
     "ToolCall": "heard",
+    "ToolDone": "heard",
 }
 
 __getattr__, __dir__ = lazy(__name__, _HOMES)

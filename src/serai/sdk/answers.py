@@ -163,21 +163,41 @@ Content = Text | Image
 
 
 class ToolResult(Value):
-    """What came of a call: texts and images, in order."""
+    """What came of a call: texts and images, in order. An error may have a code and a hint for the model."""
 
-    __slots__ = ("content", "is_error")
+    __slots__ = ("content", "is_error", "code", "hint")  # noqa: RUF023  (the order of the members)
 
-    def __init__(self, *content: str | Content, is_error: bool = False) -> None:
+    def __init__(self, *content: str | Content, is_error: bool = False, code: str = "", hint: str = "") -> None:
         self.content: tuple[Content, ...] = tuple(Text(one) if isinstance(one, str) else one for one in content)
         self.is_error = is_error
+        self.code, self.hint = code, hint
 
     @classmethod
-    def error(cls, text: str) -> ToolResult:
-        return cls(Text(text), is_error=True)
+    def error(cls, text: str, *, code: str = "", hint: str = "") -> ToolResult:
+        """With a code its text begins with it, in every dialect (spec piglet 5.1)."""
+        return cls(Text(_coded(text, code, hint)), is_error=True, code=code, hint=hint)
+
+    @property
+    def text(self) -> str:
+        """All its text."""
+        return "\n".join(one.text for one in self.content if isinstance(one, Text))
 
 
 class ToolError(Exception):
-    """Raise it in a handler: the model, or the person, is told its text, and no trace is written."""
+    """Raise it in a handler: the model, or the person, is told its text, and no trace is written.
+
+    A `code` such as FILE_NOT_FOUND or INVALID_ARGS and a `hint` what to try help a model to do better.
+    """
+
+    def __init__(self, *args: object, code: str = "", hint: str = "") -> None:
+        super().__init__(*args)
+        self.code, self.hint = code, hint
+
+
+def _coded(text: str, code: str, hint: str) -> str:
+    if code and not text.startswith("[error:"):
+        text = f"[error:{code}] {text}"
+    return f"{text}\nhint: {hint}" if hint else text
 
 
 def text(text: str) -> Text:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from _contextvars import ContextVar  # what `contextvars` has, without the import
 from collections.abc import Callable
 
-__all__ = ["Call", "Cancelled"]
+__all__ = ["Call", "Cancelled", "current"]
 
 
 class Cancelled(Exception):
@@ -20,15 +21,16 @@ class Call:
             ...
     """
 
-    __slots__ = ("_cancelled", "_on_cancel", "id", "name")
+    __slots__ = ("_acts", "_cancelled", "_lock", "id", "name")
 
     def __init__(self, id: str, name: str) -> None:
-        from threading import Event  # after hello: nothing runs before
+        from threading import Event, Lock  # after hello: nothing runs before
 
         self.id = id  # the host's own
         self.name = name
         self._cancelled = Event()
-        self._on_cancel: Callable[[], object] | None = None  # how its task is cancelled, if it has one
+        self._lock = Lock()
+        self._acts: list[Callable[[], object]] = []  # how its task is cancelled, and what it waits for
 
     @property
     def cancelled(self) -> bool:
@@ -46,12 +48,26 @@ class Call:
 
     def cancel(self) -> None:
         """Nobody waits for it any more."""
-        self._cancelled.set()
-        if self._on_cancel is not None:
-            self._on_cancel()
+        with self._lock:
+            self._cancelled.set()
+            acts, self._acts = self._acts, []
+        for act in acts:
+            act()
 
     def when_cancelled(self, act: Callable[[], object]) -> None:
         """For the engine: do this then, or now if it is."""
-        self._on_cancel = act
-        if self.cancelled:
-            act()
+        with self._lock:
+            if not self.cancelled:
+                self._acts.append(act)
+                return
+        act()
+
+    def forget(self, act: Callable[[], object]) -> None:
+        """For the engine: that is done."""
+        with self._lock:
+            if act in self._acts:
+                self._acts.remove(act)
+
+
+# The call that the running handler serves; each thread and each task has its own.
+current: ContextVar[Call | None] = ContextVar("current", default=None)

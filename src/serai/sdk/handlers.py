@@ -40,13 +40,14 @@ class Handler:
 class Tool:
     """A tool and what serves it. `bind` makes keyword arguments of what a model sent, or is None: then it gets that as it is."""
 
-    __slots__ = ("bind", "call", "description", "function", "given", "is_async", "name", "schema", "timeout", "where")
+    __slots__ = ("bind", "call", "description", "extras", "function", "given", "is_async", "name", "schema", "timeout", "where")
 
     def __init__(
         self, function: Function, name: str, description: str, schema: dict[str, Any] | None, timeout: float | None
     ) -> None:
         self.function, self.name, self.timeout = function, name, timeout
         self.is_async, self.where = is_async(function), place(function)
+        self.extras: dict[str, Any] = {}  # what only some dialects can tell of it
         self.call = ""  # the parameter that wants the running call
         self.bind: Callable[[object], dict[str, Any]] | None = None
         self.given: Callable[..., tuple[Any, ...]] = lambda *offered: offered

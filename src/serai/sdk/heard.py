@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 __all__ = [
+    "Answered",
     "Asked",
+    "Begun",
     "CommandInvoked",
     "Event",
     "Happened",
@@ -15,16 +17,45 @@ __all__ = [
     "Odd",
     "PanelClosed",
     "PanelResized",
+    "Published",
     "TakenBack",
     "TooLong",
     "ToolCall",
     "ToolCalled",
+    "ToolDone",
+    "Unserved",
+    "Wanted",
     "Welcomed",
 ]
 
 
+class ToolDone(NamedTuple):
+    """What came of a call: the tool's name, and the `details` of its result as they came.
+
+    They are what a tool tells a surface, as the number of changed lines; a result that has none comes with its content instead.
+    """
+
+    name: str
+    details: Any
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the tool said that it failed, where the host tells."""
+        return isinstance(self.details, dict) and self.details.get("isError") is True
+
+    @property
+    def text(self) -> str | None:
+        """The text that the model is to read, where the host gave it."""
+        content = self.details.get("content") if isinstance(self.details, dict) else None
+        if isinstance(content, str):
+            return content
+        if not isinstance(content, list):
+            return None
+        return "\n".join(block.get("text", "") for block in content if isinstance(block, dict) and block.get("type") == "text")
+
+
 class ToolCall(NamedTuple):
-    """A call that an interceptor may stop: whose tool it is does not matter. `id` is the model's own for it."""
+    """A call that an interceptor may stop: whose tool it is does not matter. `id` is the model's own for it, where it is told."""
 
     id: str
     name: str
@@ -85,10 +116,18 @@ class Welcomed(NamedTuple):
     about: dict[str, Any]
 
 
+class Begun(NamedTuple):
+    """A host that speaks first has spoken, and waits for all that is offered before the answer."""
+
+    id: str
+    about: dict[str, Any]
+
+
 class ToolCalled(NamedTuple):
     id: str
     name: str
     args: Any  # whatever JSON the model produced (spec zot 7.51)
+    call: str = ""  # the model's own id of it, where that is another one
 
 
 class CommandInvoked(NamedTuple):
@@ -103,6 +142,40 @@ class Asked(NamedTuple):
     id: str
     stage: str
     subject: Any
+    guard: str = ""  # the name of the interceptor that is asked; empty means all
+
+
+class Wanted(NamedTuple):
+    """A request to what only some dialects have: its `kind`, the `name` of whom it is for, and what that is given."""
+
+    id: str
+    kind: str
+    name: str
+    given: Any
+
+
+class Unserved(NamedTuple):
+    """A request that is answered with this error at once."""
+
+    id: str
+    code: int
+    why: str
+
+
+class Answered(NamedTuple):
+    """What the host says to what it was asked."""
+
+    id: int
+    result: Any
+    error: tuple[int, str] | None = None
+
+
+class Published(NamedTuple):
+    """What a topic of the host's bus brings to a subscription."""
+
+    subscription: int
+    topic: str
+    data: Any
 
 
 class TooLong(NamedTuple):
@@ -151,6 +224,11 @@ class Odd(NamedTuple):
 
 Heard = (
     Welcomed
+    | Begun
+    | Wanted
+    | Unserved
+    | Answered
+    | Published
     | ToolCalled
     | CommandInvoked
     | Asked

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from serai.errors import NoService
 
-__all__ = ["Host", "NoService"]
+if TYPE_CHECKING:
+    from serai.sdk.services import Services
+else:
+    Services = object
 
+__all__ = ["SERVICES", "Host", "NoService"]
 
-class Services:
-    """What hosts of some dialects can be asked for. zot has none of it (spec zot 3.2 has no such frame)."""
-
-    agent_run: Any
-    ask: Any
-    background: Any
-    bus: Any
-    chat: Any
-    config: Any
-    conversation: Any
-    credentials: Any
-    guests: Any
-    models: Any
-    pick: Any
-    sessions: Any
-    tools: Any
-    undo: Any
+# What `Services` has. zot has none of it (spec zot 3.2 has no such frame), and no zot host has to wait for its import.
+SERVICES = frozenset({
+    "abort", "abort_now", "agent_run", "ask", "background", "bus", "chat", "close_overlay", "config", "conversation", "credentials",
+    "guests", "log", "models", "notify", "pick", "quit", "send_message", "sessions", "set_input_text", "set_widget", "show_message",
+    "show_overlay", "steer", "toggle_step_mode", "tools", "undo", "wait_for_idle",
+})  # fmt: skip
 
 
 class Host(Services):
@@ -40,15 +33,20 @@ class Host(Services):
         self.cwd = ""  # where the agent works; the program itself runs in the extension's own folder
         self.extension_dir = ""
         self.data_dir = ""
+        self.config_dir = ""  # where a person's settings for this extension are
+        self._services: Services | None = None
 
     def __repr__(self) -> str:
-        return f"<host {self.dialect} {self.version}>" if self.dialect else "<no host yet>"
+        return f"<host {self.dialect} {self.version}".rstrip() + ">" if self.dialect else "<no host yet>"
 
     if not TYPE_CHECKING:  # or a checker would find every name here
 
-        def __getattr__(self, name: str) -> NoReturn:
-            if name not in Services.__annotations__:
+        def __getattr__(self, name: str) -> Any:
+            if name not in SERVICES:
                 raise AttributeError(f"a host has no {name!r}")
+            services = self.__dict__.get("_services")
+            if services is not None:
+                return getattr(services, name)
             if not self.__dict__.get("dialect"):
                 raise NoService(f"no host has started this extension yet, so there is no {name}", hint="ask for it in a handler")
             text = f"the host speaks {self.dialect}, which has no host services: there is no {name}"
@@ -57,3 +55,7 @@ class Host(Services):
     def welcome(self, about: dict[str, Any]) -> None:
         for name, value in about.items():
             setattr(self, name, value)
+
+    def connect(self, services: Services | None) -> None:
+        """For the engine: what can be asked of it."""
+        self._services = services

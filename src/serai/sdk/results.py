@@ -26,11 +26,31 @@ from serai.sdk.answers import (
 from serai.sdk.calls import Cancelled
 from serai.sdk.remarks import told
 
-__all__ = ["Returned", "answered", "failed_answer", "failed_result", "failed_verdict", "judged", "resulted", "was_cancelled"]
+__all__ = [
+    "NoHandler",
+    "Returned",
+    "answered",
+    "failed_answer",
+    "failed_result",
+    "failed_verdict",
+    "judged",
+    "kind_of",
+    "reason",
+    "resulted",
+    "was_cancelled",
+]
 
 
 class Returned(TypeError):
     """A handler returned what is no answer."""
+
+
+class NoHandler(ToolError):
+    """Nobody serves what was asked for."""
+
+    def __init__(self, what: str, name: str) -> None:
+        self.unknown = f"unknown {what}: {name[:100]}"
+        super().__init__(f"no handler for /{name[:100]}" if what == "command" else f'no handler for {what} "{name[:100]}"')
 
 
 # -- tools ------------------------------------------------------------------------------------------------------------------------
@@ -48,12 +68,13 @@ def resulted(value: object) -> ToolResult:
         return ToolResult(Text(_json(value)))
     for one in value.content:
         if not isinstance(one.text if isinstance(one, Text) else one, str | Image):
-            raise Returned(f"it returned a result with {_kind(one)} in it; content is text and images")
+            raise Returned(f"it returned a result with {kind_of(one)} in it; content is text and images")
     return value
 
 
 def failed_result(error: BaseException, name: str) -> ToolResult:
-    return ToolResult.error(_reason(error, name) or f"{name} failed and gave no reason")
+    code, hint = (error.code, error.hint) if isinstance(error, ToolError) else ("", "")
+    return ToolResult.error(reason(error, name) or f"{name} failed and gave no reason", code=code, hint=hint)
 
 
 # -- commands ---------------------------------------------------------------------------------------------------------------------
@@ -65,16 +86,18 @@ def answered(value: object) -> Answer:
     if isinstance(value, str):
         return Display(value)
     if not isinstance(value, Prompt | Insert | Display | OpenPanel | Nothing | Failed):
-        raise Returned(f"it returned {_kind(value)}; a command returns text, nothing, Prompt, Insert, Display, OpenPanel or Failed")
+        raise Returned(
+            f"it returned {kind_of(value)}; a command returns text, nothing, Prompt, Insert, Display, OpenPanel or Failed"
+        )
     members = [getattr(value, name) for name in value.__slots__]
     for text in [*members, *(value.lines if isinstance(value, OpenPanel) else ())]:
         if not isinstance(text, str | tuple):
-            raise Returned(f"it returned {type(value).__name__} with {_kind(text)} in it instead of text")
+            raise Returned(f"it returned {type(value).__name__} with {kind_of(text)} in it instead of text")
     return value
 
 
 def failed_answer(error: BaseException, name: str) -> Answer:
-    return Failed(_reason(error, f"/{name}") or "it failed and gave no reason")
+    return Failed(reason(error, f"/{name}") or "it failed and gave no reason")
 
 
 # -- interceptors -----------------------------------------------------------------------------------------------------------------
@@ -90,7 +113,7 @@ def judged(value: object, stage: str) -> Verdict:
         return _rewritten(value, stage)
     if isinstance(value, Allow) or (isinstance(value, Block) and isinstance(value.reason, str)):
         return value
-    raise Returned(f"it returned {_kind(value)}; an interceptor returns nothing, True, False, Allow, Block or Rewrite")
+    raise Returned(f"it returned {kind_of(value)}; an interceptor returns nothing, True, False, Allow, Block or Rewrite")
 
 
 def _rewritten(rewrite: Rewrite, stage: str) -> Verdict:
@@ -100,12 +123,12 @@ def _rewritten(rewrite: Rewrite, stage: str) -> Verdict:
         return rewrite if rewrite.value else Block()  # an empty text on the wire would mean: no change (spec zot 4.4)
     takes = {"tool_call": "all arguments as a dict", "assistant_message": "a text"}.get(stage)
     needs = f"takes {takes}" if takes else "is not possible; it can only be blocked"
-    raise Returned(f"it returned Rewrite of {_kind(rewrite.value)}; at {stage} a rewrite {needs}")
+    raise Returned(f"it returned Rewrite of {kind_of(rewrite.value)}; at {stage} a rewrite {needs}")
 
 
 def failed_verdict(error: BaseException, stage: str) -> Verdict:
     """A guard that stumbles holds (spec zot 6), in contrast to a host that hears nothing from it."""
-    return Block(_reason(error, f"intercept {stage}"))
+    return Block(reason(error, f"intercept {stage}"))
 
 
 # -- all --------------------------------------------------------------------------------------------------------------------------
@@ -117,7 +140,7 @@ def was_cancelled(error: BaseException) -> bool:
     return isinstance(error, Cancelled) or (asyncio is not None and isinstance(error, asyncio.CancelledError))
 
 
-def _reason(error: BaseException, what: str) -> str:
+def reason(error: BaseException, what: str) -> str:
     if isinstance(error, ToolError):
         return told(error, named=False)
     if was_cancelled(error):
@@ -127,7 +150,7 @@ def _reason(error: BaseException, what: str) -> str:
     return f"{what} failed: {told(error)}"
 
 
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
     name = type(value).__name__
     return f"an {name}" if name[:1] in "aeiouAEIOU" else f"a {name}"
 
@@ -138,7 +161,7 @@ def _json(value: object) -> str:
     except Returned:
         raise
     except (TypeError, ValueError, RecursionError) as error:
-        raise Returned(f"it returned {_kind(value)} that cannot be told as JSON ({error})") from None
+        raise Returned(f"it returned {kind_of(value)} that cannot be told as JSON ({error})") from None
 
 
 def _plain(value: Any) -> object:
@@ -152,4 +175,4 @@ def _plain(value: Any) -> object:
         return str(value)
     if datetime is not None and isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
-    raise Returned(f"it returned {_kind(value)}; a tool returns text, content, ToolResult, or data that JSON has")
+    raise Returned(f"it returned {kind_of(value)}; a tool returns text, content, ToolResult, or data that JSON has")

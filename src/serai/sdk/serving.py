@@ -6,27 +6,26 @@ their own, so that one kind which hangs holds up no other (spec zot 7.52). Event
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from threading import Condition
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from serai.sdk import heard
-from serai.sdk.answers import ToolError
+from serai.sdk.answers import Allow, Block, Rewrite, ToolError, Verdict
 from serai.sdk.calls import Cancelled
 from serai.sdk.handlers import Handler
-from serai.sdk.loops import OwnLoop
-from serai.sdk.work import KINDS, Work
+from serai.sdk.results import NoHandler, judged
+from serai.sdk.running import Running
+from serai.sdk.work import Work
 from serai.sdk.workers import Alarms, Workers
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Coroutine
-    from concurrent.futures import Future
 
     from serai.sdk.adapters import Adapter
+    from serai.sdk.asking import Line
     from serai.sdk.book import Book
+    from serai.sdk.further import Further
     from serai.sdk.host import Host
     from serai.sdk.remarks import Remarks
     from serai.sdk.stdio import Source, Writer
@@ -40,26 +39,31 @@ _QUICK = 32  # commands, and questions, at once
 _HEAD = 4096  # of a line that is too long: type and id are in front
 
 
-class Serving:
+class Serving(Running):
     """One extension at work, from its opening to its end."""
 
     def __init__(self, book: Book, adapter: Adapter, host: Host, writer: Writer, remarks: Remarks, concurrency: int) -> None:
-        self._book, self._adapter, self._host, self._writer, self._remarks = book, adapter, host, writer, remarks
-        self._pid = os.getpid()
+        super().__init__(remarks)
+        self._book, self._host, self._writer = book, host, writer
+        self._starts = book.starts
+        self.further: Further | None = None  # what only some dialects have
+        self.line: Line | None = None  # to the host's services
+        self.on_first: Callable[[bytes], None] | None = None  # is told the first line: it may show another dialect
+        self.speak(adapter)
         self._open: dict[tuple[str, str], Work] = {}
-        self._changed = Condition()
         self._reading: Source | None = None
         self._leaving = False
-        self._hurry = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._own_loop: OwnLoop | None = None
-        self._coroutines: set[Future[None]] = set()  # of the lanes
         self._alarms = Alarms()
         self._tools = Workers("tools", concurrency)
         self._commands = Workers("commands", _QUICK)
         self._questions = Workers("questions", _QUICK)
         self._events = Workers("events", 1)
         self._keys = Workers("panels", 1)
+        self._bus = Workers("bus", 1)
+
+    def speak(self, adapter: Adapter) -> None:
+        """This dialect, from now on."""
+        self._adapter, self._works = adapter, adapter.works()
 
     # -- from the opening to the end ----------------------------------------------------------------------------------------------
 
@@ -75,6 +79,9 @@ class Serving:
         limit = self._adapter.max_line
         self._reading = stream
         while line := _line(stream, limit + 1):
+            if self.on_first is not None and line.strip():
+                told, self.on_first = self.on_first, None
+                told(line)
             too_long = len(line) > limit
             for item in self._adapter.too_long(line[:_HEAD], _skip(stream, line)) if too_long else self._adapter.hear(line):
                 if isinstance(item, heard.Left):
@@ -91,10 +98,12 @@ class Serving:
         """Cancel what still runs and give it a moment; whether all of it ended. Every request is answered before, or now."""
         self._leaving = True
         deadline = monotonic() + grace
+        if self.line is not None:
+            self.line.lost()
         self._writer.give_up_by(deadline + _LAST)
         for work in list(self._open.values()):
             work.call.cancel()
-        lanes = (self._events, self._keys)
+        lanes = (self._events, self._keys, self._bus)
         if not all(lane.idle(deadline - grace / 2) for lane in lanes):  # the last events are worth half of the moment
             self._hurry = True
             for coroutine in list(self._coroutines):
@@ -105,7 +114,8 @@ class Serving:
             stuck = list(self._open.values())
         for work in stuck:
             work.fail(Cancelled())
-        ended = all(workers.idle(deadline) for workers in (self._tools, self._commands, self._questions, *lanes))
+        others = [self.further.workers] if self.further is not None else []
+        ended = all(workers.idle(deadline) for workers in (self._tools, self._commands, self._questions, *others, *lanes))
         return (self._own_loop is None or self._own_loop.stop(deadline)) and ended
 
     def farewell(self) -> None:
@@ -123,9 +133,9 @@ class Serving:
             case heard.Asked():
                 self._ask(item)
             case heard.TooLong(id=id, kind=kind, why=why):
-                self._refuse(kind, id, f"the request could not be read: {why}")
+                self._refuse(kind, id, ToolError(f"the request could not be read: {why}"))
             case heard.Happened(event=event):
-                self._in_turn(self._events, self._book.events.get(event.name), f"handler of {event.name}", event)
+                self.happened(event)
             case heard.KeyPressed() | heard.PanelResized() | heard.PanelClosed():
                 self._panel(item)
             case heard.TakenBack(id=id):
@@ -134,12 +144,36 @@ class Serving:
                         work.call.cancel()
             case heard.Welcomed(about=about):
                 self._host.welcome(about)
+                starts, self._starts = self._starts, []
+                for start in starts:  # once, though a host may say again who it is
+                    self._in_turn(self._events, start, "on_init")
             case heard.Odd(why=why):
                 self._remarks.say(why)
+            case heard.Answered() if self.line is not None:
+                self.line.answered(item)
+            case heard.Published() if self.line is not None:
+                self.line.published(item)
+            case _ if self.further is not None:
+                self.further.take(item)
 
-    def _work(self, kind: str, id: str, name: str) -> Work | None:
+    def tell(self, method: str, params: dict[str, Any]) -> None:
+        assert self.line is not None
+        self.line.tell(method, params)
+
+    def happened(self, event: heard.Event) -> None:
+        self._in_turn(self._events, self._book.events.get(event.name), f"handler of {event.name}", event)
+
+    def in_order(self, work: Work, run: Callable[[], Any]) -> None:
+        """After the events that came before it."""
+        self.put(work, run, self._events)
+
+    def deliver(self, handler: Handler, what: str, take: Callable[[], object]) -> None:
+        """Call it with what can be taken then, after all that was to be delivered before."""
+        self._in_turn(self._bus, handler, what, take=take)
+
+    def work(self, kind: str, id: str, name: str) -> Work | None:
         """What is owed an answer from now on. A request that comes twice is served once."""
-        work = KINDS[kind](id, name, self._adapter, self._remarks, self._answer)
+        work = self._works[kind](id, name, self._adapter, self._remarks, self._answer)
         with self._changed:
             other = self._open.get((kind, id))
             first = other is None or other.claimed  # a host may use an id again the moment it has read the answer
@@ -165,18 +199,19 @@ class Serving:
                 del self._open[work.kind, work.id]
             self._changed.notify_all()
 
-    def _refuse(self, kind: str, id: str, why: str) -> None:
-        if work := self._work(kind, id, "request"):
-            work.fail(ToolError(why))
+    def _refuse(self, kind: str, id: str, error: ToolError) -> None:
+        if work := self.work(kind, id, "request"):
+            work.fail(error)
 
     def _call_tool(self, call: heard.ToolCalled) -> None:
         tool = self._book.tools.get(call.name)
         if tool is None:
-            self._refuse("tool", call.id, f'no handler for tool "{call.name[:100]}"')
+            self._refuse("tool", call.id, NoHandler("tool", call.name))
             return
-        work = self._work("tool", call.id, call.name)
+        work = self.work("tool", call.id, call.name)
         if work is None:
             return
+        work.call.id = call.call or call.id
 
         def run() -> Any:
             if tool.bind is None:
@@ -194,18 +229,33 @@ class Serving:
     def _run_command(self, command: heard.CommandInvoked) -> None:
         handler = self._book.commands.get(command.name)
         if handler is None:
-            self._refuse("command", command.id, f"no handler for /{command.name[:100]}")
-        elif work := self._work("command", command.id, command.name):
+            self._refuse("command", command.id, NoHandler("command", command.name))
+        elif work := self.work("command", command.id, command.name):
             self._run(work, lambda: handler.function(*handler.given(command.args)), self._commands, on_loop=handler.is_async)
 
     def _ask(self, asked: heard.Asked) -> None:
-        handler, work = self._book.interceptors.get(asked.stage), self._work("question", asked.id, asked.stage)
+        work = self.work("question", asked.id, asked.stage)
         if work is None:
             return
-        if handler is None:  # nobody here minds
+        handlers = self._book.asked(asked.stage, asked.guard)
+        if not handlers:  # nobody here minds
             work.settle(None)
-            return
-        self._run(work, lambda: handler.function(*handler.given(asked.subject)), self._questions, on_loop=handler.is_async)
+        elif len(handlers) == 1:
+            handler = handlers[0]
+            self._run(work, lambda: handler.function(*handler.given(asked.subject)), self._questions, on_loop=handler.is_async)
+        else:
+            self._run(work, lambda: self._ask_all(handlers, asked.subject), self._questions, on_loop=False)
+
+    def _ask_all(self, handlers: list[Handler], call: heard.ToolCall) -> Verdict:
+        """One after the other, each with what the one before made of it; who blocks has the last word."""
+        verdict: Verdict = Allow()
+        for handler in handlers:
+            one = judged(self.called(handler, call), "tool_call")
+            if isinstance(one, Block):
+                return one
+            if isinstance(one, Rewrite):
+                verdict, call = one, call._replace(args=one.value)
+        return verdict
 
     def _panel(self, item: heard.KeyPressed | heard.PanelResized | heard.PanelClosed) -> None:
         panel = self._book.panels.get(item.panel)
@@ -218,107 +268,6 @@ class Serving:
                 self._in_turn(self._keys, panel.on_resize, f"size handler of panel {panel.id}", width, height)
             case heard.PanelClosed():
                 self._in_turn(self._keys, panel.on_close, f"close handler of panel {panel.id}")
-
-    # -- handlers at work ---------------------------------------------------------------------------------------------------------
-
-    def _run(self, work: Work, run: Callable[[], Any], workers: Workers, *, on_loop: bool) -> None:
-        if on_loop:
-            self._start_task(work, run)
-        elif not workers.put(lambda: self._run_here(work, run)):
-            work.fail(ToolError("too many requests wait already"))
-
-    def _run_here(self, work: Work, run: Callable[[], Any]) -> None:
-        try:
-            work.call.check()  # it may have waited long for its turn
-            value = run()
-            waits = _can_wait(value)
-        except BaseException as error:  # SystemExit too: a library's exit ends this request, not the extension
-            self._end_copy(error)
-            work.fail(error)
-            return
-        self._end_copy()
-        if waits:  # an async function in disguise
-            self._start_task(work, lambda: value)
-        else:
-            work.settle(value)
-
-    def _start_task(self, work: Work, run: Callable[[], Any]) -> None:
-        loop = self._the_loop()
-
-        async def served() -> None:
-            try:
-                value = await run()
-            except BaseException as error:
-                self._end_copy(error)
-                work.fail(error)
-            else:
-                self._end_copy()
-                work.settle(value)
-
-        def start() -> None:
-            task = loop.create_task(served())
-            work.call.when_cancelled(lambda: loop.call_soon_threadsafe(task.cancel))
-
-        try:
-            loop.call_soon_threadsafe(start)
-        except RuntimeError as error:  # it is closed: the end is near
-            work.fail(error)
-
-    def _in_turn(self, lane: Workers, handler: Handler | None, what: str, *offered: object) -> None:
-        """For what needs no answer: one after the other, and what goes wrong is told."""
-        if handler is None:
-            return
-
-        def run() -> None:
-            try:
-                value = handler.function(*handler.given(*offered))
-                if _can_wait(value):
-                    self._wait_for(value, what)
-            except BaseException as error:
-                self._end_copy(error)
-                self._remarks.trace(f"{what} raised", error)
-
-        if not lane.put(run):
-            self._remarks.say(f"{what} was not called: too much waits for it already")
-
-    def _wait_for(self, coroutine: Coroutine[Any, Any, Any], what: str) -> None:
-        import asyncio
-        from concurrent.futures import CancelledError
-
-        async def told() -> None:
-            try:
-                await coroutine
-            except asyncio.CancelledError:
-                raise
-            except BaseException as error:  # SystemExit would end the loop
-                self._remarks.trace(f"{what} raised", error)
-
-        future = asyncio.run_coroutine_threadsafe(told(), self._the_loop())
-        self._coroutines.add(future)
-        try:
-            if self._hurry:
-                future.cancel()
-            future.result()
-        except CancelledError:  # the end
-            pass
-        finally:
-            self._coroutines.discard(future)
-
-    def _the_loop(self) -> asyncio.AbstractEventLoop:
-        with self._changed:
-            if self._loop is None:
-                self._own_loop = OwnLoop(self._remarks)
-                self._loop = self._own_loop.loop
-            return self._loop
-
-    def _end_copy(self, error: BaseException | None = None) -> None:
-        """A handler that forked has run twice. The copy has no wire, and must not go on as a second extension."""
-        if os.getpid() != self._pid:
-            os._exit(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else int(error is not None))
-
-
-def _can_wait(value: object) -> bool:
-    return hasattr(type(value), "__await__")
 
 
 def _line(stream: Source, limit: int) -> bytes:

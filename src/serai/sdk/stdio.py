@@ -2,6 +2,7 @@
 
 Frames have copies of descriptors 0 and 1 for themselves; 1 then leads to stderr and 0 to nothing, so that neither a `print`, nor
 a library, nor a child process can put a word on the wire or take one from it. A forked copy of the program loses the wire.
+A host of piglet talks over descriptors 3 and 4 instead, which are hidden in the same way (spec piglet 2.1).
 
 No file objects here: at Python's end one that a thread still reads from would be fatal.
 """
@@ -137,29 +138,32 @@ class Writer:
 
 
 # The streams belong to the process, so what was taken of them does too: a second extension in one program finds it here.
-_taken: list[tuple[Reader, Writer]] = []
+_taken: dict[tuple[int, int], tuple[Reader, Writer]] = {}
 
 
-def take() -> tuple[Reader, Writer]:
+def take(descriptors: tuple[int, int] = (0, 1)) -> tuple[Reader, Writer]:
     """The wire, input and output. The first call moves everybody else away from it."""
-    if _taken:
-        return _taken[0]
+    if descriptors in _taken:
+        return _taken[descriptors]
     from fcntl import F_DUPFD_CLOEXEC, fcntl
 
+    standard = descriptors == (0, 1)
     try:
-        reading, writing = (fcntl(number, F_DUPFD_CLOEXEC, 3) for number in (0, 1))  # 2 may be free, and is not ours to take
+        reading, writing = (fcntl(number, F_DUPFD_CLOEXEC, 3) for number in descriptors)  # 2 may be free, and is not ours to take
     except OSError:
-        raise BadExtension("its standard input or output is closed", hint="a host starts it with pipes at both") from None
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    try:
-        os.dup2(2, 1)
-    except OSError:  # there is no stderr: then that is nothing, too
-        os.dup2(nothing, 1)
-        os.dup2(nothing, 2)
-    if nothing > 2:
-        os.close(nothing)
-    # What was printed before and is still buffered goes to stderr now, and what follows gets there line by line.
+        what = (
+            "its standard input or output"
+            if standard
+            else "descriptor {} or {}, where its host was to be heard,".format(*descriptors)
+        )
+        raise BadExtension(f"{what} is closed", hint="a host starts it with pipes at both") from None
+    if standard:
+        _leave_to_stderr()
+    else:  # whoever prints keeps its stdout, which the host logs; nobody else needs these two, least of all a child process
+        for number in descriptors:
+            os.close(number)
+        _nothing_at(0)
+    # What was printed before and is still buffered goes out now, and what follows gets there line by line.
     reconfigure = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(line_buffering=True)
@@ -170,16 +174,33 @@ def take() -> tuple[Reader, Writer]:
         os.close(reading)
 
     os.register_at_fork(after_in_child=forked)
-    _taken.append((reader, writer))
+    _taken[descriptors] = reader, writer
     return reader, writer
 
 
-def from_host() -> bool:
+def _leave_to_stderr() -> None:
+    """Standard input is nothing and standard output is stderr from now on; without one both are nothing."""
+    _nothing_at(0)
+    try:
+        os.dup2(2, 1)
+    except OSError:
+        _nothing_at(1, 2)
+
+
+def _nothing_at(*numbers: int) -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in numbers:
+        os.dup2(nothing, number)
+    if nothing > 2:
+        os.close(nothing)
+
+
+def from_host(descriptors: tuple[int, int] = (0, 1)) -> bool:
     """Whether a program was started by another one that talks to it: both streams are pipes or sockets."""
     import stat
 
     try:
-        modes = [os.fstat(number).st_mode for number in (0, 1)]
+        modes = [os.fstat(number).st_mode for number in descriptors]
     except OSError:
         return False
     return all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in modes)

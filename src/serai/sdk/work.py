@@ -12,7 +12,7 @@ from serai.sdk.answers import ToolError
 from serai.sdk.calls import Call
 from serai.sdk.remarks import Remarks
 
-__all__ = ["KINDS", "Work"]
+__all__ = ["KINDS", "CommandWork", "QuestionWork", "ToolWork", "Work"]
 
 
 class Work(ABC):
@@ -24,7 +24,7 @@ class Work(ABC):
         self.id, self.name = id, name
         self.call = Call(id, name)
         self.claimed = False  # an answer is on its way
-        self._adapter, self._remarks, self._answer = adapter, remarks, answer
+        self.adapter, self._remarks, self._answer = adapter, remarks, answer
 
     def __str__(self) -> str:
         return f"{self.kind} {self.name}"
@@ -61,8 +61,9 @@ class Work(ABC):
             self.call.cancel()
 
     def _fitting(self, frame: bytes) -> bytes:
-        if len(frame) > (most := self._adapter.max_line):
-            text = f"the answer has {len(frame)} bytes, and {self._adapter.dialect} carries {most}"
+        most = self.adapter.max_line
+        if len(frame) > most and max(map(len, frame.split(b"\n"))) >= most:  # an answer may be several lines
+            text = f"the answer has {len(frame)} bytes, and {self.adapter.dialect} carries {most}"
             raise ToolError(f"{text}: ask for less, or write it into a file")
         return frame
 
@@ -71,30 +72,30 @@ class ToolWork(Work):
     kind = "tool"
 
     def frame(self, value: object) -> bytes:
-        return self._adapter.tool_answer(self.id, results.resulted(value))
+        return self.adapter.tool_answer(self.id, results.resulted(value))
 
     def failure(self, error: BaseException) -> bytes:
-        return self._adapter.tool_answer(self.id, results.failed_result(error, self.name))
+        return self.adapter.tool_answer(self.id, results.failed_result(error, self.name))
 
 
 class CommandWork(Work):
     kind = "command"
 
     def frame(self, value: object) -> bytes:
-        return self._adapter.command_answer(self.id, results.answered(value))
+        return self.adapter.command_answer(self.id, results.answered(value))
 
     def failure(self, error: BaseException) -> bytes:
-        return self._adapter.command_answer(self.id, results.failed_answer(error, self.name))
+        return self.adapter.command_answer(self.id, results.failed_answer(error, self.name))
 
 
 class QuestionWork(Work):
     kind = "question"
 
     def frame(self, value: object) -> bytes:
-        return self._adapter.verdict(self.id, results.judged(value, self.name))
+        return self.adapter.verdict(self.id, results.judged(value, self.name))
 
     def failure(self, error: BaseException) -> bytes:
-        return self._adapter.verdict(self.id, results.failed_verdict(error, self.name))
+        return self.adapter.verdict(self.id, results.failed_verdict(error, self.name))
 
 
 KINDS: dict[str, type[Work]] = {work.kind: work for work in (ToolWork, CommandWork, QuestionWork)}

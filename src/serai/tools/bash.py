@@ -81,15 +81,15 @@ async def _bash(arguments: Bash, job: Job) -> ToolResult:
 
 
 def _result(ran: Ran, seconds: float) -> ToolResult:
+    """Without details: so guests may shorten what it says (spec piglet FIX-14)."""
     output = ran.output.rstrip("\n")
-    about = {"bytes": ran.total, "exit": None if ran.status is None else ran.status._asdict()}
     if ran.status is None:
         end = f"[ended after {seconds:g} s, with everything it started]"
         hint = "make it quicker, or give it more time with timeout"
-        return ToolResult((_text(output, end),), is_error=True, code="TIMEOUT", hint=hint, details=about)
+        return ToolResult((_text(output, end),), is_error=True, code="TIMEOUT", hint=hint)
     if not ran.status.ok:
-        return ToolResult((_text(output, f"[{ran.status}]"),), is_error=True, code="EXIT_NONZERO", details=about)
-    return ToolResult((TextBlock(output or "(no output)"),), details=about)
+        return ToolResult((_text(output, f"[{ran.status}]"),), is_error=True, code="EXIT_NONZERO")
+    return ToolResult((TextBlock(output or "(no output)"),))
 
 
 def _text(output: str, end: str) -> TextBlock:

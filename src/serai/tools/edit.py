@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Annotated
@@ -65,8 +66,11 @@ def _edit(arguments: Edit, job: Job) -> ToolResult:
         keep_copy(job.shop, spot, data)
         stamp: Stamp = spot.replace(after.encode(errors="surrogateescape"), status)
     job.shop.seen.note(place, stamp)
-    shown = "\n".join(diff(before, after))
-    return ToolResult((TextBlock(f"{place.shown}: changed\n{shown}"),), details={"path": place.shown, "diff": shown})
+    lines = diff(before, after)
+    shown = "\n".join(cut(lines))
+    return ToolResult(
+        (TextBlock(f"{place.shown}: changed\n{shown}"),), details={"path": place.shown, "diff": shown, **counts(lines)}
+    )
 
 
 def _changes(arguments: Edit) -> Sequence[Change]:
@@ -141,7 +145,7 @@ def _stripped(text: str) -> str:
 
 
 def diff(before: str, after: str) -> list[str]:
-    """A short unified diff. What is the same before and behind all changes is not compared: files are long and changes short."""
+    """A unified diff. What is the same before and behind all changes is not compared: files are long and changes short."""
     old, new = before.split("\n"), after.split("\n")
     if not old[-1] and not new[-1]:  # behind the last newline is no line
         old, new = old[:-1], new[:-1]
@@ -161,7 +165,18 @@ def diff(before: str, after: str) -> list[str]:
             else:
                 lines += (_shown("-", line) for line in a[a1:a2])
                 lines += (_shown("+", line) for line in b[b1:b2])
+    return lines
+
+
+def cut(lines: list[str]) -> list[str]:
+    """As much of a diff as a model is told."""
     return lines if len(lines) <= _DIFF else [*lines[:_DIFF], f"[… {len(lines) - _DIFF} more lines]"]
+
+
+def counts(lines: list[str]) -> dict[str, int]:
+    """What a diff comes to, as guests of piglet know it (spec piglet 5.3)."""
+    signs = Counter(line[:1] for line in lines)
+    return {"files": 1, "hunks": signs["@"], "added": signs["+"], "removed": signs["-"]}
 
 
 def _common(a: list[str], b: list[str]) -> int:

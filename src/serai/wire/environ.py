@@ -64,9 +64,15 @@ def withheld(base: Mapping[str, str], grants: Iterable[str] = ()) -> list[str]:
     return sorted(name for name, value in base.items() if name not in granted and looks_secret(name, value))
 
 
+_OURS = frozenset({"PIGLET_FD"})
+
+
 def for_guest(base: Mapping[str, str], *, grants: Iterable[str] = (), extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """A guest's environment. Grants are exact names: a pattern would grant tomorrow's secrets too."""
-    hidden = frozenset(withheld(base, grants))
+    """A guest's environment. Grants are exact names: a pattern would grant tomorrow's secrets too.
+
+    What tells a program that it has descriptors of a host is for the child of that host alone (spec piglet 2.1).
+    """
+    hidden = frozenset(withheld(base, grants)) | _OURS
     return {name: value for name, value in base.items() if name not in hidden} | dict(extra or {})
 
 

@@ -103,8 +103,13 @@ class Rpc:
     def stop_serving(self) -> None:
         """Cancel all work for the peer, which is told so; what it asks from now on is refused."""
         self._serving = False
-        for task in self._tasks.values():
-            task.cancel()
+        self._cancel_work()
+
+    async def served(self, timeout: float) -> None:
+        """The same, and wait until the peer has been told; at most so long, for work that does not end at once."""
+        self.stop_serving()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks.values()), timeout=timeout)
 
     # -- the channel's receiver -------------------------------------------------------------------------------------------------
 
@@ -135,8 +140,7 @@ class Rpc:
 
     def lost(self, cause: SeraiError) -> None:
         self.lost_cause = cause
-        for task in self._tasks.values():
-            task.cancel()
+        self._cancel_work()
         for call in self.connection.lose():
             self._fail(call, cause.for_call(str(call.id)))
         if self._ended is not None:
@@ -147,6 +151,11 @@ class Rpc:
     @property
     def _who(self) -> str:
         return self.channel.child.who
+
+    def _cancel_work(self) -> None:
+        for task in self._tasks.values():
+            if not task.cancelling():  # what it does to end well is not to be cancelled too
+                task.cancel()
 
     def _handle(self, event: jsonrpc.Event) -> None:
         match event:

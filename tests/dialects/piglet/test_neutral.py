@@ -17,6 +17,7 @@ from serai.dialects.piglet.messages import (
     ActionResult,
     ContentBlock,
     InterceptorAfterResult,
+    InterceptorBeforeResult,
     RegisterShortcutParams,
     RegisterToolParams,
     ToolExecuteResult,
@@ -229,6 +230,12 @@ def test_the_preview_is_that_of_the_answer_alone() -> None:
 @pytest.mark.parametrize("answer", [b'{"allow":true}', b'{"allow":true,"args":null}', b'{"allow":true,"args":{"a":1}}'])
 def test_arguments_that_are_null_or_the_same_change_nothing(answer: bytes) -> None:
     assert before(answer) == Pass()
+
+
+def test_half_a_surrogate_pair_is_what_it_becomes_on_the_wire() -> None:
+    said = {"b": 1, "a": "x\ufffd"}
+    assert neutral.before(InterceptorBeforeResult(True, said), "guard", {"a": "x\udc80", "b": 1}) == Pass()
+    assert neutral.before(InterceptorBeforeResult(True, said), "guard", {"a": "y\udc80", "b": 1}) == Rewrite(said)
 
 
 @pytest.mark.parametrize("args", [{}, {"a": 1.5}, {"a": True}, {"A": 1}])

@@ -225,13 +225,16 @@ def details_of(result: ToolResult) -> Any:
     return {"content": msgspec.to_builtins(content_blocks(result.content)), "isError": result.is_error}
 
 
-def after(result: messages.InterceptorAfterResult, shown: ToolResult) -> Verdict:
-    """What an after interceptor makes of a result. Details replace details, absent ones by nothing; where there were none, an
-    object with `content` or `output` replaces what the model sees, and anything else is kept as details (FIX-14)."""
+def after(result: messages.InterceptorAfterResult, shown: ToolResult, told: Any = None) -> Verdict:
+    """What an after interceptor makes of a result; `told` is what `details_of` gave for it, where that is at hand.
+
+    Details replace details, absent ones by nothing; where there were none, an object with `content` or `output` replaces what the
+    model sees, and anything else is kept as details (FIX-14).
+    """
     details = result.details
     if shown.details is not None:
         return PASS if _is_same(details, shown.details) else Rewrite(msgspec.structs.replace(shown, details=details))
-    if details is None or _is_same(details, details_of(shown)):
+    if details is None or _is_same(details, details_of(shown) if told is None else told):
         return PASS
     content = _replaced(details, shown.content)
     if content is None:
@@ -257,7 +260,15 @@ def _replaced(details: Any, shown: Sequence[Block]) -> tuple[Block, ...] | None:
 
 def _is_same(one: Any, other: Any) -> bool:
     """As text: Python takes true for 1, and neither white space nor the order of keys is a change."""
-    return _sorted.encode(paired(one)) == _sorted.encode(paired(other))
+    return _canonical(one) == _canonical(other)
+
+
+def _canonical(value: Any) -> bytes:
+    """Paired only when it must be: that is a walk through all of it in Python, and each call is compared four times."""
+    try:
+        return _sorted.encode(value)
+    except UnicodeEncodeError:  # half a surrogate pair
+        return _sorted.encode(paired(value))
 
 
 # -- what a guest wants done (5.4, 7.2) -------------------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ __all__ = [
     "expired",
     "instead",
     "refusal_of",
+    "stopped",
     "tell_of",
     "timeout_of",
 ]
@@ -363,11 +364,14 @@ def cancelled(method: str) -> str:
     return f"{_doing(method)} cancelled: {_CANNOT}"
 
 
+def stopped(method: str) -> str:
+    """The words for one that was under way when the guest was stopped (spec piglet 7.1, 8.0)."""
+    return _over(method, _CANNOT)
+
+
 def expired(method: str) -> str:
     """The words for one that took longer than `timeout_of` (spec piglet 2.7)."""
-    if method in (Method.HOST_EXECUTE_TOOL, Method.HOST_CHAT, Method.HOST_AGENT_RUN):
-        return f"{_doing(method)} cancelled: {_LATE}"
-    return f"{SERVICES[method].prefix or f'{_doing(method)}: '}{_LATE}"
+    return _over(method, _LATE)
 
 
 def timeout_of(method: str, limits: Limits) -> float | None:
@@ -375,6 +379,13 @@ def timeout_of(method: str, limits: Limits) -> float | None:
     if method in (Method.HOST_EXECUTE_TOOL, Method.HOST_CHAT, Method.HOST_AGENT_RUN):
         return limits.service
     return limits.compact if method == Method.HOST_TRIGGER_COMPACT else limits.call
+
+
+def _over(method: str, why: str) -> str:
+    if method in (Method.HOST_EXECUTE_TOOL, Method.HOST_CHAT, Method.HOST_AGENT_RUN):
+        return f"{_doing(method)} cancelled: {why}"
+    prefix = SERVICES[method].prefix if method in SERVICES else ""
+    return f"{prefix or f'{_doing(method)}: '}{why}"
 
 
 def _doing(method: str) -> str:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from serai.errors import BadExtension
 
 if TYPE_CHECKING:
     from serai.sdk.answers import Answer, ToolResult, Verdict
-    from serai.sdk.book import Book
+    from serai.sdk.book import Book, Offer
     from serai.sdk.heard import Heard
+    from serai.sdk.work import Work
 
-__all__ = ["DIALECTS", "Adapter", "Dialect", "choose", "load"]
+__all__ = ["DIALECTS", "Adapter", "Asking", "Choice", "Dialect", "choose", "load", "recognised"]
+
+
+class Asking(Protocol):
+    """A dialect whose hosts have services: what asks for one, and what only tells."""
+
+    def request(self, number: int, method: str, params: dict[str, Any]) -> bytes: ...
+
+    def note(self, method: str, params: dict[str, Any]) -> bytes: ...
 
 
 class Adapter(Protocol):
@@ -20,9 +29,25 @@ class Adapter(Protocol):
 
     dialect: str
     max_line: int  # the longest frame either side reads, with its newline
+    host_first: bool  # nothing is said before the host has spoken
+
+    @property
+    def asking(self) -> Asking | None: ...
 
     def opening(self, book: Book) -> bytes:
-        """What is said before anything is heard."""
+        """All that is offered."""
+        ...
+
+    def registration(self, offer: Offer, book: Book) -> bytes:
+        """What is offered later; nothing where the dialect has no word for that."""
+        ...
+
+    def missing(self, book: Book) -> list[str]:
+        """What is offered and the dialect cannot carry, a sentence each."""
+        ...
+
+    def works(self) -> dict[str, type[Work]]:
+        """How each kind of request is answered."""
         ...
 
     def hear(self, line: bytes) -> Iterable[Heard]: ...
@@ -52,34 +77,49 @@ class Dialect(NamedTuple):
     """How a host of this dialect is recognised, and where the adapter is: nowhere means that it is not built yet."""
 
     module: str = ""
-    environ: str = ""  # a variable that its hosts set
+    environ: tuple[str, str] = ("", "")  # a variable that its hosts set, and to what
+    descriptors: tuple[int, int] = (0, 1)  # where it is spoken when that variable is set
     first: tuple[bytes, ...] = ()  # what is in the first bytes of a host that speaks first
 
 
 DIALECTS: dict[str, Dialect] = {
-    "piglet": Dialect(environ="PIGLET_FD", first=(b'"initialize"', b'"extensionDir"')),
+    "piglet": Dialect("serai.sdk.adapters.piglet", ("PIGLET_FD", "1"), (3, 4), (b'"initialize"', b'"cwd"')),
     "mcp": Dialect(first=(b'"initialize"', b'"clientInfo"')),
-    "zot": Dialect("serai.sdk.adapters.zot"),  # its host waits for hello
+    "zot": Dialect("serai.sdk.adapters.zot"),  # its host waits for hello, and sets nothing (spec zot 2.1)
 }
 OPTION, VARIABLE, DEFAULT = "--dialect", "SERAI_DIALECT", "zot"
 
 
-def choose(arguments: Sequence[str], environ: Mapping[str, str], first: Callable[[], bytes]) -> str:
-    """The dialect's name: by the manifest's arguments, the environment, or the bytes that are there already, in this order."""
+class Choice(NamedTuple):
+    """A dialect, and where it is spoken. One that nobody named yields to a host that speaks first after all."""
+
+    dialect: str
+    descriptors: tuple[int, int] = (0, 1)
+    named: bool = True
+
+
+def choose(arguments: Sequence[str], environ: Mapping[str, str]) -> Choice:
+    """By the manifest's arguments or the environment, in this order; else it is the default until the host's first line."""
+    named = _option(arguments) or environ.get(VARIABLE)
+    for name, dialect in DIALECTS.items():
+        variable, value = dialect.environ
+        if named in (None, "", name) and variable and environ.get(variable) == value:
+            return Choice(name, dialect.descriptors)
+    return Choice(named) if named else Choice(DEFAULT, named=False)
+
+
+def _option(arguments: Sequence[str]) -> str | None:
     for number, argument in enumerate(arguments):
         if argument == OPTION and number + 1 < len(arguments):
             return arguments[number + 1]
         if argument.startswith(f"{OPTION}="):
             return argument.partition("=")[2]
-    if named := environ.get(VARIABLE):
-        return named
-    for name, dialect in DIALECTS.items():
-        if dialect.environ and environ.get(dialect.environ):
-            return name
-    head = first()
-    return next(
-        (name for name, dialect in DIALECTS.items() if dialect.first and all(sign in head for sign in dialect.first)), DEFAULT
-    )
+    return None
+
+
+def recognised(head: bytes) -> str:
+    """The dialect of a host that began so; empty when it is none that speaks first."""
+    return next((name for name, dialect in DIALECTS.items() if dialect.first and all(sign in head for sign in dialect.first)), "")
 
 
 def load(name: str) -> Adapter:

@@ -14,7 +14,8 @@ from serai.sdk import heard
 from serai.sdk.answers import Allow, Answer, Block, Display, Failed, Image, Insert, OpenPanel, Prompt, ToolResult, Verdict
 
 if TYPE_CHECKING:
-    from serai.sdk.book import Book
+    from serai.sdk.book import Book, Offer
+    from serai.sdk.work import Work
 
 __all__ = ["ADAPTER", "Zot"]
 
@@ -22,6 +23,7 @@ Frame = dict[str, Any]
 
 CAPABILITIES = ["commands", "tools", "events", "panels"]
 STAGES = ("tool_call", "turn_start", "assistant_message")  # in this order (spec zot 6)
+_ELSEWHERE = ("prompt section", "event handler", "shortcut", "message hook", "input transformer", "compactor", "provider")
 _KINDS = {"tool_call": "tool", "command_invoked": "command", "event_intercept": "question"}
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:,]')  # strings, and what gives them their place
 
@@ -29,6 +31,8 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:,]')  # strings, and what gives th
 class Zot:
     dialect = "zot"
     max_line = 4 * 1024 * 1024  # spec zot 3.1
+    host_first = False
+    asking = None
 
     # -- what is said -----------------------------------------------------------------------------------------------------------
 
@@ -43,6 +47,22 @@ class Zot:
             frames.append(_frame("subscribe", events=list(book.events), intercept=stages))
         frames.append({"type": "ready"})
         return b"".join(map(_line, frames))
+
+    def registration(self, offer: Offer, book: Book) -> bytes:  # noqa: ARG002
+        """The host has made its table of tools at ready (spec zot 7.47)."""
+        return b""
+
+    def missing(self, book: Book) -> list[str]:
+        """What cannot be offered here (spec zot 3.2 has no frame for it)."""
+        counted = {kind: sum(offer.kind == kind for offer in book.offers) for kind in _ELSEWHERE}
+        lines = [f"it has no {kind}s: {count} {'is' if count == 1 else 'are'} left out" for kind, count in counted.items() if count]
+        after = [guard for guard in book.guards.values() if guard.after is not None]
+        return [*lines, *(["it shows nobody what came of a tool call, so `after` is never called"] if after else [])]
+
+    def works(self) -> dict[str, type[Work]]:
+        from serai.sdk.work import KINDS
+
+        return KINDS
 
     def tool_answer(self, id: str, result: ToolResult) -> bytes:
         content = [_block(one) for one in result.content]

@@ -102,6 +102,8 @@ class Probing:
 
     def write(self, raw: bytes) -> bool:
         """Whether the guest took it, or at least could have."""
+        if self.process.stdin.closed:  # who asks something when all is said gets no answer, as from a host that ends
+            return False
         try:
             self.process.write(raw, self.task.patience.answer)
         except (BrokenPipeError, TimeoutError):

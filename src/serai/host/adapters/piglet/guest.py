@@ -130,8 +130,11 @@ class PigletGuest:
         except SeraiError as error:
             why, hint = f"initialize {self._name}: extension {self._name} closed", start_hint(error.stderr)
             raise PeerGone(why, who=self._taking.who, exit=error.exit, stderr=error.stderr, hint=hint) from None
+        if (lost := self._wire.rpc.lost_cause) is not None:  # it has answered and ended, and nobody was to be told yet
+            raise self._closed(lost)
         self._greeted(answer, manifest.version)
         self._started = True
+        del self._ways  # and all that was kept of the side which did not answer
 
     def _greeted(self, answer: Raw, version: str) -> None:
         """Its own name and version are only told: the manifest's count (spec piglet 3)."""
@@ -202,8 +205,9 @@ class PigletGuest:
                 before = messages.InterceptorBeforeParams(name, subject.name, args_of(subject))
                 return neutral.before(await self.call(Method.INTERCEPTOR_BEFORE, before, timeout=timeout), name, subject.arguments)
             call, result = subject
-            after = messages.InterceptorAfterParams(name, call.name, neutral.details_of(result))
-            return neutral.after(await self.call(Method.INTERCEPTOR_AFTER, after, timeout=timeout), result)
+            details = neutral.details_of(result)
+            after = messages.InterceptorAfterParams(name, call.name, details)
+            return neutral.after(await self.call(Method.INTERCEPTOR_AFTER, after, timeout=timeout), result, details)
         except Refused as error:  # the origin's words (spec piglet 5.3)
             when = "before" if stage == "tool_call" else "after"
             why = f"interceptor {name} {when}: interceptor {when}: {error.message}"

@@ -1,0 +1,294 @@
+"""piglet from the extension's side, with the standard library alone (spec piglet 2 to 5 and 8.1).
+
+The host speaks first. What a person is shown as the answer of a command are notifications before it here, which arrive in order
+(spec piglet 2.5).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from serai.sdk import heard
+from serai.sdk.adapters import jsonrpc
+from serai.sdk.answers import Allow, Answer, Block, Display, Failed, Image, Insert, OpenPanel, Prompt, ToolResult, Verdict
+from serai.sdk.records import StreamRequest, camel, folded, made
+
+if TYPE_CHECKING:
+    from serai.sdk.book import Book, Offer
+    from serai.sdk.work import Work
+
+__all__ = ["ADAPTER", "EVENTS", "Piglet"]
+
+UNKNOWN_METHOD, INVALID, FAILED = -32601, -32602, -32603
+
+# What is registered, and what its name is called (spec piglet 4).
+_REGISTER = {
+    "tool": ("register/tool", "name"),
+    "command": ("register/command", "name"),
+    "prompt section": ("register/promptSection", "title"),
+    "guard": ("register/interceptor", "name"),
+    "event": ("register/eventHandler", "name"),
+    "event handler": ("register/eventHandler", "name"),
+    "shortcut": ("register/shortcut", "key"),
+    "message hook": ("register/messageHook", "name"),
+    "input transformer": ("register/inputTransformer", "name"),
+    "compactor": ("register/compactor", "name"),
+    "provider": ("register/provider", "api"),
+}
+_ALWAYS = ("description", "parameters", "content")  # also when they are empty
+# What zot's events are made of; `session_start` is made without one, when the host has taken the extension in.
+EVENTS = {
+    "turn_start": ("EventAgentStart", "EventTurnStart"),  # the first only to count the second
+    "turn_end": ("EventTurnEnd",),
+    "tool_call": ("EventToolStart",),
+    "assistant_message": ("EventStreamDone",),
+}
+_LEVELS = {"success": "info"}
+
+
+class Piglet:
+    dialect = "piglet"
+    max_line = 4 * 1024 * 1024  # with its newline, both ways (spec piglet 2.2)
+    host_first = True
+
+    def __init__(self) -> None:
+        self.asking = self
+        self._goodbye = b""
+        self._titles: dict[str, str] = {}  # of panels
+
+    # -- what is said -----------------------------------------------------------------------------------------------------------
+
+    def opening(self, book: Book) -> bytes:
+        """All registrations, in the order in which they were written; the answer to initialize ends them (spec piglet 3)."""
+        return b"".join(self.registration(offer, book) for offer in book.offers)
+
+    def registration(self, offer: Offer, book: Book) -> bytes:
+        if offer.kind not in _REGISTER or (offer.kind == "event" and offer.name not in EVENTS):
+            return b""
+        method, key = _REGISTER[offer.kind]
+        about = {"events": list(EVENTS[offer.name])} if offer.kind == "event" else offer.about
+        given = {camel(name): value for name, value in about.items() if value or name in _ALWAYS}
+        return jsonrpc.note(method, {key: offer.name or book.name, **given})
+
+    def missing(self, book: Book) -> list[str]:
+        """What cannot be offered here (spec piglet 4 has no word for it)."""
+        stages = [stage for stage in ("turn_start", "assistant_message") if stage in book.interceptors]
+        keys = [panel.id for panel in book.panels.values() if panel.handlers()]
+        return [
+            *(f"it asks nobody at {stage}, so that interceptor is never called" for stage in stages),
+            *(f'it sends no keys of panels, so the handlers of the panel "{id}" are never called' for id in keys),
+        ]
+
+    def tool_answer(self, id: str, result: ToolResult) -> bytes:
+        return jsonrpc.result(id, self.content(result))
+
+    def content(self, result: ToolResult) -> dict[str, Any]:
+        errors = {"isError": result.is_error, "errorCode": result.code, "errorHint": result.hint}
+        content = [_block(one) for one in result.content]
+        return {"content": content, **{key: value for key, value in errors.items() if value}}
+
+    def command_answer(self, id: str, answer: Answer) -> bytes:
+        shown = b""
+        match answer:
+            case Prompt(text=text):
+                shown = jsonrpc.note("sendMessage", {"content": text})
+            case Insert(text=text):
+                shown = jsonrpc.note("setInputText", {"text": text})
+            case Display(text=text):
+                shown = jsonrpc.note("showMessage", {"text": text})
+            case OpenPanel(id=panel, title=title, lines=lines, footer=footer):
+                shown = self.render(panel, title, lines, footer)
+            case Failed(text=text):
+                return self.failure(id, FAILED, text or "it failed and gave no reason")
+        return shown + jsonrpc.result(id, {})
+
+    def verdict(self, id: str, verdict: Verdict) -> bytes:
+        """A block is a result that the model reads; without a reason the host has its own words (spec piglet 5.3)."""
+        if isinstance(verdict, Block):
+            return jsonrpc.result(id, {"allow": False, **({"preview": verdict.reason} if verdict.reason else {})})
+        return jsonrpc.result(id, {"allow": True, **({} if isinstance(verdict, Allow) else {"args": verdict.value})})
+
+    def notify(self, level: str, message: str) -> bytes:
+        return jsonrpc.note("notify", {"message": message, "level": _LEVELS.get(level, level)})
+
+    def render(self, panel: str, title: str, lines: Sequence[str], footer: str) -> bytes:
+        """A panel is an overlay, without keys; each time all of it is told, so it keeps its title here."""
+        title = self._titles[panel] = title or self._titles.get(panel, "")
+        content = "\n".join([*lines, *(["", footer] if footer else [])])
+        return jsonrpc.note("showOverlay", {"key": panel, **({"title": title} if title else {}), "content": content})
+
+    def close_panel(self, panel: str) -> bytes:
+        return jsonrpc.note("closeOverlay", {"key": panel})
+
+    def farewell(self) -> bytes:
+        return self._goodbye
+
+    def result(self, id: str, value: object) -> bytes:
+        return jsonrpc.result(id, value)
+
+    def failure(self, id: str, code: int, message: str) -> bytes:
+        return jsonrpc.failure(id, code, message)
+
+    def request(self, number: int, method: str, params: dict[str, Any]) -> bytes:
+        return jsonrpc.request(number, method, params)
+
+    def note(self, method: str, params: dict[str, Any]) -> bytes:
+        return jsonrpc.note(method, params)
+
+    def works(self) -> dict[str, type[Work]]:
+        from serai.sdk.adapters.piglet_works import KINDS
+
+        return KINDS
+
+    # -- what is heard ----------------------------------------------------------------------------------------------------------
+
+    def hear(self, line: bytes) -> Iterator[heard.Heard]:
+        if not line.strip():
+            return
+        try:
+            message = jsonrpc.read(line)
+        except jsonrpc.BadLine as error:
+            if error.unread:
+                yield from self._unread(line[:4096], str(error))
+            else:
+                yield heard.Odd(str(error))
+            return
+        if message.id is None:
+            yield from _notified(message)
+        elif not message.method:
+            yield from _answered(message)
+        elif isinstance(message.id, int | str) and not isinstance(message.id, bool):
+            yield self._requested(json.dumps(message.id), message.method, message.params)
+        else:
+            yield heard.Odd(f"malformed line: its id is neither a whole number nor a text: {jsonrpc.short(line)}")
+
+    def too_long(self, head: bytes, size: int) -> Iterator[heard.Heard]:
+        return self._unread(head, f"it has {size} bytes; this side reads {self.max_line}")
+
+    def _unread(self, head: bytes, why: str) -> Iterator[heard.Heard]:
+        """Whoever waits for it is told, if its head shows who that is."""
+        members = jsonrpc.head_of(head)
+        id = members.get("id", "null")
+        try:
+            number = json.loads(id)
+        except ValueError:
+            number = None
+        if number is None:
+            yield heard.Odd(f"a line was skipped: {why}: {jsonrpc.short(head)}")
+        elif "method" in members or "params" in members:
+            yield heard.Unserved(id, FAILED, f"the request could not be read: {why}")
+        elif isinstance(number, int):
+            yield heard.Answered(number, None, (FAILED, f"the answer could not be read: {why}"))
+
+    def _requested(self, id: str, method: str, params: Any) -> heard.Heard:
+        if method == "shutdown":
+            self._goodbye = jsonrpc.result(id, None)
+            return heard.Left()
+        shape = _REQUESTS.get(method)
+        if shape is None:
+            return heard.Unserved(id, UNKNOWN_METHOD, f"unknown method: {method[:100]}")
+        if params is not None and not isinstance(params, dict):
+            return heard.Unserved(id, INVALID, "invalid params: they are no object")
+        given = folded(params, shape)
+        for name in _TEXTS.intersection(shape):
+            if given.get(name) is None:
+                given[name] = ""
+            elif not isinstance(given[name], str):
+                return heard.Unserved(id, INVALID, f"invalid params: {name} is no text")
+        return _heard(id, method, given)
+
+
+# The requests of a host and the names of their parameters, of which these are text (spec piglet 3 and 5).
+_REQUESTS: dict[str, tuple[str, ...]] = {
+    "initialize": ("protocolVersion", "cwd", "configDir"),
+    "tool/execute": ("callId", "name", "args"),
+    "command/execute": ("name", "args"),
+    "interceptor/before": ("name", "toolName", "args"),
+    "interceptor/after": ("name", "toolName", "details"),
+    "event/dispatch": ("type", "data"),
+    "shortcut/handle": ("key",),
+    "messageHook/onMessage": ("message",),
+    "inputTransformer/transform": ("input",),
+    "compact/execute": ("messages",),
+    "provider/stream": ("requestId", "model", "system", "messages", "tools", "options"),
+}
+_TEXTS = frozenset({"protocolVersion", "cwd", "configDir", "callId", "name", "toolName", "type", "key", "message", "input"})
+
+
+def _heard(id: str, method: str, given: dict[str, Any]) -> heard.Heard:
+    match method:
+        case "initialize":
+            return heard.Begun(id, _about(given))
+        case "tool/execute":
+            return heard.ToolCalled(id, given["name"], given.get("args"), given["callId"])
+        case "command/execute":
+            args = given.get("args")
+            return heard.CommandInvoked(id, given["name"], args if isinstance(args, str) else "")
+        case "interceptor/before":
+            args = given.get("args")
+            return heard.Asked(id, "tool_call", heard.ToolCall("", given["toolName"], {} if args is None else args), given["name"])
+        case "interceptor/after":
+            return heard.Wanted(id, "after", given["name"], heard.ToolDone(given["toolName"], given.get("details")))
+        case "event/dispatch":
+            return heard.Wanted(id, "event", given["type"], given.get("data"))
+        case "shortcut/handle":
+            return heard.Wanted(id, "shortcut", given["key"], None)
+        case "messageHook/onMessage":
+            return heard.Wanted(id, "message", "", given["message"])
+        case "inputTransformer/transform":
+            return heard.Wanted(id, "input", "", given["input"])
+        case "compact/execute":
+            messages = given.get("messages")
+            tagged = [folded(one, ("type", "data")) for one in messages] if isinstance(messages, list) else []
+            return heard.Wanted(id, "compact", "", tagged)
+        case _:
+            request = made(StreamRequest, given)
+            return heard.Wanted(id, "stream", request.model.api, (given.get("requestId"), request))
+
+
+def _about(given: dict[str, Any]) -> dict[str, Any]:
+    version = given["protocolVersion"]
+    config = given["configDir"]
+    return {
+        "protocol_version": int(version) if version.isdecimal() and len(version) < 10 else 0,
+        "cwd": given["cwd"],
+        "config_dir": config,
+        "data_dir": config,
+    }
+
+
+def _notified(message: jsonrpc.Line) -> Iterator[heard.Heard]:
+    """`shutdown` without an id says only that the end of input comes (spec piglet 5.10); what is unknown is passed over."""
+    if message.method == "$/cancelRequest":
+        id = folded(message.params, ("id",)).get("id")
+        if isinstance(id, int | str):
+            yield heard.TakenBack(json.dumps(id))
+    elif message.method == "eventBus/event":
+        event = folded(message.params, ("topic", "subscriptionId", "data"))
+        number = event.get("subscriptionId")
+        if isinstance(number, int) or (isinstance(number, float) and number.is_integer()):
+            yield heard.Published(int(number), str(event.get("topic", "")), event.get("data"))
+
+
+def _answered(message: jsonrpc.Line) -> Iterator[heard.Heard]:
+    if not isinstance(message.id, int) or isinstance(message.id, bool):  # we never ask under another (spec piglet 2.3)
+        return
+    error = None
+    if message.error is not None:  # wins over a result
+        told = folded(message.error, ("code", "message"))
+        code = told.get("code")
+        error = (code if isinstance(code, int) else FAILED, str(told.get("message", "")))
+    yield heard.Answered(message.id, message.result, error)
+
+
+def _block(content: object) -> dict[str, str]:
+    if isinstance(content, Image):
+        from base64 import b64encode
+
+        return {"type": "image", "data": b64encode(content.data).decode(), "mime": content.mime}
+    return {"type": "text", "text": getattr(content, "text")}  # noqa: B009  (what else there is has been refused before)
+
+
+ADAPTER = Piglet

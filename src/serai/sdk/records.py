@@ -1,0 +1,220 @@
+"""What a host answers, as plain records, and how they are made of what came: keys in any case, gaps filled (spec piglet 2.2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
+
+__all__ = [
+    "AgentAnswer",
+    "ChatAnswer",
+    "CommandInfo",
+    "Compacted",
+    "EntryInfo",
+    "ExtensionInfo",
+    "Forked",
+    "Model",
+    "ModelInfo",
+    "SectionInfo",
+    "SessionInfo",
+    "Snapshot",
+    "Stats",
+    "StreamRequest",
+    "ToolInfo",
+    "TreeNode",
+    "Usage",
+    "camel",
+    "folded",
+    "made",
+    "made_all",
+]
+
+R = TypeVar("R", bound=tuple[Any, ...])
+
+
+class ToolInfo(NamedTuple):
+    name: str = ""
+    description: str = ""
+    parameters: Any = None
+    deferred: bool = False
+
+
+class Usage(NamedTuple):
+    input: int = 0
+    output: int = 0
+
+
+class ChatAnswer(NamedTuple):
+    text: str = ""
+    usage: Usage = Usage()
+
+
+class AgentAnswer(NamedTuple):
+    text: str = ""
+    turns: int = 0
+    usage: Usage = Usage()
+
+
+class Snapshot(NamedTuple):
+    """What the next call of the model would carry."""
+
+    system: str = ""
+    messages: tuple[Any, ...] = ()
+    tools: tuple[ToolInfo, ...] = ()
+
+
+class Stats(NamedTuple):
+    turn_count: int = 0
+    total_input_tokens: int = 0
+    total_output_tokens: int = 0
+    total_cache_read_tokens: int = 0
+    total_cache_write_tokens: int = 0
+    total_cost: float = 0.0
+    model: str = ""
+
+
+class SessionInfo(NamedTuple):
+    id: str = ""
+    title: str = ""
+    cwd: str = ""
+    created_at: str = ""
+    parent_id: str = ""
+    path: str = ""
+
+
+class Forked(NamedTuple):
+    parent_id: str = ""
+    message_count: int = 0
+
+
+class EntryInfo(NamedTuple):
+    id: str = ""
+    parent_id: str = ""
+    type: str = ""
+    timestamp: str = ""
+    children: int = 0
+
+
+class TreeNode(NamedTuple):
+    id: str = ""
+    parent_id: str = ""
+    type: str = ""
+    timestamp: str = ""
+    children: int = 0
+    on_active_path: bool = False
+    depth: int = 0
+    preview: str = ""
+    label: str = ""
+    tokens_before: int = 0
+
+
+class ModelInfo(NamedTuple):
+    id: str = ""
+    api: str = ""
+    display_name: str = ""
+    provider: str = ""
+    context_window: int = 0
+    max_tokens: int = 0
+    reasoning: bool = False
+    cost_input: float = 0.0
+    cost_output: float = 0.0
+    current: bool = False
+
+
+class Compacted(NamedTuple):
+    """How many messages there were, and are."""
+
+    before: int = 0
+    after: int = 0
+
+
+class CommandInfo(NamedTuple):
+    name: str = ""
+    description: str = ""
+
+
+class SectionInfo(NamedTuple):
+    title: str = ""
+    token_hint: int = 0
+
+
+class ExtensionInfo(NamedTuple):
+    name: str = ""
+    version: str = ""
+    kind: str = ""
+    runtime: str = ""
+    tools: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    interceptors: tuple[str, ...] = ()
+    event_handlers: tuple[str, ...] = ()
+    shortcuts: tuple[str, ...] = ()
+    message_hooks: tuple[str, ...] = ()
+    compactor: str = ""
+
+
+class Model(NamedTuple):
+    """The model that a provider is to call; costs are per million tokens."""
+
+    id: str = ""
+    name: str = ""
+    api: str = ""
+    provider: str = ""
+    base_url: str = ""
+    reasoning: bool = False
+    context_window: int = 0
+    max_tokens: int = 0
+    cost: Any = None
+    headers: Any = None
+
+
+class StreamRequest(NamedTuple):
+    """What a provider is asked for. Messages, tools and options are as they came (spec piglet 5.9)."""
+
+    model: Model = Model()
+    system: str = ""
+    messages: tuple[Any, ...] = ()
+    tools: tuple[Any, ...] = ()
+    options: Any = None
+
+
+def folded(data: object, names: Iterable[str]) -> dict[str, Any]:
+    """The members of these names, whatever case their keys are in; one of the very case wins (spec piglet FIX-4)."""
+    if not isinstance(data, dict):
+        return {}
+    wanted = {name.lower(): name for name in names}
+    found = {wanted[key.lower()]: value for key, value in data.items() if key.lower() in wanted}
+    return found | {name: data[name] for name in wanted.values() if name in data}
+
+
+def made(record: Callable[..., R], data: object) -> R:
+    """A record of what came. What is not there, or is of another type, has its empty value."""
+    defaults: dict[str, Any] = record._field_defaults  # type: ignore[attr-defined]
+    names = {camel(name): name for name in defaults}
+    values = {names[key]: _fitting(value, defaults[names[key]]) for key, value in folded(data, names).items()}
+    return record(**values)
+
+
+def made_all(record: Callable[..., R], data: object) -> list[R]:
+    """Of a list that came; null is an empty one."""
+    return [made(record, one) for one in data if isinstance(one, dict)] if isinstance(data, list) else []
+
+
+def camel(name: str) -> str:
+    return re.sub("_([a-z])", lambda match: match[1].upper(), name)
+
+
+def _fitting(value: object, default: Any) -> Any:
+    if default is None:
+        return value
+    if hasattr(default, "_field_defaults"):
+        return made(type(default), value)
+    if isinstance(default, tuple):
+        return tuple(value) if isinstance(value, list) else default
+    if isinstance(default, bool) or isinstance(value, bool):
+        return value if isinstance(value, bool) and isinstance(default, bool) else default
+    if isinstance(default, int):  # an integer may come as 4242.0 (spec piglet 10.14)
+        return int(value) if isinstance(value, int) or (isinstance(value, float) and value.is_integer()) else default
+    if isinstance(default, float):
+        return float(value) if isinstance(value, int | float) else default
+    return value if isinstance(value, type(default)) else default

@@ -1,0 +1,256 @@
+"""A zot guest and a piglet guest in one run: each judges the other's tools, and both hear what happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serai.model.events import ToolEnded
+from serai.testing.piglet_guests import ask, interceptor, relay, write
+from tests.agents.resident.parts import Answers, call, said
+from tests.app.houses import Person, opened
+from tests.cli.guests import Shell
+from tests.cli.runs import run, script
+from tests.host.guests import make
+from tests.piglet.bare import bare
+from tests.piglet.wires import ONE_LOOP, came
+
+PROMPTLY = 60.0  # what would wait for itself waits for ever
+
+# Both leave their mark on every call, block what leads to Atlantis and rewrite what leads to Paris, each for the tool of the other.
+ZOT = """
+heard = open("heard", "a", buffering=1)
+hello(
+    tool("forecast"),
+    subscribe(events=["turn_start", "tool_call", "assistant_message", "turn_end"], intercept=["tool_call"]),
+)
+for frame in frames():
+    if frame["type"] == "tool_call":
+        answer(frame["id"], "forecast " + json.dumps(frame["args"], sort_keys=True))
+    elif frame["type"] == "event_intercept":
+        args = frame["tool_args"]
+        heard.write(json.dumps(["judged", frame["tool_name"], args]) + "\\n")
+        if frame["tool_name"] == "tide" and args.get("to") == "Atlantis":
+            judge(frame["id"], block=True, reason="zot: nobody sails to Atlantis")
+        else:
+            to = "Bern" if frame["tool_name"] == "tide" and args.get("to") == "Paris" else args.get("to")
+            judge(frame["id"], modified_args={**args, "to": to, "trail": [*args.get("trail", []), "zot"]})
+    elif frame["type"] == "event":
+        heard.write(json.dumps(["told", frame["event"]]) + "\\n")
+"""
+PIGLET = """
+heard = open("heard", "a", buffering=1)
+
+def register(kind, **params):
+    return {"jsonrpc": "2.0", "method": "register/" + kind, "params": params}
+
+def result(id, value):
+    return {"jsonrpc": "2.0", "id": id, "result": value}
+
+def reply(m):
+    p = m.get("params") or {}
+    if m["method"] == "tool/execute":
+        return answer(m["id"], "tide " + json.dumps(p["args"], sort_keys=True))
+    if m["method"] == "interceptor/before":
+        args = p["args"] or {}
+        heard.write(json.dumps(["judged", p["toolName"], args, p["name"]]) + "\\n")
+        if p["toolName"] == "forecast" and args.get("to") == "Atlantis":
+            return result(m["id"], {"allow": False, "preview": "piglet: no weather in Atlantis"})
+        to = "Bern" if p["toolName"] == "forecast" and args.get("to") == "Paris" else args.get("to")
+        return result(m["id"], {"allow": True, "args": {**args, "to": to, "trail": [*args.get("trail", []), p["name"]]}})
+    if m["method"] == "interceptor/after":
+        return result(m["id"], {"details": p.get("details")})
+    heard.write(json.dumps(["told", p["type"]]) + "\\n")
+    return result(m["id"], {})
+
+offers = [tool("tide"), register("interceptor", name="low", priority=-5), register("interceptor", name="high", priority=500),
+    register("eventHandler", name="all")]
+for m in lines(3):
+    if m["method"] == "initialize":
+        say(4, *offers, hello())
+    elif "id" in m:
+        say(4, reply(m))
+"""
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+@pytest.fixture
+def guests(tmp_path: Path) -> tuple[str | Path, ...]:
+    return ("-e", make(tmp_path, ZOT, name="harbour"), "-e", bare(tmp_path, PIGLET, name="pilot"))
+
+
+def heard(tmp_path: Path, name: str, what: str) -> list[Any]:
+    lines = map(json.loads, (tmp_path / name / "heard").read_text().splitlines())
+    return [line[1:] for line in lines if line[0] == what]
+
+
+@pytest.mark.req("piglet.rule.order-interceptors", "app.run.guests")
+def test_each_judges_the_others_calls_in_the_order_of_their_priorities(shell: Shell, guests: Any, tmp_path: Path) -> None:
+    calls = script('call forecast {"to":"Paris"}', 'call tide {"to":"Paris"}', "say $results")
+    ran = run(shell, *guests, "--allow", "forecast", "--allow", "tide", calls)
+    assert ran.returncode == 0, ran.stderr
+    marks = '"trail": ["high", "zot", "low"]'
+    assert f'forecast {{"to": "Bern", {marks}}}' in ran.stdout  # piglet has rewritten a call of zot's tool
+    assert f'tide {{"to": "Bern", {marks}}}' in ran.stdout  # and zot one of piglet's
+    for tool in ("forecast", "tide"):
+        [seen] = [args["trail"] for name, args in heard(tmp_path, "harbour", "judged") if name == tool]
+        assert seen == ["high"]
+        trails = [(who, args.get("trail")) for name, args, who in heard(tmp_path, "pilot", "judged") if name == tool]
+        assert trails == [("high", None), ("low", ["high", "zot"])]
+
+
+@pytest.mark.req("app.run.guard")
+def test_each_blocks_a_call_of_the_others_tool(shell: Shell, guests: Any, tmp_path: Path) -> None:
+    calls = script('call forecast {"to":"Atlantis"}', 'call tide {"to":"Atlantis"}', "say $results")
+    ran = run(shell, *guests, "--mode", "skip", calls)
+    assert ran.returncode == 0, ran.stderr
+    assert "piglet: no weather in Atlantis" in ran.stdout
+    assert "zot: nobody sails to Atlantis" in ran.stdout
+    assert "trail" not in ran.stdout  # neither has run
+    assert [name for name, _ in heard(tmp_path, "harbour", "judged")] == ["tide"]  # whoever is asked later is not asked at all
+    assert sorted((name, who) for name, _, who in heard(tmp_path, "pilot", "judged")) == [("forecast", "high"), ("tide", "high")]
+
+
+@pytest.mark.req("app.run.rules")
+@pytest.mark.parametrize("tool", ["forecast", "tide"])
+@pytest.mark.parametrize("to", ["Bern", "Paris"])
+def test_the_policy_decides_on_the_final_arguments(shell: Shell, guests: Any, tmp_path: Path, tool: str, to: str) -> None:
+    """Allowed is what leads to Paris; each has rewritten that by the time the rules are asked."""
+    rules = tmp_path / "rules.toml"
+    rules.write_text(f'[[rule]]\nid = "only"\ndecide = "allow"\ntool = "{tool}"\ninput = {{ to = "{to}", "*" = "*" }}\n')
+    ran = run(shell, *guests, "--policy", rules, script(f'call {tool} {{"to":"Paris"}}', "say $results"))
+    assert ('"to": "Bern"' in ran.stdout) is (to == "Bern")
+    assert ("nobody is there" in ran.stdout + ran.stderr) is (to == "Paris")
+
+
+@pytest.mark.req("app.run.rules")
+def test_a_rule_that_forbids_what_a_guest_makes_of_a_call_holds(shell: Shell, guests: Any, tmp_path: Path) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('[[rule]]\nid = "no-bern"\ndecide = "deny"\ntool = "*"\ninput = { to = "Bern" }\nbecause = "Bern is closed"\n')
+    calls = script('call forecast {"to":"Paris"}', 'call tide {"to":"Paris"}', "say $results")
+    ran = run(shell, *guests, "--mode", "skip", "--policy", rules, calls)
+    assert ran.stdout.count("Bern is closed") == 2
+    assert "trail" not in ran.stdout
+
+
+@pytest.mark.req("app.run.guests", "piglet.rule.event-types")
+def test_both_hear_what_happens(shell: Shell, guests: Any, tmp_path: Path) -> None:
+    calls = script('call forecast {"to":"Bern"}', 'call tide {"to":"Bern"}', "say done")
+    ran = run(shell, *guests, "--mode", "skip", calls)
+    assert (ran.stdout, ran.returncode) == ("done\n", 0)
+    zot = [event for [event] in heard(tmp_path, "harbour", "told")]
+    assert (zot.count("tool_call"), zot.count("assistant_message"), zot[0], zot[-1]) == (2, 2, "turn_start", "turn_end")
+    piglet = [type for [type] in heard(tmp_path, "pilot", "told") if type != "EventStreamDelta"]
+    start = ["EventAgentStart", "EventAgentInit", "EventPromptBuild", "EventMessagePre"]
+    first = ["EventTurnStart", "EventStreamDone"]
+    tools = ["EventToolStart", "EventToolEnd"]
+    assert piglet[:6] == start + first
+    assert sorted(piglet[6:10]) == sorted(tools * 2)  # side by side
+    assert piglet[10:] == ["EventTurnEnd", *first, "EventTurnEnd", "EventAgentEnd"]
+
+
+# -- one source
+
+
+SOURCE = """
+from pathlib import Path
+from serai.sdk import Block, Extension, Rewrite, ToolCall
+
+me = Path.cwd().name
+ext = Extension(me, version="1.0")
+
+@ext.tool(f"{me}_weather")
+def weather(city: str) -> str:
+    "The weather."
+    return f"{city}: fog, says {ext.host.dialect}"
+
+@ext.command(f"{me}_hello", "says hello")
+def hello(args: str) -> str:
+    return f"hello {args} from {ext.host.dialect}"
+
+@ext.intercept("tool_call")
+def judge(call: ToolCall) -> Block | Rewrite:
+    if call.args.get("city") == me:
+        return Block(f"{me} does not judge itself")
+    return Rewrite({**call.args, "city": f"{call.args['city']}+{me}"})
+
+ext.main()
+"""
+
+
+def one_source(tmp_path: Path) -> tuple[Path, Path]:
+    """The same file in a folder of each dialect."""
+    zot, piglet = tmp_path / "east", tmp_path / "west"
+    for folder in (zot, piglet):
+        folder.mkdir()
+        (folder / "guest.py").write_text(SOURCE)
+    (zot / "extension.json").write_text(json.dumps({"name": "east", "exec": sys.executable, "args": ["guest.py"]}))
+    about = {"name": "west", "runtime": sys.executable, "entry": "guest.py"}
+    (piglet / "manifest.yaml").write_text(json.dumps(about))
+    return zot, piglet
+
+
+@pytest.mark.req("app.run.guests")
+def test_one_source_is_a_guest_of_each_dialect_in_one_run(shell: Shell, tmp_path: Path) -> None:
+    zot, piglet = one_source(tmp_path)
+    guests = ("-e", zot, "-e", piglet, "--mode", "skip")
+    calls = script('call east_weather {"city":"Bern"}', 'call west_weather {"city":"Bern"}', "say $results")
+    ran = run(shell, *guests, calls)
+    assert ran.returncode == 0, ran.stderr
+    assert "Bern+east+west: fog, says zot" in ran.stdout
+    assert "Bern+east+west: fog, says piglet" in ran.stdout
+    for name in ("east", "west"):
+        blocked = run(shell, *guests, script(f'call east_weather {{"city":"{name}"}}', "say $results"))
+        assert ("does not judge itself" in blocked.stdout) is (name == "east")  # the other has changed it by then
+    assert "hello you from zot" in run(shell, *guests, "/east_hello you").stdout
+    assert "hello you from piglet" in run(shell, *guests, "/west_hello you").stdout
+
+
+# -- calls that lead to calls
+
+
+@ONE_LOOP
+async def test_a_piglet_tool_may_call_a_zot_tool_and_both_judge_that(tmp_path: Path) -> None:
+    folders = make(tmp_path, ZOT, name="harbour"), bare(tmp_path, PIGLET, name="pilot")
+    caller = write(tmp_path, "caller", tools={"host": [relay()]})
+    async with opened(tmp_path, *folders, caller) as app:
+        asked = {"method": "host/executeTool", "params": {"name": "forecast", "args": {"to": "Paris"}}}
+        answer = json.loads((await app.host.call_tool("host", asked)).text)
+        [block] = answer["result"]["content"]
+        assert block["text"] == 'forecast {"to": "Bern", "trail": ["high", "zot", "low"]}'
+        asked["params"] = {"name": "forecast", "args": {"to": "Atlantis"}}
+        answer = json.loads((await app.host.call_tool("host", asked)).text)
+        assert answer == {"result": {"content": [{"type": "text", "text": "piglet: no weather in Atlantis"}]}}
+        asked["params"] = {"name": "tide", "args": {"to": "Atlantis"}}
+        answer = json.loads((await app.host.call_tool("host", asked)).text)
+        assert (answer["result"]["isError"], answer["result"]["content"][0]["text"]) == (True, "zot: nobody sails to Atlantis")
+
+
+@pytest.mark.req("app.services.bounded")
+@ONE_LOOP
+async def test_one_that_judges_by_calling_what_it_judges_comes_to_an_end(tmp_path: Path) -> None:
+    """Each judgement wants the tool called, and each call a judgement."""
+    journal = tmp_path / "journal"
+    judges = interceptor(before=[ask("host/executeTool", {"name": "look", "args": {}}, quiet=True)])
+    folder = write(tmp_path, "judge", tools={"look": "fog"}, interceptors={"guard": judges}, journal=journal)
+    person, model = Person(), Answers([said("", call("look"))], [said("done")])
+    async with opened(tmp_path, folder, answers=model, surface=person) as app, asyncio.timeout(PROMPTLY):
+        result = await app.submit("go")
+        assert result is not None
+        assert result.text == "done"
+        [ended] = [one.result for one in person.events if isinstance(one, ToolEnded)]
+        assert ended.text == "fog"  # the innermost was refused, so all others came to an end
+        assert not app.works_for("piglet:judge")
+    came_back = [json.loads(line).get("in", {}) for line in journal.read_text().splitlines()]
+    [refused] = [message["error"]["message"] for message in came_back if "error" in message]
+    assert refused.endswith("64 calls of tools are under way for it: does a call of look lead to itself?")
+    assert len(came(journal, "interceptor/before")) == 65
