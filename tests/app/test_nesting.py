@@ -155,7 +155,7 @@ async def test_an_agent_whose_tool_has_another_agent_work_comes_to_an_end(monkey
             assert result.text == "done"
             assert len(model.requests) == 2 * (1 + 1)
     assert len(errors) == 2
-    assert "begins no other" in errors[0]
+    assert "begins no agent of its own" in errors[0]
 
 
 def one_by_one(monkeypatch: Monkey) -> None:

@@ -18,6 +18,7 @@ from serai.model.events import ToolEnded
 from serai.testing.piglet_guests import ask, interceptor, note, offer, say, wait, write
 from tests.agents.resident.parts import Answers, call, conversation, said, texts
 from tests.app.houses import PATIENT, Person, opened
+from tests.host import guests
 from tests.host.guests import pid_of, until
 from tests.piglet.bare import bare
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, noted, params
@@ -125,6 +126,23 @@ async def test_a_tool_that_blocks_is_let_finish_and_counts_if_the_run_is_alive(t
         assert ("tool: worked" in texts(conversation(app.session))) is (how == "steer")
     ids = {one["params"]["name"]: one["id"] for one in came(journal, "tool/execute")}
     assert params(journal, "$/cancelRequest") == [{"id": ids["light"]}]
+
+
+@pytest.mark.req("piglet.rule.cancel-block-tools")
+async def test_a_host_without_an_app_lets_it_finish_too(tmp_path: Path) -> None:
+    begun, go, over, journal = (tmp_path / name for name in ("begun", "go", "over", "journal"))
+    careful = offer([note(begun), wait(go), note(over)], interruptBehavior="block")
+    folder = write(tmp_path, "weather", tools={"careful": careful, "look": "fog"}, journal=journal)
+    async with guests.opened(tmp_path, folder) as host:
+        call = asyncio.create_task(host.call_tool("careful"))
+        await noted(begun)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        go.touch()
+        await noted(over)
+        assert (await host.call_tool("look")).text == "fog"
+    assert came(journal, "$/cancelRequest") == []
 
 
 # -- questions

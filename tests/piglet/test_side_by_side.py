@@ -254,3 +254,42 @@ async def test_one_that_judges_by_calling_what_it_judges_comes_to_an_end(tmp_pat
     [refused] = [message["error"]["message"] for message in came_back if "error" in message]
     assert refused.endswith("64 calls of tools are under way for it: does a call of look lead to itself?")
     assert len(came(journal, "interceptor/before")) == 65
+
+
+# Looks at a forecast by asking the same guest for its second tool, and tells the model both.
+LOOKS = """
+def register(kind, **params):
+    return {"jsonrpc": "2.0", "method": "register/" + kind, "params": params}
+
+judging = None
+for m in lines(3):
+    if m.get("method") == "initialize":
+        say(4, register("interceptor", name="looks"), hello())
+    elif m.get("method") == "interceptor/before":
+        say(4, {"id": m["id"], "result": {"allow": True}})
+    elif m.get("method") == "interceptor/after" and m["params"]["toolName"] == "forecast":
+        judging = m
+        say(4, {"id": 1, "method": "host/executeTool", "params": {"name": "tide", "args": {}}})
+    elif m.get("method") == "interceptor/after":
+        say(4, {"id": m["id"], "result": {"details": m["params"]["details"]}})
+    elif m.get("id") == 1 and "result" in m:
+        say(4, {"id": judging["id"], "result": {"details": {"output": "and " + m["result"]["content"][0]["text"]}}})
+"""
+SERVES = """
+hello(tool("forecast"), tool("tide"))
+for frame in frames():
+    if frame["type"] == "tool_call":
+        answer(frame["id"], frame["name"])
+"""
+
+
+@pytest.mark.req("piglet.fix.14")
+@ONE_LOOP
+async def test_who_looks_at_a_result_may_call_its_owner_which_takes_one_call_at_a_time(tmp_path: Path) -> None:
+    """zot's turns are for calls, and a result that is looked at is none any more."""
+    folders = make(tmp_path, SERVES, name="harbour"), bare(tmp_path, LOOKS, name="pilot")
+    person, model = Person(), Answers([said("", call("forecast"))], [said("done")])
+    async with opened(tmp_path, *folders, answers=model, surface=person) as app, asyncio.timeout(PROMPTLY):
+        assert (await app.submit("go")) is not None
+        [ended] = [one.result for one in person.events if isinstance(one, ToolEnded)]
+        assert ended.text == "and tide"

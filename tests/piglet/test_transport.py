@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from serai.errors import ExitStatus
+from serai.host.adapters.piglet.transport import Ways
 from serai.host.guest import State
 from serai.host.host import Host
 from serai.testing.piglet_guests import fault, note, where, write
@@ -112,6 +113,26 @@ async def test_of_two_answers_one_counts_and_all_that_follows_is_on_its_side(tmp
         assert host.guest("bare").state is State.READY
         unknown = {"by fd": "by stdio", "by stdio": "by fd"}[offered]
         assert (await host.call_tool(unknown)).code == "UNKNOWN_TOOL"
+
+
+@pytest.mark.req("piglet.fix.02")
+@pytest.mark.parametrize("way", ["fd", "stdio"])
+async def test_a_guest_that_has_closed_the_other_side_before_anything_was_said_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    usual = Ways.first
+
+    async def first(self: Ways, *args: Any) -> Any:
+        await noted(folder / "closed")  # so that there is nobody to write to
+        return await usual(self, *args)
+
+    monkeypatch.setattr(Ways, "first", first)
+    speaks, write_, others = (3, 4, (0, 1)) if way == "fd" else (0, 1, (3, 4))
+    body = f"for fd in {others}: os.close(fd)\nnote('closed')\nfirst = next(lines({speaks}))\n"
+    folder = bare(tmp_path, f"{body}say({write_}, tool('look'), hello())\nserve({speaks}, {write_})")
+    async with opened(tmp_path, folder, limits={"exit_grace": 0.05}) as host:
+        assert (await host.call_tool("look")).text == "look"
+        assert (host.guest("bare").state, host.guest("bare").generation) == (State.READY, 1)
 
 
 PRINTING = """

@@ -44,7 +44,7 @@ class Tools:
         self._pipeline = pipeline
         self._passes: OrderedDict[int, tuple[object, Decided]] = OrderedDict()
         self._running: dict[int, Decided] = {}
-        self._let_finish: set[asyncio.Future[ToolResult]] = set()
+        self._let_finish: set[asyncio.Future[Any]] = set()
         self._turns: dict[str, asyncio.Lock | None] = {}  # by guest; its dialect is part of its id
 
     def list(self) -> Sequence[ToolSpec]:
@@ -82,16 +82,19 @@ class Tools:
                 why = f"{call.name} belongs to {owner or 'serai'} by now, and was decided as that of {decided.owner or 'serai'}"
                 return ToolResult.error(why, code="TOOL_UNAVAILABLE", hint="call it again")
             working = self._works(host, decided, tell)
-            return await (self._to_its_end(working) if owner and tool is not None and tool.spec.interrupt == "block" else working)
+            is_blocking = owner and tool is not None and tool.spec.interrupt == "block"
+            result, is_settled = await (self._to_its_end(working) if is_blocking else working)
+        # The next one's turn: who looks at the result may call a tool of the same guest for that.
+        return result if is_settled else await host.judge(call, result)
 
-    async def _works(self, host: Host, decided: Decided, tell: Tell | None) -> ToolResult:
+    async def _works(self, host: Host, decided: Decided, tell: Tell | None) -> tuple[ToolResult, bool]:
         self._running[id(decided.call.arguments)] = decided
         try:
-            return await host.run_tool(decided.call, tell=tell)
+            return await host.perform(decided.call, tell=tell)
         finally:
             del self._running[id(decided.call.arguments)]
 
-    async def _to_its_end(self, working: Coroutine[Any, Any, ToolResult]) -> ToolResult:
+    async def _to_its_end(self, working: Coroutine[Any, Any, tuple[ToolResult, bool]]) -> tuple[ToolResult, bool]:
         """A guest's tool that blocks is not told that nobody waits for it any more (spec piglet 2.6); its result is dropped then.
 
         Serai's own know what they may still leave undone, and are told.

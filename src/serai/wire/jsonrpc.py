@@ -260,9 +260,9 @@ class Connection:
         call = self._finish(id)
         if call is None:
             return Stray(_encode_again(message), f"an answer to {id.decode(errors='replace')}, which nobody waits for")
-        if bytes(message.error) not in (b"", b"null"):
+        if len(message.error) and bytes(message.error) != b"null":
             return self._failure(call, message.error)
-        if bytes(message.result):
+        if len(message.result):  # which may be long: its bytes are not copied to look at it
             return Answer(call, message.result)
         if self._bare is None or call.what in self._bare:
             return Answer(call, _NULL)
@@ -359,7 +359,7 @@ def _clean(text: str) -> str:
 
 def _params(raw: Raw) -> Raw:
     """Absent and null parameters are an empty object (spec piglet FIX-5)."""
-    return _EMPTY if bytes(raw) in (b"", b"null") else raw
+    return _EMPTY if len(raw) <= len(_NULL) and bytes(raw) in (b"", b"null") else raw
 
 
 def _encode_again(message: Envelope) -> bytes:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from serai.dialects.piglet.messages import CompactMessage
-from serai.host.adapters.piglet.conversing import args_of, from_compact, to_compact, untagged
+from serai.host.adapters.piglet.conversing import args_of, from_compact, read, to_compact, untagged
 from serai.model.events import Usage
 from serai.model.provider import Made, ModelMessage
 from serai.model.tools import ImageBlock, TextBlock, ToolCall
@@ -112,3 +112,20 @@ def test_whatever_a_compactor_says_is_read(answered: list[tuple[str, bytes]]) ->
 @pytest.mark.parametrize(("arguments", "args"), [({}, None), (None, None), ({"a": 0}, {"a": 0}), ({"a": None}, {"a": None})])
 def test_a_call_without_arguments_has_null(arguments: Any, args: Any) -> None:
     assert args_of(ToolCall("t", arguments)) == args
+
+
+@pytest.mark.req("piglet.fix.04")
+def test_the_keys_of_a_message_match_in_any_case_but_not_those_of_arguments() -> None:
+    exact = (
+        b'{"content":[{"text":"hi"},{"id":"c","name":"x","arguments":{"Text":1}}],"model":"m","provider":"p",'
+        b'"usage":{"inputTokens":5,"outputTokens":1,"cacheReadTokens":0,"cacheWriteTokens":0,"cost":0},"stopReason":"toolUse"}'
+    )
+    capitals = (
+        b'{"Content":[{"Text":"hi"},{"ID":"c","Name":"x","Arguments":{"Text":1}}],"Model":"m","PROVIDER":"p",'
+        b'"Usage":{"InputTokens":5,"OutputTokens":1,"CacheReadTokens":0,"CacheWriteTokens":0,"Cost":0},"StopReason":"toolUse"}'
+    )
+    assert read("assistant", Raw(capitals)) == read("assistant", Raw(exact))
+    both = Raw(b'{"Content":"shouted","content":"said","CONTENT":"shouted"}')
+    assert read("user", both) == read("user", Raw(b'{"content":"said"}'))
+    [result] = from_compact([CompactMessage("tool_result", Raw(b'{"ToolCallID":"t1","Content":[{"Text":"fog"}],"IsError":true}'))])
+    assert (result.call_id, result.content, result.is_error) == ("t1", (TextBlock("fog"),), True)

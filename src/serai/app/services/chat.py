@@ -104,7 +104,7 @@ class Chat:
         if self._open[guest] >= _RUNS:
             raise Refused(f"{_RUNS} agents work for it already: does one of them lead to another?", who=guest)
         if self._nested(guest):  # each of its steps could begin as many again
-            raise Refused("an agent that works for a guest begins no other", who=guest)
+            raise Refused("what works for a guest begins no agent of its own", who=guest)
         self._open[guest] += 1
         try:
             return await self._run(guest, task)

@@ -221,7 +221,7 @@ def result_of(method: str, raw: bytes) -> Any:
 
 
 def _object(raw: bytes) -> bytes:
-    return b"{}" if bytes(raw) == b"null" else raw
+    return b"{}" if len(raw) == 4 and bytes(raw) == b"null" else raw
 
 
 def _decoder(kind: type[Wire]) -> FoldingDecoder[Any]:

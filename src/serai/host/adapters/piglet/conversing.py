@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
 from msgspec import Raw
 
 from serai.dialects.piglet.messages import CompactMessage
@@ -15,16 +16,69 @@ from serai.store.neutral import from_model, to_model
 from serai.store.times import ZERO
 from serai.wire.codec import BAD_INPUT
 
-__all__ = ["UNREADABLE", "args_of", "from_compact", "to_compact", "untagged"]
+__all__ = ["UNREADABLE", "args_of", "from_compact", "read", "to_compact", "untagged"]
 
 _TYPES = frozenset({"user", "assistant", "tool_result"})
 # What a message's JSON may raise: no JSON at all, or a number that no integer takes.
 UNREADABLE = (*BAD_INPUT, ValueError, OverflowError)
 
 
+# The keys of a message, of its items and of its usage, which match in any case, as all of the protocol do (FIX-4).
+_KEYS = {
+    key.casefold(): key
+    for key in (
+        *(
+            "content",
+            "blocks",
+            "timestamp",
+            "model",
+            "provider",
+            "usage",
+            "stopReason",
+            "error",
+            "toolCallId",
+            "toolName",
+            "isError",
+        ),
+        *("text", "thinking", "id", "name", "arguments", "providerMeta", "data", "mimeType", "type", "role"),
+        *("inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens", "cost"),
+    )
+}
+_members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
+_items: msgspec.json.Decoder[list[Raw]] = msgspec.json.Decoder(list[Raw])
+
+
 def args_of(call: ToolCall) -> Any:
     """Its arguments as a guest gets them: null when there are none (spec piglet 10.13)."""
     return call.arguments or None
+
+
+def read(type: str, raw: Raw) -> Message:
+    """A message of this type, however its keys are spelt; one of `UNREADABLE` when it is none."""
+    return decode_message(type, _spelt(raw))
+
+
+def _spelt(raw: Raw) -> Raw:
+    """With the keys that the protocol has; a message that has them is left byte for byte, and so are arguments and the like."""
+    if bytes(raw)[:1] != b"{":
+        return raw
+    members = _members.decode(raw)
+    # The exact one wins, and of several others the last.
+    named = {
+        name: _inside(name, value)
+        for key, value in members.items()
+        if (name := _KEYS.get(key.casefold(), key)) == key or name not in members
+    }
+    return raw if all(named.get(key) is value for key, value in members.items()) else Raw(msgspec.json.encode(named))
+
+
+def _inside(name: str, value: Raw) -> Raw:
+    if name in ("content", "blocks") and bytes(value)[:1] == b"[":
+        items = _items.decode(value)
+        spelt = [_spelt(item) for item in items]
+        same = all(one is other for one, other in zip(spelt, items, strict=True))
+        return value if same else Raw(msgspec.json.encode(spelt))
+    return _spelt(value) if name == "usage" else value
 
 
 def to_compact(messages: Sequence[ModelMessage]) -> list[CompactMessage]:
@@ -38,7 +92,7 @@ def from_compact(messages: Sequence[CompactMessage] | None) -> list[ModelMessage
     for message in messages or ():
         if message.type in _TYPES:
             try:
-                found.append(to_model(decode_message(message.type, message.data)))
+                found.append(to_model(read(message.type, message.data)))
             except UNREADABLE:
                 continue
     return found

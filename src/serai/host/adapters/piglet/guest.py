@@ -73,6 +73,7 @@ class PigletGuest:
         self._taking = taking
         self._child = child
         self._name = taking.manifest.name
+        self._shown = taking.manifest.shown  # before its words
         self._limits = taking.limits
         self._listener = taking.listener
         self._loop = asyncio.get_running_loop()
@@ -184,7 +185,7 @@ class PigletGuest:
             if not self._open and self._idle is not None and not self._idle.done():
                 self._idle.set_result(None)
         try:
-            return result_of(method, b"{}" if answer == b"null" else answer)
+            return result_of(method, answer)
         except BAD_INPUT as error:
             raise BadFrame(f"its answer to {method} cannot be read: {error}", who=self._taking.who) from None
 
@@ -233,7 +234,7 @@ class PigletGuest:
     async def handle(self, key: str) -> Action:
         params = messages.ShortcutHandleParams(self._wire.book.spelt(key))
         answer = await self.call(Method.SHORTCUT_HANDLE, params, timeout=self._limits.shortcut)
-        action = None if answer.action is None else neutral.action(answer.action, self._taking.manifest.shown)
+        action = None if answer.action is None else neutral.action(answer.action, self._shown)
         if action is not None and not isinstance(action, Prompt):  # that is for whoever pressed the key to send
             self._listener.acted(action)
         return action or Nothing()
@@ -287,14 +288,14 @@ class PigletGuest:
         elif method == Method.LOG:
             guests.log(_LEVELS.get(params.level, logging.INFO), "ext=%s %s", self._name, shown(params.message))
             self._taking.log.remark(f"{params.level or 'info'}: {params.message}")
-        elif (action := neutral.told(method, params, self._taking.manifest.shown)) is not None:
+        elif (action := neutral.told(method, params, self._shown)) is not None:
             self._listener.acted(action)
         else:
             self._serving.tell(method, params)
 
     def _act(self, result: messages.ActionResult) -> None:
         """What an event's handler wants done (spec piglet 5.4)."""
-        if (action := neutral.action(result, self._taking.manifest.shown)) is None:
+        if (action := neutral.action(result, self._shown)) is None:
             self._remark(f"its action {result.type} is unknown, or its payload bad: ignored")
         else:
             self._listener.acted(action)
@@ -359,12 +360,9 @@ class PigletGuest:
         await stop(self._child, self._limits, polite=self._farewell)
 
     async def _farewell(self) -> None:
-        channel, child = self._wire.rpc.channel, self._child
-        try:
-            async with asyncio.timeout(max(self._limits.stop_polite - _LEAST, 0)):
-                await channel.farewell(self._wire.rpc.connection.notify(Method.SHUTDOWN))
-        finally:  # also when it has left its pipe full; the ladder knows of stdin alone
-            child.close_descriptor(child.extra.get(3, -1))
+        channel = self._wire.rpc.channel
+        async with asyncio.timeout(max(self._limits.stop_polite - _LEAST, 0)):
+            await channel.farewell(self._wire.rpc.connection.notify(Method.SHUTDOWN))
 
 
 def _bus_frame(side: Side) -> Callable[[Any], bytes | None]:

@@ -10,7 +10,7 @@ from serai.dialects.piglet import answers, services
 from serai.dialects.piglet.messages import EventBusEventParams, Wire
 from serai.dialects.piglet.methods import Method
 from serai.dialects.piglet.ours import Asked, BadParams
-from serai.errors import Refused, SeraiError
+from serai.errors import LimitHit, Refused, SeraiError
 from serai.host.adapter import Taking
 from serai.host.adapters.piglet.transport import Side
 from serai.wire import jsonrpc
@@ -66,7 +66,8 @@ class Serving:
             before = side.mail.dropped
             side.mail.tell(EventBusEventParams(topic, id, data))
             if side.mail.dropped > before and not before:
-                self._remark(f"it does not read: of what is published the oldest is dropped (limit events = {self._limits.events})")
+                limit = LimitHit("events", self._limits.events)
+                self._remark(f"of what is published not all reaches it: it does not read ({limit}), or it was too long")
 
         try:
             side.ends[id] = self._services.subscribe(self._who, topic, deliver)

@@ -14,10 +14,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 from serai.dialects.piglet.messages import ProviderDeltaParams, ProviderStreamParams, ProviderStreamResult
 from serai.errors import Closed, FrameTooBig, LimitHit, ModelFailed, OversizeFrame, PeerGone, PeerTimeout, SeraiError
-from serai.host.adapters.piglet.conversing import UNREADABLE, untagged
+from serai.host.adapters.piglet.conversing import UNREADABLE, read, untagged
 from serai.limits import Limits
 from serai.model.provider import Chunk, Completion, Made, Model, ModelRequest, Options
-from serai.store.messages import AssistantMessage, decode_message
+from serai.store.messages import AssistantMessage
 from serai.store.neutral import to_model
 from serai.wire.environ import looks_secret
 
@@ -223,7 +223,7 @@ def _completion(result: ProviderStreamResult) -> Completion:
     if result.error:
         raise ModelFailed(_cut(result.error), temporary=True)
     try:
-        message = decode_message("assistant", result.message)
+        message = read("assistant", result.message)
     except UNREADABLE as error:
         raise ModelFailed(f"the message of its answer cannot be read: {_cut(str(error))}", temporary=True) from None
     assert isinstance(message, AssistantMessage)
