@@ -14,6 +14,7 @@ from serai.model.tools import ToolCall, ToolResult
 __all__ = ["Gate", "Judge", "invalid"]
 
 _ABSENT = "bring the guard back, or let it go on purpose: `serai guest disable NAME`, or take it out of the settings that name it"
+_ROUNDS = 4  # of asking guards again; who still disagrees then never ends
 Gate = Callable[[ToolCall], Awaitable[Decision] | Decision]  # who decides on the final call
 
 
@@ -55,7 +56,7 @@ class Judge:
         if not isinstance(decision, Allow | Deny | Answer):
             raise TypeError(f"a gate answers with Allow or Deny, not with {decision!r}")
         if isinstance(decision, Allow):
-            return call if not isinstance(decision.arguments, dict) else _with(call, decision.arguments)
+            return call if not isinstance(decision.arguments, dict) else _called(call, decision.arguments)
         why = "" if isinstance(decision, Answer) else decision.why
         return ToolResult.error(why or f"{call.name} was denied", code="DENIED")
 
@@ -66,31 +67,53 @@ class Judge:
         """
         if down := self.guards_down():
             return Refuse(f"{stage} refused: {down}")
-        changed = subject
-        for guest, interceptor in self._registry.table.chains[stage]:
-            verdict = await guest.intercept(interceptor, stage, changed)
-            if isinstance(verdict, Refuse):
-                return verdict
-            if isinstance(verdict, Rewrite):
-                changed = _with(changed, verdict.value) if stage == "tool_call" else verdict.value
+        changed = await self._passed(stage, subject)
+        if isinstance(changed, Refuse):
+            return changed
         return None if changed is subject else Rewrite(changed)
 
     async def after(self, call: ToolCall, result: ToolResult) -> ToolResult:
         """What interceptors of results make of one."""
-        for guest, interceptor in self._registry.table.chains["tool_result"]:
-            verdict = await guest.intercept(interceptor, "tool_result", (call, result))
-            if isinstance(verdict, Refuse):
-                return _refused(verdict)
-            if isinstance(verdict, Rewrite):
-                result = verdict.value
-        return result
+        seen = await self._passed("tool_result", (call, result))
+        return _refused(seen) if isinstance(seen, Refuse) else seen[1]
+
+    async def _passed(self, stage: Stage, subject: Any) -> Any:
+        """What becomes of it on its way past them all, or the `Refuse` that ends it.
+
+        A guard's yes is for what it saw. Whoever is behind it may change that, and chooses that place by its own number: then the
+        guard is asked again about what has come of it, until nobody changes it any more.
+        """
+        links = self._registry.table.chains[stage]
+        seen: dict[int, Any] = {}  # by the place in the chain, what came of it there
+        for _ in range(_ROUNDS):
+            asked = [
+                place for place, link in enumerate(links) if place not in seen or (link.guest.guard and seen[place] is not subject)
+            ]
+            if not asked:
+                return subject
+            for place in asked:
+                guest, interceptor = links[place]
+                verdict = await guest.intercept(interceptor, stage, subject)
+                if isinstance(verdict, Refuse):
+                    return verdict
+                if isinstance(verdict, Rewrite):
+                    subject = _with(stage, subject, verdict.value)
+                seen[place] = subject
+        return Refuse(f"{stage} refused: a guard and another guest change it in turn, again and again")
 
 
 def invalid(call: ToolCall, problem: str) -> ToolResult:
     return ToolResult.error(f"{call.name}: {problem}", code="INVALID_ARGS", hint="correct the arguments and call again")
 
 
-def _with(call: ToolCall, arguments: Any) -> ToolCall:
+def _with(stage: Stage, subject: Any, value: Any) -> Any:
+    """The subject of that stage with this instead."""
+    if stage == "tool_result":
+        return (subject[0], value)
+    return _called(subject, value) if stage == "tool_call" else value
+
+
+def _called(call: ToolCall, arguments: Any) -> ToolCall:
     return ToolCall(call.name, arguments, call.id, call.asker, call.native)
 
 
