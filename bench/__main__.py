@@ -10,7 +10,9 @@ from pathlib import Path
 from bench import about, harness, report
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
-SUITES = ("roundtrip", "spawn", "crowd", "host", "ingest", "recorder", "startup", "sdk", "boxes", "store", "resident", "app")
+SUITES = (
+    *("roundtrip", "spawn", "crowd", "host", "piglet", "ingest", "recorder", "startup", "sdk", "boxes", "store", "resident", "app"),
+)
 
 
 def main(names: list[str]) -> None:

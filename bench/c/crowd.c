@@ -1,7 +1,7 @@
 /* The physical limit of a crowd: starts many children with posix_spawn, each with three pipes, then writes one event to all of
    them and reads until all have answered, with epoll.
-   crowd PEER CHILDREN BROADCASTS  ->  one JSON object: spawning in ms, p50 and p95 and CPU of a broadcast in ms, KB of this
-   process for each child. */
+   crowd PEER CHILDREN BROADCASTS [piglet]  ->  one JSON object: spawning in ms, and until all have answered once, p50 and p95 and CPU
+   of a broadcast in ms, KB of this process for each child. With `piglet` the event is one of that protocol. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <signal.h>
@@ -16,7 +16,7 @@
 #include "child.h"
 #include "clock.h"
 
-static int epoll;
+static int epoll, is_piglet;
 
 static long private_kb(void) {
     char line[256];
@@ -39,6 +39,8 @@ static struct child watched(char **argv) {
 }
 
 static size_t frame(char *to, size_t bytes, long id) {
+    if (is_piglet)
+        return sprintf(to, "{\"jsonrpc\":\"2.0\",\"id\":%ld,\"method\":\"event/dispatch\",\"params\":{\"type\":\"EventTurnStart\",\"data\":{}}}\n", id);
     size_t size = sprintf(to, "{\"type\":\"tool_call\",\"id\":\"%ld\",\"name\":\"echo\",\"args\":{\"text\":\"", id);
     size_t filler = bytes > size + 4 ? bytes - size - 4 : 0;
     memset(to + size, 'x', filler);
@@ -63,7 +65,8 @@ static void broadcast(struct child *children, long count, long id) {
 }
 
 int main(int count, char **arguments) {
-    if (count != 4) return 2;
+    if (count != 4 && count != 5) return 2;
+    is_piglet = count == 5;
     char *argv[] = {arguments[1], NULL};
     long many = atol(arguments[2]), times = atol(arguments[3]), warm = times / 10;
     epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -75,6 +78,8 @@ int main(int count, char **arguments) {
     double from = now(), used = cpu();
     for (long n = 1; n <= many; n++) children[n] = watched(argv);
     double spawn = now() - from, spawn_cpu = cpu() - used;
+    broadcast(children + 1, many, 0);
+    double ready = now() - from;
     for (long n = -warm; n < times; n++) {
         if (n == 0) used = cpu();
         from = now();
@@ -86,7 +91,7 @@ int main(int count, char **arguments) {
     for (long n = 0; n <= many; n++) close(children[n].in);
     for (long n = 0; n <= many; n++) waitpid(children[n].pid, NULL, 0);
     qsort(took, times, sizeof *took, compare);
-    printf("{\"spawn_ms\":%.1f,\"spawn_cpu_ms\":%.1f,\"kb\":%.2f,\"p50_ms\":%.3f,\"p95_ms\":%.3f,\"cpu_ms\":%.3f}\n", spawn / 1e3, spawn_cpu / 1e3,
+    printf("{\"spawn_ms\":%.1f,\"ready_ms\":%.1f,\"spawn_cpu_ms\":%.1f,\"kb\":%.2f,\"p50_ms\":%.3f,\"p95_ms\":%.3f,\"cpu_ms\":%.3f}\n", spawn / 1e3, ready / 1e3, spawn_cpu / 1e3,
            (double)(after - before) / many, took[times / 2] / 1e3, took[times * 95 / 100] / 1e3, used / times / 1e3);
     return 0;
 }

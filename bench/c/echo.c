@@ -8,51 +8,9 @@
    With the argument `zot` it is a whole extension: it says hello, offers its tool with a schema, subscribes to `turn_start` and
    answers each event with a notice, so that a broadcast can be seen to have arrived. */
 #define _GNU_SOURCE
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "lines.h"
 
 #define CONTENT "\"content\":[{\"type\":\"text\",\"text\":\""
-
-typedef struct {
-    const char *at;
-    size_t size;
-} piece;
-
-#define LITERAL(text) ((piece){text, sizeof text - 1})
-
-static char *in, *out;
-static size_t have, put, in_size = 1 << 20, out_size = 1 << 20;
-
-static void append(piece p) {
-    while (put + p.size > out_size) out = realloc(out, out_size *= 2);
-    memcpy(out + put, p.at, p.size);
-    put += p.size;
-}
-
-static void answer_with(piece before_id, piece id, piece after_id, piece text, piece tail) {
-    append(before_id);
-    append(id);
-    append(after_id);
-    append(text);
-    append(tail);
-}
-
-/* What follows `key` in the line, up to the first byte that is one of `ends`; nothing when there is no such key. */
-static piece after(piece line, piece key, const char *ends) {
-    char *at = memmem(line.at, line.size, key.at, key.size);
-    if (!at) return (piece){NULL, 0};
-    at += key.size;
-    return (piece){at, strcspn(at, ends)}; /* a line has its newline: the search ends */
-}
-
-/* From behind `"text":"` to the last quote of the line. */
-static piece text_of(piece line) {
-    char *at = memmem(line.at, line.size, "\"text\":\"", 8);
-    if (!at) return (piece){NULL, 0};
-    at += 8;
-    return (piece){at, (char *)memrchr(at, '"', line.at + line.size - at) - at};
-}
 
 static void answer_rpc(piece line) {
     piece id = after(line, LITERAL("\"id\":"), ",}\n"), text = text_of(line), version;
@@ -90,27 +48,6 @@ static const char greeting[] =
     "{\"type\":\"ready\"}\n";
 
 int main(int argc, char **argv) {
-    in = malloc(in_size);
-    out = malloc(out_size);
     if (argc > 1 && !strcmp(argv[1], "zot") && write(1, greeting, sizeof greeting - 1) < 0) return 1;
-    for (;;) {
-        if (have == in_size) in = realloc(in, in_size *= 2);
-        ssize_t got = read(0, in + have, in_size - have);
-        if (got <= 0) return 0;
-        size_t from = have;
-        have += got;
-        char *start = in, *end;
-        while ((end = memchr(in + from, '\n', have - from))) {
-            answer((piece){start, end + 1 - start});
-            start = end + 1;
-            from = start - in;
-        }
-        memmove(in, start, have -= start - in);
-        for (size_t done = 0; done < put;) {
-            ssize_t wrote = write(1, out + done, put - done);
-            if (wrote <= 0) return 1;
-            done += wrote;
-        }
-        put = 0;
-    }
+    return serve(0, 1, answer);
 }
