@@ -64,6 +64,7 @@ class Limits:
     events: int = _limit(1000, "events", "waiting for a guest that is behind; beyond it the oldest events go, never a request")
     log: int = _limit(1 * MIB, "bytes", "a guest's log; beyond it the older half goes to a second file")
     registrations: int = _limit(1000, "names", "tools and commands of one guest; beyond it they are not taken, and that is told")
+    registered: int = _limit(8 * MIB, "bytes", "all that one piglet guest registers; beyond it is not taken, and that is told")
     log_flood: int = _limit(64 * MIB, "bytes", "a guest that writes more into its log between two looks is ended")
     restarts: int = _limit(5, "starts", "again after a crash; then it stays down until it is reloaded")
     restart_wait: float = _limit(1.0, "seconds", "before the first start again; doubles with each crash")

@@ -140,6 +140,28 @@ async def test_beyond_fifty_it_is_refused_and_what_waits_is_kept() -> None:
         assert person.log[1] == "turn: " + "\n\n".join(map(str, range(50)))
 
 
+@pytest.mark.req("piglet.rule.input-queue")
+async def test_no_more_immediate_commands_run_at_once_than_texts_may_wait() -> None:
+    gate = asyncio.Event()
+    async with typing(gate, asyncio.Event()) as person:
+        person.inbox.submit("go")
+        await begun(person)
+        for number in range(50):
+            person.inbox.submit(str(number))
+        for _ in range(50):  # what waits keeps nobody from these
+            person.inbox.submit("/now")
+        with pytest.raises(NotAllowed, match=r"too many commands run already .*limit inputs = 50"):
+            person.inbox.submit("/now too many")
+        while len(person.log) < 51:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)  # they have run, and now are over
+        person.inbox.submit("/now again")
+        gate.set()
+        await person.inbox.idle()
+        assert (person.log.count("command: /now"), person.log.count("command: /now again")) == (50, 1)
+        assert "command: /now too many" not in person.log
+
+
 async def test_what_fails_does_not_stop_what_waits(caplog: pytest.LogCaptureFixture) -> None:
     gate = asyncio.Event()
     gate.set()

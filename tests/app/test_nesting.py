@@ -218,7 +218,9 @@ async def test_a_tool_that_waits_for_the_end_of_its_own_turn_is_refused(monkeypa
 
     guest = Worker(wait=wait)
     bring(monkeypatch, tmp_path, guest)
-    async with opened(tmp_path, answers=Answers([said("", call("wait"))], [said("done")])) as app, asyncio.timeout(PROMPTLY):
+    limits = {"interrupt": 0.1}
+    model = Answers([said("", call("wait"))], [said("done")])
+    async with opened(tmp_path, answers=model, limits=limits) as app, asyncio.timeout(PROMPTLY):
         guest.app = app
         await app.submit("go")
         assert texts(conversation(app.session))[2] == "tool: not waited"

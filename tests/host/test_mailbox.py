@@ -133,6 +133,39 @@ async def test_beyond_the_limit_the_oldest_events_go_and_no_request(
     assert wire.mail.dropped == 2
 
 
+@pytest.mark.req("host.event.behind")
+async def test_beyond_the_bytes_of_the_backlog_the_oldest_events_go_and_no_request(
+    spawner: PlainSpawner, deadlines: Deadlines, latch: Latch
+) -> None:
+    wire = await wired(spawner, deadlines, latch, backlog=100_000)
+    wire.mail.request(LONG)
+    wire.mail.tell(Text(text="x" * 60_000))
+    wire.mail.request(b"a request\n")
+    wire.mail.tell(Text(text="y" * 60_000, index=1))
+    assert wire.mail.dropped == 1
+    long = Text(text="z" * 150_000, index=2)  # alone it may be longer
+    wire.mail.tell(long)
+    assert wire.mail.dropped == 2
+    latch.lift()
+    assert await wire.back(3) == ["xxxxxxxxxx", "a request", long]
+
+
+async def test_pieces_are_joined_only_as_long_as_they_can_be_sent(
+    spawner: PlainSpawner, deadlines: Deadlines, latch: Latch
+) -> None:
+    wire = await wired(spawner, deadlines, latch, send=len(LONG))
+    wire.mail.request(LONG)
+    for letter in "abcd":
+        wire.mail.tell(Text(text=letter * 1_000_000))
+    latch.lift()
+    assert await wire.back(3) == [
+        "xxxxxxxxxx",
+        Text(text="a" * 1_000_000 + "b" * 1_000_000),
+        Text(text="c" * 1_000_000 + "d" * 1_000_000),
+    ]
+    assert wire.mail.dropped == 0
+
+
 async def test_what_the_guest_has_no_word_for_is_not_sent(spawner: PlainSpawner, deadlines: Deadlines, latch: Latch) -> None:
     wire = await wired(spawner, deadlines, latch)
     wire.mail.tell(StateChanged(state="at once"))

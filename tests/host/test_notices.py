@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from serai.host.manifest import Manifest
-from serai.model.actions import Action, Display, Notice
+from serai.model.actions import Action, Display, Notice, SetWidget
 from serai.model.surface import ScriptedSurface
 from tests.host.guests import Window, heard, make, opened
 
@@ -88,10 +88,10 @@ async def test_no_guest_speaks_as_serai(tmp_path: Path) -> None:
         ("s-e-r-a-l", "zot:s-e-r-a-l"),
         ("the serai team", "zot:the serai team"),
         ("s\u0435rai", "zot:s\u0435rai"),  # with a letter of another script
-        ("serai\u200b", "zot:serai\u200b"),
+        ("serai\u200b", "zot:serai\\u200b"),
         ("x] error: [y", "zot:x] error: [y"),
         (" x", "zot: x"),
-        ("a\nb", "zot:a\nb"),
+        ("a\n[serai] b", "zot:a\\n[serai] b"),  # on one line: the next would be another's
         ("y" * 500, f"zot:{'y' * 76}…"),
     ],
 )
@@ -105,6 +105,26 @@ async def test_of_an_endless_notice_the_beginning_is_shown(tmp_path: Path) -> No
     async with opened(tmp_path, make(tmp_path, TALKER), surface=window) as host:
         await host.call_tool("heard", {"say": [["info", "x" * 1_000_000]]})
     assert window.actions[1:] == [Notice("x" * 16384 + "…", "info", "probe")]
+
+
+async def test_of_endless_texts_the_beginning_is_shown_and_the_newest_are_kept(tmp_path: Path) -> None:
+    async with opened(tmp_path, make(tmp_path, TALKER)) as host:
+        for letter in "abcdefghij":
+            host.house.act(Display(letter * 3_000_000, "probe"))
+        host.house.act(SetWidget("k", "above-input", "w" * 3_000_000))
+        notes = list(host.house.notes)
+        assert [note[8:10] for note in notes] == ["dd", "ee", "ff", "gg", "hh", "ii", "jj"]
+        assert {len(note) for note in notes} == {len("[probe] ") + 1024 * 1024 + 1}
+        window = Window()
+        host.attach(window)
+        assert [one.text for one in window.actions if isinstance(one, Display)] == [
+            letter * 1024 * 1024 + "…" for letter in "fghij"
+        ]  # the widget takes the place of three
+        host.house.act(Notice("and on", "info", "probe"))
+        assert list(host.house.notes)[-2:] == [notes[-1], "[probe] and on"]
+        assert host.house.escape()
+        host.house.act(Notice("\n".join(map(str, range(2000))), "info", "probe"))
+        assert [next(iter(host.house.notes)), len(host.house.notes)] == ["[probe] 1000", 1000]
 
 
 @pytest.mark.req("zot.edge.28")

@@ -49,7 +49,7 @@ def mode(path: Path) -> int:
 
 @pytest.mark.req("piglet.rule.seeding")
 def test_they_are_put_below_the_config_folder_with_their_parents_and_for_all_to_read(tmp_path: Path) -> None:
-    guest = manifest_of(weather(tmp_path, PROMPT, {"src": "./defaults//prompt.md", "dest": "./notes/a/b.md"}))
+    guest = manifest_of(weather(tmp_path, PROMPT, {"src": "./defaults//prompt.md", "dest": "./extensions/weather//a/b.md"}))
     old = os.umask(0o077)
     try:
         assert seed(guest, str(tmp_path / "config")) == ()
@@ -57,10 +57,11 @@ def test_they_are_put_below_the_config_folder_with_their_parents_and_for_all_to_
         os.umask(old)
     config = tmp_path / "config"
     assert (config / "extensions/weather/prompt.md").read_text() == "Be brief."
-    assert {mode(config / name) for name in ("extensions", "extensions/weather", "notes", "notes/a")} == {0o755}
-    assert {mode(config / name) for name in ("extensions/weather/prompt.md", "notes/a/b.md")} == {0o644}
+    own = config / "extensions/weather"
+    assert {mode(path) for path in (own.parent, own, own / "a")} == {0o755}
+    assert {mode(path) for path in (own / "prompt.md", own / "a/b.md")} == {0o644}
     assert mode(config) == 0o700  # the person's own
-    assert [path.name for path in (config / "extensions/weather").iterdir()] == ["prompt.md"]
+    assert sorted(os.listdir(own)) == ["a", "prompt.md"]
 
 
 @pytest.mark.req("piglet.rule.seeding")
@@ -128,15 +129,64 @@ def test_no_link_below_the_config_folder_is_followed(tmp_path: Path) -> None:
 
 @pytest.mark.req("piglet.rule.seeding-escape")
 @pytest.mark.parametrize(
-    "dest", ["/etc/motd", "../x", "extensions/../../x", "~/x", "~root/x", "", ".", "//x", "config.toml", "Policy.TOML",
-    "trust.json", "guests/x/y", "prompt.md", "auth.json", "extensions/other/manifest.yaml", "extensions/other/guest.toml"],
-)  # fmt: skip
-def test_a_destination_that_leads_out_or_is_the_houses_own_is_refused_before_anything_runs(house: House, dest: str) -> None:
+    "dest", ["/etc/motd", "../x", "extensions/../../x", "extensions/weather/../x", "~/x", "~root/x", "", ".", "//x"]
+)
+def test_a_destination_that_leads_out_is_refused_before_anything_runs(house: House, dest: str) -> None:
     weather(house.user, PROMPT | {"dest": dest})
     found = house.find()
     assert found.guests == ()
     ((_, reason),) = found.problems
     assert f"defaults: dest {dest!r}" in reason
+
+
+@pytest.mark.req("piglet.rule.seeding-escape")
+@pytest.mark.parametrize(
+    "dest",
+    [
+        *("config.toml", "policy.toml", "policy.db-wal", "trust.json", "sessions/x", "guests/x/y.py", "notes.md"),
+        *("extensions/other/json.py", "extensions/Weather/x", "extensions/x", "extensions/weather", "Extensions/weather/x"),
+        *("extensions/weather/manifest.yaml", "extensions/weather/Guest.toml", "extensions/weather/a/extension.json"),
+    ],
+)
+async def test_one_that_is_the_houses_or_anothers_is_not_put_and_told_and_the_guest_runs(tmp_path: Path, dest: str) -> None:
+    folder = weather(tmp_path, PROMPT | {"dest": dest}, PROMPT, tools={"look": "fog"})
+    async with opened(tmp_path, folder) as host:
+        assert (await host.call_tool("look")).text == "fog"
+        (told,) = host.report.lines()
+        assert told.startswith(f"piglet:weather: its default defaults/prompt.md is not put into {dest}: ")
+        assert told.removeprefix("piglet:weather: ") in log_of(host, "weather")
+    seeded = [path.relative_to(tmp_path / "home").as_posix() for path in (tmp_path / "home").rglob("*") if _is_prompt(path)]
+    assert seeded == ["extensions/weather/prompt.md"]
+
+
+def _is_prompt(path: Path) -> bool:
+    return path.is_file() and path.read_bytes() == b"Be brief."
+
+
+@pytest.mark.req("piglet.rule.seeding-escape")
+def test_a_guest_that_is_called_like_anothers_folder_puts_nothing_there(tmp_path: Path) -> None:
+    place = tmp_path / "piglet" / "extensions"
+    gate = piglet_guests.write(place, "weather", manifest={"name": "gate"})
+    there = sorted(os.listdir(gate))
+    folder = weather(tmp_path / "from", PROMPT | {"dest": "extensions/weather/json.py"}).rename(place / "mine")
+    (told,) = seed(manifest_of(folder), str(tmp_path / "piglet"))
+    assert told.endswith("is not put into extensions/weather/json.py: another guest lies there")
+    assert sorted(os.listdir(gate)) == there
+
+
+@pytest.mark.req("piglet.rule.seeding-escape")
+@pytest.mark.parametrize(("runtime", "entry", "dest"), [("run", "", "run"), ("python", "./src/main.py", "SRC/main.py")])
+def test_where_it_lies_itself_its_program_is_not_put(tmp_path: Path, runtime: str, entry: str, dest: str) -> None:
+    folder = weather(tmp_path / "piglet" / "extensions")
+    (folder / "manifest.yaml").write_text(
+        f"name: weather\nruntime: {runtime}\nentry: {entry}\ndefaults:\n"
+        f"- {{src: defaults/prompt.md, dest: extensions/weather/{dest}}}\n"
+        "- {src: defaults/prompt.md, dest: extensions/weather/prompt.md}\n"
+    )
+    (told,) = seed(manifest_of(folder), str(tmp_path / "piglet"))
+    assert told.endswith(f"is not put into extensions/weather/{dest}: its manifest names that file as its program")
+    assert not (folder / dest).exists()
+    assert (folder / "prompt.md").exists()
 
 
 @pytest.mark.req("piglet.rule.seeding-escape")

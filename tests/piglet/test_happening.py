@@ -16,6 +16,7 @@ from serai.model.actions import (
     AttachImage,
     DetachImage,
     Display,
+    Nothing,
     Notice,
     SetStatus,
     SetTitle,
@@ -25,7 +26,7 @@ from serai.testing.piglet_guests import Answer, crash, note, offer, result, say,
 from tests.agents.resident.parts import Answers, call, conversation, said, texts
 from tests.app.houses import Person, closed, opened, prompts_in, unopened
 from tests.host.guests import log_of
-from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, noted, params
+from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, noted, params, settings
 
 pytestmark = ONE_LOOP
 BUSY = ModelFailed("overloaded", temporary=True)  # one of these, and there is one EventRetry
@@ -254,6 +255,7 @@ async def test_an_action_takes_effect(tmp_path: Path, type: str, payload: Any, e
         ("setSessionTitle", {"title": ["x"]}),
         ("setStatus", {"key": {}, "text": "x"}),
         ("attachImage", {"data": "no base64!", "mimeType": "image/png"}),
+        ("attachImage", {"data": "éééé", "mimeType": "image/png"}),
         ("sendMessage", {"content": 7}),
         ("quit", "now"),
     ],
@@ -275,6 +277,49 @@ async def test_an_unknown_action_or_a_bad_payload_is_ignored_and_the_next_one_co
         assert app.house.current.session.meta.title == ""
         assert f"its action {type} is unknown, or its payload bad: ignored" in log_of(app.host, "meter")
     assert types(tmp_path / "journal") == ["EventRetry", "EventAgentEnd"]
+
+
+@pytest.mark.req("piglet.rule.actions")
+@pytest.mark.parametrize(
+    ("type", "payload", "service"),
+    [
+        ("sendMessage", {"content": "check the alert"}, "control.send"),
+        ("quit", None, "control.quit"),
+        ("setSessionTitle", {"title": "Weather"}, "sessions.set_title"),
+    ],
+)
+async def test_an_events_action_needs_the_grant_of_the_service_that_does_it(
+    tmp_path: Path, type: str, payload: Any, service: str
+) -> None:
+    settings(tmp_path, '[guest."piglet:meter"]\nservices = []\n')
+    later = {"action": {"type": "notify", "payload": {"message": "still here"}}}
+    folder = acting(tmp_path, type, payload, EventAgentEnd=later)
+    person, model = Person(), Answers([BUSY], [said("one")], [said("two")])
+    async with opened(tmp_path, folder, answers=model, surface=person) as app:
+        await app.submit("hello")
+        await all_told(app, "meter")
+        await app.idle()
+        assert shown(person) == [Notice("still here", "info", "meter")]  # to be seen it needs no grant
+        assert prompts_in(conversation(app.session)) == ["hello"]
+        assert not app.quitting.is_set()
+        assert app.house.current is not None
+        assert app.house.current.session.meta.title == ""
+        assert f"its action {type} was not done: piglet:meter: {service} is not granted" in log_of(app.host, "meter")
+
+
+@pytest.mark.req("piglet.method.shortcut/handle")
+async def test_a_key_that_a_person_pressed_needs_no_grant(tmp_path: Path) -> None:
+    settings(tmp_path, '[guest."piglet:weather"]\nservices = []\n')
+    title = {"action": {"type": "setSessionTitle", "payload": {"title": "Weather"}}}
+    odd = {"action": {"type": "attachImage", "payload": {"data": "éééé", "mimeType": "image/png"}}}
+    folder = write(tmp_path, "weather", shortcuts={"ctrl+o": odd, "ctrl+t": title, "ctrl+q": {"action": {"type": "quit"}}})
+    async with opened(tmp_path, folder) as app:
+        assert (await app.shortcut("ctrl+o")).action == Nothing()
+        await app.shortcut("ctrl+t")
+        assert app.house.current is not None
+        assert app.house.current.session.meta.title == "Weather"
+        await app.shortcut("ctrl+q")
+        assert app.quitting.is_set()
 
 
 @pytest.mark.req("piglet.rule.actions")

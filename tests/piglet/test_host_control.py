@@ -13,11 +13,11 @@ from serai.limits import HOUR, Limits
 from serai.model.actions import SetStatus
 from serai.model.ask import Allow, Answer, Approval, Decision, Question
 from serai.model.events import Noticed
-from serai.testing.piglet_guests import result, throw
+from serai.testing.piglet_guests import ask, fault, interceptor, note, result, say, tell, throw
 from tests.agents.resident.parts import Answers, call, said, texts
 from tests.app.houses import PATIENT, Gated, Person
 from tests.piglet.hosting import ID, Asking, asking, error_of
-from tests.piglet.wires import ONE_LOOP, came
+from tests.piglet.wires import ONE_LOOP, came, noted
 
 pytestmark = ONE_LOOP
 
@@ -250,3 +250,45 @@ async def test_the_person_chooses_or_dismisses(tmp_path: Path) -> None:
             assert await host.fails("askUser", prompt="?", **none) == (-32602, "askUser: choices must not be empty")
         assert await host("showPicker", title="City", items=[]) == {"selected": ""}
         assert len(person.asked) == 5
+
+
+SCHEDULED = [fault("raw", line='{"jsonrpc":"2.0","id":777,"method":"host/waitForIdle"}'), say("scheduled")]
+
+
+@pytest.mark.req("piglet.method.host/waitForIdle")
+async def test_a_tool_may_wait_for_the_end_of_the_run_that_it_is_part_of(tmp_path: Path) -> None:
+    """As one does that has a thread of its own for what comes after the run: the tool itself has ended by then."""
+    model = Gated([said("", call("later"))], [said("done")])
+    async with asking(tmp_path, offers={"tools": {"later": SCHEDULED}}, answers=model) as host, asyncio.timeout(60):
+        turn = asyncio.ensure_future(host.app.submit("go"))
+        for _ in range(2):
+            await model.began.get()
+            assert host.answered(777) == []
+            model.go()
+        await turn
+        await host.app.idle()
+        await host.raw("host/extensionsDir")  # whatever was sent before it has come
+        assert host.answered(777) == [{"jsonrpc": "2.0", "id": 777, "result": {}}]
+
+
+@pytest.mark.req("piglet.method.host/waitForIdle")
+async def test_a_command_that_was_sent_to_the_queue_does_not_wait_for_itself(tmp_path: Path) -> None:
+    journal = tmp_path / "asked"
+    commands = {"hand": [ask("host/waitForIdle", quiet=True), note(journal, "over")]}
+    offers = {"commands": commands, "tools": {"send": [tell("sendMessage", {"content": "/hand y"})]}}
+    async with asking(tmp_path, offers=offers) as host, asyncio.timeout(60):
+        await host.app.host.call_tool("send")
+        await noted(journal)
+        await host.app.idle()
+
+
+@pytest.mark.req("app.services.bounded")
+async def test_who_judges_a_call_and_waits_for_the_end_of_the_run_is_told_so(tmp_path: Path) -> None:
+    waits = interceptor(before=[ask("host/waitForIdle", quiet=True), result({"allow": True})])
+    model = Answers([said("", call("look"))], [said("done")])
+    offers = {"tools": {"look": "fog"}, "interceptors": {"waits": waits}}
+    limits = {**PATIENT, "interrupt": 0.1, "intercept": 60.0}
+    async with asking(tmp_path, offers=offers, answers=model, limits=limits) as host, asyncio.timeout(30):
+        ended = await host.app.submit("go")
+        assert ended is not None
+        assert ended.text == "done"

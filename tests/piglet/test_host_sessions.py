@@ -32,6 +32,7 @@ def newest_meta(host: Asking) -> dict[str, Any]:
 # -- the conversation in memory
 
 
+@pytest.mark.req("piglet.fix.21")
 @pytest.mark.req("piglet.method.host/conversationMessages")
 @pytest.mark.req("piglet.method.host/lastAssistantText")
 @pytest.mark.req("piglet.method.host/sessionStats")
@@ -92,6 +93,16 @@ async def test_the_conversation_is_replaced_in_memory_alone(tmp_path: Path) -> N
             assert await host("conversationMessages") == {"messages": []}
             await host.app.submit("again")
             assert [_text(message) for message in model.requests[-1].messages] == ["again"]
+
+
+@pytest.mark.req("piglet.fix.04")
+async def test_the_keys_of_new_messages_match_in_any_case(tmp_path: Path) -> None:
+    model = Answers([said("Hello")])
+    async with asking(tmp_path, answers=model) as host:
+        new = [{"type": "user", "data": {"Content": "F"}}, {"type": "assistant", "data": {"Content": [{"Text": "G"}]}}]
+        assert await host("setConversationMessages", messages=new) == {}
+        await host.app.submit("and?")
+        assert [_text(message) for message in model.requests[-1].messages] == ["F", "G", "and?"]
 
 
 def _text(message: Any) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from serai.errors import SeraiError
 from serai.model.tools import ToolResult
 from serai.testing.piglet_guests import fail, interceptor, offer, result, write
 from tests.agents.resident.parts import MODEL, Answers, call, said
@@ -105,6 +107,21 @@ async def test_a_filter_counts_from_the_next_call_of_the_model_on(tmp_path: Path
             assert await host("setToolFilter", names=none) == {}
             await host.app.submit("go on")
             assert [tool.name for tool in model.requests[-1].tools] == offered[0]
+
+
+@pytest.mark.req("piglet.fix.24")
+async def test_no_command_changes_the_filter_and_another_session_ends_it(tmp_path: Path) -> None:
+    model = Answers([said("done")])
+    async with asking(tmp_path, answers=model) as host:
+        assert await host("setToolFilter", names=["read"]) == {}
+        for line in ("/ask {}", "/nothing-of-the-kind", "/help"):
+            with suppress(SeraiError):
+                await host.app.submit(line)
+        await host.app.submit("go")
+        assert [tool.name for tool in model.requests[-1].tools] == ["read"]
+        await host("forkSession")
+        await host.app.submit("go on")
+        assert len(model.requests[-1].tools) > 1
 
 
 @pytest.mark.req("piglet.method.host/activateTool")

@@ -51,6 +51,7 @@ async def test_what_the_model_gets_depends_on_the_answer(tmp_path: Path) -> None
     assert params(tmp_path / "tools.log", "tool/execute")[0]["args"] == {"city": "Thun"}
 
 
+@pytest.mark.req("piglet.edge.04")
 @pytest.mark.req("piglet.method.interceptor/before")
 @pytest.mark.parametrize(
     ("answer", "text", "is_error"),
@@ -138,7 +139,7 @@ async def test_a_preview_is_of_its_own_call_alone(tmp_path: Path) -> None:
 @pytest.mark.req("piglet.method.interceptor/after", "piglet.fix.14")
 async def test_details_go_from_one_to_the_next_and_are_metadata_where_there_are_some(tmp_path: Path) -> None:
     """`edit` has details of its own, which the model never sees."""
-    own = {"path": "a.txt", "diff": "@@ -1,1 +1,1 @@\n-ours\n+theirs"}
+    own = {"path": "a.txt", "diff": "@@ -1,1 +1,1 @@\n-ours\n+theirs", "files": 1, "hunks": 1, "added": 1, "removed": 1}
     after = {
         "first": interceptor(after=[result({"details": {**own, "checked": True}})], priority=3),
         "second": interceptor(after=[result({"details": {"content": "for nobody", "output": "nor this"}})], priority=2),

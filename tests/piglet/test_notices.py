@@ -114,6 +114,7 @@ async def test_the_last_word_for_a_widget_counts_and_an_empty_one_removes_it(tmp
         assert await after("ctrl+d") == {"above-input": {}, "below-status": {}}
 
 
+@pytest.mark.req("piglet.rule.ui-overlay")
 @pytest.mark.req("piglet.method.showOverlay", "piglet.method.closeOverlay")
 async def test_overlays_come_to_the_top_are_replaced_by_their_key_and_closed(tmp_path: Path) -> None:
     radar = {"key": "map", "title": "Radar", "content": "rain", "anchor": "top-right", "width": "50%"}
@@ -268,6 +269,7 @@ async def test_abort_ends_the_run_and_leaves_no_mark(tmp_path: Path, raw: str) -
     assert [message for message in messages if message and "method" not in message] == []  # no reply
 
 
+@pytest.mark.req("piglet.fix.33")
 @pytest.mark.req("piglet.method.abortWithMarker")
 async def test_abort_with_a_marker_is_kept_in_memory_and_on_disk(tmp_path: Path) -> None:
     folder = telling(tmp_path, tell("abortWithMarker", {"reason": "plan mode"}))
@@ -282,6 +284,21 @@ async def test_abort_with_a_marker_is_kept_in_memory_and_on_disk(tmp_path: Path)
     entries = [json.loads(line) for line in Path(info.path).read_text().splitlines()]
     said_ = [entry["data"]["content"] for entry in entries if entry["type"] == "user"]
     assert said_ == ["begin", "[Request interrupted: plan mode]", "go on"]
+
+
+@pytest.mark.req("piglet.method.abortWithMarker")
+async def test_while_nothing_runs_there_are_few_marks_and_a_reason_is_short(tmp_path: Path) -> None:
+    folder = telling(tmp_path, *(tell("abortWithMarker", {"reason": reason}) for reason in ("x" * 100_000, *map(str, range(20)))))
+    async with opened(tmp_path, folder, answers=Answers([said("one")])) as app:
+        marks = [f"user: [Request interrupted: {reason}]" for reason in (f"{'x' * 500}…", *map(str, range(9)))]
+        for _ in range(2):
+            await app.shortcut("ctrl+g")
+            assert texts(conversation(app.session)) == marks
+        await app.submit("go on")
+        await app.shortcut("ctrl+g")
+        assert texts(conversation(app.session)) == [*marks, "user: go on", "assistant: one", *marks]
+    [info] = sessions_of(tmp_path).list()
+    assert Path(info.path).read_text().count("Request interrupted") == 20
 
 
 @pytest.mark.req("piglet.method.steer", "piglet.method.abortWithMarker", "piglet.method.abort", "piglet.method.sendMessage")

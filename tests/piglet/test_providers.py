@@ -88,6 +88,7 @@ def call_then(text: str, name: str, **arguments: object) -> list[Step]:
 # -- what is asked
 
 
+@pytest.mark.req("piglet.fix.21")
 @pytest.mark.req("piglet.method.provider/stream")
 async def test_a_model_call_is_asked_for_with_everything_but_a_key(tmp_path: Path) -> None:
     folder = acme(tmp_path, [say("hello "), say("you")], tools={"host": [relay()]})
@@ -161,6 +162,7 @@ async def test_the_calls_of_its_answer_are_run_and_their_results_are_in_the_next
 # -- what is streamed
 
 
+@pytest.mark.req("piglet.edge.37")
 @pytest.mark.req("piglet.method.provider/delta", "piglet.edge.07")
 async def test_deltas_of_all_types_come_in_order_and_those_of_nobody_are_ignored(tmp_path: Path) -> None:
     tool = {"id": "t1", "name": "weather", "arguments": '{"city":"Bern"}'}

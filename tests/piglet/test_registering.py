@@ -33,6 +33,7 @@ SCHEMA = {
 }
 
 
+@pytest.mark.req("piglet.rule.tool-deferred")
 @pytest.mark.req("piglet.method.register/tool")
 async def test_a_tool_is_offered_as_it_was_registered(tmp_path: Path) -> None:
     folder = write(
@@ -354,3 +355,13 @@ async def test_every_model_of_its_api_is_streamed_by_the_guest(tmp_path: Path) -
         assert result.text == "from anthropic"
     streamed = [one["model"]["api"] for one in params(journal, "provider/stream")]
     assert streamed == ["acme-api", "anthropic"]
+
+
+@pytest.mark.req("piglet.method.register/promptSection")
+async def test_a_guest_that_offers_too_many_bytes_is_taken_with_the_rest(tmp_path: Path) -> None:
+    folder = write(tmp_path, "fat", sections={"A": "a" * 3000, "B": "b" * 8000, "C": "c"})
+    async with guests.opened(tmp_path, folder, limits={"registered": 10_000}) as host:
+        assert [section.title for section in host.texts.sections()] == ["A", "C"]
+        [told] = host.report.lines()
+    assert "its register/promptSection of 8" in told
+    assert "it offers too much (limit registered = 10000)" in told

@@ -7,18 +7,21 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from serai.errors import ExitStatus
-from serai.host.adapters.piglet.transport import Ways
+from serai.errors import ExitStatus, SeraiError
+from serai.host.adapters.piglet import PigletGuest
+from serai.host.adapters.piglet.transport import Later, Side, Ways
 from serai.host.guest import State
 from serai.host.host import Host
+from serai.model.actions import Display, Notice
 from serai.testing.piglet_guests import fault, note, where, write
 from serai.wire import proctree
-from tests.host.guests import log_of, opened, pid_of
+from tests.host.guests import Latch, Window, closed, log_of, opened, pid_of, unopened
 from tests.piglet.bare import bare, child_of
 from tests.piglet.wires import ONE_LOOP, noted
 
@@ -133,6 +136,52 @@ async def test_a_guest_that_has_closed_the_other_side_before_anything_was_said_i
     async with opened(tmp_path, folder, limits={"exit_grace": 0.05}) as host:
         assert (await host.call_tool("look")).text == "look"
         assert (host.guest("bare").state, host.guest("bare").generation) == (State.READY, 1)
+
+
+EARLY = """
+way, inputs = "WAY", {"fd": lines(3), "stdio": lines(0)}
+for some in inputs.values(): next(some)
+def tell(method, **params):
+    return {"jsonrpc": "2.0", "method": method, "params": params}
+say(1, tell("showMessage", text="one"), tell("sendMessage", content="/quit"), tell("notify", message="two"))
+say(1, tell("log", message="three"), {"jsonrpc": "2.0", "id": 7, "method": "host/extensionsDir"})
+note("asked", json.dumps(next(inputs["stdio"])))
+with open("LATCH", "rb", buffering=0) as latch: latch.read(1)
+say({"fd": 4, "stdio": 1}[way], hello(), tell("notify", message="four"))
+for m in inputs[way]: pass
+"""
+
+
+@pytest.mark.req("piglet.fix.02")
+@pytest.mark.parametrize("way", ["fd", "stdio"])
+async def test_what_is_told_on_stdout_before_the_first_answer_counts_once_that_is_the_wire(tmp_path: Path, way: str) -> None:
+    window = Window()
+    with Latch(tmp_path) as latch:
+        folder = bare(tmp_path, EARLY.replace("WAY", way).replace("LATCH", str(latch.path)))
+        host = unopened(tmp_path, folder, surface=window)
+        starting = asyncio.ensure_future(host.start())
+        try:
+            assert json.loads(await noted(folder / "asked"))["id"] == 7  # answered, and so is behind what was told
+            assert window.actions == []
+            latch.lift()
+            await starting
+            await window.shown(lambda action: action == Notice("four", "info", "bare"))
+            early = [Display("one", "bare"), Notice("two", "info", "bare")] if way == "stdio" else []
+            assert window.actions == [*early, Notice("four", "info", "bare")]
+            assert ("sendMessage was not done" in log_of(host, "bare")) is (way == "stdio")
+            assert "info: three" in log_of(host, "bare")  # as what is printed is
+        finally:
+            await closed(host)
+
+
+async def test_of_what_may_count_later_there_is_an_end() -> None:
+    done: list[int] = []
+    later = Later()
+    kept = [later.do(partial(done.append, number), 1 << 20) for number in range(9)]
+    assert kept == [True] * 7 + [False] * 2
+    later.choose(chosen=True)
+    later.do(partial(done.append, 9))
+    assert done == [*range(7), 9]
 
 
 PRINTING = """
@@ -339,3 +388,40 @@ async def test_many_bytes_on_the_side_that_is_not_the_wire_are_no_word(tmp_path:
     body = "os.write(1, b'x' * 60000)\nnext(lines(3))\nsay(4, tool('look'), hello())\nserve(3, 4)"
     async with opened(tmp_path, bare(tmp_path, body)) as host:
         assert (await asyncio.wait_for(host.call_tool("look"), 30)).text == "look"
+
+
+QUIET = """
+os.close(0)
+note("closed")
+read = lines(3)
+next(read)
+say(4, tool("t"))
+while not os.path.exists("go"):
+    time.sleep(0.002)
+say(4, hello())
+for m in read:
+    if m.get("method") == "tool/execute":
+        os.write(1, b"x" * 300000 + b"\\n")
+        say(4, answer(m["id"], "ok"))
+"""
+
+
+@pytest.mark.req("piglet.edge.10")
+async def test_who_has_closed_its_input_is_drained_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Our first line to its stdin breaks the pipe; what it prints is still read."""
+    folder = bare(tmp_path, QUIET)
+    initialize, ended = PigletGuest.initialize, PigletGuest._ended
+
+    async def late(self: PigletGuest) -> None:
+        await noted(folder / "closed")
+        await initialize(self)
+
+    def told(self: PigletGuest, side: Side, cause: SeraiError) -> None:
+        ended(self, side, cause)
+        if side.way == "stdio":
+            (folder / "go").touch()
+
+    monkeypatch.setattr(PigletGuest, "initialize", late)
+    monkeypatch.setattr(PigletGuest, "_ended", told)
+    async with opened(tmp_path, folder, limits={"exit_grace": 0.05}) as host, asyncio.timeout(60):
+        assert (await host.call_tool("t")).text == "ok"

@@ -150,6 +150,8 @@ async def test_guests_are_told_how_much_an_edit_changed(tools: Tools) -> None:
         "removed": 1,
     }
     assert counts([]) == {"files": 1, "hunks": 0, "added": 0, "removed": 0}
+    written = await tools("write", path="a.txt", content="one\n")
+    assert written.details == {"path": "a.txt", "files": 1, "hunks": 1, "added": 1, "removed": 4}
 
 
 @pytest.mark.req("resident.tools.edit")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serai.errors import PeerGone, SeraiError
+from serai.errors import PeerGone, PeerStalled, SeraiError
 from serai.wire import jsonrpc
 from serai.wire.calls import Call
 from serai.wire.deadlines import Deadlines
@@ -147,3 +147,30 @@ async def test_when_serving_stops_the_work_ends_and_nothing_new_is_begun(
     refusals = [frame["error"]["message"] for frame in await got(rpc) if "error" in frame]
     assert refusals == ["slow cancelled", "slow refused: nothing is served any more"]
     assert ended == ["slow"]
+
+
+@pytest.mark.req("wire.channel.backlog")
+async def test_an_answer_for_which_there_is_no_room_is_a_refusal(
+    spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], python: list[str]
+) -> None:
+    """Whoever asked and reads late must not wait for ever."""
+    sent: list[dict[str, Any]] = []
+
+    def full(frame: bytes, call: Call[Any] | None) -> None:
+        message = json.loads(frame)
+        if message.get("result") == "served":
+            raise PeerStalled("64 bytes wait for it to read", who="peer")
+        sent.append(message)
+        rpc.channel.send(frame)
+
+    async def serve(request: jsonrpc.Request) -> object:
+        return "served"
+
+    rpc = await opened(spawner, environ, python, deadlines=deadlines, serve=serve, put=full)
+    rpc.notify("ask")
+    frames = await got(rpc)
+    while not any("error" in frame for frame in frames):
+        frames = await got(rpc)
+    [refused] = [frame for frame in frames if "error" in frame]
+    assert refused["id"] == "q"
+    assert refused["error"]["message"] == "slow failed: it does not read, and 64 bytes wait for it to read"

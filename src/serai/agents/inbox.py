@@ -72,6 +72,8 @@ class Inbox:
             return
         is_command = not plain and self._is_command(text)
         if self.busy and is_command and self._is_immediate(text):
+            if len(self._aside) >= self._most:  # what waits does not keep a person from these
+                raise NotAllowed("too many commands run already", limit=LimitHit("inputs", self._most), hint="wait for one to end")
             task = asyncio.ensure_future(self._run_command(text))
             self._aside.add(task)
             task.add_done_callback(self._aside.discard)

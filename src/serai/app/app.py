@@ -44,6 +44,9 @@ __all__ = ["App"]
 
 log = logging.getLogger("serai.app")
 
+_MARKS = 10  # one after the other, while nothing runs
+_REASON = 500  # characters of why a turn was ended: the model reads it in every request from then on
+
 
 class App:
     """One conversation with one agent, and everything around it. `async with` outside, an idempotent `close()` inside."""
@@ -211,12 +214,14 @@ class App:
 
         `mark`: it finds that also when no turn ran; False: it never does.
         """
+        reason = reason if len(reason) <= _REASON else f"{reason[:_REASON]}…"
         if self.session.stage.turn is not None:
             await self.session.interrupt(reason, mark=mark is not False)
         elif mark:
             conversation = self.resident.conversation
-            self.session.aborted(reason)
-            conversation.add(history.mark(reason))
+            if len(history.marks_at_the_end(conversation.messages)) < _MARKS:  # nothing was said since: enough is known
+                self.session.aborted(reason)
+                conversation.add(history.mark(reason))
 
     def quit(self) -> None:
         """Have whoever opened the house close it."""
@@ -238,8 +243,12 @@ class App:
         return await self.house.tools.call(call)
 
     def works_for(self, guest: str) -> bool:
-        """Whether a tool of this guest runs, or a command of it that was queued: what waits for the end would wait for itself."""
-        return guest in self._commanding or self.house.tools.works_for(guest)
+        """Whether a tool of this guest runs."""
+        return bool(self.house.tools.running(guest))
+
+    async def idle_for(self, guest: str) -> None:
+        """Until no turn runs and none waits; a queued command of this guest does not wait for itself."""
+        await (self.session.idle() if guest in self._commanding else self.idle())
 
     # -- other conversations
 

@@ -116,9 +116,9 @@ class Tools:
             self._turns[owner] = asyncio.Lock() if one_by_one else None
         return self._turns[owner] or nullcontext()
 
-    def works_for(self, guest: str) -> bool:
-        """Whether a tool of this guest runs right now."""
-        return any(decided.owner == guest for decided in self._running.values())
+    def running(self, guest: str) -> frozenset[int]:
+        """The calls of this guest's tools that run right now, by numbers that are theirs alone as long as they do."""
+        return frozenset(number for number, decided in self._running.items() if decided.owner == guest)
 
     def is_nested(self, guest: str) -> bool:
         """Whether a tool of this guest runs because a guest wants it."""

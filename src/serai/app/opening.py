@@ -166,6 +166,7 @@ class House:
     def _end_recording(self) -> None:
         if self.recorder is not None and self.owns_recorder:
             self.recorder.close()
+            self.recorder.forget_empty()  # what could not begin
 
 
 def opened(app: App, choices: Choices) -> House:

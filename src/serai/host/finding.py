@@ -147,7 +147,7 @@ class _Search:
 
     person: Person
     trust: Trust
-    unsettled: str = ""  # why nobody knows who of piglet's home is meant to be off
+    unsettled: str = ""  # why nobody knows which piglet guests are meant to be off
     guests: dict[str, Manifest] = field(default_factory=dict)  # by id: the first of an id wins
     disabled: list[Manifest] = field(default_factory=list)
     untrusted: list[Aside] = field(default_factory=list)
@@ -257,15 +257,15 @@ class _Search:
             if not manifest.settings.enabled:
                 self._hold(manifest)
             return
-        if manifest.scope == "piglet home" and self.unsettled:
-            self._leave_out(manifest, f"it may be meant to be off: {self.unsettled}")
-            return
         if manifest.scope == "project":
             if reason := self.trust.check(manifest):
                 self.untrusted.append(Aside(manifest, reason))
                 return
             manifest = manifest.trusted()
         self._hold(manifest)
+        if self.unsettled and manifest.dialect == "piglet":  # wherever it lies, that list could name it
+            self._leave_out(manifest, f"it may be meant to be off: {self.unsettled}")
+            return
         if winner is None:
             self.guests[manifest.id] = manifest
         else:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any, Protocol, cast
 
 from serai import home
 from serai.errors import BadSettings
+from serai.host.adapters import reader
 from serai.host.settings import DISABLED
-from serai.limits import KIB
+from serai.limits import MIB
 
 __all__ = ["piglet_disabled"]
 
-_LONGEST = 256 * KIB  # of piglet's settings, which a person writes
+_LONGEST = 1 * MIB  # of what is looked at; what is read as YAML is bound more tightly
+
+
+class _Yaml(Protocol):
+    """Who reads the manifests of piglet guests reads its settings: within the same bounds."""
+
+    def read_yaml(self, text: str) -> tuple[Any, Any]: ...
 
 
 def piglet_disabled(folder: Path) -> frozenset[str]:
@@ -27,12 +35,10 @@ def piglet_disabled(folder: Path) -> frozenset[str]:
         return frozenset()
     except OSError as error:
         raise BadSettings(f"cannot be read: {error.strerror}", who=path) from None
-    import yaml  # only here: most people have no such home
-
     try:
-        said = yaml.safe_load(content.decode())
-    except Exception as error:  # whatever PyYAML raises: for `!!int ""` that is an IndexError
-        raise BadSettings(f"is no YAML: {' '.join(str(error).split())[:300] or type(error).__name__}", who=path) from None
+        _, said = cast(_Yaml, reader("piglet")).read_yaml(content.decode())
+    except ValueError as error:
+        raise BadSettings(f"is not read: {error}", who=path) from None
     if said is None:
         return frozenset()
     names = said.get(DISABLED, []) if isinstance(said, dict) else None

@@ -11,9 +11,10 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from serai.errors import LimitHit, PeerGone, SeraiError
+from serai.errors import SeraiError
 from serai.host.adapter import Handles
 from serai.host.life import State
+from serai.host.logs import flooded
 from serai.host.outcomes import code_of, command_code
 from serai.host.supervising import Supervised
 from serai.model.actions import Nothing, OpenPanel, Outcome
@@ -73,11 +74,15 @@ class Guest(Supervised):
         running = self.running
         if running is None:
             return self._no_verdict(interceptor, stage, self.why_down())
+        asked = object()
+        self.judging.add(asked)
         try:
             return await running.intercept(interceptor, stage, subject)
         except SeraiError as error:
             self.remark(f"intercept {stage} failed: {self.cause(error)}")
             return self._no_verdict(interceptor, stage, f"{self.id}: {self.cause(error)}")
+        finally:
+            self.judging.discard(asked)
 
     def tell(self, event: Event) -> None:
         if (running := self.running) is not None:
@@ -102,12 +107,11 @@ class Guest(Supervised):
 
     def trim_log(self) -> None:
         """Keep its log small. One that fills the disk between two looks is ended at once, and started again as after any crash."""
-        if self.log is None or (written := os.fstat(self.log.descriptor).st_size) <= self.log.limit:
+        if self.log is None or not (written := self.log.look()):
             return
-        self.log.trim()
-        if written > self.limits.log_flood and not self._leaving:  # one that leaves may be the one, and ends anyway
-            limit = LimitHit("log_flood", self.limits.log_flood)
-            self._why = PeerGone(f"was ended: it wrote {written} bytes into its log at once", who=self.id, limit=limit)
+        flood = flooded(written, self.limits.log_flood, self.id)
+        if flood is not None and not self._leaving:  # one that leaves may be the one, and ends anyway
+            self._why = flood
             if self.running is not None:
                 os.kill(self.running.pid, signal.SIGKILL)
             elif self._launching is not None:

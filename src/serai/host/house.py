@@ -6,9 +6,10 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -18,12 +19,12 @@ from serai.host.adapters import adapter
 from serai.host.finding import piglet_home
 from serai.host.guest import Guest
 from serai.host.life import Life
-from serai.host.logs import GuestLog
+from serai.host.logs import LOOK, GuestLog
 from serai.host.manifest import Manifest
 from serai.host.panels import Panels
 from serai.host.screen import Screen
 from serai.host.services import NoServices, Services
-from serai.limits import KIB, Limits
+from serai.limits import KIB, MIB, Limits
 from serai.model.actions import Action, Display, Level, Nothing, Notice, OpenPanel
 from serai.model.surface import Surface
 from serai.record.recorder import Recorder
@@ -36,14 +37,16 @@ __all__ = ["House"]
 
 log = logging.getLogger("serai.host")
 
-# Notes that nobody has seen yet, or cleared: the oldest go.
+T = TypeVar("T")
+
+# Notes that nobody has seen yet, or cleared, and how long they are together: the oldest go.
 _NOTES = 1000
-# Characters of a notice, which is a short word: nobody reads more of it.
-_LONGEST = 16 * KIB
+_NOTED = 8 * MIB
+# Characters of a notice, which is a short word, and of what else is shown: nobody reads more of it.
+_LONGEST: dict[type[Action], int] = {Notice: 16 * KIB, Display: 1 * MIB}
 # How long a guest that says nothing keeps others from starting, in seconds.
 _MOMENT = 1.0
-# How often the guests' logs are looked at, in seconds: nobody counts what a guest writes into its own.
-_TRIM = 0.5
+_TRIM = LOOK
 
 
 class House:
@@ -71,14 +74,14 @@ class House:
         self.deadlines = Deadlines()
         self._slots = asyncio.Semaphore(2 * (os.cpu_count() or 1))  # design rule 9
         self.panels = Panels(self)
-        self.notes: deque[str] = deque(maxlen=_NOTES)  # note lines, until a person clears them (spec zot 4.2)
+        self.notes: _Newest[str] = _Newest(_NOTES, _NOTED)  # note lines, until a person clears them (spec zot 4.2)
         self.screen = Screen(self.show)
         self._limits = limits
         self._limits_of: dict[str, Limits] = {}  # by dialect
         self._envs: dict[tuple[str, ...], Mapping[str, str]] = {}
         self._recorder = recorder
         self._surface = surface
-        self._unseen: deque[Action] = deque(maxlen=_NOTES)
+        self._unseen: _Newest[Action] = _Newest(_NOTES, _NOTED)
         self.trusts = trusts or _nobody_asked
         self._on_change = on_change
         self._on_join = on_join
@@ -170,11 +173,12 @@ class House:
         """Something is to be shown or done; `by` is the process that wants it."""
         if by is not None:
             self.screen.seen(by, action)
-        if isinstance(action, Notice) and len(action.text) > _LONGEST:
-            action = msgspec.structs.replace(action, text=f"{action.text[:_LONGEST]}…")
         if isinstance(action, Notice | Display):
+            if len(action.text) > (longest := _LONGEST[type(action)]):
+                action = msgspec.structs.replace(action, text=f"{action.text[:longest]}…")
             if action.text:  # an empty one is ignored (spec zot 4.5)
-                self.notes.extend(action.lines())
+                for line in action.lines()[-_NOTES:]:
+                    self.notes.append(line)
                 self.show(action)
         elif isinstance(action, OpenPanel):
             self.panels.show(action.panel)
@@ -215,6 +219,46 @@ class House:
         if self._trimmer is not None:
             self._trimmer.cancel()
         self.deadlines.close()
+
+
+class _Newest(Generic[T]):
+    """The newest of some things: at most so many, and so much of them. The very last is there however long it is."""
+
+    def __init__(self, most: int, much: int) -> None:
+        self._most = most
+        self._much = much
+        self._kept: deque[tuple[T, int]] = deque()
+        self._size = 0
+
+    def append(self, thing: T) -> None:
+        self._kept.append((thing, size := _size_of(thing)))
+        self._size += size
+        while len(self._kept) > self._most or (self._size > self._much and len(self._kept) > 1):
+            self.popleft()
+
+    def popleft(self) -> T:
+        thing, size = self._kept.popleft()
+        self._size -= size
+        return thing
+
+    def clear(self) -> None:
+        self._kept.clear()
+        self._size = 0
+
+    def __iter__(self) -> Iterator[T]:
+        return (thing for thing, _ in self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+def _size_of(thing: object) -> int:
+    """Characters and bytes in it."""
+    if isinstance(thing, str | bytes):
+        return len(thing)
+    if isinstance(thing, msgspec.Struct):
+        return sum(_size_of(getattr(thing, name)) for name in thing.__struct_fields__)
+    return sum(map(_size_of, thing)) if isinstance(thing, tuple) else 0
 
 
 def _nobody_asked(_manifest: Manifest) -> str:

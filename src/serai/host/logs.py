@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from serai import home
-from serai.errors import SpawnFailed
+from serai.errors import LimitHit, PeerGone, SpawnFailed
 from serai.limits import MIB
 
-__all__ = ["REMARK", "GuestLog", "log_file", "open_log", "safe_name", "shown"]
+__all__ = ["LOOK", "REMARK", "GuestLog", "flooded", "log_file", "open_log", "safe_name", "shown"]
 
 log = logging.getLogger("serai.host")
 
+LOOK = 0.5  # seconds: how often a log is looked at, as nobody counts what a guest writes into its own
 REMARK = b"[serai] "  # how a line of ours begins
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _HASHED = re.compile(r"-[0-9a-f]{16}$")
@@ -158,6 +159,13 @@ class GuestLog:
         self._moved = min(len(kept), max(size - self._since, 0))
         self._since = 0
 
+    def look(self) -> int:
+        """Keep it small. How many bytes there were, if that was too much."""
+        if self.descriptor < 0 or (written := self._size()) <= self.limit:
+            return 0
+        self.trim()
+        return written
+
     def close(self) -> None:
         """Let go of the file; a child that has it goes on writing. Idempotent."""
         if self.descriptor >= 0:
@@ -175,6 +183,13 @@ class GuestLog:
         if not self._complained:
             self._complained = True
             log.warning("%s: the log cannot be kept: %s", self.path, error.strerror)
+
+
+def flooded(written: int, most: int, who: str) -> PeerGone | None:
+    """Why a guest is ended that wrote so much between two looks; None if that is not too much."""
+    if written <= most:
+        return None
+    return PeerGone(f"was ended: it wrote {written} bytes into its log at once", who=who, limit=LimitHit("log_flood", most))
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -1,8 +1,8 @@
 """What goes to one guest, in order, without anybody waiting for it (spec zot 4.3, ours).
 
 As long as the guest reads, frames go straight to its wire. When it is behind, they wait here: pieces of one stream are joined,
-beyond the limit the oldest *events* go, never a request. A request that nobody waits for any more is not sent at all: zot could
-not take it back.
+beyond the limits (so many events, so many bytes of them) the oldest *events* go, never a request. A request that nobody waits for
+any more is not sent at all: zot could not take it back.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from serai.errors import FrameTooBig, LimitHit, PeerStalled, SeraiError
 from serai.limits import Limits
-from serai.model.events import merged
+from serai.model.events import is_piece, merged
 from serai.wire.calls import Call
 from serai.wire.channel import Channel
 
@@ -27,6 +27,14 @@ _BEHIND = 65536
 class _Request(NamedTuple):
     frame: bytes
     call: Call[Any] | None
+
+
+class _Told(NamedTuple):
+    """Of what may be joined with a later one, the event is kept too; once it was, the frame is made when it is sent."""
+
+    event: Any
+    frame: bytes | None
+    size: int
 
 
 class Mailbox:
@@ -47,6 +55,7 @@ class Mailbox:
         "_put",
         "_queue",
         "_queued",
+        "_told",
         "_wanted",
         "dropped",
     )
@@ -61,9 +70,10 @@ class Mailbox:
         self._wanted = wanted
         self._limits = limits
         self._loop = asyncio.get_running_loop()
-        self._queue: deque[Any] = deque()
+        self._queue: deque[_Request | _Told] = deque()
         self._events = 0  # how many of the queue are events
         self._queued = 0  # bytes of its requests
+        self._told = 0  # bytes of its events
         self._mover: asyncio.Task[None] | None = None
         self.dropped = 0  # events that an idle guest would have got
 
@@ -91,16 +101,18 @@ class Mailbox:
 
     def tell(self, event: Any) -> None:
         """Never waits and never raises: an event is news, and who does not read it has missed it."""
-        if not self._queue and self._outbox.queued < _BEHIND:
-            self._send(self._encode(event))
+        frame = self._encode(event)
+        if frame is None or (not self._queue and self._outbox.queued < _BEHIND):
+            self._send(frame)
             return
-        last = self._queue[-1] if self._queue else None
-        if last is not None and not isinstance(last, _Request) and (both := merged(last, event)) is not None:
-            self._queue[-1] = both
-            return
-        self._queue.append(event)
-        self._events += 1
-        if self._events > self._limits.events:
+        size, last = len(frame), self._queue[-1] if self._queue else None
+        self._told += size
+        if isinstance(last, _Told) and last.size + size <= self._limits.send and (both := merged(last.event, event)) is not None:
+            self._queue[-1] = _Told(both, None, last.size + size)
+        else:
+            self._queue.append(_Told(event if is_piece(event) else None, frame, size))
+            self._events += 1
+        while self._events > self._limits.events or (self._told > self._limits.backlog and self._events > 1):
             self._drop_oldest()
         self._move()
 
@@ -114,7 +126,7 @@ class Mailbox:
     def close(self) -> None:
         """The wire is over, which the mover has heard from it too. Idempotent."""
         self._queue.clear()
-        self._events = self._queued = 0
+        self._events = self._queued = self._told = 0
 
     # -- inside -----------------------------------------------------------------------------------------------------------------
 
@@ -132,10 +144,10 @@ class Mailbox:
         except SeraiError:  # the wire is lost: whoever waits is told by it
             self.close()
 
-    def _has_room(self, item: Any) -> bool:
-        """Whether the wire takes it now: a request that its budget refused would be lost."""
+    def _has_room(self, item: _Request | _Told) -> bool:
+        """Whether the wire takes it now: what its budget refused would be lost."""
         queued = self._outbox.queued
-        size = len(item.frame) if isinstance(item, _Request) else 0
+        size = len(item.frame) if isinstance(item, _Request) else item.size
         return not queued or (queued < _BEHIND and queued + size <= self._limits.backlog)
 
     def _send_next(self) -> None:
@@ -146,7 +158,8 @@ class Mailbox:
                 self._put(item.frame)
         else:
             self._events -= 1
-            self._send(self._encode(item))
+            self._told -= item.size
+            self._send(self._encode(item.event) if item.frame is None else item.frame)
 
     def _send(self, frame: bytes | None) -> None:
         if frame is not None:
@@ -157,8 +170,9 @@ class Mailbox:
 
     def _drop_oldest(self) -> None:
         for at, item in enumerate(self._queue):
-            if not isinstance(item, _Request):
+            if isinstance(item, _Told):
                 del self._queue[at]
                 self._events -= 1
+                self._told -= item.size
                 self.dropped += 1
                 return

@@ -62,7 +62,8 @@ class Manifest:
         """What stands before its words: its name, but the id where the name could pass for Serai's or for more than a name."""
         if _PLAIN.fullmatch(self.name) and _OURS not in self.name.lower().translate(_ALIKE):
             return self.name
-        return self.id if len(self.id) <= _LONGEST_ID else f"{self.id[:_LONGEST_ID]}…"
+        id = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in self.id)  # a new line is whose?
+        return id if len(id) <= _LONGEST_ID else f"{id[:_LONGEST_ID]}…"
 
     @property
     def active(self) -> bool:

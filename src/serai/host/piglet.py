@@ -6,23 +6,14 @@
 
     loaded, cleanup, error = await load_all(disabled=["clock"])
 
-`serai.Host` takes guests of every dialect in, and is what these are made of.
+`serai.Host` takes guests of every dialect in, and is what these are made of. `load_all` asks trust and the person's settings
+as that does; `Host` and `Supervisor` start what they are given, and ask no trust.
 """
 
 from __future__ import annotations
 
-from serai.host.adapters.piglet.hosting import (
-    Cleanup,
-    Host,
-    Loaded,
-    Supervisor,
-    Watcher,
-    discover_extensions,
-    extensions_dir,
-    load_all,
-    load_manifest,
-    project_extensions_dir,
-)
+from serai.host.adapters.piglet.hosting import Host, Supervisor, Watcher, discover_extensions, load_manifest
+from serai.host.adapters.piglet.loading import Cleanup, Loaded, extensions_dir, load_all, project_extensions_dir
 from serai.host.manifest import Manifest
 
 __all__ = [

@@ -224,9 +224,9 @@ def ranked(guests: Iterable[Guest]) -> list[Guest]:
     found: list[Guest] = []
     for _, scope in groupby(guests, key=lambda guest: guest.manifest.scope):
         places = list(scope)
-        last = [guest for guest in places if guest.house.adapter(guest.manifest).last_wins]
-        backwards = iter(last[::-1])
-        found += [next(backwards) if guest in last else guest for guest in places]
+        last = {guest.id: guest for guest in places if guest.house.adapter(guest.manifest).last_wins}
+        backwards = reversed(last.values())
+        found += [next(backwards) if guest.id in last else guest for guest in places]
     return found
 
 

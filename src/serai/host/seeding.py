@@ -1,9 +1,10 @@
-"""The files a guest ships for its settings: put below the config folder when they are not there yet (spec piglet 1.5).
+"""The files a guest ships for its settings: put into its own folder for them when they are not there yet (spec piglet 1.5).
 
 Done at install and before each start, by the host, so it must not do for a guest what the guest may not do itself: nothing is
-overwritten, no link below the config folder is followed, nothing outside of the guest's folder is read, and what the house itself
-reads as settings is nobody's to ship. Where a destination leads is seen in the manifest alone, so one that escapes is refused when
-the manifest is read: the person is told before anything of the guest has run.
+overwritten, no link below the config folder is followed, nothing outside of the guest's folder is read, and nothing is put anywhere
+but below `extensions/<its name>/`. The rest of the config folder is the house's and that of others: a file there may be a grant, a
+rule, or the code of a guard, so it is not put, and the guest is told of it and runs. Where a destination leads is seen in the
+manifest alone, so one that leaves the config folder is refused when the manifest is read: before anything of the guest has run.
 """
 
 from __future__ import annotations
@@ -27,11 +28,7 @@ __all__ = ["Default", "Seed", "seed", "seeds_of"]
 _MOST = 100  # files of one guest
 _LARGEST = 4 * MIB  # bytes of one
 _FOLDER, _FILE = 0o755, 0o644  # spec piglet 1.5
-# What Serai, or piglet in its home, keeps at the top of its folder: settings, grants, records, and the guests themselves.
-_HOUSE = frozenset({
-    "auth.json", "boxes", "config.toml", "config.yaml", "guests", "logs", "models.toml", "models.yaml", "policy.db", "policy.toml",
-    "prompt.md", "recordings", "sessions", "trust.json", "undo",
-})  # fmt: skip
+_PLACE = "extensions"  # of the config folder: a folder for each guest's settings
 _MANIFESTS = frozenset(row.manifest for row in DIALECTS.values())
 
 
@@ -52,10 +49,10 @@ class Seed(NamedTuple):
 
 
 def seeds_of(defaults: Sequence[Default]) -> tuple[Seed, ...]:
-    """Those of a manifest; a `ValueError` says which of them leads where nothing may be put, or taken from."""
+    """Those of a manifest; a `ValueError` says which of them leads out of the config folder, or of the guest's."""
     if len(defaults) > _MOST:
         raise ValueError(f"defaults: {len(defaults)} files; {_MOST} are the most that are put in place for a guest")
-    return tuple(Seed(_inside("src", one.src), _may_be_put(one.dest)) for one in defaults)
+    return tuple(Seed(_inside("src", one.src), _inside("dest", one.dest)) for one in defaults)
 
 
 def seed(manifest: Manifest, config: str) -> tuple[str, ...]:
@@ -63,21 +60,12 @@ def seed(manifest: Manifest, config: str) -> tuple[str, ...]:
     told: list[str] = []
     for one in manifest.seeds:
         try:
-            _put(str(manifest.folder), config, one)
+            _put(manifest, config, one)
         except OSError as error:
             blocked = error.errno in (errno.ELOOP, errno.ENOTDIR)
             why = "something on its way is no folder, or a link" if blocked else error.strerror or str(error)
             told.append(f"its default {'/'.join(one.src)} is not put into {'/'.join(one.dest)}: {why}")
     return tuple(told)
-
-
-def _may_be_put(dest: str) -> tuple[str, ...]:
-    parts = _inside("dest", dest)
-    if parts[0].lower() in _HOUSE:
-        raise ValueError(f"defaults: dest {dest!r} is the house's own: a guest's files go below extensions/<name>/")
-    if parts[-1].lower() in _MANIFESTS:
-        raise ValueError(f"defaults: dest {dest!r} would be a guest's manifest, and no guest brings another")
-    return parts
 
 
 def _inside(what: str, path: str) -> tuple[str, ...]:
@@ -89,9 +77,13 @@ def _inside(what: str, path: str) -> tuple[str, ...]:
     return parts
 
 
-def _put(folder: str, config: str, one: Seed) -> None:
+def _put(manifest: Manifest, config: str, one: Seed) -> None:
+    own = (_PLACE, manifest.name)
+    if one.dest[:2] != own or len(one.dest) < 3:
+        raise OSError(0, f"a guest's files go below {'/'.join(own)}/")
+    _no_code(manifest, os.path.join(config, *own), one.dest[2:])
     try:
-        content = _content(folder, one.src)
+        content = _content(str(manifest.folder), one.src)
     except OSError:
         if os.path.lexists(os.path.join(config, *one.dest)):  # it was there when it was needed
             return
@@ -100,6 +92,19 @@ def _put(folder: str, config: str, one: Seed) -> None:
         home.make_folder(config)
     with _opened(config, one.dest[:-1]) as parent:
         _write(parent, one.dest[-1], content)
+
+
+def _no_code(manifest: Manifest, own: str, rest: Sequence[str]) -> None:
+    """In piglet's home guests lie where their settings do: there a file may be what makes a guest, of this one or of another."""
+    if rest[-1].lower() in _MANIFESTS:
+        raise OSError(0, "it would be a guest's manifest")
+    if not any(os.path.lexists(os.path.join(own, name)) for name in _MANIFESTS):
+        return
+    if not os.path.samefile(own, manifest.folder):
+        raise OSError(0, "another guest lies there")
+    named = {os.path.normpath(os.path.join(manifest.folder, word)).lower() for word in manifest.argv}
+    if os.path.join(manifest.folder, *rest).lower() in named:
+        raise OSError(0, "its manifest names that file as its program")
 
 
 def _content(folder: str, src: Iterable[str]) -> bytes:

@@ -58,6 +58,7 @@ class Supervised:
         self.seconds = 0.0  # what its last start took
         self.tools: tuple[ToolSpec, ...] = ()  # as of the last look: a tool offered later waits for the next (spec zot 2.2)
         self.ever_ready = False
+        self.judging: set[object] = set()  # what it was asked as an interceptor and has not answered
         self.log: GuestLog | None = None  # from its first start on
         self._held: frozenset[Stage] = frozenset()  # what it intercepted before it crashed
         self._why: SeraiError | None = None  # why we ended it

@@ -46,6 +46,7 @@ __all__ = [
     "TurnStarted",
     "Usage",
     "UsageReported",
+    "is_piece",
     "kind_of",
     "merged",
 ]
@@ -294,6 +295,11 @@ def kind_of(event: Event | type[Base]) -> str:
     tag = event.__struct_config__.tag
     assert isinstance(tag, str)
     return tag
+
+
+def is_piece(event: object) -> bool:
+    """Whether `merged` may make one of it and another."""
+    return isinstance(event, _DELTAS)
 
 
 def merged(first: Event, second: Event) -> Event | None:

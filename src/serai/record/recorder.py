@@ -47,6 +47,7 @@ class Recorder:
         self.folder = folder or Folder.usual()
         self.run = new_run()
         self._wires = 0
+        self._noted = False
         self.folder.create()
         head = Head(format=FORMAT, run=self.run, pid=os.getpid(), serai=__version__, command=command)
         try:
@@ -94,6 +95,7 @@ class Recorder:
 
     def note(self, text: str) -> None:
         """Something a reader should know; a page of it at most."""
+        self._noted = True
         self._writer.tell(Note(text=text[:_PAGE], at=self._now()))
 
     def flush(self, timeout: float = _PATIENCE) -> bool:
@@ -103,6 +105,11 @@ class Recorder:
     def close(self) -> None:
         """Write what is left. Idempotent; taps that are still called afterwards do nothing."""
         self._finish()
+
+    def forget_empty(self) -> None:
+        """Leave no file of a run in which there was nothing to record. Once it is closed."""
+        if not self._wires and not self._noted:
+            self.folder.remove(self.run, 0)
 
     def _now(self) -> int:
         return self._writer.micros(monotonic())

@@ -96,6 +96,15 @@ class Reply(Generic[T]):
         """For the engine: there is none, and this is why."""
         self._end(lambda: self._future.set_exception(error))
 
+    def when_failed(self, act: Callable[[BaseException], None]) -> None:
+        """For the engine: tell this, on whatever thread finds out, why there is no answer."""
+
+        def look(done: Future[T]) -> None:
+            if (error := done.exception()) is not None:
+                act(error)
+
+        self._future.add_done_callback(look)
+
     def _end(self, act: Callable[[], None]) -> bool:
         from concurrent.futures import InvalidStateError
 
@@ -126,6 +135,7 @@ class Line:
         self._subscriptions: dict[int, Subscription] = {}
         self._lost: PeerGone | None = None
         self.deliver: Callable[[Handler, str, Callable[[], object]], None] = lambda *_: None  # how functions are called in turn
+        self.remark: Callable[[str], None] = lambda _: None  # for the author
 
     def ask(self, method: str, params: dict[str, Any], made: Callable[[Any], T]) -> Reply[T]:
         """Send it now. `made` makes the answer of what came; it runs where lines are read, so that nothing overtakes it."""

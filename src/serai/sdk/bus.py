@@ -7,6 +7,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from threading import Condition
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from serai.errors import PeerGone
+from serai.sdk.remarks import told
+
 if TYPE_CHECKING:
     import asyncio
 
@@ -25,7 +28,8 @@ class Published(NamedTuple):
 class Subscription:
     """What is published under a topic, from `ext.host.bus.subscribe`: `async for`, `for`, or `get(timeout)`.
 
-    `await` it, or say `.ready(timeout)`, to know that the host has it; `Refused` when it does not want to.
+    `await` it, or say `.ready(timeout)`, to know that the host has it; `Refused` when it does not want to, which whoever
+    listens is told as well: nothing would ever come.
     """
 
     def __init__(self, topic: str, line: Line) -> None:
@@ -37,6 +41,7 @@ class Subscription:
         self._changed = Condition()
         self._wakers: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._closed = False
+        self._error: BaseException | None = None  # why the host does not have it
         self._id = 0
         self.reply: Reply[None] | None = None
 
@@ -56,6 +61,8 @@ class Subscription:
         """The next one; nothing when there is none in that time, or no more."""
         with self._changed:
             self._changed.wait_for(lambda: self._waiting or self._closed, timeout)
+            if self._error is not None:
+                raise self._error
             return self._waiting.popleft() if self._waiting else None
 
     def __iter__(self) -> Iterator[Published]:
@@ -71,6 +78,8 @@ class Subscription:
             with self._changed:
                 if self._waiting:
                     one: Published | None = self._waiting.popleft()
+                elif self._error is not None:
+                    raise self._error
                 elif self._closed:
                     return
                 else:
@@ -94,6 +103,17 @@ class Subscription:
         self._id = id
         if not self._closed:
             self._line.keep(id, self)
+
+    def failed(self, error: BaseException) -> None:
+        """For the engine: the host does not have it, and nothing will come. Its end is an end as for all others, and no error."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._error = None if isinstance(error, PeerGone) else error
+            self._wake()
+        if self._error is not None and self.on_message is not None:  # nobody waits who could be told
+            self._line.remark(f"the subscription to {self.topic} failed, and its function is never called: {told(error)}")
 
     def put(self, topic: str, data: Any) -> None:
         """For the engine: the host sent this."""

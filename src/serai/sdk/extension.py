@@ -206,7 +206,7 @@ class Extension(Offers):
         from serai.sdk.services import Services
 
         serving.line = line = Line(self._say, adapter.asking)
-        line.deliver = serving.deliver
+        line.deliver, line.remark = serving.deliver, self._remarks.say
         self.host.connect(Services(line))
         further = Further(serving, self._book, adapter, self.host, writer)
         further.begin = lambda: self._say.open(adapter, writer, offer=False)

@@ -46,7 +46,7 @@ class Further:
             case heard.Begun():
                 self._begin(item)
             case heard.Unserved(id=id, code=code, why=why):
-                self.workers.put(lambda: self._writer.write(self._adapter.failure(id, code, why)))  # reading never waits
+                self._serving.soon(lambda: self._writer.write(self._adapter.failure(id, code, why)))
             case heard.Wanted():
                 self._serve(item)
 
@@ -58,7 +58,7 @@ class Further:
         first, self._begun = not self._begun, True
         about = {"name": self._book.name, "version": self._book.version}
         if not first:
-            work.settle(about)
+            self._serving.soon(lambda: work.settle(about))
             return
         self._host.welcome(item.about)
 

@@ -6,6 +6,9 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
+from serai.errors import BadFrame
+from serai.sdk.answers import Image, Text, ToolResult
+
 __all__ = [
     "AgentAnswer",
     "ChatAnswer",
@@ -28,6 +31,7 @@ __all__ = [
     "folded",
     "made",
     "made_all",
+    "tool_result",
 ]
 
 R = TypeVar("R", bound=tuple[Any, ...])
@@ -198,6 +202,30 @@ def made(record: Callable[..., R], data: object) -> R:
 def made_all(record: Callable[..., R], data: object) -> list[R]:
     """Of a list that came; null is an empty one."""
     return [made(record, one) for one in data if isinstance(one, dict)] if isinstance(data, list) else []
+
+
+def tool_result(name: str, data: object) -> ToolResult:
+    """What came of a tool; `BadFrame` when there is an image in it that is none."""
+    answer = folded(data, ("content", "isError", "errorCode", "errorHint"))
+    content: list[Text | Image] = []
+    for one in answer.get("content") or ():
+        block = folded(one, ("type", "text", "data", "mime"))
+        if block.get("type") == "image":
+            content.append(Image(_base64(name, block.get("data") or ""), block.get("mime") or "application/octet-stream"))
+        else:
+            content.append(Text(str(block.get("text") or "")))
+    code, hint = str(answer.get("errorCode") or ""), str(answer.get("errorHint") or "")
+    return ToolResult(*content, is_error=bool(answer.get("isError")), code=code, hint=hint)
+
+
+def _base64(name: str, data: Any) -> bytes:
+    from base64 import b64decode
+
+    try:
+        return b64decode(data)
+    except (TypeError, ValueError) as error:
+        why = f"the tool {name} ran, but its result has an image whose data is no base64: {error}"
+        raise BadFrame(why, hint="whoever wrote that tool, or its host, has to mend it") from None
 
 
 def camel(name: str) -> str:

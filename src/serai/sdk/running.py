@@ -35,6 +35,7 @@ class Running:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._own_loop: OwnLoop | None = None
         self._coroutines: set[Future[None]] = set()  # of the lanes
+        self._answers = Workers("answers", 1)  # that need no handler
 
     def _run(self, work: Work, run: Callable[[], Any], workers: Workers, *, on_loop: bool) -> None:
         if on_loop:
@@ -45,6 +46,7 @@ class Running:
     def called(self, handler: Handler, *offered: Any) -> Any:
         """Call it on this thread, and wait for it if it is async; who cancels the call that runs here cancels it, too."""
         value = handler.function(*handler.given(*offered))
+        self._end_copy()  # before the next handler is called, or waited for on a loop that a copy does not have
         return self._waited(value) if _can_wait(value) else value
 
     def _waited(self, value: Any) -> Any:
@@ -53,11 +55,14 @@ class Running:
 
         async def outcome() -> tuple[Any, BaseException | None]:
             try:
-                return await value, None
-            except asyncio.CancelledError:
-                raise
-            except BaseException as error:  # SystemExit would end the loop
-                return None, error
+                found = await value
+            except BaseException as error:
+                self._end_copy(error)
+                if isinstance(error, asyncio.CancelledError):
+                    raise
+                return None, error  # SystemExit would end the loop
+            self._end_copy()
+            return found, None
 
         future = asyncio.run_coroutine_threadsafe(outcome(), self._the_loop())
         if (call := current.get()) is not None:
@@ -70,10 +75,18 @@ class Running:
             raise error
         return found
 
+    def soon(self, act: Callable[[], None]) -> None:
+        """Answer without a handler, on a thread: who reads must not wait for a host that does not, or its end is never seen.
+
+        Only with thousands of answers behind, none of which is taken, reading waits as well.
+        """
+        if not self._answers.put(act):
+            act()
+
     def put(self, work: Work, run: Callable[[], Any], workers: Workers) -> None:
         """Have it run on a thread of these."""
         if not workers.put(lambda: self._run_here(work, run)):
-            work.fail(ToolError("too many requests wait already"))
+            self.soon(lambda: work.fail(ToolError("too many requests wait already")))
 
     def _run_here(self, work: Work, run: Callable[[], Any]) -> None:
         token = current.set(work.call)
@@ -131,6 +144,7 @@ class Running:
             try:
                 given = offered if take is None else (take(),)
                 value = handler.function(*handler.given(*given))
+                self._end_copy()
                 if _can_wait(value):
                     self._wait_for(value, what)
             except BaseException as error:
@@ -147,10 +161,12 @@ class Running:
         async def told() -> None:
             try:
                 await coroutine
-            except asyncio.CancelledError:
-                raise
-            except BaseException as error:  # SystemExit would end the loop
-                self._remarks.trace(f"{what} raised", error)
+            except BaseException as error:
+                self._end_copy(error)
+                if isinstance(error, asyncio.CancelledError):
+                    raise
+                self._remarks.trace(f"{what} raised", error)  # SystemExit would end the loop
+            self._end_copy()
 
         future = asyncio.run_coroutine_threadsafe(told(), self._the_loop())
         self._coroutines.add(future)

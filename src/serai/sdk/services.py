@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-from serai.sdk.answers import Image, Text, ToolResult
+from serai.sdk.answers import ToolResult
 from serai.sdk.asking import Line, Reply
 from serai.sdk.bus import Published, Subscription
 from serai.sdk.handlers import Handler
@@ -30,6 +30,7 @@ from serai.sdk.records import (
     folded,
     made,
     made_all,
+    tool_result,
 )
 
 __all__ = ["Services"]
@@ -74,7 +75,7 @@ class Tools(Group):
     def execute(self, name: str, args: Mapping[str, Any] | None = None, *, call_id: str = "") -> Reply[ToolResult]:
         """Run a tool of anybody; it goes through the interceptors, and a tool that fails is a result that says so."""
         params = {"name": name, "args": dict(args or {}), **_given({"callId": call_id})}
-        return self._line.ask("host/executeTool", params, _tool_result)
+        return self._line.ask("host/executeTool", params, lambda result: tool_result(name, result))
 
     def activate(self, name: str) -> Reply[None]:
         """Let the model see all of a deferred tool."""
@@ -221,6 +222,7 @@ class Bus(Group):
             subscription.on_message = lambda: line.deliver(handler, f"handler of {topic}", lambda: subscription.get(0))
         params = {"topic": topic}
         subscription.reply = line.ask("host/subscribe", params, lambda told: subscription.opened(_number(told, "subscriptionId")))
+        subscription.reply.when_failed(subscription.failed)
         return subscription
 
 
@@ -383,18 +385,3 @@ def _item(one: str | tuple[str, ...]) -> dict[str, str]:
     if len(parts) not in (2, 3) or not all(isinstance(part, str) for part in parts):
         raise TypeError(f"an item to pick is a text, or (id, label), or (id, label, description), not {one!r}")
     return dict(zip(("id", "label", "desc"), parts, strict=False))
-
-
-def _tool_result(result: Any) -> ToolResult:
-    from base64 import b64decode
-
-    answer = folded(result, ("content", "isError", "errorCode", "errorHint"))
-    content: list[Text | Image] = []
-    for one in answer.get("content") or ():
-        block = folded(one, ("type", "text", "data", "mime"))
-        if block.get("type") == "image":
-            content.append(Image(b64decode(block.get("data") or ""), block.get("mime") or "application/octet-stream"))
-        else:
-            content.append(Text(str(block.get("text") or "")))
-    code, hint = str(answer.get("errorCode") or ""), str(answer.get("errorHint") or "")
-    return ToolResult(*content, is_error=bool(answer.get("isError")), code=code, hint=hint)

@@ -115,7 +115,9 @@ class Serving(Running):
         for work in stuck:
             work.fail(Cancelled())
         others = [self.further.workers] if self.further is not None else []
-        ended = all(workers.idle(deadline) for workers in (self._tools, self._commands, self._questions, *others, *lanes))
+        ended = all(
+            workers.idle(deadline) for workers in (self._tools, self._commands, self._questions, self._answers, *others, *lanes)
+        )
         return (self._own_loop is None or self._own_loop.stop(deadline)) and ended
 
     def farewell(self) -> None:
@@ -201,7 +203,7 @@ class Serving(Running):
 
     def _refuse(self, kind: str, id: str, error: ToolError) -> None:
         if work := self.work(kind, id, "request"):
-            work.fail(error)
+            self.soon(lambda: work.fail(error))
 
     def _call_tool(self, call: heard.ToolCalled) -> None:
         tool = self._book.tools.get(call.name)
@@ -239,7 +241,7 @@ class Serving(Running):
             return
         handlers = self._book.asked(asked.stage, asked.guard)
         if not handlers:  # nobody here minds
-            work.settle(None)
+            self.soon(lambda: work.settle(None))
         elif len(handlers) == 1:
             handler = handlers[0]
             self._run(work, lambda: handler.function(*handler.given(asked.subject)), self._questions, on_loop=handler.is_async)

@@ -39,12 +39,22 @@ def _write(arguments: Write, job: Job) -> ToolResult:
             # One that was never read may be replaced, there is a copy of it; one that changed behind our back may not.
             job.shop.seen.check(place, old, unseen=True)
         job.wanted.check()  # the last time: what has begun is finished
+        before = b""
         if old is not None and job.shop.undo is not None and old.st_size <= job.shop.undo.most:
-            keep_copy(job.shop, spot, spot.read(job.shop.undo.most)[0])
+            before = spot.read(job.shop.undo.most)[0]
+            keep_copy(job.shop, spot, before)
         stamp = spot.replace(data, old)
     job.shop.seen.note(place, stamp)
     what = "made" if old is None else f"replaced ({old.st_size} bytes before)"
-    return ToolResult((TextBlock(f"{place.shown}: {what}, {len(data)} bytes"),), details={"path": place.shown})
+    return ToolResult(
+        (TextBlock(f"{place.shown}: {what}, {len(data)} bytes"),), details={"path": place.shown, **_counts(data, before)}
+    )
+
+
+def _counts(new: bytes, old: bytes) -> dict[str, int]:
+    """As guests of piglet know them (spec piglet 5.3): all lines are new, and as far as they were looked at all others gone."""
+    added, removed = (len(text.splitlines()) for text in (new, old))
+    return {"files": 1, "hunks": 1, "added": added, "removed": removed}
 
 
 def encoded(text: str, name: str) -> bytes:

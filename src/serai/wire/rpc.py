@@ -13,7 +13,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from serai.errors import BadFrame, LimitHit, OversizeFrame, PeerTimeout, Refused, SeraiError
+from serai.errors import BadFrame, LimitHit, OversizeFrame, PeerStalled, PeerTimeout, Refused, SeraiError
 from serai.limits import Limits
 from serai.wire import jsonrpc
 from serai.wire.calls import Call
@@ -200,7 +200,18 @@ class Rpc:
         if frame is not None and len(frame) > self.channel.limits.send:
             frame = self.connection.refusal(request, jsonrpc.INTERNAL_ERROR, f"the result has {len(frame)} bytes: too long to send")
         if frame is not None:
-            self._send(frame, f"the answer to its {request.method}")
+            self._reply(request, frame)
+
+    def _reply(self, request: jsonrpc.Request, frame: bytes) -> None:
+        """An answer for which there is no room now is a refusal, which is short: whoever asked must not wait for ever."""
+        what = f"the answer to its {request.method}"
+        try:
+            self._put(frame, None)
+        except PeerStalled as error:
+            why = f"{request.method} failed: it does not read, and {error.message}"
+            self._send(self.connection.refusal(request, jsonrpc.INTERNAL_ERROR, why), what)
+        except SeraiError as error:
+            log.debug("%s: %s was not sent: %s", self._who, what, error)
 
     def _answer(self, request: jsonrpc.Request, task: asyncio.Task[object]) -> bytes | None:
         refuse = self.connection.refuse

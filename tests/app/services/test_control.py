@@ -34,7 +34,7 @@ class House:
                 lambda: driver(session),
                 queue=self.queued.append,
                 steer=self.steered.append,
-                idle=session.idle,
+                idle=lambda _guest: session.idle(),
                 registered=registered,
                 abort=self.abort,
                 quit=self.quit,
@@ -181,7 +181,11 @@ async def test_of_an_agent_that_is_not_ours_nothing_is_claimed() -> None:
             raise NotCapable("only the resident's")
 
         house = House(session)
-        ask = Desk(Control(session, driven, queue=print, steer=print, idle=session.idle, abort=house.abort, quit=house.quit))
+
+        async def idle(_guest: str) -> None:
+            await session.idle()
+
+        ask = Desk(Control(session, driven, queue=print, steer=print, idle=idle, abort=house.abort, quit=house.quit))
         assert await ask("compact") == {"before": 0, "after": 0}
         with pytest.raises(NotCapable):
             await ask("step_mode")

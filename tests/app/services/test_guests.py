@@ -37,6 +37,7 @@ OTHER = Contributions(
 )
 
 
+@pytest.mark.req("piglet.method.host/promptSections")
 async def test_guests_and_what_they_offer_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     order: dict[str, int] = {}
     fakes = (Fake("weather", WEATHER), Fake("other", OTHER))

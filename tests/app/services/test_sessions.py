@@ -90,7 +90,7 @@ async def test_nothing_from_outside_the_folder_becomes_a_session(house: House, t
     link.symlink_to(path)
     plain = Path(house.folder.folder) / "notes.txt"
     plain.write_text("x")
-    for wanted in (path, link, plain, Path("/etc/passwd"), Path(house.folder.folder) / ".." / "elsewhere" / path.name):
+    for wanted in (path, link, plain, Path("/etc/passwd"), Path(house.folder.folder) / ".." / "elsewhere" / path.name, "a\0b"):
         with pytest.raises(NotAllowed, match="is no session of this person"):
             await house.ask("load", path=str(wanted))
     with pytest.raises(NoSession):

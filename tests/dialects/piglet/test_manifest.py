@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -103,11 +104,21 @@ def test_a_name_is_the_text_that_is_written(name: str) -> None:
     assert parse(f"name: {name}\nruntime: x".encode()).name == name
 
 
+@pytest.mark.req("piglet.rule.manifest-name-component")
+@pytest.mark.parametrize("name", [" a", "a ", " ", "a\n[serai] b", "a\tb", "a\u001bb", "a\u200bb", "a\u202eb", "\u00a0"])
+def test_a_name_that_is_not_seen_as_it_is_is_refused(name: str) -> None:
+    with pytest.raises(ManifestError, match="name '.*' has blanks around it, or something that cannot be seen") as refused:
+        parse(f"name: {json.dumps(name)}\nruntime: x".encode())
+    assert str(refused.value).isprintable()
+
+
 BOMBS = {
     "alias": b"a: &a [x]\nb: *a\nname: a\nruntime: x",
     "billion laughs": b"a: &a [x]\n" + b"".join(b"%c: &%c [*%c,*%c]\n" % (n, n, n - 1, n - 1) for n in range(98, 120)),
     "itself": b"a: &a [*a]",
     "anchor": b"name: &n a\nruntime: x",
+    "merged keys": b"<<: {name: a, runtime: x}",
+    "merged keys by tag": b"!!merge '': {name: a, runtime: x}",
     "deep flow": b"a: " + b"[" * 60_000,
     "deep braces": b"{a: " * 10_000,
     "deep block": b"\n".join(b" " * n + b"a:" for n in range(300)),

@@ -105,7 +105,14 @@ def test_anything_but_block_means_cancel(behavior: str) -> None:
     assert offered.interrupt == "cancel"
 
 
-@pytest.mark.parametrize("schema", [True, [1], "object", 7])
+@pytest.mark.parametrize(("schema", "taken"), [(True, {"type": "object"}), (False, {"not": {}})])
+def test_a_schema_may_be_true_or_false(schema: bool, taken: dict[str, object]) -> None:
+    params = RegisterToolParams("t", parameters=schema)
+    assert neutral.why_not(params) == ""
+    assert neutral.contribution(params) == ToolSpec("t", "", taken)
+
+
+@pytest.mark.parametrize("schema", [[1], "object", 7])
 def test_parameters_that_are_no_object_are_refused(schema: object) -> None:
     assert "no JSON object" in neutral.why_not(RegisterToolParams("t", parameters=schema))
 
@@ -314,6 +321,7 @@ def action(type: str, payload: object) -> actions.Action | None:
         ("showMessage", {"Text": "a\nb"}, actions.Display("a\nb", source="weather")),
         ("setSessionTitle", {"Title": "T"}, actions.SetTitle("T")),
         ("setSessionTitle", {"title": ""}, actions.Nothing()),
+        ("setSessionTitle", {"title": " \n"}, actions.Nothing()),
         ("setStatus", {"key": "k", "TEXT": "t"}, actions.SetStatus("k", "t")),
         ("setStatus", {"key": "k", "text": None}, actions.SetStatus("k", "")),
         ("attachImage", {"data": "iVBORw==", "MIMETYPE": "m"}, actions.AttachImage(ImageBlock(PNG, "m"))),
@@ -338,6 +346,7 @@ def test_each_action_has_its_neutral_word(type: str, payload: object, wanted: ac
         ("notify", "hi"),
         ("setStatus", []),
         ("attachImage", {"data": "!"}),
+        ("attachImage", {"data": "éééé"}),
         ("quit", 7),
     ],
 )

@@ -356,7 +356,7 @@ async def test_another_model(monkeypatch: Monkey, tmp_path: Path) -> None:
         assert [model["id"] for model in (await host("availableModels"))["models"] if model["current"]] == ["m1"]
         assert [(one.key, one.text) for one in person.actions if isinstance(one, SetStatus)] == [("model", "acme/M One")]
         assert (tmp_path / "home" / "config.toml").read_text() == 'default_model = "acme/m1"\n'
-        assert await host.fails("switchModel") == (-32602, "modelId is required")
+        assert await host.fails("switchModel") == (-32603, "modelId is required")
         assert await host.fails("switchModel", modelId="m1") == (-32603, "switch model: unknown model: m1")
 
 

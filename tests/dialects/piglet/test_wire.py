@@ -12,6 +12,7 @@ from serai.host.adapters.piglet import LIMITS
 from serai.host.adapters.piglet.book import Book
 from serai.host.adapters.piglet.telling import TYPES, kinds_for
 from serai.host.mailbox import Mailbox
+from serai.limits import Limits
 from serai.wire.deadlines import Deadlines
 from serai.wire.process import Launch, PlainSpawner
 from serai.wire.rpc import Rpc
@@ -49,23 +50,34 @@ async def test_a_message_over_the_limit_is_not_sent_and_the_wire_stays_open(
 @pytest.mark.parametrize("params", [b'{"name":"h"}', b'{"name":"h","events":null}', b'{"name":"h","events":[]}'])
 def test_no_events_are_all_events_for_a_guest_too(params: bytes) -> None:
     [event] = Ours().receive(b'{"method":"register/eventHandler","params":' + params + b"}\n")
-    book = Book(10)
-    assert book.add("register/eventHandler", event.params) == ""  # type: ignore[union-attr]
+    book = Book(Limits())
+    assert book.add("register/eventHandler", event.params, 100) == ""  # type: ignore[union-attr]
     assert all(map(book.wants, TYPES))
     assert book.contributions.event_handlers[0].events == kinds_for(None)
-    narrow = Book(10)
-    narrow.add("register/eventHandler", RegisterEventHandlerParams("h", 0, ["EventTurnEnd"]))
+    narrow = Book(Limits())
+    narrow.add("register/eventHandler", RegisterEventHandlerParams("h", 0, ["EventTurnEnd"]), 100)
     assert [type for type in TYPES if narrow.wants(type)] == ["EventTurnEnd"]
 
 
 def test_every_registration_that_is_heard_can_be_booked() -> None:
-    book = Book(10)
-    assert book.add("register/tool", RegisterToolParams("t", parameters={"type": "array"})) == ""
+    book = Book(Limits())
+    assert book.add("register/tool", RegisterToolParams("t", parameters={"type": "array"}), 100) == ""
     assert book.contributions.tools[0].schema == {"type": "array"}
 
 
 def test_a_guest_is_asked_with_its_own_spelling_of_a_key() -> None:
-    book = Book(10)
-    book.add("register/shortcut", RegisterShortcutParams("Shift+Ctrl+G"))
+    book = Book(Limits())
+    book.add("register/shortcut", RegisterShortcutParams("Shift+Ctrl+G"), 100)
     assert [shortcut.key for shortcut in book.contributions.shortcuts] == ["ctrl+shift+g"]
     assert book.spelt("ctrl+shift+g") == "Shift+Ctrl+G"
+
+
+def test_what_is_beyond_the_bytes_of_all_registrations_is_not_taken_and_told() -> None:
+    book = Book(Limits().but(registered=1000))
+    for size in (300, 900, 300, 300):  # of one name the last counts, and alone takes place
+        book.add("register/tool", RegisterToolParams("t", str(size)), size)
+    assert book.add("register/promptSection", messages.RegisterPromptSectionParams("A", "a"), 700) == ""
+    why = "its register/tool of 1 bytes is not taken: with it, it offers too much (limit registered = 1000)"
+    assert book.add("register/tool", RegisterToolParams("one too many"), 1) == why
+    assert book.complaints == (why.replace(" 1 bytes", " 900 bytes"), why)
+    assert [(tool.name, tool.description) for tool in book.contributions.tools] == [("t", "300")]

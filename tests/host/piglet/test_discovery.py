@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from serai.errors import BadSettings
 from serai.host.finding import Found, piglet_home
+from serai.host.foreign import piglet_disabled
 from serai.host.guest import State
 from serai.host.trust import Trust
 from serai.testing import piglet_guests
@@ -160,19 +162,54 @@ def test_piglets_own_list_counts_for_piglet_guests_when_its_home_is_switched_on(
 
 
 @pytest.mark.parametrize(
-    "text", ["disabled_extensions: weather\n", "a: [", "disabled_extensions: [1]\n", "a: !!int ''\n", "[weather]\n"]
+    "text", ["disabled_extensions: weather\n", "a: [", "disabled_extensions: [1]\n", "a: !!int ''\n", "[weather]\n", "a: \xff\n"]
 )
-def test_while_that_list_cannot_be_read_no_guest_of_that_home_starts(house: House, text: str) -> None:
+def test_while_that_list_cannot_be_read_no_piglet_guest_starts(house: House, text: str) -> None:
     home = house.root / ".config" / "piglet"
     pig(home / "extensions" / "weather")
     gate = pig(home / "extensions" / "gate", guest_toml="guard = true\n")
     pig(house.user / "mine")
-    (home / "config.yaml").write_text(text)
-    found = house.find(config=HOMES)
-    assert ids(found) == ["piglet:mine"]
-    assert [problem.folder.name for problem in found.problems] == ["gate", "weather"]
+    zot_guest(house.user / "weather")
+    named = pig(house.root / "named")
+    (home / "config.yaml").write_bytes(text.encode("latin-1"))
+    found = house.find(named, config=HOMES)
+    assert ids(found) == ["zot:weather"]  # wherever it lies: the list could have named it
+    assert [problem.folder.name for problem in found.problems] == ["named", "mine", "gate", "weather"]
     assert all(str(home / "config.yaml") in problem.reason for problem in found.problems)
     assert [problem.folder for problem in found.hidden_guards] == [gate]
+    assert ids(house.find(named)) == ["piglet:named", "piglet:mine", "zot:weather"]  # that home is not switched on
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_nor_a_projects_which_has_to_be_trusted_all_the_same(house: House, trusted: bool) -> None:
+    home = house.root / ".config" / "piglet"
+    guard = pig(house.project / ".piglet" / "extensions" / "ours", guest_toml="guard = true\n")
+    home.mkdir(parents=True)
+    (home / "config.yaml").write_text("a: [")
+    if trusted:
+        house.trust.allow(house.project)
+    found = house.find(config=HOMES)
+    assert [aside.manifest.folder for aside in found.untrusted] == ([] if trusted else [guard])
+    assert [problem.folder for problem in found.hidden_guards] == ([guard] if trusted else [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &a [x]\nb: *a\n",
+        "a0: &a0 {x: 1}\n" + "".join(f"a{n}: &a{n} {{<<: [{','.join([f'*a{n - 1}'] * 10)}]}}\n" for n in range(1, 9)),
+        "<<: {a: b}\n",
+        "a: " + "[" * 1000,
+        "a: [" + "x," * 10_000 + "]\n",
+        "a: " + "x" * 100_000,
+        "a: " + "x" * (2 << 20),
+    ],
+    ids=["alias", "merged", "inline", "deep", "wide", "long", "endless"],
+)
+def test_what_is_small_to_write_and_large_to_build_is_not_read_there_either(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(BadSettings, match=r"config.yaml: (is not|cannot be) read: "):
+        piglet_disabled(tmp_path)
 
 
 @pytest.mark.parametrize("named", [True, False])

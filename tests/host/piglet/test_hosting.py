@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from serai.errors import BadManifest, Closed, PeerGone, Refused
+from serai.host.adapters.piglet import hosting
 from serai.host.guest import State
 from serai.host.piglet import (
     Host,
@@ -26,7 +27,8 @@ from serai.host.piglet import (
 from serai.host.trust import Trust
 from serai.model.actions import Notice
 from serai.testing import piglet_guests
-from serai.testing.piglet_guests import crash, interceptor, relay, throw, where
+from serai.testing.piglet_guests import crash, fault, interceptor, relay, throw, wait, where
+from tests.host.folders import zot_guest
 from tests.host.guests import LIMITS, Window, changed, pid_of, until
 from tests.wire.helpers import lives
 
@@ -135,6 +137,40 @@ async def test_a_host_that_cannot_be_started_leaves_nothing(tmp_path: Path) -> N
         await host.execute_command("x")
 
 
+@pytest.mark.parametrize("when", ["serving", "starting"])
+async def test_a_host_keeps_the_log_of_its_guest_small_and_ends_one_that_fills_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    monkeypatch.setattr(hosting, "LOOK", 0.01)
+    flood = [fault("stderr", bytes=64 << 20), wait()]
+    folder = piglet_guests.write(tmp_path, "loud", tools={"shout": flood}, at_init=flood if when == "starting" else None)
+    limits = LIMITS | {"log": 100_000, "log_flood": 1_000_000, "hello": 60.0}
+    host = Host(load_manifest(folder), tmp_path, environ=env(tmp_path), limits=limits)
+    if when == "starting":
+        with pytest.raises(PeerGone, match="was ended: it wrote ") as ended:
+            await asyncio.wait_for(host.start(), 60)
+        assert "limit log_flood = 1000000" in str(ended.value)
+    else:
+        async with host:
+            with pytest.raises(PeerGone):
+                await asyncio.wait_for(host.execute_tool("1", "shout", {}), 60)
+            await asyncio.wait_for(host.closed.wait(), 60)
+            assert "was ended: it wrote " in str(host.cause)
+    assert host.closed.is_set()
+
+
+async def test_a_host_trims_the_log_of_a_guest_that_does_not_overdo_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosting, "LOOK", 0.01)
+    folder = piglet_guests.write(tmp_path, "loud", tools={"say": [fault("stderr", bytes=5000)]})
+    host = Host(load_manifest(folder), tmp_path, environ=env(tmp_path), limits=LIMITS | {"log": 10_000})
+    async with host:
+        older = tmp_path / "home" / "logs" / "ext-loud.log.1"
+        async with asyncio.timeout(60):
+            while not older.exists():
+                await host.execute_tool("1", "say", {})
+        assert not host.closed.is_set()
+
+
 # -- its supervisor ---------------------------------------------------------------------------------------------------------------
 
 
@@ -240,3 +276,88 @@ async def test_nothing_of_a_project_counts_that_is_not_named_or_not_trusted(tmp_
     assert loaded == 0
     assert "a project's guests lie in its .piglet/extensions" in str(error)
     await cleanup()
+
+
+@pytest.mark.req("piglet.rule.project-trust")
+@pytest.mark.parametrize("watch", [False, True])
+async def test_a_trusted_projects_guest_that_has_changed_is_not_started_again(tmp_path: Path, watch: bool) -> None:
+    environ, project = env(tmp_path), tmp_path / "project"
+    folder = piglet_guests.write(Path(project_extensions_dir(project)), "weather", tools={"look": "trusted"})
+    Trust.usual(environ).allow(project)
+    options: dict[str, Any] = {"environ": environ, "limits": LIMITS, "watch": watch}
+    loaded, cleanup, _ = await load_all(project_dir=project_extensions_dir(project), **options)
+    try:
+        assert loaded == 1
+        (folder / "more.py").write_text("evil = True")
+        os.kill(pid_of(cleanup.host, "weather"), signal.SIGKILL)
+        await until(cleanup.host, "weather", State.GONE)
+        assert "it has changed since it was trusted: more.py" in str(cleanup.host.guest("weather").error)
+    finally:
+        await cleanup()
+
+
+async def test_the_persons_settings_count_for_all_that_is_loaded(tmp_path: Path) -> None:
+    environ = env(tmp_path)
+    place, settings = extensions_dir(environ), tmp_path / "home" / "config.toml"
+    for name in ("off", "listed", "here", "narrow", "gate"):
+        piglet_guests.write(place, name)
+    settings.parent.mkdir()
+    settings.write_text(SETTINGS)
+    loaded, cleanup, error = await load_all(environ=environ, cwd=tmp_path, disabled=["here"], limits=LIMITS)
+    try:
+        guests = cleanup.host.guests
+        assert (loaded, error, sorted(guests)) == (2, None, ["piglet:gate", "piglet:narrow"])
+        assert guests["piglet:narrow"].manifest.settings.groups == {"bus"}
+        assert (guests["piglet:gate"].guard, guests["piglet:narrow"].limits.events) == (True, 77)
+        assert guests["piglet:gate"].limits.tool == LIMITS["tool"]  # what is given here is nearer
+        assert "piglet:gate intercepts nothing" in cleanup.host.guards_down()
+    finally:
+        await cleanup()
+
+
+SETTINGS = """
+disabled_extensions = ["listed"]
+[limits]
+events = 77
+tool = 5
+[guest."piglet:off"]
+enabled = false
+[guest."piglet:narrow"]
+services = ["bus"]
+[guest."piglet:gate"]
+guard = true
+"""
+
+
+async def test_while_a_guard_is_not_among_what_is_loaded_nothing_runs(tmp_path: Path) -> None:
+    environ = env(tmp_path)
+    piglet_guests.write(extensions_dir(environ), "weather", tools={"look": "fog"})
+    folder = zot_guest(tmp_path / "home" / "guests" / "gate", guest_toml="guard = true\n")
+    loaded, cleanup, _ = await load_all(environ=environ, cwd=tmp_path, limits=LIMITS)
+    try:
+        assert loaded == 1
+        assert f"{folder}: this guard is not one of piglet's own" in cleanup.host.guards_down()
+        assert (await cleanup.host.call_tool("look")).is_error
+    finally:
+        await cleanup()
+
+
+async def test_with_settings_that_cannot_be_read_nothing_is_loaded(tmp_path: Path) -> None:
+    environ = env(tmp_path)
+    piglet_guests.write(extensions_dir(environ), "weather")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "config.toml").write_text("[guest.weather]\ngaurd = true\n")
+    loaded, cleanup, error = await load_all(environ=environ, limits=LIMITS)
+    assert loaded == 0
+    assert "gaurd" in str(error)
+    await cleanup()
+
+
+async def test_a_host_is_one_process_however_often_it_is_started(tmp_path: Path) -> None:
+    folder = piglet_guests.write(tmp_path, "weather", tools={"where": [where()]})
+    host = host_of(tmp_path, folder)
+    outcomes = await asyncio.gather(host.start(), host.start(), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [type(None), Closed]
+    await host.stop()
+    with pytest.raises(Closed):
+        await host.start()

@@ -157,7 +157,24 @@ def test_no_key_goes_out(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "sent"), [("https://a.test/?api_key=hush", "https://a.test/"), ("http://[", ""), ("http://a.test", "http://a.test")]
+    ("url", "sent"),
+    [
+        ("https://a.test/?api_key=hush", "https://a.test/"),
+        ("https://a.test/v1?key=hush", "https://a.test/v1"),
+        ("https://a.test/v1?a=1&X-Amz-Signature=hush&b=2", "https://a.test/v1"),
+        ("https://a.test/v1?a=1;sig=hush", "https://a.test/v1"),
+        ("https://a.test/v1?%6Bey=hush", "https://a.test/v1"),
+        ("https://a.test/v1?CODE=hush", "https://a.test/v1"),
+        ("https://a.test/v1?x=sk-hushhushhushhushhush", "https://a.test/v1"),
+        ("https://a.test/v1?sk-hushhushhushhushhush", "https://a.test/v1"),
+        ("https://a.test/v1?a=1#access_token=hush", "https://a.test/v1?a=1"),
+        (
+            "https://a.test/v1?api-version=2024-02-01&design=x&encode=y",
+            "https://a.test/v1?api-version=2024-02-01&design=x&encode=y",
+        ),
+        ("http://[", ""),
+        ("http://a.test", "http://a.test"),
+    ],
 )
 def test_an_address_has_no_key_either(url: str, sent: str) -> None:
     request = msgspec.structs.replace(REQUEST, model=msgspec.structs.replace(MODEL, base_url=url))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serai.dialects.piglet.messages import ActionResult
-from serai.errors import Refused
+from serai.errors import FrameTooBig, Refused
 from serai.host.adapters.piglet.telling import TYPES, Teller, Translator
 from serai.limits import Limits
 from serai.model import events
@@ -275,3 +275,20 @@ def _streams(heard: Sequence[tuple[str, Any]]) -> list[tuple[str, Any]]:
         else:
             found.append((type, data if type != "EventAgentEnd" else {}))
     return found
+
+
+async def test_the_end_of_a_run_is_told_also_when_what_was_said_is_too_long() -> None:
+    guest = Guest()
+
+    async def dispatch(type: str, data: Any) -> ActionResult | None:
+        guest.heard.append((type, data))
+        if data.get("Messages"):
+            raise FrameTooBig("a frame of 5000000 bytes is not sent")
+        return ActionResult("quit")
+
+    guest.teller._dispatch = dispatch
+    guest.teller.tell(events.TurnEnded(result=events.TurnResult(status="success")))
+    assert await guest.teller.flush(30)
+    assert guest.heard[-1] == ("EventAgentEnd", {"Messages": None})
+    assert [action.type for action in guest.acted] == ["quit"]
+    assert any("EventAgentEnd has no messages" in remark for remark in guest.remarks)

@@ -20,6 +20,7 @@ from tests.agents.resident.parts import QUICK, Answers, Box, call, echo, residen
 from tests.host.piglet.happening import CALL, EVENTS, OK, RUN, plain, told, types
 
 
+@pytest.mark.req("piglet.rule.event-order")
 @pytest.mark.req("piglet.rule.event-types")
 def test_each_of_the_17_has_its_payload() -> None:
     translator = Translator()
@@ -33,6 +34,7 @@ def test_each_of_the_17_has_its_payload() -> None:
     assert seen == TYPES - {"EventToolUpdate"}
 
 
+@pytest.mark.req("piglet.rule.event-order")
 def test_without_history_no_session_was_loaded() -> None:
     found = told(events.TurnStarted(prompt="go"), events.TurnPrepared())
     assert types(found) == ["AgentStart", "AgentInit", "PromptBuild", "MessagePre"]

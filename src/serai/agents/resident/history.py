@@ -7,14 +7,16 @@ useless for ever. So it is repaired when it is loaded and when a turn ends, howe
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 
 from serai.model.provider import Made, ModelMessage
 from serai.model.tools import ImageBlock, TextBlock
 from serai.store.messages import INTERRUPTED
 from serai.wire import codec
 
-__all__ = ["capped", "interrupted", "mark", "repaired", "size_of", "tokens", "user"]
+__all__ = ["capped", "interrupted", "mark", "marks_at_the_end", "repaired", "size_of", "tokens", "user"]
 
+_MARK = "[Request interrupted: "
 _LEAST = 4  # messages, whatever the settings say (spec piglet 6.4)
 # What a token is worth when nobody has counted: for texts and JSON, and for an image of the usual size.
 _CHARACTERS_PER_TOKEN = 4
@@ -27,7 +29,17 @@ def user(text: str, images: Iterable[ImageBlock] = ()) -> ModelMessage:
 
 def mark(reason: str) -> ModelMessage:
     """What the model finds of a turn that was ended on purpose; the same as a stored session has."""
-    return user(f"[Request interrupted: {reason}]")
+    return user(f"{_MARK}{reason}]")
+
+
+def marks_at_the_end(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """Those after which nothing was said."""
+    return list(takewhile(_is_mark, reversed(messages)))
+
+
+def _is_mark(message: ModelMessage) -> bool:
+    first = message.content[0] if message.role == "user" and message.content else None
+    return isinstance(first, TextBlock) and first.text.startswith(_MARK)
 
 
 def interrupted(call_id: str, made: Made | None = None) -> ModelMessage:

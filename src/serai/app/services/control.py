@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Protocol
@@ -37,7 +38,7 @@ class How(msgspec.Struct, frozen=True):
 class Control:
     """`queue` takes a text as if a person had typed it, `steer` one for the turn that runs; `idle` waits until all is done.
 
-    `works` says whether a tool of that guest runs, `registered` whether a guest offers a compactor.
+    `running` is what that guest does for the run: calls of its tools, judgements; `registered`: a guest offers a compactor.
     """
 
     def __init__(
@@ -47,8 +48,9 @@ class Control:
         *,
         queue: Callable[[str], object],
         steer: Callable[[str], object],
-        idle: Callable[[], Awaitable[object]],
-        works: Callable[[str], bool] = lambda _guest: False,
+        idle: Callable[[str], Awaitable[object]],
+        running: Callable[[str], frozenset[object]] = lambda _guest: frozenset(),
+        patience: float = 5.0,
         registered: Callable[[], bool] = lambda: False,
         abort: Abort,
         quit: Callable[[], object],
@@ -58,7 +60,8 @@ class Control:
         self._queue = queue
         self._steer = steer
         self._idle = idle
-        self._works = works
+        self._running = running
+        self._patience = patience  # seconds
         self._registered = registered
         self._abort = abort
         self._quit = quit
@@ -75,10 +78,20 @@ class Control:
         }
 
     async def wait_idle(self, guest: str, _arguments: NoArguments) -> Data:
-        """Until nothing runs or waits, also on the side; before the first turn that is at once (FIX-27)."""
-        if self._works(guest):
-            raise TurnInFlight("a tool of it runs, and the turn with it: it would wait for itself", who=guest)
-        await self._idle()
+        """Until nothing runs or waits, also on the side; before the first turn that is at once (FIX-27).
+
+        A tool may want to know when its run is over, and end meanwhile. One that goes on waits for itself, as does one that judges,
+        and is told so.
+        """
+        before = self._running(guest)
+        idle = asyncio.ensure_future(self._idle(guest))
+        try:
+            await asyncio.wait([idle], timeout=self._patience if before else None)
+            if not idle.done() and before & self._running(guest):
+                raise TurnInFlight("it still works for the turn itself, and would wait for its own end", who=guest)
+            await idle
+        finally:
+            idle.cancel()
         return {}
 
     async def step_mode(self, _guest: str, _arguments: NoArguments) -> Data:

@@ -182,7 +182,7 @@ class Sessions:
 
 def _id_of(path: str, folder: str, guest: str) -> str:
     """Links count as where they lead: nothing from elsewhere becomes a session."""
-    real = os.path.realpath(path)
+    real = "" if "\0" in path else os.path.realpath(path)  # which takes no NUL, and no file has one
     if os.path.dirname(real) != os.path.realpath(folder) or not real.endswith(SUFFIX):
         raise NotAllowed(f"{path} is no session of this person", who=guest, hint=f"only what is in {folder} is loaded")
     return os.path.basename(real).removesuffix(SUFFIX)

@@ -64,6 +64,10 @@ def usual(app: App) -> dict[str, Group]:
         known = house.host.guests.get(guest)
         return folder if known is None else known.house.config_root(known.manifest)
 
+    def working(guest: str) -> frozenset[object]:
+        found = house.host.guests.get(guest)
+        return house.tools.running(guest) | frozenset(() if found is None else found.judging)
+
     def allowed() -> tuple[str, ...] | None:
         return house.config.tools
 
@@ -115,8 +119,9 @@ def usual(app: App) -> dict[str, Group]:
             lambda: app.resident,
             queue=app.queue,
             steer=app.steer,
-            idle=app.idle,
-            works=app.works_for,
+            idle=app.idle_for,
+            running=working,
+            patience=house.limits.interrupt,
             registered=lambda: house.host.texts.compactor is not None,
             abort=app.abort,
             quit=app.quit,

@@ -10,7 +10,9 @@ import msgspec
 if TYPE_CHECKING:
     from yaml import Event, Node
 
-__all__ = ["HAS_SWITCH", "NAMES_FILE", "Default", "Manifest", "ManifestError", "Transport", "argv", "parse", "with_enabled"]
+__all__ = [
+    "HAS_SWITCH", "NAMES_FILE", "Default", "Manifest", "ManifestError", "Transport", "argv", "parse", "read_yaml", "with_enabled",
+]  # fmt: skip
 
 HAS_SWITCH = False  # it has no key that says whether a guest is on (spec piglet 1.3)
 NAMES_FILE = True  # in its words for a bad manifest, the file stands after `manifest` (spec piglet 1.3)
@@ -24,6 +26,7 @@ _DEEPEST = 50
 _LONGEST_NAME = 255  # bytes of a folder's name
 _INTERPRETERS = {"bun": ("bun", "run"), "node": ("node",), "deno": ("deno", "run", "--allow-all"), "python": ("python3",)}
 _NULL = "tag:yaml.org,2002:null"
+_MERGE = "tag:yaml.org,2002:merge"
 
 
 class ManifestError(ValueError):
@@ -68,6 +71,8 @@ def parse(text: bytes) -> Manifest:
         raise ManifestError("manifest: name is required")
     if "/" in name or name in (".", "..") or len(name.encode()) > _LONGEST_NAME:
         raise ManifestError(f"manifest: name {name[:80]!r} is not a single path component, and it becomes the name of a folder")
+    if not name.isprintable() or name != name.strip():  # what it says would begin a line of its own, as if somebody else spoke
+        raise ManifestError(f"manifest: name {name[:80]!r} has blanks around it, or something that cannot be seen")
     if not runtime:
         raise ManifestError("manifest: runtime is required")
     description = raw.get("description")  # no field of the protocol, so it may be anything
@@ -115,40 +120,50 @@ def _read(text: bytes) -> tuple[dict[str, Node], dict[Any, Any]]:
 
     The origin takes `version: 1.10` as the text that it is, which plain data has lost.
     """
+    try:
+        node, raw = read_yaml(text.decode("utf-8-sig", errors="replace"))
+    except ValueError as error:
+        raise ManifestError(f"parse manifest: {error}") from None
+    if raw is None or node is None:
+        return {}, {}
+    if not isinstance(raw, dict) or type(node).__name__ != "MappingNode":
+        raise ManifestError("parse manifest: it is no mapping of keys to values")
+    return {key.value: value for key, value in node.value if type(key).__name__ == "ScalarNode"}, raw
+
+
+def read_yaml(text: str) -> tuple[Node | None, Any]:
+    """The first document of a YAML text, as it is written and as plain data; both None if there is none.
+
+    A `ValueError` says on one line why it is not read. Piglet's own settings are read with it too.
+    """
     import yaml  # only here: few guests are of this dialect
 
     if len(text) > _LONGEST:
-        raise ManifestError(f"parse manifest: it has {len(text)} bytes; the most is {_LONGEST}")
-    content = text.decode("utf-8-sig", errors="replace")
+        raise ValueError(f"it has {len(text)} characters; the most is {_LONGEST}")
     try:
-        _bound(yaml.parse(content, Loader=yaml.SafeLoader))
-        loader = yaml.SafeLoader(content)
+        _bound(yaml.parse(text, Loader=yaml.SafeLoader))
+        loader = yaml.SafeLoader(text)
         node = loader.get_node() if loader.check_node() else None
-        raw = {} if node is None else loader.construct_document(node)
-    except ManifestError:
-        raise
+        return node, None if node is None else loader.construct_document(node)
     except Exception as error:  # whatever PyYAML raises: for `!!int ""` that is an IndexError
-        raise ManifestError(f"parse manifest: {_first_words(error)}") from None
-    if raw is None or node is None:
-        return {}, {}
-    if not isinstance(raw, dict) or not isinstance(node, yaml.MappingNode):
-        raise ManifestError("parse manifest: it is no mapping of keys to values")
-    return {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}, raw
+        raise ValueError(_first_words(error)) from None
 
 
 def _bound(events: Any) -> None:
-    """Refuse what is small to write and large to build: aliases, depth, too many values."""
+    """Refuse what is small to write and large to build: aliases, merged keys, depth, too many values."""
     import yaml
 
     depth = nodes = 0
     event: Event
     for event in events:
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise ManifestError("parse manifest: anchors and aliases are not read")
+            raise ValueError("anchors and aliases are not read")
+        if isinstance(event, yaml.ScalarEvent) and (event.tag == _MERGE or (event.value == "<<" and event.implicit[0])):
+            raise ValueError("merged keys (<<) are not read")
         nodes += isinstance(event, yaml.NodeEvent)
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if nodes > _MOST_NODES or depth > _DEEPEST:
-            raise ManifestError(f"parse manifest: more than {_MOST_NODES} values, or nested deeper than {_DEEPEST}")
+            raise ValueError(f"more than {_MOST_NODES} values, or nested deeper than {_DEEPEST}")
 
 
 def _first_words(error: Exception) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from binascii import Error as BadBase64
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -95,7 +94,7 @@ def why_not(params: Wire) -> str:
     for field in ("name", "key", "title", "api"):
         if not getattr(params, field, "-").strip():
             return f"its {field} is empty"
-    if isinstance(params, messages.RegisterToolParams) and not isinstance(params.parameters, dict | None):
+    if isinstance(params, messages.RegisterToolParams) and not isinstance(params.parameters, dict | bool | None):
         return f"the parameters of its tool {params.name} are no JSON object"
     if isinstance(params, messages.RegisterShortcutParams) and shortcut_key(params.key) is None:
         return f"its key {params.key} is none: ctrl, alt or shift joined by + to one letter a-z"
@@ -130,11 +129,12 @@ def contribution(params: Wire) -> Contribution:
 
 
 def _tool(params: messages.RegisterToolParams) -> ToolSpec:
-    """Its schema unmodified, also when it describes no object; none at all takes any object."""
+    """Its schema unmodified, also when it describes no object; none at all takes any object, and so does the schema `true`."""
+    said = params.parameters
     return ToolSpec(
         params.name,
         params.description,
-        {"type": "object"} if params.parameters is None else params.parameters,
+        said if isinstance(said, dict) else {"not": {}} if said is False else {"type": "object"},
         params.prompt_hint,
         params.deferred,
         "block" if params.interrupt_behavior == "block" else "cancel",
@@ -198,10 +198,10 @@ def _content_block(block: Block) -> ContentBlock:
 
 
 def _base64(text: str) -> bytes:
-    """Standard alphabet with padding. Line breaks do not count: the program `base64` writes them."""
+    """Standard alphabet with padding, else `ValueError`. Line breaks do not count: the program `base64` writes them."""
     data = text.replace("\n", "").replace("\r", "")
     if len(data) % 4 or data.endswith("==="):  # `a2b_base64` lets a surplus `=` pass
-        raise BadBase64("incorrect padding")
+        raise ValueError("incorrect padding")
     return a2b_base64(data, strict_mode=True)
 
 
@@ -308,7 +308,7 @@ def action(result: ActionResult, source: str) -> Action | None:
     raw = bytes(result.payload)
     try:
         return _wanted(result.type, decode(_PAYLOADS[result.type], b"{}" if raw in (b"", b"null") else raw), source)
-    except (*BAD_INPUT, BadBase64):
+    except (*BAD_INPUT, ValueError):  # which is what bad base64 is, too
         return None
 
 
@@ -319,7 +319,7 @@ def _wanted(type: str, payload: Any, source: str) -> Action:
         case "showMessage":
             return Display(payload.text, source=source)
         case "setSessionTitle":  # an empty one is no title
-            return SetTitle(payload.title) if payload.title else Nothing()
+            return SetTitle(payload.title) if payload.title.strip() else Nothing()
         case "setStatus":
             return SetStatus(payload.key, payload.text)
         case "attachImage":

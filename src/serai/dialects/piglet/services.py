@@ -352,7 +352,7 @@ def refusal_of(method: str, error: SeraiError) -> tuple[int, str]:
         if rest != text:  # they could not be read at all
             return INVALID_PARAMS, f"invalid params: {rest}"
         if service.bad:
-            return INVALID_PARAMS, service.bad
+            return (INVALID_PARAMS if method == Method.HOST_ASK_USER else FAILED), service.bad
         text = text.removeprefix(f"{service.what}: ")
     if text.startswith(_ALONE):
         return FAILED, text

@@ -1,4 +1,4 @@
-"""What a guest has registered so far (spec piglet 4): which name counts when there are two, and when there are too many."""
+"""What a guest has registered so far (spec piglet 4): which name counts when there are two, and when it is too much."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any
 
 from serai.dialects.piglet import neutral
 from serai.dialects.piglet.messages import RegisterEventHandlerParams, RegisterShortcutParams, Wire
+from serai.errors import LimitHit
 from serai.host.adapters.piglet.telling import TYPES, kinds_for
+from serai.limits import Limits
 from serai.model.contributions import (
     Command,
     Compactor,
@@ -27,10 +29,12 @@ _COMPLAINTS = 10  # of the first few the report tells; all are in the log
 
 
 class Book:
-    """`most`: so many registrations are kept."""
+    """What is beyond `limits.registrations`, or in bytes beyond `limits.registered`, is not kept."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._sizes: dict[tuple[type, str], int] = {}  # of those of which the last counts
+        self._size = 0  # of all
         self._named: dict[type, dict[str, Any]] = {ToolSpec: {}, Command: {}, Shortcut: {}, Compactor: {}}  # of two the last counts
         self._listed: dict[type, list[Any]] = {}  # all count
         self._types: frozenset[str] = frozenset()
@@ -39,13 +43,17 @@ class Book:
         self._full = False
         self.complaints: tuple[str, ...] = ()
 
-    def add(self, method: str, params: Wire) -> str:
-        """Take one; why not, or nothing."""
-        if self._count() >= self._most:
+    def add(self, method: str, params: Wire, size: int) -> str:
+        """Take one, of so many bytes; why not, or nothing."""
+        if self._count() >= self._limits.registrations:
             if self._full:
                 return f"{method} is not taken: it offers too much"
             self._full = True
-            return self.complain(f"its {method} and what follows is not taken: it offers more than {self._most} things")
+            most = self._limits.registrations
+            return self.complain(f"its {method} and what follows is not taken: it offers more than {most} things")
+        if self._size + size > self._limits.registered:
+            limit = LimitHit("registered", self._limits.registered)
+            return self.complain(f"its {method} of {size} bytes is not taken: with it, it offers too much ({limit})")
         unknown: list[str] = []
         if isinstance(params, RegisterEventHandlerParams):
             types = frozenset(params.events or TYPES)
@@ -56,7 +64,7 @@ class Book:
             offered = neutral.contribution(params)
             if isinstance(params, RegisterShortcutParams):
                 self._spelt[offered.key] = params.key
-        self._keep(offered)
+        self._keep(offered, size)
         self._made = None
         return f"it wants events that never come: {', '.join(unknown)[:200]}" if unknown else ""
 
@@ -97,16 +105,17 @@ class Book:
             )
         return self._made
 
-    def _keep(self, offered: Any) -> None:
+    def _keep(self, offered: Any, size: int) -> None:
         kind = type(offered)
-        if kind is Compactor:  # one slot, whatever it is called
-            self._named[kind] = {"": offered}
-        elif kind in self._named:
-            name = offered.key if kind is Shortcut else offered.name
-            self._named[kind].pop(name, None)  # the last counts, in its own place
-            self._named[kind][name] = offered
-        else:
+        self._size += size
+        if kind not in self._named:
             self._listed.setdefault(kind, []).append(offered)
+            return
+        name = "" if kind is Compactor else offered.key if kind is Shortcut else offered.name  # of the first there is one slot
+        self._named[kind].pop(name, None)  # the last counts, in its own place
+        self._named[kind][name] = offered
+        self._size -= self._sizes.get((kind, name), 0)
+        self._sizes[kind, name] = size
 
     def _count(self) -> int:
         return sum(map(len, self._named.values())) + sum(map(len, self._listed.values()))

@@ -16,7 +16,7 @@ from serai.store.neutral import from_model, to_model
 from serai.store.times import ZERO
 from serai.wire.codec import BAD_INPUT
 
-__all__ = ["UNREADABLE", "args_of", "from_compact", "read", "to_compact", "untagged"]
+__all__ = ["UNREADABLE", "args_of", "from_compact", "read", "spelt", "to_compact", "untagged"]
 
 _TYPES = frozenset({"user", "assistant", "tool_result"})
 # What a message's JSON may raise: no JSON at all, or a number that no integer takes.
@@ -55,10 +55,10 @@ def args_of(call: ToolCall) -> Any:
 
 def read(type: str, raw: Raw) -> Message:
     """A message of this type, however its keys are spelt; one of `UNREADABLE` when it is none."""
-    return decode_message(type, _spelt(raw))
+    return decode_message(type, spelt(raw))
 
 
-def _spelt(raw: Raw) -> Raw:
+def spelt(raw: Raw) -> Raw:
     """With the keys that the protocol has; a message that has them is left byte for byte, and so are arguments and the like."""
     if bytes(raw)[:1] != b"{":
         return raw
@@ -75,10 +75,10 @@ def _spelt(raw: Raw) -> Raw:
 def _inside(name: str, value: Raw) -> Raw:
     if name in ("content", "blocks") and bytes(value)[:1] == b"[":
         items = _items.decode(value)
-        spelt = [_spelt(item) for item in items]
-        same = all(one is other for one, other in zip(spelt, items, strict=True))
-        return value if same else Raw(msgspec.json.encode(spelt))
-    return _spelt(value) if name == "usage" else value
+        named = [spelt(item) for item in items]
+        same = all(one is other for one, other in zip(named, items, strict=True))
+        return value if same else Raw(msgspec.json.encode(named))
+    return spelt(value) if name == "usage" else value
 
 
 def to_compact(messages: Sequence[ModelMessage]) -> list[CompactMessage]:

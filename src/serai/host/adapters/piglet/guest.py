@@ -25,7 +25,7 @@ from serai.host.adapters.piglet.conversing import args_of, from_compact, to_comp
 from serai.host.adapters.piglet.serving import Serving
 from serai.host.adapters.piglet.streaming import Streaming
 from serai.host.adapters.piglet.telling import Teller
-from serai.host.adapters.piglet.transport import LateTap, Side, Way, Ways, drained
+from serai.host.adapters.piglet.transport import Later, LateTap, Side, Way, Ways, drained
 from serai.host.logs import shown
 from serai.host.mailbox import Mailbox
 from serai.host.outcomes import start_hint
@@ -88,13 +88,15 @@ class PigletGuest:
         self._odd = 0
         tap = taking.tap(child.pid)
         sides = [self._side(way, None if tap is None else LateTap(tap)) for way in ways]
+        for side in sides:
+            side.later = Later() if side.way == "stdio" and len(sides) > 1 else None
         self._wire: Side = sides[0]
         self._ways = Ways(child, sides, taking.log)
         self._noise = drained(child, taking.log, taking.deadlines) if ways == ("fd",) else None
 
     def _side(self, way: Way, tap: LateTap | None) -> Side:
         child, limits = self._child, self._limits
-        side = Side(way, Book(limits.registrations), tap)
+        side = Side(way, Book(limits), tap)
         read, write = (child.extra[4], child.extra[3]) if way == "fd" else (child.stdout, child.stdin)
         side.rpc = Rpc(
             child,
@@ -265,17 +267,20 @@ class PigletGuest:
         self._taking.greeted()
         match side.ours.notification(notification):
             case Registered(method=method, params=params):
-                self._register(side, method, params)
+                self._register(side, method, params, len(bytes(notification.params)))
             case RegistrationRefused(method=method, why=why):
                 side.book.complain(f"its {method} is not taken: {why}")
                 self._remark(f"its {method} is not taken: {why}")
             case Told(method=method, params=params):
-                self._hear(method, params)
+                if side.later is None or method == Method.LOG:
+                    self._hear(method, params)
+                elif not side.later.do(partial(self._hear, method, params), len(bytes(notification.params))):
+                    self._remark(f"ignored: {method}, for it says too much before its answer to initialize")
             case odd:
                 self._remark(f"ignored: {odd}")
 
-    def _register(self, side: Side, method: str, params: Wire) -> None:
-        if why := side.book.add(method, params):
+    def _register(self, side: Side, method: str, params: Wire, size: int) -> None:
+        if why := side.book.add(method, params, size):
             self._remark(why)
             return
         if side is self._wire and self._started:  # late, and at once (spec piglet 3)
@@ -297,7 +302,7 @@ class PigletGuest:
         """What an event's handler wants done (spec piglet 5.4)."""
         if (action := neutral.action(result, self._shown)) is None:
             self._remark(f"its action {result.type} is unknown, or its payload bad: ignored")
-        else:
+        elif not self._serving.act(result.type, action):
             self._listener.acted(action)
 
     def _strange(self, odd: Noise | Unknown | jsonrpc.Stray | Oversize) -> None:
@@ -334,6 +339,8 @@ class PigletGuest:
         """One of its wires is over; before the first answer the other may still speak."""
         side.unsubscribe()
         side.mail.close()
+        if not self._started and side.way == "stdio" and isinstance(cause, PeerGone) and self._child.status is None:
+            self._noise = drained(self._child, self._taking.log, self._taking.deadlines)  # it closed its stdin, and still prints
         if side is not self._wire or not self._started or self._lost is not None:
             return
         self._lost = cause
@@ -356,6 +363,7 @@ class PigletGuest:
         self._teller.close()
         self._serving.stopping = True
         await side.rpc.served(self._limits.stop_polite)
+        self._serving.stop()
         side.close(Closed(f"extension {self._name} closed", who=self._taking.who))
         await stop(self._child, self._limits, polite=self._farewell)
 

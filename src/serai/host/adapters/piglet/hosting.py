@@ -1,8 +1,11 @@
-"""The seed's own objects over Serai's: a host of one process, its supervisor, and everything of a folder at once (seed 004).
+"""The seed's own objects over Serai's: a host of one process, and its supervisor (seed 004).
 
 For whoever knows the origin's package and wants its calls; there is no second mechanism behind them. What a guest offers comes in
 Serai's neutral words, what it answers in those of the wire. Names are as Python has them: `NewHost(m, cwd)` is `Host(m, cwd)`, and
 what takes a context there can be cancelled here.
+
+They start what they are given, as in the origin, and ask nobody whether it is trusted: that is for whoever names the folder.
+`load_all` starts of a project only what is trusted.
 """
 
 from __future__ import annotations
@@ -10,53 +13,39 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from serai.dialects.piglet import messages
 from serai.dialects.piglet.messages import ActionResult, CompactMessage, ToolExecuteResult
 from serai.dialects.piglet.methods import Method
-from serai.errors import BadManifest, BadSettings, Closed, SeraiError
+from serai.errors import BadManifest, Closed, SeraiError
 from serai.host import watching
 from serai.host.adapter import About, Taking
 from serai.host.adapters.piglet import ADAPTER, PigletGuest
-from serai.host.finding import Found, Problem, find, piglet_home
-from serai.host.guest import State
+from serai.host.finding import Found, Problem
 from serai.host.host import Host as WholeHost
 from serai.host.house import House
+from serai.host.logs import LOOK, GuestLog, flooded
 from serai.host.manifest import Folder, Manifest, folders_in, read
 from serai.host.services import Services
-from serai.host.settings import DISABLED, Author, Person, changes_of
+from serai.host.settings import Author, Person, changes_of
 from serai.limits import Limits
 from serai.model.actions import Action, Panel
 from serai.model.contributions import Contributions
 from serai.model.surface import Surface
 from serai.wire.process import PlainSpawner
 
-__all__ = [
-    "Cleanup", "Host", "Loaded", "Supervisor", "Watcher", "discover_extensions", "extensions_dir", "load_all", "load_manifest",
-    "project_extensions_dir",
-]  # fmt: skip
+__all__ = ["Host", "Supervisor", "Watcher", "discover_extensions", "load_manifest"]
 
 log = logging.getLogger("serai.host")
 
-_PROJECT = os.path.join(".piglet", "extensions")
-
 
 # -- folders (spec piglet 1) ------------------------------------------------------------------------------------------------------
-
-
-def extensions_dir(environ: Mapping[str, str] = os.environ) -> Path:
-    """`<config>/extensions`, in piglet's own home."""
-    return piglet_home(environ) / "extensions"
-
-
-def project_extensions_dir(cwd: str | Path) -> str:
-    """`<cwd>/.piglet/extensions`; empty when `cwd` is."""
-    return os.path.join(cwd, _PROJECT) if str(cwd) else ""
 
 
 def load_manifest(folder: str | Path) -> Manifest:
@@ -65,7 +54,10 @@ def load_manifest(folder: str | Path) -> Manifest:
 
 
 def discover_extensions(base: str | Path) -> list[Manifest]:
-    """The guests of a place, by folder; one that cannot be read is passed over with a warning (spec piglet 1.2)."""
+    """The guests of a place, by folder; one that cannot be read is passed over with a warning (spec piglet 1.2).
+
+    Of any place, also of a project that nobody trusts: what is started of it is for the caller to judge.
+    """
     found = []
     for folder in folders_in(Path(os.path.abspath(base))):
         if os.path.lexists(folder / "manifest.yaml"):
@@ -80,7 +72,10 @@ def discover_extensions(base: str | Path) -> list[Manifest]:
 
 
 class Host:
-    """One life of one guest: from its start to its end, whoever brings that about. `async with` outside, `stop` inside."""
+    """One life of one guest: from its start to its end, whoever brings that about. `async with` outside, `stop` inside.
+
+    It starts what it is given and asks no trust.
+    """
 
     def __init__(
         self,
@@ -101,7 +96,11 @@ class Host:
         self._environ = os.environ if environ is None else environ
         self._changes = changes_of(limits)
         self._limits = Limits()
+        self._begun = False  # it is started once
         self._guest: PigletGuest | None = None
+        self._patience: asyncio.Timeout | None = None  # while it starts
+        self._flood: SeraiError | None = None  # why we ended it
+        self._leaving = False
         self._open = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -117,12 +116,17 @@ class Host:
 
     async def start(self) -> None:
         """Its process, up to its answer to `initialize`; what goes wrong is raised, and nothing is left then. Once."""
-        if self._guest is not None or self.closed.is_set():
+        if self._begun:
             raise Closed("it was started before", who=self.manifest.id, hint="make a new one")
+        self._begun = True
         try:
-            running = await ADAPTER.start(await self._taking())
-        except BaseException:
+            taking = await self._taking()
+            async with asyncio.timeout(None) as self._patience:
+                running = await ADAPTER.start(taking)
+        except BaseException as error:
             await self.stop()
+            if isinstance(error, TimeoutError) and self._flood is not None:
+                raise self._flood from None
             raise
         assert isinstance(running, PigletGuest)
         self._guest = running
@@ -144,6 +148,7 @@ class Host:
         guest_log = house.open_log(manifest)
         self._open.callback(guest_log.close)
         self._limits = house.limits_of(manifest)
+        self._look(guest_log)
         return Taking(
             manifest=manifest,
             limits=self._limits,
@@ -159,8 +164,24 @@ class Host:
             greeted=_nothing,
         )
 
+    def _look(self, guest_log: GuestLog) -> None:
+        """Now and from now on: its log stays small, and one that fills the disk is ended."""
+        if guest_log.descriptor < 0:
+            return
+        loop = asyncio.get_running_loop()
+        loop.call_later(LOOK, self._look, guest_log)
+        flood = flooded(guest_log.look(), self._limits.log_flood, self.manifest.id)
+        if flood is None or self._flood is not None or self._leaving or self.closed.is_set():  # one that leaves ends anyway
+            return
+        self._flood = flood
+        if self._guest is not None:
+            os.kill(self._guest.pid, signal.SIGKILL)
+        elif self._patience is not None:
+            self._patience.reschedule(loop.time())
+
     async def stop(self) -> None:
         """Say goodbye and see to its end (spec piglet 8.0). Idempotent."""
+        self._leaving = True
         if self._guest is not None:
             await self._guest.stop()
         self.closed.set()
@@ -224,7 +245,7 @@ class Host:
         return self._guest
 
     def _ended(self, cause: SeraiError) -> None:
-        self.cause = cause
+        self.cause = self._flood or cause
         self.closed.set()
 
 
@@ -255,7 +276,10 @@ class _Ear:
 
 
 class Supervisor:
-    """One guest that is started again when it crashes: `host` is Serai's own, with this one in it."""
+    """One guest that is started again when it crashes: `host` is Serai's own, with this one in it.
+
+    It starts what lies in its folder, each time anew, and asks no trust.
+    """
 
     def __init__(self, manifest: Manifest, cwd: str | Path, **options: Any) -> None:
         """`options` are those of `serai.Host`: `services`, `surface`, `limits`, `watch` and so on."""
@@ -294,65 +318,6 @@ class Watcher(watching.Watcher):
 
     async def stop(self) -> None:
         await self.close()
-
-
-class Cleanup(NamedTuple):
-    """Stops the watcher first, then all guests at once, and waits for them. `host` is where they are."""
-
-    host: WholeHost
-
-    async def __call__(self) -> None:
-        await self.host.close()
-
-
-class Loaded(NamedTuple):
-    """How many guests serve; what ends them; and why there is none at all, if nothing could be looked for."""
-
-    loaded: int
-    cleanup: Cleanup
-    error: SeraiError | None
-
-
-async def load_all(
-    services: Services | None = None,
-    *,
-    disabled: Sequence[str] = (),
-    project_dir: str | Path = "",
-    cwd: str | Path = "",
-    environ: Mapping[str, str] | None = None,
-    **options: Any,
-) -> Loaded:
-    """Start everything in piglet's home, and in the project's folder of guests as far as that is trusted, and watch their files.
-
-    Who fails hurts nobody else: `cleanup.host.report` tells. `options` are those of `serai.Host`.
-    """
-    env = os.environ if environ is None else environ
-    project = _project_of(project_dir)
-    error: SeraiError | None = None
-
-    def search() -> Found:
-        nonlocal error
-        try:
-            if project is None and project_dir:
-                raise BadSettings(f"a project's guests lie in its {_PROJECT}", who=str(project_dir))
-            config = {"guests": {"homes": ["piglet"]}, DISABLED: list(disabled)}
-            found = find(cwd=project or extensions_dir(env), config=config, environ=env)
-        except SeraiError as problem:
-            error = problem
-            return Found()
-        scopes = ("project", "piglet home") if project is not None else ("piglet home",)
-        return replace(found, guests=tuple(one for one in found.guests if one.dialect == "piglet" and one.scope in scopes))
-
-    about = About(cwd=str(cwd or project or os.getcwd()))
-    host = WholeHost(search, **{"watch": True, **options, "about": about, "environ": env, "services": services})
-    report = await host.start()
-    return Loaded(sum(row.state == State.READY for row in report.guests), Cleanup(host), error)
-
-
-def _project_of(folder: str | Path) -> Path | None:
-    """The project whose folder of guests this is."""
-    path = os.path.abspath(folder) if str(folder) else ""
-    return Path(path).parents[1] if path.endswith(f"{os.sep}{_PROJECT}") else None
 
 
 def _nothing() -> None:

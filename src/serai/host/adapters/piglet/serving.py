@@ -7,12 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from serai.dialects.piglet import answers, services
-from serai.dialects.piglet.messages import EventBusEventParams, Wire
+from serai.dialects.piglet.messages import CompactMessage, EventBusEventParams, Wire
 from serai.dialects.piglet.methods import Method
 from serai.dialects.piglet.ours import Asked, BadParams
+from serai.dialects.piglet.requests import HostSetConversationMessagesParams
 from serai.errors import LimitHit, Refused, SeraiError
 from serai.host.adapter import Taking
+from serai.host.adapters.piglet.conversing import spelt
 from serai.host.adapters.piglet.transport import Side
+from serai.model.actions import Action, Prompt, Quit, SetTitle
 from serai.wire import jsonrpc
 
 __all__ = ["Serving"]
@@ -47,9 +50,22 @@ class Serving:
 
     def tell(self, method: str, params: Wire) -> None:
         """A word that nobody answers, such as `steer`. Its first step, which is all for most, comes before any later word's."""
-        task = asyncio.get_running_loop().create_task(self._told(method, params), name=f"{self._who} {method}")
-        self._telling.add(task)
-        task.add_done_callback(self._telling.discard)
+        self._do(method, services.tell_of(method, params))
+
+    def act(self, type: str, action: Action) -> bool:
+        """What the answer to an event wants of the app, which no person asked for, needs the same grant as the service that does
+        it; False when it wants nothing of the app."""
+        match action:
+            case Prompt(text=text):
+                ask = services.Ask("control", "send", {"content": text})
+            case Quit():
+                ask = services.Ask("control", "quit", {})
+            case SetTitle(text=text):
+                ask = services.Ask("sessions", "set_title", {"title": text})
+            case _:
+                return False
+        self._do(f"its action {type}", ask)
+        return True
 
     async def history(self) -> Any:
         """The conversation, for the event that ends a run; None when there is none."""
@@ -77,6 +93,8 @@ class Serving:
         return answers.HostSubscribeResult(id)
 
     async def _ask(self, method: str, params: Wire) -> Wire:
+        if isinstance(params, HostSetConversationMessagesParams):  # their keys match in any case, too (FIX-4)
+            params = HostSetConversationMessagesParams([CompactMessage(one.type, spelt(one.data)) for one in params.messages or ()])
         group, what, arguments = services.ask_of(method, params)
         deadline = asyncio.timeout(services.timeout_of(method, self._limits))
         try:
@@ -92,9 +110,21 @@ class Serving:
                 raise
             raise Refused(services.expired(method), code=jsonrpc.INTERNAL_ERROR) from None
 
-    async def _told(self, method: str, params: Wire) -> None:
-        group, what, arguments = services.tell_of(method, params)
+    def stop(self) -> None:
+        """What nobody waits for ends with it."""
+        for task in self._telling:
+            task.cancel()
+
+    def _do(self, what: str, ask: services.Ask) -> None:
+        if len(self._telling) >= self._limits.requests:
+            self._remark(f"{what} was not done: too much is under way ({LimitHit('requests', self._limits.requests)})")
+            return
+        task = asyncio.get_running_loop().create_task(self._done(what, ask), name=f"{self._who} {what}")
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _done(self, what: str, ask: services.Ask) -> None:
         try:
-            await self._services.ask(self._who, group, what, arguments)
+            await self._services.ask(self._who, *ask)
         except SeraiError as error:
-            self._remark(f"{method} was not done: {error}")
+            self._remark(f"{what} was not done: {error}")

@@ -7,16 +7,18 @@ Pieces are handed on in the order of their arrival and none is dropped; the mess
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any, Literal
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote_plus, urlsplit, urlunsplit
 
 from serai.dialects.piglet.messages import ProviderDeltaParams, ProviderStreamParams, ProviderStreamResult
 from serai.errors import Closed, FrameTooBig, LimitHit, ModelFailed, OversizeFrame, PeerGone, PeerTimeout, SeraiError
 from serai.host.adapters.piglet.conversing import UNREADABLE, read, untagged
 from serai.limits import Limits
 from serai.model.provider import Chunk, Completion, Made, Model, ModelRequest, Options
+from serai.record.lookalikes import mask_text
 from serai.store.messages import AssistantMessage
 from serai.store.neutral import to_model
 from serai.wire.environ import looks_secret
@@ -34,6 +36,10 @@ _WHAT: dict[str, Literal["text", "thinking", "tool_input"]] = {
 }
 _PIECE = 64  # bytes that a piece takes which nobody has taken yet, besides its text
 _LONGEST = 500  # characters of a guest's own words
+# In an address also these words name a secret.
+_SIGNED = frozenset({"code", "hmac", "session", "sid", "sig", "signature", "ticket"})
+_WORD = re.compile(r"[a-z]+")
+_PAIRS = re.compile(r"[&;]")
 
 
 class Stream:
@@ -206,13 +212,20 @@ def _harmless(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _address(url: str) -> str:
-    """Without the password in it, and without a question that has one."""
+    """Without the password in it, and without a question that has one (`?key=…` is how some do it)."""
     try:
         parts = urlsplit(url)
     except ValueError:  # no address at all: whoever asks there says so
         return ""
-    plain = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    return plain if not looks_secret("", plain) else plain.partition("?")[0]
+    query = "" if any(map(_gives_away, _PAIRS.split(parts.query))) else parts.query
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=query, fragment=""))
+
+
+def _gives_away(pair: str) -> bool:
+    """Whether this part of a question looks like a secret, by its name or by itself."""
+    plain = unquote_plus(pair)
+    name = plain.partition("=")[0]
+    return bool(_SIGNED.intersection(_WORD.findall(name.lower()))) or looks_secret(name, plain) or mask_text(plain) != plain
 
 
 # -- what is answered

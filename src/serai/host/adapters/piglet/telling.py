@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from serai.dialects.piglet.messages import ActionResult
-from serai.errors import SeraiError
+from serai.errors import FrameTooBig, SeraiError
 from serai.host.adapters.piglet.conversing import args_of
 from serai.limits import Limits
 from serai.model import events
@@ -315,8 +315,9 @@ class Teller:
     async def _tell_next(self, type: str, data: Payload) -> None:
         try:
             if type == "EventAgentEnd":
-                data = {"Messages": await self._messages()}
-            action = await self._dispatch(type, data)
+                action = await self._tell_end()
+            else:
+                action = await self._dispatch(type, data)
             if action is not None:
                 self._acted(action)
         except SeraiError as error:
@@ -324,6 +325,14 @@ class Teller:
         except Exception as error:
             log.exception("%s could not be told", type)
             self._say(f"{type} failed: {error!r}")
+
+    async def _tell_end(self) -> ActionResult | None:
+        """The end of a run is told also when what was said in it is longer than a line may be."""
+        try:
+            return await self._dispatch("EventAgentEnd", {"Messages": await self._messages()})
+        except FrameTooBig as error:
+            self._say(f"EventAgentEnd has no messages: {error}")
+            return await self._dispatch("EventAgentEnd", {"Messages": None})
 
     async def _messages(self) -> Any:
         """The end of a run is told also when nobody knows what was said in it."""

@@ -2,6 +2,10 @@
 
 `initialize` goes to descriptor 3 and to stdin. The side that answers it is the wire; what came there before counts, and what came
 on the other side does not. The other side loses its input and is drained into the guest's log for the rest of its life.
+
+Before the answer: registrations are kept in the side's own book. Requests are served on the side they came from, as a guest may
+need one before it can answer. What else a guest tells on descriptor 4, where nobody prints by chance, is done at once; on stdout,
+where anything may be printed, it is kept, and done in order once that side is the wire. What goes to the guest's log goes there.
 """
 
 from __future__ import annotations
@@ -26,12 +30,13 @@ from serai.wire.framing import Oversize
 from serai.wire.process import Child
 from serai.wire.rpc import Rpc
 
-__all__ = ["EXTRA", "LateTap", "Printed", "Side", "Way", "Ways", "drained"]
+__all__ = ["EXTRA", "LateTap", "Later", "Printed", "Side", "Way", "Ways", "drained"]
 
 Way = Literal["fd", "stdio"]
 EXTRA: dict[int, Literal["r", "w"]] = {3: "r", 4: "w"}  # the child's ends (spec piglet 2.1)
 # What is kept of a side that may turn out to be the wire. Nobody says as much before the first answer.
 _KEPT = 8 * MIB
+_LEAST = 200  # bytes that the smallest thing takes
 
 
 class Side:
@@ -42,6 +47,7 @@ class Side:
         self.book = book
         self.tap = tap
         self.ours = Ours()
+        self.later: Later | None = None  # until it is known whether this is the wire
         self.rpc: Rpc
         self.mail: Mailbox
         self.ends: dict[int, Callable[[], None]] = {}  # how each of its subscriptions is ended
@@ -97,6 +103,9 @@ class Ways:
         for side in self._sides:
             if side.tap is not None:
                 side.tap.choose(chosen=side is chosen)
+            if side.later is not None:
+                later, side.later = side.later, None
+                later.choose(chosen=side is chosen and not alone)
             if side is not chosen and not alone:
                 self._drop(side)
 
@@ -136,37 +145,47 @@ def drained(child: Child, log: GuestLog, deadlines: Deadlines) -> Channel:
     return Channel(child, Printed(log), deadlines=deadlines, write=-1)
 
 
-class LateTap:
-    """Keeps what a side says until it is known whether it is the wire."""
+class Later:
+    """Keeps what is to be done should a side be the wire; beyond the bound nothing more."""
 
-    def __init__(self, tap: Tap) -> None:
-        self._tap = tap
+    def __init__(self) -> None:
         self._later: list[Callable[[], None]] = []
         self._chosen: bool | None = None
         self._size = 0
-        self.heard = 0  # bytes that the guest said here
 
     def choose(self, *, chosen: bool) -> None:
         if self._chosen is None:
             self._chosen = chosen
-            for tell in self._later if chosen else ():
-                tell()
+            for do in self._later if chosen else ():
+                do()
             self._later = []
+
+    def do(self, do: Callable[[], None], size: int = 0) -> bool:
+        """Now, later or never; False when it would have been kept, and there is too much."""
+        if self._chosen is None:
+            self._size += size + _LEAST
+            if self._size > _KEPT:
+                return False
+            self._later.append(do)
+        elif self._chosen:
+            do()
+        return True
+
+
+class LateTap(Later):
+    """Keeps what a side says until it is known whether it is the wire."""
+
+    def __init__(self, tap: Tap) -> None:
+        super().__init__()
+        self._tap = tap
+        self.heard = 0  # bytes that the guest said here
 
     def frames(self, direction: Literal["sent", "received"], at: float, run: bytes) -> None:
         self.heard += len(run) if direction == "received" else 0
-        self._tell(lambda: self._tap.frames(direction, at, run), len(run))
+        self.do(lambda: self._tap.frames(direction, at, run), len(run))
 
     def skipped(self, at: float, frame: Oversize) -> None:
-        self._tell(lambda: self._tap.skipped(at, frame))
+        self.do(lambda: self._tap.skipped(at, frame))
 
     def ended(self, at: float, cause: SeraiError) -> None:
-        self._tell(lambda: self._tap.ended(at, cause))
-
-    def _tell(self, tell: Callable[[], None], size: int = 0) -> None:
-        if self._chosen is None:
-            self._size += size
-            if self._size <= _KEPT:
-                self._later.append(tell)
-        elif self._chosen:
-            tell()
+        self.do(lambda: self._tap.ended(at, cause))
