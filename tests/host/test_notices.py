@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from serai.host.manifest import Manifest
-from serai.model.actions import Action, Display, Notice, SetWidget
+from serai.host.screen import fitting
+from serai.model.actions import Action, Display, Nothing, Notice, Overlay, SetStatus, SetWidget, ShowOverlay
 from serai.model.surface import ScriptedSurface
 from tests.host.guests import Window, heard, make, opened
 
@@ -118,8 +119,8 @@ async def test_of_endless_texts_the_beginning_is_shown_and_the_newest_are_kept(t
         window = Window()
         host.attach(window)
         assert [one.text for one in window.actions if isinstance(one, Display)] == [
-            letter * 1024 * 1024 + "…" for letter in "fghij"
-        ]  # the widget takes the place of three
+            letter * 1024 * 1024 + "…" for letter in "defghij"
+        ]  # the widget, of which the beginning is kept too, takes the place of none
         host.house.act(Notice("and on", "info", "probe"))
         assert list(host.house.notes)[-2:] == [notes[-1], "[probe] and on"]
         assert host.house.escape()
@@ -159,3 +160,20 @@ send(type="notify", level="warn", message="the file could not be saved")
     async with opened(tmp_path, make(tmp_path, body), surface=window):
         pass
     assert window.actions == [Notice("the file could not be saved", "warn", "probe")]
+
+
+def test_what_stays_on_the_surface_is_no_longer_than_it_can_be_seen() -> None:
+    long = "x" * 100_000
+    assert (
+        fitting(SetWidget(long, "above-input", "a"))
+        == fitting(ShowOverlay(Overlay(long)))
+        == fitting(SetStatus(long, "a"))
+        == Nothing()
+    )
+    widget, status = fitting(SetWidget("k", "above-input", long)), fitting(SetStatus("k", long))
+    overlay = fitting(ShowOverlay(Overlay("k", long, long)))
+    assert isinstance(widget, SetWidget)
+    assert isinstance(status, SetStatus)
+    assert isinstance(overlay, ShowOverlay)
+    assert len(widget.content) == len(status.text) == len(overlay.overlay.content) == 65537
+    assert fitting(SetWidget("k", "above-input", "a")) == SetWidget("k", "above-input", "a")

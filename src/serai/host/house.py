@@ -22,7 +22,7 @@ from serai.host.life import Life
 from serai.host.logs import LOOK, GuestLog
 from serai.host.manifest import Manifest
 from serai.host.panels import Panels
-from serai.host.screen import Screen
+from serai.host.screen import Screen, fitting
 from serai.host.services import NoServices, Services
 from serai.limits import KIB, MIB, Limits
 from serai.model.actions import Action, Display, Level, Nothing, Notice, OpenPanel
@@ -171,6 +171,7 @@ class House:
 
     def act(self, action: Action, by: Life | None = None) -> None:
         """Something is to be shown or done; `by` is the process that wants it."""
+        action = fitting(action)
         if by is not None:
             self.screen.seen(by, action)
         if isinstance(action, Notice | Display):

@@ -9,13 +9,34 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from serai.model.actions import Action, CloseOverlay, SetStatus, SetWidget, ShowOverlay
+import msgspec
 
-__all__ = ["Screen"]
+from serai.limits import KIB
+from serai.model.actions import Action, CloseOverlay, Nothing, SetStatus, SetWidget, ShowOverlay
+
+__all__ = ["Screen", "fitting"]
 
 _MOST = 200  # things of one process: beyond it the oldest goes
 
+_KEY = 200  # characters: a longer one is nobody's name for a thing
+_CONTENT = 64 * KIB  # characters of one thing: nobody sees more of it
+
 _Thing = tuple[Literal["widget", "overlay", "status"], str]
+
+
+def fitting(action: Action) -> Action:
+    """The same, no longer than it can be seen: what stays on the surface is kept there, and a guest may put much of it."""
+    match action:
+        case SetWidget(key=key) | SetStatus(key=key) | ShowOverlay(overlay=msgspec.Struct(key=key)) if len(key) > _KEY:
+            return Nothing()
+        case SetWidget(content=content) if len(content) > _CONTENT:
+            return msgspec.structs.replace(action, content=f"{content[:_CONTENT]}…")
+        case SetStatus(text=text) if len(text) > _CONTENT:
+            return msgspec.structs.replace(action, text=f"{text[:_CONTENT]}…")
+        case ShowOverlay(overlay=overlay) if max(len(overlay.content), len(overlay.title)) > _CONTENT:
+            cut = msgspec.structs.replace(overlay, title=overlay.title[:_KEY], content=f"{overlay.content[:_CONTENT]}…")
+            return ShowOverlay(cut)
+    return action
 
 
 class Screen:

@@ -17,6 +17,7 @@ from serai.host.adapters.piglet.telling import TYPES, Teller, Translator
 from serai.limits import Limits
 from serai.model import events
 from serai.model.events import Event
+from serai.model.tools import TextBlock
 from tests.host.piglet.happening import CALL, EVENTS, OK, RUN, plain, types
 
 
@@ -292,3 +293,16 @@ async def test_the_end_of_a_run_is_told_also_when_what_was_said_is_too_long() ->
     assert guest.heard[-1] == ("EventAgentEnd", {"Messages": None})
     assert [action.type for action in guest.acted] == ["quit"]
     assert any("EventAgentEnd has no messages" in remark for remark in guest.remarks)
+
+
+async def test_what_waits_is_bounded_in_bytes_too() -> None:
+    guest = Guest(Limits().but(backlog=1000), free=False)
+    for _ in range(50):
+        for event in (events.StepStarted(step=1), events.Message(content=(TextBlock("x" * 300),)), events.StepEnded(step=1)):
+            guest.teller.tell(event)
+    waiting = [data for type, data in guest.teller._queue if type == "EventStreamDone"]
+    assert 1 <= len(waiting) <= 3
+    assert guest.teller.dropped > 40
+    guest.free.set()
+    assert await guest.teller.flush(30)
+    assert guest.teller._bytes == 0

@@ -46,6 +46,7 @@ class Driven:
         self._output, writing = os.pipe()
         self._err = (folder.parent / "stderr").open("w+b")
         self._out = (folder.parent / "stdout").open("w+b")
+        os.set_blocking(self._input, False)  # or a program that does not read would hold up its test
         if opening:
             os.write(self._input, opening)  # before it has begun
         if fd:
@@ -84,6 +85,8 @@ class Driven:
     def write(self, data: bytes) -> None:
         left = memoryview(data)
         while left:
+            _, ready, _ = select.select([], [self._input], [], PATIENCE)
+            assert ready, f"it does not read: {len(left)} bytes are left; stderr: {self.stderr}"
             left = left[os.write(self._input, left) :]
 
     def send(self, message: Mapping[str, Any]) -> None:
@@ -155,6 +158,16 @@ class Driven:
         for line in self._rest.splitlines():
             self._take(json.loads(line))
         self._rest = b""
+        return status
+
+    def end_unheard(self) -> int:
+        """The end of input, with nothing of what it says taken; how it exited."""
+        os.close(self._input)
+        self._input = -1
+        status: int = self.process.wait(PATIENCE)
+        while chunk := self._read(PATIENCE):
+            self._rest += chunk
+        self._rest = self._rest[: self._rest.rfind(b"\n") + 1]  # it may have given up in the middle of a line
         return status
 
     @property

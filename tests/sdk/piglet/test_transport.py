@@ -84,6 +84,27 @@ def test_descriptors_that_are_not_there_are_told(tmp_path: Path) -> None:
         assert "descriptor 3 or 4, where its host was to be heard, is closed" in host.stderr
 
 
+UNREAD: dict[str, tuple[str, dict[str, object]]] = {
+    "a tool that nobody has": ("tool/execute", {"name": "nope"}),
+    "a command that nobody has": ("command/execute", {"name": "nope"}),
+    "a guard that nobody has": ("interceptor/before", {"name": "nope", "toolName": "x", "args": {}}),
+    "a method that nobody has": ("klingon/attack", {}),
+    "a second beginning": ("initialize", {"cwd": "/work"}),
+}
+
+
+@pytest.mark.req("piglet.rule.sdk-transport")
+@pytest.mark.parametrize("what", UNREAD)
+def test_a_host_that_sends_and_does_not_read_is_read_to_its_end(tmp_path: Path, what: str) -> None:
+    """What needs no handler is answered all the same, and not by the thread that reads."""
+    method, params = UNREAD[what]
+    with Driven(program(tmp_path, GREET)) as host:
+        host.begin()
+        lines = [json.dumps({"jsonrpc": "2.0", "id": 1000 + number, "method": method, "params": params}) for number in range(5000)]
+        host.write("\n".join([*lines, ""]).encode())
+        assert host.end_unheard() == 0
+
+
 def test_lines_of_4_mib_pass_both_ways_and_longer_ones_are_errors(tmp_path: Path) -> None:
     body = """
 @ext.tool

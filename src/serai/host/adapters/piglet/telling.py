@@ -228,6 +228,14 @@ def _joined(first: tuple[str, Payload], second: tuple[str, Payload]) -> bool:
     return True
 
 
+def _size(told: tuple[str, Payload]) -> int:
+    """About: what is a guest's own copy. Joined pieces do not count; they are short."""
+    if told[0] == "EventStreamDelta":
+        return 0
+    parts = (part for value in told[1].values() for part in (value if isinstance(value, list) else [value]))
+    return sum(len(part) for part in parts if isinstance(part, Raw))
+
+
 class Teller:
     """Dispatches events to one guest, in order, each when the one before it was answered. The agent never waits for it.
 
@@ -249,9 +257,10 @@ class Teller:
         self._acted = acted
         self._remark = remark
         self._history = history
-        self._most = limits.events
+        self._most, self._most_bytes = limits.events, limits.backlog
         self._translator = Translator(wanted)
         self._queue: deque[tuple[str, Payload]] = deque()
+        self._bytes = 0  # of what waits
         self._task: asyncio.Task[None] | None = None
         self._closed = False
         self._remarks = 0
@@ -278,8 +287,9 @@ class Teller:
         if queue and _joined(queue[-1], told):
             return
         queue.append(told)
-        if len(queue) > self._most:
-            queue.popleft()
+        self._bytes += _size(told)
+        while len(queue) > self._most or (self._bytes > self._most_bytes and len(queue) > 1):
+            self._bytes -= _size(queue.popleft())
             self.dropped += 1
 
     async def flush(self, seconds: float) -> bool:
@@ -307,7 +317,9 @@ class Teller:
     async def _telling(self) -> None:
         try:
             while self._queue:
-                await self._tell_next(*self._queue.popleft())
+                told = self._queue.popleft()
+                self._bytes -= _size(told)
+                await self._tell_next(*told)
             self._say_dropped()
         finally:
             self._task = None
