@@ -95,7 +95,7 @@ class Subscription:
         """Hear no more. The host goes on sending; that goes nowhere."""
         self._line.drop(self._id)
         with self._changed:
-            self._closed = True
+            self._closed, self._error = True, None  # it has ended, whether or not the host's no came before
             self._wake()
 
     def opened(self, id: int) -> None:
@@ -110,9 +110,9 @@ class Subscription:
             if self._closed:
                 return
             self._closed = True
-            self._error = None if isinstance(error, PeerGone) else error
+            self._error = wrong = None if isinstance(error, PeerGone) else error
             self._wake()
-        if self._error is not None and self.on_message is not None:  # nobody waits who could be told
+        if wrong is not None and self.on_message is not None:  # nobody waits who could be told
             self._line.remark(f"the subscription to {self.topic} failed, and its function is never called: {told(error)}")
 
     def put(self, topic: str, data: Any) -> None:
