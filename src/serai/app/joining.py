@@ -6,8 +6,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -70,31 +69,35 @@ class Tools:
         return await self._run(decided, tell)
 
     async def _run(self, decided: Decided, tell: Tell | None) -> ToolResult:
-        turn = self._turn_at(decided.owner)
-        if isinstance(turn, asyncio.Lock) and turn.locked() and decided.call.asker == decided.owner:
+        lock = self._lock_of(decided.owner)
+        if lock is not None and lock.locked() and decided.call.asker == decided.owner:
             why = f"{decided.call.name} would wait for itself: {decided.owner} answers one call after the other"
             return ToolResult.error(why, code="BUSY")
-        async with turn:
+        async with _Turn(lock) as turn:
             host, call = self._host(), decided.call
             tool = host.table.tools.get(call.name)
             owner = "" if tool is None or isinstance(tool.owner, BuiltIn) else tool.owner.id
             if tool is not None and owner != decided.owner:  # a yes to one guest is none to another
                 why = f"{call.name} belongs to {owner or 'serai'} by now, and was decided as that of {decided.owner or 'serai'}"
                 return ToolResult.error(why, code="TOOL_UNAVAILABLE", hint="call it again")
-            working = self._works(host, decided, tell)
-            is_blocking = owner and tool is not None and tool.spec.interrupt == "block"
-            result, is_settled = await (self._to_its_end(working) if is_blocking else working)
-        # The next one's turn: who looks at the result may call a tool of the same guest for that.
-        return result if is_settled else await host.judge(call, result)
+            working = self._works(host, decided, tell, turn)
+            return await (self._to_its_end(working) if owner and tool is not None and tool.spec.interrupt == "block" else working)
 
-    async def _works(self, host: Host, decided: Decided, tell: Tell | None) -> tuple[ToolResult, bool]:
-        self._running[id(decided.call.arguments)] = decided
+    async def _works(self, host: Host, decided: Decided, tell: Tell | None, turn: _Turn) -> ToolResult:
+        self._running[number := id(decided.call.arguments)] = decided
+
+        def leave() -> None:
+            """Who looks at the result may call a tool of the same guest for that."""
+            self._running.pop(number, None)
+            turn.leave()
+
         try:
-            return await host.perform(decided.call, tell=tell)
+            return await host.run_tool(decided.call, tell=tell, leave=leave)
         finally:
-            del self._running[id(decided.call.arguments)]
+            if self._running.get(number) is decided:
+                del self._running[number]
 
-    async def _to_its_end(self, working: Coroutine[Any, Any, tuple[ToolResult, bool]]) -> tuple[ToolResult, bool]:
+    async def _to_its_end(self, working: Coroutine[Any, Any, ToolResult]) -> ToolResult:
         """A guest's tool that blocks is not told that nobody waits for it any more (spec piglet 2.6); its result is dropped then.
 
         Serai's own know what they may still leave undone, and are told.
@@ -108,13 +111,13 @@ class Tools:
             task.add_done_callback(forget)
             raise
 
-    def _turn_at(self, owner: str) -> AbstractAsyncContextManager[None]:
+    def _lock_of(self, owner: str) -> asyncio.Lock | None:
         """A guest whose protocol has one call after the other gets them so, however many an agent makes at once (spec zot 4.1)."""
         if owner not in self._turns:
             guest = self._host().guests.get(owner)
             one_by_one = guest is not None and guest.house.adapter(guest.manifest).one_by_one
             self._turns[owner] = asyncio.Lock() if one_by_one else None
-        return self._turns[owner] or nullcontext()
+        return self._turns[owner]
 
     def running(self, guest: str) -> frozenset[int]:
         """The calls of this guest's tools that run right now, by numbers that are theirs alone as long as they do."""
@@ -128,6 +131,28 @@ class Tools:
         """Whether this very call was allowed to lead to this real path outside the working directory."""
         decided = self._running.get(id(call.arguments))
         return decided is not None and path in decided.outside
+
+
+class _Turn:
+    """A guest's turn at a call, where it takes one after the other; given back at the end, or before."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self, lock: asyncio.Lock | None) -> None:
+        self._lock = lock
+
+    async def __aenter__(self) -> Self:
+        if self._lock is not None:
+            await self._lock.acquire()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.release()
 
 
 class GuestInterceptors:

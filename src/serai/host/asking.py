@@ -69,28 +69,27 @@ class Asking:
             call = decided
         return await self.run_tool(call, tell=tell)
 
-    async def run_tool(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
-        """The owner, then the interceptors of results: for a call that was decided elsewhere (`serai.app.pipeline`)."""
-        result, is_settled = await self.perform(call, tell=tell)
-        return result if is_settled else await self.judge(call, result)
+    async def run_tool(self, call: ToolCall, *, tell: Tell | None = None, leave: Callable[[], None] | None = None) -> ToolResult:
+        """The owner, then the interceptors of results: for a call that was decided elsewhere (`serai.app.pipeline`).
 
-    async def perform(self, call: ToolCall, *, tell: Tell | None = None) -> tuple[ToolResult, bool]:
-        """The owner alone; and whether that is all: nobody wants to see the result, or there is none to look at, since the tool did
-        not run to an answer (spec piglet 5.3)."""
+        A tool that did not run to an answer has no result to look at (spec piglet 5.3). `leave` is called before others look at
+        it: the owner is done.
+        """
         table = self._registry.made or self._registry.table
         tool = table.tools.get(call.name)
         if tool is None:
-            return self._no_tool(call.name), True
+            return self._no_tool(call.name)
         if problem := tool.check(call.arguments):
-            return invalid(call, problem), True
+            return invalid(call, problem)
         plain = table.plain or tool.owner.down
         try:
-            return await (tool.run(call) if tell is None else tool.watched(call, tell)), plain
+            result = await (tool.run(call) if tell is None else tool.watched(call, tell))
         except SeraiError as error:
-            return tool.owner.failed(call, error), True
-
-    async def judge(self, call: ToolCall, result: ToolResult) -> ToolResult:
-        """What the interceptors of results make of one."""
+            return tool.owner.failed(call, error)
+        if plain:
+            return result
+        if leave is not None:
+            leave()
         return await self._judge.after(call, result)
 
     def _no_tool(self, name: str) -> ToolResult:
