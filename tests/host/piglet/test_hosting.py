@@ -144,7 +144,7 @@ async def test_a_host_keeps_the_log_of_its_guest_small_and_ends_one_that_fills_t
     monkeypatch.setattr(hosting, "LOOK", 0.01)
     flood = [fault("stderr", bytes=64 << 20), wait()]
     folder = piglet_guests.write(tmp_path, "loud", tools={"shout": flood}, at_init=flood if when == "starting" else None)
-    limits = LIMITS | {"log": 100_000, "log_flood": 1_000_000, "hello": 60.0}
+    limits = LIMITS | {"log": 1_000_000, "log_flood": 1_000_000, "hello": 60.0}  # what is no flood yet is left to grow
     host = Host(load_manifest(folder), tmp_path, environ=env(tmp_path), limits=limits)
     if when == "starting":
         with pytest.raises(PeerGone, match="was ended: it wrote ") as ended:
