@@ -350,3 +350,15 @@ serve(3, 4)
         with Ends([int(await noted(folder / "left"))]) as left:
             await asyncio.wait_for(host.guest("bare").stop(), 15)
             assert await asyncio.to_thread(left.left_after, 15) == set()
+
+
+@pytest.mark.req("piglet.rule.handshake-timeout")
+async def test_a_node_that_runs_no_typescript_says_what_would(tmp_path: Path) -> None:
+    """As node before 22.18 does: its own words are in the error, and what to do beside them."""
+    says = 'TypeError [ERR_UNKNOWN_FILE_EXTENSION]: Unknown file extension ".ts" for /x/main.ts'
+    folder = bare(tmp_path, f"os.write(2, {says!r}.encode())\nsys.exit(1)")
+    async with opened(tmp_path, folder) as host:
+        error = host.guest("bare").error
+        assert error is not None
+        assert "ERR_UNKNOWN_FILE_EXTENSION" in str(error)
+        assert error.hint.startswith("this node runs no TypeScript: 22.18 and newer do")

@@ -380,9 +380,10 @@ def test_one_that_never_stops_talking_is_checked_all_the_same(tmp_path: Path) ->
     assert only(tmp_path / "guest.py", "idle").status == "passed"
 
 
+# As every frame has it, with a type: what has no letter at all may have but one form.
 FRAMES = st.dictionaries(
     st.text(max_size=5), st.recursive(st.none() | st.integers() | st.text(), lambda inner: st.lists(inner, max_size=2)), max_size=4
-)
+).map(lambda frame: {"type": "tool_call", **frame})
 
 
 @given(FRAMES, st.sampled_from(sorted(FORMS)))

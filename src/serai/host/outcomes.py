@@ -33,4 +33,6 @@ def start_hint(stderr: str) -> str:
     """What to do about a guest that never began, where its last words show it; else nothing."""
     if "No module named 'serai'" in stderr:
         return "the Python that starts it has no serai: name one that has it in `exec`, or bundle it (`serai guest bundle`)"
+    if "ERR_UNKNOWN_FILE_EXTENSION" in stderr and '".ts"' in stderr:
+        return "this node runs no TypeScript: 22.18 and newer do, and so does bun (`runtime: bun` in manifest.yaml)"
     return ""

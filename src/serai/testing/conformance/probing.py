@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from enum import Enum
@@ -48,7 +49,7 @@ class Flawed(NamedTuple):
         return quoting.frame("guest", self.line)
 
 
-class Probing:
+class Probing(ABC):
     """A guest and what it said. Nothing here raises for what a guest does: rules ask afterwards."""
 
     opening = "hello"  # what a guest says first
@@ -75,24 +76,28 @@ class Probing:
 
     # -- what a dialect adds ---------------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def open(self, like: Any = None) -> Finding | None:
         """Say hello to each other, and hear what it offers; what is wrong if it does not get as far."""
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def ask(self, *requests: Any) -> list[Any]:
         """Send requests in one piece, and do not wait; their ids."""
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def limit(self, request: Any) -> float:
         """How long it may take to answer."""
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def hint(self, request: Any) -> str:
         """What to do about a request that was not answered."""
-        raise NotImplementedError
+        ...
 
-    def say_shutdown(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def say_shutdown(self) -> None: ...
 
     def take(self, line: bytes) -> None:
         """Read a line of the guest."""
