@@ -425,3 +425,14 @@ async def test_who_has_closed_its_input_is_drained_all_the_same(tmp_path: Path, 
     monkeypatch.setattr(PigletGuest, "_ended", told)
     async with opened(tmp_path, folder, limits={"exit_grace": 0.05}) as host, asyncio.timeout(60):
         assert (await host.call_tool("t")).text == "ok"
+
+
+@pytest.mark.req("piglet.rule.child-environment")
+async def test_on_its_standard_streams_alone_it_is_told_which_dialect_it_is(tmp_path: Path) -> None:
+    """Else an extension of several tongues, quicker than our first line, would greet us in another."""
+    for name, told in (("stdio", "piglet"), ("fd", None), ("auto", None)):
+        folder = write(tmp_path, name, tools={f"where-{name}": [where()]}, stdio=name == "stdio", manifest={"transport": name})
+        async with opened(tmp_path, folder) as host:
+            environ = (await asked_where(host, f"where-{name}"))["environ"]
+            assert environ.get("SERAI_DIALECT") == told
+            assert ("PIGLET_FD" in environ) is (name != "stdio")

@@ -35,7 +35,8 @@ async def start(taking: Taking) -> Running:
     ways = _WAYS[manifest.transport]
     launch = Launch(
         argv=manifest.argv,
-        env={**taking.env, "PIGLET_FD": "1"} if "fd" in ways else taking.env,
+        # On its standard streams alone an extension of several tongues would have to guess, before it has read a word.
+        env={**taking.env, **({"PIGLET_FD": "1"} if "fd" in ways else {"SERAI_DIALECT": "piglet"})},
         cwd=str(manifest.folder),
         who=taking.who,
         stdin="pipe" if "stdio" in ways else "null",

@@ -69,7 +69,8 @@ class Probe(Probing):
         self, task: Task, data: Path, *, transport: Transport, services: bool = True, bare: bool = False, narrow: bool = False
     ) -> None:
         """`services=False` is a host that refuses what the guest asks, `bare` one that names no folder for its configuration."""
-        process = PigletProcess(task.target.argv, cwd=task.target.folder, environ=task.target.environ, transport=transport)
+        environ = {**task.target.environ, "SERAI_DIALECT": "piglet"}  # as Serai says it: else who speaks several has to guess
+        process = PigletProcess(task.target.argv, cwd=task.target.folder, environ=environ, transport=transport)
         super().__init__(task, process, narrow=narrow)
         self.transport, self._services = transport, services
         self._about = {"protocolVersion": "5", "cwd": str(data)} | ({} if bare else {"configDir": str(data / task.target.name)})
