@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import json
 import os
 import subprocess
@@ -458,6 +459,17 @@ def test_a_stubborn_guest_is_killed(tmp_path: Path) -> None:
 def test_a_guest_ends_at_sigterm(tmp_path: Path) -> None:
     with hosted(tmp_path) as host:
         os.kill(host.process.pid, 15)
+        assert host.wait() == -15
+
+
+def test_a_guest_ends_at_a_sigterm_that_another_of_its_threads_gets(tmp_path: Path) -> None:
+    """The system chooses which one, and one that has just gone to sleep must hear of it."""
+    with hosted(tmp_path, tools={"wait": [tell("showMessage", {"text": "begun"}), wait()]}) as host:
+        host.ask("tool/execute", {"callId": "", "name": "wait", "args": {}})
+        host.hear("showMessage")
+        pid = host.process.pid
+        working = next(thread for thread in map(int, reversed(os.listdir(f"/proc/{pid}/task"))) if thread != pid)
+        assert ctypes.CDLL(None).tgkill(pid, working, 15) == 0
         assert host.wait() == -15
 
 

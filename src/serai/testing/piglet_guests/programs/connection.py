@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import select
+import signal
 import sys
 import threading
 import time
@@ -31,6 +33,12 @@ class Connection:
         self._heard = threading.Condition()
         self._last = 0
         self._answers: dict[int, Message | None] = {}
+        self._wake, self._waking = os.pipe()
+
+    def wake_on_signals(self) -> None:
+        """Only the main thread runs Python's handlers: one that waits for input must hear of a signal that came a moment before."""
+        os.set_blocking(self._waking, False)
+        signal.set_wakeup_fd(self._waking, warn_on_full_buffer=False)
 
     # -- to the host -----------------------------------------------------------------------------------------------------------
 
@@ -117,7 +125,7 @@ class Connection:
         """A long line is put together once, not with each piece that comes."""
         pieces: list[bytes] = []
         length = 0
-        while chunk := os.read(self.reading, 1 << 16):
+        while chunk := self._read():
             *ends, rest = chunk.split(b"\n")
             for end in ends:
                 length += len(end)
@@ -131,6 +139,11 @@ class Connection:
                 sys.exit("a line of the host is too long")
         if length:
             yield b"".join(pieces)
+
+    def _read(self) -> bytes:
+        while self.reading not in (ready := select.select([self.reading, self._wake], [], [])[0]):
+            os.read(ready[0], 64)  # a signal whose handler has let us live
+        return os.read(self.reading, 1 << 16)
 
     def _note(self, way: str, message: Mapping[str, object]) -> None:
         if self._journal:
