@@ -62,7 +62,6 @@ class Guest:
 
     def run(self) -> None:
         signal.signal(signal.SIGTERM, self._terminated)
-        self.connection.wake_on_signals()
         self._aside("at_start")
         for message in self.connection.messages():
             if message.get("id") is None:
