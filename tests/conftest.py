@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
@@ -25,6 +26,12 @@ QUICK = Limits().but(exit_grace=0.2, drain_grace=0.2, stop_polite=0.2, stop_term
 # The suite starts thousands of interpreters, and whoever forbids them to keep what they compiled waits half as long again.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Whoever starts the suite in the background (`&`, `nohup`) has it ignore these, and so would every program that is started in it. A
+# handler of Python's is none of theirs.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, lambda *_: None)
 
 # One example may come when the machine is busy with something else: how long it takes says nothing about it.
 settings.register_profile("serai", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
-import os
 import signal
 from pathlib import Path
-from threading import Thread, get_ident
 from typing import Any
 
 import pytest
@@ -68,30 +65,6 @@ async def test_a_signal_that_came_while_the_app_was_opened_ends_it(tmp_path: Pat
     assert not app.quitting.is_set()
     ending.watch(app)
     assert app.quitting.is_set()
-
-
-@pytest.mark.req("app.run.interrupt")
-async def test_a_signal_that_another_thread_gets_wakes_the_loop() -> None:
-    """The system chooses the thread; Python's handler runs in the main one, which may be asleep, or about to be."""
-    ending, main = Ending(), os.getpid()
-    ending.watch(App())  # which it ends, and not this task
-
-    def signalled() -> None:
-        while Path(f"/proc/self/task/{main}/stat").read_text().rpartition(")")[2].split()[0] != "S":
-            pass  # until the loop sleeps
-        signal.pthread_kill(get_ident(), signal.SIGTERM)
-
-    with ending.signals():
-        thread = Thread(target=signalled)
-        loop = asyncio.get_running_loop()
-        late: list[bool] = []
-        loop.call_soon(thread.start)
-        timer = loop.call_later(30, late.append, True)  # which would wake the loop as well
-        await ending.over.wait()
-    timer.cancel()
-    thread.join()
-    assert not late
-    assert (ending.reason, ending.status) == ("terminated (SIGTERM)", 143)
 
 
 @pytest.mark.req("app.run.interrupt")

@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -54,6 +55,49 @@ from serai.wire import fast
 print("uvloop" in sys.modules)
 fast.loop_factory()
 print("uvloop" in sys.modules)
+"""
+
+
+# What wakes a loop when a signal comes, while it sleeps, to another thread; and who is woken by signals afterwards. In a process of
+# its own, as the kernel interrupts who sleeps for other reasons, too, where uvloop has been at work.
+WAKE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+if sys.argv[2] == "none":
+    sys.modules["uvloop"] = None
+import asyncio, os, signal, threading
+from serai.wire import fast
+
+woken, done = [], threading.Event()
+
+def sleeps():
+    with open(f"/proc/self/task/{os.getpid()}/syscall") as file:
+        call = file.read().split()  # its number and its arguments: a descriptor, where to put events, how many, the time
+    try:
+        return int(call[4], 16) and "eventpoll" in os.readlink(f"/proc/self/fd/{int(call[1], 16)}")
+    except (IndexError, OSError):
+        return False
+
+def signalled():
+    while not sleeps():
+        pass
+    signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)
+    done.wait()
+
+async def main():
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+    def came(what):
+        woken.append(what)
+        over.set()
+    signal.signal(signal.SIGUSR1, lambda *_: loop.call_soon_threadsafe(came, "signal"))
+    timer = loop.call_later(20, came, "timer")  # which wakes it as well
+    loop.call_soon(threading.Thread(target=signalled).start)
+    await over.wait()
+    timer.cancel()
+    done.set()
+    return type(loop).__module__.partition(".")[0]
+
+print(fast.run(main()), *woken, signal.set_wakeup_fd(-1))
 """
 
 
@@ -142,6 +186,18 @@ def test_run_is_plain_asyncio_without_the_extra(raised: list[str]) -> None:
     assert isinstance(loop, asyncio.SelectorEventLoop)
     assert loop.is_closed()
     assert not raised
+
+
+@pytest.mark.req("wire.fast.signals")
+@pytest.mark.parametrize("extra", ["fast", "none"])
+def test_a_signal_that_another_thread_gets_wakes_the_loop(extra: str) -> None:
+    assert fresh(WAKE, extra) == [{"fast": "uvloop", "none": "asyncio"}[extra], "signal", "-1"]
+
+
+@pytest.mark.usefixtures("without_uvloop")
+def test_a_run_on_another_thread_takes_no_signals(raised: list[str]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert isinstance(pool.submit(fast.run, loop_of_this()).result(), asyncio.SelectorEventLoop)
 
 
 @pytest.mark.req("wire.fast.run")

@@ -93,20 +93,11 @@ class Ending:
             loop.call_soon_threadsafe(self.now, WORDS[which], Status(128 + number))
 
         before = {number: handler for number in WORDS if (handler := signal.getsignal(number)) is not signal.SIG_IGN}
-        wake, waking = os.pipe()  # the system may give a signal to any thread, or to us just before we sleep: it wakes the loop
-        for end in (wake, waking):
-            os.set_blocking(end, False)
-        loop.add_reader(wake, lambda: os.read(wake, 64))  # of Python: where such a function begins, handlers run
-        woken_before = signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
         for number in before:
             signal.signal(number, came)
         try:
             yield
         finally:
-            signal.set_wakeup_fd(woken_before)
-            loop.remove_reader(wake)
-            os.close(wake)
-            os.close(waking)
             for number, handler in before.items():
                 signal.signal(number, handler)
 

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-from collections.abc import Callable, Coroutine
+import os
+import signal
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 __all__ = ["loop_factory", "raise_malloc_thresholds", "run"]
@@ -28,12 +31,37 @@ _M_MMAP_THRESHOLD, _MMAP = -3, 16 * MIB
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` with what the extra means, when it is installed; exactly `asyncio.run` when it is not."""
+    """`asyncio.run` with what the extra means, when it is installed; without it, one that no signal finds asleep."""
     factory = loop_factory()
     if factory is not None:
         raise_malloc_thresholds()
-    with asyncio.Runner(loop_factory=factory) as runner:
+    with asyncio.Runner(loop_factory=factory) as runner, _woken(runner.get_loop()) if factory is None else nullcontext():
         return runner.run(main)
+
+
+@contextmanager
+def _woken(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Have a signal wake asyncio's own loop, as uvloop has it.
+
+    Python runs a signal's handler in the main thread, and the system may give the signal to another one, or to this one just before
+    it goes to sleep: then the handler would run when something else happens, if anything does.
+    """
+    wake, waking = os.pipe()
+    for end in (wake, waking):
+        os.set_blocking(end, False)
+    loop.add_reader(wake, lambda: os.read(wake, 64))
+    try:
+        before = signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+    except ValueError:  # not the main thread: it runs no handlers
+        before = None
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.set_wakeup_fd(before)
+        loop.remove_reader(wake)
+        os.close(wake)
+        os.close(waking)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

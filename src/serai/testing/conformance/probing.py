@@ -99,9 +99,10 @@ class Probing(ABC):
     @abstractmethod
     def say_shutdown(self) -> None: ...
 
+    @abstractmethod
     def take(self, line: bytes) -> None:
         """Read a line of the guest."""
-        raise NotImplementedError
+        ...
 
     # -- saying and hearing ----------------------------------------------------------------------------------------------------
 

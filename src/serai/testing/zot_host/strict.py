@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import NoReturn
 
@@ -12,20 +13,22 @@ __all__ = ["StrictHost"]
 _TAIL = 2000  # of stderr, where something is wrong
 
 
-class StrictHost:
+class StrictHost(ABC):
     """One extension, started; used as a context, which leaves no process behind."""
 
     process: GuestProcess
     patience: float  # seconds for what has to come
 
     @property
+    @abstractmethod
     def who(self) -> str:
         """The name of the extension, in a complaint."""
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def _take(self, line: bytes | None) -> object:
         """Read a line of the extension."""
-        raise NotImplementedError
+        ...
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.process.kill()
