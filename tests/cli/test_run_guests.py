@@ -163,6 +163,14 @@ for frame in frames():
 """
 
 
+LIVING = """
+hello(tool("ping"))
+for frame in frames():
+    if frame["type"] == "tool_call":
+        answer(frame["id"], "alive")
+"""
+
+
 @pytest.mark.req("app.run.guard", "app.run.faults")
 @pytest.mark.parametrize(
     ("name", "guard", "said", "status"),
@@ -177,9 +185,9 @@ for frame in frames():
 def test_a_guest_that_dies_when_it_is_asked(shell: Shell, tmp_path: Path, name: str, guard: bool, said: str, status: int) -> None:
     """An open one lets pass, a guard does not; in an event nobody waits for it."""
     folder = make(tmp_path, DYING, name=name, settings="guard = true\n" if guard else "")
-    live = make(tmp_path, 'hello(tool("ping"))\nfor frame in frames():\n    answer(frame["id"], "alive")', name="live")
+    live = make(tmp_path, LIVING, name="live")
     ran = run(shell, "-e", folder, "-e", live, "--allow", "ping", script("call ping {}", "say $results"))
-    assert said in ran.stdout
+    assert said == ran.stdout.strip() or (guard and said in ran.stdout), ran
     assert ran.returncode == status, ran
 
 
