@@ -482,6 +482,16 @@ def test_nobody_of_that_name_names_who_there_is(house: House) -> None:
         choose(house.find(), "x")
 
 
+def test_who_gives_a_path_for_a_name_is_told_how_folders_are_given(house: House) -> None:
+    zot_guest(house.user / "weather")
+    with pytest.raises(NoGuest, match=r"there is no guest \./weather") as raised:
+        choose(house.find(), "./weather")
+    assert "--guest FOLDER" in raised.value.hint
+    with pytest.raises(NoGuest) as raised:
+        choose(house.find(), "x")
+    assert raised.value.hint == NoGuest.default_hint
+
+
 def test_one_that_is_broken_says_so(house: House) -> None:
     (house.user / "weather").mkdir(parents=True)
     (house.user / "weather" / "extension.json").write_text("{}")

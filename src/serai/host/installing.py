@@ -141,7 +141,10 @@ def _nobody(found: Found, name: str) -> NoGuest:
     if broken is not None:
         return NoGuest(f"{name} cannot be read: {broken.reason}", who=str(broken.folder), hint="mend it, or delete the folder")
     ids = sorted({manifest.id for manifest in found.all()})
-    return NoGuest(f"there is no guest {name}; there is {', '.join(ids)}" if ids else f"there is no guest {name}, nor any other")
+    why = f"there is no guest {name}; there is {', '.join(ids)}" if ids else f"there is no guest {name}, nor any other"
+    is_path = "/" in name  # as `serai guest check` takes it
+    hint = "a guest goes by its name here; `serai guest add FOLDER` installs one, `--guest FOLDER` takes it in for one command"
+    return NoGuest(why, hint=hint if is_path else "")
 
 
 def _target(environ: Mapping[str, str], name: str) -> Path:
