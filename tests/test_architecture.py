@@ -22,7 +22,7 @@ def lint(folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     ("where", "line", "contract"),
     [
-        ("errors.py", "import serai.wire.framing", "Imports go down only"),
+        ("errors/root.py", "import serai.wire.framing", "Imports go down only"),
         ("wire/framing.py", "import serai.testing.faults", "Imports go down only"),
         ("wire/codec.py", "import asyncio", "The sans-IO half of the wire does no IO"),
         ("wire/channel.py", "import click", "The wire needs msgspec and the standard library, nothing else"),

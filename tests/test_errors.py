@@ -62,6 +62,7 @@ def test_every_leaf_hangs_on_the_branch_of_its_cause() -> None:
             "TurnLimit",
         },
         "PeerError": {
+            "AgentFailed",
             "BadFrame",
             "BadManifest",
             "BadRequest",

@@ -42,11 +42,15 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Prompt(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a person wants; `system` is added to the system prompt for the turn's first call of the model (spec piglet 5.6)."""
+    """What a person wants; `system` is added to the system prompt for the turn's first call of the model (spec piglet 5.6).
+
+    `relayed`: somebody else's words, so that no command of the agent's own runs because of them (spec agents 2.4).
+    """
 
     text: str
     images: tuple[ImageBlock, ...] = ()
     system: str = ""
+    relayed: bool = False
 
 
 class Unfinished(Exception):

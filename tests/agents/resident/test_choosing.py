@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 import serai
+from serai.agents.joining import NoInterceptors
 from serai.agents.models import shelf as shelves
 from serai.agents.resident import history, opening
 from serai.agents.resident.house import House
-from serai.agents.resident.joining import NoInterceptors
 from serai.agents.resident.resident import Resident
 from serai.agents.session import Session
 from serai.errors import BadSettings

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from serai.agents.joining import NoInterceptors
 from serai.agents.models.parrot import Parrot
 from serai.agents.resident.house import House
-from serai.agents.resident.joining import NoInterceptors
 from serai.app.services.chat import Chat
 from serai.errors import BadRequest, ModelFailed, NoModel
 from serai.limits import Limits

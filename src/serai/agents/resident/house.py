@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from serai.agents.resident.joining import Compactor, Decide, Interceptors, NoInterceptors
+from serai.agents.joining import Compactor, Decide, Interceptors, NoInterceptors
 from serai.agents.resident.prompting import PromptParts, system_prompt
 from serai.agents.resident.toolset import ToolSet, is_compact
 from serai.limits import Limits

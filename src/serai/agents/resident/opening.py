@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from serai import home
+from serai.agents.joining import Compactor, Decide, Interceptors, NoInterceptors
 from serai.agents.models.shelf import Shelf
 from serai.agents.resident.house import House
-from serai.agents.resident.joining import Compactor, Decide, Interceptors, NoInterceptors
 from serai.agents.resident.prompting import DEFAULT, PromptParts
 from serai.agents.resident.resident import Resident, Shared
 from serai.agents.session import Session

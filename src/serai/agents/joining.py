@@ -1,20 +1,31 @@
-"""What others have to say while a turn runs. The app joins the resident with policy and guests here; alone it asks its reader."""
+"""What others have to say while a turn runs. The app joins an agent with policy and guests here; alone it asks its reader."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from serai.model.ask import Allow, Deny
 from serai.model.events import Message
 from serai.model.provider import ModelMessage
 from serai.model.tools import ToolCall, ToolResult
 
-__all__ = ["Compactor", "Decide", "Interceptors", "NoInterceptors"]
+__all__ = ["Ask", "Compactor", "Decide", "Interceptors", "Judge", "NoInterceptors"]
 
 # May this call run, and with which arguments? Asked for every call; cancelled when nobody wants to know any more. A result stands
 # in the place of the call's own: it does not run, and this is what the model is told.
 Decide = Callable[[ToolCall], Awaitable[Allow | Deny | ToolResult]]
+
+
+class Ask(NamedTuple):
+    """Nobody has decided: whoever reads the turn is to be asked about this call, which is what guards have made of it."""
+
+    call: ToolCall
+
+
+# The same of a call that a driven agent runs itself: deny rules, guards, policy, and no person. What comes back as `Ask` is put to
+# one as an `Approval` with that very call, whose arguments nobody copies: by them it is known that the guards have seen it.
+Judge = Callable[[ToolCall], Awaitable[Allow | Deny | Ask]]
 
 # Shortens a conversation: what it was, what it shall be.
 Compactor = Callable[[Sequence[ModelMessage]], Awaitable[Sequence[ModelMessage]]]
