@@ -31,7 +31,8 @@ def test_the_table_says_of_every_key_what_a_project_may_do() -> None:
     rows = re.findall(r"^\| (·? ?`.*?) \|.*\| (.*?) \|$", PAGE.read_text(), re.MULTILINE)
     said = {}
     for keys, may in rows:
-        table = {"`[limits]`": "limits.*", "`[guests] homes`": "guests.*", "`[boxes]`": "boxes.*"}.get(keys)
+        tables = {"`[limits]`": "limits.*", "`[guests] homes`": "guests.*", "`[boxes]`": "boxes.*"}
+        table = {**tables, "`[agents.claude] path`": "agents.*.path"}.get(keys)
         for key in [table] if table else re.findall(r"`([a-z_]+)`", keys):
             name = f"guest.*.{key}" + (".*" if key == "limits" else "") if keys.startswith("·") else key
             said[name] = may

@@ -49,7 +49,7 @@ def test_a_setting_that_nobody_reads_names_file_and_key(tmp_path: Path, text: st
     with pytest.raises(BadSettings) as raised:
         home.settings({"SERAI_HOME": str(tmp_path)})
     assert str(raised.value) == f"{tmp_path / 'config.toml'}: there is no setting {key!r}"
-    known = "record, guests, guest, boxes, limits, agent, tools, default_model, small_model, system_prompt, prompt_order"
+    known = "record, guests, guest, boxes, limits, agent, agents, tools, default_model, small_model, system_prompt, prompt_order"
     assert raised.value.hint == f"at its top the file has {known}, compact_at, disabled_extensions"
 
 

@@ -11,7 +11,7 @@ from serai.limits import HOUR, MIB, Limits
 
 TABLE = Limits.explain()
 UNITS = {"bytes", "seconds", "days"} | {
-    *("requests", "events", "files", "names", "starts", "calls", "messages", "texts", "characters"),
+    *("requests", "events", "files", "names", "starts", "calls", "messages", "texts", "characters", "clients"),
 }
 DEADLINES = [(name, default) for name, default, unit, _ in TABLE if unit == "seconds"]
 

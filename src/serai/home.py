@@ -40,7 +40,7 @@ PROJECT_CONFIG = os.path.join(".serai", CONFIG)  # and its settings
 
 # What `config.toml` may say at its top. Whoever reads a part of it checks that part.
 _KEYS = (
-    "record", "guests", "guest", "boxes", "limits", "agent", "tools",
+    "record", "guests", "guest", "boxes", "limits", "agent", "agents", "tools",
     "default_model", "small_model", "system_prompt", "prompt_order", "compact_at", "disabled_extensions",
 )  # fmt: skip
 _MOST = 1 << 20  # bytes of a project's settings

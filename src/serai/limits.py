@@ -122,6 +122,8 @@ class Limits:
     agent_background: float = _limit(600.0, "seconds", "for what an agent does on the side after its turn (spec agents 2.11)")
     agent_hook: float = _limit(600.0, "seconds", "for guards and rules to say of an agent's call; then it does not run")
     agent_stop: float = _limit(5.0, "seconds", "for an agent program to end by itself, and again after SIGTERM (spec agents 2.13)")
+    mcp_clients: int = _limit(16, "clients", "of one agent at once at the endpoint for guests' tools; beyond it none is let in")
+    mcp_stall: float = _limit(60.0, "seconds", "for such a client to take anything of what waits for it; then it is hung up on")
     interrupt: float = _limit(5.0, "seconds", "for an interrupted turn to end by itself (spec agents 2.13)")
     waiting: int = _limit(1000, "events", "that nobody has read yet; then whoever can wait does, and pieces of text are joined")
     inputs: int = _limit(50, "texts", "typed while a turn runs; what comes beyond is refused (spec piglet 6.8)")

@@ -154,7 +154,7 @@ def test_no_value_is_in_a_repr(house: House) -> None:
 
 @pytest.mark.req("app.config.table")
 def test_there_is_a_row_for_every_setting() -> None:
-    tables = {"guests": "guests.*", "boxes": "boxes.*", "limits": "limits.*"}
+    tables = {"agents": "agents.*.path", "guests": "guests.*", "boxes": "boxes.*", "limits": "limits.*"}
     top = {tables.get(key, key) for key in home._KEYS if key != "guest"}
     guest = {f"guest.*.{name}" + (".*" if name == "limits" else "") for name in _Entry.__struct_fields__}
     assert set(PROJECT_MAY) == top | guest
@@ -199,7 +199,15 @@ def test_what_needs_trust_counts_only_then_and_is_noted_until_then(house: House,
 
 @pytest.mark.req("app.config.narrow")
 @pytest.mark.parametrize(
-    "text", ["record = false", "guests.homes = true", 'boxes.hooks = ["./x"]', "boxes.max_boxes = 1", "boxes.__proto__ = 1"]
+    "text",
+    [
+        "record = false",
+        "guests.homes = true",
+        'boxes.hooks = ["./x"]',
+        "boxes.max_boxes = 1",
+        "boxes.__proto__ = 1",
+        'agents.claude.path = "/bin/x"',
+    ],
 )
 def test_what_is_never_a_projects_to_say_is_noted_even_when_it_is_trusted(house: House, text: str) -> None:
     for config in (house.load(text), house.trusted(text)):
@@ -207,6 +215,29 @@ def test_what_is_never_a_projects_to_say_is_noted_even_when_it_is_trusted(house:
         assert config.record
         [note] = config.notes
         assert note.startswith(f"{house.theirs}: {text.partition(' ')[0]} does not count: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("agents.cluade.path = '/x'", "cluade"),
+        ("agents.claude.paht = '/x'", "paht"),
+        ("agents.claude.path = 1", "agents"),
+        ("agents.claude.path = 'bin/x'", "agents.claude.path: it is not an absolute path"),
+        ("agents.claude = 1", "agents"),
+    ],
+)
+def test_what_is_set_for_an_agent_is_checked(house: House, text: str, reason: str) -> None:
+    with pytest.raises(BadSettings, match=reason) as raised:
+        house.load(mine=text)
+    assert raised.value.who == str(house.mine)
+
+
+def test_the_path_of_an_agent_is_the_persons_to_say(house: House) -> None:
+    config = house.load(mine='[agents.claude]\npath = "~/bin/claude"')
+    assert config.settings["agents"] == {"claude": {"path": "~/bin/claude"}}
+    assert value(config, "agents.claude.path").source == "person"
+    assert value(house.load(mine=""), "agents.claude.path").source == "default"
 
 
 @pytest.mark.req("app.config.narrow")

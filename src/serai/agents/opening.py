@@ -13,7 +13,11 @@ __all__ = ["AGENTS", "agent", "opener"]
 
 # Name: what opens a session with it. Each takes keyword arguments; `cwd`, `model`, `store`, `limits` and `environ` mean the same
 # for all of them.
-AGENTS = {"resident": "serai.agents.resident.opening:resident"}
+AGENTS = {
+    "resident": "serai.agents.resident.opening:resident",
+    "claude": "serai.agents.drivers.claude.opening:claude",
+    "mock": "serai.agents.drivers.mock.opening:mock",
+}
 
 
 def agent(name: str = "resident", **options: Any) -> Session:

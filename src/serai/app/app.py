@@ -61,6 +61,7 @@ class App:
         self._images: list[ImageBlock] = []  # for the next prompt
         self._steered: list[str] = []  # texts for the next turn
         self._commanding: set[str] = set()  # guests whose queued commands run
+        self._own: set[asyncio.Task[TurnResult]] = set()  # turns that the agent began by itself
         self._early: list[tuple[str, bool]] = []  # what was queued before it was open
         self.quitting = asyncio.Event()  # somebody wants the house to be closed: whoever opened it does that
         self.last: TurnResult | None = None  # how the newest turn ended
@@ -98,6 +99,7 @@ class App:
         for line in (*house.config.notes, *house.policy.rules.notes, *report.lines(), *house.remarks()):
             self.surface.act(Notice(line, "warn", "serai"))
         house.session.listen(self._heard)
+        house.session.on_turn(self._begun)
         await house.session.open()
         if house.recorder is not None:  # so that whoever looks at the wires finds the conversation
             house.recorder.note(f"session {house.session.id} with {house.session.agent}")
@@ -217,6 +219,8 @@ class App:
         reason = reason if len(reason) <= _REASON else f"{reason[:_REASON]}…"
         if self.session.stage.turn is not None:
             await self.session.interrupt(reason, mark=mark is not False)
+        elif mark and not isinstance(self.session.driver, Resident):
+            self.session.aborted(reason)  # what the agent itself knows of it is its own affair
         elif mark:
             conversation = self.resident.conversation
             if len(history.marks_at_the_end(conversation.messages)) < _MARKS:  # nothing was said since: enough is known
@@ -333,6 +337,19 @@ class App:
             return await drive(turn, Counter(self.surface, self.house.pipeline), self.surface.tell)
         finally:
             self.last = turn.outcome or self.last
+
+    def _begun(self, turn: Turn) -> None:
+        """A turn that the agent began by itself: what it asks goes the way of every other."""
+        turn.taken = True
+        driving = drive(turn, Counter(self.surface, self.house.pipeline), self.surface.tell)
+        task = asyncio.get_running_loop().create_task(driving, name="a turn of the agent's own")
+        self._own.add(task)
+        task.add_done_callback(self._played)
+
+    def _played(self, task: asyncio.Task[TurnResult]) -> None:
+        self._own.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:  # nobody waits for it, so it is told
+            self.surface.act(Notice(f"a turn that the agent began by itself failed: {error}", "error", "serai"))
 
     async def _command(self, typed: Typed) -> TurnResult | None:
         outcome = await self.host.run_command(*typed)

@@ -33,6 +33,7 @@ _SHIPPED: dict[str, tuple[object, str]] = {
     "prompt_order": ({}, ""),
     "compact_at": (0, "only when the model is nearly full"),
     "record": (True, ""),
+    "agents.claude.path": ("", "looked for where it is usually installed"),
     "guests.homes": (False, ""),
     "disabled_extensions": ((), ""),
 }
@@ -41,7 +42,7 @@ _VARIABLES = {
     "small_model": ("SERAI_SMALL_MODEL", "PIGLET_SMALL_MODEL"),
 }
 _FLAGS = ("agent", "default_model", "small_model", "tools", "system_prompt", "record", "limits")
-_TABLES = ("guests", "guest", "boxes", "limits")
+_TABLES = ("agents", "guests", "guest", "boxes", "limits")
 
 
 class Value(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from serai import home
+from serai.agents.settings import read as read_agents
 from serai.errors import BadSettings
 from serai.host.settings import Person, read_person
 
@@ -35,6 +36,7 @@ class _Top(msgspec.Struct, frozen=True, kw_only=True):
     prompt_order: dict[str, Annotated[int, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]] = {}
     compact_at: Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)] = 0
     boxes: dict[str, Any] = {}
+    agents: dict[str, dict[str, Any]] = {}
 
 
 def read(content: bytes, who: str) -> dict[str, Any]:
@@ -55,6 +57,7 @@ def checked(settings: Mapping[str, Any], who: str) -> Person:
         raise BadSettings(str(error).replace("`$.", "`"), who=who) from None
     if not _can_be_shown(settings.get("boxes", {})):
         raise BadSettings(f"boxes: a number beyond {_LARGEST}", who=who)
+    read_agents(settings, who=who)
     return read_person(settings, who=who)
 
 
@@ -75,6 +78,8 @@ def flat(settings: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
                         yield from (((key, name, what, limit), number) for limit, number in one.items())
                     else:
                         yield (key, name, what), one
+        elif key == "agents":
+            yield from (((key, name, what), one) for name, table in value.items() for what, one in table.items())
         elif key in ("guests", "boxes", "limits"):
             yield from (((key, name), one) for name, one in value.items())
         else:

@@ -109,6 +109,7 @@ PROJECT_MAY: dict[str, May] = {
     "boxes.*": _never("boxes and their hooks are yours to set"),
     "disabled_extensions": _never("a project switches a guest off with `enabled = false` under [guest.NAME]"),
     "agent": _TAKEN,
+    "agents.*.path": _never("which program is started is yours to say"),
     "default_model": _TAKEN,
     "small_model": _TAKEN,
     "system_prompt": _TAKEN,

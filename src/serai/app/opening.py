@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from serai import agents
+from serai.agents.joining import Ask
 from serai.agents.models.shelf import Either, Shelf
 from serai.agents.opening import opener
 from serai.agents.resident.resident import Resident
@@ -18,6 +19,7 @@ from serai.agents.session import Session
 from serai.app.commands import own_commands
 from serai.app.config import Config
 from serai.app.joining import GuestInterceptors, OnStage, Steady, Tools, Wishes
+from serai.app.mcp import GuestTools
 from serai.app.pipeline import Pipeline
 from serai.app.services.bus import Bus
 from serai.app.services.grants import NOTHING, Grants, grants_of
@@ -28,15 +30,17 @@ from serai.host.adapter import About
 from serai.host.host import Host
 from serai.host.trust import Trust
 from serai.limits import Limits
-from serai.model.ask import Approval, Question
+from serai.model.ask import Allow, Approval, Deny, Question
 from serai.model.contributions import PromptSection
 from serai.model.provider import ModelMessage, ModelProvider
 from serai.model.surface import HeadlessSurface, Surface
+from serai.model.tools import ToolCall
 from serai.policy import Decisions, Desk, Policy, Rules, Situation, load
 from serai.record import Folder, Recorder, Secrets
 from serai.store.session import Session as Stored
 from serai.store.sessions import Current, Sessions
 from serai.tools import BuiltIn, Undo
+from serai.wire.channel import Tap
 from serai.wire.process import PlainSpawner
 
 if TYPE_CHECKING:
@@ -226,7 +230,7 @@ def opened(app: App, choices: Choices) -> House:
             tools=tools,
             built_in=BuiltIn(cwd, spawner=spawner, outside=tools.may_lead, undo=undo, limits=limits, environ=environ),
         )
-        house.session = _agent(house, choices)
+        house.session = _agent(house, choices, trust)
         house.host = _host(app, house, choices)
         leads = house.built_in.leads_outside
         house.pipeline = Pipeline(
@@ -236,14 +240,27 @@ def opened(app: App, choices: Choices) -> House:
     return house
 
 
-def _agent(house: House, choices: Choices) -> Session:
-    """The app hands the same to every agent; each takes what it can use."""
+def _agent(house: House, choices: Choices, trust: Trust) -> Session:
+    """The app hands the same to every agent that is driven; the resident gets what is ours as well."""
+    config = house.config
+    options = _for_resident(house) if config.agent == "resident" else _for_driven(house, choices, trust)
+    common = {
+        "cwd": house.cwd,
+        "store": house.current,
+        "limits": house.limits,
+        "environ": house.environ,
+        "settings": config.settings,
+    }
+    session = agents.agent(config.agent, **{**common, **options, **choices.get("options", {})})
+    if isinstance(session.driver, Resident):
+        session.driver.tools.only(config.tools)
+    return session
+
+
+def _for_resident(house: House) -> dict[str, Any]:
     config = house.config
 
-    def host() -> Host:  # made after the agent, of which guests are told
-        return house.host
-
-    def sections() -> list[PromptSection]:
+    def sections() -> list[PromptSection]:  # the host is made after the agent, of which guests are told
         return house.host.texts.sections()
 
     async def compact(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
@@ -254,28 +271,41 @@ def _agent(house: House, choices: Choices) -> Session:
         compactor = house.host.texts.compactor
         return 0 if compactor is None else compactor.threshold or config.compact_at
 
-    session = agents.agent(
-        config.agent,
-        **{
-            "cwd": house.cwd,
-            "model": config.model,
-            "store": house.current,
-            "limits": house.limits,
-            "environ": house.environ,
-            "settings": config.settings,
-            "shelf": house.shelf,
-            "tools": house.tools,
-            "decide": house.tools.decide,
-            "interceptors": GuestInterceptors(host),
-            "sections": sections,
-            "compactor": compact,
-            "compact_at": compact_at,
-            **choices.get("options", {}),
-        },
-    )
-    if isinstance(session.driver, Resident):
-        session.driver.tools.only(config.tools)
-    return session
+    return {
+        "model": config.model,
+        "shelf": house.shelf,
+        "tools": house.tools,
+        "decide": house.tools.decide,
+        "interceptors": GuestInterceptors(lambda: house.host),
+        "sections": sections,
+        "compactor": compact,
+        "compact_at": compact_at,
+    }
+
+
+def _for_driven(house: House, choices: Choices, trust: Trust) -> dict[str, Any]:
+    """What a program gets that has its own model, tools and settings: ours besides, and somebody who decides about its calls."""
+
+    def sections() -> list[PromptSection]:
+        return house.host.texts.sections()
+
+    async def judge(call: ToolCall) -> Allow | Deny | Ask:
+        return await house.pipeline.judge(call)
+
+    def tap(pid: int) -> Tap | None:
+        recorder, name = house.recorder, house.config.agent
+        return None if recorder is None else recorder.wire(name, kind="agent", dialect=name, pid=pid)
+
+    return {
+        "model": choices.get("model", ""),  # the settings' own is for our models
+        "spawner": house.spawner,
+        "tools": GuestTools(house.tools, lambda: house.host),
+        "judge": judge,
+        "interceptors": GuestInterceptors(lambda: house.host),
+        "sections": sections,
+        "tap": tap,
+        "trusted": not trust.check_agents(house.cwd),
+    }
 
 
 def _host(app: App, house: House, choices: Choices) -> Host:

@@ -9,12 +9,14 @@ is seen by the interceptors too. What was judged is what runs: the desk shows a 
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
+from serai.agents.joining import Ask
 from serai.errors import SeraiError
 from serai.host.host import Host
 from serai.host.judging import invalid
@@ -32,6 +34,7 @@ log = logging.getLogger("serai.app")
 # A person may change a call, and a guard what they made of it: how often, until it is a no.
 _ROUNDS = 3
 _NOBODY = ("withdrawn", "timeout")  # how a request ends that no person has answered
+_SEEN = 1000  # calls that guards have seen and a person has not; beyond it the oldest is shown to the guards again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +91,7 @@ class Pipeline:
         self._leads_outside = leads_outside
         self._telling = telling or Telling()
         self._count = 0
+        self._seen: OrderedDict[int, tuple[object, ToolCall]] = OrderedDict()
         self.asking = 0  # people are asked so much, or have just answered: until that is kept
 
     async def decide(self, wanted: ToolCall | Approval) -> Decided:
@@ -98,18 +102,56 @@ class Pipeline:
             call, why = wanted.call if isinstance(wanted, Approval) else wanted, "its arguments are nested too deep"
             return Decided(call=call, decision=Deny(why), by="schema", instead=invalid(call, why))
 
-    async def _decided(self, wanted: ToolCall | Approval) -> Decided:
-        approval = wanted if isinstance(wanted, Approval) else None
-        call = own(wanted.call if isinstance(wanted, Approval) else wanted)
-        tool = self._host.table.tools.get(call.name) if call.native is None else None  # an agent's own is nobody's of ours
-        situation = self._situation("" if tool is None or isinstance(tool.owner, BuiltIn) else tool.owner.id)
+    async def judge(self, wanted: ToolCall) -> Allow | Deny | Ask:
+        """The same without a person, for a call that an agent runs itself and may have a better way to ask about.
+
+        What comes back to `decide` as an approval of that very call is not shown to the guards again (`Ask`).
+        """
+        try:
+            return await self._judge(own(wanted))
+        except RecursionError:
+            return Deny("its arguments are nested too deep")
+
+    async def _judge(self, call: ToolCall) -> Allow | Deny | Ask:
+        situation = self._situation("")
+        if (refused := self._refused(call, situation)) is not None:
+            return _no(refused)
+        verdict = await self._host.intercept("tool_call", call)
+        if isinstance(verdict, Refuse):
+            return Deny(verdict.reason)
+        if isinstance(verdict, Rewrite):
+            call = own(verdict.value)
+        judged = self._desk.policy.judge(call, situation)
+        if judged.decision == "deny":
+            return Deny(judged.why)
+        if judged.decision == "allow":
+            return Allow(call.arguments)
+        shown = own(call)
+        self._seen[id(shown.arguments)] = (shown.arguments, call)  # it holds the arguments, so nothing else gets their id
+        if len(self._seen) > _SEEN:
+            self._seen.popitem(last=False)
+        return Ask(shown)
+
+    def _refused(self, call: ToolCall, situation: Situation) -> Decided | None:
+        """What needs nobody to look at it."""
         if down := self._host.not_guarded():  # while a guard is down nothing runs, whatever it would have said to this
             return _blocked(call, Refuse(f"{call.name} refused: {down}"))
         if (forbidden := self._desk.policy.forbids(call, situation)) is not None:
             return _denied(call, Ruling(decision=Deny(forbidden.why), by="policy", why=forbidden.why))
+        return None
+
+    async def _decided(self, wanted: ToolCall | Approval) -> Decided:
+        approval = wanted if isinstance(wanted, Approval) else None
+        call = wanted.call if isinstance(wanted, Approval) else wanted
+        _, seen = self._seen.pop(id(call.arguments), (None, None))
+        call = seen or own(call)
+        tool = self._host.table.tools.get(call.name) if call.native is None else None  # an agent's own is nobody's of ours
+        situation = self._situation("" if tool is None or isinstance(tool.owner, BuiltIn) else tool.owner.id)
+        if (refused := self._refused(call, situation)) is not None:
+            return refused
         approved: ToolCall | None = None  # what a person has made of it and said yes to
         for _ in range(_ROUNDS):
-            verdict = await self._host.intercept("tool_call", call)
+            verdict = None if call is seen else await self._host.intercept("tool_call", call)
             if isinstance(verdict, Refuse):
                 return _blocked(call, verdict)
             if isinstance(verdict, Rewrite):
@@ -204,6 +246,11 @@ def _copy(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _copy(item) for key, item in value.items()}
     return [_copy(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _no(decided: Decided) -> Deny:
+    assert isinstance(decided.decision, Deny)
+    return decided.decision
 
 
 def _is_ours(tool: Tool | None) -> bool:

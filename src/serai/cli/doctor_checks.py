@@ -158,12 +158,14 @@ def _file(path: str, check: Callable[[Look], object], look: Look) -> Line:
 
 def _settings(look: Look) -> None:
     """All that anybody reads of it."""
+    from serai.agents.settings import read as read_agents
     from serai.boxes.settings import read as read_boxes
     from serai.host.settings import read_person
 
     who = os.path.join(home.config_folder(look.environ), "config.toml")
     found = home.settings(look.environ)
     read_person(found, who=who)
+    read_agents(found, who=who)
     home.wants_recordings(look.environ)
     read_boxes(found, who=who)
 
@@ -202,36 +204,9 @@ def _own_rules(look: Look) -> None:
 
 
 def _agents(look: Look) -> Iterator[Line]:
-    from serai.agents.opening import AGENTS
+    from serai.cli.doctor_agents import agents
 
-    for name, place in AGENTS.items():
-        there = find_spec(place.split(":")[0]) is not None
-        yield (
-            Line("ok", f"{name}: can be used")
-            if there
-            else Line("problem", f"{name}: its module is missing", "install Serai again")
-        )
-    others = {point.name: point for point in metadata.entry_points(group="serai.agents")}
-    for name, point in sorted(others.items()):
-        package = f"{point.dist.name} {point.dist.version}" if point.dist else "an unknown package"
-        if name in AGENTS:
-            yield Line("note", f"{name} of {package}: not used, Serai has its own of that name")
-        elif find_spec(point.module.partition(".")[0]) is None:  # loading more of it would run it
-            yield Line("problem", f"{name} of {package}: its module {point.module} is missing", "install that package again")
-        else:
-            yield Line("ok", f"{name}: from {package}")
-    yield _agent({*AGENTS, *others}, look)
-
-
-def _agent(known: set[str], look: Look) -> Line:
-    from serai.cli.model import origin
-
-    said = next(value for value in look.config().values if value.key == "agent")
-    if said.source == "default":
-        return Line("ok", f"{said.value} would be used: no other was chosen")
-    if said.value not in known:
-        return Line("problem", f"agent of {said.file} names one that is not there", f"agents: {', '.join(sorted(known))}")
-    return Line("ok", f"{said.value} would be used: {origin(said)}")
+    yield from agents(look)
 
 
 def _models(look: Look) -> Iterator[Line]:

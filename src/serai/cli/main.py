@@ -15,6 +15,7 @@ __all__ = ["COMMANDS", "Lazy", "serai"]
 
 # Name: its home, and its line in the help. A test compares the line with the first of the command's own help.
 COMMANDS = {
+    "agent": ("serai.cli.agent:agent", "List the agents there are, whether each can be used here, and what it can do."),
     "box": ("serai.cli.box:box", "Make, use, halt and destroy boxes: sandboxes with hooks at their birth and death."),
     "command": ("serai.cli.command:command", "List the commands that guests offer, and run one."),
     "completion": ("serai.cli.completion:completion", "Print the script that lets a shell complete commands, options and values."),
@@ -27,6 +28,7 @@ COMMANDS = {
     "ext": ("serai.cli.guest:ext", "The same as `serai guest`, in the words of extensions' authors."),
     "guest": ("serai.cli.guest:guest", "Show, add, remove and switch guests, read their logs; begin and check one of your own."),
     "hook": ("serai.cli.hook:hook", "Try a hook of boxes, and check that it keeps to the protocol."),
+    "mcp-attach": ("serai.cli.mcp_attach:mcp_attach", "Bring an agent's MCP client to the tools of a running Serai."),
     "model": ("serai.cli.model:model", "List the models there are, what they need, and which one would be used."),
     "policy": ("serai.cli.policy:policy", "Try the rules, list them, and answer what waits for an approval."),
     "record": ("serai.cli.record:record", "Show, export, replay and remove recordings: every frame on every wire."),

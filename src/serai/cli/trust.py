@@ -49,16 +49,19 @@ def _allow(project: Path, *, as_json: bool) -> None:
     rules, rules_before = _rules(project, content), trust.check_policy(project, content)
     written = project_content(project) if project.is_dir() else b""
     settings, settings_before = _settings(project, written), trust.check_config(project, written)
+    for_agents, agents_before = trust.agent_files(project), trust.check_agents(project)
     pinned = trust.allow(project, rules=content, settings=written)
     if as_json:
         guests = [_form(manifest, before.get(manifest.folder, "")) for manifest in pinned]
         form = {"project": str(project), "guests": guests, "rules": [rule.to_json() for rule in rules], "settings": settings}
+        form["agents"] = for_agents
         click.echo(telling.as_json(form))
     else:
         for manifest in pinned:
             _say(manifest, before.get(manifest.folder, ""))
         _say_rules(project, rules, rules_before)
         _say_settings(project, settings, settings_before)
+        _say_agents(for_agents, agents_before)
     left_out = [str(problem) for problem in found.problems if problem.folder.is_relative_to(project)]
     known = {manifest.folder for manifest in pinned}
     left_out += [
@@ -68,7 +71,7 @@ def _allow(project: Path, *, as_json: bool) -> None:
     ]
     for line in left_out:
         _line(f"left out: {line}", telling.tell)
-    if not pinned and not left_out and not rules and not settings:
+    if not pinned and not left_out and not rules and not settings and not for_agents:
         telling.tell(f"{project}: there is nothing to trust, it has no guests, and no rules or settings that need it")
 
 
@@ -109,6 +112,15 @@ def _say_settings(project: Path, settings: dict[str, object], was: str) -> None:
     _line(f"trusted what is set by {project / PROJECT_CONFIG}")
     for key, value in settings.items():
         _line(f"  {key} = {telling.as_json(value)}")
+    _line(f"  before: {was.partition(';')[0] or 'the same'}")
+
+
+def _say_agents(names: list[str], was: str) -> None:
+    if not names:
+        return
+    _line("trusted what driven agents find here")
+    for name in names:
+        _line(f"  {name}")
     _line(f"  before: {was.partition(';')[0] or 'the same'}")
 
 

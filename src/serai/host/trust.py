@@ -5,7 +5,8 @@ command line, the content of what its manifest names, and all code in its folder
 what another imports. Whatever changes or comes later has to be trusted again. Not pinned are programs from PATH and what lies
 in `node_modules`, `venv`, `__pycache__`, hidden and linked folders: trust a project as you would run its tests.
 
-Its rules (`.serai/policy.toml`) and its settings (`.serai/config.toml`) are pinned too: until then they may only narrow.
+Its rules (`.serai/policy.toml`) and its settings (`.serai/config.toml`) are pinned too: until then they may only narrow. So is what
+it has for driven agents (`.claude`, `.mcp.json`), whose hooks and servers they would start without asking anybody.
 
 A guard that was trusted has to be there: what a project changes later must not switch it off without a word (design rule 8).
 """
@@ -41,6 +42,10 @@ _LOCK = 10.0  # seconds: whoever has it needs a moment
 # More than is watched: what is loaded in place of a source, and what says how a program is run.
 _ENDINGS = SOURCES.union({".pyc", ".pyo", ".pyd", ".so", ".node", ".dll", ".dylib", ".class", ".jar"})
 _NAMES = frozenset({"package.json", "deno.json", "pyproject.toml", "Cargo.toml", "go.mod", "Makefile", "Gemfile"})
+# What driven agents take from a project: settings with hooks, servers, sub-agents, skills. Copies of the project are not that.
+_FOR_AGENTS = (".claude", ".mcp.json")
+_NOT_FOR_AGENTS = frozenset({"worktrees"})
+_MOST_FILES = 1000
 _PASSED_OVER = frozenset({"node_modules", "venv", "__pycache__"})
 
 
@@ -57,6 +62,7 @@ class _Project(msgspec.Struct):
     guests: dict[str, _Pin] = {}
     policy: str = ""  # the digest of its rules
     config: str = ""  # and of its settings
+    agents: dict[str, str] | None = None  # of what it has for driven agents, by name; None: nobody was asked about that
 
 
 class _File(msgspec.Struct):
@@ -108,6 +114,7 @@ class Trust:
                 pins,
                 _there(folder, home.PROJECT_POLICY) if rules is None else _digest_of(rules),
                 _there(folder, home.PROJECT_CONFIG) if settings is None else _digest_of(settings),
+                _for_agents(folder),
             )
             self._write(known)
         return tuple(manifests)
@@ -153,6 +160,21 @@ class Trust:
             return "they were never trusted; look at them, then `serai trust`"
         now = _there(Path(project), home.PROJECT_CONFIG) if content is None else _digest_of(content)
         return "" if now == pinned else "they have changed since they were trusted; look at them, then `serai trust`"
+
+    def check_agents(self, project: Path | str) -> str:
+        """Why a driven agent must start without what the project has for it, or nothing if it may have that."""
+        pinned = self._read().projects.get(_real(Path(project)), _Project()).agents
+        if pinned is None:
+            return "it was never trusted; look at it, then `serai trust`"
+        now = _for_agents(Path(project))
+        if now is None:
+            return "there is too much of it, or some of it cannot be read"
+        changed = sorted(name for name in now.keys() | pinned if now.get(name) != pinned.get(name))
+        return f"it has changed since it was trusted: {_listed(changed)}; look at it, then `serai trust`" if changed else ""
+
+    def agent_files(self, project: Path | str) -> list[str]:
+        """What the project has for driven agents, by name."""
+        return sorted(_for_agents(Path(project)) or {})
 
     def obstacle(self, manifest: Manifest) -> str:
         """Why this guest cannot be trusted as it is now, or nothing."""
@@ -247,6 +269,28 @@ def _guests_of(project: Path, person: Person) -> list[Manifest]:
                     found.append(read(folder, "project", person))
             except BadManifest:  # finding says so, each time
                 continue
+    return found
+
+
+def _for_agents(project: Path) -> dict[str, str] | None:
+    """The digest of each file that driven agents take from it; None when not all of it can be looked at."""
+    found: dict[str, str] = {}
+    waiting, left = [project / name for name in _FOR_AGENTS], _MOST
+    try:
+        while waiting:
+            path = waiting.pop()
+            name = _text(os.path.relpath(path, project))
+            if path.is_symlink() and path.is_dir():  # where it leads is not walked, as it may lead anywhere
+                found[name] = f"-> {_text(os.readlink(path))}"
+            elif path.is_dir():
+                waiting += [child for child in path.iterdir() if child.name not in _NOT_FOR_AGENTS]
+            elif path.exists() or path.is_symlink():
+                found[name], size = _digest(path, left)
+                left -= size
+            if len(found) + len(waiting) > _MOST_FILES:
+                return None
+    except OSError:
+        return None
     return found
 
 

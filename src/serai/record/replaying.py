@@ -57,6 +57,7 @@ DIALECTS: dict[str, dict[View, str]] = {
     "jsonrpc": {"ours": "serai.wire.jsonrpc:Connection", "theirs": "serai.wire.jsonrpc:Connection"},
     "zot": {"ours": "serai.dialects.zot.ours:Ours", "theirs": "serai.dialects.zot.theirs:Theirs"},
     "piglet": {"ours": "serai.dialects.piglet.ours:Ours", "theirs": "serai.dialects.piglet.theirs:Theirs"},
+    "claude": {"ours": "serai.dialects.claude.ours:Ours", "theirs": "serai.dialects.claude.theirs:Theirs"},
 }
 
 

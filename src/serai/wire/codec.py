@@ -138,6 +138,25 @@ class LineReader(Generic[T]):
                 done += len(messages) - before + 1
                 messages += self._odd(lines[done - 1], error)
 
+    def pairs(self, run: bytes) -> list[tuple[T | Unknown | Noise, bytes]]:
+        """The same, each with its own line, for who keeps what was said beside what was understood.
+
+        The line of a message goes into other JSON as it is: without its end, and repaired where it had to be. Members that no type
+        has are skipped unread, so a run is looked through first for what would need that.
+        """
+        pairs: list[tuple[T | Unknown | Noise, bytes]] = []
+        decode = self._decode
+        sound = _is_sound(run)
+        for whole in BytesIO(run).readlines():
+            line = whole.rstrip(b"\r\n")
+            text = line if sound else repair(line) or line
+            try:
+                pairs.append((decode(text), text))
+                self.repaired += text is not line
+            except BAD_INPUT as error:
+                pairs += [(message, _line_of(message, line)) for message in self._odd(line, error)]
+        return pairs
+
     def _odd(self, line: bytes, error: Exception) -> list[T | Unknown | Noise]:
         """What is made of a line that the decoder refused; nothing of a blank one."""
         line = line.strip(b" \t\r\n")
@@ -206,6 +225,23 @@ def repair(line: bytes) -> bytes | None:
         # Backslashes pair up from the left, as a parser reads them; so do the separators of a split.
         text = b"\\\\".join(_LONE.sub(rb"\\ufffd", part) for part in text.split(b"\\\\"))
     return text if text != line else None
+
+
+def _line_of(message: object, line: bytes) -> bytes:
+    return message.raw if isinstance(message, Unknown | Noise) else repair(line) or line
+
+
+def _is_sound(run: bytes) -> bool:
+    """Whether nothing in it needs `repair`, but for a byte order mark, which no decoder takes. It is asked of every run."""
+    if b"\\ud" in run or b"\\uD" in run:
+        return False
+    if run.isascii():
+        return True
+    try:
+        run.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|"|[\[\]{}:,]|[^\s\[\]{}:,"]+', re.DOTALL)

@@ -1,0 +1,205 @@
+"""JSON lines in and out, as the seed's protocol layer has them: a decoder of events, an encoder of values (spec agents 1.6)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator
+from time import monotonic
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Raw
+
+from serai.agents.agentboot.errors import EncoderClosed
+from serai.agents.agentboot.words import Event
+from serai.errors import SeraiError
+from serai.limits import KIB, MIB, Limits
+from serai.wire import codec
+from serai.wire.framing import Framer, Oversize, split
+
+__all__ = ["NOISE", "Decoder", "Destination", "Encoder", "Source"]
+
+log = logging.getLogger("serai.agents")
+
+NOISE = "noise"  # the type of the event of a line that is no frame
+
+_LONG = 1 * MIB  # longer lines are parsed in a thread (spec agents 7.27)
+_PIECE = 128 * KIB
+_AHEAD = 1 * MIB  # lines that wait to be taken; then their writer waits
+
+_value: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+_object: msgspec.json.Decoder[dict[str, Any]] = msgspec.json.Decoder(dict[str, Any])
+_members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
+_items: msgspec.json.Decoder[list[Raw]] = msgspec.json.Decoder(list[Raw])
+
+
+class Source(Protocol):
+    """Where lines come from: a channel."""
+
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+
+
+class Decoder:
+    """Takes runs of lines as a channel gives them and hands on events, each parsed when it is wanted.
+
+    It ends with the input: `error` is None then, `cause` is why the channel ended; or by `cancel`, and then `error` says so. A line
+    that is no JSON object is an event of the type `noise`, counted in `noise` (design rule 5).
+    """
+
+    def __init__(self, source: Source | None = None, *, limits: Limits | None = None) -> None:
+        self.source = source
+        self.error: BaseException | None = None
+        self.cause: SeraiError | None = None
+        self.noise = 0
+        self.last = monotonic()  # when something came
+        self._framer = Framer((limits or Limits()).frame)
+        self._lines: deque[bytes | Oversize] = deque()
+        self._waiting = 0  # bytes
+        self._over = False
+        self._reader: asyncio.Future[None] | None = None
+
+    # -- for the channel, or whoever has bytes
+
+    def received(self, run: bytes) -> None:
+        self.last = monotonic()
+        lines = split(run)
+        self._lines.extend(lines)
+        self._waiting += sum(map(len, lines))
+        if self._waiting > _AHEAD and self.source is not None:
+            self.source.pause()
+        self._wake()
+
+    def oversize(self, frame: Oversize) -> None:
+        self.last = monotonic()
+        self._lines.append(frame)
+        self._wake()
+
+    def lost(self, cause: SeraiError) -> None:
+        self.cause = cause
+        self._end()
+
+    def tick(self, now: float) -> float | None:  # noqa: ARG002
+        return None
+
+    def feed(self, data: bytes) -> None:
+        """Bytes that were not framed yet."""
+        for item in self._framer.feed(data):
+            self.received(item) if isinstance(item, bytes) else self.oversize(item)
+
+    def feed_eof(self) -> None:
+        for item in self._framer.eof():
+            self.received(item) if isinstance(item, bytes) else self.oversize(item)
+        self._end()
+
+    # -- for its reader
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self
+
+    async def __anext__(self) -> Event:
+        while True:
+            if self._lines:
+                item = self._lines.popleft()
+                if isinstance(item, Oversize):
+                    return self._odd(item.head, f"a frame of {item.size} bytes was skipped: the limit frame is {item.limit}")
+                self._waiting -= len(item)
+                if self._waiting <= _AHEAD // 2 and self.source is not None:
+                    self.source.resume()
+                return await self._event(item)
+            if self._over:
+                raise StopAsyncIteration
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+
+    def cancel(self) -> None:
+        """End it now, whatever is there. Idempotent; nothing happens after its end."""
+        if not self._over:
+            self.error = asyncio.CancelledError("the decoder was cancelled")
+            self._lines.clear()
+            self._end()
+
+    # -- inside
+
+    async def _event(self, line: bytes) -> Event:
+        try:
+            data = parsed(line) if len(line) <= _LONG else await asyncio.to_thread(parsed, line)
+        except codec.BAD_INPUT as error:
+            why = "not a JSON object" if isinstance(error, msgspec.ValidationError) else f"not JSON: {error}"
+            return self._odd(line, why)
+        kind = data.get("type")
+        return Event(kind if isinstance(kind, str) else "unknown", data, raw=line.decode(errors="replace"))
+
+    def _odd(self, line: bytes, why: str) -> Event:
+        self.noise += 1
+        log.debug("a line that is no frame (%s): %s", why, line[:200])
+        return Event(NOISE, {"why": why}, raw=line.decode(errors="replace"))
+
+    def _end(self) -> None:
+        self._over = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+
+def parsed(line: bytes) -> dict[str, Any]:
+    """One JSON object. Text that no strict parser reads is mended, as everywhere (spec agents 7.2)."""
+    try:
+        return _parsed(line)
+    except codec.BAD_INPUT:
+        repaired = codec.repair(line)
+        if repaired is None:
+            raise
+        return _parsed(repaired)
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    if len(line) <= _PIECE:
+        return _object.decode(line)
+    return {key: _in_pieces(value) for key, value in _members.decode(line).items()}
+
+
+def _in_pieces(value: Raw) -> Any:
+    """A long value part by part: the parser lets no other thread run before it is done, and the loop must go on serving."""
+    size = memoryview(value).nbytes
+    if size > _PIECE:
+        first = bytes(memoryview(value)[:1])
+        if first == b"{":
+            return {key: _in_pieces(part) for key, part in _members.decode(value).items()}
+        if first == b"[":
+            return [_in_pieces(part) for part in _items.decode(value)]
+    return _value.decode(value)
+
+
+class Destination(Protocol):
+    """Where an encoder's lines go."""
+
+    async def write(self, data: bytes, /) -> None: ...
+    async def close(self) -> None: ...
+
+
+class Encoder:
+    """Writes one value a line. Those who write at once do so one after the other, and the end waits for them."""
+
+    def __init__(self, destination: Destination) -> None:
+        self._destination = destination
+        self._turn = asyncio.Lock()
+        self._closed = False
+
+    async def encode(self, value: Any) -> None:
+        line = codec.encode(value)  # first: what is no JSON writes nothing
+        async with self._turn:
+            if self._closed:
+                raise EncoderClosed
+            await self._destination.write(line)
+
+    async def close(self) -> None:
+        """Idempotent; the destination is closed once."""
+        async with self._turn:
+            if not self._closed:
+                self._closed = True
+                await self._destination.close()

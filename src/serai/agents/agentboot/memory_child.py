@@ -1,0 +1,223 @@
+"""A child that is no process: its pipes are real, its program is whoever holds the other ends. For tests and demonstrations."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal as signals
+from collections.abc import Callable, Mapping
+
+from serai.errors import Closed, ExitStatus, SeraiError
+from serai.limits import Limits
+from serai.wire.outbox import Outbox
+from serai.wire.poller import Readers
+from serai.wire.tail import Tail
+
+__all__ = ["MemoryChild"]
+
+_READ = 65536
+
+
+class MemoryChild:
+    """A `wire.process.Child`. The program's side: `output`, `errors`, `input`, `exit`; `deaf`: it does not heed SIGTERM.
+
+    `reads`: it takes what is written to its input; otherwise the pipe fills up.
+    """
+
+    pid = 0
+    extra: Mapping[int, int] = {}
+
+    def __init__(self, who: str = "fake", *, limits: Limits | None = None, deaf: bool = False, reads: bool = True) -> None:
+        self.who = who
+        self.status: ExitStatus | None = None
+        self.deaf = deaf
+        self.signals: list[int] = []  # that it got
+        self.received = bytearray()  # of its input
+        self.input_over = asyncio.Event()
+        self._limits = limits or Limits()
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[asyncio.Future[ExitStatus]] = []
+        self._on_exit: list[Callable[[], None]] = []
+        self._more: list[asyncio.Future[None]] = []  # who waits for its input
+        self._noise: list[Tail] = []
+        self._closed = False
+        self._input, self.stdin = os.pipe()
+        self.stdout, output = os.pipe()
+        errors_read, errors = os.pipe()
+        for descriptor in (self._input, self.stdin, self.stdout, output, errors_read, errors):
+            os.set_blocking(descriptor, False)
+        self._users: dict[int, Callable[[], None] | None] = {self.stdin: None, self.stdout: None}
+        self.stderr = Tail(errors_read, self._limits.stderr_tail)
+        self._output, self._errors = _Writer(output, self._limits, who), _Writer(errors, self._limits, who)
+        if reads:
+            self.read_input()
+
+    # -- the program's side
+
+    def output(self, data: bytes) -> None:
+        """Write to its stdout; nothing happens once that is closed."""
+        self._output.send(data)
+
+    def errors(self, data: bytes) -> None:
+        self._errors.send(data)
+
+    def end_output(self) -> None:
+        """Close its stdout when all is written. Idempotent."""
+        self._output.end()
+
+    def read_input(self) -> None:
+        """From now on it takes what is written to it."""
+        self._loop.add_reader(self._input, self._readable)
+
+    async def line(self, number: int) -> bytes:
+        """That line of its input, counted from 0; `EOFError` when its input ends before."""
+        while self.received.count(b"\n") <= number:
+            if self.input_over.is_set():
+                raise EOFError(f"{self.who}: its input ended before line {number}")
+            more = self._loop.create_future()
+            self._more.append(more)
+            await more
+        return bytes(self.received).split(b"\n")[number]
+
+    def exit(self, status: ExitStatus) -> None:
+        """End; the first time counts. Its pipes stay open, as those of a process that has children of its own may."""
+        if self.status is not None:
+            return
+        self.stderr.drain()
+        self.status = status
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(status)
+        for callback in self._on_exit:
+            callback()
+        self._on_exit.clear()
+
+    def die(self, status: ExitStatus) -> None:
+        """End, as the kernel ends a process: what it has written is there, and its pipes are closed."""
+        self._output.close()
+        self._errors.close()
+        self._end_input()
+        self.exit(status)
+
+    # -- our side: a Child
+
+    @property
+    def exited(self) -> asyncio.Future[ExitStatus]:
+        future: asyncio.Future[ExitStatus] = self._loop.create_future()
+        if self.status is not None:
+            future.set_result(self.status)
+        else:
+            self._waiting.append(future)
+        return future
+
+    @property
+    def readers(self) -> Readers:
+        return self._loop
+
+    def on_exit(self, callback: Callable[[], None]) -> None:
+        if self.status is None:
+            self._on_exit.append(callback)
+        else:
+            self._loop.call_soon(callback)
+
+    def close_descriptor(self, number: int) -> None:
+        callback = self._users.get(number)
+        if callback is not None:
+            self._users[number] = None
+            callback()
+        if number in self._users:
+            del self._users[number]
+            self.stdin = -1 if number == self.stdin else self.stdin
+            self.stdout = -1 if number == self.stdout else self.stdout
+            os.close(number)
+
+    def before_close(self, number: int, callback: Callable[[], None]) -> None:
+        if number in self._users:
+            self._users[number] = callback
+
+    def to_noise(self, number: int, limit: int | None = None) -> Tail:
+        if number not in self._users:
+            raise Closed(f"its descriptor {number} is closed", who=self.who)
+        self.stdout = -1 if number == self.stdout else self.stdout
+        del self._users[number]
+        self._noise.append(Tail(number, limit or self._limits.noise_tail))
+        return self._noise[-1]
+
+    def signal(self, number: int, *, group: bool = False) -> None:  # noqa: ARG002
+        if self.status is not None:
+            return
+        self.signals.append(number)
+        if number == signals.SIGKILL or not self.deaf:
+            self.die(ExitStatus(signal=number))
+
+    async def kill_tree(self) -> list[int]:
+        self.signal(signals.SIGKILL)
+        return []
+
+    async def close(self) -> None:
+        self.signal(signals.SIGKILL)
+        if self._closed:
+            return
+        self._closed = True
+        for descriptor in list(self._users):
+            self.close_descriptor(descriptor)
+        self._output.close()
+        self._errors.close()
+        self._end_input()
+        for tail in (self.stderr, *self._noise):
+            tail.drain()
+            tail.close()
+
+    # -- inside
+
+    def _readable(self) -> None:
+        try:
+            chunk = os.read(self._input, _READ)
+        except BlockingIOError:
+            return
+        if chunk:
+            self.received += chunk
+        else:
+            self._end_input()
+        waiting, self._more = self._more, []
+        for more in waiting:
+            if not more.done():
+                more.set_result(None)
+
+    def _end_input(self) -> None:
+        if self._input >= 0:
+            self._loop.remove_reader(self._input)
+            os.close(self._input)
+            self._input = -1
+        self.input_over.set()
+
+
+class _Writer:
+    """The program's end of one of its pipes."""
+
+    def __init__(self, descriptor: int, limits: Limits, who: str) -> None:
+        self._descriptor = descriptor
+        self._who = who
+        self._outbox = Outbox(descriptor, limits, who=who, on_sent=lambda _: None, on_broken=self._over, why=self._why)
+
+    def send(self, data: bytes) -> None:
+        if not self._outbox.closed and not self._outbox.ending:
+            self._outbox.send(data)
+
+    def end(self) -> None:
+        self._outbox.end()
+
+    def close(self) -> None:
+        """What does not fit into the pipe now is lost."""
+        if not self._outbox.closed:
+            self._outbox.flush()
+        self._over(None)
+
+    def _over(self, _: OSError | None) -> None:
+        self._outbox.close()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _why(self) -> SeraiError:
+        return Closed("it has ended", who=self._who)

@@ -1,0 +1,251 @@
+"""What the agent asks of us, each in a task of its own, so that several may be open and none holds up the reader (spec agents 2.8).
+
+With a `judge` every call comes by here twice at most: as a hook callback, where guards and rules have their say whatever Claude's
+own rules would allow, and, when nobody has decided by then, as a permission request for a person. Without one only what Claude
+itself asks comes by. Whatever goes wrong on the way is a no (design rule 7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any
+
+import msgspec
+
+from serai.agents.drivers.claude.connection import Connection
+from serai.agents.drivers.claude.telling import Telling
+from serai.agents.joining import Ask, Judge
+from serai.agents.stage import Stage
+from serai.dialects.claude import messages
+from serai.dialects.claude.folding import Folding
+from serai.dialects.claude.heard import CanUseTool, HookCallback
+from serai.dialects.claude.texts import shown
+from serai.dialects.claude.tools import Tools
+from serai.errors import NoApproval
+from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
+from serai.model.replies import questions_of
+from serai.model.tools import ToolCall
+
+__all__ = ["HOOK", "Asking"]
+
+log = logging.getLogger("serai.agents")
+
+HOOK = "guard"  # the callback id of our one hook
+DENIED = "User denied this request"  # what the model is told where nobody said more (spec agents 2.8)
+_QUESTION = "AskUserQuestion"
+_PERSONAL = frozenset({_QUESTION, "ExitPlanMode"})  # they come as permission requests whatever the hook says (seen with 2.1.325)
+
+
+class Asking:
+    """The open requests of one session."""
+
+    def __init__(
+        self, stage: Stage, connection: Connection, folding: Folding, tools: Tools, telling: Telling, judge: Judge | None
+    ) -> None:
+        self._stage = stage
+        self._connection = connection
+        self._folding = folding
+        self._tools = tools
+        self._telling = telling
+        self._judge = judge
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # by the id of the request
+        self._judged: dict[str, ToolCall] = {}  # what guards have made of a call that a person is to be asked about, by its id
+        self.denied: Deny | None = None  # somebody said no and that the turn should end
+
+    @property
+    def open(self) -> bool:
+        return bool(self._tasks)
+
+    def start(self, id: str, work: Coroutine[Any, Any, None], what: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=f"{what} of claude")
+        self._tasks[id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(id, None))
+
+    def withdrawn(self, id: str) -> None:
+        """It wants no answer any more."""
+        self._stage.withdraw(id, "the agent has withdrawn it")
+        if (task := self._tasks.get(id)) is not None:
+            task.cancel()
+
+    def end_turn(self) -> None:
+        self._judged.clear()
+        self.denied = None
+
+    async def close(self) -> None:
+        for task in list(self._tasks.values()):
+            task.cancel()
+        if self._tasks:
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    # -- every call, before Claude's own rules (real-agents 11)
+
+    def hooked(self, heard: HookCallback) -> None:
+        self.start(heard.id, self._hook(heard), "a hook callback")
+
+    async def _hook(self, heard: HookCallback) -> None:
+        ours = self._connection.ours
+        try:
+            output = await self._verdict(heard)
+        except Exception as error:  # who cannot say yes has not said it
+            log.exception("a call of claude could not be judged")
+            output = _deny(f"it could not be judged: {error}")
+        self._send(ours.reply, heard.id, {"hookSpecificOutput": {"hookEventName": "PreToolUse", **output}}, what="a verdict")
+
+    async def _verdict(self, heard: HookCallback) -> dict[str, Any]:
+        name, given = heard.input.get("tool_name"), heard.input.get("tool_input")
+        if heard.callback_id != HOOK or self._judge is None or not isinstance(name, str) or not isinstance(given, dict):
+            return _deny("it could not be read: the hook's input has no tool")
+        call = self._call(name, given, heard.tool_use_id)
+        if self._is_serai(heard.input.get("mcp_server"), name):
+            return {"permissionDecision": "allow"}  # a tool of ours is decided once, where it runs
+        await self._telling.told()  # whoever is asked knows what was said before
+        verdict = await self._judge(call)
+        if isinstance(verdict, Deny):
+            return _deny(verdict.why or DENIED)
+        final = call if isinstance(verdict, Allow) and verdict.arguments is msgspec.UNSET else _with(call, verdict)
+        given = self._native(final)
+        if isinstance(verdict, Ask) or name in _PERSONAL:
+            self._judged[call.id] = final
+            return {"permissionDecision": "ask", "updatedInput": given}
+        self._telling.tell(self._folding.start(final))
+        return {"permissionDecision": "allow", "updatedInput": given}
+
+    # -- what Claude asks itself, or our hook has it ask
+
+    def asks(self, heard: CanUseTool) -> None:
+        self.start(heard.id, self._permission(heard), "an approval")
+
+    async def _permission(self, heard: CanUseTool) -> None:
+        try:
+            await self._telling.told()
+            await (self._question(heard) if heard.request.tool_name == _QUESTION else self._approval(heard))
+        except Exception as error:
+            log.exception("a request of claude could not be answered")
+            self._deny(heard, Deny(f"it could not be answered: {error}"))
+
+    async def _approval(self, heard: CanUseTool) -> None:
+        request = heard.request
+        if self._judge is not None and self._is_serai(request.mcp_server, request.tool_name):
+            self._send(self._connection.ours.allow, heard.id, what="a yes")
+            return
+        call = self._judged.pop(request.tool_use_id, None) or self._call(request.tool_name, request.input, request.tool_use_id)
+        decision = await self._stage.ask(_approval(heard, call, self._folding.lane(request.tool_use_id)))
+        if isinstance(decision, Allow):
+            self._allow(heard, call, decision)
+        else:
+            self._deny(heard, decision)
+
+    def _allow(self, heard: CanUseTool, call: ToolCall, decision: Allow) -> None:
+        final = call if decision.arguments is msgspec.UNSET else msgspec.structs.replace(call, arguments=decision.arguments)
+        try:
+            given = self._native(final)
+        except ValueError as error:
+            self._deny(heard, Deny(f"it cannot be changed like that: {error}"))
+            return
+        self._telling.tell(self._folding.start(final))
+        permissions = () if self._judge is not None else _remembered(heard.request, decision)
+        self._send(self._connection.ours.allow, heard.id, input=given, permissions=permissions, what="a yes")
+
+    def _deny(self, heard: CanUseTool, decision: Decision) -> None:
+        why = decision.why if isinstance(decision, Deny) else ""
+        interrupt = isinstance(decision, Deny) and decision.interrupt
+        if interrupt and isinstance(decision, Deny):
+            self.denied = self.denied or decision
+        self._send(self._connection.ours.deny, heard.id, why or DENIED, interrupt=interrupt, what="a no")
+
+    async def _question(self, heard: CanUseTool) -> None:
+        """A question is no approval (lesson L7). Its answers go back by the text of each question (spec agents 2.9)."""
+        request = heard.request
+        call = self._judged.pop(request.tool_use_id, None)
+        given = request.input if call is None else self._native(call)
+        items = questions_of(given)
+        if not items:
+            await self._approval(heard)
+            return
+        question = Question(
+            id=heard.id,
+            lane=self._folding.lane(request.tool_use_id),
+            items=items,
+            tool=request.tool_name,
+            call_id=request.tool_use_id,
+            native=msgspec.Raw(heard.line),
+        )
+        decision = await self._stage.ask(question)
+        if isinstance(decision, Answer) and decision.answers:
+            self._send(self._connection.ours.allow, heard.id, input={**given, "answers": _answers(decision)}, what="an answer")
+        else:
+            self._deny(heard, decision if isinstance(decision, Deny) else Deny("the question was not answered"))
+
+    # -- inside
+
+    def _send(self, make: Any, id: str, *given: Any, what: str, **named: Any) -> None:
+        try:
+            frame: bytes = make(id, *given, **named)
+        except NoApproval:  # it was withdrawn in the meantime: nothing is written (spec agents 5.3 Z2)
+            return
+        self._connection.try_send(frame, what)
+
+    def _call(self, name: str, given: dict[str, Any], id: str) -> ToolCall:
+        """What the CLI says now: it has made paths absolute that the model had not."""
+        return self._tools.call(id, name, given)
+
+    def _native(self, call: ToolCall) -> dict[str, Any]:
+        assert call.native is not None
+        given = self._tools.native(call.native, call.arguments)
+        assert isinstance(given, dict)
+        return given
+
+    def _is_serai(self, server: object, name: str) -> bool:
+        """Ours, by the word of the CLI as well: a project may call a server of its own by our name."""
+        return isinstance(server, dict) and server.get("source") == "sdk" and self._tools.is_ours(name)
+
+
+def _answers(decision: Answer) -> dict[str, str]:
+    """By the text of each question; of several labels one text (spec agents 2.9)."""
+    lists = {text: value if isinstance(value, list | tuple) else [value] for text, value in decision.answers.items()}
+    return {text: ", ".join(map(str, values)) for text, values in lists.items()}
+
+
+def _with(call: ToolCall, verdict: Allow | Ask) -> ToolCall:
+    return verdict.call if isinstance(verdict, Ask) else msgspec.structs.replace(call, arguments=verdict.arguments)
+
+
+def _deny(why: str) -> dict[str, Any]:
+    return {"permissionDecision": "deny", "permissionDecisionReason": why}
+
+
+def _approval(heard: CanUseTool, call: ToolCall, lane: str) -> Approval:
+    request = heard.request
+    by_us = request.decision_reason_type == "hook"
+    return Approval(
+        id=heard.id,
+        lane=lane,
+        call=call,
+        title=shown(request.title),
+        display_name=shown(request.display_name),
+        description=shown(request.description),
+        reason="" if by_us else shown(request.decision_reason),
+        reason_type="" if by_us else request.decision_reason_type,
+        blocked_path=request.blocked_path,
+        suggestions=tuple(request.permission_suggestions),
+        # What its mode asks about, such as a change while it plans, is not for rules to wave through.
+        needs_person=request.requires_user_interaction or request.decision_reason_type == "mode",
+        default_no=request.default_to_no,
+        no_always=request.suppress_always_allow_rule,
+        native=msgspec.Raw(heard.line),
+    )
+
+
+# Where Claude keeps what it is to remember, by how long we are told to.
+_DESTINATIONS = {"session": "session", "project": "localSettings", "always": "userSettings"}
+
+
+def _remembered(request: messages.CanUseTool, decision: Allow) -> list[dict[str, Any]]:
+    """Its own suggestions, for as long as we were told and no longer. Under a policy of ours that remembers, not Claude."""
+    destination = _DESTINATIONS.get(decision.remember)
+    if destination is None or request.suppress_always_allow_rule:
+        return []
+    known = (one for one in request.permission_suggestions if isinstance(one, dict))
+    return [{**one, "destination": destination} for one in known if one.get("behavior", "allow") == "allow"]

@@ -1,0 +1,419 @@
+"""Claude Code, driven: one long-lived process that speaks stream-json and the control protocol (spec agents 2).
+
+A `result` ends a turn, not the process: further prompts go into the same one, and the agent may begin turns by itself, when
+something that it does on the side has ended (2.11). The process ends with `close`, or when it does not heed an interrupt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from time import monotonic
+from typing import Any
+
+import msgspec
+
+from serai.agents.driver import Driver, Prompt
+from serai.agents.drivers.claude.asking import Asking
+from serai.agents.drivers.claude.connection import Connection
+from serai.agents.drivers.claude.failing import failed
+from serai.agents.drivers.claude.house import House
+from serai.agents.drivers.claude.options import CAPABILITIES
+from serai.agents.drivers.claude.playing import Background, Play
+from serai.agents.drivers.claude.prompting import content
+from serai.agents.drivers.claude.serving import Serving
+from serai.agents.drivers.claude.telling import Telling
+from serai.agents.stage import Stage
+from serai.agents.turn import Turn
+from serai.dialects.claude.folding import Folding
+from serai.dialects.claude.heard import (
+    CanUseTool,
+    Elicitation,
+    Heard,
+    HookCallback,
+    McpMessage,
+    Odd,
+    Told,
+    Unsupported,
+    Withdrawn,
+)
+from serai.dialects.claude.messages import Result, System
+from serai.dialects.claude.outcome import outcome
+from serai.errors import AgentFailed, Closed, LimitHit, NotAllowed, PeerTimeout, SeraiError
+from serai.model.actions import Notice
+from serai.model.events import Noticed, Other, SessionStarted, StateChanged, Stderr, TurnResult
+from serai.wire.codec import Noise, Unknown
+from serai.wire.deadlines import Deadlines
+from serai.wire.framing import Oversize
+from serai.wire.stopping import stop
+
+__all__ = ["Claude"]
+
+log = logging.getLogger("serai.agents")
+
+_WAITED = frozenset({"local_agent", "local_workflow"})  # what a run is not over without (spec agents 2.11)
+
+
+class Claude(Driver):
+    """One conversation with Claude Code."""
+
+    name = "claude"
+    capabilities = CAPABILITIES
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.session_id = house.options.fork_id or ("" if house.options.fork else house.options.session_id)
+        self.serving = Serving(house.tools, self._tell)
+        self.folding = Folding(self.serving.tools)
+        self._deadlines: Deadlines | None = None
+        self._stage: Stage | None = None
+        self._connection: Connection | None = None
+        self._telling: Telling | None = None
+        self._asking: Asking | None = None
+        self._play: Play | None = None
+        self._background: Background | None = None
+        self._initialized: asyncio.Future[msgspec.Raw] | None = None
+        self._over: SeraiError | None = None  # why nothing more can be asked of it
+        self._first_by = 0.0  # when it must have said something; 0: it has
+        self._last = 0.0  # when it last said something
+        self._stalled = False
+        self._state = ""  # running, requires_action, idle: where it tells
+        self._changed = asyncio.Event()
+        self.version = ""
+        self.on_terminated: list[Callable[[SeraiError], None]] = []
+
+    # -- its life
+
+    async def open(self, stage: Stage) -> None:
+        """Starts the process and says hello. Nobody waits for the answer: the first prompt may follow at once."""
+        self._stage = stage
+        self._telling = Telling(stage, self.house.interceptors)
+        self._deadlines = Deadlines()
+        child = await self.house.spawn()
+        self._connection = connection = Connection(
+            child, self, deadlines=self._deadlines, limits=self.house.limits, tap=self.house.tap(child.pid)
+        )
+        child.stderr.on_chunk = _Lines(lambda line: stage.emit(Stderr(line=line))).feed
+        self._asking = Asking(stage, connection, self.folding, self.serving.tools, self._telling, self.house.judge)
+        self._last = now = monotonic()
+        self._first_by = now + self.house.limits.agent_first
+        connection.wake_by(self._first_by)
+        self._initialized = connection.asked("initialize", self.house.initialize())
+        self._initialized.add_done_callback(self._on_initialized)
+        stage.emit(SessionStarted(session=self.session_id))
+
+    def _on_initialized(self, done: asyncio.Future[msgspec.Raw]) -> None:
+        """Without a guard's hook nothing may run (design rule 8): then the process is ended at once."""
+        if done.cancelled():
+            return
+        error = done.exception()
+        if error is None:
+            reply = _object(done.result())
+            self.version = str(reply.get("claude_code_version", ""))
+            if self.house.judge is None or reply.get("hooks_applied") is True:
+                return
+            error = AgentFailed(
+                "this version does not tell that it asks before each call, so that guards would not hold", kind="not_guarded",
+                who=self.name, hint="update Claude Code",
+            )  # fmt: skip
+        elif self._over is not None or (self.house.judge is None and isinstance(error, AgentFailed)):
+            log.warning("claude: %s", error)
+            return
+        self._give_up(error if isinstance(error, SeraiError) else AgentFailed(str(error), who=self.name))
+
+    async def close(self) -> None:
+        connection = self._connection
+        if self._asking is not None:
+            await self._asking.close()
+        if self._telling is not None:
+            self._telling.close()
+        if connection is not None:
+            if self._initialized is not None:
+                self._initialized.cancel()
+            await stop(connection.child, self.house.limits, polite=connection.channel.farewell)
+            connection.channel.close()
+        if self._deadlines is not None:
+            self._deadlines.close()
+        await self.house.close()
+
+    # -- turns
+
+    async def run(self, prompt: Prompt) -> TurnResult:
+        connection, telling = self._opened()
+        if refusal := await self._refusal():
+            raise NotAllowed(refusal, who=self.name)
+        self._play = play = Play()
+        try:
+            connection.send(connection.ours.prompt(content(prompt), uuid=play.uuid, relayed=prompt.relayed))
+            self._last, self._stalled = monotonic(), False
+            connection.wake_by(self._last + self.house.limits.agent_silent)
+            async with asyncio.timeout(self.house.limits.agent_turn):
+                await asyncio.shield(play.over)
+        except TimeoutError:
+            await self._out_of_time()
+        except asyncio.CancelledError:  # it did not heed the interrupt
+            self._give_up(AgentFailed("it did not heed an interrupt, and was ended", kind="exited", who=self.name))
+            raise
+        except SeraiError:  # the wire was over already: its own end says more than that (spec agents 7.13)
+            await asyncio.wait([play.over], timeout=self.house.limits.exit_grace)
+        finally:
+            self._play = None
+            self._end_turn()
+        return play.result(telling)
+
+    async def _refusal(self) -> str:
+        """Once for a prompt: the steps of its turn are Claude's own."""
+        try:
+            return await self.house.interceptors.before_step(1)
+        except Exception as error:  # who cannot say yes has not said it (design rule 7)
+            log.exception("an interceptor failed")
+            return f"an interceptor failed: {error}"
+
+    async def _out_of_time(self) -> None:
+        """By the clock on the wall, whatever it is busy with: retries can hold a turn for minutes (spec agents 2.12)."""
+        seconds = self.house.limits.agent_turn or 0
+        play = self._play
+        assert play is not None
+        play.error = PeerTimeout("the turn took too long", who=self.name, limit=LimitHit("agent_turn", seconds))
+        await self.interrupt("it took too long")
+        done, _ = await asyncio.wait([play.over], timeout=self.house.limits.interrupt)
+        if not done:
+            self._give_up(play.error)
+
+    async def interrupt(self, reason: str) -> None:
+        connection = self._connection
+        if self._play is not None:
+            self._play.interrupted = reason
+        if connection is not None and self._over is None:
+            try:
+                await connection.request("interrupt")
+            except SeraiError as error:  # it may have ended in this very moment
+                log.info("claude: it could not be interrupted: %s", error)
+
+    def _end_turn(self) -> None:
+        if self._asking is not None:
+            self._asking.end_turn()
+        self._changed.set()
+
+    async def idle(self) -> None:
+        """Until it does nothing on the side: sub-agents, and the turn that follows when one has ended (spec agents 2.11)."""
+        end = monotonic() + self.house.limits.agent_background
+        while self._over is None and (self._works_on_the_side or self._background is not None or self._state == "running"):
+            self._changed.clear()
+            try:
+                async with asyncio.timeout_at(asyncio.get_running_loop().time() + max(end - monotonic(), 0)):
+                    await self._changed.wait()
+            except TimeoutError:
+                log.warning("claude still works on the side after %g s, and is not waited for", self.house.limits.agent_background)
+                return
+
+    @property
+    def _works_on_the_side(self) -> bool:
+        """A shell in the background is let be: it may be a server."""
+        return any(kind in _WAITED for kind in self.folding.tasks.values())
+
+    # -- what it can do besides
+
+    def steer(self, text: str) -> None:
+        connection, _ = self._opened()
+        connection.send(connection.ours.prompt(text, relayed=True))
+
+    async def set_model(self, query: str) -> str:
+        reply = _object(await self._opened()[0].request("set_model", {"model": query or None}))
+        return str(reply.get("model") or query)
+
+    async def set_mode(self, mode: str) -> None:
+        await self._opened()[0].request("set_permission_mode", {"mode": mode})
+
+    async def stop_task(self, task_id: str) -> None:
+        """End something that it does on the side."""
+        await self._opened()[0].request("stop_task", {"task_id": task_id})
+
+    async def control(self, subtype: str, **fields: Any) -> Any:
+        """Whatever else its control protocol has, such as `get_context_usage`; its answer."""
+        return _object(await self._opened()[0].request(subtype, fields))
+
+    def fork(self) -> Claude:
+        return Claude(self.house.forked(self.session_id))
+
+    # -- what comes from the process
+
+    def heard(self, what: Heard) -> None:
+        assert self._asking is not None
+        self._first_by = 0.0
+        if type(what) is Told:
+            self._told(what)
+            return
+        match what:
+            case CanUseTool():
+                self._asking.asks(what)
+            case HookCallback():
+                self._asking.hooked(what)
+            case McpMessage():
+                assert self._connection is not None
+                self._asking.start(what.id, self.serving.serve(what, self._connection), "a message for our tools")
+            case Withdrawn(id=id):
+                self._asking.withdrawn(id)
+            case Elicitation(id=id):  # nobody is asked on behalf of its servers yet, and it goes on without
+                self._answer(id, {"action": "decline"})
+            case Odd(value=Noise(raw=raw)):
+                self._tell(Other(kind="noise", native=raw.decode(errors="replace")))
+            case Odd(value=Unknown() as value, line=line):
+                assert self._telling is not None
+                self._telling.tell(self.folding.fold(value, line))
+            case Unsupported(line=line):  # and answered so already
+                self._tell(Other(kind="control_request", native=msgspec.Raw(line)))
+
+    def _told(self, what: Told) -> None:
+        """The hot path."""
+        assert self._telling is not None
+        frame = what.frame
+        self._last = monotonic()
+        self._stalled = False
+        if type(frame) is System:
+            self._system(frame)
+        events = self.folding.fold(frame, what.line)
+        if type(frame) is Result:
+            self._ends(frame, what.line, events)
+        else:
+            self._telling.tell(events)
+
+    def _system(self, frame: System) -> None:
+        if frame.subtype == "init":
+            self._begins(frame)
+        elif frame.subtype == "session_state_changed":
+            self._state = frame.state or ""
+        self._changed.set()
+
+    def _begins(self, frame: System) -> None:
+        """A turn begins, which may be one of its own."""
+        assert self._stage is not None
+        self.version = frame.claude_code_version or self.version
+        if frame.session_id and frame.session_id != self.session_id:  # a fork, or the newest of this folder
+            self.session_id = self._stage.session = frame.session_id
+            self._stage.emit(SessionStarted(session=frame.session_id))
+        if self._play is None and self._background is None and self._stage.turn is None:
+            self._background = Background(self._stage, self._stop_background)
+
+    def _ends(self, frame: Result, line: bytes, events: list[Any]) -> None:
+        assert self._telling is not None
+        how = outcome(frame, line, stderr=self._stderr())
+        telling, play = self._telling, self._play
+        if play is not None and how.answers(play.uuid):
+            denied = self._asking.denied if self._asking is not None else None
+            telling.tell([*events, *self.folding.end(interrupted=how.error is not None)])
+            telling.then(lambda: play.ends(how, denied))
+        elif self._background is not None:
+            background, self._background = self._background, None
+            telling.tell([*events, *self.folding.end(interrupted=how.error is not None)])
+            telling.then(lambda: background.ends(how, telling))
+            self._end_turn()
+        else:  # of a turn that began right before ours, or one that nobody waits for any more
+            telling.tell([*events, Other(kind="result", native=msgspec.Raw(line))])
+        self._changed.set()
+
+    async def _stop_background(self, turn: Turn, reason: str) -> None:
+        """As `Session` does with a turn of its own."""
+        if self._background is not None:
+            self._background.interrupted = reason
+        await self.interrupt(reason)
+        done, _ = await asyncio.wait([asyncio.ensure_future(turn.over())], timeout=self.house.limits.interrupt)
+        if not done:
+            self._give_up(AgentFailed("it did not heed an interrupt, and was ended", kind="exited", who=self.name))
+            await turn.over()
+
+    def skipped(self, frame: Oversize) -> None:
+        text = f"a frame of {frame.size} bytes was skipped: more than the limit frame allows"
+        self._tell(Noticed(notice=Notice(text, "warn", "serai")))
+        if self._play is not None and b'"type":"result"' in frame.head:
+            self._play.fails(AgentFailed("its result is longer than the limit frame allows", kind="garbled", who=self.name))
+
+    def gone(self, cause: SeraiError) -> None:
+        self._over = self._over or failed(cause, self.name)
+        assert self._telling is not None
+        telling, over, play = self._telling, self._over, self._play
+        telling.tell(self.folding.end(interrupted=True, gone=True))
+        if play is not None:
+            telling.then(lambda: play.fails(over))
+        if (background := self._background) is not None:
+            self._background = None
+            telling.then(lambda: background.fails(over, telling))
+        self._changed.set()
+        if not isinstance(cause, Closed):
+            for handler in self.on_terminated:
+                handler(self._over)
+
+    def look(self, now: float) -> float | None:
+        """Whether it has been silent for too long."""
+        limits = self.house.limits
+        if self._first_by and now >= self._first_by:
+            limit = LimitHit("agent_first", limits.agent_first)
+            self._first_by = 0.0
+            self._give_up(PeerTimeout("it has said nothing since its start", who=self.name, limit=limit))
+            return None
+        if self._play is None or self._stalled:
+            return self._first_by or None
+        silent_at = self._last + limits.agent_silent
+        if now >= silent_at:
+            if self._asking is None or not self._asking.open:
+                self._stalled = True
+                self._tell(StateChanged(state="stalled"))
+                return None
+            silent_at = now + limits.agent_silent
+        return min(silent_at, self._first_by or silent_at)
+
+    # -- inside
+
+    def _opened(self) -> tuple[Connection, Telling]:
+        if self._over is not None:
+            raise self._over.for_call("")
+        if self._connection is None or self._telling is None:
+            raise Closed("claude is not open", who=self.name)
+        return self._connection, self._telling
+
+    def _stderr(self) -> str:
+        return "" if self._connection is None else self._connection.child.stderr.text()
+
+    def _answer(self, id: str, payload: object) -> None:
+        if self._connection is not None:
+            self._connection.try_send(self._connection.ours.reply(id, payload), "an answer")
+
+    def _tell(self, event: Any) -> None:
+        if self._telling is not None:
+            self._telling.tell([event])
+
+    def _give_up(self, error: SeraiError) -> None:
+        """Nothing good can come of it any more: the process is ended, tree and all."""
+        if self._over is None:
+            self._over = error
+        if self._play is not None:
+            self._play.fails(error)
+        if self._connection is not None:
+            self.house.end(self._connection.child)
+        self._changed.set()
+
+
+class _Lines:
+    """Chunks into lines, the last one whenever it is whole."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> None:
+        *lines, rest = (self._rest + chunk).split(b"\n")
+        self._rest = rest[-_LINE:]
+        for line in lines:
+            self._tell(line.decode(errors="replace"))
+
+
+_LINE = 65536
+
+
+def _object(raw: msgspec.Raw) -> dict[str, Any]:
+    try:
+        value = msgspec.json.decode(raw) if bytes(raw) else {}
+    except msgspec.MsgspecError:
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,27 @@
+"""Why a process of Claude's is gone, in words that help (spec agents 2.12)."""
+
+from __future__ import annotations
+
+from serai.dialects.claude.outcome import HINTS, started
+from serai.errors import AgentFailed, PeerGone, SeraiError
+
+__all__ = ["failed"]
+
+_WHAT = {
+    "bad_flag": "it does not take its command line",
+    "bad_session_id": "it does not take the id of the session",
+    "cwd_unavailable": "its working directory is gone",
+    "not_logged_in": "it has no login",
+    "session_in_use": "the id of the session is taken",
+}
+
+
+def failed(cause: SeraiError, who: str) -> SeraiError:
+    """Start-up failures are told on stderr alone, and an exit status of 0 without a result is no success."""
+    if not isinstance(cause, PeerGone):
+        return cause
+    kind = started(cause.stderr)
+    if not kind:
+        kind = "no_result" if cause.exit is not None and cause.exit.ok else "exited"
+    what = _WHAT.get(kind) or ("it ended without a result" if kind == "no_result" else cause.message)
+    return AgentFailed(what, kind=kind, who=who, exit=cause.exit, stderr=cause.stderr, hint=HINTS.get(kind, ""))

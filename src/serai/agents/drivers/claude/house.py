@@ -1,0 +1,109 @@
+"""What a session with Claude Code works with: how its process is started, who decides for it, what it is given."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import msgspec
+
+from serai.agents.driver import Prompt
+from serai.agents.drivers.claude.asking import HOOK
+from serai.agents.drivers.claude.command import SERVER, check, command_line, redacted
+from serai.agents.drivers.claude.environment import environment
+from serai.agents.drivers.claude.finding import find
+from serai.agents.drivers.claude.options import Options
+from serai.agents.joining import Interceptors, Judge, NoInterceptors
+from serai.errors import BadSettings
+from serai.limits import Limits
+from serai.model.contributions import PromptSection
+from serai.model.tools import ToolBox
+from serai.wire.channel import Tap
+from serai.wire.process import Child, Launch, PlainSpawner, Spawner
+from serai.wire.stopping import stop
+
+__all__ = ["House"]
+
+log = logging.getLogger("serai.agents")
+
+
+@dataclass(slots=True, kw_only=True)
+class House:
+    """`spawner` starts the process; one of our own is closed with the last session that uses it."""
+
+    cwd: str
+    options: Options
+    environ: Mapping[str, str]
+    limits: Limits
+    spawner: Spawner | None = None
+    judge: Judge | None = None
+    interceptors: Interceptors = field(default_factory=NoInterceptors)
+    tools: ToolBox | None = None
+    sections: Callable[[], Iterable[PromptSection]] = tuple
+    tap: Callable[[int], Tap | None] = lambda _pid: None
+    _own: PlainSpawner | None = None
+    _ending: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    async def spawn(self, *, text: Prompt | None = None) -> Child:
+        """The process, started. What cannot be is told before anything runs. `text`: it answers this prompt, and ends."""
+        _must_be_folder(self.cwd)
+        options = msgspec.structs.replace(self.options, serai_tools=self.tools is not None)
+        env = environment(self.environ, options, self.cwd)
+        check(options, env, self.cwd)
+        spawner = self.spawner or self._spawner()
+        program = await find(options, self.environ, limits=self.limits, spawner=spawner)
+        if text is None:
+            argv = command_line(program.path, options, cwd=self.cwd)
+        else:
+            argv = command_line(program.path, options, fmt="text", prompt=text.text, cwd=self.cwd)
+        log.debug("claude: %s", redacted(argv))
+        stdin: Literal["pipe", "null"] = "pipe" if text is None else "null"
+        return await spawner.spawn(Launch(argv=argv, env=env, cwd=self.cwd, who="claude", stdin=stdin))
+
+    def _spawner(self) -> PlainSpawner:
+        if self._own is None:
+            self._own = PlainSpawner(self.limits)
+        return self._own
+
+    def initialize(self) -> dict[str, Any]:
+        """Our first request (spec agents 2.7). A hook for every call; one that gets no answer in time keeps it from running."""
+        said: dict[str, Any] = {"hooks": None}
+        if self.judge is not None:
+            hook = {"matcher": None, "hookCallbackIds": [HOOK], "timeout": self.limits.agent_hook}
+            said["hooks"] = {"PreToolUse": [hook]}
+        if self.tools is not None:
+            said["sdkMcpServers"] = [SERVER]
+        if text := "\n\n".join(_section(one) for one in sorted(self.sections(), key=lambda one: one.order)):
+            said["appendSystemPrompt"] = text
+        return said
+
+    def forked(self, session_id: str) -> House:
+        options = msgspec.structs.replace(
+            self.options, session_id=session_id, resume=True, fork=True, fork_id="", continue_last=False
+        )
+        return replace(self, options=options, _own=None, _ending=set())
+
+    def end(self, child: Child) -> None:
+        """Its whole tree, without asking any more; `close` waits for that."""
+        task = asyncio.get_running_loop().create_task(stop(child, self.limits), name="end claude")
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        if self._ending:
+            await asyncio.wait(self._ending)
+        if self._own is not None:
+            await self._own.close()
+
+
+def _must_be_folder(cwd: str) -> None:
+    if not os.path.isdir(cwd):
+        raise BadSettings("it is no folder", who=cwd, hint="give an existing folder as cwd")
+
+
+def _section(section: PromptSection) -> str:
+    return f"# {section.title}\n\n{section.content}" if section.title else section.content

@@ -1,0 +1,125 @@
+"""`serai.agent("claude")`: a session with Claude Code."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from serai import home
+from serai.agents.drivers.claude.command import Format
+from serai.agents.drivers.claude.driver import Claude
+from serai.agents.drivers.claude.house import House
+from serai.agents.drivers.claude.options import Config, Options, merged, without_project
+from serai.agents.drivers.claude.text import TextClaude
+from serai.agents.joining import Interceptors, Judge, NoInterceptors
+from serai.agents.session import Session
+from serai.errors import BadSession, BadSettings
+from serai.limits import Limits
+from serai.model.contributions import PromptSection
+from serai.model.tools import ToolBox
+from serai.store.session import Session as Stored
+from serai.store.sessions import Current
+from serai.wire.channel import Tap
+from serai.wire.process import Spawner
+
+__all__ = ["claude"]
+
+
+def claude(
+    *,
+    cwd: str | os.PathLike[str] = ".",
+    model: str = "",
+    options: Options | None = None,
+    session_id: str = "",
+    resume: str = "",
+    latest: bool = False,
+    fork: bool = False,
+    trusted: bool = False,
+    store: Stored | Current | None = None,
+    judge: Judge | None = None,
+    interceptors: Interceptors | None = None,
+    tools: ToolBox | None = None,
+    sections: Callable[[], Iterable[PromptSection]] = tuple,
+    tap: Callable[[int], Tap | None] = lambda _pid: None,
+    spawner: Spawner | None = None,
+    limits: Limits | None = None,
+    environ: Mapping[str, str] = os.environ,
+    settings: Mapping[str, Any] | None = None,
+    fmt: Format = "stream-json",
+    **more: Any,
+) -> Session:
+    """A session with Claude Code, to be entered.
+
+    * `options`, or its fields by name (`permission_mode="plan"`): what this session is to have; else `[agents.claude]` of
+      config.toml, else what Claude's own settings say.
+    * `resume`: the id of a conversation to go on with, `latest` the newest of the folder; `fork` leaves that one as it is.
+      `session_id` is that of a new one.
+    * `trusted`: whether the settings, hooks and servers of the folder count. Otherwise only the person's own do.
+    * `judge`: may this call run? Asked for every call, whatever Claude's own rules allow. Without it whoever reads the turn is
+      asked what Claude asks.
+    * `tools`: ours that it may call; each is decided where it runs.
+    * `store`: where the conversation is kept besides; one that has begun there goes on.
+    * `fmt`: `text` has a process print the answer to each prompt: nothing is asked or told besides.
+    """
+    settings = home.settings(environ) if settings is None else settings
+    limits = limits or Limits()
+    limits = limits.but(stop_polite=limits.agent_stop, stop_term=limits.agent_stop)
+    folder = os.path.realpath(os.fspath(cwd))
+    chosen = _options(settings, options or Options(), more, folder)
+    chosen = msgspec.structs.replace(chosen, **_conversation(chosen, store, session_id, resume, latest=latest, fork=fork))
+    if model:
+        chosen = msgspec.structs.replace(chosen, model=model)
+    if chosen.timeout is not None:
+        limits = limits.but(agent_turn=chosen.timeout if chosen.timeout > 0 else None)
+    house = House(
+        cwd=folder,
+        options=chosen if trusted else without_project(chosen),
+        environ=environ,
+        limits=limits,
+        spawner=spawner,
+        judge=judge,
+        interceptors=interceptors or NoInterceptors(),
+        tools=tools,
+        sections=sections,
+        tap=tap,
+    )
+    return Session(Claude(house) if fmt == "stream-json" else TextClaude(house), store=store, limits=limits)
+
+
+def _options(settings: Mapping[str, Any], options: Options, more: Mapping[str, Any], folder: str) -> Options:
+    """The person's, then the caller's."""
+    said = settings.get("agents", {}).get("claude", {})
+    try:
+        config = msgspec.convert(said, Config)
+    except (msgspec.ValidationError, AttributeError) as error:
+        raise BadSettings(f"agents.claude: {error}", who="config.toml") from None
+    try:
+        options = msgspec.structs.replace(options, **more)
+    except TypeError as error:
+        raise TypeError(f"claude: {error}") from None
+    return merged(config, options, cwd=folder)
+
+
+def _conversation(
+    options: Options, store: Stored | Current | None, session_id: str, resume: str, *, latest: bool, fork: bool
+) -> dict[str, Any]:
+    """Which one: what the caller says, else where the stored one is, else a new one with the id of the stored."""
+    if resume or latest:
+        return {"session_id": resume, "resume": bool(resume), "continue_last": latest and not resume, "fork": fork}
+    if session_id:
+        return {"session_id": session_id, "resume": False}
+    if options.session_id or options.continue_last:
+        return {}
+    stored = store.session if isinstance(store, Current) else store
+    if stored is None:
+        return {"session_id": str(uuid4())}
+    if not stored.leaf:
+        return {"session_id": stored.meta.agent_session or stored.id, "resume": bool(stored.meta.agent_session)}
+    if stored.meta.agent not in ("", Claude.name):
+        hint = f"go on with it by --agent {stored.meta.agent}, or begin another"
+        raise BadSession(f"its conversation is with {stored.meta.agent}, and Claude knows nothing of it", who=stored.id, hint=hint)
+    return {"session_id": stored.meta.agent_session or stored.id, "resume": True}

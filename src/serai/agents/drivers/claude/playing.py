@@ -1,0 +1,96 @@
+"""A turn as the driver sees it: one that a prompt of ours began, or one that the agent began by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+from uuid import uuid4
+
+import msgspec
+
+from serai.agents.driver import Prompt, Unfinished
+from serai.agents.drivers.claude.telling import Telling
+from serai.agents.stage import Stage
+from serai.agents.turn import Turn
+from serai.dialects.claude.outcome import Outcome
+from serai.errors import SeraiError
+from serai.model.ask import Deny
+from serai.model.events import TurnResult
+
+__all__ = ["Background", "Play"]
+
+Status = Literal["success", "error", "denied", "cancelled"]
+
+
+class Play:
+    """From our prompt to the result that answers it."""
+
+    def __init__(self) -> None:
+        self.uuid = str(uuid4())  # which the result names again
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.interrupted = ""  # why we ended it
+        self.error: SeraiError | None = None
+        self._how: Outcome | None = None
+        self._denied: Deny | None = None
+
+    def ends(self, how: Outcome, denied: Deny | None) -> None:
+        self._how, self._denied = how, denied
+        self._done()
+
+    def fails(self, error: SeraiError) -> None:
+        if self._how is None:
+            self.error = self.error or error
+        self._done()
+
+    def _done(self) -> None:
+        if not self.over.done():
+            self.over.set_result(None)
+
+    def result(self, telling: Telling) -> TurnResult:
+        """What came of it, or `Unfinished`. What ended it on purpose counts before what that looks like to the agent."""
+        how, text = self._how, telling.end_turn()
+        if telling.failure is not None:
+            failure, telling.failure = telling.failure, None
+            raise failure
+        if self.error is not None:
+            raise Unfinished(self.error, _result("error", how, text, str(self.error)))
+        if self.interrupted:
+            return _result("cancelled", how, text, self.interrupted)
+        if self._denied is not None:
+            return _result("denied", how, text, self._denied.why)
+        assert how is not None
+        if how.error is not None:
+            raise Unfinished(how.error, _result("error", how, text, str(how.error)))
+        return _result("success", how, text)
+
+
+class Background:
+    """A turn that the agent began: announced, so that somebody may read it and answer what it asks."""
+
+    def __init__(self, stage: Stage, stop: Callable[[Turn, str], Awaitable[None]]) -> None:
+        self._stage = stage
+        self.interrupted = ""
+        self._turn = Turn(Prompt(""), stage, stop=stop)
+        stage.announce(self._turn)
+
+    def ends(self, how: Outcome, telling: Telling) -> None:
+        text = telling.end_turn()
+        if self.interrupted:
+            self._stage.end(self._turn, _result("cancelled", how, text, self.interrupted))
+        elif how.error is not None:
+            self._stage.end(self._turn, _result("error", how, text, str(how.error)), how.error)
+        else:
+            self._stage.end(self._turn, _result("success", how, text))
+
+    def fails(self, error: SeraiError, telling: Telling) -> None:
+        self._stage.end(self._turn, _result("error", None, telling.end_turn(), str(error)), error)
+
+
+def _result(status: Status, how: Outcome | None, text: str | None, error: str = "") -> TurnResult:
+    """`text` is what may be seen, where that is not what was said; then its own form is not to be seen either."""
+    result = TurnResult(status=status) if how is None else how.result()
+    changes: dict[str, Any] = {"status": status, "error": error}
+    if text is not None:
+        changes |= {"text": text, "native": None}
+    return msgspec.structs.replace(result, **changes)

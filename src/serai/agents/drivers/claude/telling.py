@@ -1,0 +1,115 @@
+"""What the agent says, told in order; held back while a guest may still change it.
+
+Usually an event is told in the moment it comes. While a guest intercepts messages, a text is told only when that has answered
+(design, "one prompt's way": `assistant_message` interceptors govern what surface and store get), and everything behind it waits.
+The process is read all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from serai.agents.joining import Interceptors
+from serai.agents.stage import Stage
+from serai.model.actions import Notice
+from serai.model.events import Event, Message, Noticed, Text
+
+__all__ = ["Telling"]
+
+log = logging.getLogger("serai.agents")
+
+
+class Telling:
+    """Tells one session's events to its stage."""
+
+    def __init__(self, stage: Stage, interceptors: Interceptors) -> None:
+        self._stage = stage
+        self._interceptors = interceptors
+        self._waiting: deque[Event | Callable[[], None]] = deque()
+        self._held: list[Text] = []  # pieces of a message of the main lane that is not whole yet
+        self._task: asyncio.Task[None] | None = None
+        self._text = ""  # the last message of this turn, as it was told
+        self.changed = False  # something in this turn was not told as it was said
+        self.failure: Exception | None = None  # somebody must know of what happens, and could not be told
+
+    def tell(self, events: Sequence[Event]) -> None:
+        if self._task is None and not self._interceptors.hold_text and not self._held:
+            for event in events:
+                self._emit(event)
+            return
+        self._waiting += events
+        if self._task is None and self._waiting:
+            self._task = asyncio.get_running_loop().create_task(self._work(), name="tell what claude says")
+
+    def then(self, work: Callable[[], None]) -> None:
+        """Have it done when all that has come so far is told: at once, as a rule."""
+        if self._task is None:
+            work()
+        else:
+            self._waiting.append(work)
+
+    async def told(self) -> None:
+        """Until all that has come so far is told."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
+    def close(self) -> None:
+        self._waiting.clear()
+        if self._task is not None:
+            self._task.cancel()
+
+    def end_turn(self) -> str | None:
+        """What was last said to be seen in this turn, when some of it was not; else None. Pieces of no whole message are gone."""
+        text = self._text if self.changed else None
+        self._held.clear()
+        self._text, self.changed = "", False
+        return text
+
+    def _emit(self, event: Event) -> None:
+        if type(event) is Message and not event.lane:
+            self._text = event.text
+        try:
+            self._stage.emit(event)
+        except Exception as error:  # such as a full disk: the turn fails of it, and the process is read on
+            self.failure = self.failure or error
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting:
+                what = self._waiting.popleft()
+                if callable(what):
+                    what()
+                else:
+                    await self._one(what)
+        finally:
+            self._task = None
+
+    async def _one(self, event: Event) -> None:
+        if isinstance(event, Text) and not event.lane:
+            self._held.append(event)
+        elif isinstance(event, Message) and not event.lane and event.text:
+            shown = await self._shown(event)
+            held, self._held = self._held, []
+            if shown is event:
+                for piece in held:
+                    self._emit(piece)
+                self._emit(event)
+                return
+            self.changed, self._text = True, ""
+            if shown is not None:
+                self._emit(msgspec.structs.replace(shown, native=None))  # which has what was not to be seen
+        else:
+            self._emit(event)
+
+    async def _shown(self, said: Message) -> Message | None:
+        try:
+            return await self._interceptors.message(said)
+        except Exception as error:  # what might be hidden is (design rule 7)
+            log.exception("an interceptor failed")
+            self._emit(Noticed(notice=Notice(f"what the model said is not shown: {error}", "warn", "serai")))
+            return None

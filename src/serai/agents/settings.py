@@ -1,0 +1,37 @@
+"""`[agents]` of `config.toml`: what a person has set for the agents that are driven."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from serai.errors import BadSettings
+
+__all__ = ["AgentSettings", "Agents", "read"]
+
+
+class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One of them. `path` is its program; empty: it is looked for in the usual places."""
+
+    path: str = ""
+
+
+class Agents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All of them, by name: one that there is not is a typing error."""
+
+    claude: AgentSettings = AgentSettings()
+
+
+def read(settings: Mapping[str, Any], *, who: str = "config.toml") -> Agents:
+    """The part of the settings that is about them, checked."""
+    try:
+        found = msgspec.convert(settings.get("agents", {}), Agents)
+    except msgspec.ValidationError as error:
+        raise BadSettings(f"agents: {error}".replace("`$.", "`"), who=who) from None
+    for name in Agents.__struct_fields__:
+        path = getattr(found, name).path
+        if path and not path.startswith(("/", "~/")):  # it would be looked for in the project
+            raise BadSettings(f"agents.{name}.path: it is not an absolute path", who=who)
+    return found

@@ -1,0 +1,103 @@
+"""Between MCP's messages and the words of `serai.model`."""
+
+from __future__ import annotations
+
+from binascii import Error, a2b_base64, b2a_base64
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from serai.dialects.mcp.messages import CallResult, Carried, Tool
+from serai.model.tools import Block, ImageBlock, OtherBlock, TextBlock, ToolResult, ToolSpec
+from serai.wire.codec import BAD_INPUT, paired
+
+__all__ = ["call_result", "tool", "tool_result", "tool_spec"]
+
+_SINCE = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
+
+
+# -- ours to theirs ---------------------------------------------------------------------------------------------------------------
+
+
+def tool(spec: ToolSpec, name: str) -> Tool:
+    """A tool under the name that the model gets. Arguments are an object: an API would refuse the request for any other type."""
+    return Tool(name, spec.description, {**spec.schema, "type": "object"})
+
+
+def call_result(result: ToolResult, version: str) -> CallResult:
+    """What the model is told. `details` are not for it, so there is never any `structuredContent`."""
+    content = [_out(block, version) for block in result.content]
+    return CallResult(_coded(result, content), is_error=True if result.is_error else msgspec.UNSET)
+
+
+def _coded(result: ToolResult, content: list[Any]) -> list[Any]:
+    """With its code and hint where the model sees them, in the words that the resident's model gets (spec piglet 5.1)."""
+    first = content[0] if content else _text("")
+    if not result.code or first.get("type") != "text" or first["text"].startswith("[error:"):
+        return content
+    hint = f"\nhint: {result.hint}" if result.hint else ""
+    return [_text(f"[error:{result.code}] {first['text']}{hint}"), *content[1:]]
+
+
+def _out(block: Block, version: str) -> dict[str, Any]:
+    match block:
+        case TextBlock(text=text):
+            return _text(text)
+        case ImageBlock(data=data, mime=mime):
+            return {"type": "image", "data": b2a_base64(data, newline=False).decode(), "mimeType": mime or "image/png"}
+        case OtherBlock(kind=kind, native=native):
+            if version >= _SINCE.get(kind, "") and isinstance(native, dict) and _is_carried(kind, native):
+                return native
+            return _text(msgspec.json.encode(paired(native)).decode())
+
+
+def _is_carried(kind: str, native: dict[str, Any]) -> bool:
+    """Whether it is a block that MCP has and we have no word for: a client that checks drops the whole result for a bad one."""
+    if native.get("type") != kind:
+        return False
+    try:
+        block = msgspec.convert(native, Carried)
+    except BAD_INPUT:
+        return False
+    resource = getattr(block, "resource", None)
+    if resource is None:
+        return True
+    return isinstance(resource.get("uri"), str) and any(isinstance(resource.get(key), str) for key in ("text", "blob"))
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+# -- theirs to ours ---------------------------------------------------------------------------------------------------------------
+
+
+def tool_spec(tool: Tool) -> ToolSpec:
+    return ToolSpec(tool.name, tool.description or "", tool.input_schema)
+
+
+def tool_result(result: CallResult) -> ToolResult:
+    return ToolResult(tuple(_blocks(result.content)), is_error=result.is_error is True)
+
+
+def _blocks(content: Iterable[Any]) -> Iterable[Block]:
+    """What has no block of ours is kept as it came (design rule 4)."""
+    for item in content:
+        if not isinstance(item, dict):
+            yield OtherBlock("unknown", item)
+            continue
+        kind, text, data, mime = (item.get(key) for key in ("type", "text", "data", "mimeType"))
+        if kind == "text" and isinstance(text, str):
+            yield TextBlock(text)
+        elif kind == "image" and isinstance(data, str):
+            yield _image(data, mime if isinstance(mime, str) else "")
+        else:
+            yield OtherBlock(kind if isinstance(kind, str) and kind else "unknown", item)
+
+
+def _image(data: str, mime: str) -> Block:
+    try:
+        return ImageBlock(a2b_base64(data.encode()), mime)
+    except (Error, ValueError) as error:
+        return TextBlock(f"[an image that cannot be decoded: {error}]")

@@ -1,0 +1,12 @@
+"""A scripted Claude Code: a real child process that plays a recording, or a script that a test writes.
+
+`ScriptedClaude` makes a `claude` in a folder, so that it is found as the real one is, and shows what that was given. `Script`
+says what it plays, step by step. `python -m serai.testing.claude` plays a file by itself; `program` tells the format.
+"""
+
+from __future__ import annotations
+
+from serai.testing.claude.making import Given, ScriptedClaude
+from serai.testing.claude.script import Script
+
+__all__ = ["Given", "Script", "ScriptedClaude"]

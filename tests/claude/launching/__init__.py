@@ -1,0 +1,1 @@
+"""How Claude Code is found and started."""

@@ -1,0 +1,102 @@
+"""What may be said of a session with Claude Code, and what counts of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from serai.agents.drivers.claude.command import command_line
+from serai.agents.drivers.claude.options import MODES, Config, Options, merged, without_project
+
+
+@pytest.mark.req("agents.scenario.A1")
+def test_the_default_configuration() -> None:
+    config = Config()
+    assert (config.buffer, config.permission_mode, config.model) == (100, "default", "")
+
+
+@pytest.mark.parametrize("buffer", [0, -5])
+def test_a_buffer_of_nothing_is_the_usual_one(buffer: int) -> None:
+    assert Config(buffer=buffer).buffer == 100
+    assert Config(buffer=7).buffer == 7
+
+
+@pytest.mark.req("agents.rule.41")
+def test_what_a_run_says_replaces_what_is_configured_and_each_flag_is_there_once() -> None:
+    config = Config(
+        model="one", permission_mode="plan", allowed_tools=("Bash",), max_turns=3, system_prompt="s", session_id="a", resume=True
+    )
+    run = Options(model="two", permission_mode="auto", allowed_tools=("Read", "Grep"), session_id="b", resume=True)
+    line = command_line("claude", merged(config, run))
+    assert {"--model=two", "--permission-mode=auto", "--allowedTools=Read,Grep", "--resume=b"} < set(line)
+    assert {"--max-turns=3", "--system-prompt=s"} < set(line)  # of which the run says nothing
+    flags = [word.partition("=")[0] for word in line if word.startswith("--")]
+    assert len(flags) == len(set(flags))
+
+
+def test_every_field_of_a_run_counts() -> None:
+    """Whichever is added to the options later, too."""
+    others: dict[str, object] = {
+        "max_turns": 2, "max_budget": 0.5, "timeout": 3.0, "json_schema": {"type": "object"}, "persist": False, "partial": False,
+        "tools": ("Bash",), "setting_sources": (), "settings": '{"a":1}', "permission_prompts": "none",
+        "extra": {"bare": None}, "env": {"A": "1"}, "metadata": {"chat": "1"}, "mcp_servers": {"a": {}},
+        "allowed_tools": ("x",), "disallowed_tools": ("x",), "add_dirs": ("/x",),
+    }  # fmt: skip
+    for name in Options.__struct_fields__:
+        usual = getattr(Options(), name)
+        value = others.get(name, not usual if isinstance(usual, bool) else "value")
+        run = Options(**{name: value})
+        found = merged(Config(), run)
+        assert getattr(found, name) == value, name
+        assert msgspec.structs.replace(found, **{name: usual}) == Options(), name
+
+
+def test_variables_and_settings_are_merged_and_files_stay(tmp_path: Path) -> None:
+    file = tmp_path / "profile.json"
+    file.write_text('{"env":{"A":"1"},"model":"m","permissions":{"deny":["Bash(rm:*)"],"ask":["Read"]}}')
+    config = Config(env={"A": "1", "B": "1"}, settings="profile.json", metadata={"chat": "1"})
+    run = Options(env={"B": "2"}, settings='{"model":"n","permissions":{"deny":["Write"]}}', metadata={"bot": "2"})
+    found = merged(config, run, cwd=tmp_path)
+    assert found.env == {"A": "1", "B": "2"}
+    assert found.metadata == {"chat": "1", "bot": "2"}
+    assert msgspec.json.decode(found.settings) == {
+        "env": {"A": "1"},
+        "model": "n",
+        "permissions": {"deny": ["Bash(rm:*)", "Write"], "ask": ["Read"]},  # no rule is lost
+    }
+    assert file.read_text().startswith('{"env":{"A":"1"}')
+
+
+def test_a_run_that_chooses_its_conversation_has_nothing_of_the_configured_one() -> None:
+    config = Config(session_id="old", resume=True, fork=True)
+    assert not merged(config, Options(continue_last=True)).fork
+    assert merged(config, Options(continue_last=True)).session_id == ""
+    assert merged(config, Options(model="m")).session_id == "old"
+
+
+@pytest.mark.req("agents.scenario.A4")
+def test_with_settings_and_no_permission_mode_there_is_no_flag_for_it() -> None:
+    for config in (Config(settings="/x.json"), Config()):
+        line = command_line("claude", merged(config, Options(settings='{"permissions":{"defaultMode":"plan"}}' if not config.settings else "")))
+        assert any(word.startswith("--settings=") for word in line)
+        assert not any(word.startswith("--permission-mode") for word in line)
+    assert "--permission-mode=default" in command_line("claude", merged(Config(), Options(permission_mode="default", settings="/x")))
+
+
+@pytest.mark.parametrize(
+    ("sources", "left"), [(None, ("user",)), ((), ()), (("project", "local"), ()), (("local", "user", "project"), ("user",))]
+)
+def test_of_a_folder_that_nobody_trusts_no_settings_count(sources: tuple[str, ...] | None, left: tuple[str, ...]) -> None:
+    assert without_project(Options(setting_sources=sources, model="m")) == Options(setting_sources=left, model="m")
+    assert f"--setting-sources={','.join(left)}" in command_line("claude", without_project(Options(setting_sources=sources)))
+
+
+@pytest.mark.req("agents.scenario.A10")
+def test_the_permission_modes_there_are() -> None:
+    assert set(MODES) == {"default", "acceptEdits", "auto", "bypassPermissions", "manual", "dontAsk", "plan"}
+    for mode in MODES:
+        assert f"--permission-mode={mode}" in command_line("claude", Options(permission_mode=mode))
+    for mode in ("Default", "yolo", "bypass", "plan "):
+        assert not any("permission-mode" in word for word in command_line("claude", Options(permission_mode=mode)))
