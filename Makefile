@@ -10,11 +10,12 @@ DEV := .venv/.dev
 PEERS := .venv-peers/.peers
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint bench bench-peers bench-page requirements clean
+.PHONY: help demo test test-agents check lint bench bench-peers bench-page requirements clean
 
 help:
 	@echo "make demo          set up and tell one run of Serai as a story, offline, with real child processes"
 	@echo "make test          set up and run all tests"
+	@echo "make test-agents   install the real Claude Code into a cache folder (350 MB) and run the tests that drive it, offline"
 	@echo "make check         ruff, mypy --strict, import-linter, tests"
 	@echo "make bench         everything next to the physical limit (needs gcc) and the peers; fails when a floor does not hold"
 	@echo "make bench-peers   install whom the bench compares with, into .venv-peers: mcp, ACP, claude-agent-sdk, orjson, Go (700 MB)"
@@ -28,6 +29,11 @@ demo: $(CORE)
 test: $(DEV)
 	@echo "== tests"
 	@$(BIN)/python -m pytest -q -n auto
+
+test-agents: $(DEV)
+	@echo "== tests with real agents"
+	@$(BIN)/python tests/real/install.py
+	@$(BIN)/python -m pytest -q -n auto -m real_agents tests/real
 
 check: lint test
 
@@ -53,7 +59,7 @@ requirements: $(DEV)
 
 clean:
 	@echo "== removing .venv, .venv-peers, caches and build output"
-	@rm -rf .venv .venv-peers build dist bench/build bench/results .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	@rm -rf .venv .venv-peers .cache build dist bench/build bench/results .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(CORE): pyproject.toml

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
+from serai.agents.opening import AGENTS
 from serai.cli import completion
 from serai.cli.completion import complete_agents, complete_guests, complete_models, complete_sessions
 from serai.cli.main import COMMANDS
@@ -90,7 +91,7 @@ def found(complete: completion.Completer, shell: Shell, incomplete: str = "", **
 
 
 def test_agents_are_offered(shell: Shell) -> None:
-    assert found(complete_agents, shell) == ["resident"]
+    assert found(complete_agents, shell) == sorted(AGENTS)
     assert found(complete_agents, shell, "x") == []
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from serai.cli import telling
+from serai.cli.agent_sessions import sessions, show
 from serai.cli.opening import JSON, NamedPath
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ _COLUMNS = ("", "agent", "version", "guards", "rewrite", "from", "can")
 @click.group()
 def agent() -> None:
     """List the agents there are, whether each can be used here, and what it can do."""
+
+
+agent.add_command(sessions)
+agent.add_command(show)
 
 
 @agent.command("list")

@@ -30,10 +30,10 @@ def environ(home: Path, *folders: Path, **more: str) -> dict[str, str]:
     return {"HOME": str(home), "PATH": ":".join([*map(str, folders), "/usr/bin", "/bin"]), **more}
 
 
-def places(environ: dict[str, str], root: Path) -> Places:
+def places(environ: dict[str, str], root: Path, *, package: str = "claude_agent_none") -> Places:
     """The places of a machine of which all is below `root`: what is installed on this one is not seen."""
     path = ":".join(folder for folder in environ["PATH"].split(":") if folder.startswith(str(root)))
-    return Places({**environ, "PATH": path}, beside=str(root / "beside"), machine=(str(root / "usr"),))
+    return Places({**environ, "PATH": path}, package=package, beside=str(root / "beside"), machine=(str(root / "usr"),))
 
 
 def npm(modules: Path, name: str, version: str, file: str) -> Path:

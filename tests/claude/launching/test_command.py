@@ -235,7 +235,9 @@ def test_no_mode_is_no_flag_and_one_that_there_is_not_is_told_and_left_out(caplo
 
 
 @pytest.mark.req("agents.edge.25")
-@pytest.mark.parametrize("options", [Options(permission_mode="bypassPermissions"), Options(extra={"dangerously-skip-permissions": None})])
+@pytest.mark.parametrize(
+    "options", [Options(permission_mode="bypassPermissions"), Options(extra={"dangerously-skip-permissions": None})]
+)
 def test_root_does_not_bypass_permissions_outside_a_sandbox(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     for env in ({}, {"IS_SANDBOX": "0"}, {"IS_SANDBOX": ""}):
@@ -248,6 +250,7 @@ def test_root_does_not_bypass_permissions_outside_a_sandbox(options: Options, mo
     check(options, {}, "/")
 
 
+@pytest.mark.req("agents.edge.21")
 @pytest.mark.parametrize(("env", "cwd"), [({"A": "b\0"}, "/"), ({"A\0": "b"}, "/"), ({}, "/a\0b")])
 def test_a_nul_is_refused(env: dict[str, str], cwd: str) -> None:
     with pytest.raises(BadSettings, match="NUL"):

@@ -29,7 +29,15 @@ def of(base: dict[str, str], **said: str) -> dict[str, str]:
 
 @pytest.mark.req("agents.scenario.A7")
 def test_the_cleaned_environment_keeps_its_path_but_for_the_packages_of_projects() -> None:
-    entries = ["/usr/bin", "/p/node_modules/.bin", "/home/me/.bun/bin", "/home/me/.bundle/bin", "/opt/claude/bin", "", "/x/node_modules"]
+    entries = [
+        "/usr/bin",
+        "/p/node_modules/.bin",
+        "/home/me/.bun/bin",
+        "/home/me/.bundle/bin",
+        "/opt/claude/bin",
+        "",
+        "/x/node_modules",
+    ]
     found = of({"PATH": ":".join(entries), "HOME": "/h", "LANG": "C.UTF-8"})
     assert found == {"PATH": "/usr/bin:/home/me/.bundle/bin:/opt/claude/bin:", "HOME": "/h", "LANG": "C.UTF-8"}
     whole = environment(dict(os.environ), Options(), "/work")
@@ -72,8 +80,8 @@ def test_of_credentials_it_gets_those_that_it_needs() -> None:
         "http_proxy": "http://me:word@proxy.example:3128",
     }
     others = dict.fromkeys(
-        ("OPENAI_API_KEY", "GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "GOOGLE_APPLICATION_CREDENTIALS", "AZURE_CLIENT_SECRET",
-         "DATABASE_URL_PASSWORD", "NPM_TOKEN", "SSHPASS"),
+        ("OPENAI_API_KEY", "GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_REGION", "GOOGLE_APPLICATION_CREDENTIALS",
+         "AZURE_CLIENT_SECRET", "DATABASE_URL_PASSWORD", "NPM_TOKEN", "SSHPASS"),
         "k",
     )  # fmt: skip
     assert of(needs | others | {"DATABASE_URL": "postgres://me:word@db.example/x"}) == needs

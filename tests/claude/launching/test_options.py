@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -38,7 +39,7 @@ def test_what_a_run_says_replaces_what_is_configured_and_each_flag_is_there_once
 
 def test_every_field_of_a_run_counts() -> None:
     """Whichever is added to the options later, too."""
-    others: dict[str, object] = {
+    others: dict[str, Any] = {
         "max_turns": 2, "max_budget": 0.5, "timeout": 3.0, "json_schema": {"type": "object"}, "persist": False, "partial": False,
         "tools": ("Bash",), "setting_sources": (), "settings": '{"a":1}', "permission_prompts": "none",
         "extra": {"bare": None}, "env": {"A": "1"}, "metadata": {"chat": "1"}, "mcp_servers": {"a": {}},
@@ -46,7 +47,7 @@ def test_every_field_of_a_run_counts() -> None:
     }  # fmt: skip
     for name in Options.__struct_fields__:
         usual = getattr(Options(), name)
-        value = others.get(name, not usual if isinstance(usual, bool) else "value")
+        value: Any = others.get(name, not usual if isinstance(usual, bool) else "value")
         run = Options(**{name: value})
         found = merged(Config(), run)
         assert getattr(found, name) == value, name
@@ -79,10 +80,14 @@ def test_a_run_that_chooses_its_conversation_has_nothing_of_the_configured_one()
 @pytest.mark.req("agents.scenario.A4")
 def test_with_settings_and_no_permission_mode_there_is_no_flag_for_it() -> None:
     for config in (Config(settings="/x.json"), Config()):
-        line = command_line("claude", merged(config, Options(settings='{"permissions":{"defaultMode":"plan"}}' if not config.settings else "")))
+        line = command_line(
+            "claude", merged(config, Options(settings='{"permissions":{"defaultMode":"plan"}}' if not config.settings else ""))
+        )
         assert any(word.startswith("--settings=") for word in line)
         assert not any(word.startswith("--permission-mode") for word in line)
-    assert "--permission-mode=default" in command_line("claude", merged(Config(), Options(permission_mode="default", settings="/x")))
+    assert "--permission-mode=default" in command_line(
+        "claude", merged(Config(), Options(permission_mode="default", settings="/x"))
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What an agent of the seed asks: each request in a task of its own, each answer in the words of its transport (spec agents 1.9)."""
+"""What an agent of the seed asks: each request in a task of its own, answered in the words of its transport (spec agents 1.9)."""
 
 from __future__ import annotations
 
@@ -79,10 +79,7 @@ class Asking:
         try:
             decision = await self._stage.ask(self._asked(request))
             given, _ = self._responses.get(request.id, (None, None))
-            frame = self._transport.encode_control_response(request.id, given or response_of(request, decision), request.input)
-            if frame is None:
-                raise ProtocolError("transport produced nil control response", agent=self._agent)
-            await self._encoder.encode(frame)
+            await self._encoder.encode(self._frame(request, given or response_of(request, decision)))
         except asyncio.CancelledError:
             error = NotDelivered("the run ended before the answer was written", who=self._agent, id=str(request.id))
             raise
@@ -95,6 +92,12 @@ class Asking:
             _, written = self._responses.pop(request.id, (None, None))
             if written is not None and not written.done():
                 written.set_exception(error) if error is not None else written.set_result(None)
+
+    def _frame(self, request: Request, response: ControlResponse) -> object:
+        frame: object = self._transport.encode_control_response(request.id, response, request.input)
+        if frame is None:
+            raise ProtocolError("transport produced nil control response", agent=self._agent)
+        return frame
 
     def _asked(self, request: Request) -> Approval | Question:
         """Whoever is shown it may do with its input what they like: what goes back is the agent's own (spec agents 7.20)."""

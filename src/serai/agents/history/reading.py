@@ -51,11 +51,12 @@ def glance(seen: Windows) -> Gathering | None:
     if seen.gap:
         if not gathering.messages and cut.lstrip(b" \0").startswith(b"{"):
             row, text = salvage(cut)
-            gathering.tell(Row(type="", timestamp=row.timestamp, cwd=row.cwd, version=row.version))
-            gathering.begin_with(text)
+            if row.type:
+                gathering.tell(Row(timestamp=row.timestamp, cwd=row.cwd, version=row.version))
+                gathering.begin_with(text)
         gathering.gap()
         _tell(gathering, seen.tail.partition(b"\n")[2])
-    begun = b"\n" not in seen.head and seen.head.startswith(b"{")
+    begun = not seen.gap and b"\n" not in seen.head and seen.head.startswith(b"{")
     return gathering if gathering.rows or begun or not seen.head.strip(b" \t\r\n\0") else None
 
 

@@ -143,7 +143,8 @@ def _error(result: Result, native: Raw, stderr: str) -> AgentFailed:
     hint = _BY_STATUS.get(status) or HINTS.get(kind, "")
     if any(map(_NO_SESSION.search, details)):
         hint = "look at the list of its sessions; one that was never prompted is not kept"
-    message = f"{what}: {said}" if said else what
+    aborted = (result.terminal_reason or "").startswith("aborted_")  # its details are for its makers
+    message = f"{what}: {said}" if said and not aborted else what
     return AgentFailed(message, kind=kind, details=details, status=status, native=native, who=ASKER, stderr=stderr, hint=hint)
 
 

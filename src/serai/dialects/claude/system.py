@@ -8,6 +8,7 @@ from typing import Any, Literal
 from msgspec import Raw
 
 from serai.dialects.claude.messages import System
+from serai.dialects.claude.reading import retry_of
 from serai.dialects.claude.texts import line_of, plain, shown
 from serai.dialects.claude.tools import ASKER
 from serai.model import events
@@ -94,13 +95,11 @@ def told(frame: System, native: Raw) -> list[Event]:
     return [events.Other(kind=f"system/{frame.subtype}", native=native)] if found is None else found
 
 
-def _retrying(frame: System, native: Raw) -> list[Event]:
-    wait = (frame.retry_delay_ms or 0.0) / 1000
-    error = str(frame.error or "")
-    if frame.error_status is not None:
-        error = f"{error} ({frame.error_status})" if error else str(frame.error_status)
-    retrying = events.Retrying(attempt=frame.attempt or 0, most=frame.max_retries or 0, wait=wait, error=error, native=native)
-    return [retrying]
+def _retrying(frame: System, native: Raw) -> list[Event]:  # noqa: ARG001  (its words have had several spellings)
+    retry = retry_of(bytes(native))
+    error = retry.error if retry.status is None else f"{retry.error} ({retry.status})".lstrip()
+    wait = retry.delay_ms / 1000
+    return [events.Retrying(attempt=retry.attempt, most=retry.most, wait=wait, error=error, native=native)]
 
 
 def _status(frame: System, native: Raw) -> list[Event]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from binascii import Error, a2b_base64, b2a_base64
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable
 from typing import Any
 
@@ -98,6 +98,6 @@ def _blocks(content: Iterable[Any]) -> Iterable[Block]:
 
 def _image(data: str, mime: str) -> Block:
     try:
-        return ImageBlock(a2b_base64(data.encode()), mime)
-    except (Error, ValueError) as error:
+        return ImageBlock(a2b_base64(data, strict_mode=True), mime)
+    except ValueError as error:
         return TextBlock(f"[an image that cannot be decoded: {error}]")

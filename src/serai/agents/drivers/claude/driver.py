@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from serai.agents.driver import Driver, Prompt
+from serai.agents.driver import Driver, Prompt, Unfinished
 from serai.agents.drivers.claude.asking import Asking
 from serai.agents.drivers.claude.connection import Connection
 from serai.agents.drivers.claude.failing import failed
@@ -24,6 +24,8 @@ from serai.agents.drivers.claude.playing import Background, Play
 from serai.agents.drivers.claude.prompting import content
 from serai.agents.drivers.claude.serving import Serving
 from serai.agents.drivers.claude.telling import Telling
+from serai.agents.drivers.claude.versions import newer
+from serai.agents.drivers.claude.watching import Lines, Watching
 from serai.agents.stage import Stage
 from serai.agents.turn import Turn
 from serai.dialects.claude.folding import Folding
@@ -39,7 +41,7 @@ from serai.dialects.claude.heard import (
     Withdrawn,
 )
 from serai.dialects.claude.messages import Result, System
-from serai.dialects.claude.outcome import outcome
+from serai.dialects.claude.outcome import Outcome, outcome
 from serai.errors import AgentFailed, Closed, LimitHit, NotAllowed, PeerTimeout, SeraiError
 from serai.model.actions import Notice
 from serai.model.events import Noticed, Other, SessionStarted, StateChanged, Stderr, TurnResult
@@ -52,6 +54,7 @@ __all__ = ["Claude"]
 
 log = logging.getLogger("serai.agents")
 
+GUARDED = "2.1.197"  # the oldest that was seen to ask about every call; newer ones tell so themselves
 _WAITED = frozenset({"local_agent", "local_workflow"})  # what a run is not over without (spec agents 2.11)
 
 
@@ -74,10 +77,10 @@ class Claude(Driver):
         self._play: Play | None = None
         self._background: Background | None = None
         self._initialized: asyncio.Future[msgspec.Raw] | None = None
+        self._guarded = house.judge is None  # nobody needs to be asked, or it has told that it will
         self._over: SeraiError | None = None  # why nothing more can be asked of it
-        self._first_by = 0.0  # when it must have said something; 0: it has
-        self._last = 0.0  # when it last said something
-        self._stalled = False
+        self._watching = Watching(house.limits)
+        self._cost = 0.0  # US dollars, of this process so far
         self._state = ""  # running, requires_action, idle: where it tells
         self._changed = asyncio.Event()
         self.version = ""
@@ -94,11 +97,9 @@ class Claude(Driver):
         self._connection = connection = Connection(
             child, self, deadlines=self._deadlines, limits=self.house.limits, tap=self.house.tap(child.pid)
         )
-        child.stderr.on_chunk = _Lines(lambda line: stage.emit(Stderr(line=line))).feed
+        child.stderr.on_chunk = Lines(lambda line: stage.emit(Stderr(line=line))).feed
         self._asking = Asking(stage, connection, self.folding, self.serving.tools, self._telling, self.house.judge)
-        self._last = now = monotonic()
-        self._first_by = now + self.house.limits.agent_first
-        connection.wake_by(self._first_by)
+        connection.wake_by(self._watching.start())
         self._initialized = connection.asked("initialize", self.house.initialize())
         self._initialized.add_done_callback(self._on_initialized)
         stage.emit(SessionStarted(session=self.session_id))
@@ -111,16 +112,19 @@ class Claude(Driver):
         if error is None:
             reply = _object(done.result())
             self.version = str(reply.get("claude_code_version", ""))
-            if self.house.judge is None or reply.get("hooks_applied") is True:
-                return
-            error = AgentFailed(
-                "this version does not tell that it asks before each call, so that guards would not hold", kind="not_guarded",
-                who=self.name, hint="update Claude Code",
-            )  # fmt: skip
+            self._guarded = self._guarded or reply.get("hooks_applied") is True
+            if reply.get("hooks_applied") is False:
+                self._unguarded()
         elif self._over is not None or (self.house.judge is None and isinstance(error, AgentFailed)):
             log.warning("claude: %s", error)
-            return
-        self._give_up(error if isinstance(error, SeraiError) else AgentFailed(str(error), who=self.name))
+        else:
+            self._give_up(error if isinstance(error, SeraiError) else AgentFailed(str(error), who=self.name))
+
+    def _unguarded(self) -> None:
+        if not self._guarded:
+            hint = f"update Claude Code: {GUARDED} or newer"
+            text = f"its version {self.version or 'unknown'} does not ask before each call, so that guards would not hold"
+            self._give_up(AgentFailed(text, kind="not_guarded", who=self.name, hint=hint))
 
     async def close(self) -> None:
         connection = self._connection
@@ -140,14 +144,21 @@ class Claude(Driver):
     # -- turns
 
     async def run(self, prompt: Prompt) -> TurnResult:
-        connection, telling = self._opened()
+        self._opened()
         if refusal := await self._refusal():
-            raise NotAllowed(refusal, who=self.name)
+            raise Unfinished(NotAllowed(refusal, who=self.name), TurnResult(status="denied", error=refusal))
+        return await self._run(prompt)
+
+    async def compact(self) -> None:
+        """By its own command: what comes of it is told, and is no turn of the conversation."""
+        await self._run(Prompt("/compact"))
+
+    async def _run(self, prompt: Prompt) -> TurnResult:
+        connection, telling = self._opened()
         self._play = play = Play()
         try:
             connection.send(connection.ours.prompt(content(prompt), uuid=play.uuid, relayed=prompt.relayed))
-            self._last, self._stalled = monotonic(), False
-            connection.wake_by(self._last + self.house.limits.agent_silent)
+            connection.wake_by(self._watching.turn())
             async with asyncio.timeout(self.house.limits.agent_turn):
                 await asyncio.shield(play.over)
         except TimeoutError:
@@ -199,7 +210,7 @@ class Claude(Driver):
     async def idle(self) -> None:
         """Until it does nothing on the side: sub-agents, and the turn that follows when one has ended (spec agents 2.11)."""
         end = monotonic() + self.house.limits.agent_background
-        while self._over is None and (self._works_on_the_side or self._background is not None or self._state == "running"):
+        while self._over is None and (self._works_on_the_side or self._background is not None or self._state not in ("", "idle")):
             self._changed.clear()
             try:
                 async with asyncio.timeout_at(asyncio.get_running_loop().time() + max(end - monotonic(), 0)):
@@ -241,7 +252,7 @@ class Claude(Driver):
 
     def heard(self, what: Heard) -> None:
         assert self._asking is not None
-        self._first_by = 0.0
+        self._watching.first_by = 0.0
         if type(what) is Told:
             self._told(what)
             return
@@ -269,8 +280,7 @@ class Claude(Driver):
         """The hot path."""
         assert self._telling is not None
         frame = what.frame
-        self._last = monotonic()
-        self._stalled = False
+        self._watching.heard()
         if type(frame) is System:
             self._system(frame)
         events = self.folding.fold(frame, what.line)
@@ -290,6 +300,8 @@ class Claude(Driver):
         """A turn begins, which may be one of its own."""
         assert self._stage is not None
         self.version = frame.claude_code_version or self.version
+        if newer(GUARDED, self.version):  # before the model is asked anything
+            self._unguarded()
         if frame.session_id and frame.session_id != self.session_id:  # a fork, or the newest of this folder
             self.session_id = self._stage.session = frame.session_id
             self._stage.emit(SessionStarted(session=frame.session_id))
@@ -298,7 +310,7 @@ class Claude(Driver):
 
     def _ends(self, frame: Result, line: bytes, events: list[Any]) -> None:
         assert self._telling is not None
-        how = outcome(frame, line, stderr=self._stderr())
+        how = self._priced(outcome(frame, line, stderr=self._stderr()))
         telling, play = self._telling, self._play
         if play is not None and how.answers(play.uuid):
             denied = self._asking.denied if self._asking is not None else None
@@ -312,6 +324,13 @@ class Claude(Driver):
         else:  # of a turn that began right before ours, or one that nobody waits for any more
             telling.tell([*events, Other(kind="result", native=msgspec.Raw(line))])
         self._changed.set()
+
+    def _priced(self, how: Outcome) -> Outcome:
+        """What it tells is what its process has cost so far; a turn has cost what is new (spec agents 1.15)."""
+        if (total := how.usage.cost_usd) is None:
+            return how
+        new, self._cost = max(total - self._cost, 0.0), total
+        return msgspec.structs.replace(how, usage=msgspec.structs.replace(how.usage, cost_usd=new))
 
     async def _stop_background(self, turn: Turn, reason: str) -> None:
         """As `Session` does with a turn of its own."""
@@ -345,23 +364,14 @@ class Claude(Driver):
                 handler(self._over)
 
     def look(self, now: float) -> float | None:
-        """Whether it has been silent for too long."""
-        limits = self.house.limits
-        if self._first_by and now >= self._first_by:
-            limit = LimitHit("agent_first", limits.agent_first)
-            self._first_by = 0.0
+        asking = self._asking is not None and self._asking.open
+        wrong, again = self._watching.look(now, playing=self._play is not None, asking=asking)
+        if wrong == "mute":
+            limit = LimitHit("agent_first", self.house.limits.agent_first)
             self._give_up(PeerTimeout("it has said nothing since its start", who=self.name, limit=limit))
-            return None
-        if self._play is None or self._stalled:
-            return self._first_by or None
-        silent_at = self._last + limits.agent_silent
-        if now >= silent_at:
-            if self._asking is None or not self._asking.open:
-                self._stalled = True
-                self._tell(StateChanged(state="stalled"))
-                return None
-            silent_at = now + limits.agent_silent
-        return min(silent_at, self._first_by or silent_at)
+        elif wrong == "stalled":
+            self._tell(StateChanged(state="stalled"))
+        return again
 
     # -- inside
 
@@ -392,23 +402,6 @@ class Claude(Driver):
         if self._connection is not None:
             self.house.end(self._connection.child)
         self._changed.set()
-
-
-class _Lines:
-    """Chunks into lines, the last one whenever it is whole."""
-
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
-        self._rest = b""
-
-    def feed(self, chunk: bytes) -> None:
-        *lines, rest = (self._rest + chunk).split(b"\n")
-        self._rest = rest[-_LINE:]
-        for line in lines:
-            self._tell(line.decode(errors="replace"))
-
-
-_LINE = 65536
 
 
 def _object(raw: msgspec.Raw) -> dict[str, Any]:

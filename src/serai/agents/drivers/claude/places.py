@@ -29,11 +29,17 @@ class Places:
     """The places of one machine, as seen from an environment. `looked` are those where one has looked, for who finds nothing."""
 
     def __init__(
-        self, environ: Mapping[str, str], *, beside: str = "", machine: tuple[str, ...] = ("/usr/local", "/opt/homebrew")
+        self,
+        environ: Mapping[str, str],
+        *,
+        package: str = "claude_agent_sdk",
+        beside: str = "",
+        machine: tuple[str, ...] = ("/usr/local", "/opt/homebrew"),
     ) -> None:
-        """`beside` is the folder of our own program; `machine` are the prefixes of what is installed for everybody."""
+        """`package` is Python's that has it inside, `beside` the folder of our own program, `machine` where it is for everybody."""
         self._environ = environ
         self._home = environ.get("HOME") or os.path.expanduser("~")
+        self._package = package
         self._beside = beside or os.path.dirname(sys.executable)
         self._machine = machine
         self.looked: list[str] = []
@@ -51,8 +57,8 @@ class Places:
 
     def bundled(self) -> Iterator[Candidate]:
         """What came along with a package: the wheel `claude-agent-sdk`, or an application that has it beside itself."""
-        self.looked.append("the package claude-agent-sdk")
-        files = [os.path.join(folder, "_bundled", "claude") for folder in _package("claude_agent_sdk")]
+        self.looked.append(f"the package {self._package.replace('_', '-')}")
+        files = [os.path.join(folder, "_bundled", "claude") for folder in _package(self._package)]
         beside = self._beside
         files += [os.path.join(beside, *place) for place in (("claude",), ("..", "Resources", "claude"), ("claude-code", "claude"))]
         yield from self._there(files, "bundled")

@@ -1,0 +1,272 @@
+"""One execution: a session that is opened for one prompt, its turn as the seed's handle, and an end that is kept (spec agents 1.9).
+
+What ends it runs as a task of its own, so that the process is gone and the lifecycle store told even if nobody waits (1.8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from time import monotonic
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from serai.agents.agentboot.errors import Cancelled, DeadlineExceeded, HandleClosed, in_seed_words
+from serai.agents.agentboot.options import LifecycleStore
+from serai.agents.agentboot.result import Account, Waited
+from serai.agents.agentboot.stream import (
+    ApprovalRequestEvent,
+    ApprovalResponse,
+    AskRequestEvent,
+    AskResponse,
+    ControlResponse,
+    ErrorEvent,
+    RequestCancelled,
+    StateChanged,
+    Stderr,
+    StreamEvent,
+    TurnCompleted,
+    TurnStarted,
+)
+from serai.agents.session import Session
+from serai.agents.turn import Turn
+from serai.errors import LimitHit
+from serai.model import events as model
+from serai.model.ask import Approval, Question
+
+__all__ = ["Execution", "Handle", "Translate", "keep", "told"]
+
+log = logging.getLogger("serai.agents")
+
+Translate = Callable[[model.Event], Sequence[StreamEvent]]
+Respond = Callable[[str, ControlResponse], Awaitable[None]]
+
+
+class Execution(msgspec.Struct, kw_only=True, dict=True, eq=False):
+    """What goes on behind a handle. The session is open; `begin` starts its turn."""
+
+    session: Session
+    account: Account
+    translate: Translate
+    respond: Respond
+    began: float  # monotonic: the clock on the wall may be set (spec agents 7.28)
+    timeout: float | None = None
+    store: LifecycleStore | None = None
+    turns: list[Turn] = []
+    scope: BaseException | None = None  # why it was ended from here
+    closed: bool = False  # nothing can be answered any more
+
+    async def begin(self, prompt: str) -> list[StreamEvent]:
+        """Start it; what it has told until now, which is that it has begun."""
+        self.finished: asyncio.Future[Waited] = asyncio.get_running_loop().create_future()
+        self.changed = asyncio.Event()  # another turn, or the end
+        self.aside: set[asyncio.Future[object]] = set()
+        self.heard = True  # somebody reads it, or may
+        turn = self.session.turn(prompt)
+        self.turns = [turn]
+        self.session.on_turn(self._another)
+        first = await anext(aiter(turn))
+        self._run(self._finalise())
+        return list(self.translate(first))
+
+    def cancel(self, scope: BaseException | None = None) -> None:
+        """Have it end; the first reason counts. What has its result already keeps it (spec agents 7.14)."""
+        if self.closed or self.account.settled or self.turns[0].done:
+            if not self.closed and self.turns[0].done:  # what the agent does on the side is not waited for
+                self._wake_up()
+            return
+        self.scope = scope or Cancelled("the execution was cancelled", who=self.session.agent)
+        self.closed = True
+        self._run(self.turns[0].cancel(str(self.scope)))
+
+    def ignore(self) -> None:
+        """Nobody reads it: it goes on all the same, and nobody is there to approve anything."""
+        self.heard = False
+        for turn in self.turns:
+            turn.ignore()
+
+    def hurry(self) -> None:
+        """Somebody waits for the end: it is not held up by whoever reads no more."""
+        for turn in self.turns:
+            self._run(turn.result())
+
+    # -- inside
+
+    def _run(self, work: Awaitable[object]) -> None:
+        task = asyncio.ensure_future(work)
+        self.aside.add(task)
+        task.add_done_callback(self._ran)
+
+    def _ran(self, task: asyncio.Future[object]) -> None:
+        self.aside.discard(task)
+        if not task.cancelled():
+            task.exception()  # the turn's own, which is told elsewhere
+
+    def _another(self, turn: Turn) -> None:
+        """The agent goes on by itself (spec agents 2.11)."""
+        if self.heard and not self.closed:
+            aiter(turn)
+            self.turns.append(turn)
+            self.changed.set()
+
+    def _wake_up(self) -> None:
+        self.scope = Cancelled("the execution was cancelled", who=self.session.agent)
+        self.changed.set()
+        if self._side is not None:
+            self._side.cancel()
+
+    _side: asyncio.Future[None] | None = None
+
+    async def _finalise(self) -> None:
+        turn = self.turns[0]
+        try:
+            async with asyncio.timeout(None if self.timeout is None else max(self.timeout - (monotonic() - self.began), 0.0)):
+                await turn.over()
+        except TimeoutError:
+            limit = LimitHit("agent_turn", self.timeout or 0.0)
+            self.cancel(DeadlineExceeded("deadline exceeded", who=self.session.agent, limit=limit))
+            await turn.over()
+        if turn.error is None and turn.outcome is not None and turn.outcome.status != "cancelled":
+            await self._until_idle()
+        self.closed = True
+        await self.session.close()
+        error = self._error(turn)
+        waited = Waited(self.account.result(monotonic() - self.began, error), error)
+        self._keep(waited)
+        self.finished.set_result(waited)
+        self.changed.set()
+
+    async def _until_idle(self) -> None:
+        """Sub-agents, and the turns that follow them: they belong to the run."""
+        self._side = asyncio.ensure_future(self.session.idle())
+        try:
+            await asyncio.wait([self._side], timeout=self.session.limits.agent_background)
+        finally:
+            self._side.cancel()
+
+    def _error(self, turn: Turn) -> BaseException | None:
+        agent = self.session.agent
+        if turn.error is not None:
+            return in_seed_words(turn.error, agent=agent)
+        if turn.outcome is None or turn.outcome.ok:
+            return None
+        if turn.outcome.status == "cancelled":
+            return self.scope or Cancelled(turn.outcome.error or "the execution was cancelled", who=agent)
+        return None if turn.outcome.status == "denied" else Cancelled(turn.outcome.error, who=agent)
+
+    def _keep(self, waited: Waited) -> None:
+        if self.store is not None and (id := self.account.session_id):
+            store = self.store
+            if waited.error is not None:
+                keep(lambda: store.set_failed(id, waited.result.error))
+            else:
+                keep(lambda: store.set_completed(id, waited.result.answer()))
+
+
+def keep(call: Callable[[], object]) -> None:
+    """Tell a lifecycle store. What goes wrong there is its own affair (spec agents 4.4)."""
+    try:
+        call()
+    except Exception:
+        log.exception("a lifecycle store failed")
+
+
+def told(event: model.Event, account: Account) -> list[StreamEvent]:
+    """What the events of every session mean to the seed; more is the business of whoever drives the agent."""
+    match event:
+        case Approval(native=ApprovalRequestEvent() as asked) | Question(native=AskRequestEvent() as asked):
+            return [asked]
+        case model.TurnStarted(prompt=prompt):
+            return [TurnStarted(prompt)]
+        case model.TurnEnded(result=result):
+            return [TurnCompleted(account.result(result.seconds))]
+        case model.RequestCancelled(id=id, reason=reason):
+            return [RequestCancelled(id, reason)]
+        case model.StateChanged(state=state):
+            return [StateChanged(state)]
+        case model.Stderr(line=line):
+            return [Stderr(line)]
+    return []
+
+
+class Handle:
+    """The seed's `ExecutionHandle` of an execution. Dropped without a word, the execution ends with it (spec agents 7.8)."""
+
+    def __init__(self, execution: Execution, first: Sequence[StreamEvent]) -> None:
+        self._execution = execution
+        self._ready = deque(first)
+        self._at = 0  # the turn that is read
+        self._reading = False
+        self._last_words = False
+        self._loop = asyncio.get_running_loop()
+
+    def events(self) -> AsyncIterator[StreamEvent]:
+        self._reading = True
+        return self
+
+    def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        return self.events()
+
+    async def __anext__(self) -> StreamEvent:
+        execution = self._execution
+        while not self._ready:
+            if self._at < len(execution.turns):
+                await self._read(execution.turns[self._at])
+            elif not execution.finished.done():
+                execution.changed.clear()
+                await execution.changed.wait()
+            elif self._last_words:
+                raise StopAsyncIteration
+            else:
+                self._last_words = True
+                error = execution.finished.result().error
+                if error is not None and (execution.scope is None or error is not execution.scope):
+                    self._ready.append(ErrorEvent(error))
+        return self._ready.popleft()
+
+    async def _read(self, turn: Turn) -> None:
+        try:
+            self._ready.extend(self._execution.translate(await anext(turn)))
+        except StopAsyncIteration:
+            self._at += 1
+        except Exception as error:
+            if error is not turn.error:
+                raise
+            self._at += 1
+
+    async def respond(self, request_id: str, response: ControlResponse) -> None:
+        if not isinstance(response, ApprovalResponse | AskResponse):
+            raise TypeError(f"an answer is an ApprovalResponse or an AskResponse, not {type(response).__name__}")
+        if self._execution.closed:
+            raise HandleClosed(who=self._execution.session.agent, id=str(request_id))
+        await self._execution.respond(request_id, response)
+
+    async def wait(self) -> Waited:
+        if not self._execution.finished.done():
+            if not self._reading:
+                self._execution.ignore()
+            self._execution.hurry()
+        return await self.over()
+
+    async def over(self) -> Waited:
+        """The same, for who only wants to know when: nothing is dropped or denied because of it."""
+        return await asyncio.shield(self._execution.finished)
+
+    def cancel(self) -> None:
+        self._execution.cancel()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.cancel()
+        await self.over()
+
+    def __del__(self) -> None:
+        execution = self._execution
+        if not execution.finished.done() and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(execution.cancel)
