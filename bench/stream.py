@@ -1,4 +1,4 @@
-"""The stream that the ingest suite reads: about 100 MB of what Claude Code prints, made up in its captured shape, always the same.
+"""The streams that are read here: about 100 MB of what Claude Code prints, made up in its captured shape, always the same.
 
 Of its lines 95 % are small deltas of text and of tool arguments; each turn ends with a tool's result of about 50 KB, which the
 real program prints twice in one line (for the model and for the person). A word in twenty is not ASCII; three quarters of the
@@ -34,13 +34,14 @@ Line = dict[str, Any]
 
 
 class Stream(NamedTuple):
-    """What was written. Who reads it proves with `events` (lines) and `text` (characters of text deltas and of tool results)
-    that nothing was dropped or cut."""
+    """What was written. Who reads it proves with `events` (lines), `text` (characters of text deltas and of tool results) and
+    `pieces` (deltas) that nothing was dropped or cut."""
 
     path: str
     size: int
     events: int
     text: int
+    pieces: int
 
     @classmethod
     def of(cls, arguments: list[str]) -> Stream:
@@ -49,25 +50,27 @@ class Stream(NamedTuple):
         return cls(path, *map(int, numbers))
 
 
-def build() -> Stream:
-    """The stream's file, written when it is not there or older than this module."""
-    path, about = BUILD / "stream.jsonl", BUILD / "stream.json"
+def build(*, prompts: bool = True) -> Stream:
+    """The stream's file, written when it is not there or older than this module. Without `prompts` all of it answers a single one."""
+    name = "stream" if prompts else "turn"
+    path, about = BUILD / f"{name}.jsonl", BUILD / f"{name}.json"
     if not about.exists() or about.stat().st_mtime < Path(__file__).stat().st_mtime:
         BUILD.mkdir(exist_ok=True)
-        about.write_text(json.dumps(_write(path)))
+        about.write_text(json.dumps(_write(path, TURNS_OF_A_PROMPT if prompts else TURNS)))
     return Stream(str(path), *json.loads(about.read_text()))
 
 
-def _write(path: Path) -> tuple[int, int, int]:
-    """Its bytes, events and characters of text."""
-    size = events = text = 0
+def _write(path: Path, of_a_prompt: int) -> tuple[int, int, int, int]:
+    """Its bytes, events, characters of text and deltas."""
+    size = events = text = pieces = 0
     with path.open("wb") as file:
-        for line in Writer(Random(3)).lines():
+        for line in Writer(Random(3), of_a_prompt).lines():
             # Compact and not escaped to ASCII, as JavaScript writes it.
             size += file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
             events += 1
             text += _text(line)
-    return size, events, text
+            pieces += line.get("event", {}).get("type") == "content_block_delta"
+    return size, events, text, pieces
 
 
 def _text(line: Line) -> int:
@@ -79,17 +82,18 @@ def _text(line: Line) -> int:
 class Writer:
     """Writes the lines of one session, with their members in the order of the real ones."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, of_a_prompt: int) -> None:
         self._random = random
+        self._of_a_prompt = of_a_prompt
         self._message = ""  # the id of the answer being written
 
     def lines(self) -> Iterator[Line]:
         for turn in range(TURNS):
-            if turn % TURNS_OF_A_PROMPT == 0:
+            if turn % self._of_a_prompt == 0:
                 yield self._init()
             yield {"type": "system", "subtype": "status", "status": "requesting", "session_id": SESSION, "uuid": self._uuid()}
             yield from self._turn()
-            if (turn + 1) % TURNS_OF_A_PROMPT == 0:
+            if (turn + 1) % self._of_a_prompt == 0:
                 yield self._result(turn + 1)
 
     def _turn(self) -> Iterator[Line]:

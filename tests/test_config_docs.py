@@ -32,10 +32,11 @@ def test_the_table_says_of_every_key_what_a_project_may_do() -> None:
     said = {}
     for keys, may in rows:
         tables = {"`[limits]`": "limits.*", "`[guests] homes`": "guests.*", "`[boxes]`": "boxes.*"}
-        table = {**tables, "`[agents.claude] path`": "agents.*.path"}.get(keys)
-        for key in [table] if table else re.findall(r"`([a-z_]+)`", keys):
+        table = tables.get(keys)
+        of, _, keys = keys.partition("[agents.claude] ") if "[agents.claude]" in keys else ("", "", keys)
+        for key in [table] if table else re.findall(r"`?([a-z_]+)`", keys):
             name = f"guest.*.{key}" + (".*" if key == "limits" else "") if keys.startswith("·") else key
-            said[name] = may
+            said[f"agents.*.{name}" if of else name] = may
     assert set(said) == set(PROJECT_MAY)
     for key, may in PROJECT_MAY.items():
         assert said[key].startswith(words[may.when]), key

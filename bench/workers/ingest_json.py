@@ -1,4 +1,4 @@
-"""Ingest without Serai, in a fresh process: `python -m bench.workers.ingest_json PATH SIZE EVENTS TEXT json|orjson|streams`.
+"""Ingest without Serai, in a fresh process: `python -m bench.workers.ingest_json PATH SIZE EVENTS TEXT PIECES json|orjson|streams`.
 
 `json` and `orjson` read the pipe with plain blocking reads, without a loop, and parse line by line into dictionaries; `streams` is
 what people write: asyncio's own subprocess, a line at a time, `json`.

@@ -1,4 +1,4 @@
-"""Ingest by claude-agent-sdk, in a fresh process of the peers' Python: `python -m bench.workers.ingest_sdk PATH SIZE EVENTS TEXT`.
+"""Ingest by claude-agent-sdk, in a fresh process of the peers' Python: `python -m bench.workers.ingest_sdk PATH SIZE EVENTS TEXT PIECES`.
 
 The SDK starts a CLI that is a shell script: it answers the SDK's one question and then is `cat` of the stream.
 """

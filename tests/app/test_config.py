@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from serai import home
+from serai.agents.settings import AgentSettings, read
 from serai.app.config import Config, Value
 from serai.app.config_project import LOWERED, PROJECT_MAY
 from serai.errors import BadSettings
@@ -154,8 +155,9 @@ def test_no_value_is_in_a_repr(house: House) -> None:
 
 @pytest.mark.req("app.config.table")
 def test_there_is_a_row_for_every_setting() -> None:
-    tables = {"agents": "agents.*.path", "guests": "guests.*", "boxes": "boxes.*", "limits": "limits.*"}
-    top = {tables.get(key, key) for key in home._KEYS if key != "guest"}
+    tables = {"guests": "guests.*", "boxes": "boxes.*", "limits": "limits.*"}
+    top = {tables.get(key, key) for key in home._KEYS if key not in ("agents", "guest")}
+    top |= {f"agents.*.{name}" for name in AgentSettings.__struct_fields__}
     guest = {f"guest.*.{name}" + (".*" if name == "limits" else "") for name in _Entry.__struct_fields__}
     assert set(PROJECT_MAY) == top | guest
     assert {item.name for item in fields(Limits)} > LOWERED
@@ -163,6 +165,8 @@ def test_there_is_a_row_for_every_setting() -> None:
 
 TRUSTED = {
     "agent": '"x"',
+    "agents.*.model": '"x"',
+    "agents.*.effort": '"high"',
     "default_model": '"x"',
     "small_model": '"x"',
     "system_prompt": '"x"',
@@ -183,7 +187,7 @@ def test_all_that_needs_trust_is_tried_here() -> None:
 @pytest.mark.req("app.config.narrow")
 @pytest.mark.parametrize("pattern", TRUSTED)
 def test_what_needs_trust_counts_only_then_and_is_noted_until_then(house: House, pattern: str) -> None:
-    key = pattern.replace("*", "gate")
+    key = pattern.replace("*", "claude" if pattern.startswith("agents") else "gate")
     text = f"{key} = {TRUSTED[pattern]}\n"
     before = house.load(text)
     assert before.settings == {}
@@ -207,6 +211,9 @@ def test_what_needs_trust_counts_only_then_and_is_noted_until_then(house: House,
         "boxes.max_boxes = 1",
         "boxes.__proto__ = 1",
         'agents.claude.path = "/bin/x"',
+        'agents.claude.permission_mode = "bypassPermissions"',
+        'agents.claude.allowed_tools = ["Bash"]',
+        'agents.claude.env = ["AWS_SECRET_ACCESS_KEY"]',
     ],
 )
 def test_what_is_never_a_projects_to_say_is_noted_even_when_it_is_trusted(house: House, text: str) -> None:
@@ -231,6 +238,13 @@ def test_what_is_set_for_an_agent_is_checked(house: House, text: str, reason: st
     with pytest.raises(BadSettings, match=reason) as raised:
         house.load(mine=text)
     assert raised.value.who == str(house.mine)
+
+
+def test_what_a_person_sets_for_an_agent_is_there(house: House) -> None:
+    mine = '[agents.claude]\nmodel = "m"\npermission_mode = "plan"\nallowed_tools = ["Bash"]\nenv = ["SSH_AUTH_SOCK"]'
+    assert read(house.load(mine=mine).settings).claude == AgentSettings(
+        model="m", permission_mode="plan", allowed_tools=("Bash",), env=("SSH_AUTH_SOCK",)
+    )
 
 
 def test_the_path_of_an_agent_is_the_persons_to_say(house: House) -> None:

@@ -26,6 +26,7 @@ from serai.host.trust import Trust
 from serai.model.ask import Approval
 from serai.model.tools import ToolCall
 from serai.policy import Decisions, Situation
+from tests.claude.launching.programs import program
 from tests.cli.guests import guest, objects
 from tests.cli.inside import Inside
 
@@ -219,14 +220,29 @@ def test_agents_of_other_packages_are_told_and_not_run(house: House, tmp_path: P
     package(tmp_path / "site", "resident", "acme_rover")
     (tmp_path / "site" / "acme_rover.py").write_text("raise SystemExit('it was run')")
     monkeypatch.syspath_prepend(tmp_path / "site")
+    (house.home / "config.toml").write_text(f'[agents.claude]\npath = "{program(tmp_path / "claude", "2.1.325")}"\n')
     page = house.page()
     assert page.of("agents", "ok") == [
         "resident: can be used",
+        f"claude: 2.1.325, settings: {tmp_path}/claude",
+        "mock: can be used",
         "rover: from acme 1.5",
         "resident would be used: no other was chosen",
     ]
     assert page.of("agents", "note") == ["resident of acme 1.5: not used, Serai has its own of that name"]
     assert page.problems() == [("agents", "ghost of acme 1.5: its module acme_ghost.deep is missing")]
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+def test_a_driven_agent_without_its_program_is_a_problem_only_if_it_was_chosen(house: House, tmp_path: Path, chosen: bool) -> None:
+    text = 'agent = "claude"\n' if chosen else ""
+    (house.home / "config.toml").write_text(f'{text}[agents.claude]\npath = "{tmp_path}/none"\n')
+    page = house.page()
+    [line] = [line for line in page.lines if line.get("text", "").startswith("claude: ")]
+    assert (line["section"], line["mark"]) == ("agents", "problem" if chosen else "note")
+    assert "it does not exist" in line["text"]
+    assert "claude-agent-sdk" in line["hint"]
+    assert page.status == (1 if chosen else 0)
 
 
 @pytest.mark.req("app.doctor.model")

@@ -65,7 +65,7 @@ def test_one_of_them_is_shown_and_how_to_go_on_with_it(shell: Inside, home: Home
     assert said[3].endswith(", 2 turns, 35114 tokens in, 19 out, $0.0817")
     told = ("  Please list the files", "  And now the second prompt", "  The second answer.")
     assert tuple(line for line in said[5:] if line in told) == told
-    assert ran.stderr == f"to go on with it: cd {home.project} && claude --resume {uuid(1)}\n"
+    assert ran.stderr == f"to go on with it: cd {home.project} && serai run --agent claude --session {uuid(1)} PROMPT\n"
 
 
 def test_as_json_it_is_what_is_known_and_then_every_row(shell: Inside, home: Home) -> None:

@@ -29,6 +29,7 @@ def session(first: str = "", last: str = "") -> SessionMetadata:
         ("see <ide_opened_file>a.py", "a real prompt", False),
         ("<local-command-stdout>x", "a real prompt", False),
         ("", "<local-command-stdout>x", False),
+        ("  ", "<local-command-stdout>x", False),
         ("a real prompt", "<local-command-stdout>x", True),
     ],
 )

@@ -54,6 +54,8 @@ def test_a_trailing_result_of_error(home: Home, row: Row, error: str) -> None:
 def test_a_result_that_is_not_the_end_says_nothing_of_the_session(home: Home) -> None:
     one = both(home, user("do something"), result("error", error="it broke"), user("do it again", 3), assistant("done", 4))
     assert (one.status, one.error, one.num_turns) == ("complete", "", 2)
+    assert both(home, user("do something"), result("error", error="it broke"), user("do it again", 3)).status == "complete"
+    assert both(home, user("do something"), result("error", error="it broke"), assistant("done", 3)).status == "complete"
 
 
 def test_a_live_session_is_active_a_failed_one_has_failed_and_an_empty_one_is_unknown(home: Home) -> None:

@@ -88,7 +88,7 @@ async def test_calls_run_side_by_side_and_clients_too() -> None:
         second.close()
 
 
-@pytest.mark.req("app.mcp.changed")
+@pytest.mark.req("app.mcp.list")
 async def test_a_change_is_told_to_those_who_are_ready() -> None:
     box = Box()
     async with opened(box) as endpoint:

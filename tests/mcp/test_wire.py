@@ -26,7 +26,7 @@ def server(*tools: ToolSpec, **more: Any) -> Server:
     return Server("serai", "1.2", lambda: tools, **more)
 
 
-def told(heard: ours.Heard) -> Any:
+def told(heard: ours.Heard | theirs.Heard) -> Any:
     """What a reply says."""
     assert isinstance(heard, Reply), heard
     assert b"\n" not in heard.message
@@ -75,11 +75,12 @@ def test_what_claude_says_is_understood() -> None:
         "serverInfo": {"name": "serai", "version": "1.2"},
     }
     assert side.client["name"] == "claude-code"
-    assert not side.ready
+    assert side.list_changed() is None
     assert side.receive(b'{"jsonrpc":"2.0","method":"notifications/initialized"}') == Nothing()
-    assert side.ready
+    assert side.list_changed() is not None
     listed = told(side.receive(b'{"method":"tools/list","jsonrpc":"2.0","id":1}'))
-    assert listed["result"] == {"tools": [{"name": "add", "description": "Adds.", "inputSchema": ADD.schema}]}
+    [tool] = listed["result"]["tools"]
+    assert (tool["name"], tool["description"], tool["inputSchema"]) == ("add", "Adds.", ADD.schema)
     heard = side.receive(CLAUDE_CALLS)
     assert isinstance(heard, Called)
     assert (heard.id, heard.name, heard.arguments, heard.tool_use) == (b"2", "add", {"a": 2, "b": 3}, "toolu_70")
@@ -259,6 +260,17 @@ def test_arguments_are_always_an_object(schema: dict[str, Any]) -> None:
     assert tool["inputSchema"] == {**schema, "type": "object"}
 
 
+@pytest.mark.req("app.mcp.list")
+@pytest.mark.parametrize("deferred", [True, False])
+def test_the_model_is_told_of_a_tool_at_once_unless_it_is_deferred(deferred: bool) -> None:
+    side, client = server(ToolSpec("t", deferred=deferred)), Client()
+    message = told_bytes(side.receive(client.list()[1]))
+    assert json.loads(message)["result"]["tools"][0]["_meta"] == {"anthropic/alwaysLoad": not deferred}
+    heard = client.receive(message)
+    assert isinstance(heard, Listed)
+    assert heard.tools[0].deferred is deferred
+
+
 @pytest.mark.req("app.mcp.names", "app.mcp.list")
 def test_a_tool_is_listed_under_its_safe_name_and_called_by_it() -> None:
     long = "a.tool/" + "x" * 80
@@ -271,7 +283,7 @@ def test_a_tool_is_listed_under_its_safe_name_and_called_by_it() -> None:
     assert asked(side, "tools/call", {"name": long}, id=9)["error"]["code"] == -32602
 
 
-@pytest.mark.req("app.mcp.changed")
+@pytest.mark.req("app.mcp.list")
 def test_a_change_is_told_once_the_client_is_ready() -> None:
     side, client = server(), Client()
     assert side.list_changed() is None
@@ -434,9 +446,9 @@ def test_whatever_comes_is_heard_and_both_sides_live_on(lines: list[bytes]) -> N
 @pytest.mark.req("app.mcp.any")
 @given(json_values)
 def test_any_answer_of_a_server_ends_the_call(result: Any) -> None:
-    for make in (lambda client: client.initialize(), lambda client: client.list(), lambda client: client.call("a")):
+    for method in ("initialize", "list", "call"):
         client = Client()
-        call, _ = make(client)
+        call, _ = client.call("a") if method == "call" else getattr(client, method)()
         heard = client.receive(json.dumps({"jsonrpc": "2.0", "id": call.id, "result": result}).encode())
         assert isinstance(heard, Agreed | Listed | Done | Failed)
         assert heard.call is call

@@ -1,4 +1,4 @@
-"""A house for the real Claude Code: folders of its own, a model API on loopback, an environment from nothing (notes real-agents 2)."""
+"""A house for the real Claude Code: folders of its own, a model API on loopback, an environment from nothing."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Real:
 
     async def begun(self) -> None:
         """Until the tool of `sleeping` runs."""
-        await self.until(lambda: (self.cwd / "begun").exists())
+        await self.until((self.cwd / "begun").exists)
 
     def end(self) -> None:
         for pid in self.processes():

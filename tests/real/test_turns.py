@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from serai.model.ask import Allow, Answer, Approval, Deny, Question
@@ -54,7 +56,7 @@ async def test_a_no_keeps_it_from_running_and_the_model_is_told_why(real: Real) 
 async def test_a_yes_may_change_what_runs(real: Real) -> None:
     async with real.agent() as session:
         turn = session.turn(WRITE)
-        seen = await events(turn, lambda ask: Allow({**ask.call.arguments, "command": "echo two > made; cat made"}))
+        seen = await events(turn, lambda ask: Allow({"command": "echo two > made; cat made"}))
         await turn
     [ended] = of(seen, ToolEnded)
     assert ended.result.content[0].text == "two"
@@ -89,10 +91,10 @@ async def test_several_turns_have_one_process_and_one_conversation(real: Real) -
 
 
 async def test_sub_agents_are_on_a_lane_of_their_own(real: Real) -> None:
-    script = '>> call Bash {\\"command\\": \\"echo sub > made\\"}\\n>> say sub is done'
-    prompt = f'>> call Agent {{"description": "d", "prompt": "{script}", "subagent_type": "general-purpose", "run_in_background": false}}'
+    script = '>> call Bash {"command": "echo sub > made"}\n>> say sub is done'
+    given = {"description": "d", "prompt": script, "subagent_type": "general-purpose", "run_in_background": False}
     async with real.agent() as session:
-        turn = session.turn(f"{prompt}\n>> say done")
+        turn = session.turn(f">> call Agent {json.dumps(given)}\n>> say done")
         seen = await events(turn, lambda ask: Allow())
         result = await turn
     assert result.text == "done"

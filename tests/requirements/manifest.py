@@ -43,6 +43,7 @@ LOWEST = {
             "demo": 4,
             "run": 17,
             "docs": 1,
+            "mcp": 15,
         },
     ),
     "piglet": (10, {"method": 88, "fix": 36, "edge": 40}),

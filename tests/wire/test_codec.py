@@ -144,6 +144,39 @@ def test_one_bad_line_does_not_lose_the_good_ones_around_it(bad: bytes, place: i
         assert messages == [Add(1), Add(2)]
 
 
+@pytest.mark.req("wire.codec.batch-equals-lines")
+@settings(deadline=None, max_examples=500)
+@given(RUNS | REGULAR_RUNS)
+@example(b'\xef\xbb\xbf{"type":"add","n":1}\r\n')
+@example(b'{"type":"add","n":1,"x":"\xff"}\n{"type":"add","n":2}\n')
+@example(b'{"type":"add","n":1,"x":"\\ud83d\\ude00"}\n{"type":"add","n":2,"x":"\\uD83D"}')
+def test_messages_come_with_the_lines_that_say_them(run: bytes) -> None:
+    plain, paired = reader(), reader()
+    messages = plain.read(run)
+    pairs = paired.pairs(run)
+    assert [message for message, _ in pairs] == messages
+    assert (paired.noise, paired.unknown) == (plain.noise, plain.unknown)
+    spoken = [line for line in (line.strip(b" \t\r") for line in run.split(b"\n")) if line]
+    for (message, line), whole in zip(pairs, spoken, strict=True):
+        if isinstance(message, Noise | Unknown):
+            assert line == message.raw == whole
+        else:  # it can be put into other JSON as it is
+            assert line.strip() == (repair(whole) or whole)
+            assert json.loads(encode({"native": Raw(line)}))["native"]["type"] == json.loads(line)["type"]
+
+
+@pytest.mark.req("wire.codec.bad-text")
+def test_the_line_of_a_message_is_mended_where_no_type_looks_too() -> None:
+    connection = reader()
+    bad = b'{"type":"add","n":1,"new":"caf\xe9","newer":"\\udc00"}\n'
+    sound = b'{"type":"add","n":2,"new":"\\ud83d\\ude00 \\\\ud83d"}\n'
+    [(first, mended), (second, kept)] = connection.pairs(bad + sound)
+    assert (first, second) == (Add(1), Add(2))
+    assert json.loads(mended) == {"type": "add", "n": 1, "new": "caf\ufffd", "newer": "\ufffd"}
+    assert kept == sound.rstrip()
+    assert connection.repaired == 1
+
+
 # -- what fits nothing ------------------------------------------------------------------------------------------------------
 
 

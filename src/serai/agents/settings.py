@@ -13,9 +13,14 @@ __all__ = ["AgentSettings", "Agents", "read"]
 
 
 class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One of them. `path` is its program; empty: it is looked for in the usual places."""
+    """One of them. Empty: what the agent's own settings say, and its program is looked for in the usual places."""
 
-    path: str = ""
+    path: str = ""  # its program
+    model: str = ""
+    effort: str = ""
+    permission_mode: str = ""  # the agent's own
+    allowed_tools: tuple[str, ...] = ()  # rules of the agent's own; ours count as well
+    env: tuple[str, ...] = ()  # names of variables that it gets although they look like secrets
 
 
 class Agents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

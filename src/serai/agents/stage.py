@@ -43,6 +43,7 @@ class Stage:
         self.on_answer: list[Callable[[ModelMessage, str], None]] = []
         self.on_compact: list[Callable[[tuple[ModelMessage, ...], int], None]] = []
         self._answers: dict[str, asyncio.Future[Decision]] = {}
+        self._outliving: set[str] = set()  # requests that do not end with the turn in which they came
         self._seq = 0
         self._requests = 0
         self._closed = False
@@ -86,8 +87,11 @@ class Stage:
         self._requests += 1
         return f"{kind}-{self._requests}"
 
-    async def ask(self, request: Approval | Question, *, timeout: float | None = None) -> Decision:
-        """Put it to whoever reads the turn, and wait. Silence is no (design rule 7); cancelled, it is withdrawn."""
+    async def ask(self, request: Approval | Question, *, timeout: float | None = None, outlives: bool = False) -> Decision:
+        """Put it to whoever reads the turn, and wait. Silence is no (design rule 7); cancelled, it is withdrawn.
+
+        `outlives`: it is about work on the side, and still open when the turn in which it came is over (spec agents 5.3 Z4).
+        """
         if self._closed or (self.turn is not None and self.turn.unheard):
             return _nobody(request)
         if request.id in self.pending:  # a frame that came twice is presented once (spec agents 7.19)
@@ -101,6 +105,8 @@ class Stage:
 
         request.answer_with(respond)
         self.pending[request.id] = request
+        if outlives:
+            self._outliving.add(request.id)
         self._answers[request.id] = answer
         patience = min(timeout or self.limits.approval, self.limits.approval)
         try:
@@ -131,6 +137,7 @@ class Stage:
         """Nobody waits for its answer any more. Nothing happens when it has one, or never was."""
         request = self.pending.pop(id, None)
         answer = self._answers.pop(id, None)
+        self._outliving.discard(id)
         if request is None or answer is None:
             return
         if request.withdraw():
@@ -175,7 +182,7 @@ class Stage:
         """It is over, once: what still waited is withdrawn, then the last event, then the error."""
         if turn.outcome is not None or self.turn is not turn:
             return
-        for id in list(self.pending):
+        for id in self.pending.keys() - self._outliving:
             self.withdraw(id, "the turn is over")
         stamps = {"session": result.session or self.session, "seconds": result.seconds or monotonic() - turn.began}
         result = msgspec.structs.replace(result, **stamps)

@@ -151,6 +151,10 @@ class Turn:
         """What waits for an answer."""
         return tuple(self._stage.pending.values()) if self._stage.turn is self else ()
 
+    def awaits(self, id: str) -> bool:
+        """Whether a request that came in it is still open, also after its end."""
+        return id in self._stage.pending
+
     @property
     def done(self) -> bool:
         return self.outcome is not None

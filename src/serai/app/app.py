@@ -22,6 +22,7 @@ from serai.agents.resident import history
 from serai.agents.resident.resident import Resident
 from serai.agents.session import Session
 from serai.agents.turn import Turn
+from serai.app.aside import Aside
 from serai.app.commands import IMMEDIATE
 from serai.app.joining import Counter, Steady
 from serai.app.opening import Choices, House, opened
@@ -61,7 +62,7 @@ class App:
         self._images: list[ImageBlock] = []  # for the next prompt
         self._steered: list[str] = []  # texts for the next turn
         self._commanding: set[str] = set()  # guests whose queued commands run
-        self._own: set[asyncio.Task[TurnResult]] = set()  # turns that the agent began by itself
+        self._aside = Aside(lambda: self.house)
         self._early: list[tuple[str, bool]] = []  # what was queued before it was open
         self.quitting = asyncio.Event()  # somebody wants the house to be closed: whoever opened it does that
         self.last: TurnResult | None = None  # how the newest turn ended
@@ -99,7 +100,7 @@ class App:
         for line in (*house.config.notes, *house.policy.rules.notes, *report.lines(), *house.remarks()):
             self.surface.act(Notice(line, "warn", "serai"))
         house.session.listen(self._heard)
-        house.session.on_turn(self._begun)
+        house.session.on_turn(self._aside.begun)
         await house.session.open()
         if house.recorder is not None:  # so that whoever looks at the wires finds the conversation
             house.recorder.note(f"session {house.session.id} with {house.session.agent}")
@@ -334,22 +335,9 @@ class App:
         for text in steered:  # it has not begun: they are part of its prompt
             self.session.steer(text)
         try:
-            return await drive(turn, Counter(self.surface, self.house.pipeline), self.surface.tell)
+            return await drive(turn, Counter(self.surface, self.house.pipeline), self.surface.tell, left=self._aside.asking)
         finally:
             self.last = turn.outcome or self.last
-
-    def _begun(self, turn: Turn) -> None:
-        """A turn that the agent began by itself: what it asks goes the way of every other."""
-        turn.taken = True
-        driving = drive(turn, Counter(self.surface, self.house.pipeline), self.surface.tell)
-        task = asyncio.get_running_loop().create_task(driving, name="a turn of the agent's own")
-        self._own.add(task)
-        task.add_done_callback(self._played)
-
-    def _played(self, task: asyncio.Task[TurnResult]) -> None:
-        self._own.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:  # nobody waits for it, so it is told
-            self.surface.act(Notice(f"a turn that the agent began by itself failed: {error}", "error", "serai"))
 
     async def _command(self, typed: Typed) -> TurnResult | None:
         outcome = await self.host.run_command(*typed)
@@ -401,6 +389,7 @@ class App:
             house.bus.publish(BASH_TAIL, tail)
         if house.session.stage.turn is None:
             house.surface.tell(event)
+            self._aside.heard(event)
 
     def do(self, action: Action) -> bool:
         """What a guest wants done, if that is the app's to do; else it is for the surface."""

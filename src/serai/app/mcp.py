@@ -19,14 +19,14 @@ import socket
 import struct
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
 from serai.app.mcp_client import Client, Door
 from serai.errors import Closed, NotWritten, SpawnFailed
 from serai.host.host import Host
-from serai.host.registry import BuiltIn
+from serai.host.registry import BuiltIn, Tool
 from serai.limits import Limits
 from serai.model.tools import Tell, ToolBox, ToolCall, ToolResult, ToolSpec
 from serai.version import __version__
@@ -46,16 +46,21 @@ _AGAIN = 0.1  # seconds, after the machine had no room for a connection
 class GuestTools:
     """Of the house's tools those that guests brought: what an agent with tools of its own is offered."""
 
-    def __init__(self, tools: ToolBox, host: Callable[[], Host]) -> None:
+    def __init__(self, tools: ToolBox, host: Callable[[], Host], *, only: Collection[str] | None = None) -> None:
+        """`only`: these, if they are there."""
         self._tools = tools
         self._host = host
+        self._only = only
 
     def list(self) -> Sequence[ToolSpec]:
-        return [tool.spec for tool in self._host().table.tools.values() if not isinstance(tool.owner, BuiltIn)]
+        return [tool.spec for tool in self._host().table.tools.values() if self._offers(tool)]
+
+    def _offers(self, tool: Tool) -> bool:
+        return not isinstance(tool.owner, BuiltIn) and (self._only is None or tool.spec.name in self._only)
 
     async def call(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
         tool = self._host().table.tools.get(call.name)
-        if tool is None or isinstance(tool.owner, BuiltIn):
+        if tool is None or not self._offers(tool):
             return ToolResult.error(f"no guest has a tool {call.name}", code="TOOL_UNAVAILABLE", hint="use a tool of your own")
         return await self._tools.call(call, tell=tell)
 

@@ -10,16 +10,14 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from serai import agents
-from serai.agents.joining import Ask
 from serai.agents.models.shelf import Either, Shelf
 from serai.agents.opening import opener
 from serai.agents.resident.resident import Resident
 from serai.agents.session import Session
+from serai.app.agent import own_session, session_of
 from serai.app.commands import own_commands
 from serai.app.config import Config
-from serai.app.joining import GuestInterceptors, OnStage, Steady, Tools, Wishes
-from serai.app.mcp import GuestTools
+from serai.app.joining import OnStage, Steady, Tools, Wishes
 from serai.app.pipeline import Pipeline
 from serai.app.services.bus import Bus
 from serai.app.services.grants import NOTHING, Grants, grants_of
@@ -30,17 +28,14 @@ from serai.host.adapter import About
 from serai.host.host import Host
 from serai.host.trust import Trust
 from serai.limits import Limits
-from serai.model.ask import Allow, Approval, Deny, Question
-from serai.model.contributions import PromptSection
-from serai.model.provider import ModelMessage, ModelProvider
+from serai.model.ask import Approval, Question
+from serai.model.provider import ModelProvider
 from serai.model.surface import HeadlessSurface, Surface
-from serai.model.tools import ToolCall
 from serai.policy import Decisions, Desk, Policy, Rules, Situation, load
 from serai.record import Folder, Recorder, Secrets
 from serai.store.session import Session as Stored
 from serai.store.sessions import Current, Sessions
 from serai.tools import BuiltIn, Undo
-from serai.wire.channel import Tap
 from serai.wire.process import PlainSpawner
 
 if TYPE_CHECKING:
@@ -192,7 +187,7 @@ def opened(app: App, choices: Choices) -> House:
     if config.agent == "resident" and not {"model", "provider"} & choices.get("options", {}).keys():
         shelf.take(config.model, None, unchecked=True)  # one that nobody knows; what it needs, guests may have
     sessions = Sessions.usual(environ, limits=limits) if choices.get("keep", True) else None
-    stored, is_new = _conversation(choices.get("session", ""), sessions, cwd, config.agent)
+    stored, is_new = _conversation(choices.get("session", ""), sessions, cwd, config.agent, environ)
     with ExitStack() as undone:
         current = None if stored is None else Current(stored)
         if current is not None:
@@ -230,7 +225,7 @@ def opened(app: App, choices: Choices) -> House:
             tools=tools,
             built_in=BuiltIn(cwd, spawner=spawner, outside=tools.may_lead, undo=undo, limits=limits, environ=environ),
         )
-        house.session = _agent(house, choices, trust)
+        house.session = session_of(house, choices, trust)
         house.host = _host(app, house, choices)
         leads = house.built_in.leads_outside
         house.pipeline = Pipeline(
@@ -238,74 +233,6 @@ def opened(app: App, choices: Choices) -> House:
         )
         undone.pop_all()
     return house
-
-
-def _agent(house: House, choices: Choices, trust: Trust) -> Session:
-    """The app hands the same to every agent that is driven; the resident gets what is ours as well."""
-    config = house.config
-    options = _for_resident(house) if config.agent == "resident" else _for_driven(house, choices, trust)
-    common = {
-        "cwd": house.cwd,
-        "store": house.current,
-        "limits": house.limits,
-        "environ": house.environ,
-        "settings": config.settings,
-    }
-    session = agents.agent(config.agent, **{**common, **options, **choices.get("options", {})})
-    if isinstance(session.driver, Resident):
-        session.driver.tools.only(config.tools)
-    return session
-
-
-def _for_resident(house: House) -> dict[str, Any]:
-    config = house.config
-
-    def sections() -> list[PromptSection]:  # the host is made after the agent, of which guests are told
-        return house.host.texts.sections()
-
-    async def compact(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
-        return await house.host.texts.compact(messages)
-
-    def compact_at() -> int:
-        """What the compactor's author says, else the person; 0: only when the model is nearly full (spec piglet 4)."""
-        compactor = house.host.texts.compactor
-        return 0 if compactor is None else compactor.threshold or config.compact_at
-
-    return {
-        "model": config.model,
-        "shelf": house.shelf,
-        "tools": house.tools,
-        "decide": house.tools.decide,
-        "interceptors": GuestInterceptors(lambda: house.host),
-        "sections": sections,
-        "compactor": compact,
-        "compact_at": compact_at,
-    }
-
-
-def _for_driven(house: House, choices: Choices, trust: Trust) -> dict[str, Any]:
-    """What a program gets that has its own model, tools and settings: ours besides, and somebody who decides about its calls."""
-
-    def sections() -> list[PromptSection]:
-        return house.host.texts.sections()
-
-    async def judge(call: ToolCall) -> Allow | Deny | Ask:
-        return await house.pipeline.judge(call)
-
-    def tap(pid: int) -> Tap | None:
-        recorder, name = house.recorder, house.config.agent
-        return None if recorder is None else recorder.wire(name, kind="agent", dialect=name, pid=pid)
-
-    return {
-        "model": choices.get("model", ""),  # the settings' own is for our models
-        "spawner": house.spawner,
-        "tools": GuestTools(house.tools, lambda: house.host),
-        "judge": judge,
-        "interceptors": GuestInterceptors(lambda: house.host),
-        "sections": sections,
-        "tap": tap,
-        "trusted": not trust.check_agents(house.cwd),
-    }
 
 
 def _host(app: App, house: House, choices: Choices) -> Host:
@@ -367,8 +294,10 @@ def _rules(choices: Choices, cwd: str, environ: Mapping[str, str], trust: Trust)
     )
 
 
-def _conversation(wanted: str | Stored, sessions: Sessions | None, cwd: str, agent: str) -> tuple[Stored | None, bool]:
-    """The session to go on with, or a new one; and whether it is new."""
+def _conversation(
+    wanted: str | Stored, sessions: Sessions | None, cwd: str, agent: str, environ: Mapping[str, str]
+) -> tuple[Stored | None, bool]:
+    """The session to go on with, or a new one; and whether it is new. One that the agent alone has kept is new to us."""
     if isinstance(wanted, Stored):
         return wanted, False
     if sessions is None:
@@ -380,7 +309,14 @@ def _conversation(wanted: str | Stored, sessions: Sessions | None, cwd: str, age
         if latest is None:
             raise NoSession("there is no session of this folder yet", who=cwd, hint="begin one without --continue")
         wanted = latest.id
-    return (sessions.open(wanted), False) if wanted else (sessions.new(cwd, agent=agent), True)
+    if not wanted:
+        return sessions.new(cwd, agent=agent), True
+    try:
+        return sessions.open(wanted), False
+    except NoSession:
+        if not (own := own_session(agent, wanted, environ)):
+            raise
+        return sessions.new(cwd, agent=agent, agent_session=own), True
 
 
 def _end_session(current: Current, *, is_new: bool) -> None:

@@ -87,14 +87,14 @@ def show(id: str, *, agent: str, as_json: bool) -> None:
     for line in _facts(one):
         telling.say(f"  {line}")
     for who, text in (
-        ("first", one.first_message),
-        ("then, at last", one.last_user_message if one.last_user_message != one.first_message else ""),
+        ("you, first", one.first_message),
+        ("you, last", one.last_user_message if one.last_user_message != one.first_message else ""),
         (agent, one.last_assistant_message),
     ):
         if text.strip():
             _say(who, text)
     where = f"cd {shlex.quote(one.project_path)} && " if one.project_path else ""
-    telling.tell(f"to go on with it: {where}{agent} --resume {one.session_id}")
+    telling.tell(f"to go on with it: {where}serai run --agent {agent} --session {one.session_id} PROMPT")
 
 
 def _facts(one: SessionMetadata) -> Iterator[str]:

@@ -159,6 +159,8 @@ class Printer:
                 self._tool_ended(event.lane, call, result, event.at)
             case Retrying(attempt=attempt, most=most, wait=wait, error=error):
                 self._note(f"attempt {attempt} of {most} in {wait:g} s: {_first_line(error)}", fg="yellow")
+            case Compacted(before=0):  # not every agent tells how many messages that were
+                self._note("the conversation was shortened", dim=True)
             case Compacted(before=before, after=after):
                 self._note(f"the conversation was shortened from {before:,} to {after:,} messages", dim=True)
             case StepsExhausted(most=most):

@@ -73,7 +73,7 @@ class NoCommand(LocalError):
 
 
 class NoAgent(LocalError):
-    """There is no agent of that name. The hint lists those that there are."""
+    """There is no agent of that name, or its program is not here. The hint lists those that there are, or says how to have it."""
 
 
 class NoEntry(LocalError):

@@ -51,17 +51,18 @@ _DEEPEST = 50  # an argument nested deeper is not looked into
 # anywhere nor run anything. Whatever else it says (`env`, `absolute_path`, `method`) makes another call of it.
 _TEXTS = ("old", "new", "old_string", "new_string", "old_text", "new_text", "oldText", "newText")
 _LINES = ("offset", "limit", "line", "lines", "start_line", "end_line", "max_lines", "head_limit", "max_results", "encoding")
+_CELLS = ("cell_id", "cell_number", "cell_type", "edit_mode")  # of a notebook
 BESIDE: Mapping[str, frozenset[str]] = {
     "bash": frozenset({"description", "timeout", "timeout_ms", "background", "run_in_background"}),
-    "read": frozenset({*_LINES, "pages"}),
+    "read": frozenset({*_LINES, "pages", "allow_large", *_CELLS}),
     "write": frozenset({"content", "encoding"}),
-    "edit": frozenset({*_TEXTS, "edits", "replace_all", "replaceAll", "count", "encoding"}),
+    "edit": frozenset({*_TEXTS, "edits", "replace_all", "replaceAll", "count", "encoding", *_CELLS}),
     "grep": frozenset(
         {*_LINES, "pattern", "query", "regex", "literal", "type", "output_mode", "context", "before", "after", "multiline"}
-        | {"ignore_case", "ignoreCase", "case_sensitive", "-A", "-B", "-C", "-n", "-i"}
+        | {"ignore_case", "ignoreCase", "case_sensitive", "-A", "-B", "-C", "-n", "-i", "-o"}
     ),
-    "find": frozenset({*_LINES, "type", "depth", "max_depth", "hidden", "ignore_case"}),
-    "fetch": frozenset({"prompt", "timeout", "format", "max_length"}),
+    "find": frozenset({*_LINES, "type", "depth", "max_depth", "hidden", "ignore_case", "ignore"}),
+    "fetch": frozenset({"prompt", "timeout", "format", "max_length", "offset"}),
 }
 
 

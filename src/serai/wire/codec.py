@@ -144,18 +144,23 @@ class LineReader(Generic[T]):
         The line of a message goes into other JSON as it is: without its end, and repaired where it had to be. Members that no type
         has are skipped unread, so a run is looked through first for what would need that.
         """
-        pairs: list[tuple[T | Unknown | Noise, bytes]] = []
-        decode = self._decode
+        lines = [line.rstrip(b"\r\n") for line in BytesIO(run).readlines()]
         sound = _is_sound(run)
-        for whole in BytesIO(run).readlines():
-            line = whole.rstrip(b"\r\n")
-            text = line if sound else repair(line) or line
+        if sound:
             try:
-                pairs.append((decode(text), text))
-                self.repaired += text is not line
-            except BAD_INPUT as error:
-                pairs += [(message, _line_of(message, line)) for message in self._odd(line, error)]
-        return pairs
+                return list(zip(map(self._decode, lines), lines, strict=True))
+            except BAD_INPUT:  # by one of them: all of them once more, one by one
+                pass
+        return [pair for line in lines for pair in self._pair(line, sound)]
+
+    def _pair(self, line: bytes, sound: bool) -> list[tuple[T | Unknown | Noise, bytes]]:
+        text = line if sound else repair(line) or line
+        try:
+            message = self._decode(text)
+        except BAD_INPUT as error:
+            return [(message, _line_of(message, line)) for message in self._odd(line, error)]
+        self.repaired += text is not line
+        return [(message, text)]
 
     def _odd(self, line: bytes, error: Exception) -> list[T | Unknown | Noise]:
         """What is made of a line that the decoder refused; nothing of a blank one."""
@@ -233,7 +238,7 @@ def _line_of(message: object, line: bytes) -> bytes:
 
 def _is_sound(run: bytes) -> bool:
     """Whether nothing in it needs `repair`, but for a byte order mark, which no decoder takes. It is asked of every run."""
-    if b"\\ud" in run or b"\\uD" in run:
+    if _SURROGATE.search(run):
         return False
     if run.isascii():
         return True

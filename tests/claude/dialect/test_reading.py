@@ -6,26 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from serai.dialects.claude import blocks, messages
-from serai.dialects.claude.heard import CanUseTool, Heard, Odd, Stray, Told, Unsupported
-from serai.dialects.claude.messages import Assistant, Result, StreamEvent, System, User
+from serai.dialects.claude.heard import CanUseTool, Heard, Odd, Told
+from serai.dialects.claude.messages import Assistant, Result, System
 from serai.dialects.claude.ours import Ours
 from serai.dialects.claude.reading import retry_of
-from serai.dialects.claude.theirs import Passed, Theirs
-from serai.record.replaying import describe
-from serai.wire.codec import Noise, Unknown, encode
+from serai.wire.codec import Noise, Unknown
 from serai.wire.framing import Framer
+from tests.claude.dialect.helpers import RESULT, SYSTEM, line
 
 CAPTURES = sorted((Path(__file__).parents[2] / "captures" / "claude").glob("*.jsonl"))
-
-
-def line(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 
 def hear(*frames: bytes) -> list[Heard]:
@@ -41,14 +33,12 @@ def frame_of(value: dict[str, Any]) -> Any:
 
 # -- what is known ----------------------------------------------------------------------------------------------------------------
 
-SYSTEM = {"type": "system", "subtype": "init", "session_id": "s-1", "cwd": "/w", "tools": ["Bash"], "model": "m"}
-ASSISTANT = {"type": "assistant", "message": {"id": "msg_1", "role": "assistant", "content": [{"type": "text", "text": "Hi"}]}}
-RESULT = {"subtype": "success", "is_error": False, "result": "Hi", "num_turns": 1, "type": "result", "session_id": "s-1"}
-QUESTION = {
-    "type": "control_request",
-    "request_id": "r-1",
-    "request": {"subtype": "can_use_tool", "tool_name": "Bash", "input": {}},
+ASSISTANT: dict[str, Any] = {
+    "type": "assistant",
+    "message": {"id": "msg_1", "role": "assistant", "content": [{"type": "text", "text": "Hi"}]},
 }
+ASKED = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {}}
+QUESTION = {"type": "control_request", "request_id": "r-1", "request": ASKED}
 
 
 @pytest.mark.req("agents.scenario.D1")
@@ -114,7 +104,8 @@ def test_json_that_is_no_object_is_noise(value: bytes) -> None:
 def test_a_types_place_does_not_matter_and_without_one_it_is_unknown() -> None:
     for value in (RESULT, dict(reversed(RESULT.items())), {"type": "result"} | RESULT):
         assert isinstance(frame_of(value), Result)
-    for value in ({}, {"subtype": "init"}, {"type": 7}, {"type": None}, {"type": ["system"]}):
+    untyped: list[dict[str, Any]] = [{}, {"subtype": "init"}, {"type": 7}, {"type": None}, {"type": ["system"]}]
+    for value in untyped:
         [odd] = hear(line(value))
         assert isinstance(odd, Odd)
         assert isinstance(odd.value, Unknown)
@@ -135,7 +126,7 @@ def test_a_result_is_a_success_when_both_its_members_say_so(subtype: str, is_err
 
 @pytest.mark.req("agents.scenario.T5")
 def test_all_block_types_of_today_are_known() -> None:
-    content = [
+    content: list[dict[str, Any]] = [
         {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "q"}},
         {"type": "redacted_thinking", "data": "xyz"},
         {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": [{"type": "web_search_result", "url": "u"}]},
@@ -240,186 +231,16 @@ def test_a_message_that_is_only_a_string_is_its_text() -> None:
 
 @pytest.mark.req("agents.scenario.T1")
 def test_a_retry_keeps_what_it_says_and_its_parts_are_found_under_every_spelling() -> None:
-    value = {
-        "type": "system",
-        "subtype": "api_retry",
-        "retryCount": 2,
-        "delayMs": 1200,
-        "message": "Overloaded",
-        "requestId": "req_9",
-    }
+    value = {"type": "system", "subtype": "api_retry", "retryCount": 2, "delayMs": 1200, "message": "Overloaded", "reqId": "r"}
     [told] = hear(line(value))
     assert isinstance(told, Told)
     retry = retry_of(told.line)
     assert (retry.attempt, retry.delay_ms, retry.error) == (2, 1200, "Overloaded")
     assert retry.raw == value
 
-    today = {
-        "subtype": "api_retry",
-        "attempt": 2,
-        "max_retries": 10,
-        "retry_delay_ms": 1200,
-        "error_status": 529,
-        "error": "Overloaded",
-    }
+    today = {"attempt": 2, "max_retries": 10, "retry_delay_ms": 1200, "error_status": 529, "error": "Overloaded"}
     retry = retry_of(line(today))
     assert (retry.attempt, retry.most, retry.delay_ms, retry.status, retry.error) == (2, 10, 1200, 529, "Overloaded")
     assert retry_of(line({"attempt": "two", "retry_delay_ms": True, "error": 7, "error_status": None})) == messages.Retry(
         raw={"attempt": "two", "retry_delay_ms": True, "error": 7, "error_status": None}
     )
-
-
-# -- lines ------------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.req("agents.live.Z10")
-@pytest.mark.parametrize("step", [1 << 16, 100_003])
-def test_a_line_of_800_kib_is_one_frame(step: int) -> None:
-    value = {"type": "user", "message": {"role": "user", "content": [{"type": "tool_result", "content": "x" * 800 * 1024}]}}
-    told = through_framer(line(value) + line(RESULT), step)
-    assert [type(event.frame) for event in told if isinstance(event, Told)] == [User, Result]
-    assert told[0].line == line(value).rstrip()
-
-
-@pytest.mark.req("agents.live.Z12")
-def test_a_cut_last_line_is_noise_and_a_whole_one_is_a_frame() -> None:
-    cut = line(RESULT)[:-9]
-    *_, last = through_framer(line(SYSTEM) + cut, 7)
-    assert isinstance(last, Odd)
-    assert last.value.raw == cut
-    *_, last = through_framer(line(SYSTEM) + line(RESULT).rstrip(), 7)
-    assert isinstance(last, Told)
-    assert isinstance(last.frame, Result)
-
-
-@pytest.mark.req("agents.edge.02")
-@pytest.mark.parametrize("step", [1, 2, 3, 1000])
-def test_lines_end_at_line_feeds_only_and_bad_text_loses_no_frame(step: int) -> None:
-    odd_text = {**RESULT, "result": "a\u2028b\u2029c\x85d\x0be\u00e9\U0001f600"}
-    bad = line(RESULT).replace(b'"Hi"', b'"H\xffi"')
-    lone = line(RESULT).replace(b'"Hi"', b'"\\ud83d"')
-    run = (
-        b"\xef\xbb\xbf"
-        + line(RESULT)
-        + line(odd_text)
-        + bad
-        + lone
-        + line(RESULT).replace(b"\n", b"\r\n")
-        + b"\r\n\n"
-        + line(RESULT)
-    )
-    ours = Ours()
-    events = through_framer(run, step, ours)
-    texts = [event.frame.result for event in events if isinstance(event, Told) and isinstance(event.frame, Result)]
-    assert texts == ["Hi", odd_text["result"], "H\ufffdi", "\ufffd", "Hi", "Hi"]
-    assert (ours.repaired, ours.noise, ours.unknown) == (3, 0, 0)
-    for event in events:  # what is kept goes into other JSON as it is
-        assert json.loads(event.line)["type"] == "result"
-        assert json.loads(encode({"native": msgspec.Raw(event.line)}))
-        assert b"\n" not in event.line
-        assert b"\r" not in event.line
-
-
-@pytest.mark.req("agents.edge.02")
-def test_bad_text_in_what_no_type_has_is_mended_in_the_line_too() -> None:
-    [told] = hear(b'{"type":"keep_alive_not","x":1}\n'.replace(b"keep_alive_not", b"system").replace(b"1", b'"\xff\\udc00"'))
-    assert isinstance(told, Told)
-    assert json.loads(told.line)["x"] == "\ufffd\ufffd"
-
-
-def through_framer(data: bytes, step: int, ours: Ours | None = None) -> list[Any]:
-    framer, ours = Framer(64 * 1024 * 1024), ours or Ours()
-    runs = [run for at in range(0, len(data), step) for run in framer.feed(data[at : at + step])] + framer.eof()
-    return [event for run in runs if isinstance(run, bytes) for event in ours.receive(run)]
-
-
-# -- anything at all --------------------------------------------------------------------------------------------------------------
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 10**30) | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
-    max_leaves=6,
-)
-KINDS = st.sampled_from([str(kind.__struct_config__.tag) for kind in messages.FROM_CLI.decoder.type.__args__] + ["?", "hook", ""])
-NAMES = st.sampled_from(
-    ["message", "event", "request", "response", "request_id", "subtype", "session_id", "content", "delta", "is_error", "errors",
-     "usage", "tools", "input", "tool_name", "status", "parent_tool_use_id", "content_block", "index", "result", "type"]
-)  # fmt: skip
-BLOCKS = st.fixed_dictionaries(
-    {"type": st.sampled_from(["text", "tool_use", "tool_result", "thinking", "?", "new", "content_block_delta", "text_delta"])},
-    optional={"content": VALUES, "input": VALUES, "text": VALUES, "delta": VALUES, "id": VALUES, "source": VALUES},
-)
-REQUESTS = st.fixed_dictionaries(
-    {
-        "subtype": st.sampled_from(
-            ["can_use_tool", "hook_callback", "mcp_message", "elicitation", "request_user_dialog", "?", "new"]
-        )
-    },
-    optional={"tool_name": VALUES, "input": VALUES, "callback_id": VALUES, "message": VALUES, "request_id": VALUES},
-)
-PARTS = (
-    VALUES | BLOCKS | REQUESTS | st.lists(BLOCKS, max_size=3) | st.builds(lambda content: {"content": content}, st.lists(BLOCKS))
-)
-FRAMES = st.builds(lambda kind, rest: {**rest, "type": kind}, KINDS, st.dictionaries(NAMES, PARTS, max_size=6))
-LINES = FRAMES.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=30).map(lambda some: some.replace(b"\n", b""))
-
-
-@settings(deadline=None, max_examples=1000)
-@given(st.lists(LINES, max_size=6))
-@example([b'{"type":"control_response","response":{"request_id":7}}', b'{"type":"control_request","request":{}}'])
-@example(
-    [b'{"type":"stream_event","event":{"type":"?"}}', b'{"type":"control_request","request_id":"a","request":{"subtype":"?"}}']
-)
-@example([b'{"type":"result","num_turns":' + b"[" * 100_000])
-@pytest.mark.req("agents.rule.60")
-@pytest.mark.req("agents.edge.03")
-def test_each_line_that_is_not_blank_is_heard_once_whatever_it_is(lines: list[bytes]) -> None:
-    ours = Ours()
-    events = ours.receive(b"".join(one + b"\n" for one in lines))
-    spoken = [one for one in lines if one.strip(b" \t\r")]
-    assert len(events) == len(spoken)
-    for event in events:
-        if isinstance(event, Told | CanUseTool):
-            assert isinstance(json.loads(event.line), dict)
-        if isinstance(event, Odd):
-            assert event.value.raw in [one.strip(b" \t\r") for one in spoken]
-    odd = [event.value for event in events if isinstance(event, Odd)]
-    assert ours.noise == sum(isinstance(one, Noise) for one in odd)
-    # One by one they say the same as together, and a request that was heard has its answer or waits for one.
-    alone = Ours()
-    again = [event for one in lines for event in alone.receive(one + b"\n")]
-    assert str([describe(event) for event in again]) == str([describe(event) for event in events])  # as text: nan is not itself
-    waiting = {event.id for event in events if not isinstance(event, Told | Odd | Stray | Unsupported) and hasattr(event, "id")}
-    assert set(ours.pending) <= waiting
-
-
-@pytest.mark.req("agents.rule.60")
-@pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.stem)
-def test_every_line_that_the_real_program_was_heard_to_write_is_known(path: Path) -> None:
-    ours, theirs = Ours(), Theirs()
-    for text in path.read_bytes().splitlines():
-        entry = json.loads(text)
-        said = entry.get("line")
-        if entry["dir"] == "in" and isinstance(said, dict):
-            ours.sent(line(said), now=0.0)
-            [event] = theirs.receive(line(said))
-            assert not isinstance(event, Passed)
-        elif entry["dir"] == "out" and isinstance(said, dict):
-            [heard] = ours.receive(line(said))
-            assert not isinstance(heard, Odd | Unsupported)
-            replayed = said["type"] == "control_response" and "behavior" in said["response"].get("response", {})
-            assert isinstance(heard, Stray) is replayed, "only our own answer that it repeats changes nothing"
-    assert ours.noise == ours.unknown == 0
-
-
-def test_there_are_recordings_to_look_at() -> None:
-    assert CAPTURES
-
-
-def test_partial_messages_take_the_fast_way() -> None:
-    """No second look for what comes by the thousand: the strict types fit all that the program writes today."""
-    theirs = Theirs()
-    run = theirs.init() + theirs.streamed(["a", "b"]) + theirs.tool_result("t", "x") + theirs.result("ab")
-    reader = messages.FROM_CLI.reader()
-    assert {type(frame) for frame, _ in reader.pairs(run)} == {System, StreamEvent, Assistant, User, Result}
-    assert reader.unknown == reader.noise == 0

@@ -40,7 +40,6 @@ def test_stream_json_and_text() -> None:
     assert text == ["/bin/claude", "--print", "--output-format", "text", "--", "do it"]
 
 
-@pytest.mark.req("agents.rule.43")
 def test_stream_json_is_the_usual_format() -> None:
     assert line() == command_line("/bin/claude", merged(Config(), Options()), fmt="stream-json")
 

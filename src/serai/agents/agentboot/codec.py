@@ -19,7 +19,7 @@ from serai.limits import KIB, MIB, Limits
 from serai.wire import codec
 from serai.wire.framing import Framer, Oversize, split
 
-__all__ = ["NOISE", "Decoder", "Destination", "Encoder", "Source"]
+__all__ = ["NOISE", "Decoder", "Destination", "Encoder", "Source", "event_of", "parsed"]
 
 log = logging.getLogger("serai.agents")
 
@@ -104,7 +104,8 @@ class Decoder:
             if self._lines:
                 item = self._lines.popleft()
                 if isinstance(item, Oversize):
-                    return self._odd(item.head, f"a frame of {item.size} bytes was skipped: the limit frame is {item.limit}")
+                    self.noise += 1
+                    return _odd(item.head, f"a frame of {item.size} bytes was skipped: the limit frame is {item.limit}")
                 self._waiting -= len(item)
                 if self._waiting <= _AHEAD // 2 and self.source is not None:
                     self.source.resume()
@@ -124,18 +125,9 @@ class Decoder:
     # -- inside
 
     async def _event(self, line: bytes) -> Event:
-        try:
-            data = parsed(line) if len(line) <= _LONG else await asyncio.to_thread(parsed, line)
-        except codec.BAD_INPUT as error:
-            why = "not a JSON object" if isinstance(error, msgspec.ValidationError) else f"not JSON: {error}"
-            return self._odd(line, why)
-        kind = data.get("type")
-        return Event(kind if isinstance(kind, str) else "unknown", data, raw=line.decode(errors="replace"))
-
-    def _odd(self, line: bytes, why: str) -> Event:
-        self.noise += 1
-        log.debug("a line that is no frame (%s): %s", why, line[:200])
-        return Event(NOISE, {"why": why}, raw=line.decode(errors="replace"))
+        event = event_of(line) if len(line) <= _LONG else await asyncio.to_thread(event_of, line)
+        self.noise += event.type == NOISE
+        return event
 
     def _end(self) -> None:
         self._over = True
@@ -144,6 +136,21 @@ class Decoder:
     def _wake(self) -> None:
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
+
+
+def event_of(line: bytes) -> Event:
+    """A line as an event; one that is no JSON object is noise."""
+    try:
+        data = parsed(line)
+    except codec.BAD_INPUT as error:
+        return _odd(line, "not a JSON object" if isinstance(error, msgspec.ValidationError) else f"not JSON: {error}")
+    kind = data.get("type")
+    return Event(kind if isinstance(kind, str) else "unknown", data, raw=line.decode(errors="replace"))
+
+
+def _odd(line: bytes, why: str) -> Event:
+    log.debug("a line that is no frame (%s): %s", why, line[:200])
+    return Event(NOISE, {"why": why}, raw=line.decode(errors="replace"))
 
 
 def parsed(line: bytes) -> dict[str, Any]:

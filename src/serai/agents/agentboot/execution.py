@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from time import monotonic
 from types import TracebackType
 from typing import Self
 
-import msgspec
-
-from serai.agents.agentboot.errors import Cancelled, DeadlineExceeded, HandleClosed, in_seed_words
+from serai.agents.agentboot.errors import Cancelled, DeadlineExceeded, HandleClosed, ProcessError, ResultError, in_seed_words
 from serai.agents.agentboot.options import LifecycleStore
 from serai.agents.agentboot.result import Account, Waited
 from serai.agents.agentboot.stream import (
@@ -34,7 +33,7 @@ from serai.agents.agentboot.stream import (
 )
 from serai.agents.session import Session
 from serai.agents.turn import Turn
-from serai.errors import LimitHit
+from serai.errors import AgentFailed, LimitHit
 from serai.model import events as model
 from serai.model.ask import Approval, Question
 
@@ -46,36 +45,57 @@ Translate = Callable[[model.Event], Sequence[StreamEvent]]
 Respond = Callable[[str, ControlResponse], Awaitable[None]]
 
 
-class Execution(msgspec.Struct, kw_only=True, dict=True, eq=False):
+class Execution:
     """What goes on behind a handle. The session is open; `begin` starts its turn."""
 
-    session: Session
-    account: Account
-    translate: Translate
-    respond: Respond
-    began: float  # monotonic: the clock on the wall may be set (spec agents 7.28)
-    timeout: float | None = None
-    store: LifecycleStore | None = None
-    turns: list[Turn] = []
-    scope: BaseException | None = None  # why it was ended from here
-    closed: bool = False  # nothing can be answered any more
+    def __init__(
+        self,
+        session: Session,
+        account: Account,
+        *,
+        translate: Translate,
+        respond: Respond,
+        began: float,
+        timeout: float | None = None,
+        store: LifecycleStore | None = None,
+        folder: str = "",
+    ) -> None:
+        """`began` is monotonic: the clock on the wall may be set (spec agents 7.28). `folder` is where the agent works."""
+        self.session = session
+        self.translate = translate
+        self.respond = respond
+        self.turns: list[Turn] = []  # ours, and those that the agent began by itself
+        self.scope: BaseException | None = None  # why it was ended from here
+        self.closed = False  # nothing can be answered any more
+        self.finished: asyncio.Future[Waited] = asyncio.get_running_loop().create_future()
+        self.changed = asyncio.Event()  # another turn, or the end
+        self._account = account
+        self._began = began
+        self._timeout = timeout
+        self._store = store if account.session_id else None
+        self._folder = folder
+        self._heard = True  # somebody reads it, or may
+        self._aside: set[asyncio.Future[object]] = set()
+        self._side: asyncio.Future[None] | None = None
 
     async def begin(self, prompt: str) -> list[StreamEvent]:
         """Start it; what it has told until now, which is that it has begun."""
-        self.finished: asyncio.Future[Waited] = asyncio.get_running_loop().create_future()
-        self.changed = asyncio.Event()  # another turn, or the end
-        self.aside: set[asyncio.Future[object]] = set()
-        self.heard = True  # somebody reads it, or may
+        if (store := self._store) is not None:
+            keep(lambda: store.set_running(self._account.session_id))
         turn = self.session.turn(prompt)
-        self.turns = [turn]
+        self.turns.append(turn)
         self.session.on_turn(self._another)
-        first = await anext(aiter(turn))
+        events = aiter(turn)
         self._run(self._finalise())
-        return list(self.translate(first))
+        try:
+            return list(self.translate(await anext(events)))
+        except BaseException:
+            self.cancel()
+            raise
 
     def cancel(self, scope: BaseException | None = None) -> None:
         """Have it end; the first reason counts. What has its result already keeps it (spec agents 7.14)."""
-        if self.closed or self.account.settled or self.turns[0].done:
+        if self.closed or self._account.settled or self.turns[0].done:
             if not self.closed and self.turns[0].done:  # what the agent does on the side is not waited for
                 self._wake_up()
             return
@@ -83,9 +103,16 @@ class Execution(msgspec.Struct, kw_only=True, dict=True, eq=False):
         self.closed = True
         self._run(self.turns[0].cancel(str(self.scope)))
 
+    def listen(self) -> None:
+        """Somebody reads it after all."""
+        if not self._heard:
+            self._heard = True
+            for turn in self.turns:
+                aiter(turn)
+
     def ignore(self) -> None:
         """Nobody reads it: it goes on all the same, and nobody is there to approve anything."""
-        self.heard = False
+        self._heard = False
         for turn in self.turns:
             turn.ignore()
 
@@ -98,17 +125,17 @@ class Execution(msgspec.Struct, kw_only=True, dict=True, eq=False):
 
     def _run(self, work: Awaitable[object]) -> None:
         task = asyncio.ensure_future(work)
-        self.aside.add(task)
+        self._aside.add(task)
         task.add_done_callback(self._ran)
 
     def _ran(self, task: asyncio.Future[object]) -> None:
-        self.aside.discard(task)
+        self._aside.discard(task)
         if not task.cancelled():
             task.exception()  # the turn's own, which is told elsewhere
 
     def _another(self, turn: Turn) -> None:
         """The agent goes on by itself (spec agents 2.11)."""
-        if self.heard and not self.closed:
+        if self._heard and not self.closed:
             aiter(turn)
             self.turns.append(turn)
             self.changed.set()
@@ -119,15 +146,13 @@ class Execution(msgspec.Struct, kw_only=True, dict=True, eq=False):
         if self._side is not None:
             self._side.cancel()
 
-    _side: asyncio.Future[None] | None = None
-
     async def _finalise(self) -> None:
         turn = self.turns[0]
         try:
-            async with asyncio.timeout(None if self.timeout is None else max(self.timeout - (monotonic() - self.began), 0.0)):
+            async with asyncio.timeout(None if self._timeout is None else max(self._timeout - (monotonic() - self._began), 0.0)):
                 await turn.over()
         except TimeoutError:
-            limit = LimitHit("agent_turn", self.timeout or 0.0)
+            limit = LimitHit("agent_turn", self._timeout or 0.0)
             self.cancel(DeadlineExceeded("deadline exceeded", who=self.session.agent, limit=limit))
             await turn.over()
         if turn.error is None and turn.outcome is not None and turn.outcome.status != "cancelled":
@@ -135,7 +160,10 @@ class Execution(msgspec.Struct, kw_only=True, dict=True, eq=False):
         self.closed = True
         await self.session.close()
         error = self._error(turn)
-        waited = Waited(self.account.result(monotonic() - self.began, error), error)
+        if isinstance(error, ProcessError):
+            self._account.exit_code = error.exit_code
+        await asyncio.to_thread(self._account.read)
+        waited = Waited(self._account.result(monotonic() - self._began, error), error)
         self._keep(waited)
         self.finished.set_result(waited)
         self.changed.set()
@@ -151,7 +179,10 @@ class Execution(msgspec.Struct, kw_only=True, dict=True, eq=False):
     def _error(self, turn: Turn) -> BaseException | None:
         agent = self.session.agent
         if turn.error is not None:
-            return in_seed_words(turn.error, agent=agent)
+            error = in_seed_words(turn.error, agent=agent)
+            if isinstance(error, AgentFailed) and self._folder and not os.path.isdir(self._folder):
+                error.kind = "cwd_unavailable"  # whatever it says itself (spec agents 7.23)
+            return error
         if turn.outcome is None or turn.outcome.ok:
             return None
         if turn.outcome.status == "cancelled":
@@ -159,12 +190,13 @@ class Execution(msgspec.Struct, kw_only=True, dict=True, eq=False):
         return None if turn.outcome.status == "denied" else Cancelled(turn.outcome.error, who=agent)
 
     def _keep(self, waited: Waited) -> None:
-        if self.store is not None and (id := self.account.session_id):
-            store = self.store
-            if waited.error is not None:
-                keep(lambda: store.set_failed(id, waited.result.error))
-            else:
-                keep(lambda: store.set_completed(id, waited.result.answer()))
+        if (store := self._store) is None:
+            return
+        id = self._account.session_id
+        if waited.error is not None:
+            keep(lambda: store.set_failed(id, waited.result.error))
+        else:
+            keep(lambda: store.set_completed(id, waited.result.answer()))
 
 
 def keep(call: Callable[[], object]) -> None:
@@ -206,6 +238,7 @@ class Handle:
 
     def events(self) -> AsyncIterator[StreamEvent]:
         self._reading = True
+        self._execution.listen()
         return self
 
     def __aiter__(self) -> AsyncIterator[StreamEvent]:
@@ -224,7 +257,7 @@ class Handle:
             else:
                 self._last_words = True
                 error = execution.finished.result().error
-                if error is not None and (execution.scope is None or error is not execution.scope):
+                if error is not None and not isinstance(error, ResultError | Cancelled):  # these were told (spec agents 1.8)
                     self._ready.append(ErrorEvent(error))
         return self._ready.popleft()
 

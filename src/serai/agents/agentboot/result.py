@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
 
+from serai.agents.agentboot.codec import NOISE, event_of
 from serai.agents.agentboot.words import Event, OutputFormat
+from serai.wire.framing import split
 
 __all__ = ["Account", "Result", "Waited"]
 
@@ -100,12 +103,25 @@ class Account(msgspec.Struct, kw_only=True):
     session_id: str = ""
     events: list[Event] = msgspec.field(default_factory=list)
     output: list[str] = msgspec.field(default_factory=list)
+    lines: list[tuple[float, bytes]] = msgspec.field(default_factory=list)  # runs of frames that are no events yet, and when
     exit_code: int = 0
     noise: int = 0
     warnings: list[str] = msgspec.field(default_factory=list)
     settled: bool = False  # it has its result; what comes now is the way out
 
+    def read(self) -> None:
+        """Make events of the frames that came; many take their time, which a thread has."""
+        lines, self.lines = self.lines, []
+        for at, run in lines:
+            when = datetime.fromtimestamp(at, UTC)
+            for line in split(run):
+                event = event_of(line)
+                event.timestamp = when
+                self.noise += event.type == NOISE
+                self.events.append(event)
+
     def result(self, seconds: float, error: BaseException | None = None) -> Result:
+        self.read()
         metadata: dict[str, Any] = {"session_id": self.session_id} if self.session_id else {}
         metadata |= {name: value for name, value in (("noise", self.noise), ("warnings", list(self.warnings))) if value}
         return Result(

@@ -21,7 +21,7 @@ from serai.agents.agentboot.stream import StreamEvent
 from serai.agents.agentboot.words import AgentType, OutputFormat
 from serai.agents.history.errors import InvalidPath
 from serai.agents.session import Session
-from serai.errors import AgentFailed, SeraiError, SpawnFailed
+from serai.errors import SeraiError
 from serai.limits import Limits
 from serai.model import events as model
 
@@ -106,17 +106,15 @@ class Runner:
                 keep(lambda: store.set_failed(opts.session_id, str(failure)))
             raise failure from error
         execution = Execution(
-            session=session,
-            account=account,
+            session,
+            account,
             translate=lambda event: _translated(event, account),
             respond=driver.respond,
             began=began,
             timeout=patience(opts.timeout, self._config.default_execution_timeout, self._bounds),
             store=opts.store,
+            folder=spec.work_dir or opts.project_path,
         )
-        if opts.store is not None and opts.session_id:
-            store = opts.store
-            keep(lambda: store.set_running(opts.session_id))
         return Handle(execution, await execution.begin(prompt))
 
     async def _prepared(self, prompt: str, opts: ExecutionOptions) -> LaunchSpec:

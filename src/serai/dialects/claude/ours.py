@@ -15,7 +15,7 @@ from msgspec import Raw
 from serai.dialects.claude import heard, messages, saying
 from serai.dialects.claude.heard import Answered, Failed, Heard, Odd, Stray, Told, Unsupported, Withdrawn
 from serai.dialects.claude.messages import ControlCancel, ControlRequest, ControlResponse, OtherRequest, Response
-from serai.dialects.claude.reading import Reader, first_of, object_of, shown_in
+from serai.dialects.claude.reading import Reader, asked_in, first_of, object_of, shown_in
 from serai.dialects.claude.saying import line_of
 from serai.errors import Closed, NoApproval
 from serai.wire.calls import Call, Calls
@@ -135,9 +135,9 @@ class Ours:
         return self._done(id, line_of({"type": "control_response", "response": answer}))
 
     def refuse(self, id: str, error: str) -> bytes:
-        """The request could not be dealt with. To a tool's request `deny` is the answer."""
-        self._asked(id)
-        return self._done(id, _error(self._numbers.get(id, id), error))
+        """The request could not be dealt with. To a tool's request `deny` is the answer; a hook before a tool says no."""
+        request = self._asked(id)
+        return self._done(id, _refusal(self._numbers.get(id, id), request.__struct_config__.tag, error, request))
 
     def _asked(self, id: str, kind: Any = None) -> Any:
         """The request that waits under this id; a wrong answer to it consumes nothing (7.5)."""
@@ -184,7 +184,7 @@ class Ours:
         if kind != "control_request" or id in self._seen:
             return None
         self._see(id)
-        return _error(id, f"The request has {frame.size} bytes; the limit is {frame.limit}")
+        return _refusal(id, asked_in(frame.head), f"The request has {frame.size} bytes; the limit is {frame.limit}")
 
     def sent(self, run: bytes, now: float) -> None:
         """Take up what this side said earlier, as in a replay: the answers to it then find their calls."""
@@ -236,7 +236,10 @@ class Ours:
         if isinstance(request, messages.RequestUserDialog) and request.dialog_kind not in self._dialogs:
             return Unsupported(id, "request_user_dialog", None, line)
         if isinstance(request, OtherRequest):
-            return Unsupported(id, request.kind, self._refusal(id, request), line)
+            why = f"Unreadable {request.kind or 'control request'}: {request.why}"
+            if not request.why:
+                why = f"Unsupported control request subtype: {request.kind}"
+            return Unsupported(id, request.kind, _refusal(self._numbers.get(id, id), request.kind, why), line)
         self._pending[id] = request
         return _asked(id, request, line)
 
@@ -247,18 +250,6 @@ class Ours:
             del self._seen[oldest]
             if oldest not in self._pending:
                 self._numbers.pop(oldest, None)
-
-    def _refusal(self, id: str, request: OtherRequest) -> bytes:
-        """For what cannot be decided. A hook's failure would not hold the tool up, so a hook says no itself (design rule 7)."""
-        wire_id = self._numbers.get(id, id)
-        if not request.why:
-            return _error(wire_id, f"Unsupported control request subtype: {request.kind}")
-        if request.kind != "hook_callback":
-            return _error(wire_id, f"Unreadable {request.kind or 'control request'}: {request.why}")
-        why = f"the hook's request cannot be read: {request.why}"
-        denial = {"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": why}
-        answer = {"subtype": "success", "request_id": wire_id, "response": {"hookSpecificOutput": denial}}
-        return line_of({"type": "control_response", "response": answer})
 
     def _answer(self, frame: ControlResponse, response: Response, line: bytes) -> Heard:
         call = self._calls.finish(response.request_id)
@@ -295,5 +286,18 @@ def _is_mended(value: object) -> bool:
     return b"\xef\xbf\xbd" in encode(value)
 
 
-def _error(id: str | int, error: str) -> bytes:
-    return line_of({"type": "control_response", "response": {"subtype": "error", "request_id": id, "error": error}})
+def _refusal(id: str | int, subtype: str, why: str, request: messages.CliRequest | None = None) -> bytes:
+    """That it could not be dealt with. After an error of a hook the program runs the tool (seen with 2.1.325): such a hook says no.
+
+    So does whatever may have been one; to a permission request that is a bad answer, which is a no as well (2.8).
+    """
+    answer: dict[str, Any] = {"subtype": "error", "request_id": id, "error": why}
+    if subtype in ("hook_callback", "") and not (isinstance(request, messages.HookCallback) and _is_late(request)):
+        denial = {"hookEventName": "PreToolUse", "permissionDecision": "deny", "permissionDecisionReason": why}
+        answer = {"subtype": "success", "request_id": id, "response": {"hookSpecificOutput": denial}}
+    return line_of({"type": "control_response", "response": answer})
+
+
+def _is_late(request: messages.HookCallback) -> bool:
+    """A hook of another event: there is no tool to hold up."""
+    return bool(request.input.get("hook_event_name", "PreToolUse") != "PreToolUse")

@@ -18,7 +18,7 @@ from serai.dialects.claude import blocks, messages
 from serai.dialects.claude.messages import ControlCancel, ControlRequest, ControlResponse, FromCli, OtherRequest, Response, Retry
 from serai.wire.codec import BAD_INPUT, Noise, Unknown, repair, scan_head
 
-__all__ = ["Reader", "first_of", "object_of", "read_leniently", "retry_of", "shown_in"]
+__all__ = ["Reader", "asked_in", "first_of", "object_of", "read_leniently", "retry_of", "shown_in"]
 
 _members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
 _items: msgspec.json.Decoder[list[Raw]] = msgspec.json.Decoder(list[Raw])
@@ -137,9 +137,20 @@ def shown_in(head: bytes) -> tuple[str, str]:
     if not kind and members.keys() & {b'"duration_api_ms"', b'"total_cost_usd"', b'"num_turns"'}:
         kind = "result"
     if kind == "control_response":
-        start = head.find(b"{", head.find(b'"response"'))
-        members = scan_head(head[start:]) if start > 0 else {}
+        members = _inner(head, b'"response"')
     return kind, _string(members.get(b'"request_id"'))
+
+
+def asked_in(head: bytes) -> str:
+    """What the head of a request shows that it asks, empty when it does not."""
+    return _string(_inner(head, b'"request"').get(b'"subtype"'))
+
+
+def _inner(head: bytes, name: bytes) -> dict[bytes, bytes]:
+    """The members of an object inside of the outermost one."""
+    at = head.find(name)
+    start = head.find(b"{", at) if at >= 0 else -1
+    return scan_head(head[start:]) if start >= 0 else {}
 
 
 # -- any type ---------------------------------------------------------------------------------------------------------------------

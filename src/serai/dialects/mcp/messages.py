@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 __all__ = [
-    "CANCELLED", "INVALID_PARAMS", "NEWEST", "PARSE_ERROR", "TOOL_USE", "VERSIONS", "Audio", "CallParams", "CallResult", "Carried",
-    "Implementation", "InitializeParams", "InitializeResult", "Link", "ListParams", "ListResult", "Method", "Resource", "Tool",
+    "CANCELLED", "INVALID_PARAMS", "LOADED", "NEWEST", "PARSE_ERROR", "TOOL_USE", "VERSIONS", "Audio", "CallParams",
+    "CallResult", "Carried", "Implementation", "InitializeParams", "InitializeResult", "Link", "ListParams", "ListResult",
+    "Method", "Resource", "Tool",
 ]  # fmt: skip
 
 # Those that begin with `initialize`, newest first. The one of 2026-07-28 does not: its clients go back to these when they are told
@@ -24,6 +25,8 @@ PARSE_ERROR = -32700
 INVALID_PARAMS = -32602
 
 TOOL_USE = "claudecode/toolUseId"  # in `_meta` of a call: the model's id of it, as Claude Code tells it
+
+LOADED = "anthropic/alwaysLoad"  # in `_meta` of a tool: whether Claude Code tells the model of it before it searches
 
 
 class Method(StrEnum):
@@ -74,6 +77,7 @@ class Tool(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     description: str | None = ""
     input_schema: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object"})
+    meta: Any = msgspec.field(name="_meta", default=msgspec.UNSET)
 
 
 class ListResult(msgspec.Struct, frozen=True, rename="camel"):

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from serai.dialects.mcp.messages import CallResult, Carried, Tool
+from serai.dialects.mcp.messages import LOADED, CallResult, Carried, Tool
 from serai.model.tools import Block, ImageBlock, OtherBlock, TextBlock, ToolResult, ToolSpec
 from serai.wire.codec import BAD_INPUT, paired
 
@@ -21,8 +21,11 @@ _SINCE = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
 
 
 def tool(spec: ToolSpec, name: str) -> Tool:
-    """A tool under the name that the model gets. Arguments are an object: an API would refuse the request for any other type."""
-    return Tool(name, spec.description, {**spec.schema, "type": "object"})
+    """A tool under the name that the model gets. Arguments are an object: an API would refuse the request for any other type.
+
+    Claude Code hides the tools of a server behind a search unless it is told not to; only a deferred one wants that.
+    """
+    return Tool(name, spec.description, {**spec.schema, "type": "object"}, {LOADED: not spec.deferred})
 
 
 def call_result(result: ToolResult, version: str) -> CallResult:
@@ -74,7 +77,8 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def tool_spec(tool: Tool) -> ToolSpec:
-    return ToolSpec(tool.name, tool.description or "", tool.input_schema)
+    deferred = isinstance(tool.meta, dict) and tool.meta.get(LOADED) is False
+    return ToolSpec(tool.name, tool.description or "", tool.input_schema, deferred=deferred)
 
 
 def tool_result(result: CallResult) -> ToolResult:

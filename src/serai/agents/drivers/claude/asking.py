@@ -131,7 +131,8 @@ class Asking:
             self._send(self._connection.ours.allow, heard.id, what="a yes")
             return
         call = self._judged.pop(request.tool_use_id, None) or self._call(request.tool_name, request.input, request.tool_use_id)
-        decision = await self._stage.ask(_approval(heard, call, self._folding.lane(request.tool_use_id)))
+        lane = self._folding.lane(request.tool_use_id)
+        decision = await self._stage.ask(_approval(heard, call, lane), outlives=bool(request.agent_id))
         if isinstance(decision, Allow):
             self._allow(heard, call, decision)
         else:
@@ -172,7 +173,7 @@ class Asking:
             call_id=request.tool_use_id,
             native=msgspec.Raw(heard.line),
         )
-        decision = await self._stage.ask(question)
+        decision = await self._stage.ask(question, outlives=bool(request.agent_id))
         if isinstance(decision, Answer) and decision.answers:
             self._send(self._connection.ours.allow, heard.id, input={**given, "answers": _answers(decision)}, what="an answer")
         else:

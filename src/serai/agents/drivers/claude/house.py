@@ -45,6 +45,7 @@ class House:
     tools: ToolBox | None = None
     sections: Callable[[], Iterable[PromptSection]] = tuple
     tap: Callable[[int], Tap | None] = lambda _pid: None
+    program: str = ""  # where the person says that it is
     _own: PlainSpawner | None = None
     _ending: set[asyncio.Task[Any]] = field(default_factory=set)
 
@@ -55,7 +56,7 @@ class House:
         env = environment(self.environ, options, self.cwd)
         check(options, env, self.cwd)
         spawner = self.spawner or self._spawner()
-        program = await find(options, self.environ, limits=self.limits, spawner=spawner)
+        program = await find(options, self.environ, limits=self.limits, configured=self.program, spawner=spawner)
         if text is None:
             argv = command_line(program.path, options, cwd=self.cwd)
         else:

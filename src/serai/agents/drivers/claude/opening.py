@@ -13,11 +13,12 @@ from serai import home
 from serai.agents.drivers.claude.command import Format
 from serai.agents.drivers.claude.driver import Claude
 from serai.agents.drivers.claude.house import House
-from serai.agents.drivers.claude.options import Config, Options, merged, without_project
+from serai.agents.drivers.claude.options import MODES, Config, Options, merged, without_project
 from serai.agents.drivers.claude.text import TextClaude
 from serai.agents.joining import Interceptors, Judge, NoInterceptors
 from serai.agents.session import Session
-from serai.errors import BadSession, BadSettings
+from serai.agents.settings import read
+from serai.errors import BadSession
 from serai.limits import Limits
 from serai.model.contributions import PromptSection
 from serai.model.tools import ToolBox
@@ -69,7 +70,7 @@ def claude(
     limits = limits or Limits()
     limits = limits.but(stop_polite=limits.agent_stop, stop_term=limits.agent_stop)
     folder = os.path.realpath(os.fspath(cwd))
-    chosen = _options(settings, options or Options(), more, folder)
+    chosen = _options(settings, options or Options(), more, environ, folder)
     chosen = msgspec.structs.replace(chosen, **_conversation(chosen, store, session_id, resume, latest=latest, fork=fork))
     if model:
         chosen = msgspec.structs.replace(chosen, model=model)
@@ -86,22 +87,24 @@ def claude(
         tools=tools,
         sections=sections,
         tap=tap,
+        program=read(settings).claude.path,
     )
     return Session(Claude(house) if fmt == "stream-json" else TextClaude(house), store=store, limits=limits)
 
 
-def _options(settings: Mapping[str, Any], options: Options, more: Mapping[str, Any], folder: str) -> Options:
+def _options(
+    settings: Mapping[str, Any], options: Options, more: Mapping[str, Any], environ: Mapping[str, str], folder: str
+) -> Options:
     """The person's, then the caller's."""
-    said = settings.get("agents", {}).get("claude", {})
-    try:
-        config = msgspec.convert(said, Config)
-    except (msgspec.ValidationError, AttributeError) as error:
-        raise BadSettings(f"agents.claude: {error}", who="config.toml") from None
-    try:
-        options = msgspec.structs.replace(options, **more)
-    except TypeError as error:
-        raise TypeError(f"claude: {error}") from None
-    return merged(config, options, cwd=folder)
+    said = read(settings).claude
+    config = Config(
+        model=said.model,
+        effort=said.effort,
+        permission_mode=said.permission_mode or MODES[0],
+        allowed_tools=said.allowed_tools,
+        env={name: environ[name] for name in said.env if name in environ},
+    )
+    return merged(config, msgspec.structs.replace(options, **more), cwd=folder)
 
 
 def _conversation(

@@ -1,0 +1,50 @@
+"""What an agent does beside the turns that people want: turns that it begins by itself, and what it asks about work on the side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from serai.agents.driving import drive, put
+from serai.agents.turn import Turn
+from serai.app.joining import Counter
+from serai.model.actions import Notice
+from serai.model.ask import Approval, Question
+from serai.model.events import Event, RequestCancelled, TurnResult
+
+if TYPE_CHECKING:
+    from serai.app.opening import House
+
+__all__ = ["Aside"]
+
+
+class Aside:
+    """One app's. What is asked here goes the way of everything that is asked."""
+
+    def __init__(self, house: Callable[[], House]) -> None:
+        self._house = house
+        self._turns: set[asyncio.Task[TurnResult]] = set()
+        self.asking: dict[str, asyncio.Task[None]] = {}  # by the id of the request; also what a turn has left open
+
+    def begun(self, turn: Turn) -> None:
+        """The agent began a turn."""
+        house = self._house()
+        turn.taken = True
+        driving = drive(turn, Counter(house.surface, house.pipeline), house.surface.tell, left=self.asking)
+        task = asyncio.get_running_loop().create_task(driving, name="a turn of the agent's own")
+        self._turns.add(task)
+        task.add_done_callback(self._played)
+
+    def heard(self, event: Event) -> None:
+        """An event that belongs to no turn."""
+        house = self._house()
+        if isinstance(event, Approval | Question) and not event.answered:
+            put(event, Counter(house.surface, house.pipeline), self.asking)
+        elif isinstance(event, RequestCancelled) and event.id in self.asking:
+            self.asking[event.id].cancel()
+
+    def _played(self, task: asyncio.Task[TurnResult]) -> None:
+        self._turns.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:  # nobody waits for it, so it is told
+            self._house().surface.act(Notice(f"a turn that the agent began by itself failed: {error}", "error", "serai"))
