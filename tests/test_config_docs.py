@@ -30,10 +30,10 @@ def test_the_table_says_of_every_key_what_a_project_may_do() -> None:
     words = {"never": "never", "trusted": "once trusted", "narrower": "to narrow"}
     rows = re.findall(r"^\| (·? ?`.*?) \|.*\| (.*?) \|$", PAGE.read_text(), re.MULTILINE)
     said = {}
-    for keys, may in rows:
+    for row, may in rows:
         tables = {"`[limits]`": "limits.*", "`[guests] homes`": "guests.*", "`[boxes]`": "boxes.*"}
-        table = tables.get(keys)
-        of, _, keys = keys.partition("[agents.claude] ") if "[agents.claude]" in keys else ("", "", keys)
+        table = tables.get(row)
+        of, _, keys = row.partition("[agents.claude] ") if "[agents.claude]" in row else ("", "", row)
         for key in [table] if table else re.findall(r"`?([a-z_]+)`", keys):
             name = f"guest.*.{key}" + (".*" if key == "limits" else "") if keys.startswith("·") else key
             said[f"agents.*.{name}" if of else name] = may

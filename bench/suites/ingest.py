@@ -22,7 +22,7 @@ that Claude Code prints comes through a pipe from `cat`; the time is from the fi
 the right number of events and of characters. Serai's way is the real one: process, channel, codec, tagged unions, and an async
 iterator that makes the child wait while {bound:,} events are not yet taken; "a kind unknown" reads the same stream with types that
 lack one kind of line, which then arrives with its bytes. The two rows "per line" have plain blocking reads, no loop and no
-back-pressure, and make dictionaries: they are for scale. claude-agent-sdk's `query()` runs a CLI that is a shell script ending in
+back-pressure, and make dictionaries: they are for scale. claude-agent-sdk's `query()` runs a CLI that is a shell script around
 `cat`; it keeps each event's whole dictionary, where Serai's types keep what they name, so part of the distance is less work done.
 """
 
@@ -43,7 +43,7 @@ def hosts(source: stream.Stream) -> list[Host]:
         Host("asyncio streams, json", worker("ingest_json", *source, "streams")),
     ]
     if peer_has("claude_agent_sdk"):
-        found.append(Host("claude-agent-sdk", [peer, *worker("ingest_sdk", *source)[1:]]))
+        found.append(Host("claude-agent-sdk", [peer, *worker("ingest_sdk", *source, "query")[1:]]))
     return found
 
 

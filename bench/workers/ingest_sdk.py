@@ -1,6 +1,6 @@
-"""Ingest by claude-agent-sdk, in a fresh process of the peers' Python: `python -m bench.workers.ingest_sdk PATH SIZE EVENTS TEXT PIECES`.
+"""Ingest by claude-agent-sdk, in a fresh process of the peers' Python.
 
-The SDK starts a CLI that is a shell script: it answers the SDK's one question and then is `cat` of the stream.
+ingest_sdk PATH SIZE EVENTS TEXT PIECES query|client      the whole stream of one query, or one turn of a client with a conversation
 """
 
 from __future__ import annotations
@@ -8,22 +8,14 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
-from pathlib import Path
+from collections.abc import AsyncIterator
 from typing import Any
 
-from claude_agent_sdk import ClaudeAgentOptions, StreamEvent, ToolResultBlock, UserMessage, query
+from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, StreamEvent, ToolResultBlock, UserMessage, query
 
 from bench.stream import Stream
+from bench.workers import fake_claude
 from bench.workers.ingest_meter import Meter
-
-# The request's id is made up by the SDK; the answer must carry it.
-CLI = """\
-#!/bin/sh
-read -r line
-id=${line#*'"request_id": "'}
-printf '{"type":"control_response","response":{"subtype":"success","request_id":"%s","response":{}}}\\n' "${id%%'"'*}"
-exec cat "$BENCH_STREAM"
-"""
 
 
 def text_of(message: Any) -> int:
@@ -36,20 +28,33 @@ def text_of(message: Any) -> int:
     return 0
 
 
-async def main(stream: Stream, cli: str) -> None:
-    options = ClaudeAgentOptions(cli_path=cli, env={"BENCH_STREAM": stream.path}, include_partial_messages=True)
-    messages = query(prompt="go", options=options)
+async def of_a_query(options: ClaudeAgentOptions) -> AsyncIterator[Any]:
+    async for message in query(prompt="go", options=options):
+        yield message
+
+
+async def of_a_client(options: ClaudeAgentOptions) -> AsyncIterator[Any]:
+    async with ClaudeSDKClient(options) as client:
+        await client.query("go")
+        async for message in client.receive_response():
+            yield message
+
+
+async def main(stream: Stream, how: str, cli: str) -> None:
+    options = ClaudeAgentOptions(cli_path=cli, env={fake_claude.STREAM: stream.path}, include_partial_messages=True)
+    messages = {"query": of_a_query, "client": of_a_client}[how](options)
     await anext(messages)
     meter, events, text = Meter(stream), 1, 0
+    tenth = stream.events // 10
     async for message in messages:
         events += 1
         text += text_of(message)
+        if events == tenth:
+            meter.a_tenth()
     meter.done(events, text)
 
 
 if __name__ == "__main__":
+    *arguments, how_ = sys.argv[1:]
     with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "cli"
-        script.write_text(CLI)
-        script.chmod(0o755)
-        asyncio.run(main(Stream.of(sys.argv[1:]), str(script)))
+        asyncio.run(main(Stream.of(arguments), how_, fake_claude.write(folder)))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from serai.app.mcp import TOKEN, Endpoint
 from serai.dialects.mcp.theirs import Failed, Listed
-from serai.limits import KIB, MIB, Limits
+from serai.limits import HOUR, KIB, MIB, Limits
 from serai.model.tools import ToolSpec
 from tests.mcp.parts import PROMPTLY, Box, Talker, opened
 
@@ -56,7 +56,7 @@ async def test_a_line_of_a_gigabyte_is_refused_and_the_next_one_served() -> None
 
 @pytest.mark.req("app.mcp.hostile")
 async def test_a_first_line_without_end_is_not_listened_to() -> None:
-    async with opened(Box()) as endpoint:
+    async with opened(Box(), limits=Limits().but(hello=HOUR)) as endpoint:
         reader, writer = await asyncio.open_unix_connection(endpoint.path)
         with suppress(ConnectionError):
             for _ in range(64):
@@ -120,13 +120,14 @@ async def test_who_never_reads_is_not_read_from_and_then_hung_up_on() -> None:
         talker.reader._limit = 1  # type: ignore[attr-defined]  # what this end reads by itself is next to nothing
         before = resident()
         request = talker.client.list()[1]
+        waiting = 0
         with suppress(ConnectionError, asyncio.TimeoutError):
             for number in range(200_000):
                 talker.put(request.replace(b'"id":1', b'"id":%d' % number))
                 await asyncio.wait_for(talker.writer.drain(), PROMPTLY)
-                if not endpoint.clients and number > 100:
-                    break
+                waiting = max([waiting, *(client._outbox.queued for client in endpoint._clients)])
         assert not endpoint.clients
+        assert 0 < waiting < 3 * MIB
         assert resident() - before < 100 * MIB
         talker.close()
         await works(endpoint)

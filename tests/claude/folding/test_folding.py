@@ -281,6 +281,17 @@ def test_a_call_that_did_not_run_has_no_start() -> None:
     assert (kinds(found), ends(found)["c2"].code) == (["tool_ended"], "")
 
 
+@pytest.mark.parametrize("why", ["Error: No such tool available: X", "InputValidationError: X failed due to the following issues"])
+def test_a_call_that_was_turned_away_has_no_start_either(why: str) -> None:
+    fold = Fold()
+    fold(message_start(), assistant(use("c1", "X", a=1)))
+    found = fold(result_of("c1", f"<tool_use_error>{why}</tool_use_error>", error=True))
+    assert kinds(found) == ["tool_ended"]  # in the middle of the message, as the real program does
+    fold(assistant(use("c2", "Edit", file_path="/a")))
+    found = fold(result_of("c2", "<tool_use_error>String to replace not found</tool_use_error>", error=True))
+    assert kinds(found) == ["tool_started", "tool_ended"]
+
+
 def test_a_to_do_list_is_a_plan() -> None:
     todos: list[Any] = [
         {"content": "look", "status": "completed", "activeForm": "Looking"},

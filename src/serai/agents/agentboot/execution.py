@@ -58,9 +58,13 @@ class Execution:
         began: float,
         timeout: float | None = None,
         store: LifecycleStore | None = None,
+        session_id: str = "",
         folder: str = "",
     ) -> None:
-        """`began` is monotonic: the clock on the wall may be set (spec agents 7.28). `folder` is where the agent works."""
+        """`began` is monotonic: the clock on the wall may be set (spec agents 7.28). `folder` is where the agent works.
+
+        The store is told of a session that the caller has named, and of no other.
+        """
         self.session = session
         self.translate = translate
         self.respond = respond
@@ -72,7 +76,8 @@ class Execution:
         self._account = account
         self._began = began
         self._timeout = timeout
-        self._store = store if account.session_id else None
+        self._store = store if session_id else None
+        self._session_id = session_id
         self._folder = folder
         self._heard = True  # somebody reads it, or may
         self._aside: set[asyncio.Future[object]] = set()
@@ -81,7 +86,7 @@ class Execution:
     async def begin(self, prompt: str) -> list[StreamEvent]:
         """Start it; what it has told until now, which is that it has begun."""
         if (store := self._store) is not None:
-            keep(lambda: store.set_running(self._account.session_id))
+            keep(lambda: store.set_running(self._session_id))
         turn = self.session.turn(prompt)
         self.turns.append(turn)
         self.session.on_turn(self._another)
@@ -192,7 +197,7 @@ class Execution:
     def _keep(self, waited: Waited) -> None:
         if (store := self._store) is None:
             return
-        id = self._account.session_id
+        id = self._session_id
         if waited.error is not None:
             keep(lambda: store.set_failed(id, waited.result.error))
         else:

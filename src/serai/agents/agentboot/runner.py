@@ -113,6 +113,7 @@ class Runner:
             began=began,
             timeout=patience(opts.timeout, self._config.default_execution_timeout, self._bounds),
             store=opts.store,
+            session_id=opts.session_id,
             folder=spec.work_dir or opts.project_path,
         )
         return Handle(execution, await execution.begin(prompt))

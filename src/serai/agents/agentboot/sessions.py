@@ -83,6 +83,7 @@ class SessionAgent:
             began=began,
             timeout=patience(opts.timeout, self._config.default_execution_timeout, self._limits),
             store=opts.store,
+            session_id=opts.session_id,
             folder=opts.project_path,
         )
         return Handle(execution, await execution.begin(prompt))
@@ -138,7 +139,7 @@ class SessionRun:
         if isinstance(event, model.Text) and self._account.format == OutputFormat.TEXT:
             self._account.output.append(event.text)
         if isinstance(event, model.SessionStarted) and event.session:
-            self._account.session_id = self._account.session_id or event.session
+            self._account.session_id = event.session
         if not self._raw and not isinstance(event, Approval | Question):
             self._account.events += [message.to_event() for message in self._messages(event)]
 

@@ -26,13 +26,14 @@ from serai.dialects.claude.texts import block_of, content_of, plain
 from serai.dialects.claude.tools import ASKER, Tools
 from serai.model import events
 from serai.model.events import Event
-from serai.model.tools import ToolCall, ToolResult
+from serai.model.tools import Block, TextBlock, ToolCall, ToolResult
 from serai.wire.codec import Unknown
 
 __all__ = ["INTERRUPTED", "Folding"]
 
 _SYNTHETIC = "<synthetic>"  # the model of a message that the program itself made
 _DENIED = ("permission-rule", "user-rejected")  # why a call did not run, when somebody or something said no
+_TURNED_AWAY = ("<tool_use_error>Error: No such tool", "<tool_use_error>InputValidationError")
 _PIECES: dict[type, tuple[type, str, Callable[..., Event]]] = {
     blocks.TextDelta: (blocks.Text, "text", events.Text),
     blocks.ThinkingDelta: (blocks.Thinking, "thinking", events.Thinking),
@@ -238,8 +239,8 @@ class Folding:
         native = Raw(line)
         lane = self._course.lane(frame.parent_tool_use_id)
         found = [] if lane.streams else self._course.finish(lane, native)
-        content = frame.message.content
-        results = [block for block in content if isinstance(block, blocks.ToolResult)] if isinstance(content, list) else []
+        said = frame.message.content
+        results = [block for block in said if isinstance(block, blocks.ToolResult)] if isinstance(said, list) else []
         if not results:
             kind = "replay" if frame.isReplay else "synthetic" if frame.isSynthetic else "text"
             return [*found, events.Other(kind=f"user/{kind}", lane=lane.name, native=native)]
@@ -250,10 +251,11 @@ class Folding:
             if opened is None:  # of before, or long over
                 found.append(events.Other(kind="user/tool_result", lane=lane.name, native=native))
                 continue
+            content = content_of(block.content)
             code = refused.get(block.tool_use_id)
-            if code is None:
+            if code is None and not (block.is_error and _unfit(content)):
                 found += self._course.start(opened, native)
-            result = ToolResult(content_of(block.content), bool(block.is_error), code or "", details=details)
+            result = ToolResult(content, bool(block.is_error), code or "", details=details)
             found += self._course.ended(opened, result, native)
         return found
 
@@ -336,3 +338,9 @@ def _refused(meta: Raw) -> dict[str, str]:
         elif kind:
             found[id] = ""
     return found
+
+
+def _unfit(content: tuple[Block, ...]) -> bool:
+    """Whether a call was turned away before anybody was asked: there is no such tool, or it does not take that."""
+    first = content[0] if content else None
+    return isinstance(first, TextBlock) and first.text.startswith(_TURNED_AWAY)

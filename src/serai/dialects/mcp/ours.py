@@ -106,6 +106,7 @@ class Server:
         self.version = NEWEST  # what was agreed upon
         self.client: Any = None  # what the client says of itself
         self.ready = False  # the client has said that it is
+        self.listed: list[str] | None = None  # the tools' names as the client was last told
 
     @property
     def pending(self) -> frozenset[bytes]:
@@ -163,6 +164,11 @@ class Server:
     def refusal(id: bytes, code: int, text: str) -> bytes:
         """An error in place of an answer that was made and is too long to be sent."""
         return _error(code, text, Raw(id)).message
+
+    @property
+    def changed(self) -> bool:
+        """Whether the tools are others than the client was last told."""
+        return self.listed is not None and self.listed != [spec.name for spec in self._tools()]
 
     def list_changed(self) -> bytes | None:
         """The tools are others now; None as long as the client has not said that it is ready."""
@@ -222,6 +228,7 @@ class Server:
     def _list(self, request: jsonrpc.Request, params: ListParams) -> Heard:
         """By name; a cursor is the last name of the page before, so it holds whatever comes and goes in between."""
         names = self.names
+        self.listed = self._named[0]
         tools = sorted((neutral.tool(spec, names.out(spec.name)) for spec in self._tools()), key=lambda tool: tool.name)
         rest = [tool for tool in tools if tool.name > (params.cursor or "")]
         page = rest[: self._page]

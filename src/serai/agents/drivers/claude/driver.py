@@ -26,6 +26,7 @@ from serai.agents.drivers.claude.serving import Serving
 from serai.agents.drivers.claude.telling import Telling
 from serai.agents.drivers.claude.versions import newer
 from serai.agents.drivers.claude.watching import Lines, Watching
+from serai.agents.resident.scene import forget
 from serai.agents.stage import Stage
 from serai.agents.turn import Turn
 from serai.dialects.claude.folding import Folding
@@ -157,6 +158,8 @@ class Claude(Driver):
         connection, telling = self._opened()
         self._play = play = Play()
         try:
+            if (news := self.serving.news()) is not None:
+                connection.asked("mcp_message", news).add_done_callback(forget)
             connection.send(connection.ours.prompt(content(prompt), uuid=play.uuid, relayed=prompt.relayed))
             connection.wake_by(self._watching.turn())
             async with asyncio.timeout(self.house.limits.agent_turn):

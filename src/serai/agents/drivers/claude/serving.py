@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Any
 
 from msgspec import Raw
 
@@ -42,6 +43,12 @@ class Serving:
 
     def _real(self, name: str) -> str | None:
         return self._server.names.back(name)
+
+    def news(self) -> dict[str, Any] | None:
+        """What to tell it before a turn, when the tools are others than it knows: guests come and go."""
+        if not self._server.changed or (message := self._server.list_changed()) is None:
+            return None
+        return {"server_name": SERVER, "message": Raw(message)}
 
     async def serve(self, heard: McpMessage, connection: Connection) -> None:
         """One message, and its answer when there is one. Withdrawn, the call ends."""

@@ -1,0 +1,60 @@
+"""A Claude stream through a session, in a fresh process: `python -m bench.workers.claude PATH SIZE EVENTS TEXT PIECES LOOP`.
+
+The real way: driver, process, channel, dialect, folding into neutral events, and a turn that somebody iterates. LOOP is asyncio or
+uvloop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+
+import serai
+from bench.stream import Stream
+from bench.workers import fake_claude
+from bench.workers.ingest_meter import Meter
+from serai.agents.session import Session
+from serai.model.events import Text, ToolEnded, ToolInput
+
+
+def opened(stream: Stream, folder: str) -> Session:
+    environ = os.environ | {fake_claude.STREAM: stream.path}
+    return serai.agent("claude", path=fake_claude.write(folder), cwd=folder, environ=environ, settings={})
+
+
+async def main(stream: Stream, folder: str) -> None:
+    async with opened(stream, folder) as session:
+        turn = session.turn("go")
+        async for first in turn:
+            if first.native is not None:  # what the process says begins here
+                break
+        meter, pieces, text, bare = Meter(stream), 0, 0, 0
+        tenth = stream.pieces // 10
+        async for event in turn:
+            kind = type(event)
+            if kind is Text or kind is ToolInput:
+                pieces += 1
+                bare += event.native is None
+                if kind is Text:
+                    text += len(event.text)
+                if pieces == tenth:
+                    meter.a_tenth()
+            elif kind is ToolEnded:
+                text += sum(len(block.text) for block in event.result.content)
+        if (pieces, bare) != (stream.pieces, 0):
+            sys.exit(f"{pieces} pieces came, {bare} of them without their own form; {stream.pieces} were sent")
+        meter.done(stream.events, text)  # each piece has its line, so that these are all
+        assert (await turn.result()).ok
+
+
+if __name__ == "__main__":
+    *arguments, loop = sys.argv[1:]
+    factory = None
+    if loop == "uvloop":
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with tempfile.TemporaryDirectory() as place, asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(main(Stream.of(arguments), place))
