@@ -40,7 +40,11 @@ class Toy:
         self._spec = spec
 
     def prepare(self, prompt: str, opts: ExecutionOptions) -> LaunchSpec:
-        given: dict[str, Any] = {"initial_input": ({"type": "prompt", "text": prompt},), "work_dir": opts.project_path, **self._spec}
+        given: dict[str, Any] = {
+            "initial_input": ({"type": "prompt", "text": prompt},),
+            "work_dir": opts.project_path,
+            **self._spec,
+        }
         return LaunchSpec(command=list(self._command), **given)
 
     def is_available(self) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 
 from serai.agents.agentboot.asking import Asking
 from serai.agents.agentboot.codec import NOISE, Decoder, Encoder
-from serai.agents.agentboot.errors import EncoderClosed, NoTerminalResult, ProtocolError, ResultError, process_error
+from serai.agents.agentboot.errors import EncoderClosed, NoTerminalResult, ProcessError, ProtocolError, ResultError, process_error
 from serai.agents.agentboot.messages import StreamDeltaMessage
 from serai.agents.agentboot.options import LaunchSpec
 from serai.agents.agentboot.process import Factory, ProcessHandle
@@ -245,8 +245,9 @@ class TransportDriver(Driver):
         if self._interrupted:
             return model.TurnResult(status="cancelled", error=self._interrupted)
         if by_itself and status is not None and not status.ok:
-            error = self.process.error() or process_error(self.name, status, self.process.stderr)
-            raise self._unfinished(error if isinstance(error, SeraiError) else process_error(self.name, status, cause=error))
+            cause = self.process.error()
+            cause = None if isinstance(cause, ProcessError) else cause
+            raise self._unfinished(process_error(self.name, status, self.process.stderr, cause=cause))
         if account.format == OutputFormat.TEXT:
             return model.TurnResult(status="success", text="".join(account.output))
         account.exit_code = _code(status, 0) if by_itself else -1

@@ -14,9 +14,10 @@ from typing import Any
 
 import msgspec
 
-from serai.agents.driver import Driver, Prompt, Unfinished
+from serai.agents.driver import Prompt, Unfinished
 from serai.agents.drivers.claude.asking import Asking
 from serai.agents.drivers.claude.connection import Connection
+from serai.agents.drivers.claude.controls import Controls, object_of
 from serai.agents.drivers.claude.failing import failed
 from serai.agents.drivers.claude.house import House
 from serai.agents.drivers.claude.options import CAPABILITIES
@@ -56,10 +57,11 @@ __all__ = ["Claude"]
 log = logging.getLogger("serai.agents")
 
 GUARDED = "2.1.197"  # the oldest that was seen to ask about every call; newer ones tell so themselves
+_ENDED = ("exited", "no_result")  # after these another process may go on
 _WAITED = frozenset({"local_agent", "local_workflow"})  # what a run is not over without (spec agents 2.11)
 
 
-class Claude(Driver):
+class Claude(Controls):
     """One conversation with Claude Code."""
 
     name = "claude"
@@ -82,6 +84,7 @@ class Claude(Driver):
         self._over: SeraiError | None = None  # why nothing more can be asked of it
         self._watching = Watching(house.limits)
         self._cost = 0.0  # US dollars, of this process so far
+        self._resumable = False  # there was a result, so that there is something to resume
         self._state = ""  # running, requires_action, idle: where it tells
         self._changed = asyncio.Event()
         self.version = ""
@@ -94,16 +97,30 @@ class Claude(Driver):
         self._stage = stage
         self._telling = Telling(stage, self.house.interceptors)
         self._deadlines = Deadlines()
+        await self._start(stage, self._telling, self._deadlines)
+        stage.emit(SessionStarted(session=self.session_id))
+
+    async def _start(self, stage: Stage, telling: Telling, deadlines: Deadlines) -> None:
         child = await self.house.spawn()
         self._connection = connection = Connection(
-            child, self, deadlines=self._deadlines, limits=self.house.limits, tap=self.house.tap(child.pid)
+            child, self, deadlines=deadlines, limits=self.house.limits, tap=self.house.tap(child.pid)
         )
         child.stderr.on_chunk = Lines(lambda line: stage.emit(Stderr(line=line))).feed
-        self._asking = Asking(stage, connection, self.folding, self.serving.tools, self._telling, self.house.judge)
+        self._asking = Asking(stage, connection, self.folding, self.serving.tools, telling, self.house.judge)
         connection.wake_by(self._watching.start())
         self._initialized = connection.asked("initialize", self.house.initialize())
         self._initialized.add_done_callback(self._on_initialized)
-        stage.emit(SessionStarted(session=self.session_id))
+
+    async def _start_again(self) -> None:
+        """The process is gone, and somebody wants to go on: another one takes up the conversation where the last result left it."""
+        assert self._stage is not None and self._telling is not None
+        assert self._deadlines is not None
+        log.warning("claude: it is started again: %s", self._over)
+        self.house.go_on(self.session_id)
+        self.serving = Serving(self.house.tools, self._tell)
+        self.folding = Folding(self.serving.tools)
+        self._guarded, self._cost, self._state, self._over = self.house.judge is None, 0.0, "", None
+        await self._start(self._stage, self._telling, self._deadlines)
 
     def _on_initialized(self, done: asyncio.Future[msgspec.Raw]) -> None:
         """Without a guard's hook nothing may run (design rule 8): then the process is ended at once."""
@@ -111,7 +128,7 @@ class Claude(Driver):
             return
         error = done.exception()
         if error is None:
-            reply = _object(done.result())
+            reply = object_of(done.result())
             self.version = str(reply.get("claude_code_version", ""))
             self._guarded = self._guarded or reply.get("hooks_applied") is True
             if reply.get("hooks_applied") is False:
@@ -145,6 +162,8 @@ class Claude(Driver):
     # -- turns
 
     async def run(self, prompt: Prompt) -> TurnResult:
+        if self._resumable and isinstance(self._over, AgentFailed) and self._over.kind in _ENDED:
+            await self._start_again()
         self._opened()
         if refusal := await self._refusal():
             raise Unfinished(NotAllowed(refusal, who=self.name), TurnResult(status="denied", error=refusal))
@@ -227,27 +246,6 @@ class Claude(Driver):
         """A shell in the background is let be: it may be a server."""
         return any(kind in _WAITED for kind in self.folding.tasks.values())
 
-    # -- what it can do besides
-
-    def steer(self, text: str) -> None:
-        connection, _ = self._opened()
-        connection.send(connection.ours.prompt(text, relayed=True))
-
-    async def set_model(self, query: str) -> str:
-        reply = _object(await self._opened()[0].request("set_model", {"model": query or None}))
-        return str(reply.get("model") or query)
-
-    async def set_mode(self, mode: str) -> None:
-        await self._opened()[0].request("set_permission_mode", {"mode": mode})
-
-    async def stop_task(self, task_id: str) -> None:
-        """End something that it does on the side."""
-        await self._opened()[0].request("stop_task", {"task_id": task_id})
-
-    async def control(self, subtype: str, **fields: Any) -> Any:
-        """Whatever else its control protocol has, such as `get_context_usage`; its answer."""
-        return _object(await self._opened()[0].request(subtype, fields))
-
     def fork(self) -> Claude:
         return Claude(self.house.forked(self.session_id))
 
@@ -314,6 +312,7 @@ class Claude(Driver):
     def _ends(self, frame: Result, line: bytes, events: list[Any]) -> None:
         assert self._telling is not None
         how = self._priced(outcome(frame, line, stderr=self._stderr()))
+        self._resumable = True
         telling, play = self._telling, self._play
         if play is not None and how.answers(play.uuid):
             denied = self._asking.denied if self._asking is not None else None
@@ -362,7 +361,11 @@ class Claude(Driver):
             self._background = None
             telling.then(lambda: background.fails(over, telling))
         self._changed.set()
+        if self._connection is not None:
+            self.house.end(self._connection.child)  # its tools may have outlived it
         if not isinstance(cause, Closed):
+            if self._connection is not None:  # its tools have sessions of their own, and would go on without it (spec agents 2.13)
+                self.house.end(self._connection.child)
             for handler in self.on_terminated:
                 handler(self._over)
 
@@ -385,6 +388,9 @@ class Claude(Driver):
             raise Closed("claude is not open", who=self.name)
         return self._connection, self._telling
 
+    def connected(self) -> Connection:
+        return self._opened()[0]
+
     def _stderr(self) -> str:
         return "" if self._connection is None else self._connection.child.stderr.text()
 
@@ -405,11 +411,3 @@ class Claude(Driver):
         if self._connection is not None:
             self.house.end(self._connection.child)
         self._changed.set()
-
-
-def _object(raw: msgspec.Raw) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(raw) if bytes(raw) else {}
-    except msgspec.MsgspecError:
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -15,6 +15,8 @@ _WHAT = {
     "session_in_use": "the id of the session is taken",
 }
 
+_HINT = "prompt again: the conversation goes on in another process; `serai record show` has what this one said"
+
 
 def failed(cause: SeraiError, who: str) -> SeraiError:
     """Start-up failures are told on stderr alone, and an exit status of 0 without a result is no success."""
@@ -24,4 +26,4 @@ def failed(cause: SeraiError, who: str) -> SeraiError:
     if not kind:
         kind = "no_result" if cause.exit is not None and cause.exit.ok else "exited"
     what = _WHAT.get(kind) or ("it ended without a result" if kind == "no_result" else cause.message)
-    return AgentFailed(what, kind=kind, who=who, exit=cause.exit, stderr=cause.stderr, hint=HINTS.get(kind, ""))
+    return AgentFailed(what, kind=kind, who=who, exit=cause.exit, stderr=cause.stderr, hint=HINTS.get(kind, _HINT))

@@ -74,7 +74,7 @@ class House:
         """Our first request (spec agents 2.7). A hook for every call; one that gets no answer in time keeps it from running."""
         said: dict[str, Any] = {"hooks": None}
         if self.judge is not None:
-            hook = {"matcher": None, "hookCallbackIds": [HOOK], "timeout": self.limits.agent_hook}
+            hook = {"matcher": None, "hookCallbackIds": [HOOK], "timeout": self.limits.agent_hook, "onFailure": "block"}
             said["hooks"] = {"PreToolUse": [hook]}
         if self.tools is not None:
             said["sdkMcpServers"] = [SERVER]
@@ -87,6 +87,12 @@ class House:
             self.options, session_id=session_id, resume=True, fork=True, fork_id="", continue_last=False
         )
         return replace(self, options=options, _own=None, _ending=set())
+
+    def go_on(self, session_id: str) -> None:
+        """The next process takes up this conversation."""
+        self.options = msgspec.structs.replace(
+            self.options, session_id=session_id, resume=True, fork=False, fork_id="", continue_last=False, resume_at=""
+        )
 
     def end(self, child: Child) -> None:
         """Its whole tree, without asking any more; `close` waits for that."""
