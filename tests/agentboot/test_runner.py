@@ -144,6 +144,7 @@ async def test_the_buffer_is_so_many_messages_and_then_the_reader_is_held_back()
         await asyncio.sleep(0)
     assert taken == ["0", "1", "2", "3"]
     assert len(handle._execution.turns[0].unread()) == 3
+    assert (await handle.wait()).error is None
 
 
 async def test_who_only_waits_is_not_held_up_by_a_full_buffer() -> None:

@@ -29,4 +29,4 @@ def program() -> Path:
 async def real(program: Path, tmp_path: Path) -> AsyncIterator[Real]:
     async with house(program, tmp_path) as made:
         yield made
-        assert not made.leftovers()
+        assert not await made.leftovers()

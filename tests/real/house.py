@@ -99,10 +99,10 @@ class Real:
                     pass
         return found
 
-    def leftovers(self, seconds: float = 15.0) -> set[int]:
+    async def leftovers(self, seconds: float = 30.0) -> set[int]:
         """What still runs when the time is up."""
         with Ends(self.processes()) as ends:
-            return ends.left_after(seconds)
+            return await asyncio.to_thread(ends.left_after, seconds)
 
     async def until(self, there: Callable[[], bool], *, seconds: float = 40.0) -> None:
         """Somebody else's work, which tells nobody: looked at now and then."""

@@ -90,7 +90,7 @@ async def test_a_process_that_is_killed_ends_its_turn_and_leaves_nothing(real: R
             os.kill(_program(real), signal.SIGKILL)
             with pytest.raises(SeraiError, match="SIGKILL|signal 9|killed"):
                 await events(turn)
-        assert not real.leftovers()
+        assert not await real.leftovers()
         with pytest.raises(SeraiError):
             await session.turn(">> say are you there")
 

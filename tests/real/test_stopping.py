@@ -41,7 +41,7 @@ async def test_a_turn_that_is_interrupted_leaves_no_tool(real: Real) -> None:
         await real.until(lambda: len(real.processes()) == 1)  # the program itself
         assert len(before) > 1
         assert (await session.turn(">> say and on")).text == "and on"
-    assert not real.leftovers()
+    assert not await real.leftovers()
 
 
 async def test_an_interrupt_withdraws_what_is_asked(real: Real) -> None:
@@ -76,7 +76,7 @@ async def test_leaving_a_session_in_the_middle_of_a_tool_leaves_nothing(real: Re
     async with real.agent(options=BASH) as session:
         await session.send(sleeping())
         await real.begun()
-    assert not real.leftovers()
+    assert not await real.leftovers()
 
 
 async def test_a_session_leaves_no_tool_of_the_background(real: Real) -> None:
@@ -84,7 +84,7 @@ async def test_a_session_leaves_no_tool_of_the_background(real: Real) -> None:
         assert (await session.turn(sleeping(background=True))).text == "slept"
         await real.begun()
         assert len(real.processes()) > 1
-    assert not real.leftovers()
+    assert not await real.leftovers()
 
 
 async def test_a_turn_that_takes_too_long_is_ended_with_its_tool(real: Real) -> None:
@@ -94,7 +94,7 @@ async def test_a_turn_that_takes_too_long_is_ended_with_its_tool(real: Real) -> 
             await turn
         assert turn.outcome is not None
         assert turn.outcome.status == "error"
-    assert not real.leftovers()
+    assert not await real.leftovers()
 
 
 @pytest.mark.req("agents.rule.78")
@@ -121,7 +121,7 @@ async def test_nothing_is_left_when_the_host_is_killed(real: Real, number: signa
     assert len(real.processes()) > 2
     host.send_signal(number)
     await host.wait()
-    await asyncio.to_thread(_nothing_is_left, real)
+    assert not await real.leftovers()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -140,7 +140,7 @@ async def test_nothing_is_left_of_a_run_that_is_ended(real: Real, number: signal
     run.send_signal(number)
     output, _ = await reading
     assert run.returncode in (-number, 128 + number), output.decode()
-    await asyncio.to_thread(_nothing_is_left, real)
+    assert not await real.leftovers()
 
 
 def _nothing_is_left(real: Real) -> None:

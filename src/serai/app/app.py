@@ -173,7 +173,7 @@ class App:
             return await self._command(command)
         async with self._turns:  # also while it is changed, which may take one longer than the next
             changed = await self.host.texts.transform(text)
-            return None if changed.handled else await self._prompt(changed.text, images)
+            return None if changed.handled else await self._prompt(changed.text, images, relayed=changed.text != text)
 
     def queue(self, text: str) -> None:
         """Like somebody who types while a turn runs: a command that may run at once does, a text is steered in or the next turn."""
@@ -295,28 +295,28 @@ class App:
 
     # -- prompts
 
-    async def _prompt(self, text: str, images: Sequence[ImageBlock] = ()) -> TurnResult:
-        """For whoever has the turn among those that submit."""
+    async def _prompt(self, text: str, images: Sequence[ImageBlock] = (), *, relayed: bool = False) -> TurnResult:
+        """For whoever has the turn among those that submit. `relayed`: a guest had a hand in it."""
         if not text.strip() and not images and not self._images:
             raise NotAllowed("there is nothing to ask: the prompt is empty")
         while True:
             await self.session.free()
             if self.quitting.is_set():
                 raise Closed("the app is about to be closed", hint="nothing was sent")
-            turn = self.session.turn(await self._prepared(text, images))
+            turn = self.session.turn(await self._prepared(text, images, relayed=relayed))
             try:
                 turn.start()
             except TurnInFlight:  # a queued one was quicker
                 continue
             return await self._play(turn)
 
-    async def _prepared(self, text: str, images: Sequence[ImageBlock] = ()) -> Prompt:
+    async def _prepared(self, text: str, images: Sequence[ImageBlock] = (), *, relayed: bool = False) -> Prompt:
         """With what message hooks add for this one (spec piglet 5.6), and the images that were attached."""
         self.host.require_guards()  # a run does not start before (design rule 8)
         texts = self.host.texts
         injections = await texts.inject(text)
         self.host.require_guards()  # again: whoever was asked may have taken long
-        return Prompt(text, (*images, *self._images), "\n\n".join(injections))
+        return Prompt(text, (*images, *self._images), "\n\n".join(injections), relayed)
 
     async def _queued(self, text: str, fresh: bool) -> Prompt | None:
         """What was typed when nothing ran goes the way of what is submitted; what waited does not (spec piglet 5.7, 7.2)."""
@@ -324,7 +324,7 @@ class App:
             if self.quitting.is_set():
                 raise Closed("the app is about to be closed", hint="nothing was sent")
             changed = await self.host.texts.transform(text) if fresh else Transformed(text)
-            return None if changed.handled else await self._prepared(changed.text)
+            return None if changed.handled else await self._prepared(changed.text, relayed=True)  # a guest may have queued it
         except SeraiError as error:  # nobody waits for it, so it is told
             self.surface.act(Notice(f"a prompt was not sent: {error}", "error", "serai"))
             raise
@@ -345,7 +345,7 @@ class App:
             raise _failed(outcome)
         if isinstance(outcome.action, actions.Prompt) and outcome.action.text.strip():
             async with self._turns:
-                return await self._prompt(outcome.action.text)
+                return await self._prompt(outcome.action.text, relayed=True)
         return None
 
     async def _typed(self, line: str) -> None:

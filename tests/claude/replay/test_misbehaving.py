@@ -22,7 +22,7 @@ TALK = Script().init().text("hello").result("hello")
 ASKS = (
     Script().init().tool("t1", "Bash", command="ls").asks("r1", "t1", command="ls").told("t1", "a.txt").text("done").result("done")
 )
-STUBBORN = LIMITS.but(agent_stop=0.2, interrupt=0.2)
+STUBBORN = LIMITS.but(agent_stop=0.2, interrupt=0.2, drain_grace=0.2)
 
 
 async def test_lines_that_are_no_frames_do_no_harm(tmp_path: Path) -> None:

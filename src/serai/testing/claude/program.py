@@ -6,6 +6,8 @@ A script is a file of JSON lines, each with `dir`:
     out    a line that it writes: `line` is an object, or a text that goes out as it stands
     err    a line on stderr
     in     a line that the host writes, and that is waited for; `eof`: the host closes our stdin
+    call   a tool call that goes as far as the host lets it: `hook` and `asks` are the requests, `told` is its result; without
+           a content in that, the command of the call is really run
 
 A host's line fits when it is of the same kind: a prompt, an answer to the same request of ours, a request of the same subtype.
 Where the recorded host had ids of its own, the present host's stand in for them in what is written: request ids, the ids of hooks
@@ -195,6 +197,34 @@ class Player:
                 self._in(row["line"])
             case "in" if not self.options.deaf and row.get("eof"):
                 self._eof(n)
+            case "call":
+                self._call(n, row)
+
+    def _call(self, n: int, row: Json) -> None:
+        """First the host's hook, then the host itself; what they make of it is what runs."""
+        asks, told = row["asks"], row["told"]
+        said = self._asked(n, row["hook"]).get("hookSpecificOutput", {})
+        how, why = said.get("permissionDecision", "ask"), said.get("permissionDecisionReason", "")
+        given = said.get("updatedInput", asks["request"]["input"])
+        if how == "ask":
+            reason = {"decision_reason_type": "hook"} if said else {}
+            said = self._asked(n, {**asks, "request": {**asks["request"], **reason, "input": given}})
+            how, why, given = said.get("behavior", "deny"), said.get("message", ""), said.get("updatedInput", given)
+        [block] = told["message"]["content"]
+        if how != "allow":
+            block |= {"content": why, "is_error": True}
+        elif block["content"] is None:
+            block |= ran(given["command"])
+        self._out(n, told)
+
+    def _asked(self, n: int, frame: Json) -> Json:
+        """The host's answer to a request of ours; empty where it gives none, or has no such hook."""
+        self._out(n, frame)
+        if frame["request_id"] in self.unasked:
+            return {}
+        line = self.host.take(f"control_response {frame['request_id']}", self.options.patience)
+        answer = {} if line is None else line["response"].get("response", {})
+        return answer if isinstance(answer, dict) else {}
 
     def _out(self, n: int, line: Json | str) -> None:
         if self.options.die == self.answer.written:
@@ -303,6 +333,15 @@ def write(fd: int, data: bytes) -> None:
             rest = rest[os.write(fd, rest) :]
     except BrokenPipeError:  # nobody reads it any more
         pass
+
+
+def ran(command: str) -> Json:
+    import subprocess  # seldom needed, and slow to import
+
+    done = subprocess.run(
+        ["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    return {"content": done.stdout.decode(errors="replace").rstrip("\n"), "is_error": done.returncode != 0}
 
 
 def grandchild() -> int:

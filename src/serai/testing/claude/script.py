@@ -98,21 +98,36 @@ class Script:
 
     def asks(self, request: str, tool_use: str, name: str = "Bash", *, answered: bool = True, **input: Any) -> Self:
         """May this tool run? With `answered` it waits; `answer(request)` waits later: several may be open at once."""
-        self._asked(request, {"subtype": "can_use_tool", "tool_name": name, "input": input, "tool_use_id": tool_use})
+        self._asked(request, _can_use(tool_use, name, input))
         return self.answer(request) if answered else self
+
+    def calls(self, id: str, name: str = "Bash", *, told: Any = None, **input: Any) -> Self:
+        """A tool call as the program makes it: our hook is asked, then the host, and what comes of it is told as its result.
+
+        `told` is what the tool says when it may run; without it a command really runs, where the process does.
+        """
+        self.tool(id, name, **input)
+        hook = {"type": "control_request", "request_id": f"hook-{id}", "request": self._hook(id, name, input)}
+        asks = {"type": "control_request", "request_id": f"ask-{id}", "request": _can_use(id, name, input)}
+        self.told(id, told)
+        self.rows[-1] = {"dir": "call", "hook": hook, "asks": asks, "told": self.rows[-1]["line"]}
+        return self
 
     def hooked(
         self, request: str, tool_use: str, name: str = "Bash", *, answered: bool = True, hook: str = "", **input: Any
     ) -> Self:
         """The PreToolUse hook. Without `hook` it is the host's own one, whatever its id."""
+        self._asked(request, self._hook(tool_use, name, input, hook))
+        return self.answer(request) if answered else self
+
+    def _hook(self, tool_use: str, name: str, input: Json, hook: str = "") -> Json:
         said = {"hook_event_name": "PreToolUse", "tool_name": name, "tool_input": input, "tool_use_id": tool_use}
         said |= {"session_id": self.session, "cwd": "/home/user/project", "permission_mode": "default"}
         callback = hook or "recorded-hook"
         if not hook:
             initialize = self.rows[1]["line"]["request"]
             initialize["hooks"] = {"PreToolUse": [{"matcher": None, "hookCallbackIds": [callback]}]}
-        self._asked(request, {"subtype": "hook_callback", "callback_id": callback, "input": said, "tool_use_id": tool_use})
-        return self.answer(request) if answered else self
+        return {"subtype": "hook_callback", "callback_id": callback, "input": said, "tool_use_id": tool_use}
 
     def mcp(self, request: str, message: Json, *, server: str = "serai", answered: bool = True) -> Self:
         self._asked(request, {"subtype": "mcp_message", "server_name": server, "message": message})
@@ -143,6 +158,10 @@ class Script:
         """How it ends: a status, a negative number for a signal, "killed": never. `at_once`: whether or not stdin is open."""
         self._status, self._eof = status, not at_once
         return self
+
+
+def _can_use(tool_use: str, name: str, input: Json) -> Json:
+    return {"subtype": "can_use_tool", "tool_name": name, "input": input, "tool_use_id": tool_use}
 
 
 def _answer(request: str, response: Json) -> Json:

@@ -70,7 +70,7 @@ class Claude(Controls):
     def __init__(self, house: House) -> None:
         self.house = house
         self.session_id = house.options.fork_id or ("" if house.options.fork else house.options.session_id)
-        self.serving = Serving(house.tools, self._tell)
+        self.serving = Serving(house.tools, self._tell, house.limits.tool_result)
         self.folding = Folding(self.serving.tools)
         self._deadlines: Deadlines | None = None
         self._stage: Stage | None = None
@@ -113,14 +113,16 @@ class Claude(Controls):
 
     async def _start_again(self) -> None:
         """The process is gone, and somebody wants to go on: another one takes up the conversation where the last result left it."""
-        assert self._stage is not None and self._telling is not None
-        assert self._deadlines is not None
+        stage, telling, deadlines = self._stage, self._telling, self._deadlines
+        assert stage is not None
+        assert telling is not None
+        assert deadlines is not None
         log.warning("claude: it is started again: %s", self._over)
         self.house.go_on(self.session_id)
-        self.serving = Serving(self.house.tools, self._tell)
+        self.serving = Serving(self.house.tools, self._tell, self.house.limits.tool_result)
         self.folding = Folding(self.serving.tools)
         self._guarded, self._cost, self._state, self._over = self.house.judge is None, 0.0, "", None
-        await self._start(self._stage, self._telling, self._deadlines)
+        await self._start(stage, telling, deadlines)
 
     def _on_initialized(self, done: asyncio.Future[msgspec.Raw]) -> None:
         """Without a guard's hook nothing may run (design rule 8): then the process is ended at once."""

@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from serai.agents.drivers.claude.command import SERVER
 from serai.agents.drivers.claude.connection import Connection
+from serai.agents.resident.results import fit
 from serai.dialects.claude.heard import McpMessage
 from serai.dialects.claude.tools import ASKER, Tools
 from serai.dialects.mcp.ours import Called, Cancelled, Reply, Server
@@ -34,8 +35,10 @@ _NO_SERVER = -32601
 class Serving:
     """Serves the tools of one session. `tell` is for what a tool says while it works."""
 
-    def __init__(self, tools: ToolBox | None, tell: Callable[[Event], None]) -> None:
+    def __init__(self, tools: ToolBox | None, tell: Callable[[Event], None], most: int) -> None:
+        """`most`: characters of one result."""
         self._box = tools
+        self._most = most
         self._tell = tell
         self._server = Server(SERVER, __version__, lambda: () if tools is None else tools.list())
         self._running: dict[bytes, asyncio.Task[ToolResult]] = {}  # by the id of the call
@@ -87,7 +90,7 @@ class Serving:
             task.cancel()
         result = ToolResult.error("tool execution cancelled") if task.cancelled() else _result(task, call)
         try:
-            return self._server.answer(called.id, result)
+            return self._server.answer(called.id, fit(result, self._most))
         except (TypeError, ValueError) as error:
             return self._server.fail(called.id, _INTERNAL, f"the result of {call.name} cannot be told: {error}")
 

@@ -1,0 +1,172 @@
+"""Sessions with a scripted Claude Code, and what came of their turns."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from serai.agents.drivers.claude.driver import Claude
+from serai.agents.session import Session
+from serai.agents.turn import Turn
+from serai.errors import SeraiError
+from serai.limits import Limits
+from serai.model.ask import Allow, Approval, Decision, Question
+from serai.model.events import Event, Message, TurnResult
+from serai.testing.claude import Script, ScriptedClaude
+from tests.claude.replay.replaying import LIMITS, session
+
+__all__ = ["LIMITS", "QUICK", "Seen", "bash", "driver_of", "heard", "play", "program", "read", "scene", "until"]
+
+Json = dict[str, Any]
+# For those who do not do what is asked of them.
+QUICK = LIMITS.but(agent_stop=0.2, interrupt=0.5)
+Answering = Callable[[Approval | Question], Decision | Awaitable[Decision] | None]
+
+
+@dataclass
+class Seen:
+    """What came of a turn."""
+
+    turn: Turn
+    events: list[Event] = field(default_factory=list)
+    error: SeraiError | None = None
+
+    def of(self, kind: type[Any], *, lane: str | None = "") -> list[Any]:
+        return [one for one in self.events if isinstance(one, kind) and (lane is None or one.lane == lane)]
+
+    @property
+    def result(self) -> TurnResult:
+        assert self.turn.outcome is not None
+        return self.turn.outcome
+
+    @property
+    def said(self) -> list[str]:
+        return [message.text for message in self.of(Message)]
+
+
+def scene(
+    place: Path, *scripts: Script | Path, options: tuple[str, ...] = (), limits: Limits = LIMITS, **more: Any
+) -> tuple[ScriptedClaude, Session]:
+    """A Claude that plays these scripts, one for each start, and a session with it that is not open yet."""
+    claude = ScriptedClaude(place / "bin", *scripts, options=options)
+    return claude, session(claude, place, limits=limits, **more)
+
+
+def program(place: Path, source: str, **more: Any) -> Session:
+    """A session with a program of the test's own: `source` is Python, with `say`, `hear` and `version` there already."""
+    (place / "bin").mkdir(exist_ok=True)
+    body = place / "bin" / "program.py"
+    body.write_text(PROGRAM + source, "utf-8")
+    path = place / "bin" / "claude"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "{body}" "$@"\n', "utf-8")
+    path.chmod(0o755)
+    import os
+
+    import serai
+
+    environ = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(place)}
+    return serai.agent("claude", cwd=place, environ=environ, settings={}, **{"limits": LIMITS, "path": str(path), **more})
+
+
+PROGRAM = """\
+import json, os, sys, time, signal
+if "--version" in sys.argv:
+    print("2.1.325 (Claude Code)")
+    sys.exit(0)
+
+def say(type, **more):
+    os.write(1, json.dumps({"type": type, "session_id": "s-1", **more}).encode() + b"\\n")
+
+def hear():
+    line = sys.stdin.buffer.readline()
+    return json.loads(line) if line else None
+
+def reply(request, response):
+    say("control_response", response={"subtype": "success", "request_id": request["request_id"], "response": response})
+
+def greet():
+    "initialize and the prompt; the latter"
+    first, prompt = hear(), hear()
+    applied = {"hooks_applied": True, "hook_on_failure_supported": True} if first["request"].get("hooks") else {}
+    reply(first, {"claude_code_version": "2.1.325", **applied})
+    return prompt
+
+def init(**more):
+    say("system", subtype="init", claude_code_version="2.1.325", model="fake", permissionMode="default", **more)
+
+def result(text, **more):
+    about = {"subtype": "success", "is_error": False, "num_turns": 1, "duration_ms": 5, "result": text}
+    say("result", **{**about, **more})
+
+"""
+
+
+def driver_of(opened: Session) -> Claude:
+    assert isinstance(opened.driver, Claude)
+    return opened.driver
+
+
+async def play(opened: Session, prompt: Any = "go", answer: Answering | None = lambda _: Allow()) -> Seen:
+    """One turn to its end; what it asks is answered by `answer`, unless that is None or gives None."""
+    seen = Seen(opened.turn(prompt))
+    await read(seen, answer)
+    return seen
+
+
+async def read(seen: Seen, answer: Answering | None = lambda _: Allow()) -> Seen:
+    try:
+        async for event in seen.turn:
+            seen.events.append(event)
+            if isinstance(event, Approval | Question) and not event.answered and answer is not None:
+                decision = answer(event)
+                if isinstance(decision, Awaitable):
+                    decision = await decision
+                if decision is not None:
+                    await event.decide(decision)
+    except SeraiError as error:
+        seen.error = error
+    return seen
+
+
+async def heard(opened: Session, what: Callable[[Event], bool]) -> Event:
+    """The next event for which `what` holds, whether or not a turn runs."""
+    found: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
+
+    def look(event: Event) -> None:
+        if not found.done() and what(event):
+            found.set_result(event)
+
+    stop = opened.listen(look)
+    try:
+        async with asyncio.timeout(30):
+            return await found
+    finally:
+        stop()
+
+
+async def until(there: Callable[[], Any], seconds: float = 30.0) -> None:
+    """For what another process does and tells nobody."""
+    async with asyncio.timeout(seconds):
+        while not there():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def bash(command: str) -> Json:
+    return {"command": command}
+
+
+def given_to(answers: dict[str, Json], request: str) -> Json:
+    """The payload of an answer that was no error."""
+    assert answers[request]["subtype"] == "success", answers[request]
+    payload: Json = answers[request]["response"]
+    return payload
+
+
+def texts(value: object) -> str:
+    """All of a value, to look for what must not be in it."""
+    return json.dumps(value, default=str)
