@@ -11,7 +11,7 @@ from bench import about, harness, report
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 SUITES = (
-    *("roundtrip", "spawn", "crowd", "host", "piglet", "ingest", "recorder", "startup", "sdk", "boxes", "store", "resident", "app"),
+    *("roundtrip", "spawn", "crowd", "host", "piglet", "ingest", "recorder", "startup", "sdk", "boxes", "store", "resident", "app", "agents"),
 )
 
 

@@ -26,6 +26,7 @@ from serai.agents.agentboot import (
     StreamEvent,
     UnknownRequestId,
 )
+from serai.errors import ExitStatus
 from serai.limits import Limits
 from serai.model.ask import Allow, Answer, Deny
 from tests.agentboot.toys import PATIENT, ToyTransport, farewell, plays, result, runner, said
@@ -166,9 +167,15 @@ async def test_overlapping_runs_keep_their_own_stamps_and_none_gets_into_an_inpu
 
     first_may = asyncio.Event()
     scripts = iter([late(first_may), late(turn)])
-    factory = FakeFactory(lambda spec, process: next(scripts)(spec, process), limits=PATIENT)
+
+    def next_script(spec: LaunchSpec, process: FakeProcess) -> Any:
+        return next(scripts)(spec, process)
+
+    factory = FakeFactory(next_script, limits=PATIENT)
     agent = runner(factory=factory, transport=ToyTransport())  # one instance for both
-    stamps = [{"session_id": f"s{n}", "chat_id": f"c{n}", "platform": f"p{n}", "bot_uuid": f"b{n}"} for n in (1, 2)]
+    stamps: list[dict[str, Any]] = [
+        {"session_id": f"s{n}", "chat_id": f"c{n}", "platform": f"p{n}", "bot_uuid": f"b{n}"} for n in (1, 2)
+    ]
     handles = [await agent.execute("go", ExecutionOptions(**given)) for given in stamps]
     turn.set()
     second = (await until(handles[1], ApprovalRequestEvent))[-1]
@@ -217,23 +224,20 @@ async def test_an_answer_into_a_broken_pipe_is_not_delivered_and_the_run_has_its
     async def play(spec: LaunchSpec, process: FakeProcess) -> None:
         await process.stdin_line(0)
         process.write_output(ASK)
-        process.child._end_input()  # it does not read any more
-        await process.plays_on.wait()  # type: ignore[attr-defined]
+        process.child.stop_reading()
+        await go_on.wait()
         process.write_stderr("out of memory\n")
         process.finish_output()
         process.signal_exit(9)
 
-    def start(spec: LaunchSpec, process: FakeProcess) -> Any:
-        process.plays_on = asyncio.Event()  # type: ignore[attr-defined]
-        return play(spec, process)
-
-    handle, factory = await started(start)
+    go_on = asyncio.Event()
+    handle, _ = await started(play)
     await until(handle, ApprovalRequestEvent)
     with pytest.raises(NotDelivered, match="not delivered"):
         await handle.respond("a", YES)
     with pytest.raises(UnknownRequestId):
         await handle.respond("a", YES)
-    factory.processes[0].plays_on.set()  # type: ignore[attr-defined]
+    go_on.set()
     waited = await handle.wait()
     assert isinstance(waited.error, ProcessError)
     assert waited.error.exit_code == 9
@@ -246,12 +250,7 @@ async def test_an_answer_that_loses_the_race_with_the_end_is_not_delivered_or_co
         await process.stdin_line(0)
         process.write_output(ASK)
         await gone.wait()
-        process.child.die(process.child.status or _code(3))
-
-    from serai.errors import ExitStatus
-
-    def _code(code: int) -> ExitStatus:
-        return ExitStatus(code=code)
+        process.child.die(ExitStatus(code=3))
 
     gone = asyncio.Event()
     handle, factory = await started(play)

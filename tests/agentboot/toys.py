@@ -58,7 +58,7 @@ class ToyTransport:
     """Stamps what it was told to, as the seed's transports do."""
 
     def __init__(self) -> None:
-        self.stamps: dict[str, str] = {}
+        self.stamps: dict[str, Any] = {}
         self.taken: list[str] = []
 
     def set_execution_context(self, session_id: str, chat_id: str, platform: str, bot_uuid: str) -> None:

@@ -141,7 +141,3 @@ async def test_nothing_is_left_of_a_run_that_is_ended(real: Real, number: signal
     output, _ = await reading
     assert run.returncode in (-number, 128 + number), output.decode()
     assert not await real.leftovers()
-
-
-def _nothing_is_left(real: Real) -> None:
-    assert not real.leftovers(30.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 
 from serai.app.app import App
 from serai.model.events import Message, Text, ToolEnded
+from serai.store.sessions import Sessions
 from serai.testing.claude import Script, ScriptedClaude
 from tests.app.houses import PATIENT, Person, closed, home_of
+from tests.store.helpers import said as conversation
 
 LIMITS: Mapping[str, float | None] = {**PATIENT, "agent_first": 50.0, "agent_version": 50.0, "interrupt": 30.0, "agent_stop": 10.0}
 
@@ -21,7 +24,7 @@ class House:
     def __init__(self, tmp_path: Path, *scripts: Script) -> None:
         self.root = tmp_path
         self.project = tmp_path / "project"
-        self.project.mkdir(exist_ok=True)
+        self.project.mkdir(parents=True, exist_ok=True)
         self.claude = ScriptedClaude(tmp_path / "bin", *scripts)
 
     @property
@@ -73,6 +76,23 @@ def ended(person: Person) -> list[str]:
 def seen(person: Person) -> str:
     """All that the agent said, as a surface gets it piece by piece."""
     return "".join(event.text for event in person.events if isinstance(event, Text))
+
+
+def said(house: House) -> list[str]:
+    """What the only session of the store has."""
+    sessions = Sessions.usual(house.environ)
+    [one] = sessions.list()
+    with sessions.open(one.id) as session:
+        return conversation(session)
+
+
+def ends(house: House) -> list[str]:
+    """How its turns have ended, as it is kept."""
+    sessions = Sessions.usual(house.environ)
+    [one] = sessions.list()
+    rows = [json.loads(line) for line in Path(one.path).read_text("utf-8").splitlines()]
+    events = [row["data"] for row in rows if row["type"] == "event"]
+    return [event["result"]["status"] for event in events if event["type"] == "turn_ended"]
 
 
 def messages(person: Person) -> Sequence[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import serai
 from serai.agents.drivers.claude.driver import Claude
 from serai.agents.session import Session
 from serai.agents.turn import Turn
@@ -20,7 +22,7 @@ from serai.model.events import Event, Message, TurnResult
 from serai.testing.claude import Script, ScriptedClaude
 from tests.claude.replay.replaying import LIMITS, session
 
-__all__ = ["LIMITS", "QUICK", "Seen", "bash", "driver_of", "heard", "play", "program", "read", "scene", "until"]
+__all__ = ["LIMITS", "QUICK", "Seen", "driver_of", "given_to", "heard", "play", "program", "read", "scene", "texts", "until"]
 
 Json = dict[str, Any]
 # For those who do not do what is asked of them.
@@ -65,10 +67,6 @@ def program(place: Path, source: str, **more: Any) -> Session:
     path = place / "bin" / "claude"
     path.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "{body}" "$@"\n', "utf-8")
     path.chmod(0o755)
-    import os
-
-    import serai
-
     environ = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(place)}
     return serai.agent("claude", cwd=place, environ=environ, settings={}, **{"limits": LIMITS, "path": str(path), **more})
 
@@ -154,10 +152,6 @@ async def until(there: Callable[[], Any], seconds: float = 30.0) -> None:
     async with asyncio.timeout(seconds):
         while not there():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
-
-
-def bash(command: str) -> Json:
-    return {"command": command}
 
 
 def given_to(answers: dict[str, Json], request: str) -> Json:

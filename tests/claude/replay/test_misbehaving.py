@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,16 @@ TALK = Script().init().text("hello").result("hello")
 ASKS = (
     Script().init().tool("t1", "Bash", command="ls").asks("r1", "t1", command="ls").told("t1", "a.txt").text("done").result("done")
 )
+HOST = """
+import asyncio, sys, serai
+
+async def main():
+    async with serai.agent("claude", cwd=sys.argv[2], path=sys.argv[1], settings={}) as session:
+        print((await session.turn("go")).text, flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
 STUBBORN = LIMITS.but(agent_stop=0.2, interrupt=0.2, drain_grace=0.2)
 
 
@@ -76,6 +87,15 @@ async def test_a_conversation_in_use_is_told_by_its_kind(tmp_path: Path) -> None
     assert caught.value.kind == "session_in_use"
     assert caught.value.exit is not None
     assert caught.value.exit.code == 1
+
+
+@pytest.mark.req("agents.live.Z9")
+async def test_an_unknown_conversation_is_an_error_of_its_result(tmp_path: Path) -> None:
+    seen = await play(Capture("resume-bad"), tmp_path, resume="0-0-0")
+    assert isinstance(seen.error, AgentFailed)
+    assert "No conversation found with session ID: " in str(seen.error)
+    assert seen.given is not None
+    assert seen.given.option("--resume") == "0-0-0"
 
 
 async def test_a_flood_on_stderr_holds_nobody_up(tmp_path: Path) -> None:
@@ -152,6 +172,20 @@ async def test_a_ladder_that_nobody_waits_for_is_finished(tmp_path: Path) -> Non
     with Ends([given.pid, given.grandchild]) as ends:
         await opened.close()
         assert not await asyncio.to_thread(ends.left_after, 15.0)
+
+
+@pytest.mark.req("agents.rule.78")
+async def test_nothing_of_it_is_left_when_its_host_is_killed(tmp_path: Path) -> None:
+    claude = ScriptedClaude(tmp_path / "bin", TALK, options=("--stay", "--ignore-term", "--grandchild"))
+    command = [sys.executable, "-c", HOST, str(claude.path), str(tmp_path)]
+    host = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert host.stdout is not None
+    assert await host.stdout.readline() == b"hello\n"
+    given = claude.given()
+    with Ends([given.pid, given.grandchild]) as ends:
+        host.kill()
+        await host.wait()
+        assert not await asyncio.to_thread(ends.left_after, 30.0)
 
 
 async def test_a_crash_leaves_nothing(tmp_path: Path) -> None:

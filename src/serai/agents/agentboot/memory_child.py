@@ -69,6 +69,14 @@ class MemoryChild:
         """From now on it takes what is written to it."""
         self._loop.add_reader(self._input, self._readable)
 
+    def stop_reading(self) -> None:
+        """Close its stdin, as one does that wants to hear no more. Idempotent."""
+        if self._input >= 0:
+            self._loop.remove_reader(self._input)
+            os.close(self._input)
+            self._input = -1
+        self.input_over.set()
+
     async def line(self, number: int) -> bytes:
         """That line of its input, counted from 0; `EOFError` when its input ends before."""
         while self.received.count(b"\n") <= number:
@@ -96,7 +104,7 @@ class MemoryChild:
         """End, as the kernel ends a process: what it has written is there, and its pipes are closed."""
         self._output.close()
         self._errors.close()
-        self._end_input()
+        self.stop_reading()
         self.exit(status)
 
     # -- our side: a Child
@@ -163,7 +171,7 @@ class MemoryChild:
             self.close_descriptor(descriptor)
         self._output.close()
         self._errors.close()
-        self._end_input()
+        self.stop_reading()
         for tail in (self.stderr, *self._noise):
             tail.drain()
             tail.close()
@@ -178,18 +186,11 @@ class MemoryChild:
         if chunk:
             self.received += chunk
         else:
-            self._end_input()
+            self.stop_reading()
         waiting, self._more = self._more, []
         for more in waiting:
             if not more.done():
                 more.set_result(None)
-
-    def _end_input(self) -> None:
-        if self._input >= 0:
-            self._loop.remove_reader(self._input)
-            os.close(self._input)
-            self._input = -1
-        self.input_over.set()
 
 
 class _Writer:

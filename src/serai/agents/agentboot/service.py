@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
 from collections.abc import Callable
 from threading import Lock
 from typing import Any, Protocol, TypeVar
@@ -29,6 +30,8 @@ from serai.errors import NoSession
 __all__ = ["AgentBoot", "AgentService", "New", "NewClaudeStore", "RunRequest", "SessionReader", "new", "new_claude_store"]
 
 Answer = TypeVar("Answer")
+
+_MOMENT = 0.1  # seconds
 
 
 class SessionReader(Protocol):
@@ -60,7 +63,7 @@ class AgentService:
         self._agents: dict[AgentType, Agent] = {}
         self._default = self._config.default_agent
         self._lock = Lock()
-        self._busy: set[str] = set()  # sessions that a run works on
+        self._busy: dict[str, asyncio.Future[Any]] = {}  # sessions that a run works on, and its end
 
     # -- agents
 
@@ -115,18 +118,23 @@ class AgentService:
         id = opts.session_id
         if not id:
             return await agent.execute(prompt, opts)
-        if id in self._busy:
-            raise SessionInUse("another run works on this session", who=id, id=id)
-        self._busy.add(id)
+        if (busy := self._busy.get(id)) is not None:
+            await asyncio.wait([busy], timeout=_MOMENT)  # who was told of its end may be quicker than we are
+            if id in self._busy:
+                raise SessionInUse("another run works on this session", who=id, id=id)
+        over: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._busy[id] = over
         try:
             handle = await agent.execute(prompt, opts)
         except BaseException:
-            self._busy.discard(id)
+            self._free(id)
             raise
-        over: Callable[[], Any] = getattr(handle, "over", handle.wait)
-        task = asyncio.ensure_future(over())
-        task.add_done_callback(lambda _: self._busy.discard(id))
+        ending = asyncio.ensure_future(getattr(handle, "over", handle.wait)())
+        ending.add_done_callback(lambda _: self._free(id))
         return handle
+
+    def _free(self, id: str) -> None:
+        self._busy.pop(id).set_result(None)
 
     async def execute_session(self, session_id: str, prompt: str, opts: ExecutionOptions | None = None) -> ExecutionHandle:
         return await self.execute_session_with_agent("", session_id, prompt, opts)
@@ -195,8 +203,6 @@ class AgentBoot(AgentService):
 
 def new_claude_store(projects_dir: str = "") -> Transcripts:
     """The sessions that Claude Code keeps: those of that folder, else where it keeps them itself."""
-    import os
-
     if projects_dir and os.path.exists(projects_dir) and not os.path.isdir(projects_dir):
         raise InvalidLaunch("the folder of Claude's projects is none", who=projects_dir, hint="give the folder, or leave it out")
     return Transcripts(projects_dir or None)

@@ -67,7 +67,8 @@ class SessionAgent:
             raise ValueError("an empty prompt asks nothing")
         must_be_folder(opts.project_path)
         account = Account(format=OutputFormat(opts.output_format or self._format), session_id=opts.session_id)
-        limits = self._config.limits(self._limits).but(agent_turn=None)  # an execution watches its time itself
+        # An execution watches its time itself, and each agent has its own way to be interrupted.
+        limits = self._config.limits(self._limits).but(agent_turn=None, interrupt=self._limits.interrupt)
         run = SessionRun(self.type(), opts, account, self._neutral)
         session = open_agent(self._name, **self._arguments(opts, run, limits))
         run.attach(session, raw=self._has_frames)

@@ -1,8 +1,10 @@
 """What the agent asks of us, each in a task of its own, so that several may be open and none holds up the reader (spec agents 2.8).
 
-With a `judge` every call comes by here twice at most: as a hook callback, where guards and rules have their say whatever Claude's
-own rules would allow, and, when nobody has decided by then, as a permission request for a person. Without one only what Claude
-itself asks comes by. Whatever goes wrong on the way is a no (design rule 7).
+With a `judge` every call comes by here twice: as a hook callback, where guards and rules have their say whatever Claude's own rules
+would allow, and as a permission request, for the hook always says "ask": after an "allow" a hook of somebody else's could have made
+another call of it that no guard has seen (seen with 2.1.325). What was judged is what the request is answered with. It is yes at
+once where the judge has said yes and Claude has no reason of its own to ask; else a person is asked. Without a judge only what
+Claude itself asks comes by. Whatever goes wrong on the way is a no (design rule 7).
 """
 
 from __future__ import annotations
@@ -10,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine
-from typing import Any
+from secrets import token_hex
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -35,7 +38,22 @@ log = logging.getLogger("serai.agents")
 HOOK = "guard"  # the callback id of our one hook
 DENIED = "User denied this request"  # what the model is told where nobody said more (spec agents 2.8)
 _QUESTION = "AskUserQuestion"
+_MOST = 1000
+_LOOKING = frozenset({"read", "grep", "find"})
 _PERSONAL = frozenset({_QUESTION, "ExitPlanMode"})  # they come as permission requests whatever the hook says (seen with 2.1.325)
+
+
+class _Judged(NamedTuple):
+    """What the judge made of a call, whether it said yes to that, and whether Claude plans at the time."""
+
+    call: ToolCall
+    allowed: bool
+    planning: bool
+
+    def is_settled(self, *, by_us: bool) -> bool:
+        """Nobody else wants it asked. While it plans our asking hides its own, which is about all that is not just looking."""
+        harmless = not self.planning or self.call.name in _LOOKING
+        return self.allowed and by_us and harmless and self.call.native is not None and self.call.native.name not in _PERSONAL
 
 
 class Asking:
@@ -51,7 +69,8 @@ class Asking:
         self._telling = telling
         self._judge = judge
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by the id of the request
-        self._judged: dict[str, ToolCall] = {}  # what guards have made of a call that a person is to be asked about, by its id
+        self._judged: dict[str, _Judged] = {}  # by the id of the call
+        self._mark = f"serai {token_hex(8)}"  # the reason that our hook gives: nobody else's
         self.denied: Deny | None = None  # somebody said no and that the turn should end
 
     @property
@@ -70,14 +89,17 @@ class Asking:
             task.cancel()
 
     def end_turn(self) -> None:
-        self._judged.clear()
         self.denied = None
 
-    async def close(self) -> None:
+    def lose(self) -> None:
+        """Whoever asked is gone: nobody is asked on its behalf any more."""
         for task in list(self._tasks.values()):
             task.cancel()
+
+    async def close(self, patience: float) -> None:
+        self.lose()
         if self._tasks:
-            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            await asyncio.wait(self._tasks.values(), timeout=patience)
 
     # -- every call, before Claude's own rules (real-agents 11)
 
@@ -88,9 +110,11 @@ class Asking:
         ours = self._connection.ours
         try:
             output = await self._verdict(heard)
-        except Exception as error:  # who cannot say yes has not said it
+        except (Exception, asyncio.CancelledError) as error:  # who cannot say yes has not said it
+            if _is_ending():
+                raise
             log.exception("a call of claude could not be judged")
-            output = _deny(f"it could not be judged: {error}")
+            output = _deny(f"it could not be judged: {error or type(error).__name__}")
         self._send(ours.reply, heard.id, {"hookSpecificOutput": {"hookEventName": "PreToolUse", **output}}, what="a verdict")
 
     async def _verdict(self, heard: HookCallback) -> dict[str, Any]:
@@ -106,11 +130,10 @@ class Asking:
             return _deny(verdict.why or DENIED)
         final = call if isinstance(verdict, Allow) and verdict.arguments is msgspec.UNSET else _with(call, verdict)
         given = self._native(final)
-        if isinstance(verdict, Ask) or name in _PERSONAL:
-            self._judged[call.id] = final
-            return {"permissionDecision": "ask", "updatedInput": given}
-        self._telling.tell(self._folding.start(final))
-        return {"permissionDecision": "allow", "updatedInput": given}
+        self._judged[call.id] = _Judged(final, isinstance(verdict, Allow), heard.input.get("permission_mode") == "plan")
+        if len(self._judged) > _MOST:  # of calls that never came back: what another hook denied
+            del self._judged[next(iter(self._judged))]
+        return {"permissionDecision": "ask", "permissionDecisionReason": self._mark, "updatedInput": given}
 
     # -- what Claude asks itself, or our hook has it ask
 
@@ -130,9 +153,14 @@ class Asking:
         if self._judge is not None and self._is_serai(request.mcp_server, request.tool_name):
             self._send(self._connection.ours.allow, heard.id, what="a yes")
             return
-        call = self._judged.pop(request.tool_use_id, None) or self._call(request.tool_name, request.input, request.tool_use_id)
+        judged = self._judged.pop(request.tool_use_id, None)
+        call = self._call(request.tool_name, request.input, request.tool_use_id) if judged is None else judged.call
+        by_us = request.decision_reason_type == "hook" and request.decision_reason == self._mark
+        if judged is not None and judged.is_settled(by_us=by_us):
+            self._allow(heard, call, Allow())
+            return
         lane = self._folding.lane(request.tool_use_id)
-        decision = await self._stage.ask(_approval(heard, call, lane), outlives=bool(request.agent_id))
+        decision = await self._stage.ask(_approval(heard, call, lane, judged, by_us=by_us), outlives=bool(request.agent_id))
         if isinstance(decision, Allow):
             self._allow(heard, call, decision)
         else:
@@ -159,8 +187,8 @@ class Asking:
     async def _question(self, heard: CanUseTool) -> None:
         """A question is no approval (lesson L7). Its answers go back by the text of each question (spec agents 2.9)."""
         request = heard.request
-        call = self._judged.pop(request.tool_use_id, None)
-        given = request.input if call is None else self._native(call)
+        judged = self._judged.get(request.tool_use_id)
+        given = request.input if judged is None else self._native(judged.call)
         items = questions_of(given)
         if not items:
             await self._approval(heard)
@@ -203,6 +231,12 @@ class Asking:
         return isinstance(server, dict) and server.get("source") == "sdk" and self._tools.is_ours(name)
 
 
+def _is_ending() -> bool:
+    """Whether this very task was cancelled, and not somebody whom it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def _answers(decision: Answer) -> dict[str, str]:
     """By the text of each question; of several labels one text (spec agents 2.9)."""
     lists = {text: value if isinstance(value, list | tuple) else [value] for text, value in decision.answers.items()}
@@ -217,9 +251,9 @@ def _deny(why: str) -> dict[str, Any]:
     return {"permissionDecision": "deny", "permissionDecisionReason": why}
 
 
-def _approval(heard: CanUseTool, call: ToolCall, lane: str) -> Approval:
+def _approval(heard: CanUseTool, call: ToolCall, lane: str, judged: _Judged | None, *, by_us: bool) -> Approval:
     request = heard.request
-    by_us = request.decision_reason_type == "hook"
+    plans = judged is not None and judged.planning and by_us
     return Approval(
         id=heard.id,
         lane=lane,
@@ -227,16 +261,21 @@ def _approval(heard: CanUseTool, call: ToolCall, lane: str) -> Approval:
         title=shown(request.title),
         display_name=shown(request.display_name),
         description=shown(request.description),
-        reason="" if by_us else shown(request.decision_reason),
-        reason_type="" if by_us else request.decision_reason_type,
+        reason=("it plans" if plans else "") if by_us else shown(request.decision_reason),
+        reason_type=("mode" if plans else "") if by_us else request.decision_reason_type,
         blocked_path=request.blocked_path,
         suggestions=tuple(request.permission_suggestions),
-        # What its mode asks about, such as a change while it plans, is not for rules to wave through.
-        needs_person=request.requires_user_interaction or request.decision_reason_type == "mode",
+        needs_person=_is_personal(request, judged),
         default_no=request.default_to_no,
         no_always=request.suppress_always_allow_rule,
         native=msgspec.Raw(heard.line),
     )
+
+
+def _is_personal(request: messages.CanUseTool, judged: _Judged | None) -> bool:
+    """What rules have allowed and Claude asks about all the same, such as a change while it plans, is not theirs to wave through."""
+    allowed = judged is not None and judged.allowed
+    return allowed or request.requires_user_interaction or request.decision_reason_type == "mode"
 
 
 # Where Claude keeps what it is to remember, by how long we are told to.

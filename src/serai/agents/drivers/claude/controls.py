@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
@@ -20,8 +21,9 @@ class Controls(Driver):
     def connected(self) -> Connection: ...
 
     def steer(self, text: str) -> None:
+        """With an id of its own: when it comes too late and makes a turn, the result of that is not taken for another's."""
         connection = self.connected()
-        connection.send(connection.ours.prompt(text, relayed=True))
+        connection.send(connection.ours.prompt(text, uuid=str(uuid4()), relayed=True))
 
     async def set_model(self, query: str) -> str:
         reply = object_of(await self.connected().request("set_model", {"model": query or None}))

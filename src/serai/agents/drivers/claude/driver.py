@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from time import monotonic
 from typing import Any
 
 import msgspec
@@ -19,14 +18,14 @@ from serai.agents.drivers.claude.asking import Asking
 from serai.agents.drivers.claude.connection import Connection
 from serai.agents.drivers.claude.controls import Controls, object_of
 from serai.agents.drivers.claude.failing import failed
+from serai.agents.drivers.claude.guarding import Guarding
 from serai.agents.drivers.claude.house import House
 from serai.agents.drivers.claude.options import CAPABILITIES
 from serai.agents.drivers.claude.playing import Background, Play
 from serai.agents.drivers.claude.prompting import content
 from serai.agents.drivers.claude.serving import Serving
 from serai.agents.drivers.claude.telling import Telling
-from serai.agents.drivers.claude.versions import newer
-from serai.agents.drivers.claude.watching import Lines, Watching
+from serai.agents.drivers.claude.watching import Lines, Watching, until
 from serai.agents.resident.scene import forget
 from serai.agents.stage import Stage
 from serai.agents.turn import Turn
@@ -44,7 +43,7 @@ from serai.dialects.claude.heard import (
 )
 from serai.dialects.claude.messages import Result, System
 from serai.dialects.claude.outcome import Outcome, outcome
-from serai.errors import AgentFailed, Closed, LimitHit, NotAllowed, PeerTimeout, SeraiError
+from serai.errors import AgentFailed, Closed, LimitHit, NotAllowed, PeerGone, PeerTimeout, SeraiError
 from serai.model.actions import Notice
 from serai.model.events import Noticed, Other, SessionStarted, StateChanged, Stderr, TurnResult
 from serai.wire.codec import Noise, Unknown
@@ -56,7 +55,6 @@ __all__ = ["Claude"]
 
 log = logging.getLogger("serai.agents")
 
-GUARDED = "2.1.197"  # the oldest that was seen to ask about every call; newer ones tell so themselves
 _ENDED = ("exited", "no_result")  # after these another process may go on
 _WAITED = frozenset({"local_agent", "local_workflow"})  # what a run is not over without (spec agents 2.11)
 
@@ -80,14 +78,16 @@ class Claude(Controls):
         self._play: Play | None = None
         self._background: Background | None = None
         self._initialized: asyncio.Future[msgspec.Raw] | None = None
-        self._guarded = house.judge is None  # nobody needs to be asked, or it has told that it will
+        self._guarding = Guarding(house.judge is not None)
         self._over: SeraiError | None = None  # why nothing more can be asked of it
         self._watching = Watching(house.limits)
         self._cost = 0.0  # US dollars, of this process so far
         self._resumable = False  # there was a result, so that there is something to resume
+        self._well = False  # the last one was no error
         self._state = ""  # running, requires_action, idle: where it tells
+        self._closing = False  # by us
+        self._queued = 0  # prompts that wait for their turn in it, by its last result
         self._changed = asyncio.Event()
-        self.version = ""
         self.on_terminated: list[Callable[[SeraiError], None]] = []
 
     # -- its life
@@ -105,7 +105,7 @@ class Claude(Controls):
         self._connection = connection = Connection(
             child, self, deadlines=deadlines, limits=self.house.limits, tap=self.house.tap(child.pid)
         )
-        child.stderr.on_chunk = Lines(lambda line: stage.emit(Stderr(line=line))).feed
+        child.stderr.on_chunk = Lines(lambda line: telling.tell([Stderr(line=line)])).feed
         self._asking = Asking(stage, connection, self.folding, self.serving.tools, telling, self.house.judge)
         connection.wake_by(self._watching.start())
         self._initialized = connection.asked("initialize", self.house.initialize())
@@ -118,44 +118,53 @@ class Claude(Controls):
         assert telling is not None
         assert deadlines is not None
         log.warning("claude: it is started again: %s", self._over)
+        await self.house.ended()  # two must not write one conversation
         self.house.go_on(self.session_id)
         self.serving = Serving(self.house.tools, self._tell, self.house.limits.tool_result)
         self.folding = Folding(self.serving.tools)
-        self._guarded, self._cost, self._state, self._over = self.house.judge is None, 0.0, "", None
-        await self._start(stage, telling, deadlines)
+        self._guarding, self._cost, self._state, self._queued = Guarding(self.house.judge is not None), 0.0, "", 0
+        over, self._over = self._over, None
+        try:
+            await self._start(stage, telling, deadlines)
+        except BaseException:
+            self._over = over
+            raise
 
     def _on_initialized(self, done: asyncio.Future[msgspec.Raw]) -> None:
         """Without a guard's hook nothing may run (design rule 8): then the process is ended at once."""
         if done.cancelled():
             return
+        self._watching.first_by = 0.0
         error = done.exception()
         if error is None:
-            reply = object_of(done.result())
-            self.version = str(reply.get("claude_code_version", ""))
-            self._guarded = self._guarded or reply.get("hooks_applied") is True
-            if reply.get("hooks_applied") is False:
-                self._unguarded()
-        elif self._over is not None or (self.house.judge is None and isinstance(error, AgentFailed)):
+            self._check(self._guarding.answered(object_of(done.result())))
+        elif self._over is None and isinstance(error, AgentFailed):
             log.warning("claude: %s", error)
-        else:
-            self._give_up(error if isinstance(error, SeraiError) else AgentFailed(str(error), who=self.name))
+            self._check(self._guarding.refused(str(error)))
+        elif self._over is None and isinstance(error, SeraiError) and not isinstance(error, PeerGone):
+            self._give_up(error)
 
-    def _unguarded(self) -> None:
-        if not self._guarded:
-            hint = f"update Claude Code: {GUARDED} or newer"
-            text = f"its version {self.version or 'unknown'} does not ask before each call, so that guards would not hold"
-            self._give_up(AgentFailed(text, kind="not_guarded", who=self.name, hint=hint))
+    def _check(self, broken: AgentFailed | None) -> None:
+        if broken is not None:
+            self._give_up(broken, at_once=True)
+
+    @property
+    def version(self) -> str:
+        return self._guarding.version
 
     async def close(self) -> None:
+        self._closing = True
         connection = self._connection
         if self._asking is not None:
-            await self._asking.close()
+            await self._asking.close(self.house.limits.interrupt)
         if self._telling is not None:
             self._telling.close()
         if connection is not None:
             if self._initialized is not None:
                 self._initialized.cancel()
-            await stop(connection.child, self.house.limits, polite=connection.channel.farewell)
+            how = await stop(connection.child, self.house.limits, polite=connection.channel.farewell)
+            if self._well and how.step == "polite" and how.exit is not None and not how.exit.ok:
+                self._warn(f"it ended badly after all was done: {how.exit}")
             connection.channel.close()
         if self._deadlines is not None:
             self._deadlines.close()
@@ -173,7 +182,10 @@ class Claude(Controls):
 
     async def compact(self) -> None:
         """By its own command: what comes of it is told, and is no turn of the conversation."""
-        await self._run(Prompt("/compact"))
+        try:
+            await self._run(Prompt("/compact"))
+        except Unfinished as failure:
+            raise failure.error from None
 
     async def _run(self, prompt: Prompt) -> TurnResult:
         connection, telling = self._opened()
@@ -183,15 +195,16 @@ class Claude(Controls):
                 connection.asked("mcp_message", news).add_done_callback(forget)
             connection.send(connection.ours.prompt(content(prompt), uuid=play.uuid, relayed=prompt.relayed))
             connection.wake_by(self._watching.turn())
-            async with asyncio.timeout(self.house.limits.agent_turn):
-                await asyncio.shield(play.over)
-        except TimeoutError:
-            await self._out_of_time()
+            done, _ = await asyncio.wait([play.over], timeout=self.house.limits.agent_turn)
+            if not done:
+                await self._out_of_time(play)
         except asyncio.CancelledError:  # it did not heed the interrupt
             self._give_up(AgentFailed("it did not heed an interrupt, and was ended", kind="exited", who=self.name))
             raise
-        except SeraiError:  # the wire was over already: its own end says more than that (spec agents 7.13)
-            await asyncio.wait([play.over], timeout=self.house.limits.exit_grace)
+        except SeraiError as error:  # when the wire was over already, its own end says more than that (spec agents 7.13)
+            if isinstance(error, PeerGone | Closed):
+                await asyncio.wait([play.over], timeout=2 * self.house.limits.exit_grace)
+            play.fails(error)
         finally:
             self._play = None
             self._end_turn()
@@ -205,16 +218,15 @@ class Claude(Controls):
             log.exception("an interceptor failed")
             return f"an interceptor failed: {error}"
 
-    async def _out_of_time(self) -> None:
+    async def _out_of_time(self, play: Play) -> None:
         """By the clock on the wall, whatever it is busy with: retries can hold a turn for minutes (spec agents 2.12)."""
-        seconds = self.house.limits.agent_turn or 0
-        play = self._play
-        assert play is not None
-        play.error = PeerTimeout("the turn took too long", who=self.name, limit=LimitHit("agent_turn", seconds))
-        await self.interrupt("it took too long")
-        done, _ = await asyncio.wait([play.over], timeout=self.house.limits.interrupt)
-        if not done:
+        if not play.answered:  # else it is done, and others may still have a word in what is shown of it (spec agents 7.14)
+            seconds = self.house.limits.agent_turn or 0
+            play.error = PeerTimeout("the turn took too long", who=self.name, limit=LimitHit("agent_turn", seconds))
+            if await self._interrupted("it took too long", play.over):
+                return
             self._give_up(play.error)
+        await asyncio.wait([play.over])
 
     async def interrupt(self, reason: str) -> None:
         connection = self._connection
@@ -226,6 +238,13 @@ class Claude(Controls):
             except SeraiError as error:  # it may have ended in this very moment
                 log.info("claude: it could not be interrupted: %s", error)
 
+    async def _interrupted(self, reason: str, over: asyncio.Future[None]) -> bool:
+        """Whether it has heeded that in time."""
+        asking = asyncio.ensure_future(self.interrupt(reason))
+        done, _ = await asyncio.wait([over], timeout=self.house.limits.interrupt)
+        asking.cancel()
+        return bool(done)
+
     def _end_turn(self) -> None:
         if self._asking is not None:
             self._asking.end_turn()
@@ -233,20 +252,15 @@ class Claude(Controls):
 
     async def idle(self) -> None:
         """Until it does nothing on the side: sub-agents, and the turn that follows when one has ended (spec agents 2.11)."""
-        end = monotonic() + self.house.limits.agent_background
-        while self._over is None and (self._works_on_the_side or self._background is not None or self._state not in ("", "idle")):
-            self._changed.clear()
-            try:
-                async with asyncio.timeout_at(asyncio.get_running_loop().time() + max(end - monotonic(), 0)):
-                    await self._changed.wait()
-            except TimeoutError:
-                log.warning("claude still works on the side after %g s, and is not waited for", self.house.limits.agent_background)
-                return
+        patience = self.house.limits.agent_background
+        if not await until(lambda: self._over is not None or self._rests, self._changed, patience):
+            log.warning("claude still works on the side after %g s, and is not waited for", patience)
 
     @property
-    def _works_on_the_side(self) -> bool:
+    def _rests(self) -> bool:
         """A shell in the background is let be: it may be a server."""
-        return any(kind in _WAITED for kind in self.folding.tasks.values())
+        aside = any(kind in _WAITED for kind in self.folding.tasks.values())
+        return not (aside or self._background is not None or self._queued or self._state not in ("", "idle"))
 
     def fork(self) -> Claude:
         return Claude(self.house.forked(self.session_id))
@@ -255,7 +269,6 @@ class Claude(Controls):
 
     def heard(self, what: Heard) -> None:
         assert self._asking is not None
-        self._watching.first_by = 0.0
         if type(what) is Told:
             self._told(what)
             return
@@ -302,21 +315,20 @@ class Claude(Controls):
     def _begins(self, frame: System) -> None:
         """A turn begins, which may be one of its own."""
         assert self._stage is not None
-        self.version = frame.claude_code_version or self.version
-        if newer(GUARDED, self.version):  # before the model is asked anything
-            self._unguarded()
+        self._check(self._guarding.begins(frame.claude_code_version or ""))  # before the model is asked anything
         if frame.session_id and frame.session_id != self.session_id:  # a fork, or the newest of this folder
             self.session_id = self._stage.session = frame.session_id
-            self._stage.emit(SessionStarted(session=frame.session_id))
+            self._tell(SessionStarted(session=frame.session_id))
         if self._play is None and self._background is None and self._stage.turn is None:
             self._background = Background(self._stage, self._stop_background)
 
     def _ends(self, frame: Result, line: bytes, events: list[Any]) -> None:
         assert self._telling is not None
         how = self._priced(outcome(frame, line, stderr=self._stderr()))
-        self._resumable = True
+        self._resumable, self._well, self._queued = True, how.error is None, how.queued
         telling, play = self._telling, self._play
         if play is not None and how.answers(play.uuid):
+            play.answered = True
             denied = self._asking.denied if self._asking is not None else None
             telling.tell([*events, *self.folding.end(interrupted=how.error is not None)])
             telling.then(lambda: play.ends(how, denied))
@@ -340,36 +352,41 @@ class Claude(Controls):
         """As `Session` does with a turn of its own."""
         if self._background is not None:
             self._background.interrupted = reason
-        await self.interrupt(reason)
-        done, _ = await asyncio.wait([asyncio.ensure_future(turn.over())], timeout=self.house.limits.interrupt)
-        if not done:
+        over = asyncio.ensure_future(turn.over())
+        if not await self._interrupted(reason, over):
             self._give_up(AgentFailed("it did not heed an interrupt, and was ended", kind="exited", who=self.name))
-            await turn.over()
+            await over
 
     def skipped(self, frame: Oversize) -> None:
-        text = f"a frame of {frame.size} bytes was skipped: more than the limit frame allows"
-        self._tell(Noticed(notice=Notice(text, "warn", "serai")))
-        if self._play is not None and b'"type":"result"' in frame.head:
-            self._play.fails(AgentFailed("its result is longer than the limit frame allows", kind="garbled", who=self.name))
+        self._warn(f"a frame of {frame.size} bytes was skipped: more than the limit frame allows")
+        if b'"type":"result"' in frame.head:
+            self._fail(AgentFailed("its result is longer than the limit frame allows", kind="garbled", who=self.name))
 
     def gone(self, cause: SeraiError) -> None:
         self._over = self._over or failed(cause, self.name)
         assert self._telling is not None
-        telling, over, play = self._telling, self._over, self._play
-        telling.tell(self.folding.end(interrupted=True, gone=True))
-        if play is not None:
-            telling.then(lambda: play.fails(over))
-        if (background := self._background) is not None:
-            self._background = None
-            telling.then(lambda: background.fails(over, telling))
+        if self._asking is not None:
+            self._asking.lose()
+        self._telling.tell(self.folding.end(interrupted=True, gone=True))
+        if self._play is None and self._background is None and not self._closing:
+            self._warn(f"it ended between two turns: {cause}")
+        self._fail(self._over)
         self._changed.set()
-        if self._connection is not None:
-            self.house.end(self._connection.child)  # its tools may have outlived it
-        if not isinstance(cause, Closed):
-            if self._connection is not None:  # its tools have sessions of their own, and would go on without it (spec agents 2.13)
-                self.house.end(self._connection.child)
+        if self._connection is not None:  # its tools have sessions of their own, and would go on without it (spec agents 2.13)
+            self.house.end(self._connection.child)
+        if not self._closing:
             for handler in self.on_terminated:
                 handler(self._over)
+
+    def _fail(self, error: SeraiError) -> None:
+        """The turn that runs fails, when all that came before is told."""
+        assert self._telling is not None
+        telling = self._telling
+        if (play := self._play) is not None:
+            telling.then(lambda: play.fails(error))
+        if (background := self._background) is not None:
+            self._background = None
+            telling.then(lambda: background.fails(error, telling))
 
     def look(self, now: float) -> float | None:
         asking = self._asking is not None and self._asking.open
@@ -404,12 +421,16 @@ class Claude(Controls):
         if self._telling is not None:
             self._telling.tell([event])
 
-    def _give_up(self, error: SeraiError) -> None:
+    def _warn(self, text: str) -> None:
+        log.warning("claude: %s", text)
+        self._tell(Noticed(notice=Notice(text, "warn", "serai")))
+
+    def _give_up(self, error: SeraiError, *, at_once: bool = False) -> None:
         """Nothing good can come of it any more: the process is ended, tree and all."""
         if self._over is None:
             self._over = error
         if self._play is not None:
             self._play.fails(error)
         if self._connection is not None:
-            self.house.end(self._connection.child)
+            self.house.end(self._connection.child, at_once=at_once)
         self._changed.set()

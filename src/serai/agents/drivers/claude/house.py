@@ -94,15 +94,19 @@ class House:
             self.options, session_id=session_id, resume=True, fork=False, fork_id="", continue_last=False, resume_at=""
         )
 
-    def end(self, child: Child) -> None:
-        """Its whole tree, without asking any more; `close` waits for that."""
-        task = asyncio.get_running_loop().create_task(stop(child, self.limits), name="end claude")
+    def end(self, child: Child, *, at_once: bool = False) -> None:
+        """Its whole tree, by the ladder or without it; `ended` waits for that."""
+        how = child.close() if at_once else stop(child, self.limits)
+        task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(how, name="end claude")
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
 
-    async def close(self) -> None:
+    async def ended(self) -> None:
         if self._ending:
             await asyncio.wait(self._ending)
+
+    async def close(self) -> None:
+        await self.ended()
         if self._own is not None:
             await self._own.close()
 

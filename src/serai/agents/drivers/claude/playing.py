@@ -30,6 +30,7 @@ class Play:
         self.uuid = str(uuid4())  # which the result names again
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.interrupted = ""  # why we ended it
+        self.answered = False  # its result has come, whether or not all before it is told
         self.error: SeraiError | None = None
         self._how: Outcome | None = None
         self._denied: Deny | None = None
@@ -39,9 +40,9 @@ class Play:
         self._done()
 
     def fails(self, error: SeraiError) -> None:
-        if self._how is None:
+        if not self.answered:
             self.error = self.error or error
-        self._done()
+            self._done()
 
     def _done(self) -> None:
         if not self.over.done():

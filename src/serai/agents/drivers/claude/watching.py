@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from time import monotonic
 from typing import Literal
 
 from serai.limits import Limits
 
-__all__ = ["Lines", "Watching"]
+__all__ = ["Lines", "Watching", "until"]
 
 _LINE = 65536
 
@@ -28,6 +29,7 @@ class Watching:
         return self.first_by
 
     def heard(self) -> None:
+        self.first_by = 0.0
         self._last = monotonic()
         self._stalled = False
 
@@ -41,14 +43,28 @@ class Watching:
         if self.first_by and now >= self.first_by:
             self.first_by = 0.0
             return "mute", None
-        if not playing or self._stalled:
+        if not playing:
             return "", self.first_by or None
         at = self._last + self._limits.agent_silent
-        if now >= at and not asking:
-            self._stalled = True
-            return "stalled", None
-        at = max(at, now + self._limits.agent_silent) if now >= at else at
-        return "", min(at, self.first_by or at)
+        if now < at:
+            return "", min(at, self.first_by or at)
+        again = now + self._limits.agent_silent
+        if asking or self._stalled:  # which is told once, until it says something
+            return "", again
+        self._stalled = True
+        return "stalled", again
+
+
+async def until(there: Callable[[], bool], changed: asyncio.Event, seconds: float) -> bool:
+    """Whether it came about in time; looked at whenever something has changed."""
+    try:
+        async with asyncio.timeout(seconds):
+            while not there():
+                changed.clear()
+                await changed.wait()
+    except TimeoutError:
+        return False
+    return True
 
 
 class Lines:

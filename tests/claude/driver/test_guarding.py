@@ -1,0 +1,313 @@
+"""Guards and rules over every call: the hook, what it answers, and what happens where it could not hold."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from serai.agents.joining import Ask, Judge
+from serai.errors import AgentFailed
+from serai.model.ask import Allow, Answer, Approval, Deny, Question
+from serai.model.events import ToolCalled, ToolStarted
+from serai.model.tools import ToolCall
+from serai.testing.claude import Script
+from tests.claude.driver.scenes import LIMITS, given_to, play, program, scene
+
+ONE = Script().init().tool("t1", "Bash", command="ls").hooked("h1", "t1", command="ls").told("t1", "a").result("done")
+
+
+def judges(*verdicts: Any, seen: list[ToolCall] | None = None) -> Judge:
+    left = list(verdicts)
+
+    async def judge(call: ToolCall) -> Allow | Deny | Ask:
+        if seen is not None:
+            seen.append(call)
+        verdict = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(verdict, BaseException):
+            raise verdict
+        if callable(verdict):
+            verdict = verdict(call)
+        assert isinstance(verdict, Allow | Deny | Ask)
+        return verdict
+
+    return judge
+
+
+def verdict(answers: dict[str, dict[str, Any]], request: str = "h1") -> dict[str, Any]:
+    output = given_to(answers, request)["hookSpecificOutput"]
+    assert output["hookEventName"] == "PreToolUse"
+    return {name: value for name, value in output.items() if name != "hookEventName"}
+
+
+@pytest.mark.req("agents.driver.hook")
+async def test_every_call_is_judged_before_it_runs(tmp_path: Path) -> None:
+    judged: list[ToolCall] = []
+    claude, session = scene(tmp_path, ONE, judge=judges(Deny("no listing"), seen=judged))
+    async with session:
+        seen = await play(session)
+    assert [(call.name, call.arguments, call.id, call.asker) for call in judged] == [("bash", {"command": "ls"}, "t1", "claude")]
+    assert verdict(claude.given().answers()) == {"permissionDecision": "deny", "permissionDecisionReason": "no listing"}
+    assert seen.result.text == "done"
+    assert not seen.of(Approval)
+
+
+@pytest.mark.req("agents.driver.hook")
+async def test_the_hook_is_asked_for_all_calls_and_blocks_when_it_fails(tmp_path: Path) -> None:
+    claude, session = scene(tmp_path, ONE, judge=judges(Deny()))
+    async with session:
+        await play(session)
+    request = claude.given().frames[0]["request"]
+    [matcher] = request["hooks"]["PreToolUse"]
+    assert matcher["matcher"] is None
+    assert matcher["onFailure"] == "block"
+    assert matcher["timeout"] == LIMITS.agent_hook
+    assert len(matcher["hookCallbackIds"]) == 1
+    assert verdict(claude.given().answers())["permissionDecisionReason"]  # never empty: the model is told something
+
+
+async def test_without_a_judge_no_hook_is_asked_for(tmp_path: Path) -> None:
+    claude, session = scene(tmp_path, Script().init().result("done"))
+    async with session:
+        await play(session)
+    assert not claude.given().frames[0]["request"].get("hooks")
+
+
+@pytest.mark.req("agents.driver.closed")
+@pytest.mark.parametrize("failure", [RuntimeError("lost its head"), asyncio.CancelledError()], ids=["raises", "is cancelled"])
+async def test_a_judge_that_fails_has_not_said_yes(tmp_path: Path, failure: BaseException) -> None:
+    claude, session = scene(tmp_path, ONE, judge=judges(failure))
+    async with session:
+        seen = await play(session)
+    assert verdict(claude.given().answers())["permissionDecision"] == "deny"
+    assert seen.result.text == "done"
+
+
+HOOKS = """
+greet()
+init()
+about = {{"subtype": "hook_callback", "callback_id": {callback!r}, "tool_use_id": "t1", "input": {input!r}}}
+say("control_request", request_id="h1", request=about)
+result(json.dumps(hear()["response"]["response"]["hookSpecificOutput"]))
+while hear():
+    pass
+"""
+SOUND = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {"command": "ls"}}
+
+
+@pytest.mark.req("agents.driver.closed")
+@pytest.mark.parametrize(
+    ("callback", "input"),
+    [
+        ("another", SOUND),
+        ("guard", {}),
+        ("guard", {"tool_name": "Bash"}),
+        ("guard", {"tool_name": "Bash", "tool_input": "ls"}),
+        ("guard", {"tool_name": 7, "tool_input": {"command": "ls"}}),
+    ],
+)
+async def test_a_hook_that_cannot_be_read_is_a_no_that_nobody_is_asked_about(
+    tmp_path: Path, callback: str, input: dict[str, Any]
+) -> None:
+    judged: list[ToolCall] = []
+    async with program(tmp_path, HOOKS.format(callback=callback, input=input), judge=judges(Allow(), seen=judged)) as session:
+        seen = await play(session)
+    assert msgspec.json.decode(seen.result.text)["permissionDecision"] == "deny"
+    assert not judged
+
+
+async def test_the_same_hook_when_it_can_be_read_is_judged(tmp_path: Path) -> None:
+    judged: list[ToolCall] = []
+    async with program(tmp_path, HOOKS.format(callback="guard", input=SOUND), judge=judges(Allow(), seen=judged)) as session:
+        seen = await play(session)
+    assert msgspec.json.decode(seen.result.text)["permissionDecision"] != "deny"
+    assert len(judged) == 1
+
+
+# -- where guards would not hold
+
+# It answers `initialize` in some way, tells its version in some way, and then does what it was told to do without asking.
+UNGUARDED = """
+first = hear()
+{reply}
+hear()
+{init}
+say("assistant", message={{"id": "m1", "role": "assistant", "model": "fake", "content": [{{"type": "text", "text": "hm"}}]}})
+time.sleep(0.05)
+open("ran", "w").close()
+result("did it")
+while hear():
+    pass
+time.sleep(60)
+"""
+REFUSED = 'say("control_response", response={"subtype": "error", "request_id": first["request_id"], "error": "hooks are off"})'
+OLD = 'say("system", subtype="init", claude_code_version="2.0.9", model="fake")'
+NONE = 'say("system", subtype="init", model="fake")'
+
+
+@pytest.mark.req("agents.driver.unguarded")
+@pytest.mark.parametrize(
+    ("reply", "init"),
+    [
+        (REFUSED, "init()"),
+        ('reply(first, {"hooks_applied": False})', "init()"),
+        ("reply(first, {})", OLD),
+        ("reply(first, {})", NONE),
+    ],
+    ids=["it refuses initialize", "it does not apply hooks", "an old version", "no version"],
+)
+async def test_one_that_would_not_ask_is_ended_at_once(tmp_path: Path, reply: str, init: str) -> None:
+    """With all its time on the ladder: it must not have any of it."""
+    source = UNGUARDED.format(reply=reply, init=init)
+    async with program(tmp_path, source, judge=judges(Allow()), limits=LIMITS.but(agent_stop=40.0)) as session:
+        seen = await play(session)
+        assert isinstance(seen.error, AgentFailed)
+        assert seen.error.kind == "not_guarded"
+        assert seen.result.status == "error"
+        assert "2.1.197" in seen.error.hint
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_who_has_no_guards_may_use_an_old_one(tmp_path: Path) -> None:
+    source = UNGUARDED.format(reply="reply(first, {})", init=OLD).replace("time.sleep(60)", "")
+    async with program(tmp_path, source) as session:
+        assert (await play(session)).result.text == "did it"
+
+
+# -- what goes back
+
+READ = Script().init().tool("t1", "Read", file_path="a", limit=3).hooked("h1", "t1", "Read", file_path="/x/a", limit=3)
+READ.told("t1", "text").result("done")
+
+
+@pytest.mark.req("agents.driver.rewrite")
+async def test_what_was_changed_goes_back_in_the_agents_own_words(tmp_path: Path) -> None:
+    changed = judges(lambda call: Allow({**call.arguments, "path": "/x/b"}))
+    claude, session = scene(tmp_path, READ, judge=changed)
+    async with session:
+        seen = await play(session)
+    assert verdict(claude.given().answers())["updatedInput"] == {"file_path": "/x/b", "limit": 3}
+    [started] = seen.of(ToolStarted)
+    assert started.call.arguments == {"path": "/x/b", "limit": 3}
+    [called] = seen.of(ToolCalled)
+    assert called.call.arguments["path"] == "a"
+
+
+@pytest.mark.req("agents.driver.rewrite")
+async def test_what_is_allowed_unchanged_runs_as_it_was_judged(tmp_path: Path) -> None:
+    claude, session = scene(tmp_path, READ, judge=judges(Allow()))
+    async with session:
+        seen = await play(session)
+    answer = verdict(claude.given().answers())
+    assert answer["permissionDecision"] in ("allow", "ask")
+    assert answer["updatedInput"] == {"file_path": "/x/a", "limit": 3}
+    assert [event.call.arguments for event in seen.of(ToolStarted)] == [{"path": "/x/a", "limit": 3}]
+
+
+@pytest.mark.req("agents.driver.rewrite")
+@pytest.mark.parametrize("arguments", [{"path": "/x/a", "recursive": True}, "ls", None])
+async def test_a_change_that_cannot_be_told_to_it_is_a_no(tmp_path: Path, arguments: Any) -> None:
+    claude, session = scene(tmp_path, READ, judge=judges(Allow(arguments)))
+    async with session:
+        seen = await play(session)
+    answer = verdict(claude.given().answers())
+    assert answer["permissionDecision"] == "deny"
+    assert "updatedInput" not in answer
+    assert not [event for event in seen.of(ToolStarted) if event.call.arguments == arguments]
+
+
+# -- what a person decides
+
+ASKED = Script().init().tool("t1", "Bash", command="ls").hooked("h1", "t1", command="ls").asks("r1", "t1", command="ls -l")
+ASKED.told("t1", "a").result("done")
+
+
+@pytest.mark.req("agents.driver.ask")
+async def test_what_nobody_decided_is_asked_as_guards_made_it(tmp_path: Path) -> None:
+    """Whatever the program says then: what is shown and what runs is what the guards have seen, the very same call."""
+    made: list[ToolCall] = []
+
+    def ask(call: ToolCall) -> Ask:
+        made.append(msgspec.structs.replace(call, arguments={"command": "ls -a"}))
+        return Ask(made[0])
+
+    claude, session = scene(tmp_path, ASKED, judge=judges(ask))
+    async with session:
+        seen = await play(session)
+    [approval] = seen.of(Approval)
+    assert approval.call is made[0]
+    answers = claude.given().answers()
+    assert verdict(answers) == {"permissionDecision": "ask", "updatedInput": {"command": "ls -a"}}
+    assert given_to(answers, "r1") == {"behavior": "allow", "updatedInput": {"command": "ls -a"}}
+
+
+@pytest.mark.req("agents.driver.ask")
+async def test_a_persons_no_is_the_answer(tmp_path: Path) -> None:
+    claude, session = scene(tmp_path, ASKED, judge=judges(Ask))
+    async with session:
+        seen = await play(session, answer=lambda _: Deny("not today"))
+    assert given_to(claude.given().answers(), "r1") == {"behavior": "deny", "message": "not today"}
+    assert not [event for event in seen.of(ToolStarted) if event.call.arguments == {"command": "ls -l"}]
+
+
+QUESTIONS = {
+    "questions": [{"question": "Which?", "header": "h", "multiSelect": False, "options": [{"label": "A"}, {"label": "B"}]}]
+}
+
+
+@pytest.mark.req("agents.driver.person")
+async def test_questions_and_plans_reach_a_person_whatever_was_judged(tmp_path: Path) -> None:
+    script = Script().init().tool("t1", "AskUserQuestion", **QUESTIONS).hooked("h1", "t1", "AskUserQuestion", **QUESTIONS)
+    script.asks("r1", "t1", "AskUserQuestion", **QUESTIONS).told("t1", "A")
+    script.tool("t2", "ExitPlanMode").hooked("h2", "t2", "ExitPlanMode").asks("r2", "t2", "ExitPlanMode").told("t2", "go").result(
+        "done"
+    )
+    claude, session = scene(tmp_path, script, judge=judges(Allow()))
+    async with session:
+        seen = await play(session, answer=lambda ask: Answer({"Which?": "A"}) if isinstance(ask, Question) else Deny("stay"))
+    assert len(seen.of(Question)) == len(seen.of(Approval)) == 1
+    answers = claude.given().answers()
+    assert given_to(answers, "r1")["updatedInput"]["answers"] == {"Which?": "A"}
+    assert given_to(answers, "r2")["behavior"] == "deny"
+
+
+async def test_a_question_that_guards_refuse_reaches_nobody(tmp_path: Path) -> None:
+    script = Script().init().tool("t1", "AskUserQuestion", **QUESTIONS).hooked("h1", "t1", "AskUserQuestion", **QUESTIONS)
+    script.told("t1", "no", is_error=True).result("done")
+    claude, session = scene(tmp_path, script, judge=judges(Deny("no questions")))
+    async with session:
+        seen = await play(session)
+    assert not seen.of(Question)
+    assert verdict(claude.given().answers())["permissionDecision"] == "deny"
+
+
+# -- withdrawn
+
+
+@pytest.mark.req("agents.driver.hook")
+async def test_a_hook_that_is_withdrawn_is_judged_no_further_and_not_answered(tmp_path: Path) -> None:
+    asked, ended = asyncio.Event(), asyncio.Event()
+
+    async def judge(call: ToolCall) -> Allow | Deny | Ask:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError
+
+    script = Script().init().tool("t1", "Bash", command="ls").hooked("h1", "t1", answered=False, command="ls")
+    script.request("get_session_cost").withdraws("h1").told("t1", "no", is_error=True).result("done")
+    claude, session = scene(tmp_path, script, judge=judge)
+    async with session:
+        turn = session.turn("go")
+        turn.start()
+        await asked.wait()
+        await session.driver.control("get_session_cost")  # type: ignore[attr-defined]
+        assert (await turn).text == "done"
+        async with asyncio.timeout(30):
+            await ended.wait()
+    assert "h1" not in claude.given().answers()
