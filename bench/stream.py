@@ -1,8 +1,12 @@
-"""The streams that are read here: about 100 MB of what Claude Code prints, made up in its captured shape, always the same.
+"""The streams that are read here: what Claude Code prints, made up in its captured shape, always the same.
 
-Of its lines 95 % are small deltas of text and of tool arguments; each turn ends with a tool's result of about 50 KB, which the
-real program prints twice in one line (for the model and for the person). A word in twenty is not ASCII; three quarters of the
-results have no such word.
+Of their lines 95 % are small deltas of text and of tool arguments; each turn ends with a tool's result, which the real program
+prints twice in one line (for the model and for the person). A word in twenty is not ASCII; three quarters of the results have no
+such word.
+
+stream   about 100 MB in many prompts; the line of each result has about 50 KB
+turn     the same as the answer to a single prompt
+talk     a single prompt as well; results are as long as in the recordings: a few lines, and one in forty 50 KB
 """
 
 from __future__ import annotations
@@ -19,7 +23,9 @@ BUILD = Path(__file__).parent / "build"
 TURNS = 800
 TURNS_OF_A_PROMPT = 20
 TEXT_DELTAS = 225
-RESULT_LINES = 420
+RESULT_LINES, FEW_LINES = 420, 20
+# Whether there are several prompts, and how many of the results are long.
+KINDS = {"stream": (True, 1.0), "turn": (False, 1.0), "talk": (False, 1 / 40)}
 PROSE = """
 the a file test of in it passes now because function returns when we read lines from its pipe and then error is this that was not
 empty so I will look at how they are made here before any change to them can be right let me run all tests again with one more case
@@ -50,21 +56,20 @@ class Stream(NamedTuple):
         return cls(path, *map(int, numbers))
 
 
-def build(*, prompts: bool = True) -> Stream:
-    """The stream's file, written when it is not there or older than this module. Without `prompts` all of it answers a single one."""
-    name = "stream" if prompts else "turn"
+def build(name: str = "stream") -> Stream:
+    """The stream's file, written when it is not there or older than this module."""
     path, about = BUILD / f"{name}.jsonl", BUILD / f"{name}.json"
     if not about.exists() or about.stat().st_mtime < Path(__file__).stat().st_mtime:
         BUILD.mkdir(exist_ok=True)
-        about.write_text(json.dumps(_write(path, TURNS_OF_A_PROMPT if prompts else TURNS)))
+        about.write_text(json.dumps(_write(path, Writer(Random(3), *KINDS[name]))))
     return Stream(str(path), *json.loads(about.read_text()))
 
 
-def _write(path: Path, of_a_prompt: int) -> tuple[int, int, int, int]:
+def _write(path: Path, writer: Writer) -> tuple[int, int, int, int]:
     """Its bytes, events, characters of text and deltas."""
     size = events = text = pieces = 0
     with path.open("wb") as file:
-        for line in Writer(Random(3), of_a_prompt).lines():
+        for line in writer.lines():
             # Compact and not escaped to ASCII, as JavaScript writes it.
             size += file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
             events += 1
@@ -82,9 +87,10 @@ def _text(line: Line) -> int:
 class Writer:
     """Writes the lines of one session, with their members in the order of the real ones."""
 
-    def __init__(self, random: Random, of_a_prompt: int) -> None:
+    def __init__(self, random: Random, prompts: bool, long_results: float) -> None:
         self._random = random
-        self._of_a_prompt = of_a_prompt
+        self._of_a_prompt = TURNS_OF_A_PROMPT if prompts else TURNS
+        self._long_results = long_results
         self._message = ""  # the id of the answer being written
 
     def lines(self) -> Iterator[Line]:
@@ -131,7 +137,8 @@ class Writer:
 
     def _tool_result(self, call: str) -> Line:
         words = WORDS if self._random.random() < 0.25 else ASCII
-        output = "\n".join(f'\t{self._words(words, 9)} = "{self._random.random():.6f}"' for _ in range(RESULT_LINES))
+        lines = RESULT_LINES if self._random.random() < self._long_results else self._random.randint(1, FEW_LINES)
+        output = "\n".join(f'\t{self._words(words, 9)} = "{self._random.random():.6f}"' for _ in range(lines))
         content = [{"tool_use_id": call, "type": "tool_result", "content": output, "is_error": False}]
         copy = {"stdout": output, "stderr": "", "interrupted": False, "isImage": False}
         return {"type": "user", "message": {"role": "user", "content": content}, **self._common(), "tool_use_result": copy}

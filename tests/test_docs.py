@@ -45,6 +45,9 @@ def test_generated_tables_are_current(name: str, table: str) -> None:
 # Every program in the documents, with what it prints.
 PRINTED = {
     "docs/host.md": ["['weather']\nBern: 16 degrees, fog\nBLOCKED - weather: rm -rf is not run here; delete files by name\n"],
+    "docs/parity/002-agentboot.md": [
+        "Let me look.\nmay it? Bash {'command': 'ls'}\nNothing.\nNothing is here. None\n",
+    ],
     "README.md": ["b'{\"ok\":true}'\n"],
     "docs/record.md": [
         """\

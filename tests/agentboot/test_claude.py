@@ -420,6 +420,7 @@ async def test_in_text_format_it_prints_its_answer(tmp_path: Path) -> None:
     waited = await handle.wait()
     assert waited.error is None
     assert waited.result.output.strip() == "the answer"
+    assert (waited.result.events, waited.result.metadata.get("noise")) == ([], None)
     assert factory.specs[-1].command[-2:] == ["--", "-what?"]
 
 
@@ -454,7 +455,8 @@ def test_every_option_of_the_seed_means_something_to_claude() -> None:
     opts = ExecutionOptions(
         env=["A=1"], session_id=SESSION, resume=True, chat_id="c", platform="p", bot_uuid="b", model="m", fallback_model="f",
         max_turns=2, allowed_tools=("Read",), disallowed_tools=("Bash",), mcp_servers={"s": {}}, strict_mcp_config=True,
-        custom_system_prompt="x", append_system_prompt="y", permission_mode="plan", settings_path="/s", permission_prompt_tool="stdio",
+        custom_system_prompt="x", append_system_prompt="y", permission_mode="plan", settings_path="/s",
+        permission_prompt_tool="stdio",
     )  # fmt: skip
     options = options_of(opts, Options(model="other", env={"A": "0", "B": "2"}))
     assert options == Options(
@@ -488,3 +490,17 @@ async def test_any_agent_of_serais_is_one_of_the_seeds(tmp_path: Path) -> None:
     assert waited.error is None
     assert texts(events)
     assert "".join(texts(events)) == waited.result.text_output()
+
+
+async def test_the_mock_agent_is_one_too(tmp_path: Path) -> None:
+    handle = await SessionAgent("mock").execute("hello", ExecutionOptions(session_id=SESSION, chat_id="c"))
+    events = await said(handle, ApprovalResponse(approved=True))
+    waited = await handle.wait()
+    assert waited.error is None
+    kinds = [event.type for event in waited.result.events]
+    assert kinds[0] == "init"
+    assert kinds[-1] == "result"
+    asked = [event for event in events if isinstance(event, ApprovalRequestEvent)]
+    assert kinds.count("permission_request") == kinds.count("permission_result") == len(asked) == 5
+    assert {event.chat_id for event in asked} == {"c"}
+    assert texts(events)[0] == "[Mock Step 1/5] Processing: hello"

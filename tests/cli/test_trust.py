@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +104,8 @@ def test_a_project_without_guests_and_rules_has_nothing_to_trust(shell: Shell) -
     ran = shell("trust")
     said = f"{shell.cwd}: there is nothing to trust, it has no guests, and no rules or settings that need it\n"
     assert (ran.stdout, ran.stderr, ran.returncode) == ("", said, 0)
-    assert objects(shell("trust", "--json")) == [{"project": str(shell.cwd), "guests": [], "rules": [], "settings": {}}]
+    nothing = {"guests": [], "rules": [], "settings": {}, "agents": []}
+    assert objects(shell("trust", "--json")) == [{"project": str(shell.cwd), **nothing}]
 
 
 def test_a_broken_guest_is_left_out_and_told(shell: Shell) -> None:
@@ -345,3 +347,51 @@ def test_the_settings_that_were_shown_are_trusted_and_not_what_somebody_writes_m
 def test_a_projects_settings_do_not_act_on_the_terminal(shell: Shell) -> None:
     settings(shell, 'agent = "\\u001b[2J\u3164"')
     assert '  agent = "\\u001b[2J\\x3164"\n' in shell("trust").stdout
+
+
+# -- what it has for driven agents
+
+
+def for_agents(shell: Shell) -> None:
+    (shell.cwd / ".claude").mkdir()
+    (shell.cwd / ".claude" / "settings.json").write_text("{}")
+    (shell.cwd / ".mcp.json").write_text("{}")
+
+
+@pytest.mark.req("app.driven.trust")
+def test_what_a_project_has_for_driven_agents_is_told(shell: Shell) -> None:
+    for_agents(shell)
+    names = ["  .claude/settings.json", "  .mcp.json"]
+    ran = shell("trust")
+    assert ran.stdout.splitlines() == ["trusted what driven agents find here", *names, "  before: it was never trusted"]
+    assert (ran.stderr, ran.returncode) == ("", 0)
+    assert shell("trust").stdout.splitlines()[-1] == "  before: the same"
+    (shell.cwd / ".mcp.json").write_text('{"mcpServers": {}}')
+    assert shell("trust").stdout.splitlines()[-1] == "  before: it has changed since it was trusted: .mcp.json"
+    [form] = objects(shell("trust", "--json"))
+    assert form["agents"] == [".claude/settings.json", ".mcp.json"]
+    assert Trust(shell.home / "trust.json").check_agents(shell.cwd) == ""
+    assert shell("trust", "--withdraw").returncode == 0
+    assert Trust(shell.home / "trust.json").check_agents(shell.cwd) == "it was never trusted; look at it, then `serai trust`"
+
+
+@pytest.mark.req("app.driven.trust")
+def test_what_cannot_be_looked_at_whole_is_left_out_and_told(shell: Shell) -> None:
+    for_agents(shell)
+    os.mkfifo(shell.cwd / ".claude" / "pipe")
+    ran = shell("trust")
+    why = "there is too much of it, or some of it cannot be read"
+    assert (ran.stdout, ran.stderr) == ("", f"left out: what driven agents find in {shell.cwd}: {why}\n")
+    [form] = objects(shell("trust", "--json"))
+    assert form["agents"] == []
+    os.unlink(shell.cwd / ".claude" / "pipe")
+    assert "it has changed since it was trusted" in Trust(shell.home / "trust.json").check_agents(shell.cwd)
+
+
+@pytest.mark.req("app.driven.trust")
+def test_no_name_of_a_file_can_be_taken_for_a_line_of_ours(shell: Shell) -> None:
+    for_agents(shell)
+    (shell.cwd / ".claude" / "x\n  before: the same").write_text("")
+    rows = shell("trust").stdout.splitlines()
+    assert rows.count("  before: the same") == 0
+    assert rows[-1] == "  before: it was never trusted"

@@ -153,7 +153,7 @@ def test_one_bad_line_does_not_lose_the_good_ones_around_it(bad: bytes, place: i
 def test_messages_come_with_the_lines_that_say_them(run: bytes) -> None:
     plain, paired = reader(), reader()
     messages = plain.read(run)
-    pairs = paired.pairs(run)
+    pairs = [paired.mended(*pair) for pair in paired.pairs(run)]
     assert [message for message, _ in pairs] == messages
     assert (paired.noise, paired.unknown) == (plain.noise, plain.unknown)
     spoken = [line for line in (line.strip(b" \t\r") for line in run.split(b"\n")) if line]
@@ -170,7 +170,7 @@ def test_the_line_of_a_message_is_mended_where_no_type_looks_too() -> None:
     connection = reader()
     bad = b'{"type":"add","n":1,"new":"caf\xe9","newer":"\\udc00"}\n'
     sound = b'{"type":"add","n":2,"new":"\\ud83d\\ude00 \\\\ud83d"}\n'
-    [(first, mended), (second, kept)] = connection.pairs(bad + sound)
+    [(first, mended), (second, kept)] = [connection.mended(*pair) for pair in connection.pairs(bad + sound)]
     assert (first, second) == (Add(1), Add(2))
     assert json.loads(mended) == {"type": "add", "n": 1, "new": "caf\ufffd", "newer": "\ufffd"}
     assert kept == sound.rstrip()

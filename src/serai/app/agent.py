@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from serai import agents
@@ -77,10 +79,14 @@ def for_driven(house: House, choices: Choices, trust: Trust) -> dict[str, Any]:
     async def judge(call: ToolCall) -> Allow | Deny | Ask:
         return await house.pipeline.judge(call)
 
+    starts = count(1)
+
     def tap(pid: int) -> Tap | None:
         recorder, name = house.recorder, house.config.agent
-        return None if recorder is None else recorder.wire(name, kind="agent", dialect=name, pid=pid)
+        return None if recorder is None else recorder.wire(name, kind="agent", dialect=name, generation=next(starts), pid=pid)
 
+    if (untrusted := trust.check_agents(house.cwd)) and _has_settings(house, trust):
+        house.notes.append(f"{house.config.agent} starts without what this project has for it: {untrusted}")
     return {
         "model": choices.get("model", ""),  # the settings' own is for our models
         "spawner": house.spawner,
@@ -89,8 +95,15 @@ def for_driven(house: House, choices: Choices, trust: Trust) -> dict[str, Any]:
         "interceptors": GuestInterceptors(lambda: house.host),
         "sections": sections,
         "tap": tap,
-        "trusted": not trust.check_agents(house.cwd),
+        "trusted": not untrusted,
     }
+
+
+def _has_settings(house: House, trust: Trust) -> bool:
+    """Whether the project has anything that the agent would take from it; what it remembers of a project is not pinned."""
+    names = ("CLAUDE.md", "CLAUDE.local.md")
+    here = house.config.agent == "claude"
+    return here and (trust.for_agents(house.cwd) != {} or any(os.path.lexists(os.path.join(house.cwd, name)) for name in names))
 
 
 def own_session(agent: str, wanted: str, environ: Mapping[str, str]) -> str:

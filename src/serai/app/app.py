@@ -387,9 +387,9 @@ class App:
         house.host.tell(event)
         if type(event) is ToolProgress and (tail := bash_tail(event)) is not None:
             house.bus.publish(BASH_TAIL, tail)
-        if house.session.stage.turn is None:
+        if alone := house.session.stage.turn is None:
             house.surface.tell(event)
-            self._aside.heard(event)
+        self._aside.heard(event, alone=alone)
 
     def do(self, action: Action) -> bool:
         """What a guest wants done, if that is the app's to do; else it is for the surface."""

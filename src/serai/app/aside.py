@@ -36,13 +36,14 @@ class Aside:
         self._turns.add(task)
         task.add_done_callback(self._played)
 
-    def heard(self, event: Event) -> None:
-        """An event that belongs to no turn."""
-        house = self._house()
-        if isinstance(event, Approval | Question) and not event.answered:
+    def heard(self, event: Event, *, alone: bool) -> None:
+        """Every event; `alone`: it belongs to no turn. What a turn has left open may be withdrawn in a later one."""
+        if isinstance(event, RequestCancelled):
+            if event.id in self.asking:
+                self.asking[event.id].cancel()
+        elif alone and isinstance(event, Approval | Question) and not event.answered:
+            house = self._house()
             put(event, Counter(house.surface, house.pipeline), self.asking)
-        elif isinstance(event, RequestCancelled) and event.id in self.asking:
-            self.asking[event.id].cancel()
 
     def _played(self, task: asyncio.Task[TurnResult]) -> None:
         self._turns.discard(task)

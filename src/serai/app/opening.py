@@ -99,6 +99,7 @@ class House:
     bus: Bus
     tools: Tools
     built_in: BuiltIn
+    notes: list[str] = field(default_factory=list)  # what a person should know of the agent
     session: Session = field(init=False)
     host: Host = field(init=False)
     pipeline: Pipeline = field(init=False)
@@ -109,11 +110,11 @@ class House:
         return Situation(cwd=self.cwd, project=self.cwd, session=session.id, agent=session.agent, owner=owner)
 
     def remarks(self) -> list[str]:
-        """What a person should know of the session they go on with: what was asked when its last run ended."""
+        """What a person should know of the agent, and of the session they go on with: what was asked when its last run ended."""
         if self.is_new:
-            return []
+            return self.notes
         lost = [one for one in self.decisions.pending() if one.state == "lost" and one.situation.session == self.session.id]
-        return [f"an approval still waits from a run that was killed: {_about(one.request)}" for one in lost]
+        return self.notes + [f"an approval still waits from a run that was killed: {_about(one.request)}" for one in lost]
 
     def check_model(self) -> None:
         """Raises what the model needs and is not there, once the guests are up that may stream it (spec piglet 5.9)."""

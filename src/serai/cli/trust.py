@@ -40,7 +40,7 @@ def trust(path: str | None, *, withdraw: bool, options: Options, as_json: bool) 
 
 def _allow(project: Path, *, as_json: bool) -> None:
     from serai.host.finding import find
-    from serai.host.trust import Trust
+    from serai.host.trust import TOO_MUCH, Trust
 
     trust = Trust.usual()
     found = find(cwd=project, trust=trust)
@@ -49,20 +49,21 @@ def _allow(project: Path, *, as_json: bool) -> None:
     rules, rules_before = _rules(project, content), trust.check_policy(project, content)
     written = project_content(project) if project.is_dir() else b""
     settings, settings_before = _settings(project, written), trust.check_config(project, written)
-    for_agents, agents_before = trust.agent_files(project), trust.check_agents(project)
-    pinned = trust.allow(project, rules=content, settings=written)
+    for_agents, agents_before = trust.for_agents(project), trust.check_agents(project)
+    pinned = trust.allow(project, rules=content, settings=written, agents=for_agents or {})
     if as_json:
         guests = [_form(manifest, before.get(manifest.folder, "")) for manifest in pinned]
         form = {"project": str(project), "guests": guests, "rules": [rule.to_json() for rule in rules], "settings": settings}
-        form["agents"] = for_agents
+        form["agents"] = sorted(for_agents or ())
         click.echo(telling.as_json(form))
     else:
         for manifest in pinned:
             _say(manifest, before.get(manifest.folder, ""))
         _say_rules(project, rules, rules_before)
         _say_settings(project, settings, settings_before)
-        _say_agents(for_agents, agents_before)
+        _say_agents(sorted(for_agents or ()), agents_before)
     left_out = [str(problem) for problem in found.problems if problem.folder.is_relative_to(project)]
+    left_out += [f"what driven agents find in {project}: {TOO_MUCH}"] if for_agents is None else []
     known = {manifest.folder for manifest in pinned}
     left_out += [
         f"{manifest.folder}: {trust.obstacle(manifest)}"

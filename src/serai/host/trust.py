@@ -33,7 +33,9 @@ from serai.host.settings import Person, read_person
 from serai.host.watching import SOURCES, code_in
 from serai.limits import MIB
 
-__all__ = ["Trust"]
+__all__ = ["TOO_MUCH", "Trust"]
+
+TOO_MUCH = "there is too much of it, or some of it cannot be read"
 
 _VERSION = 1
 _MOST = 64 * MIB  # of all that is pinned of one guest: each look reads it
@@ -44,7 +46,7 @@ _ENDINGS = SOURCES.union({".pyc", ".pyo", ".pyd", ".so", ".node", ".dll", ".dyli
 _NAMES = frozenset({"package.json", "deno.json", "pyproject.toml", "Cargo.toml", "go.mod", "Makefile", "Gemfile"})
 # What driven agents take from a project: settings with hooks, servers, sub-agents, skills. Copies of the project are not that.
 _FOR_AGENTS = (".claude", ".mcp.json")
-_NOT_FOR_AGENTS = frozenset({"worktrees"})
+_NOT_FOR_AGENTS = ".claude/worktrees"
 _MOST_FILES = 1000
 _PASSED_OVER = frozenset({"node_modules", "venv", "__pycache__"})
 
@@ -87,13 +89,14 @@ class Trust:
         *,
         rules: bytes | None = None,
         settings: bytes | None = None,
+        agents: Mapping[str, str] | None = None,
     ) -> tuple[Manifest, ...]:
         """Trust this project's guests as they are now, and no others any more; the guests that were pinned.
 
         `config` are the person's settings, by default those beside this file: they may grant a guest more than it asks for. What
-        cannot be read is not pinned, and so not started: finding reports it, and `obstacle` says why a guest was left out. `rules`
-        and `settings` are what a person has seen of the project's rules and settings, empty for none: just that is trusted. By
-        default they are read now.
+        cannot be read is not pinned, and so not started: finding reports it, and `obstacle` says why a guest was left out. `rules`,
+        `settings` and `agents` are what a person has seen of the project's rules, its settings and its files for driven agents,
+        empty for none: just that is trusted. By default they are read now.
         """
         folder = Path(home.absolute(project))
         if not os.path.isdir(folder):
@@ -114,7 +117,7 @@ class Trust:
                 pins,
                 _there(folder, home.PROJECT_POLICY) if rules is None else _digest_of(rules),
                 _there(folder, home.PROJECT_CONFIG) if settings is None else _digest_of(settings),
-                _for_agents(folder),
+                _for_agents(folder) if agents is None else dict(agents),
             )
             self._write(known)
         return tuple(manifests)
@@ -164,17 +167,17 @@ class Trust:
     def check_agents(self, project: Path | str) -> str:
         """Why a driven agent must start without what the project has for it, or nothing if it may have that."""
         pinned = self._read().projects.get(_real(Path(project)), _Project()).agents
+        now = self.for_agents(project)
+        if now is None:
+            return TOO_MUCH
         if pinned is None:
             return "it was never trusted; look at it, then `serai trust`"
-        now = _for_agents(Path(project))
-        if now is None:
-            return "there is too much of it, or some of it cannot be read"
         changed = sorted(name for name in now.keys() | pinned if now.get(name) != pinned.get(name))
         return f"it has changed since it was trusted: {_listed(changed)}; look at it, then `serai trust`" if changed else ""
 
-    def agent_files(self, project: Path | str) -> list[str]:
-        """What the project has for driven agents, by name."""
-        return sorted(_for_agents(Path(project)) or {})
+    def for_agents(self, project: Path | str) -> dict[str, str] | None:
+        """What the project has for driven agents, by name, with a digest of each; None when not all of it can be looked at."""
+        return _for_agents(Path(project))
 
     def obstacle(self, manifest: Manifest) -> str:
         """Why this guest cannot be trusted as it is now, or nothing."""
@@ -273,21 +276,26 @@ def _guests_of(project: Path, person: Person) -> list[Manifest]:
 
 
 def _for_agents(project: Path) -> dict[str, str] | None:
-    """The digest of each file that driven agents take from it; None when not all of it can be looked at."""
+    """The digest of each file that driven agents take from it, also through links; None when not all of it can be looked at."""
     found: dict[str, str] = {}
+    walked: set[str] = set()
     waiting, left = [project / name for name in _FOR_AGENTS], _MOST
     try:
         while waiting:
             path = waiting.pop()
-            name = _text(os.path.relpath(path, project))
-            if path.is_symlink() and path.is_dir():  # where it leads is not walked, as it may lead anywhere
-                found[name] = f"-> {_text(os.readlink(path))}"
-            elif path.is_dir():
-                waiting += [child for child in path.iterdir() if child.name not in _NOT_FOR_AGENTS]
-            elif path.exists() or path.is_symlink():
-                found[name], size = _digest(path, left)
+            name = os.path.relpath(path, project)
+            if path.is_dir():
+                if path.is_symlink():
+                    found[_text(name)] = f"-> {_text(os.readlink(path))}"
+                if name != _NOT_FOR_AGENTS and (real := os.path.realpath(path)) not in walked:  # links may lead in circles
+                    walked.add(real)
+                    waiting += sorted(path.iterdir())
+            elif path.exists():
+                found[_text(name)], size = _digest(path, left)
                 left -= size
-            if len(found) + len(waiting) > _MOST_FILES:
+            elif path.is_symlink():  # what comes there later is a change
+                found[_text(name)] = f"-> {_text(os.readlink(path))}"
+            if len(found) + len(waiting) + len(walked) > _MOST_FILES:
                 return None
     except OSError:
         return None

@@ -43,16 +43,22 @@ class ClaudeScript:
         return self.raw(frame)
 
     def assistant_text(self, text: str) -> Self:
-        self._messages += 1
-        message = {
-            "id": f"msg_{self._messages}", "type": "message", "role": "assistant", "model": "scripted",
-            "content": [{"type": "text", "text": text}], "stop_reason": None, "usage": {"input_tokens": 1, "output_tokens": 1},
-        }  # fmt: skip
-        return self.raw({"type": "assistant", "message": message, "parent_tool_use_id": None})
+        return self._says({"type": "text", "text": text})
 
     def permission_request(self, id: str, tool: str, input: dict[str, Any], *, tool_use_id: str = "") -> Self:
-        """Waits for the answer."""
-        return self._asks(id, {"tool_name": tool, "input": input, "tool_use_id": tool_use_id or f"toolu_{id}"})
+        """A call: told, asked about, and, when the answer has come, answered."""
+        call = tool_use_id or f"toolu_{id}"
+        self._says({"type": "tool_use", "id": call, "name": tool, "input": input})
+        self._asks(id, {"tool_name": tool, "input": input, "tool_use_id": call})
+
+        async def ran(play: _Play) -> None:
+            answer = (await play.answer(id)).get("response", {})
+            allowed = answer.get("behavior") == "allow"
+            content = "done" if allowed else answer.get("message", "")
+            block = {"type": "tool_result", "tool_use_id": call, "content": content, "is_error": not allowed}
+            play.say({"type": "user", "message": {"role": "user", "content": [block]}, "session_id": self.session_id})
+
+        return self.then(ran)
 
     def ask_question(self, id: str, tool_use_id: str, input: dict[str, Any]) -> Self:
         """Waits for the answer."""
@@ -75,6 +81,14 @@ class ClaudeScript:
     def then(self, step: Step) -> Self:
         self.steps.append(step)
         return self
+
+    def _says(self, block: dict[str, Any]) -> Self:
+        self._messages += 1
+        message = {
+            "id": f"msg_{self._messages}", "type": "message", "role": "assistant", "model": "scripted", "content": [block],
+            "stop_reason": None, "usage": {"input_tokens": 1, "output_tokens": 1},
+        }  # fmt: skip
+        return self.raw({"type": "assistant", "message": message, "parent_tool_use_id": None})
 
     def _asks(self, id: str, request: dict[str, Any]) -> Self:
         async def ask(play: _Play) -> None:

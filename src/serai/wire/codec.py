@@ -141,26 +141,30 @@ class LineReader(Generic[T]):
     def pairs(self, run: bytes) -> list[tuple[T | Unknown | Noise, bytes]]:
         """The same, each with its own line, for who keeps what was said beside what was understood.
 
-        The line of a message goes into other JSON as it is: without its end, and repaired where it had to be. Members that no type
-        has are skipped unread, so a run is looked through first for what would need that.
+        The line of a message goes into other JSON as it is: without its end, and repaired where it had to be to be read.
         """
-        lines = [line.rstrip(b"\r\n") for line in BytesIO(run).readlines()]
-        sound = _is_sound(run)
-        if sound:
-            try:
-                return list(zip(map(self._decode, lines), lines, strict=True))
-            except BAD_INPUT:  # by one of them: all of them once more, one by one
-                pass
-        return [pair for line in lines for pair in self._pair(line, sound)]
-
-    def _pair(self, line: bytes, sound: bool) -> list[tuple[T | Unknown | Noise, bytes]]:
-        text = line if sound else repair(line) or line
+        whole = BytesIO(run).readlines()
+        lines = list(map(bytes.rstrip, whole))
         try:
-            message = self._decode(text)
+            return list(zip(map(self._decode, lines), lines, strict=True))
+        except BAD_INPUT:  # by one of them: all of them once more, one by one
+            return [pair for line in whole for pair in self._pair(line.rstrip(b"\r\n"))]
+
+    def _pair(self, line: bytes) -> list[tuple[T | Unknown | Noise, bytes]]:
+        try:
+            return [(self._decode(line), line)]
         except BAD_INPUT as error:
             return [(message, _line_of(message, line)) for message in self._odd(line, error)]
-        self.repaired += text is not line
-        return [(message, text)]
+
+    def mended(self, message: T | Unknown | Noise, line: bytes) -> tuple[T | Unknown | Noise, bytes]:
+        """A pair whose line anybody can read: members that no type has were skipped unread, and may need repair.
+
+        It looks through the whole line, so whoever knows that a message has no such members does without.
+        """
+        if isinstance(message, Unknown | Noise) or _is_sound(line) or (text := repair(line)) is None:
+            return message, line
+        self.repaired += 1
+        return self._decode(text), text
 
     def _odd(self, line: bytes, error: Exception) -> list[T | Unknown | Noise]:
         """What is made of a line that the decoder refused; nothing of a blank one."""
@@ -236,14 +240,12 @@ def _line_of(message: object, line: bytes) -> bytes:
     return message.raw if isinstance(message, Unknown | Noise) else repair(line) or line
 
 
-def _is_sound(run: bytes) -> bool:
-    """Whether nothing in it needs `repair`, but for a byte order mark, which no decoder takes. It is asked of every run."""
-    if _SURROGATE.search(run):
-        return False
-    if run.isascii():
+def _is_sound(line: bytes) -> bool:
+    """Whether nothing that a decoder skips needs `repair`: of that it checks the escapes, but not the bytes."""
+    if line.isascii():
         return True
     try:
-        run.decode()
+        line.decode()
     except UnicodeDecodeError:
         return False
     return True

@@ -15,6 +15,7 @@ from serai.model.events import Event, Message, RequestCancelled, TurnEnded, Turn
 from serai.testing.claude import Script
 from tests.app.driven.houses import House, ended, ends, hello, messages, said
 from tests.app.houses import Person
+from tests.cli.guests import EXAMPLES
 from tests.host.guests import make
 
 
@@ -84,7 +85,12 @@ async def test_a_turn_that_it_begins_itself_is_seen_kept_and_decided_like_others
 
 @pytest.mark.req("app.driven.own-turns")
 async def test_guards_see_the_calls_of_such_a_turn(tmp_path: Path) -> None:
-    guard = 'hello(subscribe(intercept=["tool_call"]))\nfor frame in frames():\n    judge(frame["id"], block=True, reason="no")\n'
+    guard = """
+hello(subscribe(intercept=["tool_call"]))
+for frame in frames():
+    if frame["type"] == "event_intercept":
+        judge(frame["id"], block=True, reason="no")
+"""
     house, person = House(tmp_path, hello("first").init().calls("t2", command="echo two").result("second")), Person()
     async with house.opened(make(tmp_path / "guests", guard), surface=person, mode="skip") as app:
         await app.submit("go")
@@ -119,6 +125,20 @@ async def test_a_prompt_waits_for_its_end_and_somebody_may_interrupt_it(tmp_path
     assert result is not None
     assert result.text == "third"
     assert ends(house) == ["success", "cancelled", "success"]
+
+
+@pytest.mark.req("app.driven.own-turns")
+async def test_one_that_begins_while_the_last_words_are_still_looked_at_comes_behind_them(tmp_path: Path) -> None:
+    """A guest that judges what is said makes the first turn end later than its result comes."""
+    house, person = House(tmp_path, hello("first").init().text("second").result("second")), Person()
+    async with house.opened(EXAMPLES / "guard-python", surface=person) as app:
+        result = await app.submit("go")
+        await person.saw(ended_with("second"))
+    assert result is not None
+    assert result.text == "first"
+    told = [event for event in person.events if isinstance(event, TurnStarted | Message | TurnEnded)]
+    assert [type(event) for event in told] == [TurnStarted, Message, TurnEnded] * 2
+    assert ends(house) == ["success", "success"]
 
 
 # -- work on the side

@@ -27,7 +27,7 @@ __all__ = ["LIMITS", "QUICK", "Seen", "driver_of", "given_to", "heard", "play", 
 Json = dict[str, Any]
 # For those who do not do what is asked of them.
 QUICK = LIMITS.but(agent_stop=0.2, interrupt=0.5)
-Answering = Callable[[Approval | Question], Decision | Awaitable[Decision] | None]
+Answering = Callable[[Approval | Question], Decision | Awaitable[Decision | None] | None]
 
 
 @dataclass
@@ -97,6 +97,44 @@ def greet():
 def init(**more):
     say("system", subtype="init", claude_code_version="2.1.325", model="fake", permissionMode="default", **more)
 
+def answer(id):
+    "what the host says to a request of ours; whatever else it says meanwhile is kept"
+    while True:
+        line = hear()
+        if line["type"] == "control_response" and line["response"]["request_id"] == id:
+            return line["response"]["response"]
+        kept.append(line)
+
+def ask(id, **request):
+    say("control_request", request_id=id, request=request)
+    return answer(id)
+
+def called(id, name, **input):
+    block = {"type": "tool_use", "id": id, "name": name, "input": input}
+    say("assistant", message={"id": "m-" + id, "model": "fake", "content": [block]}, parent_tool_use_id=None)
+
+def told(id, content, is_error=False):
+    block = {"type": "tool_result", "tool_use_id": id, "content": content, "is_error": is_error}
+    say("user", message={"role": "user", "content": [block]}, parent_tool_use_id=None)
+
+def tool(id, name, *, mode="default", hook={}, request={}, **input):
+    "a call as the real one makes it: the hook, then the request; what was said to each"
+    called(id, name, **input)
+    about = {"hook_event_name": "PreToolUse", "tool_name": name, "tool_input": input, "permission_mode": mode, **hook}
+    said = ask("h-" + id, subtype="hook_callback", callback_id="guard", tool_use_id=id, input=about)["hookSpecificOutput"]
+    how = said["permissionDecision"]
+    asked = {"tool_name": name, "tool_use_id": id, "input": said.get("updatedInput", input), "decision_reason_type": "hook"}
+    asked |= {"decision_reason": said.get("permissionDecisionReason"), **request}
+    decided = ask("r-" + id, subtype="can_use_tool", **asked) if how == "ask" else None
+    told(id, "ran" if how == "allow" or (decided or {}).get("behavior") == "allow" else "did not", how == "deny")
+    return {"hook": said, "request": decided}
+
+def rest():
+    while hear():
+        pass
+
+kept = []
+
 def result(text, **more):
     about = {"subtype": "success", "is_error": False, "num_turns": 1, "duration_ms": 5, "result": text}
     say("result", **{**about, **more})
@@ -150,7 +188,7 @@ async def heard(opened: Session, what: Callable[[Event], bool]) -> Event:
 async def until(there: Callable[[], Any], seconds: float = 30.0) -> None:
     """For what another process does and tells nobody."""
     async with asyncio.timeout(seconds):
-        while not there():  # noqa: ASYNC110
+        while not there():
             await asyncio.sleep(0.01)
 
 

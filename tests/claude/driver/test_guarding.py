@@ -15,7 +15,7 @@ from serai.model.ask import Allow, Answer, Approval, Deny, Question
 from serai.model.events import ToolCalled, ToolStarted
 from serai.model.tools import ToolCall
 from serai.testing.claude import Script
-from tests.claude.driver.scenes import LIMITS, given_to, play, program, scene
+from tests.claude.driver.scenes import LIMITS, QUICK, Seen, driver_of, given_to, play, program, scene
 
 ONE = Script().init().tool("t1", "Bash", command="ls").hooked("h1", "t1", command="ls").told("t1", "a").result("done")
 
@@ -129,18 +129,16 @@ async def test_the_same_hook_when_it_can_be_read_is_judged(tmp_path: Path) -> No
 
 # -- where guards would not hold
 
-# It answers `initialize` in some way, tells its version in some way, and then does what it was told to do without asking.
+# It answers `initialize` in some way, tells its version in some way, and acts when its stdin is closed: where it is let go in
+# peace, it does what it was told.
 UNGUARDED = """
 first = hear()
 {reply}
 hear()
 {init}
-say("assistant", message={{"id": "m1", "role": "assistant", "model": "fake", "content": [{{"type": "text", "text": "hm"}}]}})
-time.sleep(0.05)
+rest()
 open("ran", "w").close()
 result("did it")
-while hear():
-    pass
 time.sleep(60)
 """
 REFUSED = 'say("control_response", response={"subtype": "error", "request_id": first["request_id"], "error": "hooks are off"})'
@@ -172,57 +170,72 @@ async def test_one_that_would_not_ask_is_ended_at_once(tmp_path: Path, reply: st
 
 
 async def test_who_has_no_guards_may_use_an_old_one(tmp_path: Path) -> None:
-    source = UNGUARDED.format(reply="reply(first, {})", init=OLD).replace("time.sleep(60)", "")
-    async with program(tmp_path, source) as session:
+    source = UNGUARDED.format(reply="reply(first, {})", init=OLD).replace("rest()", "")
+    async with program(tmp_path, source, limits=QUICK) as session:
         assert (await play(session)).result.text == "did it"
 
 
 # -- what goes back
 
-READ = Script().init().tool("t1", "Read", file_path="a", limit=3).hooked("h1", "t1", "Read", file_path="/x/a", limit=3)
-READ.told("t1", "text").result("done")
+
+def calling(*calls: str) -> str:
+    """A program that makes these calls, and tells as its result what was said to them."""
+    return f"greet()\ninit()\nresult(json.dumps([{', '.join(calls)}]))\nrest()\n"
+
+
+def said(seen: Seen) -> list[dict[str, Any]]:
+    answers: list[dict[str, Any]] = msgspec.json.decode(seen.result.text)
+    return answers
+
+
+READ = 'tool("t1", "Read", file_path="/x/a", limit=3)'
 
 
 @pytest.mark.req("agents.driver.rewrite")
 async def test_what_was_changed_goes_back_in_the_agents_own_words(tmp_path: Path) -> None:
     changed = judges(lambda call: Allow({**call.arguments, "path": "/x/b"}))
-    claude, session = scene(tmp_path, READ, judge=changed)
-    async with session:
+    async with program(tmp_path, calling(READ), judge=changed) as session:
         seen = await play(session)
-    assert verdict(claude.given().answers())["updatedInput"] == {"file_path": "/x/b", "limit": 3}
-    [started] = seen.of(ToolStarted)
-    assert started.call.arguments == {"path": "/x/b", "limit": 3}
-    [called] = seen.of(ToolCalled)
-    assert called.call.arguments["path"] == "a"
+    [answers] = said(seen)
+    assert answers["hook"]["updatedInput"] == {"file_path": "/x/b", "limit": 3}
+    assert answers["request"] == {"behavior": "allow", "updatedInput": {"file_path": "/x/b", "limit": 3}}
+    assert [event.call.arguments for event in seen.of(ToolStarted)] == [{"path": "/x/b", "limit": 3}]
+    assert [event.call.arguments for event in seen.of(ToolCalled)] == [{"path": "/x/a", "limit": 3}]
+    assert not seen.of(Approval)
 
 
 @pytest.mark.req("agents.driver.rewrite")
-async def test_what_is_allowed_unchanged_runs_as_it_was_judged(tmp_path: Path) -> None:
-    claude, session = scene(tmp_path, READ, judge=judges(Allow()))
-    async with session:
+async def test_what_is_allowed_unchanged_runs_as_it_was_judged_and_nobody_is_asked(tmp_path: Path) -> None:
+    """The hook itself never says yes: another hook could make something else of it afterwards."""
+    other = 'tool("t2", "Bash", command="ls", request={"input": {"command": "rm"}})'
+    async with program(tmp_path, calling(READ, other), judge=judges(Allow())) as session:
         seen = await play(session)
-    answer = verdict(claude.given().answers())
-    assert answer["permissionDecision"] in ("allow", "ask")
-    assert answer["updatedInput"] == {"file_path": "/x/a", "limit": 3}
-    assert [event.call.arguments for event in seen.of(ToolStarted)] == [{"path": "/x/a", "limit": 3}]
+    first, second = said(seen)
+    assert first["hook"]["permissionDecision"] == second["hook"]["permissionDecision"] == "ask"
+    assert first["request"] == {"behavior": "allow", "updatedInput": {"file_path": "/x/a", "limit": 3}}
+    assert second["request"] == {"behavior": "allow", "updatedInput": {"command": "ls"}}
+    assert not seen.of(Approval)
 
 
 @pytest.mark.req("agents.driver.rewrite")
 @pytest.mark.parametrize("arguments", [{"path": "/x/a", "recursive": True}, "ls", None])
 async def test_a_change_that_cannot_be_told_to_it_is_a_no(tmp_path: Path, arguments: Any) -> None:
-    claude, session = scene(tmp_path, READ, judge=judges(Allow(arguments)))
-    async with session:
-        seen = await play(session)
-    answer = verdict(claude.given().answers())
-    assert answer["permissionDecision"] == "deny"
-    assert "updatedInput" not in answer
-    assert not [event for event in seen.of(ToolStarted) if event.call.arguments == arguments]
+    async with program(tmp_path, calling(READ), judge=judges(Allow(arguments))) as session:
+        [answers] = said(await play(session))
+    assert answers["hook"]["permissionDecision"] == "deny"
+    assert "updatedInput" not in answers["hook"]
+
+
+@pytest.mark.req("agents.driver.rewrite")
+async def test_nor_can_a_person_make_such_a_change(tmp_path: Path) -> None:
+    async with program(tmp_path, calling(READ), judge=judges(Ask)) as session:
+        seen = await play(session, answer=lambda _: Allow({"path": "/x/a", "recursive": True}))
+    [answers] = said(seen)
+    assert answers["request"]["behavior"] == "deny"
+    assert not [event for event in seen.of(ToolStarted) if "recursive" in event.call.arguments]
 
 
 # -- what a person decides
-
-ASKED = Script().init().tool("t1", "Bash", command="ls").hooked("h1", "t1", command="ls").asks("r1", "t1", command="ls -l")
-ASKED.told("t1", "a").result("done")
 
 
 @pytest.mark.req("agents.driver.ask")
@@ -234,54 +247,97 @@ async def test_what_nobody_decided_is_asked_as_guards_made_it(tmp_path: Path) ->
         made.append(msgspec.structs.replace(call, arguments={"command": "ls -a"}))
         return Ask(made[0])
 
-    claude, session = scene(tmp_path, ASKED, judge=judges(ask))
-    async with session:
+    other = 'tool("t1", "Bash", command="ls", request={"input": {"command": "ls -l"}})'
+    async with program(tmp_path, calling(other), judge=judges(ask)) as session:
         seen = await play(session)
     [approval] = seen.of(Approval)
     assert approval.call is made[0]
-    answers = claude.given().answers()
-    assert verdict(answers) == {"permissionDecision": "ask", "updatedInput": {"command": "ls -a"}}
-    assert given_to(answers, "r1") == {"behavior": "allow", "updatedInput": {"command": "ls -a"}}
+    assert not approval.needs_person
+    assert not approval.reason
+    [answers] = said(seen)
+    assert answers["hook"]["updatedInput"] == {"command": "ls -a"}
+    assert answers["request"] == {"behavior": "allow", "updatedInput": {"command": "ls -a"}}
 
 
 @pytest.mark.req("agents.driver.ask")
 async def test_a_persons_no_is_the_answer(tmp_path: Path) -> None:
-    claude, session = scene(tmp_path, ASKED, judge=judges(Ask))
-    async with session:
-        seen = await play(session, answer=lambda _: Deny("not today"))
-    assert given_to(claude.given().answers(), "r1") == {"behavior": "deny", "message": "not today"}
-    assert not [event for event in seen.of(ToolStarted) if event.call.arguments == {"command": "ls -l"}]
+    async with program(tmp_path, calling('tool("t1", "Bash", command="ls")'), judge=judges(Ask)) as session:
+        [answers] = said(await play(session, answer=lambda _: Deny("not today")))
+    assert answers["request"] == {"behavior": "deny", "message": "not today"}
+
+
+@pytest.mark.req("agents.driver.ask")
+@pytest.mark.parametrize(
+    "reason",
+    [
+        {"decision_reason_type": "rule", "decision_reason": "a rule of its own"},
+        {"decision_reason_type": "hook", "decision_reason": "a hook of its own"},
+        {"decision_reason_type": "mode"},
+        {"decision_reason_type": "", "decision_reason": ""},
+    ],
+)
+async def test_what_claude_has_a_reason_of_its_own_to_ask_is_asked_although_rules_allow_it(
+    tmp_path: Path, reason: dict[str, str]
+) -> None:
+    call = f'tool("t1", "Bash", command="ls", request={reason!r})'
+    async with program(tmp_path, calling(call), judge=judges(Allow())) as session:
+        seen = await play(session, answer=lambda _: Deny("no"))
+    [approval] = seen.of(Approval)
+    assert approval.needs_person
+    assert said(seen)[0]["request"]["behavior"] == "deny"
+
+
+@pytest.mark.req("agents.driver.ask")
+async def test_while_it_plans_rules_let_it_look_and_nothing_else(tmp_path: Path) -> None:
+    calls = calling(READ.replace(")", ', mode="plan")'), 'tool("t2", "Bash", command="ls", mode="plan")')
+    async with program(tmp_path, calls, judge=judges(Allow())) as session:
+        seen = await play(session, answer=lambda _: Deny("it plans"))
+    [approval] = seen.of(Approval)
+    assert approval.call.name == "bash"
+    assert approval.needs_person
+    assert approval.reason_type == "mode"
+    assert [answers["request"]["behavior"] for answers in said(seen)] == ["allow", "deny"]
+
+
+@pytest.mark.req("agents.driver.ask")
+async def test_who_has_not_been_judged_is_asked_about(tmp_path: Path) -> None:
+    """It asks about a call that did not come by the hook: no yes of before counts for it."""
+    source = """
+greet()
+init()
+tool("t1", "Bash", command="ls")
+result(json.dumps(ask("r2", subtype="can_use_tool", tool_name="Bash", tool_use_id="t2", input={"command": "rm"})))
+rest()
+"""
+    async with program(tmp_path, source, judge=judges(Allow())) as session:
+        seen = await play(session, answer=lambda _: Deny("no"))
+    assert [approval.call.arguments for approval in seen.of(Approval)] == [{"command": "rm"}]
+    assert msgspec.json.decode(seen.result.text)["behavior"] == "deny"
 
 
 QUESTIONS = {
     "questions": [{"question": "Which?", "header": "h", "multiSelect": False, "options": [{"label": "A"}, {"label": "B"}]}]
 }
+PERSONAL = calling(f'tool("t1", "AskUserQuestion", **{QUESTIONS!r})', 'tool("t2", "ExitPlanMode")')
 
 
 @pytest.mark.req("agents.driver.person")
 async def test_questions_and_plans_reach_a_person_whatever_was_judged(tmp_path: Path) -> None:
-    script = Script().init().tool("t1", "AskUserQuestion", **QUESTIONS).hooked("h1", "t1", "AskUserQuestion", **QUESTIONS)
-    script.asks("r1", "t1", "AskUserQuestion", **QUESTIONS).told("t1", "A")
-    script.tool("t2", "ExitPlanMode").hooked("h2", "t2", "ExitPlanMode").asks("r2", "t2", "ExitPlanMode").told("t2", "go").result(
-        "done"
-    )
-    claude, session = scene(tmp_path, script, judge=judges(Allow()))
-    async with session:
+    async with program(tmp_path, PERSONAL, judge=judges(Allow())) as session:
         seen = await play(session, answer=lambda ask: Answer({"Which?": "A"}) if isinstance(ask, Question) else Deny("stay"))
     assert len(seen.of(Question)) == len(seen.of(Approval)) == 1
-    answers = claude.given().answers()
-    assert given_to(answers, "r1")["updatedInput"]["answers"] == {"Which?": "A"}
-    assert given_to(answers, "r2")["behavior"] == "deny"
+    question, plan = said(seen)
+    assert question["request"]["updatedInput"] == {**QUESTIONS, "answers": {"Which?": "A"}}
+    assert plan["request"]["behavior"] == "deny"
 
 
-async def test_a_question_that_guards_refuse_reaches_nobody(tmp_path: Path) -> None:
-    script = Script().init().tool("t1", "AskUserQuestion", **QUESTIONS).hooked("h1", "t1", "AskUserQuestion", **QUESTIONS)
-    script.told("t1", "no", is_error=True).result("done")
-    claude, session = scene(tmp_path, script, judge=judges(Deny("no questions")))
-    async with session:
+@pytest.mark.req("agents.driver.person")
+async def test_what_guards_refuse_reaches_nobody(tmp_path: Path) -> None:
+    async with program(tmp_path, PERSONAL, judge=judges(Deny("no questions"))) as session:
         seen = await play(session)
     assert not seen.of(Question)
-    assert verdict(claude.given().answers())["permissionDecision"] == "deny"
+    assert not seen.of(Approval)
+    assert [answers["hook"]["permissionDecision"] for answers in said(seen)] == ["deny", "deny"]
 
 
 # -- withdrawn
@@ -306,7 +362,7 @@ async def test_a_hook_that_is_withdrawn_is_judged_no_further_and_not_answered(tm
         turn = session.turn("go")
         turn.start()
         await asked.wait()
-        await session.driver.control("get_session_cost")  # type: ignore[attr-defined]
+        await driver_of(session).control("get_session_cost")
         assert (await turn).text == "done"
         async with asyncio.timeout(30):
             await ended.wait()

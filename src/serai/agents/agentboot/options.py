@@ -94,7 +94,7 @@ class Config(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The service's configuration. What is 0, empty or less has its default; durations are nanoseconds."""
 
     default_agent: AgentType = msgspec.field(default_factory=str)
-    default_format: OutputFormat | str = msgspec.field(default_factory=str)
+    default_format: str = msgspec.field(default_factory=str)
     enable_stream_json: bool = msgspec.field(default_factory=lambda: True)
     stream_buffer_size: int = msgspec.field(default_factory=int)
     default_execution_timeout: int = msgspec.field(default_factory=int)

@@ -141,7 +141,7 @@ class SessionRun:
             self._account.output.append(event.text)
         if isinstance(event, model.SessionStarted) and event.session:
             self._account.session_id = event.session
-        if not self._raw and not isinstance(event, Approval | Question):
+        if not self._raw:
             self._account.events += [message.to_event() for message in self._messages(event)]
 
     def _messages(self, event: model.Event) -> list[AgentMessage]:
@@ -150,7 +150,7 @@ class SessionRun:
     # -- a tap: every frame, as it came
 
     def frames(self, direction: Literal["sent", "received"], at: float, run: bytes) -> None:  # noqa: ARG002
-        if direction == "received":
+        if direction == "received" and self._account.format == OutputFormat.STREAM_JSON:
             self._account.lines.append((time(), run))
 
     def skipped(self, at: float, frame: Oversize) -> None:  # noqa: ARG002

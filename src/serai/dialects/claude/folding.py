@@ -11,8 +11,8 @@ in; nothing is copied.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -31,6 +31,7 @@ from serai.wire.codec import Unknown
 
 __all__ = ["INTERRUPTED", "Folding"]
 
+_Pair = TypeVar("_Pair", bound=tuple[object, bytes])  # a frame and its line
 _SYNTHETIC = "<synthetic>"  # the model of a message that the program itself made
 _DENIED = ("permission-rule", "user-rejected")  # why a call did not run, when somebody or something said no
 _TURNED_AWAY = ("<tool_use_error>Error: No such tool", "<tool_use_error>InputValidationError")
@@ -107,19 +108,33 @@ class Folding:
 
     # -- pieces -------------------------------------------------------------------------------------------------------------------
 
+    def pieces(self, frames: Iterator[_Pair], stamp: events.Stamp) -> tuple[list[Event], _Pair | None]:
+        """The next frames as far as they are pieces of text in the main lane, and the first that is not: that is to be folded next.
+
+        By far the most frames are such pieces: what they cost is what a stream costs, so they are folded in one go.
+        """
+        found: list[Event] = []
+        parts = self._main.parts
+        seq, at, agent, session = stamp
+        for pair in frames:
+            frame, line = pair
+            if type(frame) is not StreamEvent or frame.parent_tool_use_id is not None:
+                return found, pair
+            event = frame.event
+            if type(event) is not blocks.ContentBlockDelta or type(delta := event.delta) is not blocks.TextDelta:
+                return found, pair
+            index, text = event.index, delta.text
+            part = parts.get(index)
+            if part is None or not text:
+                return found, pair
+            part.told += len(text)
+            found.append(events.Text(text=text, index=index, native=Raw(line), seq=seq, at=at, agent=agent, session=session))
+            seq += 1
+        return found, None
+
     def _stream(self, frame: StreamEvent, line: bytes) -> list[Event]:
-        """By far the most frames are pieces of text: what they cost is what a stream costs."""
         event = frame.event
-        name = frame.parent_tool_use_id
-        lane = self._main if name is None else self._lanes.get(name) or self._course.lane(name)
-        if type(event) is blocks.ContentBlockDelta:
-            delta = event.delta
-            if type(delta) is blocks.TextDelta:
-                part = lane.parts.get(event.index)
-                if part is not None:
-                    text = delta.text
-                    part.told += len(text)
-                    return [events.Text(text=text, index=event.index, lane=lane.name, native=Raw(line))] if text else []
+        lane = self._course.lane(frame.parent_tool_use_id)
         fold = self._streams.get(type(event))
         return [] if fold is None else fold(lane, frame, event, Raw(line))
 

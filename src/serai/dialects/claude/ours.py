@@ -14,7 +14,7 @@ from msgspec import Raw
 
 from serai.dialects.claude import heard, messages, saying
 from serai.dialects.claude.heard import Answered, Failed, Heard, Odd, Stray, Told, Unsupported, Withdrawn
-from serai.dialects.claude.messages import ControlCancel, ControlRequest, ControlResponse, OtherRequest, Response
+from serai.dialects.claude.messages import ControlCancel, ControlRequest, ControlResponse, FromCli, OtherRequest, Response
 from serai.dialects.claude.reading import Reader, asked_in, first_of, object_of, shown_in
 from serai.dialects.claude.saying import line_of
 from serai.errors import Closed, NoApproval
@@ -204,14 +204,18 @@ class Ours:
 
     def receive(self, run: bytes) -> list[Heard]:
         """What a run as a `Framer` gives it says: one event for each line that is not blank."""
-        events: list[Heard] = []
-        add = events.append
-        for frame, line in self._reader.read(run):
-            if type(frame) in _TOLD:
-                add(Told(frame, line))  # type: ignore[arg-type]  # by the table, which checkers cannot see
-            else:
-                add(self._take(frame, line))
-        return events
+        return [self.take(frame, line) for frame, line in self.frames(run)]
+
+    def frames(self, run: bytes) -> list[tuple[FromCli | Unknown | Noise, bytes]]:
+        """The first half of that: frames with their lines. Each is to be taken in order, but for those that `Folding.pieces` takes."""
+        return self._reader.read(run)
+
+    def take(self, frame: FromCli | Unknown | Noise, line: bytes) -> Heard:
+        """The other half: what a frame says."""
+        frame, line = self._reader.mended(frame, line)
+        if type(frame) in _TOLD:
+            return Told(frame, line)  # type: ignore[arg-type]  # by the table, which checkers cannot see
+        return self._take(frame, line)
 
     def _take(self, frame: Any, line: bytes) -> Heard:
         match frame:

@@ -58,6 +58,10 @@ class Reader:
             return pairs
         return [self._again(one, line) if isinstance(one, Unknown | Noise) else (one, line) for one, line in pairs]
 
+    def mended(self, frame: FromCli | Unknown | Noise, line: bytes) -> tuple[FromCli | Unknown | Noise, bytes]:
+        """The same, with a line that anybody can read."""
+        return self._lines.mended(frame, line)
+
     def _again(self, odd: Unknown | Noise, line: bytes) -> tuple[FromCli | Unknown | Noise, bytes]:
         if isinstance(odd, Noise):
             self.noise += 1

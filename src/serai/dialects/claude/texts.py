@@ -39,7 +39,7 @@ def plain(value: Any) -> Any:
     """Opaque JSON as data; None when it is none."""
     if isinstance(value, msgspec.Raw):
         try:
-            return msgspec.json.decode(value) if bytes(value) else None
+            return msgspec.json.decode(value) if len(value) else None
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
     return value

@@ -85,7 +85,7 @@ class Theirs:
     # -- what the host says -----------------------------------------------------------------------------------------------------
 
     def receive(self, run: bytes) -> list[Event]:
-        return [self._take(frame, line) for frame, line in self._reader.pairs(run)]
+        return [self._take(*self._reader.mended(*pair)) for pair in self._reader.pairs(run)]
 
     def _take(self, frame: FromHost | Unknown | Noise, line: bytes) -> Event:
         match frame:

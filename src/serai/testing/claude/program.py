@@ -207,7 +207,7 @@ class Player:
         how, why = said.get("permissionDecision", "ask"), said.get("permissionDecisionReason", "")
         given = said.get("updatedInput", asks["request"]["input"])
         if how == "ask":
-            reason = {"decision_reason_type": "hook"} if said else {}
+            reason = {"decision_reason": why, "decision_reason_type": "hook"} if said else {}
             said = self._asked(n, {**asks, "request": {**asks["request"], **reason, "input": given}})
             how, why, given = said.get("behavior", "deny"), said.get("message", ""), said.get("updatedInput", given)
         [block] = told["message"]["content"]
@@ -265,6 +265,8 @@ class Player:
         if kind.startswith("control_response") and recorded["response"]["request_id"] in self.unasked:
             return
         line = self.host.take(kind, self.options.patience)
+        if line is None and kind == "user":  # nobody wants anything any more
+            self._end()
         if line is None or not kind.startswith("control_request"):
             return
         self.ids[recorded["request_id"]] = line["request_id"]

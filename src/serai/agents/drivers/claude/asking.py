@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from copy import deepcopy
 from secrets import token_hex
 from typing import Any, NamedTuple
 
@@ -27,7 +28,9 @@ from serai.dialects.claude.heard import CanUseTool, HookCallback
 from serai.dialects.claude.texts import shown
 from serai.dialects.claude.tools import Tools
 from serai.errors import NoApproval
+from serai.model.actions import Notice
 from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
+from serai.model.events import Noticed
 from serai.model.replies import questions_of
 from serai.model.tools import ToolCall
 
@@ -60,14 +63,23 @@ class Asking:
     """The open requests of one session."""
 
     def __init__(
-        self, stage: Stage, connection: Connection, folding: Folding, tools: Tools, telling: Telling, judge: Judge | None
+        self,
+        stage: Stage,
+        connection: Connection,
+        folding: Folding,
+        tools: Tools,
+        telling: Telling,
+        judge: Judge | None,
+        routing: Mapping[str, str],
     ) -> None:
+        """`routing` is stamped on all that is asked."""
         self._stage = stage
         self._connection = connection
         self._folding = folding
         self._tools = tools
         self._telling = telling
         self._judge = judge
+        self._routing = dict(routing)
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by the id of the request
         self._judged: dict[str, _Judged] = {}  # by the id of the call
         self._mark = f"serai {token_hex(8)}"  # the reason that our hook gives: nobody else's
@@ -114,8 +126,8 @@ class Asking:
             if _is_ending():
                 raise
             log.exception("a call of claude could not be judged")
-            output = _deny(f"it could not be judged: {error or type(error).__name__}")
-        self._send(ours.reply, heard.id, {"hookSpecificOutput": {"hookEventName": "PreToolUse", **output}}, what="a verdict")
+            output = _deny(f"it could not be judged: {str(error) or type(error).__name__}")
+        await self._send(ours.reply, heard.id, {"hookSpecificOutput": {"hookEventName": "PreToolUse", **output}}, what="a verdict")
 
     async def _verdict(self, heard: HookCallback) -> dict[str, Any]:
         name, given = heard.input.get("tool_name"), heard.input.get("tool_input")
@@ -146,43 +158,44 @@ class Asking:
             await (self._question(heard) if heard.request.tool_name == _QUESTION else self._approval(heard))
         except Exception as error:
             log.exception("a request of claude could not be answered")
-            self._deny(heard, Deny(f"it could not be answered: {error}"))
+            await self._deny(heard, Deny(f"it could not be answered: {error}"))
 
     async def _approval(self, heard: CanUseTool) -> None:
         request = heard.request
         if self._judge is not None and self._is_serai(request.mcp_server, request.tool_name):
-            self._send(self._connection.ours.allow, heard.id, what="a yes")
+            await self._send(self._connection.ours.allow, heard.id, what="a yes")
             return
         judged = self._judged.pop(request.tool_use_id, None)
         call = self._call(request.tool_name, request.input, request.tool_use_id) if judged is None else judged.call
         by_us = request.decision_reason_type == "hook" and request.decision_reason == self._mark
         if judged is not None and judged.is_settled(by_us=by_us):
-            self._allow(heard, call, Allow())
+            await self._allow(heard, call, Allow())
             return
-        lane = self._folding.lane(request.tool_use_id)
-        decision = await self._stage.ask(_approval(heard, call, lane, judged, by_us=by_us), outlives=bool(request.agent_id))
+        kept = _kept(call)
+        asked = _approval(heard, call, judged, by_us=by_us)
+        decision = await self._ask(asked, request)
         if isinstance(decision, Allow):
-            self._allow(heard, call, decision)
+            await self._allow(heard, kept, decision)
         else:
-            self._deny(heard, decision)
+            await self._deny(heard, decision)
 
-    def _allow(self, heard: CanUseTool, call: ToolCall, decision: Allow) -> None:
+    async def _allow(self, heard: CanUseTool, call: ToolCall, decision: Allow) -> None:
         final = call if decision.arguments is msgspec.UNSET else msgspec.structs.replace(call, arguments=decision.arguments)
         try:
             given = self._native(final)
         except ValueError as error:
-            self._deny(heard, Deny(f"it cannot be changed like that: {error}"))
+            await self._deny(heard, Deny(f"it cannot be changed like that: {error}"))
             return
         self._telling.tell(self._folding.start(final))
         permissions = () if self._judge is not None else _remembered(heard.request, decision)
-        self._send(self._connection.ours.allow, heard.id, input=given, permissions=permissions, what="a yes")
+        await self._send(self._connection.ours.allow, heard.id, input=given, permissions=permissions, what="a yes")
 
-    def _deny(self, heard: CanUseTool, decision: Decision) -> None:
+    async def _deny(self, heard: CanUseTool, decision: Decision) -> None:
         why = decision.why if isinstance(decision, Deny) else ""
         interrupt = isinstance(decision, Deny) and decision.interrupt
         if interrupt and isinstance(decision, Deny):
             self.denied = self.denied or decision
-        self._send(self._connection.ours.deny, heard.id, why or DENIED, interrupt=interrupt, what="a no")
+        await self._send(self._connection.ours.deny, heard.id, why or DENIED, interrupt=interrupt, what="a no")
 
     async def _question(self, heard: CanUseTool) -> None:
         """A question is no approval (lesson L7). Its answers go back by the text of each question (spec agents 2.9)."""
@@ -193,28 +206,29 @@ class Asking:
         if not items:
             await self._approval(heard)
             return
-        question = Question(
-            id=heard.id,
-            lane=self._folding.lane(request.tool_use_id),
-            items=items,
-            tool=request.tool_name,
-            call_id=request.tool_use_id,
-            native=msgspec.Raw(heard.line),
-        )
-        decision = await self._stage.ask(question, outlives=bool(request.agent_id))
+        native = msgspec.Raw(heard.line)
+        question = Question(id=heard.id, items=items, tool=request.tool_name, call_id=request.tool_use_id, native=native)
+        decision = await self._ask(question, request)
         if isinstance(decision, Answer) and decision.answers:
-            self._send(self._connection.ours.allow, heard.id, input={**given, "answers": _answers(decision)}, what="an answer")
+            await self._send(
+                self._connection.ours.allow, heard.id, input={**given, "answers": _answers(decision)}, what="an answer"
+            )
         else:
-            self._deny(heard, decision if isinstance(decision, Deny) else Deny("the question was not answered"))
+            await self._deny(heard, decision if isinstance(decision, Deny) else Deny("the question was not answered"))
 
     # -- inside
 
-    def _send(self, make: Any, id: str, *given: Any, what: str, **named: Any) -> None:
+    async def _ask(self, ask: Approval | Question, request: messages.CanUseTool) -> Decision:
+        ask = msgspec.structs.replace(ask, lane=self._folding.lane(request.tool_use_id), routing=self._routing)
+        return await self._stage.ask(ask, outlives=bool(request.agent_id))
+
+    async def _send(self, make: Any, id: str, *given: Any, what: str, **named: Any) -> None:
         try:
             frame: bytes = make(id, *given, **named)
         except NoApproval:  # it was withdrawn in the meantime: nothing is written (spec agents 5.3 Z2)
             return
-        self._connection.try_send(frame, what)
+        if not await self._connection.deliver(frame, what):
+            self._telling.tell([Noticed(notice=Notice(f"{what} was not delivered: the agent is gone", "warn", "serai"))])
 
     def _call(self, name: str, given: dict[str, Any], id: str) -> ToolCall:
         """What the CLI says now: it has made paths absolute that the model had not."""
@@ -251,12 +265,18 @@ def _deny(why: str) -> dict[str, Any]:
     return {"permissionDecision": "deny", "permissionDecisionReason": why}
 
 
-def _approval(heard: CanUseTool, call: ToolCall, lane: str, judged: _Judged | None, *, by_us: bool) -> Approval:
+def _kept(call: ToolCall) -> ToolCall:
+    """What runs is what was asked about, whatever somebody does with the arguments that they are shown (spec agents 7.20)."""
+    assert call.native is not None
+    native = msgspec.structs.replace(call.native, arguments=deepcopy(call.native.arguments))
+    return msgspec.structs.replace(call, arguments=deepcopy(call.arguments), native=native)
+
+
+def _approval(heard: CanUseTool, call: ToolCall, judged: _Judged | None, *, by_us: bool) -> Approval:
     request = heard.request
     plans = judged is not None and judged.planning and by_us
     return Approval(
         id=heard.id,
-        lane=lane,
         call=call,
         title=shown(request.title),
         display_name=shown(request.display_name),
@@ -273,7 +293,7 @@ def _approval(heard: CanUseTool, call: ToolCall, lane: str, judged: _Judged | No
 
 
 def _is_personal(request: messages.CanUseTool, judged: _Judged | None) -> bool:
-    """What rules have allowed and Claude asks about all the same, such as a change while it plans, is not theirs to wave through."""
+    """What rules allowed and Claude asks about all the same, such as a change while it plans, is not theirs to wave through."""
     allowed = judged is not None and judged.allowed
     return allowed or request.requires_user_interaction or request.decision_reason_type == "mode"
 

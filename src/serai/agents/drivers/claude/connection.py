@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from time import monotonic
 from typing import Any, Protocol
 
 from msgspec import Raw
 
 from serai.dialects.claude.heard import Answered, Failed, Heard, Told, Unsupported
+from serai.dialects.claude.messages import FromCli
 from serai.dialects.claude.ours import Ours
 from serai.errors import AgentFailed, LimitHit, OversizeFrame, PeerTimeout, SeraiError
 from serai.limits import Limits
 from serai.wire.channel import Channel, Tap
+from serai.wire.codec import Noise, Unknown
 from serai.wire.deadlines import Deadlines
 from serai.wire.framing import Oversize
 from serai.wire.process import Child
@@ -26,9 +28,15 @@ __all__ = ["Connection", "Owner"]
 
 log = logging.getLogger("serai.agents")
 
+Frame = tuple[FromCli | Unknown | Noise, bytes]  # with its line
+
 
 class Owner(Protocol):
     """Whose wire it is. Called from the loop; must not block."""
+
+    def pieces(self, frames: Iterator[Frame]) -> Frame | None:
+        """Takes frames as long as they are but pieces of text; gives back the first that is not."""
+        ...
 
     def heard(self, what: Heard) -> None: ...
     def skipped(self, frame: Oversize) -> None: ...
@@ -68,6 +76,16 @@ class Connection:
             return False
         return True
 
+    async def deliver(self, frame: bytes, what: str) -> bool:
+        """The same, and whether the pipe has taken it."""
+        if self.try_send(frame, what):
+            try:
+                await self.channel.drain()
+            except SeraiError as error:
+                log.info("claude: %s was not delivered: %s", what, error)
+                return False
+        return self.cause is None and not self.channel.outbox.closed
+
     async def request(self, subtype: str, fields: Mapping[str, Any] | None = None) -> Raw:
         """Ask the process something of the control protocol, and wait for its answer."""
         return await self.asked(subtype, fields)
@@ -91,7 +109,9 @@ class Connection:
     # -- the channel's receiver
 
     def received(self, run: bytes) -> None:
-        for what in self.ours.receive(run):
+        frames = iter(self.ours.frames(run))
+        while (frame := self._owner.pieces(frames)) is not None:
+            what = self.ours.take(*frame)
             if type(what) is Told:
                 self._owner.heard(what)
             else:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
 from serai.agents.driver import Prompt, Unfinished
 from serai.agents.drivers.claude.asking import Asking
-from serai.agents.drivers.claude.connection import Connection
+from serai.agents.drivers.claude.connection import Connection, Frame
 from serai.agents.drivers.claude.controls import Controls, object_of
 from serai.agents.drivers.claude.failing import failed
 from serai.agents.drivers.claude.guarding import Guarding
@@ -28,7 +28,6 @@ from serai.agents.drivers.claude.telling import Telling
 from serai.agents.drivers.claude.watching import Lines, Watching, until
 from serai.agents.resident.scene import forget
 from serai.agents.stage import Stage
-from serai.agents.turn import Turn
 from serai.dialects.claude.folding import Folding
 from serai.dialects.claude.heard import (
     CanUseTool,
@@ -106,7 +105,8 @@ class Claude(Controls):
             child, self, deadlines=deadlines, limits=self.house.limits, tap=self.house.tap(child.pid)
         )
         child.stderr.on_chunk = Lines(lambda line: telling.tell([Stderr(line=line)])).feed
-        self._asking = Asking(stage, connection, self.folding, self.serving.tools, telling, self.house.judge)
+        judge, routing = self.house.judge, self.house.options.metadata
+        self._asking = Asking(stage, connection, self.folding, self.serving.tools, telling, judge, routing)
         connection.wake_by(self._watching.start())
         self._initialized = connection.asked("initialize", self.house.initialize())
         self._initialized.add_done_callback(self._on_initialized)
@@ -199,7 +199,7 @@ class Claude(Controls):
             if not done:
                 await self._out_of_time(play)
         except asyncio.CancelledError:  # it did not heed the interrupt
-            self._give_up(AgentFailed("it did not heed an interrupt, and was ended", kind="exited", who=self.name))
+            self._give_up(self._deaf())
             raise
         except SeraiError as error:  # when the wire was over already, its own end says more than that (spec agents 7.13)
             if isinstance(error, PeerGone | Closed):
@@ -223,9 +223,7 @@ class Claude(Controls):
         if not play.answered:  # else it is done, and others may still have a word in what is shown of it (spec agents 7.14)
             seconds = self.house.limits.agent_turn or 0
             play.error = PeerTimeout("the turn took too long", who=self.name, limit=LimitHit("agent_turn", seconds))
-            if await self._interrupted("it took too long", play.over):
-                return
-            self._give_up(play.error)
+            await self._stop("it took too long", play.over, play.error)
         await asyncio.wait([play.over])
 
     async def interrupt(self, reason: str) -> None:
@@ -238,12 +236,16 @@ class Claude(Controls):
             except SeraiError as error:  # it may have ended in this very moment
                 log.info("claude: it could not be interrupted: %s", error)
 
-    async def _interrupted(self, reason: str, over: asyncio.Future[None]) -> bool:
-        """Whether it has heeded that in time."""
+    async def _stop(self, reason: str, over: asyncio.Future[None], error: SeraiError | None = None) -> None:
+        """Have a turn end; `error` is what it ends with when it does not heed that in time."""
         asking = asyncio.ensure_future(self.interrupt(reason))
         done, _ = await asyncio.wait([over], timeout=self.house.limits.interrupt)
         asking.cancel()
-        return bool(done)
+        if not done:
+            self._give_up(error or self._deaf())
+
+    def _deaf(self) -> AgentFailed:
+        return AgentFailed("it did not heed an interrupt, and was ended", kind="exited", who=self.name)
 
     def _end_turn(self) -> None:
         if self._asking is not None:
@@ -292,11 +294,19 @@ class Claude(Controls):
             case Unsupported(line=line):  # and answered so already
                 self._tell(Other(kind="control_request", native=msgspec.Raw(line)))
 
-    def _told(self, what: Told) -> None:
+    def pieces(self, frames: Iterator[Frame]) -> Frame | None:
         """The hot path."""
         assert self._telling is not None
-        frame = what.frame
+        assert self._stage is not None
         self._watching.heard()
+        found, other = self.folding.pieces(frames, self._stage.stamp())
+        if found:
+            self._telling.pieces(found)
+        return other
+
+    def _told(self, what: Told) -> None:
+        assert self._telling is not None
+        frame = what.frame
         if type(frame) is System:
             self._system(frame)
         events = self.folding.fold(frame, what.line)
@@ -315,19 +325,24 @@ class Claude(Controls):
     def _begins(self, frame: System) -> None:
         """A turn begins, which may be one of its own."""
         assert self._stage is not None
+        assert self._telling is not None
         self._check(self._guarding.begins(frame.claude_code_version or ""))  # before the model is asked anything
         if frame.session_id and frame.session_id != self.session_id:  # a fork, or the newest of this folder
             self.session_id = self._stage.session = frame.session_id
             self._tell(SessionStarted(session=frame.session_id))
-        if self._play is None and self._background is None and self._stage.turn is None:
-            self._background = Background(self._stage, self._stop_background)
+        ended = self._play is not None and self._play.answered
+        if self._background is None and (ended or (self._play is None and self._stage.turn is None)):
+            self._background = Background(self._stage, self._stop)
+            if self._stage.turn is not None:  # its result has come, and it is not over yet
+                self._telling.after(self._stage.turn.over)
+            self._telling.then(self._background.begins)
 
     def _ends(self, frame: Result, line: bytes, events: list[Any]) -> None:
         assert self._telling is not None
         how = self._priced(outcome(frame, line, stderr=self._stderr()))
         self._resumable, self._well, self._queued = True, how.error is None, how.queued
         telling, play = self._telling, self._play
-        if play is not None and how.answers(play.uuid):
+        if play is not None and not play.answered and how.answers(play.uuid):
             play.answered = True
             denied = self._asking.denied if self._asking is not None else None
             telling.tell([*events, *self.folding.end(interrupted=how.error is not None)])
@@ -347,15 +362,6 @@ class Claude(Controls):
             return how
         new, self._cost = max(total - self._cost, 0.0), total
         return msgspec.structs.replace(how, usage=msgspec.structs.replace(how.usage, cost_usd=new))
-
-    async def _stop_background(self, turn: Turn, reason: str) -> None:
-        """As `Session` does with a turn of its own."""
-        if self._background is not None:
-            self._background.interrupted = reason
-        over = asyncio.ensure_future(turn.over())
-        if not await self._interrupted(reason, over):
-            self._give_up(AgentFailed("it did not heed an interrupt, and was ended", kind="exited", who=self.name))
-            await over
 
     def skipped(self, frame: Oversize) -> None:
         self._warn(f"a frame of {frame.size} bytes was skipped: more than the limit frame allows")

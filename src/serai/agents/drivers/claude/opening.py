@@ -18,10 +18,11 @@ from serai.agents.drivers.claude.text import TextClaude
 from serai.agents.joining import Interceptors, Judge, NoInterceptors
 from serai.agents.session import Session
 from serai.agents.settings import read
-from serai.errors import BadSession
+from serai.errors import BadSession, BadSettings, SeraiError
 from serai.limits import Limits
 from serai.model.contributions import PromptSection
 from serai.model.tools import ToolBox
+from serai.store.messages import AssistantMessage
 from serai.store.session import Session as Stored
 from serai.store.sessions import Current
 from serai.wire.channel import Tap
@@ -66,12 +67,14 @@ def claude(
     * `store`: where the conversation is kept besides; one that has begun there goes on.
     * `fmt`: `text` has a process print the answer to each prompt: nothing is asked or told besides.
     """
+    if fmt == "text" and judge is not None:
+        raise BadSettings("guards and rules would not hold in text mode: nobody is asked there", who="claude")
     settings = home.settings(environ) if settings is None else settings
     limits = limits or Limits()
     limits = limits.but(stop_polite=limits.agent_stop, stop_term=limits.agent_stop)
     folder = os.path.realpath(os.fspath(cwd))
     chosen = _options(settings, options or Options(), more, environ, folder)
-    chosen = msgspec.structs.replace(chosen, **_conversation(chosen, store, session_id, resume, latest=latest, fork=fork))
+    chosen = msgspec.structs.replace(chosen, **_conversation(chosen, store, session_id, resume, environ, latest=latest, fork=fork))
     if model:
         chosen = msgspec.structs.replace(chosen, model=model)
     if chosen.timeout is not None:
@@ -108,7 +111,14 @@ def _options(
 
 
 def _conversation(
-    options: Options, store: Stored | Current | None, session_id: str, resume: str, *, latest: bool, fork: bool
+    options: Options,
+    store: Stored | Current | None,
+    session_id: str,
+    resume: str,
+    environ: Mapping[str, str],
+    *,
+    latest: bool,
+    fork: bool,
 ) -> dict[str, Any]:
     """Which one: what the caller says, else where the stored one is, else a new one with the id of the stored."""
     if resume or latest:
@@ -125,4 +135,19 @@ def _conversation(
     if stored.meta.agent not in ("", Claude.name):
         hint = f"go on with it by --agent {stored.meta.agent}, or begin another"
         raise BadSession(f"its conversation is with {stored.meta.agent}, and Claude knows nothing of it", who=stored.id, hint=hint)
-    return {"session_id": stored.meta.agent_session or stored.id, "resume": True}
+    known = stored.meta.agent_session or stored.id
+    return {"session_id": known, "resume": _has_answered(stored) or _is_known(known, environ)}
+
+
+def _has_answered(stored: Stored) -> bool:
+    return any(isinstance(message, AssistantMessage) for message in stored.messages())
+
+
+def _is_known(id: str, environ: Mapping[str, str]) -> bool:
+    """Whether Claude has it: a prompt that a guest refused, or that came to nothing, may never have got there."""
+    from serai.agents.history import Transcripts  # seldom needed
+
+    try:
+        return bool(Transcripts(environ=environ).resolve(id))
+    except SeraiError:
+        return False

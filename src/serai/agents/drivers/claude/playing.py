@@ -69,13 +69,27 @@ class Play:
 class Background:
     """A turn that the agent began: announced, so that somebody may read it and answer what it asks."""
 
-    def __init__(self, stage: Stage, stop: Callable[[Turn, str], Awaitable[None]]) -> None:
+    def __init__(self, stage: Stage, stop: Callable[[str, asyncio.Future[None]], Awaitable[None]]) -> None:
         self._stage = stage
+        self._interrupt = stop
         self.interrupted = ""
-        self._turn = Turn(Prompt(""), stage, stop=stop)
-        stage.announce(self._turn)
+        self._turn = Turn(Prompt(""), stage, stop=self._stop)
+
+    def begins(self) -> None:
+        """Unless a prompt of ours was quicker: then what comes of it is told in that turn."""
+        if self._stage.turn is None:
+            self._stage.announce(self._turn)
+
+    async def _stop(self, turn: Turn, reason: str) -> None:
+        """As `Session` does with a turn of its own."""
+        self.interrupted = reason
+        over = asyncio.ensure_future(turn.over())
+        await self._interrupt(reason, over)
+        await over
 
     def ends(self, how: Outcome, telling: Telling) -> None:
+        if self._stage.turn is not self._turn:
+            return
         text = telling.end_turn()
         if self.interrupted:
             self._stage.end(self._turn, _result("cancelled", how, text, self.interrupted))
@@ -85,13 +99,17 @@ class Background:
             self._stage.end(self._turn, _result("success", how, text))
 
     def fails(self, error: SeraiError, telling: Telling) -> None:
-        self._stage.end(self._turn, _result("error", None, telling.end_turn(), str(error)), error)
+        if self._stage.turn is self._turn:
+            self._stage.end(self._turn, _result("error", None, telling.end_turn(), str(error)), error)
 
 
 def _result(status: Status, how: Outcome | None, text: str | None, error: str = "") -> TurnResult:
-    """`text` is what may be seen, where that is not what was said; then its own form is not to be seen either."""
+    """`text` is what may be seen, where that is not what was said; then its own form is not to be seen either.
+
+    How long it took is measured here, by a clock that nobody sets (spec agents 7.28).
+    """
     result = TurnResult(status=status) if how is None else how.result()
-    changes: dict[str, Any] = {"status": status, "error": error}
+    changes: dict[str, Any] = {"status": status, "error": error, "seconds": 0.0}
     if text is not None:
         changes |= {"text": text, "native": None}
     return msgspec.structs.replace(result, **changes)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from typing import Any
 
 from serai.agents.driver import Prompt
 
 __all__ = ["content"]
+
+_END = re.compile(r"<(\s*/\s*context)", re.IGNORECASE)
 
 
 def content(prompt: Prompt) -> str | list[dict[str, Any]]:
@@ -30,5 +33,5 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _unmarked(text: str) -> str:
-    """Nobody ends the block from within."""
-    return text.replace("</context", "<\\/context")
+    """Nobody ends the block from within, however the model would read it."""
+    return _END.sub(r"<\\\1", text)

@@ -60,7 +60,7 @@ class Serving:
             frame = connection.ours.mcp(heard.id, None if answer is None else Raw(answer))
         except NoApproval:  # withdrawn in the meantime
             return
-        connection.try_send(frame, "the answer of a tool")
+        await connection.deliver(frame, "the answer of a tool")
 
     async def _answer(self, heard: McpMessage) -> bytes | None:
         if heard.server != SERVER or self._box is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -30,19 +30,43 @@ class Telling:
     def __init__(self, stage: Stage, interceptors: Interceptors) -> None:
         self._stage = stage
         self._interceptors = interceptors
-        self._waiting: deque[Event | Callable[[], None]] = deque()
+        self._waiting: deque[Event | Callable[[], Awaitable[None] | None]] = deque()
         self._held: list[Text] = []  # pieces of a message of the main lane that is not whole yet
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
         self._text = ""  # the last message of this turn, as it was told
         self.changed = False  # something in this turn was not told as it was said
         self.failure: Exception | None = None  # somebody must know of what happens, and could not be told
 
+    def pieces(self, events: Sequence[Event]) -> None:
+        """Nothing but pieces of text, with the stage's stamps of now: the hot path."""
+        if not self._at_once:
+            self.tell(events)
+            return
+        try:
+            self._stage.emit_stamped(events)
+        except Exception as error:
+            self.failure = self.failure or error
+
+    @property
+    def _at_once(self) -> bool:
+        """Whether nobody has to see it before all others do."""
+        return self._task is None and not self._interceptors.hold_text and not self._held
+
     def tell(self, events: Sequence[Event]) -> None:
-        if self._task is None and not self._interceptors.hold_text and not self._held:
+        if self._at_once:
             for event in events:
                 self._emit(event)
             return
         self._waiting += events
+        self._go_on()
+
+    def after(self, over: Callable[[], Awaitable[None]]) -> None:
+        """What comes from now on is told when this is over."""
+        self._waiting.append(over)
+        self._go_on()
+
+    def _go_on(self) -> None:
         if self._task is None and self._waiting:
             self._task = asyncio.get_running_loop().create_task(self._work(), name="tell what claude says")
 
@@ -59,6 +83,7 @@ class Telling:
             await asyncio.wait([self._task])
 
     def close(self) -> None:
+        self._closed = True
         self._waiting.clear()
         if self._task is not None:
             self._task.cancel()
@@ -83,7 +108,8 @@ class Telling:
             while self._waiting:
                 what = self._waiting.popleft()
                 if callable(what):
-                    what()
+                    if (over := what()) is not None:
+                        await over
                 else:
                     await self._one(what)
         finally:
@@ -104,12 +130,30 @@ class Telling:
             if shown is not None:
                 self._emit(msgspec.structs.replace(shown, native=None))  # which has what was not to be seen
         else:
-            self._emit(event)
+            self._emit(_bare(event))
 
     async def _shown(self, said: Message) -> Message | None:
         try:
             return await self._interceptors.message(said)
-        except Exception as error:  # what might be hidden is (design rule 7)
+        except (Exception, asyncio.CancelledError) as error:  # what might be hidden is (design rule 7)
+            if self._closed:
+                raise
             log.exception("an interceptor failed")
-            self._emit(Noticed(notice=Notice(f"what the model said is not shown: {error}", "warn", "serai")))
+            why = str(error) or type(error).__name__
+            self._emit(Noticed(notice=Notice(f"what the model said is not shown: {why}", "warn", "serai")))
             return None
+
+
+class _Line(msgspec.Struct):
+    type: str = ""
+
+
+_SPOKEN = frozenset({"assistant", "stream_event", "result"})
+_LINE = msgspec.json.Decoder(_Line)
+
+
+def _bare(event: Event) -> Event:
+    """Without its line, where that may have words which are not to be seen: one line can be that of several events."""
+    if event.lane or not isinstance(event.native, msgspec.Raw) or _LINE.decode(event.native).type not in _SPOKEN:
+        return event
+    return msgspec.structs.replace(event, native=None)

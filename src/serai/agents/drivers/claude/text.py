@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import codecs
-from time import monotonic
 
 import msgspec
 
 from serai.agents.driver import Capabilities, Driver, Prompt, Unfinished
 from serai.agents.drivers.claude.failing import failed
 from serai.agents.drivers.claude.house import House
+from serai.agents.drivers.claude.watching import Lines
 from serai.agents.stage import Stage
 from serai.errors import AgentFailed, LimitHit, PeerGone, PeerTimeout, SeraiError
-from serai.model.events import Message, SessionStarted, Text, TurnResult
+from serai.model.events import Message, SessionStarted, Stderr, Text, TurnResult
 from serai.model.tools import TextBlock
 from serai.wire.channel import Channel
 from serai.wire.deadlines import Deadlines
@@ -46,12 +46,14 @@ class TextClaude(Driver):
         stage.emit(SessionStarted(session=self.session_id))
 
     async def run(self, prompt: Prompt) -> TurnResult:
-        assert self._stage is not None
+        stage = self._stage
+        assert stage is not None
         self._interrupted = ""
         deadlines = Deadlines()
         child = self._child = await self.house.spawn(text=prompt)
-        answer = _Answer(self._stage)
+        answer = _Answer(stage)
         try:
+            child.stderr.on_chunk = Lines(lambda line: stage.emit(Stderr(line=line))).feed
             Channel(child, answer, deadlines=deadlines, limits=self.house.limits, tap=self.house.tap(child.pid))
             async with asyncio.timeout(self.house.limits.agent_turn):
                 cause = await answer.over
@@ -95,17 +97,20 @@ class _Answer:
         self._stage = stage
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._pieces: list[str] = []
-        self.began = monotonic()
         self.over: asyncio.Future[SeraiError] = asyncio.get_running_loop().create_future()
 
     def end(self) -> str:
+        self._take(self._decoder.decode(b"", final=True))
         text = "".join(self._pieces)
         if text.strip():
             self._stage.emit(Message(content=(TextBlock(text.rstrip("\n")),)))
         return text.rstrip("\n")
 
     def received(self, run: bytes) -> None:
-        if text := self._decoder.decode(run):
+        self._take(self._decoder.decode(run))
+
+    def _take(self, text: str) -> None:
+        if text:
             self._pieces.append(text)
             self._stage.emit(Text(text=text))
 

@@ -1,0 +1,79 @@
+"""The pages that say where a seed's names are tell the truth: each name can be imported, each command is there."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+
+from serai.cli.main import Lazy, serai
+
+PAGES = sorted((Path(__file__).parents[1] / "docs" / "parity").glob("*.md"))
+_ROW = re.compile(r"^\| `([^`]+)` \| `([^`]+)` \|", re.MULTILINE)
+
+
+def rows(page: Path) -> list[tuple[str, str]]:
+    """Of all tables: the seed's name and ours."""
+    return _ROW.findall(page.read_text())
+
+
+def resolve(name: str) -> object:
+    """A dotted name, or a command as it is typed."""
+    if name.startswith("serai "):
+        return _command(name.split()[1:])
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found: object = import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError as error:
+            if not ".".join(parts[:cut]).startswith(error.name or ""):
+                raise
+            continue
+        for attribute in parts[cut:]:
+            found = getattr(found, attribute)
+        return found
+    raise ModuleNotFoundError(name)
+
+
+def _command(words: list[str]) -> click.Command:
+    found: click.Command = serai
+    for word in words:
+        if word.startswith("-"):
+            assert any(word in option.opts for option in found.params), f"{found.name} has no {word}"
+            continue
+        assert isinstance(found, click.Group), f"{found.name} has no commands"
+        found = found.commands[word]
+        found = found.load() if isinstance(found, Lazy) else found
+    return found
+
+
+def test_there_are_pages() -> None:
+    assert [page.name for page in PAGES]
+    for page in PAGES:
+        assert rows(page), f"{page.name} has no table"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_everything_that_a_page_names_is_there(page: Path) -> None:
+    missing = []
+    for seed, ours in rows(page):
+        try:
+            resolve(ours)
+        except (ImportError, AttributeError, KeyError, AssertionError) as error:
+            missing.append((seed, ours, str(error)))
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_names_each_thing_once(page: Path) -> None:
+    names = [seed for seed, _ in rows(page)]
+    assert sorted(names) == sorted(set(names))
+
+
+@pytest.mark.parametrize("name", ["serai.nowhere", "serai.agents.agentboot.Nothing", "serai nowhere", "serai agent list --nothing"])
+def test_what_is_not_there_is_found_out(name: str) -> None:
+    with pytest.raises((ImportError, AttributeError, KeyError, AssertionError)):
+        resolve(name)
