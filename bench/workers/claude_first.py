@@ -72,14 +72,13 @@ async def ours(noting: Noting, environ: Mapping[str, str], cwd: str) -> tuple[fl
     start = perf_counter()
     made = serai.agent("claude", cwd=cwd, environ=environ, settings={}, spawner=noting, tap=lambda _pid: noting)
     async with made as session:
-        async with session.turn(PROMPT) as turn:
-            async for event in turn:
-                if event.native is not None:
-                    taken = (perf_counter() - start) * 1e3
-                    kind = kind_of(event.native)
-                    break
-            await turn.result()
-    return taken, kind
+        turn = session.turn(PROMPT)
+        async for event in turn:
+            if event.native is not None:
+                taken = (perf_counter() - start) * 1e3
+                await turn.result()
+                return taken, kind_of(event.native)
+    raise AssertionError("nothing came of it")
 
 
 def bare(noting: Noting, kind: tuple[str, str]) -> float:

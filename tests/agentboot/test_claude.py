@@ -212,26 +212,25 @@ async def test_two_runs_of_one_agent_keep_their_own_stamps(tmp_path: Path) -> No
 
 
 async def test_a_request_that_claude_withdraws_is_unknown(tmp_path: Path) -> None:
+    seen = asyncio.Event()
+
     async def withdraw(play: Any) -> None:
-        play.say(
-            {
-                "type": "control_request",
-                "request_id": "r1",
-                "request": {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "ls"}, "tool_use_id": "t"},
-            }
-        )
-        await asyncio.sleep(0.01)
+        request = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "ls"}, "tool_use_id": "t"}
+        play.say({"type": "control_request", "request_id": "r1", "request": request})
+        await seen.wait()
         play.say({"type": "control_cancel_request", "request_id": "r1"})
 
     script = ClaudeScript().system().then(withdraw).assistant_text("never mind").result()
     handle = await ClaudeScriptFactory(script).agent(tmp_path, limits=PATIENT).execute("go")
-    events = []
+    withdrawn = []
     async for event in handle.events():
-        events.append(event)
-        if isinstance(event, RequestCancelled):
+        if isinstance(event, ApprovalRequestEvent):
+            seen.set()
+        elif isinstance(event, RequestCancelled):
+            withdrawn.append(event.id)
             with pytest.raises(UnknownRequestId):
                 await handle.respond("r1", ApprovalResponse(approved=True))
-    assert [event.id for event in events if isinstance(event, RequestCancelled)] == ["r1"]
+    assert withdrawn == ["r1"]
 
 
 # -- when a run is over
@@ -298,7 +297,36 @@ async def test_a_run_is_not_over_while_turns_are_queued(tmp_path: Path) -> None:
     assert waited.error is None
 
 
+async def test_to_cancel_it_when_it_has_its_result_ends_what_it_does_on_the_side(tmp_path: Path) -> None:
+    factory = ClaudeScriptFactory(ClaudeScript().system().raw(started("k1")).assistant_text("it works").result("first"))
+    handle = await factory.agent(tmp_path, limits=PATIENT).execute("go", ExecutionOptions(project_path=str(tmp_path)))
+    async for event in handle.events():
+        if isinstance(event, TurnCompleted):
+            handle.cancel()
+    waited = await handle.wait()
+    assert waited.error is None
+    assert waited.result.answer() == "first"
+    assert factory.processes[-1].done.is_set()
+
+
+async def test_what_it_does_on_the_side_has_the_time_of_the_run(tmp_path: Path) -> None:
+    script = ClaudeScript().system().raw(started("k1")).assistant_text("it works").result("first")
+    _, waited, _ = await ran(tmp_path, script, opts=ExecutionOptions(project_path=str(tmp_path), timeout=1.0))
+    assert waited.error is None
+    assert waited.result.answer() == "first"
+
+
 # -- how it fails
+
+
+async def test_a_no_that_ends_the_turn_is_no_success(tmp_path: Path) -> None:
+    script = ClaudeScript().system().permission_request("r1", "Bash", {"command": "rm"})
+    script.result("aborted", ok=False, terminal_reason="aborted_tools")
+    _, waited, stdin = await ran(tmp_path, script, ApprovalResponse(approved=False, reason="stop it", interrupt=True))
+    assert stdin.answers() == [{"behavior": "deny", "message": "stop it", "interrupt": True}]
+    assert isinstance(waited.error, ResultError)
+    assert (waited.error.subtype, waited.error.details) == ("permission_denied", ("stop it",))
+    assert not waited.result.is_success()
 
 
 async def test_a_result_that_is_an_error(tmp_path: Path) -> None:
@@ -355,6 +383,7 @@ async def test_to_cancel_it_and_its_time_out(tmp_path: Path) -> None:
     handle.cancel()
     assert isinstance((await handle.wait()).error, Cancelled)
     handle = await agent.execute("go", ExecutionOptions(project_path=str(tmp_path), timeout=0.05))
+    assert handle._execution.session.limits.agent_turn is None  # one of the two watches its time
     assert isinstance((await handle.wait()).error, DeadlineExceeded)
     assert all(process.done.is_set() for process in factory.processes)
 

@@ -161,10 +161,11 @@ async def test_each_request_is_asked_in_a_task_of_its_own() -> None:
 
 @pytest.mark.req("agents.rule.21")
 async def test_a_request_that_is_withdrawn_is_taken_back_from_the_prompter() -> None:
-    taken = asyncio.Event()
+    asked, taken = asyncio.Event(), asyncio.Event()
 
     class Waiting(FakePrompter):
         async def on_approval(self, request: PermissionRequest) -> PermissionResult:
+            asked.set()
             try:
                 await asyncio.Event().wait()
             finally:
@@ -173,7 +174,7 @@ async def test_a_request_that_is_withdrawn_is_taken_back_from_the_prompter() -> 
 
     async def play(spec: LaunchSpec, process: FakeProcess) -> None:
         process.write_output(ASK)
-        await asyncio.sleep(0.01)
+        await asked.wait()
         process.write_output({"type": "withdraw", "id": "a"})
         await taken.wait()
         process.write_output(result())

@@ -523,12 +523,33 @@ async def test_lines_of_stderr_are_told() -> None:
         process.write_output(said("hello"))
         await process.stdin_line(0)
         process.write_stderr(" then\n")
-        await asyncio.sleep(0.01)
+        while not process.stderr.endswith("then\n"):
+            await asyncio.sleep(0)
         process.write_output(result())
         await farewell(process)
 
     events, _ = await ran(play)
     assert [event.line for event in events if isinstance(event, Stderr)] == ["careful", "now then"]
+
+
+@pytest.mark.req("agents.edge.26")
+async def test_lines_of_stderr_that_nobody_reads_are_not_piled_up() -> None:
+    async def play(spec: LaunchSpec, process: FakeProcess) -> None:
+        for number in range(5000):
+            process.write_stderr(f"noise {number}\n")
+            if number % 100 == 0:
+                await asyncio.sleep(0)
+        while not process.stderr.endswith("noise 4999\n"):
+            await asyncio.sleep(0)
+        process.write_output(result())
+        await farewell(process)
+
+    factory = FakeFactory(play, limits=PATIENT)
+    handle = await runner(factory=factory, config=RunnerConfig(stream_buffer_size=10)).execute("go")
+    events = handle.events()
+    await anext(events)
+    await factory.processes[0].done.wait()
+    assert len([event async for event in events if isinstance(event, Stderr)]) <= 10
 
 
 async def test_the_end_of_events_comes_after_the_end_of_the_process() -> None:

@@ -7,7 +7,7 @@ import pty
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from serai.cli.demo import COLUMNS, Stage
 from serai.cli.demo_boxes import boxes
 from serai.errors import BoxFailed
 from serai.record import Folder, Recorder
+from serai.testing.claude import Script, ScriptedClaude
 from serai.wire import proctree
 from tests.typescript import typed_node
 
@@ -70,12 +71,22 @@ parrot   The word is caravan.
 serai    a new run goes on with session … and its … messages
 you      What was the word?
 parrot   The word is caravan.
-9  A box, with a hook at its birth and death
+9  The same guard over Claude Code
+claude   is a stand-in that plays a script and asks as Claude Code does, which is not installed here
+you      Tidy up.
+claude   wants bash rm -rf build
+guard    blocks it: bash: rm -rf is not run here; delete files by name
+you      Everybody may run deploy.sh.
+claude   wants bash chmod 777 deploy.sh; stat -c 'it has mode %a' deploy.sh
+guard    rewrites it; what would run is bash chmod 755 deploy.sh; stat -c 'it has mode %a' deploy.sh
+person   is asked about bash: yes (a script answers in their place)
+claude   it has mode 755
+10  A box, with a hook at its birth and death
 token    the hook has done its work for the box demo; tokens at its server: 1
 box      demo, uid 0; in sight: 0 homes, … processes, network lo; its token has mode 600 and 65 bytes
 token    the box is destroyed; tokens at its server: 0
 licence  no second box: exit status 3: the licence server is down; tokens at its server: 0
-10  What is on record: …
+11  What is on record: …
 … zot:guard      → event_intercept:tool_call …"tool_args":{"city":"Paris"}}
 … zot:guard      ← event_intercept_response after … ms …"modified_args": {"city": "Bern"}}
 … zot:weather    → tool_call …"name":"weather","args":{"city":"Bern"}}
@@ -84,6 +95,8 @@ licence  no second box: exit status 3: the licence server is down; tokens at its
 … piglet:harbour ← result after … ms …no ship has come back from Atlantis"}}
 … zot:guard      · end: ended (killed by SIGKILL)
 … zot:guard      · open: wire … generation 2, pid …
+… claude         ← control_request:can_use_tool …
+… claude         → control_response:success after … ms …'it has mode %a' deploy.sh"}}}}
 … hook:token     → object {"event":"box.create","box":{"box_id":"demo"}}
 … hook:token     ← object …"mode":"0600"}],"state":"****************"}
 Processes of this story that are left: 0. Its folder is removed, with the recording.
@@ -103,7 +116,7 @@ class Person:
     def start(self, *arguments: str, stdout: int = subprocess.PIPE, **env: str) -> subprocess.Popen[str]:
         base = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TERM")}
         base |= {"HOME": str(self.home), "SERAI_HOME": str(self.settings), "TMPDIR": str(self.temporary), "TERM": "xterm"}
-        base |= {"OPENAI_API_KEY": "sk-of-the-person-and-nobody-else"}
+        base |= {"OPENAI_API_KEY": "sk-of-the-person-and-nobody-else", "CLAUDE_CLI_PATH": str(self.root / "no-claude")}
         command = [sys.executable, "-m", "serai", "demo", *arguments]
         return subprocess.Popen(
             command, env=base | env, stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True, cwd=self.home
@@ -156,7 +169,7 @@ def test_the_demo_tells_the_whole_story_from_what_happened_and_leaves_nothing(pe
         assert any(re.fullmatch(pattern, line) for line in told), f"not told, or not in its place: {wanted}\n{said}"
     assert "\x1b" not in said
     assert max(map(len, said.splitlines())) <= COLUMNS
-    assert len(said.splitlines()) <= 84
+    assert len(said.splitlines()) <= 97
     person.assert_nothing_is_left()
 
 
@@ -170,6 +183,38 @@ def test_the_example_in_typescript_takes_part_where_node_runs_it(person: Person,
         "glossary NDJSON: newline-delimited JSON",
     ):
         assert any(line.startswith(begins) for line in told), begins
+
+
+@pytest.fixture
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ScriptedClaude]:
+    return lambda script: ScriptedClaude(tmp_path_factory.mktemp("installed"), script)
+
+
+@pytest.mark.req("app.demo.claude")
+def test_the_claude_code_of_the_machine_plays_its_part(person: Person, installed: Callable[..., ScriptedClaude]) -> None:
+    one, two = "rm -rf build", "chmod 777 deploy.sh; stat -c 'it has mode %a' deploy.sh"
+    program = installed(Script().init().calls("t1", command=one).result(".").prompt().init().calls("t2", command=two).result("."))
+    told = lines(finished(person.start(CLAUDE_CLI_PATH=str(program.path))))
+    assert "claude   is Claude Code 2.1.325 of this machine; its model is one of ours, which does what a script says" in told
+    assert "guard    blocks it: bash: rm -rf is not run here; delete files by name" in told
+    assert "claude   it has mode 755" in told
+    given = program.given()
+    assert {"ANTHROPIC_BASE_URL", "ANTHROPIC_API_KEY"} <= set(given.env)
+    assert "OPENAI_API_KEY" not in given.env
+    assert f'>> call Bash {{"command": "{one}"}}' in given.frames[1]["message"]["content"]
+    person.assert_nothing_is_left()
+
+
+@pytest.mark.req("app.demo.claude")
+def test_where_it_does_not_work_one_line_says_why_and_the_story_goes_on(
+    person: Person, installed: Callable[..., ScriptedClaude]
+) -> None:
+    program = installed(Script(greeted=False).err("not logged in").exits(1))
+    told = lines(finished(person.start(CLAUDE_CLI_PATH=str(program.path))))
+    [why] = [line for line in told if line.startswith("claude   it does not work here: ")]
+    assert "not logged in" in why
+    assert "10  A box, with a hook at its birth and death" in told
+    person.assert_nothing_is_left()
 
 
 @pytest.mark.req("app.demo.colours", "app.demo.alone")

@@ -444,6 +444,13 @@ def test_the_guard_rewrites_one_argument_and_keeps_the_others() -> None:
         assert verdict == {"modified_args": {"city": "Bern", "delay": 0}}
 
 
+def test_the_guard_lets_nobody_give_a_file_to_everybody() -> None:
+    with example("guard-python") as host:
+        args = {"command": "touch x; chmod 777 x", "timeout": 5}
+        verdict = verdict_on(host, "tool_call", tool_id="call_1", tool_name="bash", tool_args=args)
+        assert verdict == {"modified_args": {"command": "touch x; chmod 755 x", "timeout": 5}}
+
+
 def test_the_guard_ends_a_turn_after_fifty_steps() -> None:
     with example("guard-python") as host:
         assert [verdict_on(host, "turn_start", step=step) for step in (1, 50)] == [{}, {}]

@@ -182,7 +182,9 @@ def test_a_start_of_an_id_is_enough_when_it_is_the_only_one(home: Home) -> None:
     home.write("abcd2222-0000-4000-8000-000000000000", user("hello there"))
     transcripts = home.transcripts()
     assert transcripts.resolve("ABCD1") == "abcd1111-0000-4000-8000-000000000000"
-    assert transcripts.resolve(uuid(7)) == uuid(7)
+    assert transcripts.resolve("abcd1111-0000-4000-8000-000000000000") == "abcd1111-0000-4000-8000-000000000000"
+    with pytest.raises(SessionNotFound, match="there is no such session"):
+        transcripts.resolve(uuid(7))
     for start, why in (
         ("abcd", "2 sessions begin so"),
         ("abce", "no session begins so"),

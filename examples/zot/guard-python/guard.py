@@ -18,6 +18,7 @@ Frame = dict[str, Any]
 LAST_STEP = 50
 SECRET, MASK = "password is hunter2", "password is *******"
 RM = re.compile(r"(?<![\w-])rm((?:\s+-\S+)+)")  # rm and the options that follow it
+OPEN = re.compile(r"\bchmod 777\b")
 
 INTRODUCTION: list[Frame] = [
     {"type": "hello", "name": "guard", "version": "1.0.0", "capabilities": ["events"]},
@@ -62,6 +63,8 @@ def judge_tool_call(frame: Frame) -> Frame:
         return {"block": True, "reason": f"{tool}: rm -rf is not run here; delete files by name"}
     if tool == "weather" and isinstance(args, dict) and args.get("city") == "Paris":
         return {"modified_args": {**args, "city": "Bern"}}  # all arguments, not only the changed one
+    if tool == "bash" and isinstance(args, dict) and OPEN.search(str(args.get("command"))):
+        return {"modified_args": {**args, "command": OPEN.sub("chmod 755", str(args["command"]))}}
     return {}
 
 

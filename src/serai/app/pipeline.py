@@ -181,7 +181,9 @@ class Pipeline:
         paths = sorted(outside)
         leads = f"it leads outside the working directory: {', '.join(paths)}" if paths else ""
         if approval is not None:
-            return await self._desk.decide(msgspec.structs.replace(approval, call=call), situation)
+            ruling = await self._desk.decide(msgspec.structs.replace(approval, call=call), situation)
+            self._tell_nobody(approval, ruling)
+            return ruling
         self._count += 1
         request = Approval(
             id=f"call-{self._count}",  # the model chooses the ids of its calls, so those tell nothing apart
@@ -213,11 +215,14 @@ class Pipeline:
             if asked:
                 self._settled(asked[0], Deny("nobody waits for it any more"), "nobody waits for it any more")
             raise
-        if ruling.by == "nobody":
-            self._telling.nobody(request, ruling.error.hint if ruling.error is not None else "")
+        self._tell_nobody(request, ruling)
         if asked and (failure := self._settled(asked[0], ruling.decision, ruling.why if ruling.by in _NOBODY else "")):
             return Ruling(decision=Deny(failure), by="not written", why=failure)
         return ruling
+
+    def _tell_nobody(self, request: Approval, ruling: Ruling) -> None:
+        if ruling.by == "nobody":
+            self._telling.nobody(request, ruling.error.hint if ruling.error is not None else "")
 
     def _settled(self, request: Approval | Question, decision: Decision, withdrawn: str) -> str:
         """Why its end could not be kept, or ""."""

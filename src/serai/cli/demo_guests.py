@@ -28,7 +28,7 @@ from serai.model.tools import ToolCall, ToolResult
 if TYPE_CHECKING:
     from serai.cli.demo import Stage
 
-__all__ = ["examples", "guests"]
+__all__ = ["LIMITS", "Teller", "examples", "guests"]
 
 GUESTS = (("zot", "weather-python"), ("zot", "guard-python"), ("piglet", "by-hand"))
 TYPESCRIPT = ("piglet", "typescript")  # where something runs it
@@ -52,12 +52,13 @@ class Teller(ScriptedSurface):
     """Stands for the person, and tells what becomes of what they type."""
 
     app: App  # since it was entered
+    speaker = "parrot"
 
     def __init__(self, stage: Stage) -> None:
         super().__init__([Allow()])
         self.stage = stage
         self._typed = ""
-        self._wanted: dict[str, ToolCall] = {}  # by this prompt, as the model said it
+        self.wanted: dict[str, ToolCall] = {}  # by this prompt, as the model said it
         self._approved: set[str] = set()
         self._running: set[str] = set()
 
@@ -67,7 +68,7 @@ class Teller(ScriptedSurface):
 
     async def submit(self, text: str) -> None:
         self._typed = unscripted(text)
-        self._wanted.clear()
+        self.wanted.clear()
         self._approved.clear()
         self._running.clear()
         self.stage.say("you", self._typed, fg="cyan")
@@ -95,35 +96,35 @@ class Teller(ScriptedSurface):
             case TurnStarted(prompt=prompt) if unscripted(prompt) != self._typed:
                 self.stage.say("prompt", prompt)
             case ToolCalled(call=call):
-                self._wanted[call.id] = call
-                self.stage.say("parrot", f"wants {glance(call)}")
+                self.wanted[call.id] = call
+                self.stage.say(self.speaker, f"wants {glance(call)}")
             case ToolStarted(call=call):
-                self._started(call)
+                self.started(call)
             case ToolEnded(call=call, result=result):
-                self._ended(call, result)
-            case Message(text=text) if text and not self._wanted:  # else it only repeats what the tools said
-                self.stage.say("parrot", text)
+                self.ended(call, result)
+            case Message(text=text) if text and not self.wanted:  # else it only repeats what the tools said
+                self.stage.say(self.speaker, text)
 
-    def _started(self, call: ToolCall) -> None:
+    def started(self, call: ToolCall) -> None:
         """With which arguments, and who let it."""
         self._running.add(call.id)
-        if call.arguments != self._wanted[call.id].arguments:
-            self.stage.say(self._judge("zot"), f"rewrites it; what runs is {glance(call)}", fg="yellow")
+        if call.arguments != self.wanted[call.id].arguments:
+            self.stage.say(self.judge("zot"), f"rewrites it; what runs is {glance(call)}", fg="yellow")
         if call.id not in self._approved:
             owner = self.app.host.table.tools[call.name].owner
             judged = self.app.house.policy.judge(call, self.app.situation("" if isinstance(owner, BuiltIn) else owner.id))
             self.stage.say("policy", f"{judged.decision}: {judged.why}")
 
-    def _ended(self, call: ToolCall, result: ToolResult) -> None:
+    def ended(self, call: ToolCall, result: ToolResult) -> None:
         if call.id not in self._running:  # what piglet blocks is no error to the model (spec piglet 5.3)
-            judge = self._judge("zot" if result.is_error else "piglet")
+            judge = self.judge("zot" if result.is_error else "piglet")
             self.stage.say(judge, f"blocks it: {result.text.removeprefix('[error:BLOCKED] ')}", fg="red")
         else:
             owner = self.app.host.table.tools[call.name].owner
             who = "serai" if isinstance(owner, BuiltIn) else owner.id.partition(":")[2]
             self.stage.say(who, result.text, fg="red" if result.is_error else "green")
 
-    def _judge(self, dialect: str) -> str:
+    def judge(self, dialect: str) -> str:
         """The one guest of this dialect that is asked before a call."""
         [name] = [guest.manifest.name for guest, _ in self.app.host.table.chains["tool_call"] if guest.manifest.dialect == dialect]
         return name

@@ -9,6 +9,7 @@ whoever stores one for long calls its `copy()`.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from io import BytesIO
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -138,7 +139,7 @@ class LineReader(Generic[T]):
                 done += len(messages) - before + 1
                 messages += self._odd(lines[done - 1], error)
 
-    def pairs(self, run: bytes) -> list[tuple[T | Unknown | Noise, bytes]]:
+    def pairs(self, run: bytes) -> Iterator[tuple[T | Unknown | Noise, bytes]]:
         """The same, each with its own line, for who keeps what was said beside what was understood.
 
         The line of a message goes into other JSON as it is: without its end, and repaired where it had to be to be read.
@@ -146,9 +147,9 @@ class LineReader(Generic[T]):
         whole = BytesIO(run).readlines()
         lines = list(map(bytes.rstrip, whole))
         try:
-            return list(zip(map(self._decode, lines), lines, strict=True))
+            return zip(list(map(self._decode, lines)), lines, strict=True)
         except BAD_INPUT:  # by one of them: all of them once more, one by one
-            return [pair for line in whole for pair in self._pair(line.rstrip(b"\r\n"))]
+            return iter([pair for line in whole for pair in self._pair(line.rstrip(b"\r\n"))])
 
     def _pair(self, line: bytes) -> list[tuple[T | Unknown | Noise, bytes]]:
         try:

@@ -22,7 +22,23 @@ from serai.model.events import Event, Message, TurnResult
 from serai.testing.claude import Script, ScriptedClaude
 from tests.claude.replay.replaying import LIMITS, session
 
-__all__ = ["LIMITS", "QUICK", "Seen", "driver_of", "given_to", "heard", "play", "program", "read", "scene", "texts", "until"]
+__all__ = [
+    "LIMITS", "QUICK", "Answering", "Seen", "driver_of", "given_to", "heard", "play", "program", "read", "scene", "texts", "until",
+]  # fmt: skip
+    "LIMITS",
+    "QUICK",
+    "Answering",
+    "Seen",
+    "driver_of",
+    "given_to",
+    "heard",
+    "play",
+    "program",
+    "read",
+    "scene",
+    "texts",
+    "until",
+]
 
 Json = dict[str, Any]
 # For those who do not do what is asked of them.

@@ -39,12 +39,15 @@ async def test_each_is_asked_by_itself_and_the_reader_goes_on(tmp_path: Path) ->
     script.told("t1", "").told("t2", "").told("t3", "").result("done")
     claude, session = scene(tmp_path, script)
     asked: list[Approval | Question] = []
+    said: list[str] = []
     async with session:
         turn = session.turn("go")
         async for event in turn:
             if isinstance(event, Approval | Question):
                 asked.append(event)
             elif isinstance(event, Text):
+                said.append(event.text)
+            if len(asked) == 3 and said and not asked[0].answered:
                 assert [one.id for one in session.pending] == ["r1", "r2", "r3"]
                 for one in reversed(asked):
                     await one.decide(Answer({"Which?": "A", "All of?": "C"}) if isinstance(one, Question) else Allow())

@@ -12,6 +12,7 @@ import pytest
 
 from serai.agents.driver import Prompt
 from serai.agents.drivers.claude.prompting import content
+from serai.agents.session import Session
 from serai.errors import AgentFailed, BadSession, OversizeFrame, PeerGone, SeraiError
 from serai.model.ask import Deny
 from serai.model.events import (
@@ -29,7 +30,7 @@ from serai.store import Sessions
 from serai.testing.claude import Script
 from tests.agents.resident.parts import Answers, resident, said
 from tests.claude.driver.guests import Guests
-from tests.claude.driver.scenes import LIMITS, driver_of, heard, play, program, scene, texts, until
+from tests.claude.driver.scenes import LIMITS, driver_of, heard, play, program, scene, until
 from tests.claude.replay.replaying import session as another
 from tests.wire.helpers import lives
 
@@ -138,18 +139,17 @@ def test_nobody_leaves_the_block_from_within(text: str) -> None:
 async def test_everything_that_it_says_is_an_event(tmp_path: Path) -> None:
     """Also what is no frame, what no word fits, and what it writes to stderr."""
     script = Script().init().raw("a line that is none").raw({"type": "weather", "sky": "grey"}).system("task_moved", x=1)
-    script.raw('{"type": "assistant", "message": 7}').err("on its stderr").text("hello").result("hello")
+    script.err("on its stderr").text("hello").result("hello")
     claude, session = scene(tmp_path, script)
     stderr: list[str] = []
     async with session:
         session.listen(lambda event: stderr.append(event.line) if isinstance(event, Stderr) else None)
         seen = await play(session)
         await until(lambda: stderr)
-    kinds = {event.kind: texts(str(event.native)) for event in seen.of(Other)}
+    kinds = {event.kind: str(event.native) if event.kind == "noise" else bytes(event.native).decode() for event in seen.of(Other)}
     assert "a line that is none" in kinds["noise"]
     assert "grey" in kinds["weather"]
     assert "system/task_moved" in kinds
-    assert any(kind.startswith("assistant") for kind in kinds)
     assert stderr == ["on its stderr"]
     assert seen.result.text == "hello"
     assert claude.starts == 1
@@ -508,7 +508,7 @@ async def test_a_stored_conversation_goes_on_where_it_was(tmp_path: Path) -> Non
 async def test_what_is_stored_of_another_agent_is_refused(tmp_path: Path) -> None:
     sessions = Sessions(tmp_path / "store")
     stored = sessions.new(str(tmp_path))
-    async with resident(Answers([said("hello")]), store=stored) as other:
+    async with Session(resident(Answers([said("hello")])).driver, store=stored) as other:
         await other.turn("go")
     with pytest.raises(BadSession, match="resident"):
         scene(tmp_path, TALK, store=stored)

@@ -81,7 +81,8 @@ class Execution:
         self._folder = folder
         self._heard = True  # somebody reads it, or may
         self._aside: set[asyncio.Future[object]] = set()
-        self._side: asyncio.Future[None] | None = None
+        self._side: asyncio.Future[None] | None = None  # the end of what the agent does besides
+        self._hurried = False  # nobody waits for that
 
     async def begin(self, prompt: str) -> list[StreamEvent]:
         """Start it; what it has told until now, which is that it has begun."""
@@ -100,9 +101,12 @@ class Execution:
 
     def cancel(self, scope: BaseException | None = None) -> None:
         """Have it end; the first reason counts. What has its result already keeps it (spec agents 7.14)."""
-        if self.closed or self._account.settled or self.turns[0].done:
-            if not self.closed and self.turns[0].done:  # what the agent does on the side is not waited for
-                self._wake_up()
+        if self.closed or self._account.settled:
+            return
+        if self.turns[0].done:
+            self._hurried = True
+            if self._side is not None:
+                self._side.cancel()
             return
         self.scope = scope or Cancelled("the execution was cancelled", who=self.session.agent)
         self.closed = True
@@ -145,22 +149,16 @@ class Execution:
             self.turns.append(turn)
             self.changed.set()
 
-    def _wake_up(self) -> None:
-        self.scope = Cancelled("the execution was cancelled", who=self.session.agent)
-        self.changed.set()
-        if self._side is not None:
-            self._side.cancel()
-
     async def _finalise(self) -> None:
         turn = self.turns[0]
         try:
-            async with asyncio.timeout(None if self._timeout is None else max(self._timeout - (monotonic() - self._began), 0.0)):
+            async with asyncio.timeout(self._left()):
                 await turn.over()
         except TimeoutError:
             limit = LimitHit("agent_turn", self._timeout or 0.0)
             self.cancel(DeadlineExceeded("deadline exceeded", who=self.session.agent, limit=limit))
             await turn.over()
-        if turn.error is None and turn.outcome is not None and turn.outcome.status != "cancelled":
+        if turn.error is None and turn.outcome is not None and turn.outcome.ok and not self._hurried:
             await self._until_idle()
         self.closed = True
         await self.session.close()
@@ -173,11 +171,16 @@ class Execution:
         self.finished.set_result(waited)
         self.changed.set()
 
+    def _left(self) -> float | None:
+        """Of its time, in seconds."""
+        return None if self._timeout is None else max(self._timeout - (monotonic() - self._began), 0.0)
+
     async def _until_idle(self) -> None:
         """Sub-agents, and the turns that follow them: they belong to the run."""
         self._side = asyncio.ensure_future(self.session.idle())
+        most, left = self.session.limits.agent_background, self._left()
         try:
-            await asyncio.wait([self._side], timeout=self.session.limits.agent_background)
+            await asyncio.wait([self._side], timeout=most if left is None else min(most, left))
         finally:
             self._side.cancel()
 
@@ -192,7 +195,9 @@ class Execution:
             return None
         if turn.outcome.status == "cancelled":
             return self.scope or Cancelled(turn.outcome.error or "the execution was cancelled", who=agent)
-        return None if turn.outcome.status == "denied" else Cancelled(turn.outcome.error, who=agent)
+        kind = "permission_denied" if turn.outcome.status == "denied" else "error"
+        why = turn.outcome.error
+        return ResultError(f"returned an error result ({kind}): {why}", agent=agent, kind=kind, details=(why,) if why else ())
 
     def _keep(self, waited: Waited) -> None:
         if (store := self._store) is None:

@@ -24,7 +24,7 @@ class MemoryChild:
     `reads`: it takes what is written to its input; otherwise the pipe fills up.
     """
 
-    pid = 0
+    pid = 2**31 - 1  # nobody's: who signals it by its number reaches nobody
     extra: Mapping[int, int] = {}
 
     def __init__(self, who: str = "fake", *, limits: Limits | None = None, deaf: bool = False, reads: bool = True) -> None:

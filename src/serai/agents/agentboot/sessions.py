@@ -70,9 +70,9 @@ class SessionAgent:
         # An execution watches its time itself, and each agent has its own way to be interrupted.
         limits = self._config.limits(self._limits).but(agent_turn=None, interrupt=self._limits.interrupt)
         run = SessionRun(self.type(), opts, account, self._neutral)
-        session = open_agent(self._name, **self._arguments(opts, run, limits))
-        run.attach(session, raw=self._has_frames)
         try:
+            session = open_agent(self._name, **self._arguments(opts, run, limits))
+            run.attach(session, raw=self._has_frames)
             await session.open()
         except SeraiError as error:
             raise self._not_started(error, opts) from error

@@ -162,7 +162,7 @@ class Root:
     def beginning(self, start: str) -> str:
         """The one id that begins so; at least four digits of it."""
         if is_id(start):
-            return start
+            return self.file(start).id
         if not _START.fullmatch(start):
             raise SessionNotFound(start, "this is no session id, nor the start of one: they are UUIDs")
         ids = {file.id for folder in self.folders() for file in folder.files() if file.id.startswith(start.lower())}

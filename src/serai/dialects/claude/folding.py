@@ -109,27 +109,33 @@ class Folding:
     # -- pieces -------------------------------------------------------------------------------------------------------------------
 
     def pieces(self, frames: Iterator[_Pair], stamp: events.Stamp) -> tuple[list[Event], _Pair | None]:
-        """The next frames as far as they are pieces of text in the main lane, and the first that is not: that is to be folded next.
+        """The next frames as far as they are pieces of text or of a call, and the first that is not: that is to be folded next.
 
         By far the most frames are such pieces: what they cost is what a stream costs, so they are folded in one go.
         """
         found: list[Event] = []
         parts = self._main.parts
         seq, at, agent, session = stamp
+        make: Callable[..., Event]
         for pair in frames:
             frame, line = pair
             if type(frame) is not StreamEvent or frame.parent_tool_use_id is not None:
                 return found, pair
             event = frame.event
-            if type(event) is not blocks.ContentBlockDelta or type(delta := event.delta) is not blocks.TextDelta:
+            if type(event) is not blocks.ContentBlockDelta or (part := parts.get(index := event.index)) is None:
                 return found, pair
-            index, text = event.index, delta.text
-            part = parts.get(index)
-            if part is None or not text:
+            delta = event.delta
+            if type(delta) is blocks.TextDelta:
+                text, make = delta.text, events.Text
+            elif type(delta) is blocks.InputJsonDelta and not part.whole:
+                text, make = delta.partial_json, events.ToolInput
+                part.pieces.append(text)
+            else:
                 return found, pair
-            part.told += len(text)
-            found.append(events.Text(text=text, index=index, native=Raw(line), seq=seq, at=at, agent=agent, session=session))
-            seq += 1
+            if text:
+                part.told += len(text)
+                found.append(make(text=text, index=index, native=Raw(line), seq=seq, at=at, agent=agent, session=session))
+                seq += 1
         return found, None
 
     def _stream(self, frame: StreamEvent, line: bytes) -> list[Event]:

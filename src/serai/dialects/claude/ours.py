@@ -7,7 +7,7 @@ can be answered once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Raw
@@ -206,7 +206,7 @@ class Ours:
         """What a run as a `Framer` gives it says: one event for each line that is not blank."""
         return [self.take(frame, line) for frame, line in self.frames(run)]
 
-    def frames(self, run: bytes) -> list[tuple[FromCli | Unknown | Noise, bytes]]:
+    def frames(self, run: bytes) -> Iterator[tuple[FromCli | Unknown | Noise, bytes]]:
         """The first half of that: frames with their lines. Each is to be taken in order, but for those that `Folding.pieces` takes."""
         return self._reader.read(run)
 

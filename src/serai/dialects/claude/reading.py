@@ -7,6 +7,7 @@ the program costs no frame: a turn still ends and a request is still answered.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -49,14 +50,14 @@ class Reader:
     def repaired(self) -> int:
         return self._lines.repaired
 
-    def read(self, run: bytes) -> list[tuple[FromCli | Unknown | Noise, bytes]]:
+    def read(self, run: bytes) -> Iterator[tuple[FromCli | Unknown | Noise, bytes]]:
         """The frames of a run in order, each with its line."""
         lines = self._lines
         before = lines.noise + lines.unknown
         pairs = lines.pairs(run)
         if lines.noise + lines.unknown == before:
             return pairs
-        return [self._again(one, line) if isinstance(one, Unknown | Noise) else (one, line) for one, line in pairs]
+        return iter([self._again(one, line) if isinstance(one, Unknown | Noise) else (one, line) for one, line in pairs])
 
     def mended(self, frame: FromCli | Unknown | Noise, line: bytes) -> tuple[FromCli | Unknown | Noise, bytes]:
         """The same, with a line that anybody can read."""

@@ -109,7 +109,7 @@ class Connection:
     # -- the channel's receiver
 
     def received(self, run: bytes) -> None:
-        frames = iter(self.ours.frames(run))
+        frames = self.ours.frames(run)
         while (frame := self._owner.pieces(frames)) is not None:
             what = self.ours.take(*frame)
             if type(what) is Told:

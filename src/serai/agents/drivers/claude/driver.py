@@ -42,6 +42,7 @@ from serai.dialects.claude.heard import (
 )
 from serai.dialects.claude.messages import Result, System
 from serai.dialects.claude.outcome import Outcome, outcome
+from serai.dialects.claude.reading import shown_in
 from serai.errors import AgentFailed, Closed, LimitHit, NotAllowed, PeerGone, PeerTimeout, SeraiError
 from serai.model.actions import Notice
 from serai.model.events import Noticed, Other, SessionStarted, StateChanged, Stderr, TurnResult
@@ -365,7 +366,7 @@ class Claude(Controls):
 
     def skipped(self, frame: Oversize) -> None:
         self._warn(f"a frame of {frame.size} bytes was skipped: more than the limit frame allows")
-        if b'"type":"result"' in frame.head:
+        if shown_in(frame.head)[0] == "result":
             self._fail(AgentFailed("its result is longer than the limit frame allows", kind="garbled", who=self.name))
 
     def gone(self, cause: SeraiError) -> None:
