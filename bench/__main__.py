@@ -11,7 +11,22 @@ from bench import about, harness, report
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 SUITES = (
-    *("roundtrip", "spawn", "crowd", "host", "piglet", "ingest", "recorder", "startup", "sdk", "boxes", "store", "resident", "app", "agents"),
+    *(
+        "roundtrip",
+        "spawn",
+        "crowd",
+        "host",
+        "piglet",
+        "ingest",
+        "recorder",
+        "startup",
+        "sdk",
+        "boxes",
+        "store",
+        "resident",
+        "app",
+        "agents",
+    ),
 )
 
 

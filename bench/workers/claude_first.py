@@ -1,5 +1,6 @@
-"""From the start of the real Claude Code to its first event: `python -m bench.workers.claude_first PROGRAM PAIRS`, its API's variables
-in the environment.
+"""From the start of the real Claude Code to its first event: `python -m bench.workers.claude_first PROGRAM PAIRS`.
+
+The variables of its API are in the environment.
 
 Each pair is one session of Serai's and one bare start: the same command line and environment, the same two lines written at once,
 and the same line waited for. Imports and the first start of each do not count.
@@ -43,7 +44,7 @@ class Noting:
         self.launch, self.told = launch, []
         return await self._spawner.spawn(launch)
 
-    def frames(self, direction: Literal["sent", "received"], at: float, run: bytes) -> None:  # noqa: ARG002
+    def frames(self, direction: Literal["sent", "received"], at: float, run: bytes) -> None:
         if direction == "sent":
             self.told.append(run)
 

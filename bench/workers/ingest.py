@@ -1,4 +1,4 @@
-"""One measurement of Serai's ingest in a fresh process: `python -m bench.workers.ingest PATH SIZE EVENTS TEXT PIECES LOOP TYPES BOUND`.
+"""One measurement of Serai's ingest in a fresh process: `… ingest PATH SIZE EVENTS TEXT PIECES LOOP TYPES BOUND`.
 
 A child's output becomes typed values that a consumer takes from an async iterator; when BOUND of them wait for it, the child waits
 too. LOOP is asyncio or uvloop. TYPES is all, or some: then one kind of line is unknown to the types and comes as `Unknown`.

@@ -173,3 +173,64 @@ async def test_an_id_that_is_known_only_once_the_agent_runs_is_the_sessions() ->
         assert there.id == "given by the agent"
         [*_, end] = [event async for event in there.turn("go")]
     assert end.session == "given by the agent"
+
+
+# -- many at once
+
+
+def stamped(stage: Stage, *texts: str) -> list[Text]:
+    seq, at, agent, here = stage.stamp()
+    return [Text(text=text, seq=seq + n, at=at, agent=agent, session=here) for n, text in enumerate(texts)]
+
+
+async def test_many_that_were_stamped_at_once_are_told_like_one_by_one() -> None:
+    heard: list[Event] = []
+
+    async def play(stage: Stage, prompt: Prompt) -> None:
+        stage.emit(Text(text="a"))
+        stage.emit_stamped(stamped(stage, "b", "c"))
+        stage.emit(Text(text="d"))
+
+    for listens in (False, True):
+        async with session(play) as there:
+            if listens:
+                there.listen(heard.append)
+            events = [event async for event in there.turn("go")]
+        assert [event.text for event in events if isinstance(event, Text)] == ["a", "b", "c", "d"]
+        first = events[0].seq
+        assert [event.seq for event in events] == list(range(first, first + len(events)))
+        assert all(event.at and event.agent == "scripted" and event.session == there.id for event in events)
+    assert heard == events
+
+
+async def test_of_many_at_once_all_are_told_although_a_listener_fails() -> None:
+    stage = Stage("scripted", "s1", Limits())
+    heard: list[str] = []
+
+    def fails(event: Event) -> None:
+        if isinstance(event, Text):
+            heard.append(event.text)
+            raise NotWritten(f"no room for {event.text}")
+
+    stage.listeners.append(fails)
+    with pytest.raises(NotWritten, match="no room for a"):
+        stage.emit_stamped(stamped(stage, "a", "b"))
+    assert heard == ["a", "b"]
+    stage.close()
+    stage.emit_stamped(stamped(stage, "c"))
+    assert heard == ["a", "b"]
+
+
+async def test_many_at_once_do_not_pile_up_for_who_does_not_read() -> None:
+    stage = Stage("scripted", "s1", Limits().but(waiting=4))
+    turn = Turn(Prompt("go"), stage)
+    stage.turn = turn
+    turn.taken = True
+    for _ in range(3):
+        stage.emit_stamped(stamped(stage, "a", "b", "c"))
+    assert "".join(event.text for event in turn.unread() if isinstance(event, Text)) == "abc" * 3
+    stage.emit_stamped(stamped(stage, *("x" for _ in range(100))))
+    assert len(turn.unread()) == 4
+    turn.ignore()
+    stage.emit_stamped(stamped(stage, "a"))
+    assert turn.unread() == []

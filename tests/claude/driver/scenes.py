@@ -25,20 +25,6 @@ from tests.claude.replay.replaying import LIMITS, session
 __all__ = [
     "LIMITS", "QUICK", "Answering", "Seen", "driver_of", "given_to", "heard", "play", "program", "read", "scene", "texts", "until",
 ]  # fmt: skip
-    "LIMITS",
-    "QUICK",
-    "Answering",
-    "Seen",
-    "driver_of",
-    "given_to",
-    "heard",
-    "play",
-    "program",
-    "read",
-    "scene",
-    "texts",
-    "until",
-]
 
 Json = dict[str, Any]
 # For those who do not do what is asked of them.

@@ -1,0 +1,114 @@
+"""Pieces are folded in one go, and say what they say one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from serai.dialects.claude.folding import Folding
+from serai.dialects.claude.ours import Ours
+from serai.model.events import Event, Stamp, Text, ToolInput
+from tests.claude.folding.helpers import CAPTURES, Fold, captured
+
+STAMP = Stamp(7, 12.5, "claude", "s-1")
+PIECES = (Text, ToolInput)
+
+
+def together(lines: list[dict[str, Any]]) -> tuple[list[Event], list[Event]]:
+    """All events of a run that came at once, and those of them that were folded in one go."""
+    ours, folding = Ours(), Folding()
+    frames = ours.frames(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    events: list[Event] = []
+    quick: list[Event] = []
+    while True:
+        found, other = folding.pieces(frames, STAMP)
+        assert [event.seq for event in found] == list(range(STAMP.seq, STAMP.seq + len(found)))
+        assert all((event.at, event.agent, event.session) == STAMP[1:] for event in found)
+        events += found
+        quick += found
+        if other is None:
+            return events, quick
+        events += folding.fold(*other)
+
+
+def plain(events: list[Event]) -> list[Event]:
+    return [msgspec.structs.replace(event, seq=0, at=0.0, agent="", session="", native=bytes(event.native)) for event in events]
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_a_recording_that_comes_at_once_says_the_same_as_line_by_line(name: str) -> None:
+    lines = [line for line in captured(name) if line["type"] not in ("control_request", "control_response")]
+    slow, reader = Folding(), Ours()
+    expected: list[Event] = []
+    for line in lines:
+        [(frame, text)] = reader.frames(msgspec.json.encode(line) + b"\n")
+        expected += slow.fold(frame, text)
+    events, _ = together(lines)
+    assert plain(events) == plain(expected)
+
+
+def stream(event: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"type": "stream_event", "event": event, "session_id": "s-1", "parent_tool_use_id": None, "uuid": "u", **more}
+
+
+def started(index: int, block: dict[str, Any]) -> dict[str, Any]:
+    return stream({"type": "content_block_start", "index": index, "content_block": block})
+
+
+def piece(index: int, **delta: Any) -> dict[str, Any]:
+    return stream({"type": "content_block_delta", "index": index, "delta": delta})
+
+
+BEGUN = stream({"type": "message_start", "message": {"id": "m-1", "model": "fake", "content": []}})
+CALL = {"type": "tool_use", "id": "t-1", "name": "Bash", "input": {}}
+
+
+def test_pieces_of_text_and_of_a_call_are_folded_in_one_go_and_nothing_else_is() -> None:
+    events, quick = together(
+        [
+            BEGUN,
+            started(0, {"type": "text", "text": ""}),
+            piece(0, type="text_delta", text="a"),
+            piece(0, type="text_delta", text=""),
+            piece(0, type="text_delta", text="b"),
+            started(1, CALL),
+            piece(1, type="input_json_delta", partial_json='{"command":'),
+            piece(1, type="input_json_delta", partial_json='"ls"}'),
+            stream({"type": "content_block_stop", "index": 1}),
+            piece(2, type="text_delta", text="c"),  # of a block whose start was not told
+            piece(0, type="signature_delta", signature="x"),
+            {**piece(0, type="text_delta", text="d"), "parent_tool_use_id": "t-9"},  # a sub-agent's
+        ]
+    )
+    assert [event.text for event in quick if isinstance(event, PIECES)] == ["a", "b", '{"command":', '"ls"}']
+    assert [(event.lane, event.text) for event in events if isinstance(event, Text)] == [
+        ("", "a"),
+        ("", "b"),
+        ("", "c"),
+        ("t-9", "d"),
+    ]
+    [called] = [event.call for event in events if event.__struct_config__.tag == "tool_called"]  # made of its pieces
+    assert called.arguments == {"command": "ls"}
+
+
+def test_a_full_block_after_its_pieces_tells_only_the_rest() -> None:
+    block = {"type": "text", "text": "abc"}
+    whole = {"type": "assistant", "message": {"id": "m-1", "model": "fake", "content": [block]}, "uuid": "u-2"}
+    events, _ = together([BEGUN, started(0, {"type": "text", "text": ""}), piece(0, type="text_delta", text="ab"), whole])
+    assert [event.text for event in events if isinstance(event, Text)] == ["ab", "c"]
+
+
+def test_frames_come_whole_also_from_a_run_with_noise_in_it() -> None:
+    fold = Fold()
+    assert fold(BEGUN)
+    ours = Ours()
+    run = (
+        b"Warning: old\n"
+        + msgspec.json.encode(BEGUN)
+        + b"\n\n"
+        + msgspec.json.encode(piece(0, type="text_delta", text="a"))
+        + b"\r\n"
+    )
+    assert [type(frame).__name__ for frame, _ in ours.frames(run)] == ["Noise", "StreamEvent", "StreamEvent"]
