@@ -183,7 +183,8 @@ def stamped(stage: Stage, *texts: str) -> list[Text]:
     return [Text(text=text, seq=seq + n, at=at, agent=agent, session=here) for n, text in enumerate(texts)]
 
 
-async def test_many_that_were_stamped_at_once_are_told_like_one_by_one() -> None:
+@pytest.mark.parametrize("listens", [False, True])
+async def test_many_that_were_stamped_at_once_are_told_like_one_by_one(listens: bool) -> None:
     heard: list[Event] = []
 
     async def play(stage: Stage, prompt: Prompt) -> None:
@@ -191,16 +192,15 @@ async def test_many_that_were_stamped_at_once_are_told_like_one_by_one() -> None
         stage.emit_stamped(stamped(stage, "b", "c"))
         stage.emit(Text(text="d"))
 
-    for listens in (False, True):
-        async with session(play) as there:
-            if listens:
-                there.listen(heard.append)
-            events = [event async for event in there.turn("go")]
-        assert [event.text for event in events if isinstance(event, Text)] == ["a", "b", "c", "d"]
-        first = events[0].seq
-        assert [event.seq for event in events] == list(range(first, first + len(events)))
-        assert all(event.at and event.agent == "scripted" and event.session == there.id for event in events)
-    assert heard == events
+    async with session(play) as there:
+        if listens:
+            there.listen(heard.append)
+        events = [event async for event in there.turn("go")]
+    assert [event.text for event in events if isinstance(event, Text)] == ["a", "b", "c", "d"]
+    first = events[0].seq
+    assert [event.seq for event in events] == list(range(first, first + len(events)))
+    assert all(event.at and event.agent == "scripted" and event.session == there.id for event in events)
+    assert heard == (events if listens else [])
 
 
 async def test_of_many_at_once_all_are_told_although_a_listener_fails() -> None:

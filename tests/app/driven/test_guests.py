@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from serai.app.mcp import GuestTools
 from serai.errors import NotAllowed
 from serai.model.ask import Allow
 from serai.model.events import ToolEnded, ToolStarted, TurnEnded
+from serai.model.tools import ToolCall
 from serai.testing.claude import Script
 from serai.testing.piglet_guests import interceptor, offer, result, say, write
 from tests.app.driven.houses import House, ended, hello, messages, said, seen, shell
@@ -119,7 +121,12 @@ async def test_a_guard_is_asked_once_about_a_call_that_a_rule_allows(tmp_path: P
 
 @pytest.mark.req("app.driven.guards")
 async def test_a_guard_that_goes_down_in_the_middle_of_a_turn_lets_nothing_more_run(tmp_path: Path) -> None:
-    dies = 'hello(subscribe(intercept=["tool_call"]))\nfor frame in frames():\n    os._exit(3)\n'
+    dies = """
+hello(subscribe(intercept=["tool_call"]))
+for frame in frames():
+    if frame["type"] == "event_intercept":
+        os._exit(3)
+"""
     house, person = House(tmp_path, shell("echo one > made")), Person()
     guard = make(tmp_path / "guests", dies, settings="guard = true\n")
     async with house.opened(guard, surface=person, mode="skip") as app:
@@ -248,6 +255,19 @@ async def test_neither_a_built_in_nor_what_is_not_offered_can_be_called(tmp_path
     assert [tool["name"] for tool in answered(house, "m1")["result"]["tools"]] == ["look"]
     told = answered(house, "m2")
     assert told.get("error") or told["result"]["isError"]
+    assert not (house.project / "made").exists()
+
+
+@pytest.mark.req("app.driven.tools")
+async def test_what_is_not_offered_does_not_run_whoever_asks_for_it(tmp_path: Path) -> None:
+    house = House(tmp_path, hello())
+    async with house.opened(write(tmp_path, "tools", tools={"look": "fine", "other": "never"}), mode="skip") as app:
+        tools = GuestTools(app.house.tools, lambda: app.host, only=["look", "bash"])
+        assert [spec.name for spec in tools.list()] == ["look"]
+        assert (await tools.call(ToolCall("look", {}))).text == "fine"
+        for name in ("bash", "other", "nobody"):
+            result = await tools.call(ToolCall(name, {"command": "touch made"}))
+            assert (result.is_error, result.code) == (True, "TOOL_UNAVAILABLE")
     assert not (house.project / "made").exists()
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from serai.agents.joining import Ask
@@ -15,7 +14,7 @@ from serai.app.pipeline import Decided
 from serai.model.ask import Allow, Approval, Decision, Deny, Question
 from serai.model.contributions import Pass, Refuse, Rewrite, Verdict
 from serai.model.surface import ScriptedSurface
-from serai.model.tools import Native, ToolCall, ToolSpec
+from serai.model.tools import Native, ToolCall
 from tests.app.test_pipeline import Way, guard, station, way
 
 Monkey = pytest.MonkeyPatch
@@ -131,14 +130,12 @@ async def test_what_is_nested_too_deep_to_be_looked_at_is_a_no(monkeypatch: Monk
 @pytest.mark.req("app.driven.judged")
 async def test_a_guests_tool_of_the_same_name_has_no_say(monkeypatch: Monkey, tmp_path: Path) -> None:
     """Its schema is not that of the agent's own, and neither is its owner the one whose rules count."""
-    theirs = ToolSpec("bash", "", {"type": "object", "required": ["other"]})
-    guest = station()
-    guest.contributions = msgspec.structs.replace(guest.contributions, tools=(theirs,))
-    async with way(monkeypatch, tmp_path, guest, rules=RULES, surface=ScriptedSurface([Allow()])) as the:
-        assert isinstance(await the.pipeline.judge(bash("echo hello")), Allow)
-        decided = await the.pipeline.decide(approval((await asked(the, bash("touch x"))).call))
-    assert final(decided) == {"command": "touch x"}
-    assert decided.owner == ""
+    rules = '[[rule]]\nid = "station"\ndecide = "allow"\nowner = "fake:station"\n'
+    wanted = ToolCall("weather", {"where": 1}, id="t1", asker="claude", native=Native("Weather", {"where": 1}))
+    async with way(monkeypatch, tmp_path, station(), rules=rules, surface=ScriptedSurface([Allow()])) as the:
+        decided = await the.pipeline.decide(approval((await asked(the, wanted)).call))
+    assert final(decided) == {"where": 1}
+    assert (decided.by, decided.owner) == ("person", "")
 
 
 # -- when a person is asked about it

@@ -15,7 +15,7 @@ from serai.errors import Closed, SeraiError
 from serai.model.ask import Allow, Approval, Deny
 from serai.model.events import Message, RequestCancelled
 from serai.model.tools import Tell, ToolCall, ToolResult, ToolSpec
-from serai.store import Sessions
+from serai.store import AssistantMessage, Sessions, UserMessage
 from serai.testing.claude import Script
 from serai.wire.process import PlainSpawner
 from tests.claude.driver.guests import Guests
@@ -70,7 +70,7 @@ async def test_leaving_it_leaves_nothing_and_what_was_said_is_kept(tmp_path: Pat
         assert not os.path.exists(f"/proc/{given.pid}")  # reaped
         assert session.state == "closed"
         assert (stored.meta.agent, stored.meta.agent_session or stored.id) == ("claude", given.option("--session-id"))
-        assert [message.role for message in stored.messages()] == ["user", "assistant"]
+        assert [type(message) for message in stored.messages()] == [UserMessage, AssistantMessage]
         stored.close()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from serai.dialects.claude.folding import Folding
 from serai.dialects.claude.ours import Ours
-from serai.model.events import Event, Stamp, Text, ToolInput
+from serai.model.events import Event, Stamp, Text, ToolCalled, ToolInput
 from tests.claude.folding.helpers import CAPTURES, Fold, captured
 
 STAMP = Stamp(7, 12.5, "claude", "s-1")
@@ -89,7 +89,7 @@ def test_pieces_of_text_and_of_a_call_are_folded_in_one_go_and_nothing_else_is()
         ("", "c"),
         ("t-9", "d"),
     ]
-    [called] = [event.call for event in events if event.__struct_config__.tag == "tool_called"]  # made of its pieces
+    [called] = [event.call for event in events if isinstance(event, ToolCalled)]  # made of its pieces
     assert called.arguments == {"command": "ls"}
 
 

@@ -24,7 +24,7 @@ from serai.agents.joining import Ask, Judge
 from serai.agents.stage import Stage
 from serai.dialects.claude import messages
 from serai.dialects.claude.folding import Folding
-from serai.dialects.claude.heard import CanUseTool, HookCallback
+from serai.dialects.claude.heard import CanUseTool, Elicitation, Heard, HookCallback, Withdrawn
 from serai.dialects.claude.texts import shown
 from serai.dialects.claude.tools import Tools
 from serai.errors import NoApproval
@@ -89,12 +89,24 @@ class Asking:
     def open(self) -> bool:
         return bool(self._tasks)
 
+    def heard(self, what: Heard) -> None:
+        match what:
+            case CanUseTool(id=id):
+                self.start(id, self._permission(what), "an approval")
+            case HookCallback(id=id):
+                self.start(id, self._hook(what), "a hook callback")
+            case Elicitation(id=id):  # nobody is asked on behalf of its servers yet, and it goes on without
+                declined = self._send(self._connection.ours.reply, id, {"action": "decline"}, what="an answer")
+                self.start(id, declined, "an elicitation")
+            case Withdrawn(id=id):
+                self._withdrawn(id)
+
     def start(self, id: str, work: Coroutine[Any, Any, None], what: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=f"{what} of claude")
         self._tasks[id] = task
         task.add_done_callback(lambda _: self._tasks.pop(id, None))
 
-    def withdrawn(self, id: str) -> None:
+    def _withdrawn(self, id: str) -> None:
         """It wants no answer any more."""
         self._stage.withdraw(id, "the agent has withdrawn it")
         if (task := self._tasks.get(id)) is not None:
@@ -114,9 +126,6 @@ class Asking:
             await asyncio.wait(self._tasks.values(), timeout=patience)
 
     # -- every call, before Claude's own rules (real-agents 11)
-
-    def hooked(self, heard: HookCallback) -> None:
-        self.start(heard.id, self._hook(heard), "a hook callback")
 
     async def _hook(self, heard: HookCallback) -> None:
         ours = self._connection.ours
@@ -148,9 +157,6 @@ class Asking:
         return {"permissionDecision": "ask", "permissionDecisionReason": self._mark, "updatedInput": given}
 
     # -- what Claude asks itself, or our hook has it ask
-
-    def asks(self, heard: CanUseTool) -> None:
-        self.start(heard.id, self._permission(heard), "an approval")
 
     async def _permission(self, heard: CanUseTool) -> None:
         try:

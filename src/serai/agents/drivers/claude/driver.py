@@ -29,17 +29,7 @@ from serai.agents.drivers.claude.watching import Lines, Watching, until
 from serai.agents.resident.scene import forget
 from serai.agents.stage import Stage
 from serai.dialects.claude.folding import Folding
-from serai.dialects.claude.heard import (
-    CanUseTool,
-    Elicitation,
-    Heard,
-    HookCallback,
-    McpMessage,
-    Odd,
-    Told,
-    Unsupported,
-    Withdrawn,
-)
+from serai.dialects.claude.heard import Heard, McpMessage, Odd, Told, Unsupported
 from serai.dialects.claude.messages import Result, System
 from serai.dialects.claude.outcome import Outcome, outcome
 from serai.dialects.claude.reading import shown_in
@@ -272,36 +262,31 @@ class Claude(Controls):
 
     def heard(self, what: Heard) -> None:
         assert self._asking is not None
-        if type(what) is Told:
-            self._told(what)
-            return
         match what:
-            case CanUseTool():
-                self._asking.asks(what)
-            case HookCallback():
-                self._asking.hooked(what)
+            case Odd(value=Noise(raw=raw)):  # which is no frame
+                self._tell(Other(kind="noise", native=raw.decode(errors="replace")))
+                return
+            case Told():
+                self._told(what)
             case McpMessage():
                 assert self._connection is not None
                 self._asking.start(what.id, self.serving.serve(what, self._connection), "a message for our tools")
-            case Withdrawn(id=id):
-                self._asking.withdrawn(id)
-            case Elicitation(id=id):  # nobody is asked on behalf of its servers yet, and it goes on without
-                self._answer(id, {"action": "decline"})
-            case Odd(value=Noise(raw=raw)):
-                self._tell(Other(kind="noise", native=raw.decode(errors="replace")))
             case Odd(value=Unknown() as value, line=line):
                 assert self._telling is not None
                 self._telling.tell(self.folding.fold(value, line))
             case Unsupported(line=line):  # and answered so already
                 self._tell(Other(kind="control_request", native=msgspec.Raw(line)))
+            case _:
+                self._asking.heard(what)
+        self._watching.heard()
 
     def pieces(self, frames: Iterator[Frame]) -> Frame | None:
         """The hot path."""
         assert self._telling is not None
         assert self._stage is not None
-        self._watching.heard()
         found, other = self.folding.pieces(frames, self._stage.stamp())
         if found:
+            self._watching.heard()
             self._telling.pieces(found)
         return other
 
@@ -419,10 +404,6 @@ class Claude(Controls):
 
     def _stderr(self) -> str:
         return "" if self._connection is None else self._connection.child.stderr.text()
-
-    def _answer(self, id: str, payload: object) -> None:
-        if self._connection is not None:
-            self._connection.try_send(self._connection.ours.reply(id, payload), "an answer")
 
     def _tell(self, event: Any) -> None:
         if self._telling is not None:

@@ -49,18 +49,30 @@ class Serving:
 
     def news(self) -> dict[str, Any] | None:
         """What to tell it before a turn, when the tools are others than it knows: guests come and go."""
-        if not self._server.changed or (message := self._server.list_changed()) is None:
+        try:
+            message = self._server.list_changed() if self._server.changed else None
+        except Exception:  # whoever has the tools: a turn needs none
+            log.exception("the tools could not be listed")
+            return None
+        if message is None:
             return None
         return {"server_name": SERVER, "message": Raw(message)}
 
     async def serve(self, heard: McpMessage, connection: Connection) -> None:
         """One message, and its answer when there is one. Withdrawn, the call ends."""
-        answer = await self._answer(heard)
         try:
-            frame = connection.ours.mcp(heard.id, None if answer is None else Raw(answer))
+            frame = await self._answered(heard, connection)
         except NoApproval:  # withdrawn in the meantime
             return
         await connection.deliver(frame, "the answer of a tool")
+
+    async def _answered(self, heard: McpMessage, connection: Connection) -> bytes:
+        try:
+            answer = await self._answer(heard)
+        except Exception as error:  # it would wait for ever
+            log.exception("a message for our tools could not be answered")
+            return connection.ours.refuse(heard.id, f"it could not be answered: {error}")
+        return connection.ours.mcp(heard.id, None if answer is None else Raw(answer))
 
     async def _answer(self, heard: McpMessage) -> bytes | None:
         if heard.server != SERVER or self._box is None:

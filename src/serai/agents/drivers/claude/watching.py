@@ -35,7 +35,7 @@ class Watching:
 
     def turn(self) -> float:
         """A turn begins now; when to look."""
-        self.heard()
+        self._last, self._stalled = monotonic(), False
         return self._last + self._limits.agent_silent
 
     def look(self, now: float, *, playing: bool, asking: bool) -> tuple[Literal["", "mute", "stalled"], float | None]:
