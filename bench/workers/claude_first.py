@@ -88,13 +88,15 @@ def bare(noting: Noting, kind: tuple[str, str]) -> float:
     assert launch is not None
     argv = [f"--session-id={uuid4()}" if word.startswith("--session-id=") else word for word in launch.argv]
     assert argv != list(launch.argv), "it would be the same session once more"
+    hello = b"".join(noting.told)
+    assert hello.count(b"\n") == 2, "it was told more than its first two lines"
     start = perf_counter()
     with subprocess.Popen(
         argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=dict(launch.env), cwd=launch.cwd
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(b"".join(noting.told))
+        process.stdin.write(hello)
         process.stdin.flush()
         while kind_of(process.stdout.readline()) != kind:
             pass

@@ -1,4 +1,4 @@
-"""The suite of driven agents measures what it says: each stream is the answer to one prompt, and who loses a piece gets no number."""
+"""The suite of driven agents measures what it says: a stream answers one prompt, and who loses a piece of it gets no number."""
 
 from __future__ import annotations
 

@@ -360,7 +360,7 @@ class Claude(Controls):
         if self._asking is not None:
             self._asking.lose()
         self._telling.tell(self.folding.end(interrupted=True, gone=True))
-        if self._play is None and self._background is None and not self._closing:
+        if (self._play is None or self._play.answered) and self._background is None and not self._closing:
             self._warn(f"it ended between two turns: {cause}")
         self._fail(self._over)
         self._changed.set()
