@@ -16,7 +16,7 @@ from serai.model.tools import ToolCall
 from serai.testing.claude import Script
 from tests.claude.driver.scenes import LIMITS, Seen, driver_of, given_to, heard, play, program, read, scene, texts
 
-QUESTIONS = {
+QUESTIONS: dict[str, Any] = {
     "questions": [
         {"question": "Which?", "header": "a", "multiSelect": False, "options": [{"label": "A"}, {"label": "B"}]},
         {"question": "All of?", "header": "b", "multiSelect": True, "options": [{"label": "C"}, {"label": "D"}]},
@@ -58,9 +58,9 @@ async def test_each_is_asked_by_itself_and_the_reader_goes_on(tmp_path: Path) ->
 # -- approvals
 
 ASKS = Script().init().tool("t1", "Bash", command="ls").asks("r1", "t1", command="ls").told("t1", "a").result("done")
-OTHER = {"where": {"city": "Bern"}, "days": [1, 2]}
+OTHER: dict[str, Any] = {"where": {"city": "Bern"}, "days": [1, 2]}
 NATIVE = Script().init().tool("t1", "mcp__x__y", **OTHER).asks("r1", "t1", "mcp__x__y", **OTHER).told("t1", "a").result("done")
-EDITS = {"file_path": "/a", "edits": [{"old_string": "x", "new_string": "y"}]}
+EDITS: dict[str, Any] = {"file_path": "/a", "edits": [{"old_string": "x", "new_string": "y"}]}
 NEUTRAL = Script().init().tool("t1", "MultiEdit", **EDITS).asks("r1", "t1", "MultiEdit", **EDITS).told("t1", "a").result("done")
 
 

@@ -330,22 +330,34 @@ rest()
 
 
 @pytest.mark.req("agents.edge.35")
-async def test_a_silence_is_told_once_until_it_says_something(tmp_path: Path) -> None:
-    script = Script().init().text("hm").request("mcp_status").text("hm again").request("mcp_status").result("done")
-    _, session = scene(tmp_path, script, limits=LIMITS.but(agent_silent=0.1))
-    stalled = 0
+async def test_a_silence_is_told(tmp_path: Path) -> None:
+    script = Script().init().request("mcp_status").result("done")
+    _, session = scene(tmp_path, script, limits=LIMITS.but(agent_silent=0.3))
+    asked: list[asyncio.Future[object]] = []
     async with session:
         turn = session.turn("go")
-        said = 0
+        async for event in turn:
+            if isinstance(event, StateChanged) and event.state == "stalled" and not asked:
+                asked.append(asyncio.ensure_future(driver_of(session).control("mcp_status")))  # it waits for that
+        assert (await turn).text == "done"
+    assert asked
+
+
+@pytest.mark.req("agents.edge.35")
+async def test_a_silence_is_told_once_until_it_says_something(tmp_path: Path) -> None:
+    script = Script().init().text("hm").request("mcp_status").text("hm again").request("mcp_status").result("done")
+    _, session = scene(tmp_path, script, limits=LIMITS.but(agent_silent=1000.0))
+    stalled = 0
+    async with session:
+        driver = driver_of(session)
+        turn = session.turn("go")
         async for event in turn:
             if isinstance(event, Text):
-                said += 1
-            elif isinstance(event, StateChanged) and event.state == "stalled":
-                stalled += 1
-                driver = driver_of(session)
-                assert driver.look(monotonic() + 0.2) is not None  # and looked at again, and not told
-                if said == stalled:
-                    asyncio.ensure_future(driver.control("mcp_status"))  # noqa: RUF006
+                for after in (999.0, 1001.0, 2500.0):
+                    assert driver.look(monotonic() + after) is not None  # and is looked at again
+                await driver.control("mcp_status")
+            elif isinstance(event, StateChanged):
+                stalled += event.state == "stalled"
         assert (await turn).text == "done"
     assert stalled == 2
 

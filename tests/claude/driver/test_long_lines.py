@@ -26,6 +26,7 @@ hear()
 """
 
 
+@pytest.mark.req("agents.edge.27")
 async def test_the_loop_serves_others_while_a_very_long_line_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     served = 0
     read = os.read

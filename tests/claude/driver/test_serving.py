@@ -14,7 +14,7 @@ from serai.model.ask import Allow, Approval, Deny
 from serai.model.events import ToolCalled, ToolEnded, ToolProgress
 from serai.model.tools import Tell, ToolCall, ToolResult, ToolSpec
 from serai.testing.claude import Script
-from tests.claude.driver.scenes import driver_of, given_to, play, program, scene, texts
+from tests.claude.driver.scenes import QUICK, driver_of, given_to, play, program, scene, texts
 
 Json = dict[str, Any]
 
@@ -232,7 +232,7 @@ async def test_a_call_that_its_client_cancels_ends(tmp_path: Path) -> None:
 @pytest.mark.req("agents.driver.serves")
 async def test_a_call_ends_with_its_session(tmp_path: Path) -> None:
     box = Box(waits=True)
-    _, session = scene(tmp_path, calling(Script().init()), tools=box)
+    _, session = scene(tmp_path, calling(Script().init()), tools=box, limits=QUICK)
     async with session:
         turn = session.turn("go")
         turn.start()
