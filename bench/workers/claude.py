@@ -30,21 +30,18 @@ async def main(stream: Stream, folder: str) -> None:
         async for first in turn:
             if first.native is not None:  # what the process says begins here
                 break
-        meter, pieces, text = Meter(stream), 0, 0
-        tenth = stream.pieces // 10
+        meter, text, tenth = Meter(stream), 0, stream.text // 10
         async for event in turn:
-            if isinstance(event, Text):
-                pieces += 1
-                text += len(event.text)
-            elif isinstance(event, ToolInput):
-                pieces += 1
+            if isinstance(event, Text | ToolInput):
+                if event.native is None:
+                    sys.exit("a piece came without its lines: its reader was behind")
+                if isinstance(event, Text):
+                    text += len(event.text)
             elif isinstance(event, ToolEnded):
                 text += len(event.result.text)
-                if tenth and pieces >= tenth:
+                if tenth and text >= tenth:
                     tenth = 0
                     meter.a_tenth()
-        if pieces != stream.pieces:  # those that were joined, for a reader that is behind, have lost their lines
-            sys.exit(f"{pieces} pieces came; {stream.pieces} were sent")
         meter.done(stream.events, text)
         assert (await turn.result()).ok
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import monotonic, time
 
 import msgspec
@@ -18,7 +18,7 @@ from serai.agents.turn import Turn
 from serai.errors import Closed, NoApproval
 from serai.limits import Limits
 from serai.model.ask import Answer, Approval, Decision, Deny, Question
-from serai.model.events import Event, RequestCancelled, Stamp, TurnEnded, TurnResult, TurnStarted
+from serai.model.events import Event, RequestCancelled, TurnEnded, TurnResult, TurnStarted
 from serai.model.provider import ModelMessage
 
 __all__ = ["Listener", "Stage"]
@@ -63,29 +63,6 @@ class Stage:
                 failure = failure or error
         if self.turn is not None:
             self.turn.put(event)
-        if failure is not None:
-            raise failure
-
-    def stamp(self) -> Stamp:
-        """For the next event: who makes many at once has that done by then."""
-        return Stamp(self._seq + 1, time(), self.agent, self.session)
-
-    def emit_stamped(self, events: Sequence[Event]) -> None:
-        """Tell everybody of events that were made one after the other with the `stamp` of now, such as pieces of a text."""
-        if self.listeners:
-            self._emit_each(events)
-        elif not self._closed:
-            self._seq += len(events)
-            if self.turn is not None:
-                self.turn.put_all(events)
-
-    def _emit_each(self, events: Sequence[Event]) -> None:
-        failure: Exception | None = None
-        for event in events:
-            try:
-                self.emit(event)
-            except Exception as error:
-                failure = failure or error
         if failure is not None:
             raise failure
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -182,14 +182,6 @@ class Turn:
         _wake(self._writer)
         for request in self.pending:
             self._stage.refuse(request)
-
-    def put_all(self, events: Sequence[Event]) -> None:
-        if self.unheard or len(self._events) + len(events) > self._most:
-            for event in events:
-                self.put(event)
-            return
-        self._events += events
-        _wake(self._reader)
 
     def put(self, event: Event) -> None:
         if self.unheard:

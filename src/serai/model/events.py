@@ -7,7 +7,7 @@ unknown is data (design rule 4).
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import msgspec
 
@@ -26,7 +26,6 @@ __all__ = [
     "RequestCancelled",
     "Retrying",
     "SessionStarted",
-    "Stamp",
     "StateChanged",
     "Stderr",
     "StepEnded",
@@ -64,15 +63,6 @@ class Base(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     session: str = ""
     lane: str = ""
     native: Any = None
-
-
-class Stamp(NamedTuple):
-    """What the next event of a session has of these; who makes many at once counts on from `seq`."""
-
-    seq: int
-    at: float
-    agent: str
-    session: str
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):

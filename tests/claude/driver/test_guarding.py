@@ -344,7 +344,9 @@ async def test_what_guards_refuse_reaches_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("agents.driver.hook")
-async def test_a_hook_that_is_withdrawn_is_judged_no_further_and_not_answered(tmp_path: Path) -> None:
+async def test_a_hook_that_is_withdrawn_is_judged_no_further_and_not_answered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     asked, ended = asyncio.Event(), asyncio.Event()
 
     async def judge(call: ToolCall) -> Allow | Deny | Ask:
@@ -367,3 +369,19 @@ async def test_a_hook_that_is_withdrawn_is_judged_no_further_and_not_answered(tm
         async with asyncio.timeout(30):
             await ended.wait()
     assert "h1" not in claude.given().answers()
+    assert "could not be judged" not in caplog.text  # nothing went wrong
+
+
+@pytest.mark.req("agents.driver.hook")
+async def test_what_was_judged_and_never_asked_is_not_kept_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a call that another hook denied."""
+    monkeypatch.setattr("serai.agents.drivers.claude.asking._MOST", 2)
+    script = Script().init()
+    for number in range(5):
+        script.hooked(f"h{number}", f"t{number}", command="ls")
+    _, session = scene(tmp_path, script.result("done"), judge=judges(Allow()))
+    async with session:
+        await play(session)
+        asking = driver_of(session)._asking
+        assert asking is not None
+        assert list(asking._judged) == ["t3", "t4"]

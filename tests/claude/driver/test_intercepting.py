@@ -18,7 +18,7 @@ from serai.testing.claude import Script, ScriptedClaude
 from tests.claude.driver.guests import Guests
 from tests.claude.driver.scenes import Seen, play, read, scene, until
 
-SECRET = "the launch code is 4711"
+SECRET = "the word is xyzzy-plugh"
 TALK = Script().init().text(SECRET).result(SECRET)
 # A text and a call in one frame, then pieces, then the end.
 BLOCKS = [{"type": "text", "text": SECRET}, {"type": "tool_use", "id": "t1", "name": "Bash", "input": {"command": "ls"}}]
@@ -106,14 +106,14 @@ async def test_what_is_not_to_be_seen_is_nowhere(tmp_path: Path, script: Script,
         session.listen(everything.append)
         seen = await play(session)
     assert guests.messages
-    assert "4711" in "".join(guests.messages)
-    assert "4711" not in all_of(everything)
-    assert "4711" not in msgspec.json.encode(seen.result, enc_hook=str).decode()
+    assert "xyzzy" in "".join(guests.messages)
+    assert "xyzzy" not in all_of(everything)
+    assert "xyzzy" not in msgspec.json.encode(seen.result, enc_hook=str).decode()
     assert seen.result.text == (show or "")
     assert seen.result.native is None
     assert seen.said == [show] * len(guests.messages) if show else not seen.said
     assert not seen.of(Text)
-    assert "4711" not in "".join(path.read_text() for path in (tmp_path / "store").rglob("*") if path.is_file())
+    assert "xyzzy" not in "".join(path.read_text() for path in (tmp_path / "store").rglob("*") if path.is_file())
     stored.close()
 
 
@@ -126,7 +126,7 @@ async def test_who_cannot_say_that_it_may_be_seen_has_not_said_it(tmp_path: Path
     _, session = scene(tmp_path, TALK, interceptors=Guests(show=shown))
     async with session:
         seen = await play(session)
-    assert "4711" not in all_of(seen.events)
+    assert "xyzzy" not in all_of(seen.events)
     assert seen.result.text == ""
     assert [event for event in seen.of(Noticed) if event.notice.level == "warn"]
 
@@ -134,7 +134,7 @@ async def test_who_cannot_say_that_it_may_be_seen_has_not_said_it(tmp_path: Path
 @pytest.mark.req("agents.driver.hidden")
 async def test_one_turns_secret_is_not_the_next_ones_business(tmp_path: Path) -> None:
     script = Script().init().text(SECRET).result(SECRET).prompt().init().text("hello").result("hello")
-    guests = Guests(show=lambda message: None if "4711" in message.text else message)
+    guests = Guests(show=lambda message: None if "xyzzy" in message.text else message)
     _, session = scene(tmp_path, script, interceptors=guests)
     async with session:
         assert (await play(session)).result.text == ""
@@ -206,4 +206,4 @@ async def test_pieces_of_a_message_that_never_was_whole_are_not_seen(tmp_path: P
     async with session:
         seen = await play(session)
     assert seen.error is not None
-    assert "4711" not in all_of(seen.events)
+    assert "xyzzy" not in all_of(seen.events)

@@ -19,7 +19,7 @@ from serai.store import AssistantMessage, Sessions, UserMessage
 from serai.testing.claude import Script
 from serai.wire.process import PlainSpawner
 from tests.claude.driver.guests import Guests
-from tests.claude.driver.scenes import QUICK, Seen, play, read, scene, until
+from tests.claude.driver.scenes import QUICK, Seen, play, program, read, scene, until
 from tests.claude.replay.replaying import session as opened
 from tests.wire.helpers import Ends, lives
 
@@ -246,6 +246,28 @@ async def test_nor_does_a_tool(tmp_path: Path) -> None:
     assert not lives(claude.given().pid)
     box.go.set()
     await turn.over()
+
+
+@pytest.mark.req("agents.driver.close")
+async def test_nor_does_one_that_was_called_when_no_turn_ran(tmp_path: Path) -> None:
+    box = Stubborn()
+    source = """
+greet()
+init()
+result("one")
+call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "slow", "arguments": {}}}
+say("control_request", request_id="m1", request={"subtype": "mcp_message", "server_name": "serai", "message": call})
+rest()
+time.sleep(300)
+"""
+    async with PlainSpawner(QUICK) as spawner:
+        session = program(tmp_path, source, limits=QUICK.but(stop_kill=1.0), tools=box, spawner=spawner)
+        await session.open()
+        await play(session)
+        await box.begun.wait()
+        await session.close()
+        assert not spawner.children
+    box.go.set()
 
 
 @pytest.mark.req("agents.driver.close")

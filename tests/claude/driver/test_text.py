@@ -108,3 +108,19 @@ async def test_what_it_cannot_do_it_says(tmp_path: Path) -> None:
     async with program(tmp_path, "", fmt="text", limits=LIMITS) as session:
         with pytest.raises(NotCapable):
             await session.set_mode("plan")
+
+
+@pytest.mark.parametrize("joined", [{"interceptors": Guests()}, {"judge": judges(Allow())}], ids=["interceptors", "judge"])
+def test_who_would_not_be_asked_is_not_taken(tmp_path: Path, joined: dict[str, Any]) -> None:
+    with pytest.raises(BadSettings, match="would not hold in text mode"):
+        program(tmp_path, "", fmt="text", **joined)
+
+
+@pytest.mark.parametrize(
+    "prompt", [Prompt("go", system="It is Monday."), Prompt("/cost", relayed=True)], ids=["injection", "relayed"]
+)
+async def test_what_cannot_be_told_is_not_dropped_in_silence(tmp_path: Path, prompt: Prompt) -> None:
+    async with program(tmp_path, "open('ran', 'w').close()", fmt="text") as session:
+        with pytest.raises(NotCapable, match="in text mode"):
+            await session.turn(prompt).result()
+    assert not (tmp_path / "ran").exists()

@@ -249,6 +249,16 @@ async def test_a_good_end_is_no_warning(tmp_path: Path) -> None:
     assert not over  # it was us
 
 
+async def test_an_exit_that_only_repeats_an_error_is_no_warning(tmp_path: Path) -> None:
+    failed = Script().init().result(subtype="error_max_turns", is_error=True, errors=["too many"])
+    _, session = scene(tmp_path, failed.exits(1, at_once=False))
+    warned: list[object] = []
+    async with session:
+        session.listen(lambda event: warned.append(event) if isinstance(event, Noticed) else None)
+        assert (await play(session)).error is not None
+    assert not warned
+
+
 @pytest.mark.req("agents.edge.14")
 async def test_a_time_out_after_the_result_has_come_changes_nothing(tmp_path: Path) -> None:
     """Others still have a word in what is shown of it."""

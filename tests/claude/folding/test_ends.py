@@ -249,3 +249,10 @@ def test_when_the_program_is_gone_everything_has_an_end() -> None:
     found = fold.folding.end(interrupted=True, gone=True)
     assert ends(found) == {"b1": INTERRUPTED}
     assert {event.lane for event in found} == {"a1"}
+
+
+def test_the_last_block_alone_may_be_abandoned() -> None:
+    fold = Fold()
+    fold(message_start(), text_start(0), delta(0, text="a"), assistant(text("a")), block_stop(0))
+    found = fold(message_stop(abandoned_blocks={"api_message_id": "m1", "from_block_index": 0}))
+    assert said(found) == []

@@ -6,12 +6,13 @@ What a driver, a store and a surface may rely on, for the main lane and for each
 
 A text is told once: in pieces when it streams, in one otherwise; the message that follows is the same text whole. A call is told
 when its block is finished, and has an end in any case; one that was refused has no start. Each event has the line that it came
-in; nothing is copied.
+in; pieces that came together (`Folding.pieces`) have theirs as one array.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -35,10 +36,10 @@ _Pair = TypeVar("_Pair", bound=tuple[object, bytes])  # a frame and its line
 _SYNTHETIC = "<synthetic>"  # the model of a message that the program itself made
 _DENIED = ("permission-rule", "user-rejected")  # why a call did not run, when somebody or something said no
 _TURNED_AWAY = ("<tool_use_error>Error: No such tool", "<tool_use_error>InputValidationError")
-_PIECES: dict[type, tuple[type, str, Callable[..., Event]]] = {
-    blocks.TextDelta: (blocks.Text, "text", events.Text),
-    blocks.ThinkingDelta: (blocks.Thinking, "thinking", events.Thinking),
-    blocks.InputJsonDelta: (blocks.ToolUse, "partial_json", events.ToolInput),
+_PIECES: dict[type, tuple[type, Callable[[Any], str], Callable[..., Event]]] = {
+    blocks.TextDelta: (blocks.Text, attrgetter("text"), events.Text),
+    blocks.ThinkingDelta: (blocks.Thinking, attrgetter("thinking"), events.Thinking),
+    blocks.InputJsonDelta: (blocks.ToolUse, attrgetter("partial_json"), events.ToolInput),
 }
 
 
@@ -108,35 +109,35 @@ class Folding:
 
     # -- pieces -------------------------------------------------------------------------------------------------------------------
 
-    def pieces(self, frames: Iterator[_Pair], stamp: events.Stamp) -> tuple[list[Event], _Pair | None]:
-        """The next frames as far as they are pieces of text or of a call, and the first that is not: that is to be folded next.
+    def pieces(self, frames: Iterator[_Pair]) -> tuple[list[Event], _Pair | None]:
+        """The next frames as far as they are pieces of one block, as one event, and the first that is not: to be folded next.
 
-        By far the most frames are such pieces: what they cost is what a stream costs, so they are folded in one go.
+        By far the most frames are such pieces: what they cost is what a stream costs. The event has all their lines, as an array; a
+        piece that comes alone is as `fold` tells it.
         """
-        found: list[Event] = []
-        parts = self._main.parts
-        seq, at, agent, session = stamp
-        make: Callable[..., Event]
+        first = next(frames, None)
+        if first is None or type(frame := first[0]) is not StreamEvent or type(frame.event) is not blocks.ContentBlockDelta:
+            return [], first
+        index, kind = frame.event.index, type(frame.event.delta)
+        part = self._main.parts.get(index)
+        if part is None or part.whole or kind not in _PIECES or frame.parent_tool_use_id is not None:
+            return [], first
+        deltas: list[Any] = [frame.event.delta]
+        lines = [first[1]]
+        other = None
         for pair in frames:
             frame, line = pair
-            if type(frame) is not StreamEvent or frame.parent_tool_use_id is not None:
-                return found, pair
-            event = frame.event
-            if type(event) is not blocks.ContentBlockDelta or (part := parts.get(index := event.index)) is None:
-                return found, pair
-            delta = event.delta
-            if type(delta) is blocks.TextDelta:
-                text, make = delta.text, events.Text
-            elif type(delta) is blocks.InputJsonDelta and not part.whole:
-                text, make = delta.partial_json, events.ToolInput
-                part.pieces.append(text)
-            else:
-                return found, pair
-            if text:
-                part.told += len(text)
-                found.append(make(text=text, index=index, native=Raw(line), seq=seq, at=at, agent=agent, session=session))
-                seq += 1
-        return found, None
+            if type(frame) is not StreamEvent or type(event := frame.event) is not blocks.ContentBlockDelta:
+                other = pair
+                break
+            if type(delta := event.delta) is not kind or event.index != index or frame.parent_tool_use_id is not None:
+                other = pair
+                break
+            deltas.append(delta)
+            lines.append(line)
+        if len(lines) == 1:
+            return self.fold(*first), other
+        return _joined(part, index, deltas, lines), other
 
     def _stream(self, frame: StreamEvent, line: bytes) -> list[Event]:
         event = frame.event
@@ -148,14 +149,14 @@ class Folding:
         form = _PIECES.get(type(event.delta))
         if form is None:  # signatures and citations: they are in the full block
             return []
-        kind, member, make = form
+        kind, text_of, make = form
         found: list[Event] = []
         part = lane.parts.get(event.index)
         if part is None:  # its start was not told
             found += self._course.begin(lane, frame.api_message_id or lane.id, "", native)
             lane.streams = True
             part = lane.parts[event.index] = Part(kind)
-        text: str = getattr(event.delta, member)
+        text = text_of(event.delta)
         if not text:
             return found
         part.told += len(text)
@@ -332,6 +333,18 @@ class Folding:
         if frame.kind == "rate_limit_event" and (notice := notice_of_limit(native)) is not None:
             return [events.Noticed(notice=notice, native=native)]
         return [events.Other(kind=frame.kind or "unknown", native=native)]
+
+
+def _joined(part: Part, index: int, deltas: list[Any], lines: list[bytes]) -> list[Event]:
+    """Pieces of one block that came together."""
+    kind, text_of, make = _PIECES[type(deltas[0])]
+    text = "".join(map(text_of, deltas))
+    if not text:
+        return []
+    part.told += len(text)
+    if kind is blocks.ToolUse:
+        part.pieces.append(text)
+    return [make(text=text, index=index, native=Raw(b"".join((b"[", b",".join(lines), b"]"))))]
 
 
 def _input_of(text: str) -> Any:

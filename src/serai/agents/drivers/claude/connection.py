@@ -78,13 +78,14 @@ class Connection:
 
     async def deliver(self, frame: bytes, what: str) -> bool:
         """The same, and whether the pipe has taken it."""
-        if self.try_send(frame, what):
-            try:
-                await self.channel.drain()
-            except SeraiError as error:
-                log.info("claude: %s was not delivered: %s", what, error)
-                return False
-        return self.cause is None and not self.channel.outbox.closed
+        if not self.try_send(frame, what):
+            return False
+        try:
+            await self.channel.drain()
+        except SeraiError as error:
+            log.info("claude: %s was not delivered: %s", what, error)
+            return False
+        return True
 
     async def request(self, subtype: str, fields: Mapping[str, Any] | None = None) -> Raw:
         """Ask the process something of the control protocol, and wait for its answer."""

@@ -10,12 +10,15 @@ import msgspec
 
 from serai.agents.driver import Driver
 from serai.agents.drivers.claude.connection import Connection
+from serai.agents.drivers.claude.house import House
 
 __all__ = ["Controls", "object_of"]
 
 
 class Controls(Driver):
     """A driver that has a connection; each of these raises what it refuses with, or why there is none."""
+
+    house: House
 
     @abstractmethod
     def connected(self) -> Connection: ...
@@ -27,10 +30,16 @@ class Controls(Driver):
 
     async def set_model(self, query: str) -> str:
         reply = object_of(await self.connected().request("set_model", {"model": query or None}))
+        self.keep(model=query)
         return str(reply.get("model") or query)
 
     async def set_mode(self, mode: str) -> None:
         await self.connected().request("set_permission_mode", {"mode": mode})
+        self.keep(permission_mode=mode)
+
+    def keep(self, **choice: str) -> None:
+        """A process that takes this one's place has it too, and a fork: nobody gets back what a person has tightened."""
+        self.house.options = msgspec.structs.replace(self.house.options, **choice)
 
     async def stop_task(self, task_id: str) -> None:
         """End something that it does on the side."""

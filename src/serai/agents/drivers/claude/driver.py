@@ -20,7 +20,7 @@ from serai.agents.drivers.claude.controls import Controls, object_of
 from serai.agents.drivers.claude.failing import failed
 from serai.agents.drivers.claude.guarding import Guarding
 from serai.agents.drivers.claude.house import House
-from serai.agents.drivers.claude.options import CAPABILITIES
+from serai.agents.drivers.claude.options import CAPABILITIES, MODES
 from serai.agents.drivers.claude.playing import Background, Play
 from serai.agents.drivers.claude.prompting import content
 from serai.agents.drivers.claude.serving import Serving
@@ -111,6 +111,8 @@ class Claude(Controls):
         log.warning("claude: it is started again: %s", self._over)
         await self.house.ended()  # two must not write one conversation
         self.house.go_on(self.session_id)
+        if self.folding.mode in MODES:  # which it may have changed itself, at the end of a plan
+            self.keep(permission_mode=self.folding.mode)
         self.serving = Serving(self.house.tools, self._tell, self.house.limits.tool_result)
         self.folding = Folding(self.serving.tools)
         self._guarding, self._cost, self._state, self._queued = Guarding(self.house.judge is not None), 0.0, "", 0
@@ -181,6 +183,7 @@ class Claude(Controls):
     async def _run(self, prompt: Prompt) -> TurnResult:
         connection, telling = self._opened()
         self._play = play = Play()
+        self._end_turn()  # what was said to a sub-agent meanwhile is nothing of this one
         try:
             if (news := self.serving.news()) is not None:
                 connection.asked("mcp_message", news).add_done_callback(forget)
@@ -283,11 +286,10 @@ class Claude(Controls):
     def pieces(self, frames: Iterator[Frame]) -> Frame | None:
         """The hot path."""
         assert self._telling is not None
-        assert self._stage is not None
-        found, other = self.folding.pieces(frames, self._stage.stamp())
+        found, other = self.folding.pieces(frames)
         if found:
             self._watching.heard()
-            self._telling.pieces(found)
+            self._telling.tell(found)
         return other
 
     def _told(self, what: Told) -> None:
@@ -330,7 +332,7 @@ class Claude(Controls):
         telling, play = self._telling, self._play
         if play is not None and not play.answered and how.answers(play.uuid):
             play.answered = True
-            denied = self._asking.denied if self._asking is not None else None
+            denied = self._asking.denied if self._asking is not None and how.error is not None else None
             telling.tell([*events, *self.folding.end(interrupted=how.error is not None)])
             telling.then(lambda: play.ends(how, denied))
         elif self._background is not None:

@@ -67,7 +67,7 @@ def claude(
     * `store`: where the conversation is kept besides; one that has begun there goes on.
     * `fmt`: `text` has a process print the answer to each prompt: nothing is asked or told besides.
     """
-    if fmt == "text" and judge is not None:
+    if fmt == "text" and (judge, interceptors, tools) != (None, None, None):
         raise BadSettings("guards and rules would not hold in text mode: nobody is asked there", who="claude")
     settings = home.settings(environ) if settings is None else settings
     limits = limits or Limits()
@@ -77,7 +77,7 @@ def claude(
     chosen = msgspec.structs.replace(chosen, **_conversation(chosen, store, session_id, resume, environ, latest=latest, fork=fork))
     if model:
         chosen = msgspec.structs.replace(chosen, model=model)
-    if chosen.timeout is not None:
+    if chosen.timeout:  # 0 is the usual (spec agents 1.8)
         limits = limits.but(agent_turn=chosen.timeout if chosen.timeout > 0 else None)
     house = House(
         cwd=folder,

@@ -38,16 +38,6 @@ class Telling:
         self.changed = False  # something in this turn was not told as it was said
         self.failure: Exception | None = None  # somebody must know of what happens, and could not be told
 
-    def pieces(self, events: Sequence[Event]) -> None:
-        """Nothing but pieces of text, with the stage's stamps of now: the hot path."""
-        if not self._at_once:
-            self.tell(events)
-            return
-        try:
-            self._stage.emit_stamped(events)
-        except Exception as error:
-            self.failure = self.failure or error
-
     @property
     def _at_once(self) -> bool:
         """Whether nobody has to see it before all others do."""
@@ -149,11 +139,14 @@ class _Line(msgspec.Struct):
 
 
 _SPOKEN = frozenset({"assistant", "stream_event", "result"})
-_LINE = msgspec.json.Decoder(_Line)
+_LINE = msgspec.json.Decoder(_Line | list[msgspec.Raw])
 
 
 def _bare(event: Event) -> Event:
     """Without its line, where that may have words which are not to be seen: one line can be that of several events."""
-    if event.lane or not isinstance(event.native, msgspec.Raw) or _LINE.decode(event.native).type not in _SPOKEN:
+    if event.lane or not isinstance(event.native, msgspec.Raw):
         return event
-    return msgspec.structs.replace(event, native=None)
+    line = _LINE.decode(event.native)
+    if isinstance(line, _Line) and line.type not in _SPOKEN:
+        return event
+    return msgspec.structs.replace(event, native=None)  # pieces that came together are stream events

@@ -16,7 +16,7 @@ from serai.agents.drivers.claude.failing import failed
 from serai.agents.drivers.claude.house import House
 from serai.agents.drivers.claude.watching import Lines
 from serai.agents.stage import Stage
-from serai.errors import AgentFailed, LimitHit, PeerGone, PeerTimeout, SeraiError
+from serai.errors import AgentFailed, LimitHit, NotCapable, PeerGone, PeerTimeout, SeraiError
 from serai.model.events import Message, SessionStarted, Stderr, Text, TurnResult
 from serai.model.tools import TextBlock
 from serai.wire.channel import Channel
@@ -48,6 +48,8 @@ class TextClaude(Driver):
     async def run(self, prompt: Prompt) -> TurnResult:
         stage = self._stage
         assert stage is not None
+        if prompt.system or prompt.relayed:  # there is no place for it on a command line, where all is the person's word
+            raise NotCapable("in text mode a prompt is the person's own text and nothing else", who=self.name)
         self._interrupted = ""
         deadlines = Deadlines()
         child = self._child = await self.house.spawn(text=prompt)
