@@ -213,6 +213,7 @@ def test_what_needs_trust_counts_only_then_and_is_noted_until_then(house: House,
         'agents.claude.path = "/bin/x"',
         'agents.claude.permission_mode = "bypassPermissions"',
         'agents.claude.allowed_tools = ["Bash"]',
+        "agents.claude.hooks = true",
         'agents.claude.env = ["AWS_SECRET_ACCESS_KEY"]',
     ],
 )

@@ -20,6 +20,7 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     effort: str = ""
     permission_mode: str = ""  # the agent's own
     allowed_tools: tuple[str, ...] = ()  # rules of the agent's own; ours count as well
+    hooks: bool = False  # those of the agent's own settings run although they may change what guards have judged
     env: tuple[str, ...] = ()  # names of variables that it gets although they look like secrets
 
 

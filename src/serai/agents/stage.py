@@ -172,8 +172,11 @@ class Stage:
 
     def announce(self, turn: Turn) -> None:
         """A turn that the agent has begun by itself. Without anybody to take it, it is played unheard."""
-        for handler in self.on_turn:
-            handler(turn)
+        for handler in tuple(self.on_turn):
+            try:
+                handler(turn)
+            except Exception:  # its own affair: the agent is read on
+                log.exception("a turn that %s began could not be told to everybody", self.agent)
         if not turn.taken:
             turn.ignore()
         self.begin(turn)

@@ -95,7 +95,7 @@ def for_driven(house: House, choices: Choices, trust: Trust) -> dict[str, Any]:
         "interceptors": GuestInterceptors(lambda: house.host),
         "sections": sections,
         "tap": tap,
-        "trusted": not untrusted,
+        "trusted": lambda: not trust.check_agents(house.cwd),
     }
 
 

@@ -114,6 +114,7 @@ PROJECT_MAY: dict[str, May] = {
     "agents.*.effort": _TAKEN,
     "agents.*.permission_mode": _never("what an agent may do without asking is yours to say"),
     "agents.*.allowed_tools": _never("what an agent may do without asking is yours to say"),
+    "agents.*.hooks": _never("what an agent may do without asking is yours to say"),
     "agents.*.env": _never("what an agent gets to know is yours to say"),
     "default_model": _TAKEN,
     "small_model": _TAKEN,

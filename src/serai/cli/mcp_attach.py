@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import threading
 from contextlib import suppress
 
@@ -35,6 +36,8 @@ def mcp_attach(path: str) -> None:
         hint = "Serai sets it for the agent that it starts: give the agent the configuration that it was handed, as it is"
         raise Closed(f"{_TOKEN} is not set: nobody may come to {path} without the token of the session", hint=hint)
     with _connected(path) as connection:
+        if _owner(connection) != os.geteuid():  # somebody has put a socket of theirs in its place
+            raise _gone(path, "another user does")
         try:
             connection.sendall(os.fsencode(token) + b"\n")
         except OSError:
@@ -58,6 +61,12 @@ def _connected(path: str) -> socket.socket:
         connection.close()
         raise _gone(path, error.strerror or str(error)) from None
     return connection
+
+
+def _owner(connection: socket.socket) -> int:
+    """The user of the process that listens."""
+    _, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return int(user)
 
 
 def _gone(path: str, why: str) -> PeerGone:

@@ -279,7 +279,7 @@ def _for_agents(project: Path) -> dict[str, str] | None:
     """The digest of each file that driven agents take from it, also through links; None when not all of it can be looked at."""
     found: dict[str, str] = {}
     walked: set[str] = set()
-    waiting, left = [project / name for name in _FOR_AGENTS], _MOST
+    waiting, left = [*(project / name for name in _FOR_AGENTS), *_above(project)], _MOST
     try:
         while waiting:
             path = waiting.pop()
@@ -300,6 +300,15 @@ def _for_agents(project: Path) -> dict[str, str] | None:
     except OSError:
         return None
     return found
+
+
+def _above(project: Path) -> Iterator[Path]:
+    """What agents take from the folders around a project as well. Who can write there need not be who wrote the project."""
+    home_folder = os.path.realpath(os.path.expanduser("~"))
+    for folder in Path(os.path.realpath(project)).parents:
+        yield folder / ".mcp.json"
+        if str(folder) != home_folder:  # there it is the person's own
+            yield from (folder / ".claude" / name for name in ("agents", "commands", "skills"))
 
 
 def _there(project: Path, name: str) -> str:

@@ -1,4 +1,4 @@
-"""From one turn to the next: what a person has set holds, also in the process that takes a dead one's place, and no more than that."""
+"""From one turn to the next: what a person has set holds, also in the process that takes a dead one's place."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ rest()
 """
 
 
-@pytest.mark.req("agents.driver.goes-on")
+@pytest.mark.req("agents.driver.controls")
 async def test_what_was_set_holds_in_the_next_process(tmp_path: Path) -> None:
     async with program(tmp_path, DIES, permission_mode="acceptEdits", model="first") as session:
         await play(session)
@@ -43,7 +43,7 @@ async def test_what_was_set_holds_in_the_next_process(tmp_path: Path) -> None:
 PLANS = """
 open("argv", "a").write(json.dumps(sys.argv[1:]) + "\\n")
 prompt = greet()
-init(permissionMode="plan")
+say("system", subtype="init", claude_code_version="2.1.325", model="fake", permissionMode="plan")
 if os.path.exists("second"):
     result("two", user_message_uuid=prompt["uuid"])
     rest()
@@ -89,6 +89,7 @@ async def test_a_no_of_before_is_not_the_next_turns(tmp_path: Path) -> None:
         told = asyncio.ensure_future(heard(session, lambda event: isinstance(event, Approval)))
         driver_of(session).steer("now")
         ask = await told
+        assert isinstance(ask, Approval)
         await session.answer(ask.id, Deny("stop", interrupt=True))
         seen = await play(session)
     assert (seen.result.status, seen.result.text, seen.result.error) == ("success", "two", "")

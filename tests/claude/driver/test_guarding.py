@@ -384,4 +384,4 @@ async def test_what_was_judged_and_never_asked_is_not_kept_for_ever(tmp_path: Pa
         await play(session)
         asking = driver_of(session)._asking
         assert asking is not None
-        assert list(asking._judged) == ["t3", "t4"]
+        assert [judged.call.id for judged in asking._judged.values()] == ["t3", "t4"]

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from serai.agents.driver import Prompt
 from serai.agents.joining import Ask
 from serai.errors import AgentFailed, BadSettings, NotCapable, PeerTimeout
 from serai.model.ask import Allow, Deny
 from serai.model.events import Other, Stderr, Text
 from serai.model.tools import ToolCall
+from tests.claude.driver.guests import Guests
 from tests.claude.driver.scenes import LIMITS, QUICK, Seen, play, program, read, until
+from tests.claude.driver.test_guarding import judges
 from tests.wire.helpers import lives
 
 JSON = '{"type": "result", "subtype": "success", "result": "no"}'
@@ -111,7 +115,7 @@ async def test_what_it_cannot_do_it_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("joined", [{"interceptors": Guests()}, {"judge": judges(Allow())}], ids=["interceptors", "judge"])
-def test_who_would_not_be_asked_is_not_taken(tmp_path: Path, joined: dict[str, Any]) -> None:
+async def test_who_would_not_be_asked_is_not_taken(tmp_path: Path, joined: dict[str, Any]) -> None:
     with pytest.raises(BadSettings, match="would not hold in text mode"):
         program(tmp_path, "", fmt="text", **joined)
 

@@ -1,4 +1,4 @@
-"""Pieces are folded in one go, and say what they say one by one."""
+"""Pieces of one block that come together are one event, and say what they say one by one."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ import pytest
 
 from serai.dialects.claude.folding import Folding
 from serai.dialects.claude.ours import Ours
-from serai.model.events import Event, Stamp, Text, ToolCalled, ToolInput
+from serai.model.events import Event, Text, Thinking, ToolCalled, ToolInput
 from tests.claude.folding.helpers import CAPTURES, Fold, captured
 
-STAMP = Stamp(7, 12.5, "claude", "s-1")
-PIECES = (Text, ToolInput)
+PIECES = (Text, Thinking, ToolInput)
 
 
 def together(lines: list[dict[str, Any]]) -> tuple[list[Event], list[Event]]:
@@ -23,9 +22,8 @@ def together(lines: list[dict[str, Any]]) -> tuple[list[Event], list[Event]]:
     events: list[Event] = []
     quick: list[Event] = []
     while True:
-        found, other = folding.pieces(frames, STAMP)
-        assert [event.seq for event in found] == list(range(STAMP.seq, STAMP.seq + len(found)))
-        assert all((event.at, event.agent, event.session) == STAMP[1:] for event in found)
+        found, other = folding.pieces(frames)
+        assert len(found) <= 1
         events += found
         quick += found
         if other is None:
@@ -33,8 +31,23 @@ def together(lines: list[dict[str, Any]]) -> tuple[list[Event], list[Event]]:
         events += folding.fold(*other)
 
 
+def natives(event: Event) -> list[bytes]:
+    """The lines that an event came in."""
+    line = bytes(event.native)
+    return [bytes(one) for one in msgspec.json.decode(line, type=list[msgspec.Raw])] if line.startswith(b"[") else [line]
+
+
 def plain(events: list[Event]) -> list[Event]:
-    return [msgspec.structs.replace(event, seq=0, at=0.0, agent="", session="", native=bytes(event.native)) for event in events]
+    """However its pieces were cut."""
+    found: list[Event] = []
+    for event in events:
+        here = msgspec.structs.replace(event, native=natives(event))
+        last = found[-1] if found else None
+        if isinstance(here, PIECES) and type(last) is type(here) and (last.index, last.lane) == (here.index, here.lane):
+            found[-1] = msgspec.structs.replace(last, text=last.text + here.text, native=[*last.native, *here.native])
+        else:
+            found.append(here)
+    return found
 
 
 @pytest.mark.parametrize("name", CAPTURES)
@@ -73,24 +86,45 @@ def test_pieces_of_text_and_of_a_call_are_folded_in_one_go_and_nothing_else_is()
             piece(0, type="text_delta", text="a"),
             piece(0, type="text_delta", text=""),
             piece(0, type="text_delta", text="b"),
+            piece(3, type="text_delta", text="z"),  # of a block whose start was not told
+            piece(0, type="text_delta", text="c"),
             started(1, CALL),
             piece(1, type="input_json_delta", partial_json='{"command":'),
             piece(1, type="input_json_delta", partial_json='"ls"}'),
             stream({"type": "content_block_stop", "index": 1}),
-            piece(2, type="text_delta", text="c"),  # of a block whose start was not told
             piece(0, type="signature_delta", signature="x"),
             {**piece(0, type="text_delta", text="d"), "parent_tool_use_id": "t-9"},  # a sub-agent's
+            started(4, {"type": "thinking", "thinking": ""}),
+            piece(4, type="thinking_delta", thinking="e"),
+            piece(4, type="thinking_delta", thinking="f"),
+            {**piece(4, type="thinking_delta", thinking="g"), "parent_tool_use_id": "t-9"},
         ]
     )
-    assert [event.text for event in quick if isinstance(event, PIECES)] == ["a", "b", '{"command":', '"ls"}']
-    assert [(event.lane, event.text) for event in events if isinstance(event, Text)] == [
-        ("", "a"),
-        ("", "b"),
-        ("", "c"),
-        ("t-9", "d"),
+    assert [event.text for event in quick if isinstance(event, PIECES)] == ["ab", "c", '{"command":"ls"}', "ef"]
+    assert [(event.lane, event.index, event.text) for event in events if isinstance(event, PIECES)] == [
+        ("", 0, "ab"),
+        ("", 3, "z"),
+        ("", 0, "c"),
+        ("", 1, '{"command":"ls"}'),
+        ("t-9", 0, "d"),
+        ("", 4, "ef"),
+        ("t-9", 4, "g"),
     ]
     [called] = [event.call for event in events if isinstance(event, ToolCalled)]  # made of its pieces
     assert called.arguments == {"command": "ls"}
+
+
+def test_pieces_that_come_together_keep_all_their_lines_and_one_that_comes_alone_its_own() -> None:
+    pieces = [piece(0, type="text_delta", text=text) for text in ("a", "", "ü")]
+    _, [joined] = together([BEGUN, started(0, {"type": "text", "text": ""}), *pieces])
+    assert [msgspec.json.decode(line) for line in natives(joined)] == pieces
+    _, [alone] = together([BEGUN, started(0, {"type": "text", "text": ""}), pieces[0]])
+    assert msgspec.json.decode(alone.native) == pieces[0]
+
+
+def test_pieces_without_any_text_say_nothing() -> None:
+    empty = piece(0, type="text_delta", text="")
+    assert together([BEGUN, started(0, {"type": "text", "text": ""}), empty, empty])[1] == []
 
 
 def test_a_full_block_after_its_pieces_tells_only_the_rest() -> None:

@@ -16,7 +16,7 @@ from serai.agents.agentboot.sessions import SessionAgent, SessionRun
 from serai.agents.agentboot.words import AgentType, AgentTypeClaude, OutputFormat
 from serai.agents.drivers.claude.command import command_line
 from serai.agents.drivers.claude.environment import environment
-from serai.agents.drivers.claude.options import Options
+from serai.agents.drivers.claude.options import Options, without_project
 from serai.agents.drivers.claude.places import Places
 from serai.agents.drivers.claude.versions import refused
 from serai.dialects.claude.tools import Tools
@@ -91,8 +91,9 @@ class ClaudeAgent(SessionAgent):
 class ClaudeDriver:
     """The seed's `AgentDriver` of Claude Code: how it would be started. Nothing is, and nobody is asked for a version."""
 
-    def __init__(self, options: Options | None = None, *, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, options: Options | None = None, *, trusted: bool = False, environ: Mapping[str, str] = os.environ) -> None:
         self._options = options or Options()
+        self._trusted = trusted
         self._environ = environ
 
     def type(self) -> AgentType:
@@ -109,6 +110,7 @@ class ClaudeDriver:
             raise AgentNotAvailable("agent CLI not available", who=AgentTypeClaude)
         folder = os.path.realpath(opts.project_path or ".")
         options = options_of(opts, self._options)
+        options = options if self._trusted else without_project(options)
         text = opts.output_format == OutputFormat.TEXT
         command = command_line(program, options, fmt="text" if text else "stream-json", prompt=prompt, cwd=folder)
         said = {"type": "user", "message": {"role": "user", "content": prompt}}

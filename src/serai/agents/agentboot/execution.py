@@ -299,6 +299,11 @@ class Handle:
         """The same, for who only wants to know when: nothing is dropped or denied because of it."""
         return await asyncio.shield(self._execution.finished)
 
+    @property
+    def finished(self) -> asyncio.Future[Waited]:
+        """Its end, for who must not hold the handle."""
+        return self._execution.finished
+
     def cancel(self) -> None:
         self._execution.cancel()
 

@@ -19,6 +19,7 @@ from serai.agents.agentboot.errors import (
     SessionInUse,
     SessionUnknown,
 )
+from serai.agents.agentboot.execution import Handle
 from serai.agents.agentboot.options import SECOND, Config, ExecutionOptions, filled
 from serai.agents.agentboot.prompting import MessageSink, Prompter, run_with_prompter
 from serai.agents.agentboot.result import Waited
@@ -129,7 +130,8 @@ class AgentService:
         except BaseException:
             self._free(id)
             raise
-        ending = asyncio.ensure_future(getattr(handle, "over", handle.wait)())
+        # Not by way of the handle: who holds a dropped one keeps it from ending its execution (spec agents 7.8).
+        ending = handle.finished if isinstance(handle, Handle) else asyncio.ensure_future(getattr(handle, "over", handle.wait)())
         ending.add_done_callback(lambda _: self._free(id))
         return handle
 

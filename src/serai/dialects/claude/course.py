@@ -12,7 +12,6 @@ from msgspec import Raw
 
 from serai.dialects.claude import blocks
 from serai.dialects.claude.lanes import Lane, Opened
-from serai.dialects.claude.messages import StreamEvent
 from serai.dialects.claude.system import Tasks, plan_of
 from serai.dialects.claude.tools import Tools
 from serai.model import events
@@ -161,9 +160,8 @@ class Course:
         lane.said = [said for said in lane.said if said.uuid not in taken]
         return self._taken([one for one in self.calls.values() if one.lane is lane and one.uuid in taken], native)
 
-    def abandoned(self, lane: Lane, frame: StreamEvent, native: Raw) -> list[Event]:
+    def abandoned(self, lane: Lane, told: Any, native: Raw) -> list[Event]:
         """The blocks of a message from one of them on."""
-        told = frame.abandoned_blocks
         first = told.get("from_block_index") if isinstance(told, dict) else None
         if not isinstance(first, int) or told.get("api_message_id", lane.id) != lane.id:
             return []

@@ -22,6 +22,7 @@ from serai.dialects.claude import blocks
 from serai.dialects.claude.course import INTERRUPTED, Course
 from serai.dialects.claude.lanes import Lane, Part, Said
 from serai.dialects.claude.messages import Assistant, Result, StreamEvent, System, ToolProgress, User
+from serai.dialects.claude.reading import ids_of
 from serai.dialects.claude.system import notice_of_limit, told
 from serai.dialects.claude.texts import block_of, content_of, plain
 from serai.dialects.claude.tools import ASKER, Tools
@@ -63,7 +64,7 @@ class Folding:
             Result: self._result,
             Unknown: self._unknown,
         }
-        self._streams: dict[type, Callable[[Lane, StreamEvent, Any, Raw], list[Event]]] = {
+        self._streams: dict[type, Callable[[Lane, Any, Raw], list[Event]]] = {
             blocks.ContentBlockDelta: self._piece,
             blocks.ContentBlockStart: self._part_started,
             blocks.ContentBlockStop: self._part_stopped,
@@ -140,12 +141,16 @@ class Folding:
         return _joined(part, index, deltas, lines), other
 
     def _stream(self, frame: StreamEvent, line: bytes) -> list[Event]:
-        event = frame.event
+        event, native = frame.event, Raw(line)
         lane = self._course.lane(frame.parent_tool_use_id)
         fold = self._streams.get(type(event))
-        return [] if fold is None else fold(lane, frame, event, Raw(line))
+        if fold is None:
+            return []
+        if frame.abandoned_blocks is not None and isinstance(event, blocks.MessageDelta | blocks.MessageStop):
+            return [*self._course.abandoned(lane, frame.abandoned_blocks, native), *fold(lane, event, native)]
+        return fold(lane, event, native)
 
-    def _piece(self, lane: Lane, frame: StreamEvent, event: blocks.ContentBlockDelta, native: Raw) -> list[Event]:
+    def _piece(self, lane: Lane, event: blocks.ContentBlockDelta, native: Raw) -> list[Event]:
         form = _PIECES.get(type(event.delta))
         if form is None:  # signatures and citations: they are in the full block
             return []
@@ -153,7 +158,7 @@ class Folding:
         found: list[Event] = []
         part = lane.parts.get(event.index)
         if part is None:  # its start was not told
-            found += self._course.begin(lane, frame.api_message_id or lane.id, "", native)
+            found += self._course.begin(lane, ids_of(native).api_message_id or lane.id, "", native)
             lane.streams = True
             part = lane.parts[event.index] = Part(kind)
         text = text_of(event.delta)
@@ -164,9 +169,9 @@ class Folding:
             part.pieces.append(text)
         return [*found, make(text=text, index=event.index, lane=lane.name, native=native)]
 
-    def _part_started(self, lane: Lane, frame: StreamEvent, event: blocks.ContentBlockStart, native: Raw) -> list[Event]:
+    def _part_started(self, lane: Lane, event: blocks.ContentBlockStart, native: Raw) -> list[Event]:
         block = event.content_block
-        found = self._course.begin(lane, frame.api_message_id or lane.id, "", native)
+        found = self._course.begin(lane, ids_of(native).api_message_id or lane.id, "", native)
         lane.streams = True
         if isinstance(block, blocks.ToolUse):
             lane.parts[event.index] = Part(blocks.ToolUse, block.id, block.name)
@@ -174,7 +179,7 @@ class Folding:
             lane.parts[event.index] = Part(type(block))
         return found
 
-    def _part_stopped(self, lane: Lane, frame: StreamEvent, event: blocks.ContentBlockStop, native: Raw) -> list[Event]:
+    def _part_stopped(self, lane: Lane, event: blocks.ContentBlockStop, native: Raw) -> list[Event]:
         """A call whose full form did not come is made of its pieces, here and once (2.10)."""
         part = lane.parts.get(event.index)
         if part is None or part.whole or part.kind is not blocks.ToolUse or not part.id:
@@ -182,25 +187,26 @@ class Folding:
         text = "".join(part.pieces)
         part.pieces.clear()
         part.whole = True
-        return self._course.called(lane, blocks.ToolUse(part.id, part.name, _input_of(text)), frame.uuid, event.index, native)
+        call = blocks.ToolUse(part.id, part.name, _input_of(text))
+        return self._course.called(lane, call, ids_of(native).uuid, event.index, native)
 
-    def _message_started(self, lane: Lane, frame: StreamEvent, event: blocks.MessageStart, native: Raw) -> list[Event]:
+    def _message_started(self, lane: Lane, event: blocks.MessageStart, native: Raw) -> list[Event]:
         message = event.message
-        found = self._course.begin(lane, message.id or frame.api_message_id or "", message.model, native)
+        found = self._course.begin(lane, message.id or ids_of(native).api_message_id or "", message.model, native)
         lane.streams = True
         lane.uses(message.usage)
         return found
 
-    def _message_ends(self, lane: Lane, frame: StreamEvent, event: blocks.MessageDelta, native: Raw) -> list[Event]:
+    def _message_ends(self, lane: Lane, event: blocks.MessageDelta, native: Raw) -> list[Event]:
         if not lane.begun:
             return []
         lane.stop = event.delta.stop_reason or lane.stop
         lane.aborted = lane.aborted or not lane.stop  # the model itself always has a reason
         lane.uses(event.usage, final=True)
-        return [*self._course.abandoned(lane, frame, native), *self._course.finish(lane, native)]
+        return self._course.finish(lane, native)
 
-    def _message_stopped(self, lane: Lane, frame: StreamEvent, event: blocks.MessageStop, native: Raw) -> list[Event]:  # noqa: ARG002
-        found = [*self._course.abandoned(lane, frame, native), *self._course.finish(lane, native)]
+    def _message_stopped(self, lane: Lane, event: blocks.MessageStop, native: Raw) -> list[Event]:  # noqa: ARG002
+        found = self._course.finish(lane, native)
         lane.streams = False
         return found
 

@@ -39,6 +39,7 @@ __all__ = [
     "Result",
     "Retry",
     "StreamEvent",
+    "StreamIds",
     "System",
     "ToolProgress",
     "Usage",
@@ -102,13 +103,22 @@ class User(Frame, frozen=True, tag="user", gc=False):
     agent_id: str | None = None
 
 
-class StreamEvent(Frame, frozen=True, tag="stream_event", gc=False):
-    """A piece of a message while it is made; only with `--include-partial-messages`."""
+class StreamEvent(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="stream_event", gc=False):
+    """A piece of a message while it is made; only with `--include-partial-messages`.
+
+    Nearly all frames are such pieces, and few are asked for their ids: those stay in the line (`StreamIds`).
+    """
 
     event: StreamPart = UnknownPart()
     parent_tool_use_id: str | None = None
-    api_message_id: str | None = None
     abandoned_blocks: Any = None
+
+
+class StreamIds(msgspec.Struct, frozen=True, gc=False):
+    """What a stream event's line has besides (`reading.ids_of`)."""
+
+    uuid: str = ""
+    api_message_id: str | None = None
 
 
 class ToolProgress(Frame, frozen=True, tag="tool_progress", gc=False):

@@ -16,10 +16,10 @@ import msgspec
 from msgspec import Raw
 
 from serai.dialects.claude import blocks, messages
-from serai.dialects.claude.messages import ControlCancel, ControlRequest, ControlResponse, FromCli, OtherRequest, Response, Retry
+from serai.dialects.claude.messages import ControlCancel, ControlRequest, ControlResponse, FromCli, OtherRequest, Response
 from serai.wire.codec import BAD_INPUT, Noise, Unknown, repair, scan_head
 
-__all__ = ["Reader", "asked_in", "first_of", "object_of", "read_leniently", "retry_of", "shown_in"]
+__all__ = ["Reader", "asked_in", "first_of", "ids_of", "object_of", "read_leniently", "retry_of", "shown_in"]
 
 _members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
 _items: msgspec.json.Decoder[list[Raw]] = msgspec.json.Decoder(list[Raw])
@@ -175,6 +175,12 @@ def first_of(raw: Raw) -> bytes:
     return bytes(memoryview(raw)[:1])
 
 
+def ids_of(line: bytes | Raw) -> messages.StreamIds:
+    """Those of a stream event; one that is of another type reads as absent."""
+    made: messages.StreamIds = _fitted(messages.StreamIds, Raw(line))
+    return made
+
+
 # What programs have called the parts of a retry, ours first (2.10).
 _ATTEMPT = ("attempt", "retry", "retries", "retryCount")
 _MOST = ("max_retries", "maxRetries")
@@ -182,11 +188,11 @@ _DELAY = ("retry_delay_ms", "delay_ms", "delayMs", "retry_after_ms", "retryDelay
 _ERROR = ("error", "message", "reason")
 
 
-def retry_of(line: bytes) -> Retry:
+def retry_of(line: bytes) -> messages.Retry:
     """A `system/api_retry` under all the spellings it has had; what is not there, or of another type, is zero."""
     raw = object_of(line)
     status = raw.get("error_status")
-    return Retry(
+    return messages.Retry(
         int(_number(raw, _ATTEMPT)),
         int(_number(raw, _MOST)),
         _number(raw, _DELAY),

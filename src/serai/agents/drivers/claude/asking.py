@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Coroutine, Mapping
 from copy import deepcopy
 from secrets import token_hex
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from serai.agents.drivers.claude.connection import Connection
+from serai.agents.drivers.claude.options import Options
 from serai.agents.drivers.claude.telling import Telling
 from serai.agents.joining import Ask, Judge
 from serai.agents.stage import Stage
@@ -46,17 +48,25 @@ _LOOKING = frozenset({"read", "grep", "find"})
 _PERSONAL = frozenset({_QUESTION, "ExitPlanMode"})  # they come as permission requests whatever the hook says (seen with 2.1.325)
 
 
+class House(Protocol):
+    """What is known of the session. `metadata` of the options is stamped on all that is asked."""
+
+    cwd: str
+    judge: Judge | None
+    options: Options
+
+
 class _Judged(NamedTuple):
-    """What the judge made of a call, whether it said yes to that, and whether Claude plans at the time."""
+    """What the judge made of a call, whether it said yes to that, and why a person is to be asked all the same."""
 
     call: ToolCall
     allowed: bool
-    planning: bool
+    reason: str
 
     def is_settled(self, *, by_us: bool) -> bool:
-        """Nobody else wants it asked. While it plans our asking hides its own, which is about all that is not just looking."""
-        harmless = not self.planning or self.call.name in _LOOKING
-        return self.allowed and by_us and harmless and self.call.native is not None and self.call.native.name not in _PERSONAL
+        """Nobody else wants it asked."""
+        personal = self.call.native is None or self.call.native.name in _PERSONAL
+        return self.allowed and by_us and not self.reason and not personal
 
 
 class Asking:
@@ -69,19 +79,18 @@ class Asking:
         folding: Folding,
         tools: Tools,
         telling: Telling,
-        judge: Judge | None,
-        routing: Mapping[str, str],
+        house: House,
     ) -> None:
-        """`routing` is stamped on all that is asked."""
         self._stage = stage
         self._connection = connection
         self._folding = folding
         self._tools = tools
         self._telling = telling
-        self._judge = judge
-        self._routing = dict(routing)
+        self._judge = house.judge
+        self._cwd = house.cwd
+        self._routing = dict(house.options.metadata)
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by the id of the request
-        self._judged: dict[str, _Judged] = {}  # by the id of the call
+        self._judged: dict[tuple[str, str], _Judged] = {}  # by id and tool: a model may give two calls one id
         self._mark = f"serai {token_hex(8)}"  # the reason that our hook gives: nobody else's
         self.denied: Deny | None = None  # somebody said no and that the turn should end
 
@@ -151,10 +160,17 @@ class Asking:
             return _deny(verdict.why or DENIED)
         final = call if isinstance(verdict, Allow) and verdict.arguments is msgspec.UNSET else _with(call, verdict)
         given = self._native(final)
-        self._judged[call.id] = _Judged(final, isinstance(verdict, Allow), heard.input.get("permission_mode") == "plan")
+        self._judged[call.id, name] = _Judged(final, isinstance(verdict, Allow), self._own_reason(heard.input, final))
         if len(self._judged) > _MOST:  # of calls that never came back: what another hook denied
             del self._judged[next(iter(self._judged))]
         return {"permissionDecision": "ask", "permissionDecisionReason": self._mark, "updatedInput": given}
+
+    def _own_reason(self, said: Mapping[str, Any], call: ToolCall) -> str:
+        """While it plans our asking hides its own, about all that is not just looking. And rules know no other folder than ours."""
+        cwd = said.get("cwd")
+        if isinstance(cwd, str) and cwd and os.path.realpath(cwd) != self._cwd:
+            return f"it works in another folder by now: {shown(cwd)}"
+        return "it plans" if said.get("permission_mode") == "plan" and call.name not in _LOOKING else ""
 
     # -- what Claude asks itself, or our hook has it ask
 
@@ -171,7 +187,7 @@ class Asking:
         if self._judge is not None and self._is_serai(request.mcp_server, request.tool_name):
             await self._send(self._connection.ours.allow, heard.id, what="a yes")
             return
-        judged = self._judged.pop(request.tool_use_id, None)
+        judged = self._judged.pop((request.tool_use_id, request.tool_name), None)
         call = self._call(request.tool_name, request.input, request.tool_use_id) if judged is None else judged.call
         by_us = request.decision_reason_type == "hook" and request.decision_reason == self._mark
         if judged is not None and judged.is_settled(by_us=by_us):
@@ -206,7 +222,7 @@ class Asking:
     async def _question(self, heard: CanUseTool) -> None:
         """A question is no approval (lesson L7). Its answers go back by the text of each question (spec agents 2.9)."""
         request = heard.request
-        judged = self._judged.get(request.tool_use_id)
+        judged = self._judged.get((request.tool_use_id, request.tool_name))
         given = request.input if judged is None else self._native(judged.call)
         items = questions_of(given)
         if not items:
@@ -280,15 +296,15 @@ def _kept(call: ToolCall) -> ToolCall:
 
 def _approval(heard: CanUseTool, call: ToolCall, judged: _Judged | None, *, by_us: bool) -> Approval:
     request = heard.request
-    plans = judged is not None and judged.planning and by_us
+    own = judged.reason if judged is not None else ""
     return Approval(
         id=heard.id,
         call=call,
         title=shown(request.title),
         display_name=shown(request.display_name),
         description=shown(request.description),
-        reason=("it plans" if plans else "") if by_us else shown(request.decision_reason),
-        reason_type=("mode" if plans else "") if by_us else request.decision_reason_type,
+        reason=own if by_us else shown(request.decision_reason),
+        reason_type=("mode" if own else "") if by_us else request.decision_reason_type,
         blocked_path=request.blocked_path,
         suggestions=tuple(request.permission_suggestions),
         needs_person=_is_personal(request, judged),
@@ -300,7 +316,7 @@ def _approval(heard: CanUseTool, call: ToolCall, judged: _Judged | None, *, by_u
 
 def _is_personal(request: messages.CanUseTool, judged: _Judged | None) -> bool:
     """What rules allowed and Claude asks about all the same, such as a change while it plans, is not theirs to wave through."""
-    allowed = judged is not None and judged.allowed
+    allowed = judged is not None and (judged.allowed or bool(judged.reason))
     return allowed or request.requires_user_interaction or request.decision_reason_type == "mode"
 
 

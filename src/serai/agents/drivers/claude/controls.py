@@ -11,6 +11,7 @@ import msgspec
 from serai.agents.driver import Driver
 from serai.agents.drivers.claude.connection import Connection
 from serai.agents.drivers.claude.house import House
+from serai.dialects.claude.folding import Folding
 
 __all__ = ["Controls", "object_of"]
 
@@ -19,6 +20,7 @@ class Controls(Driver):
     """A driver that has a connection; each of these raises what it refuses with, or why there is none."""
 
     house: House
+    folding: Folding
 
     @abstractmethod
     def connected(self) -> Connection: ...
@@ -36,6 +38,7 @@ class Controls(Driver):
     async def set_mode(self, mode: str) -> None:
         await self.connected().request("set_permission_mode", {"mode": mode})
         self.keep(permission_mode=mode)
+        self.folding.mode = mode
 
     def keep(self, **choice: str) -> None:
         """A process that takes this one's place has it too, and a fork: nobody gets back what a person has tightened."""

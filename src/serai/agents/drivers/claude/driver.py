@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -17,12 +18,12 @@ from serai.agents.driver import Prompt, Unfinished
 from serai.agents.drivers.claude.asking import Asking
 from serai.agents.drivers.claude.connection import Connection, Frame
 from serai.agents.drivers.claude.controls import Controls, object_of
-from serai.agents.drivers.claude.failing import failed
+from serai.agents.drivers.claude.failing import deaf, failed
 from serai.agents.drivers.claude.guarding import Guarding
 from serai.agents.drivers.claude.house import House
 from serai.agents.drivers.claude.options import CAPABILITIES, MODES
-from serai.agents.drivers.claude.playing import Background, Play
-from serai.agents.drivers.claude.prompting import content
+from serai.agents.drivers.claude.playing import Background, Costs, Play
+from serai.agents.drivers.claude.prompting import content, refusal
 from serai.agents.drivers.claude.serving import Serving
 from serai.agents.drivers.claude.telling import Telling
 from serai.agents.drivers.claude.watching import Lines, Watching, until
@@ -31,7 +32,7 @@ from serai.agents.stage import Stage
 from serai.dialects.claude.folding import Folding
 from serai.dialects.claude.heard import Heard, McpMessage, Odd, Told, Unsupported
 from serai.dialects.claude.messages import Result, System
-from serai.dialects.claude.outcome import Outcome, outcome
+from serai.dialects.claude.outcome import outcome
 from serai.dialects.claude.reading import shown_in
 from serai.errors import AgentFailed, Closed, LimitHit, NotAllowed, PeerGone, PeerTimeout, SeraiError
 from serai.model.actions import Notice
@@ -71,11 +72,12 @@ class Claude(Controls):
         self._guarding = Guarding(house.judge is not None)
         self._over: SeraiError | None = None  # why nothing more can be asked of it
         self._watching = Watching(house.limits)
-        self._cost = 0.0  # US dollars, of this process so far
+        self._costs = Costs()
         self._resumable = False  # there was a result, so that there is something to resume
         self._well = False  # the last one was no error
         self._state = ""  # running, requires_action, idle: where it tells
         self._closing = False  # by us
+        self._interrupted = ""  # why the turn that runs was
         self._queued = 0  # prompts that wait for their turn in it, by its last result
         self._changed = asyncio.Event()
         self.on_terminated: list[Callable[[SeraiError], None]] = []
@@ -96,8 +98,7 @@ class Claude(Controls):
             child, self, deadlines=deadlines, limits=self.house.limits, tap=self.house.tap(child.pid)
         )
         child.stderr.on_chunk = Lines(lambda line: telling.tell([Stderr(line=line)])).feed
-        judge, routing = self.house.judge, self.house.options.metadata
-        self._asking = Asking(stage, connection, self.folding, self.serving.tools, telling, judge, routing)
+        self._asking = Asking(stage, connection, self.folding, self.serving.tools, telling, self.house)
         connection.wake_by(self._watching.start())
         self._initialized = connection.asked("initialize", self.house.initialize())
         self._initialized.add_done_callback(self._on_initialized)
@@ -115,7 +116,7 @@ class Claude(Controls):
             self.keep(permission_mode=self.folding.mode)
         self.serving = Serving(self.house.tools, self._tell, self.house.limits.tool_result)
         self.folding = Folding(self.serving.tools)
-        self._guarding, self._cost, self._state, self._queued = Guarding(self.house.judge is not None), 0.0, "", 0
+        self._guarding, self._costs, self._state, self._queued = Guarding(self.house.judge is not None), Costs(), "", 0
         over, self._over = self._over, None
         try:
             await self._start(stage, telling, deadlines)
@@ -141,10 +142,6 @@ class Claude(Controls):
         if broken is not None:
             self._give_up(broken, at_once=True)
 
-    @property
-    def version(self) -> str:
-        return self._guarding.version
-
     async def close(self) -> None:
         self._closing = True
         connection = self._connection
@@ -155,6 +152,7 @@ class Claude(Controls):
         if connection is not None:
             if self._initialized is not None:
                 self._initialized.cancel()
+            self._end_aside(connection)
             how = await stop(connection.child, self.house.limits, polite=connection.channel.farewell)
             if self._well and how.step == "polite" and how.exit is not None and not how.exit.ok:
                 self._warn(f"it ended badly after all was done: {how.exit}")
@@ -163,14 +161,24 @@ class Claude(Controls):
             self._deadlines.close()
         await self.house.close()
 
+    def _end_aside(self, connection: Connection) -> None:
+        """At the end of its input it would go on with what it does on the side, and ask its model again."""
+        if self._over is None and self._works_aside:
+            self._well = False  # how it ends is our doing
+            with suppress(SeraiError):  # it may have ended in this very moment
+                connection.asked("interrupt", {"cancel_queued": True}).add_done_callback(forget)
+
     # -- turns
 
     async def run(self, prompt: Prompt) -> TurnResult:
+        self._interrupted = ""
         if self._resumable and isinstance(self._over, AgentFailed) and self._over.kind in _ENDED:
             await self._start_again()
         self._opened()
-        if refusal := await self._refusal():
-            raise Unfinished(NotAllowed(refusal, who=self.name), TurnResult(status="denied", error=refusal))
+        if why := await refusal(self.house.interceptors):
+            raise Unfinished(NotAllowed(why, who=self.name), TurnResult(status="denied", error=why))
+        if self._interrupted:  # before the prompt was sent: it never is
+            return TurnResult(status="cancelled", error=self._interrupted)
         return await self._run(prompt)
 
     async def compact(self) -> None:
@@ -193,7 +201,9 @@ class Claude(Controls):
             if not done:
                 await self._out_of_time(play)
         except asyncio.CancelledError:  # it did not heed the interrupt
-            self._give_up(self._deaf())
+            self._give_up(deaf(self.name))
+            telling.end_turn()
+            telling.failed()  # of this turn: the next has nothing to do with it
             raise
         except SeraiError as error:  # when the wire was over already, its own end says more than that (spec agents 7.13)
             if isinstance(error, PeerGone | Closed):
@@ -204,14 +214,6 @@ class Claude(Controls):
             self._end_turn()
         return play.result(telling)
 
-    async def _refusal(self) -> str:
-        """Once for a prompt: the steps of its turn are Claude's own."""
-        try:
-            return await self.house.interceptors.before_step(1)
-        except Exception as error:  # who cannot say yes has not said it (design rule 7)
-            log.exception("an interceptor failed")
-            return f"an interceptor failed: {error}"
-
     async def _out_of_time(self, play: Play) -> None:
         """By the clock on the wall, whatever it is busy with: retries can hold a turn for minutes (spec agents 2.12)."""
         if not play.answered:  # else it is done, and others may still have a word in what is shown of it (spec agents 7.14)
@@ -221,14 +223,20 @@ class Claude(Controls):
         await asyncio.wait([play.over])
 
     async def interrupt(self, reason: str) -> None:
-        connection = self._connection
-        if self._play is not None:
-            self._play.interrupted = reason
-        if connection is not None and self._over is None:
+        self._interrupted = reason
+        if (play := self._play) is not None:
+            play.interrupted = reason
+        elif self._background is None:
+            return  # nothing was sent yet
+        connection, telling = self._connection, self._telling
+        if connection is not None and telling is not None and self._over is None:
             try:
-                await connection.request("interrupt")
+                reply = object_of(await connection.request("interrupt", {"cancel_queued": True}))
             except SeraiError as error:  # it may have ended in this very moment
                 log.info("claude: it could not be interrupted: %s", error)
+                return
+            if play is not None and play.uuid in (reply.get("cancelled") or ()):  # it had not begun, and has no result (2.7)
+                telling.then(play.withdrawn)
 
     async def _stop(self, reason: str, over: asyncio.Future[None], error: SeraiError | None = None) -> None:
         """Have a turn end; `error` is what it ends with when it does not heed that in time."""
@@ -236,10 +244,7 @@ class Claude(Controls):
         done, _ = await asyncio.wait([over], timeout=self.house.limits.interrupt)
         asking.cancel()
         if not done:
-            self._give_up(error or self._deaf())
-
-    def _deaf(self) -> AgentFailed:
-        return AgentFailed("it did not heed an interrupt, and was ended", kind="exited", who=self.name)
+            self._give_up(error or deaf(self.name))
 
     def _end_turn(self) -> None:
         if self._asking is not None:
@@ -254,9 +259,13 @@ class Claude(Controls):
 
     @property
     def _rests(self) -> bool:
+        return not (self._works_aside or self._state not in ("", "idle"))
+
+    @property
+    def _works_aside(self) -> bool:
         """A shell in the background is let be: it may be a server."""
         aside = any(kind in _WAITED for kind in self.folding.tasks.values())
-        return not (aside or self._background is not None or self._queued or self._state not in ("", "idle"))
+        return bool(aside or self._background is not None or self._queued)
 
     def fork(self) -> Claude:
         return Claude(self.house.forked(self.session_id))
@@ -327,7 +336,8 @@ class Claude(Controls):
 
     def _ends(self, frame: Result, line: bytes, events: list[Any]) -> None:
         assert self._telling is not None
-        how = self._priced(outcome(frame, line, stderr=self._stderr()))
+        stderr = "" if self._connection is None else self._connection.child.stderr.text()
+        how = self._costs.of_turn(outcome(frame, line, stderr=stderr))
         self._resumable, self._well, self._queued = True, how.error is None, how.queued
         telling, play = self._telling, self._play
         if play is not None and not play.answered and how.answers(play.uuid):
@@ -344,25 +354,19 @@ class Claude(Controls):
             telling.tell([*events, Other(kind="result", native=msgspec.Raw(line))])
         self._changed.set()
 
-    def _priced(self, how: Outcome) -> Outcome:
-        """What it tells is what its process has cost so far; a turn has cost what is new (spec agents 1.15)."""
-        if (total := how.usage.cost_usd) is None:
-            return how
-        new, self._cost = max(total - self._cost, 0.0), total
-        return msgspec.structs.replace(how, usage=msgspec.structs.replace(how.usage, cost_usd=new))
-
     def skipped(self, frame: Oversize) -> None:
         self._warn(f"a frame of {frame.size} bytes was skipped: more than the limit frame allows")
         if shown_in(frame.head)[0] == "result":
             self._fail(AgentFailed("its result is longer than the limit frame allows", kind="garbled", who=self.name))
 
     def gone(self, cause: SeraiError) -> None:
+        expected = self._closing or self._over is not None  # we have ended it
         self._over = self._over or failed(cause, self.name)
         assert self._telling is not None
         if self._asking is not None:
             self._asking.lose()
         self._telling.tell(self.folding.end(interrupted=True, gone=True))
-        if (self._play is None or self._play.answered) and self._background is None and not self._closing:
+        if (self._play is None or self._play.answered) and self._background is None and not expected:
             self._warn(f"it ended between two turns: {cause}")
         self._fail(self._over)
         self._changed.set()
@@ -403,9 +407,6 @@ class Claude(Controls):
 
     def connected(self) -> Connection:
         return self._opened()[0]
-
-    def _stderr(self) -> str:
-        return "" if self._connection is None else self._connection.child.stderr.text()
 
     def _tell(self, event: Any) -> None:
         if self._telling is not None:

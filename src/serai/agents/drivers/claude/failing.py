@@ -5,7 +5,7 @@ from __future__ import annotations
 from serai.dialects.claude.outcome import HINTS, started
 from serai.errors import AgentFailed, PeerGone, SeraiError
 
-__all__ = ["failed"]
+__all__ = ["deaf", "failed"]
 
 _WHAT = {
     "bad_flag": "it does not take its command line",
@@ -27,3 +27,7 @@ def failed(cause: SeraiError, who: str) -> SeraiError:
         kind = "no_result" if cause.exit is not None and cause.exit.ok else "exited"
     what = _WHAT.get(kind) or ("it ended without a result" if kind == "no_result" else cause.message)
     return AgentFailed(what, kind=kind, who=who, exit=cause.exit, stderr=cause.stderr, hint=HINTS.get(kind, _HINT))
+
+
+def deaf(who: str) -> AgentFailed:
+    return AgentFailed("it did not heed an interrupt, and was ended", kind="exited", who=who, hint=_HINT)

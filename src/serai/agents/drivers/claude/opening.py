@@ -13,7 +13,7 @@ from serai import home
 from serai.agents.drivers.claude.command import Format
 from serai.agents.drivers.claude.driver import Claude
 from serai.agents.drivers.claude.house import House
-from serai.agents.drivers.claude.options import MODES, Config, Options, merged, without_project
+from serai.agents.drivers.claude.options import MODES, Config, Options, merged
 from serai.agents.drivers.claude.text import TextClaude
 from serai.agents.joining import Interceptors, Judge, NoInterceptors
 from serai.agents.session import Session
@@ -40,7 +40,7 @@ def claude(
     resume: str = "",
     latest: bool = False,
     fork: bool = False,
-    trusted: bool = False,
+    trusted: bool | Callable[[], bool] = False,
     store: Stored | Current | None = None,
     judge: Judge | None = None,
     interceptors: Interceptors | None = None,
@@ -75,13 +75,16 @@ def claude(
     folder = os.path.realpath(os.fspath(cwd))
     chosen = _options(settings, options or Options(), more, environ, folder)
     chosen = msgspec.structs.replace(chosen, **_conversation(chosen, store, session_id, resume, environ, latest=latest, fork=fork))
+    if judge is not None and (chosen.permission_prompt_tool != "stdio" or "permission-prompt-tool" in chosen.extra):
+        raise BadSettings("guards and rules would not hold: somebody else would answer what they have asked", who="claude")
     if model:
         chosen = msgspec.structs.replace(chosen, model=model)
     if chosen.timeout:  # 0 is the usual (spec agents 1.8)
         limits = limits.but(agent_turn=chosen.timeout if chosen.timeout > 0 else None)
     house = House(
         cwd=folder,
-        options=chosen if trusted else without_project(chosen),
+        options=chosen,
+        trusted=trusted if callable(trusted) else lambda: trusted,
         environ=environ,
         limits=limits,
         spawner=spawner,
@@ -105,6 +108,7 @@ def _options(
         effort=said.effort,
         permission_mode=said.permission_mode or MODES[0],
         allowed_tools=said.allowed_tools,
+        own_hooks=said.hooks,
         env={name: environ[name] for name in said.env if name in environ},
     )
     return merged(config, msgspec.structs.replace(options, **more), cwd=folder)

@@ -66,6 +66,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     # where its settings come from
     settings: str = ""  # the path of a file, or JSON
     setting_sources: tuple[str, ...] | None = None  # of user, project, local; None: all, (): none
+    own_hooks: bool = False  # under our guards: hooks of its settings run all the same, and may change what was judged
     ask_rule: bool = False  # make sure that questions are asked; for some builds of 2.1 (spec agents 2.3)
 
     # what it tells

@@ -18,7 +18,7 @@ from serai.errors import SeraiError
 from serai.model.ask import Deny
 from serai.model.events import TurnResult
 
-__all__ = ["Background", "Play"]
+__all__ = ["Background", "Costs", "Play"]
 
 Status = Literal["success", "error", "denied", "cancelled"]
 
@@ -44,6 +44,11 @@ class Play:
             self.error = self.error or error
             self._done()
 
+    def withdrawn(self) -> None:
+        """It never began, because we ended it."""
+        if not self.answered:
+            self._done()
+
     def _done(self) -> None:
         if not self.over.done():
             self.over.set_result(None)
@@ -51,8 +56,7 @@ class Play:
     def result(self, telling: Telling) -> TurnResult:
         """What came of it, or `Unfinished`. What ended it on purpose counts before what that looks like to the agent."""
         how, text = self._how, telling.end_turn()
-        if telling.failure is not None:
-            failure, telling.failure = telling.failure, None
+        if (failure := telling.failed()) is not None:
             raise failure
         if self.error is not None:
             raise Unfinished(self.error, _result("error", how, text, str(self.error)))
@@ -64,6 +68,19 @@ class Play:
         if how.error is not None:
             raise Unfinished(how.error, _result("error", how, text, str(how.error)))
         return _result("success", how, text)
+
+
+class Costs:
+    """What it tells is what its process has cost so far; a turn has cost what is new (spec agents 1.15)."""
+
+    def __init__(self) -> None:
+        self._so_far = 0.0  # US dollars
+
+    def of_turn(self, how: Outcome) -> Outcome:
+        if (total := how.usage.cost_usd) is None:
+            return how
+        new, self._so_far = max(total - self._so_far, 0.0), total
+        return msgspec.structs.replace(how, usage=msgspec.structs.replace(how.usage, cost_usd=new))
 
 
 class Background:
@@ -91,7 +108,9 @@ class Background:
         if self._stage.turn is not self._turn:
             return
         text = telling.end_turn()
-        if self.interrupted:
+        if (failure := telling.failed()) is not None:
+            self._stage.end(self._turn, _result("error", how, text, str(failure)), failure)
+        elif self.interrupted:
             self._stage.end(self._turn, _result("cancelled", how, text, self.interrupted))
         elif how.error is not None:
             self._stage.end(self._turn, _result("error", how, text, str(how.error)), how.error)

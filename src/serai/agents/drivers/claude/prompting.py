@@ -1,14 +1,28 @@
-"""A prompt in the words of the wire (spec agents 2.4)."""
+"""A prompt: whether it may be sent, and in the words of the wire (spec agents 2.4)."""
 
 from __future__ import annotations
 
+import logging
 import re
 from base64 import b64encode
 from typing import Any
 
 from serai.agents.driver import Prompt
+from serai.agents.joining import Interceptors
 
-__all__ = ["content"]
+__all__ = ["content", "refusal"]
+
+log = logging.getLogger("serai.agents")
+
+
+async def refusal(interceptors: Interceptors) -> str:
+    """Why it must not be, or "". Asked once for a prompt: the steps of its turn are Claude's own."""
+    try:
+        return await interceptors.before_step(1)
+    except Exception as error:  # who cannot say yes has not said it (design rule 7)
+        log.exception("an interceptor failed")
+        return f"an interceptor failed: {error}"
+
 
 _END = re.compile(r"<(\s*/\s*context)", re.IGNORECASE)
 

@@ -63,7 +63,7 @@ class Telling:
     def then(self, work: Callable[[], None]) -> None:
         """Have it done when all that has come so far is told: at once, as a rule."""
         if self._task is None:
-            work()
+            self._do(work)
         else:
             self._waiting.append(work)
 
@@ -93,12 +93,24 @@ class Telling:
         except Exception as error:  # such as a full disk: the turn fails of it, and the process is read on
             self.failure = self.failure or error
 
+    def _do(self, work: Callable[[], Awaitable[None] | None]) -> Awaitable[None] | None:
+        try:
+            return work()
+        except Exception as error:  # such as a full disk at the beginning of a turn of its own
+            self.failure = self.failure or error
+            return None
+
+    def failed(self) -> Exception | None:
+        """What could not be told of this turn, once."""
+        failure, self.failure = self.failure, None
+        return failure
+
     async def _work(self) -> None:
         try:
             while self._waiting:
                 what = self._waiting.popleft()
                 if callable(what):
-                    if (over := what()) is not None:
+                    if (over := self._do(what)) is not None:
                         await over
                 else:
                     await self._one(what)
