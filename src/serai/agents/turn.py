@@ -13,7 +13,7 @@ import msgspec
 from serai.agents.driver import Prompt
 from serai.errors import Closed
 from serai.model.ask import Approval, Decision, Question
-from serai.model.events import Event, Text, Thinking, ToolInput, ToolProgress, TurnResult, merged
+from serai.model.events import Event, Stderr, Text, Thinking, ToolInput, ToolProgress, TurnResult, merged
 
 if TYPE_CHECKING:
     from serai.agents.stage import Stage
@@ -192,6 +192,8 @@ class Turn:
                 self._events[-1] = joined
                 return
         if isinstance(event, ToolProgress) and self.crowded and not self._has_room_for(event):
+            return
+        if isinstance(event, Stderr) and len(self._events) >= 2 * self._most:  # its last words are kept elsewhere
             return
         self._events.append(event)
         _wake(self._reader)

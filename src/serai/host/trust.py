@@ -75,12 +75,14 @@ class _File(msgspec.Struct):
 class Trust:
     """The file `trust.json` among the person's configuration. Read anew each time: another Serai may have written it."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, *, person: str = "") -> None:
+        """`person` is the person's own folder (HOME), by default that of whoever runs this."""
         self.file = file
+        self._person = os.path.realpath(person or os.path.expanduser("~"))
 
     @classmethod
     def usual(cls, environ: Mapping[str, str] = os.environ) -> Trust:
-        return cls(Path(home.config_folder(environ)) / "trust.json")
+        return cls(Path(home.config_folder(environ)) / "trust.json", person=environ.get("HOME", ""))
 
     def allow(
         self,
@@ -117,7 +119,7 @@ class Trust:
                 pins,
                 _there(folder, home.PROJECT_POLICY) if rules is None else _digest_of(rules),
                 _there(folder, home.PROJECT_CONFIG) if settings is None else _digest_of(settings),
-                _for_agents(folder) if agents is None else dict(agents),
+                self.for_agents(folder) if agents is None else dict(agents),
             )
             self._write(known)
         return tuple(manifests)
@@ -177,7 +179,7 @@ class Trust:
 
     def for_agents(self, project: Path | str) -> dict[str, str] | None:
         """What the project has for driven agents, by name, with a digest of each; None when not all of it can be looked at."""
-        return _for_agents(Path(project))
+        return _for_agents(Path(os.path.realpath(project)), self._person)
 
     def obstacle(self, manifest: Manifest) -> str:
         """Why this guest cannot be trusted as it is now, or nothing."""
@@ -275,11 +277,11 @@ def _guests_of(project: Path, person: Person) -> list[Manifest]:
     return found
 
 
-def _for_agents(project: Path) -> dict[str, str] | None:
+def _for_agents(project: Path, person: str) -> dict[str, str] | None:
     """The digest of each file that driven agents take from it, also through links; None when not all of it can be looked at."""
     found: dict[str, str] = {}
     walked: set[str] = set()
-    waiting, left = [*(project / name for name in _FOR_AGENTS), *_above(project)], _MOST
+    waiting, left = [*(project / name for name in _FOR_AGENTS), *_above(project, person)], _MOST
     try:
         while waiting:
             path = waiting.pop()
@@ -302,12 +304,11 @@ def _for_agents(project: Path) -> dict[str, str] | None:
     return found
 
 
-def _above(project: Path) -> Iterator[Path]:
+def _above(project: Path, person: str) -> Iterator[Path]:
     """What agents take from the folders around a project as well. Who can write there need not be who wrote the project."""
-    home_folder = os.path.realpath(os.path.expanduser("~"))
-    for folder in Path(os.path.realpath(project)).parents:
+    for folder in project.parents:
         yield folder / ".mcp.json"
-        if str(folder) != home_folder:  # there it is the person's own
+        if str(folder) != person:  # there it is the person's own
             yield from (folder / ".claude" / name for name in ("agents", "commands", "skills"))
 
 

@@ -80,6 +80,38 @@ async def test_a_conversation_goes_on_after_its_process_died(tmp_path: Path) -> 
     assert claude.starts == 2
 
 
+async def test_the_next_process_begins_when_the_last_is_gone(tmp_path: Path) -> None:
+    """Two must not write one conversation: the first takes its time on the ladder."""
+    source = """
+if os.path.exists("pid"):
+    lives = os.path.exists("/proc/" + open("pid").read())
+    greet()
+    init()
+    result("it lives" if lives else "it is gone")
+    rest()
+else:
+    open("pid", "w").write(str(os.getpid()))
+    greet()
+    init()
+    result("one")
+    hear()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    init()
+    block = {"type": "text", "text": "busy"}
+    say("assistant", message={"id": "m1", "model": "fake", "content": [block], "stop_reason": "end_turn"})
+    while True:
+        time.sleep(60)
+"""
+    async with program(tmp_path, source, limits=QUICK.but(agent_stop=0.5)) as session:
+        assert (await play(session)).result.text == "one"
+        seen = Seen(session.turn("go"))
+        reading = asyncio.ensure_future(read(seen))
+        await until(lambda: seen.said)
+        await session.interrupt("enough")
+        await reading
+        assert (await play(session)).result.text == "it is gone"
+
+
 async def test_one_that_cannot_be_started_again_says_so_each_time(tmp_path: Path) -> None:
     claude, session = scene(tmp_path, Script().init().text("one").result("one").exits(3))
     async with session:
