@@ -153,7 +153,8 @@ def test_the_token_goes_to_no_other_user(tmp_path: Path, monkeypatch: pytest.Mon
     """Whoever listens there is us: so we are somebody else."""
     monkeypatch.chdir(tmp_path)  # a socket's path is short
     monkeypatch.setenv("SERAI_MCP_TOKEN", "secret")
-    monkeypatch.setattr(os, "geteuid", lambda other=os.geteuid() + 1: other)
+    other = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: other)
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("s")
         server.listen()

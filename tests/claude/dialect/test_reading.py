@@ -12,7 +12,7 @@ from serai.dialects.claude import blocks, messages
 from serai.dialects.claude.heard import CanUseTool, Heard, Odd, Told
 from serai.dialects.claude.messages import Assistant, Result, System
 from serai.dialects.claude.ours import Ours
-from serai.dialects.claude.reading import retry_of
+from serai.dialects.claude.reading import ids_of, retry_of
 from serai.wire.codec import Noise, Unknown
 from serai.wire.framing import Framer
 from tests.claude.dialect.helpers import RESULT, SYSTEM, line
@@ -192,8 +192,8 @@ def test_a_block_of_another_type_keeps_its_json_and_the_rest_of_the_frame_is_rea
 @pytest.mark.req("agents.rule.60")
 def test_a_stream_event_and_a_delta_of_another_type_keep_their_json() -> None:
     event = {"type": "message_sparkle", "n": 1}
-    frame = frame_of({"type": "stream_event", "event": event, "api_message_id": "m"})
-    assert frame.api_message_id == "m"
+    frame = frame_of({"type": "stream_event", "event": event, "parent_tool_use_id": "t"})
+    assert frame.parent_tool_use_id == "t"
     assert (frame.event.kind, json.loads(bytes(frame.event.raw))) == ("message_sparkle", event)
     delta = {"type": "smell_delta", "smell": "pine"}
     frame = frame_of({"type": "stream_event", "event": {"type": "content_block_delta", "index": 2, "delta": delta}})
@@ -201,6 +201,13 @@ def test_a_stream_event_and_a_delta_of_another_type_keep_their_json() -> None:
     assert (frame.event.delta.kind, json.loads(bytes(frame.event.delta.raw))) == ("smell_delta", delta)
     start = {"type": "content_block_start", "index": 1, "content_block": {"type": "hologram"}}
     assert frame_of({"type": "stream_event", "event": start}).event.content_block.kind == "hologram"
+
+
+def test_the_ids_of_a_stream_event_are_in_its_line() -> None:
+    line = {"type": "stream_event", "uuid": "u", "api_message_id": "m"}
+    assert ids_of(json.dumps(line).encode()) == messages.StreamIds("u", "m")
+    assert ids_of(json.dumps({**line, "uuid": 7}).encode()) == messages.StreamIds("", "m")
+    assert ids_of(b'{"type":"stream_event"}') == messages.StreamIds()
 
 
 @pytest.mark.req("agents.scenario.T4")

@@ -18,8 +18,7 @@ from serai.errors import BadSettings
 from serai.host.trust import Trust
 from serai.model.ask import Allow, Approval, Deny
 from serai.model.tools import ToolCall
-from serai.testing.claude import Script
-from tests.claude.driver.scenes import driver_of, play, program, scene, until
+from tests.claude.driver.scenes import driver_of, play, program, until
 
 Json = dict[str, Any]
 
@@ -125,11 +124,12 @@ async def test_the_callers_own_settings_hold_besides_and_open_nothing(tmp_path: 
 async def test_settings_that_cannot_be_read_start_nothing(tmp_path: Path, given: str) -> None:
     (tmp_path / "broken.json").write_text('{"env": ')
     (tmp_path / "list.json").write_text("[]")
-    claude, session = scene(tmp_path, Script().init().result("done"), judge=yes, options=Options(settings=given))
-    with pytest.raises(BadSettings):
+    session = program(tmp_path, "", judge=yes, options=Options(settings=given))
+    (tmp_path / "bin" / "claude").write_text(f"#!/bin/sh\ntouch '{tmp_path}/started'\n")
+    with pytest.raises(BadSettings, match="settings"):
         async with session:
             pass
-    assert claude.starts == 0
+    assert not (tmp_path / "started").exists()
 
 
 @pytest.mark.req("agents.driver.closed")
@@ -160,6 +160,13 @@ async def test_keys_in_settings_and_servers_are_in_no_command_line(tmp_path: Pat
     for part in (said["settings"], said["servers"]):
         assert part["modes"] == ["0o600", "0o700"]
         assert not os.path.lexists(os.path.dirname(part["file"]))  # it went with the session
+
+
+async def test_nor_are_those_in_flags_that_have_no_name_here(tmp_path: Path) -> None:
+    extra = {"mcp-config": json.dumps({"mcpServers": {"a": {"env": {"K": KEY}}}})}
+    said = await told(program(tmp_path, TELLS, options=Options(extra=extra)))
+    assert not [word for word in said["argv"] if KEY in word]
+    assert said["servers"]["said"] == json.loads(extra["mcp-config"])
 
 
 # -- another folder

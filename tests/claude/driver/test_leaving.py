@@ -249,25 +249,37 @@ async def test_nor_does_a_tool(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("agents.driver.close")
-async def test_nor_does_one_that_was_called_when_no_turn_ran(tmp_path: Path) -> None:
-    box = Stubborn()
+async def test_nor_does_a_guard_that_was_asked_when_no_turn_ran(tmp_path: Path) -> None:
+    """Nobody else ends the process then: the session's close does, in its own time."""
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    async def judge(call: ToolCall) -> Allow | Deny | Ask:
+        begun.set()
+        while not go.is_set():
+            try:
+                await go.wait()
+            except asyncio.CancelledError:
+                continue
+        return Allow()
+
     source = """
 greet()
 init()
 result("one")
-call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "slow", "arguments": {}}}
-say("control_request", request_id="m1", request={"subtype": "mcp_message", "server_name": "serai", "message": call})
+about = {"hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {"command": "ls"}, "agent_id": "a1"}
+request = {"subtype": "hook_callback", "callback_id": "guard", "tool_use_id": "t1", "input": about}
+say("control_request", request_id="h1", request=request)
 rest()
 time.sleep(300)
 """
     async with PlainSpawner(QUICK) as spawner:
-        session = program(tmp_path, source, limits=QUICK.but(stop_kill=1.0), tools=box, spawner=spawner)
+        session = program(tmp_path, source, limits=QUICK.but(stop_kill=1.0), judge=judge, spawner=spawner)
         await session.open()
         await play(session)
-        await box.begun.wait()
+        await begun.wait()
         await session.close()
         assert not spawner.children
-    box.go.set()
+        go.set()
 
 
 @pytest.mark.req("agents.driver.close")

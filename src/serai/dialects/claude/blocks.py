@@ -207,11 +207,13 @@ class UserMessage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class TextDelta(_Part, frozen=True, tag="text_delta", gc=False):
+    """It and two others are a piece of something: that is their `text`, whatever the wire calls it."""
+
     text: str = ""
 
 
 class ThinkingDelta(_Part, frozen=True, tag="thinking_delta", gc=False):
-    thinking: str = ""
+    text: str = msgspec.field(default="", name="thinking")
 
 
 class SignatureDelta(_Part, frozen=True, tag="signature_delta", gc=False):
@@ -219,7 +221,7 @@ class SignatureDelta(_Part, frozen=True, tag="signature_delta", gc=False):
 
 
 class InputJsonDelta(_Part, frozen=True, tag="input_json_delta", gc=False):
-    partial_json: str = ""
+    text: str = msgspec.field(default="", name="partial_json")
 
 
 class CitationsDelta(_Part, frozen=True, tag="citations_delta", gc=False):

@@ -12,7 +12,6 @@ in; pieces that came together (`Folding.pieces`) have theirs as one array.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from operator import attrgetter
 from typing import Any, TypeVar
 
 import msgspec
@@ -37,10 +36,10 @@ _Pair = TypeVar("_Pair", bound=tuple[object, bytes])  # a frame and its line
 _SYNTHETIC = "<synthetic>"  # the model of a message that the program itself made
 _DENIED = ("permission-rule", "user-rejected")  # why a call did not run, when somebody or something said no
 _TURNED_AWAY = ("<tool_use_error>Error: No such tool", "<tool_use_error>InputValidationError")
-_PIECES: dict[type, tuple[type, Callable[[Any], str], Callable[..., Event]]] = {
-    blocks.TextDelta: (blocks.Text, attrgetter("text"), events.Text),
-    blocks.ThinkingDelta: (blocks.Thinking, attrgetter("thinking"), events.Thinking),
-    blocks.InputJsonDelta: (blocks.ToolUse, attrgetter("partial_json"), events.ToolInput),
+_PIECES: dict[type, tuple[type, Callable[..., Event]]] = {
+    blocks.TextDelta: (blocks.Text, events.Text),
+    blocks.ThinkingDelta: (blocks.Thinking, events.Thinking),
+    blocks.InputJsonDelta: (blocks.ToolUse, events.ToolInput),
 }
 
 
@@ -123,7 +122,7 @@ class Folding:
         part = self._main.parts.get(index)
         if part is None or part.whole or kind not in _PIECES or frame.parent_tool_use_id is not None:
             return [], first
-        deltas: list[Any] = [frame.event.delta]
+        texts: list[str] = [frame.event.delta.text]  # type: ignore[union-attr]  # by the table, which checkers cannot see
         lines = [first[1]]
         other = None
         for pair in frames:
@@ -131,14 +130,15 @@ class Folding:
             if type(frame) is not StreamEvent or type(event := frame.event) is not blocks.ContentBlockDelta:
                 other = pair
                 break
-            if type(delta := event.delta) is not kind or event.index != index or frame.parent_tool_use_id is not None:
+            delta = event.delta
+            if type(delta) is not kind or event.index != index or frame.parent_tool_use_id is not None:
                 other = pair
                 break
-            deltas.append(delta)
+            texts.append(delta.text)  # type: ignore[union-attr]  # the same kind
             lines.append(line)
         if len(lines) == 1:
             return self.fold(*first), other
-        return _joined(part, index, deltas, lines), other
+        return _joined(kind, part, index, "".join(texts), lines), other
 
     def _stream(self, frame: StreamEvent, line: bytes) -> list[Event]:
         event, native = frame.event, Raw(line)
@@ -154,14 +154,14 @@ class Folding:
         form = _PIECES.get(type(event.delta))
         if form is None:  # signatures and citations: they are in the full block
             return []
-        kind, text_of, make = form
+        kind, make = form
         found: list[Event] = []
         part = lane.parts.get(event.index)
         if part is None:  # its start was not told
             found += self._course.begin(lane, ids_of(native).api_message_id or lane.id, "", native)
             lane.streams = True
             part = lane.parts[event.index] = Part(kind)
-        text = text_of(event.delta)
+        text: str = event.delta.text  # type: ignore[union-attr]  # by the table
         if not text:
             return found
         part.told += len(text)
@@ -341,14 +341,13 @@ class Folding:
         return [events.Other(kind=frame.kind or "unknown", native=native)]
 
 
-def _joined(part: Part, index: int, deltas: list[Any], lines: list[bytes]) -> list[Event]:
-    """Pieces of one block that came together."""
-    kind, text_of, make = _PIECES[type(deltas[0])]
-    text = "".join(map(text_of, deltas))
+def _joined(kind: type, part: Part, index: int, text: str, lines: list[bytes]) -> list[Event]:
+    """Pieces of one block that came together; `kind` is that of their deltas."""
     if not text:
         return []
+    of, make = _PIECES[kind]
     part.told += len(text)
-    if kind is blocks.ToolUse:
+    if of is blocks.ToolUse:
         part.pieces.append(text)
     return [make(text=text, index=index, native=Raw(b"".join((b"[", b",".join(lines), b"]"))))]
 

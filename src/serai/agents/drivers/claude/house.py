@@ -32,7 +32,6 @@ from serai.wire.stopping import stop
 __all__ = ["House"]
 
 log = logging.getLogger("serai.agents")
-_SHORT = 100  # characters: what is longer has more in it than our own
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,10 +76,12 @@ class House:
 
     def _discreet(self, argv: list[str]) -> list[str]:
         """Everybody can read a command line: servers and settings may hold keys, so they go into files for us alone."""
+        if not (self.options.settings or self.options.mcp_servers or self.options.extra):
+            return argv  # all of it is our own
         said = []
         for word in argv:
             flag, equals, value = word.partition("=")
-            if equals and flag in ("--mcp-config", "--settings") and value.startswith("{") and len(value) > _SHORT:
+            if equals and flag in ("--mcp-config", "--settings") and value.lstrip().startswith("{"):
                 if self._folder is None:
                     self._folder = tempfile.TemporaryDirectory(prefix="serai-claude-")  # 0700
                 path = os.path.join(self._folder.name, f"{flag.strip('-')}.json")
