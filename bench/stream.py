@@ -41,7 +41,7 @@ Line = dict[str, Any]
 
 class Stream(NamedTuple):
     """What was written. Who reads it proves with `events` (lines), `text` (characters of text deltas and of tool results) and
-    `pieces` (deltas) that nothing was dropped or cut."""
+    `pieces` (bytes of the lines that are deltas) that nothing was dropped or cut."""
 
     path: str
     size: int
@@ -66,15 +66,17 @@ def build(name: str = "stream") -> Stream:
 
 
 def _write(path: Path, writer: Writer) -> tuple[int, int, int, int]:
-    """Its bytes, events, characters of text and deltas."""
+    """Its bytes, events, characters of text and bytes of deltas."""
     size = events = text = pieces = 0
     with path.open("wb") as file:
         for line in writer.lines():
             # Compact and not escaped to ASCII, as JavaScript writes it.
-            size += file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+            written = file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+            size += written
             events += 1
             text += _text(line)
-            pieces += line.get("event", {}).get("type") == "content_block_delta"
+            if line.get("event", {}).get("type") == "content_block_delta":
+                pieces += written
     return size, events, text, pieces
 
 

@@ -24,24 +24,36 @@ def opened(stream: Stream, folder: str) -> Session:
     return serai.agent("claude", path=fake_claude.write(folder), cwd=folder, environ=environ, settings={})
 
 
+def written(event: Text | ToolInput) -> int:
+    """How many bytes the lines of a piece had, with their ends; none when they are lost, as for a reader that is behind."""
+    if event.native is None:
+        return 0
+    lines = memoryview(event.native)
+    # Several lines are an array: a bracket more than line ends. One is as it came, without its end.
+    return lines.nbytes - 1 if lines[0] == ord("[") else lines.nbytes + 1
+
+
 async def main(stream: Stream, folder: str) -> None:
     async with opened(stream, folder) as session:
         turn = session.turn("go")
         async for first in turn:
             if first.native is not None:  # what the process says begins here
                 break
-        meter, text, tenth = Meter(stream), 0, stream.text // 10
+        meter, pieces, text = Meter(stream), 0, 0
+        tenth = stream.text // 10
         async for event in turn:
-            if isinstance(event, Text | ToolInput):
-                if event.native is None:
-                    sys.exit("a piece came without its lines: its reader was behind")
-                if isinstance(event, Text):
-                    text += len(event.text)
+            if isinstance(event, Text):
+                pieces += written(event)
+                text += len(event.text)
+            elif isinstance(event, ToolInput):
+                pieces += written(event)
             elif isinstance(event, ToolEnded):
                 text += len(event.result.text)
                 if tenth and text >= tenth:
                     tenth = 0
                     meter.a_tenth()
+        if pieces != stream.pieces:
+            sys.exit(f"{pieces} bytes of pieces came; {stream.pieces} were sent")
         meter.done(stream.events, text)
         assert (await turn.result()).ok
 

@@ -56,6 +56,7 @@ async def test_a_handle_of_a_service_that_is_dropped_ends_its_process(tmp_path: 
     async with asyncio.timeout(60):
         await store.failed.wait()
     assert [call[0] for call in store.calls] == ["running", "failed"]
+    assert "the execution was cancelled" in store.calls[-1][2]  # and the program did not lose its patience, as it would at last
     if read:
         assert not alive(claude.given().pid)
     after = await service.execute("claude", str(tmp_path), "go on", ExecutionOptions(session_id=SESSION))  # which is free again

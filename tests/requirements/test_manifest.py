@@ -53,3 +53,17 @@ def test_each_file_has_at_least_what_its_spec_counts(name: str) -> None:
     counts = Counter(requirement.group for requirement in manifest.load(name))
     short = {group: (counts[group], lowest) for group, lowest in manifest.LOWEST[name][1].items() if counts[group] < lowest}
     assert not short, f"{name}.toml has fewer entries than its spec asks for (has, lowest): {short}"
+
+
+# The scenarios of spec agents 5.2, by family, and 5.3; those of other agents (O) come with their drivers.
+SCENARIOS = {
+    "H": 10, "R": 6, "S": 2, "L": 4, "V": 13, "Q": 12, "P": 9, "D": 7, "E": 4, "C": 1, "T": 6, "A": 13, "K": 8, "X": 20, "F": 22,
+    "B": 9, "G": 7, "M": 6, "N": 5,
+}  # fmt: skip
+
+
+@pytest.mark.req("agents.must.06")
+def test_every_scenario_of_driving_agents_is_promised_and_proved() -> None:
+    wanted = {f"agents.scenario.{family}{number}" for family, count in SCENARIOS.items() for number in range(1, count + 1)}
+    wanted |= {f"agents.live.Z{number}" for number in range(1, 23)}
+    assert sorted(wanted - COVERED) == []

@@ -277,9 +277,11 @@ time.sleep(300)
         await session.open()
         await play(session)
         await begun.wait()
-        await session.close()
-        assert not spawner.children
-        go.set()
+        try:
+            await session.close()
+            assert not spawner.children
+        finally:
+            go.set()
 
 
 @pytest.mark.req("agents.driver.close")
