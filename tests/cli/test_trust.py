@@ -104,7 +104,7 @@ def test_a_project_without_guests_and_rules_has_nothing_to_trust(shell: Shell) -
     ran = shell("trust")
     said = f"{shell.cwd}: there is nothing to trust, it has no guests, and no rules or settings that need it\n"
     assert (ran.stdout, ran.stderr, ran.returncode) == ("", said, 0)
-    nothing = {"guests": [], "rules": [], "settings": {}, "agents": []}
+    nothing: dict[str, object] = {"guests": [], "rules": [], "settings": {}, "agents": []}
     assert objects(shell("trust", "--json")) == [{"project": str(shell.cwd), **nothing}]
 
 
