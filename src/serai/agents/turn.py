@@ -184,27 +184,24 @@ class Turn:
             self._stage.refuse(request)
 
     def put(self, event: Event) -> None:
-        if self.unheard:
-            return
-        if self.crowded and isinstance(event, Text | Thinking | ToolInput):
-            last = self._events[-1]
-            if isinstance(last, Text | Thinking | ToolInput) and len(last.text) < _JOINED and (joined := merged(last, event)):
-                self._events[-1] = joined
-                return
-        if isinstance(event, ToolProgress) and self.crowded and not self._has_room_for(event):
-            return
-        if isinstance(event, Stderr) and len(self._events) >= 2 * self._most:  # its last words are kept elsewhere
+        if self.unheard or (self.crowded and not self._has_room_for(event)):
             return
         self._events.append(event)
         _wake(self._reader)
 
-    def _has_room_for(self, event: ToolProgress) -> bool:
-        """What a tool says meanwhile is for whoever watches; who does not look gets the newest of it, if anything."""
+    def _has_room_for(self, event: Event) -> bool:
+        """Pieces of a text become one with the last. What a tool says meanwhile is for whoever watches: who does not look gets the
+        newest of it, if anything. So it is with stderr, whose last words are kept elsewhere. The rest is always told."""
         last = self._events[-1]
-        if isinstance(last, ToolProgress) and last.call.id == event.call.id:
+        if isinstance(event, Text | Thinking | ToolInput):
+            if isinstance(last, Text | Thinking | ToolInput) and len(last.text) < _JOINED and (joined := merged(last, event)):
+                self._events[-1] = joined
+                return False
+            return True
+        if isinstance(event, ToolProgress) and isinstance(last, ToolProgress) and last.call.id == event.call.id:
             self._events[-1] = msgspec.structs.replace(event, text=(last.text + event.text)[-_JOINED:])
             return False
-        return len(self._events) < 2 * self._most
+        return not isinstance(event, ToolProgress | Stderr) or len(self._events) < 2 * self._most
 
     @property
     def crowded(self) -> bool:

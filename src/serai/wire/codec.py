@@ -46,6 +46,9 @@ class Unknown(msgspec.Struct, frozen=True, gc=False):
     why: str
 
 
+_ODD = frozenset({Noise, Unknown})
+
+
 def encode(message: object) -> bytes:
     """One frame: compact JSON and a newline. Half a surrogate pair, such as from a file name, becomes U+FFFD: it has no UTF-8."""
     try:
@@ -162,7 +165,7 @@ class LineReader(Generic[T]):
 
         It looks through the whole line, so whoever knows that a message has no such members does without.
         """
-        if isinstance(message, Unknown | Noise) or _is_sound(line) or (text := repair(line)) is None:
+        if type(message) in _ODD or _is_sound(line) or (text := repair(line)) is None:
             return message, line
         self.repaired += 1
         return self._decode(text), text
