@@ -122,7 +122,7 @@ class Script:
 
     def _hook(self, tool_use: str, name: str, input: Json, hook: str = "") -> Json:
         said = {"hook_event_name": "PreToolUse", "tool_name": name, "tool_input": input, "tool_use_id": tool_use}
-        said |= {"session_id": self.session, "cwd": "/home/user/project", "permission_mode": "default"}
+        said |= {"session_id": self.session, "permission_mode": "default"}  # no cwd: where it runs is known to the program alone
         callback = hook or "recorded-hook"
         if not hook:
             initialize = self.rows[1]["line"]["request"]
