@@ -20,11 +20,12 @@ Streams: what Claude Code prints for one prompt of {steps} steps, {events:,} lin
 program that answers the host's first question, waits for the prompt and then splices a file into its output, on the same core: it
 must cost next to nothing itself. In the first table the results of tools are as long as in our recordings of the real program: a
 few lines, and one in forty of 50 KB ({talk:.0f} MB in all). In the second each has about 50 KB ({turn:.0f} MB). The time is from
-the first event to the last, per line; an event here is a line of the program, for all of them. Serai's way is all of a session: process, channel, dialect, folding into neutral events, each with the line it came in,
-and a turn that somebody iterates; deltas of one block that come in one read are one neutral event, which has all their lines. Every
-reader must show the right number of characters, and a session every byte of the deltas' lines. {sdk}'s client gives its own
-messages, which are the lines as dictionaries. "{json}" has plain blocking reads and no types: it is for scale. "grown" is how much
-higher the process's peak of memory was at the end than after a tenth of the stream.
+the first event to the last, per line; an event here is a line of the program, for all of them. Serai's way is all of a session:
+process, channel, dialect, folding into neutral events, each with the line it came in, and a turn that somebody iterates; deltas
+of one block that come in one read are one neutral event, which has all their lines. Every reader must show the right number of
+characters, and a session every byte of the deltas' lines. {sdk}'s client gives its own messages, which are the lines as
+dictionaries. "{json}" has plain blocking reads and no types: it is for scale. "grown" is how much higher the process's peak of
+memory was at the end than after a tenth of the stream.
 
 First event: the real Claude Code against a fake of its API on the same core. From the start of a session to the first event of the
 program's own, and from a bare start of the same command line, with the same two lines written at once, to the same line. Medians
