@@ -13,7 +13,7 @@ from itertools import zip_longest
 from serai import home
 from serai.errors import SeraiError
 from serai.limits import MIB, Limits
-from serai.wire.process import Launch, PlainSpawner, Spawner
+from serai.wire.process import Child, Launch, PlainSpawner, Spawner
 
 __all__ = ["UNKNOWN", "Versions", "banner", "known", "newer", "refused", "version_in"]
 
@@ -126,6 +126,16 @@ async def _asked(path: str, env: Mapping[str, str], limits: Limits, spawner: Spa
         return await _ask(path, env, limits, own)
 
 
+async def _closed(child: Child) -> None:
+    """Also for one who is cancelled in this very moment: whoever waits for their end finds nothing left."""
+    closing = asyncio.ensure_future(child.close())
+    try:
+        await asyncio.shield(closing)
+    except asyncio.CancelledError:
+        await closing
+        raise
+
+
 async def _ask(path: str, env: Mapping[str, str], limits: Limits, spawner: Spawner) -> str:
     try:
         child = await spawner.spawn(Launch(argv=[path, "--version"], env=env, cwd="/", who="claude", stdin="null"))
@@ -140,7 +150,7 @@ async def _ask(path: str, env: Mapping[str, str], limits: Limits, spawner: Spawn
     except TimeoutError:
         raise ValueError(f"it did not tell its version within {limits.agent_version:g} s") from None
     finally:
-        await child.close()
+        await _closed(child)
     if not status.ok:
         raise ValueError(f"it could not tell its version: {status}")
     version = banner(text)
