@@ -10,15 +10,16 @@ DEV := .venv/.dev
 PEERS := .venv-peers/.peers
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-agents check lint bench bench-peers bench-page requirements clean
+.PHONY: help demo test test-agents test-plugins check lint bench bench-peers bench-page requirements clean
 
 help:
 	@echo "make demo          set up and tell one run of Serai as a story, offline, with real child processes"
 	@echo "make test          set up and run all tests"
 	@echo "make test-agents   install the real Claude Code into a cache folder (350 MB) and run the tests that drive it, offline"
+	@echo "make test-plugins  install the tool chains for plugins into a cache folder (600 MB) and run the tests that build with them"
 	@echo "make check         ruff, mypy --strict, import-linter, tests"
 	@echo "make bench         everything next to the physical limit (needs gcc) and the peers; fails when a floor does not hold"
-	@echo "make bench-peers   install whom the bench compares with, into .venv-peers: mcp, ACP, claude-agent-sdk, orjson, Go (700 MB)"
+	@echo "make bench-peers   install whom the bench compares with, into .venv-peers: mcp, ACP, claude-agent-sdk, orjson, extism, Go, zig (1.2 GB)"
 	@echo "make bench-page    docs/performance.md from the latest complete run of the bench"
 	@echo "make requirements  which promised behaviours are proved, planned or missing"
 	@echo "make clean         remove everything that was made here"
@@ -34,6 +35,11 @@ test-agents: $(DEV)
 	@echo "== tests with real agents"
 	@$(BIN)/python tests/real/install.py
 	@$(BIN)/python -m pytest -q -n auto -m real_agents tests/real
+
+test-plugins: $(DEV)
+	@echo "== tests with plugins that are built"
+	@$(BIN)/python tests/yoi/toolchains/install.py
+	@$(BIN)/python -m pytest -q -n auto -m toolchains tests/yoi/toolchains
 
 check: lint test
 
@@ -67,7 +73,7 @@ $(CORE): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Serai needs Python 3.11 or newer; this is " + sys.version.split()[0])'
 	@$(PYTHON) -m venv .venv
 	@$(PIP) install --upgrade pip
-	@$(PIP) install -e .
+	@$(PIP) install -e '.[wasm]'
 	@touch $@
 
 $(DEV): $(CORE) pyproject.toml

@@ -26,6 +26,7 @@ SUITES = (
         "resident",
         "app",
         "agents",
+        "plugins",
     ),
 )
 

@@ -9,12 +9,14 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.harness import PEERS
+from bench.harness import PEERS, ROOT, peer_has
+from serai.cli.components import around
 
-__all__ = ["build", "build_go"]
+__all__ = ["build", "build_go", "build_plugin"]
 
 HERE = Path(__file__).parent
 BUILD = HERE / "build"
+SOURCES = ROOT / "src"
 
 
 def build(name: str) -> str:
@@ -40,6 +42,23 @@ def build_go(name: str) -> str | None:
             env = os.environ | {"GOTOOLCHAIN": "local", "GOPROXY": "off", "GOFLAGS": "", "GOCACHE": cache}
             subprocess.run([go, "build", "-o", str(program), source.name], cwd=source.parent, env=env, check=True)
     return str(program)
+
+
+def build_plugin(name: str) -> str | None:
+    """The path of the component `name.wasm`, built from `c/name.c` as `serai guest build` does; None without zig (a peer too)."""
+    source, component = HERE / "c" / f"{name}.c", BUILD / f"{name}.wasm"
+    header = SOURCES / "serai" / "cli" / "templates" / "yoi" / "yoi.h.txt"
+    if _older(component, source, header):
+        if not peer_has("ziglang"):
+            return None
+        with TemporaryDirectory() as folder:
+            shutil.copy(header, Path(folder) / "yoi.h")
+            core = Path(folder) / "core.wasm"
+            flags = ["-target", "wasm32-freestanding", "-nostdlib", "-O2", "-Wl,--no-entry,--strip-all", f"-I{folder}"]
+            zig = [str(PEERS / "python"), "-m", "ziglang", "cc", *flags, "-o", str(core), str(source)]
+            subprocess.run(zig, env=os.environ | {"ZIG_LOCAL_CACHE_DIR": folder}, check=True)
+            component.write_bytes(around(core.read_bytes(), "instance"))
+    return str(component)
 
 
 def _older(program: Path, *sources: Path) -> bool:

@@ -28,11 +28,13 @@ def environment(home: Path) -> dict[str, str]:
     return env | {"PYTHONPATH": str(DOCS.parent / "src"), "NO_COLOR": "1", "PYTHONDONTWRITEBYTECODE": "1", "LANG": "C.UTF-8"}
 
 
-def play(page: Path, place: Path, env: Mapping[str, str]) -> list[str]:
-    """Do in `place` what the page says, from top to bottom. The languages of its blocks."""
+def play(page: Path, place: Path, env: Mapping[str, str], *, until: str = "") -> list[str]:
+    """Do in `place` what the page says, from top to bottom or to that heading. The languages of its blocks."""
     place.mkdir()
     languages: list[str] = []
-    for language, file, body in _BLOCK.findall(page.read_text()):
+    text = page.read_text()
+    assert until in text
+    for language, file, body in _BLOCK.findall(text.partition(until)[0] if until else text):
         languages.append(language)
         if language == "console":
             for command in _commands(body):

@@ -31,7 +31,8 @@ def test_the_table_says_of_every_key_what_a_project_may_do() -> None:
     rows = re.findall(r"^\| (·? ?`.*?) \|.*\| (.*?) \|$", PAGE.read_text(), re.MULTILINE)
     said = {}
     for row, may in rows:
-        tables = {"`[limits]`": "limits.*", "`[guests] homes`": "guests.*", "`[boxes]`": "boxes.*"}
+        tables = {"`[limits]`": "limits.*", "`[guests] homes`": "guests.*", "`[boxes]`": "boxes.*", "`[plugins]`": "plugins.*"}
+        tables["`[feature.plugins] enabled`"] = "feature.*.enabled"
         table = tables.get(row)
         of, _, keys = row.partition("[agents.claude] ") if "[agents.claude]" in row else ("", "", row)
         for key in [table] if table else re.findall(r"`?([a-z_]+)`", keys):

@@ -75,6 +75,7 @@ def test_every_leaf_hangs_on_the_branch_of_its_cause() -> None:
             "PeerTimeout",
             "Refused",
             "SurfaceFailed",
+            "Trapped",
         },
         "MachineError": {"BoxFailed", "NotRecorded", "NotWritten", "SpawnFailed"},
     }

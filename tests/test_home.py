@@ -50,7 +50,7 @@ def test_a_setting_that_nobody_reads_names_file_and_key(tmp_path: Path, text: st
         home.settings({"SERAI_HOME": str(tmp_path)})
     assert str(raised.value) == f"{tmp_path / 'config.toml'}: there is no setting {key!r}"
     known = "record, guests, guest, boxes, limits, agent, agents, tools, default_model, small_model, system_prompt, prompt_order"
-    assert raised.value.hint == f"at its top the file has {known}, compact_at, disabled_extensions"
+    assert raised.value.hint == f"at its top the file has {known}, compact_at, disabled_extensions, feature, plugins"
 
 
 def test_every_setting_that_there_is_may_be_there(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Where Serai keeps its things, and what a person has set there.
 
 `$SERAI_HOME` holds everything when it is set; otherwise the platform's folders for configuration and for state do. Settings
-are the `config.toml` among the configuration, and a project may have one too (`serai.app.config` says what counts of it). What
-Serai makes is for this user alone.
+are the `config.toml` among the configuration, with what `serai guest grant` has written beside it, and a project may have one too
+(`serai.app.config` says what counts of it). What Serai makes is for this user alone.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONFIG",
+    "PLUGINS",
     "PROJECT_CONFIG",
     "PROJECT_POLICY",
     "absolute",
@@ -35,13 +36,14 @@ __all__ = [
 ]
 
 CONFIG = "config.toml"
+PLUGINS = "plugins.toml"  # beside it: what plugins were granted, in its words; only Serai writes it
 PROJECT_POLICY = os.path.join(".serai", "policy.toml")  # a project's own rules, from its folder on
 PROJECT_CONFIG = os.path.join(".serai", CONFIG)  # and its settings
 
 # What `config.toml` may say at its top. Whoever reads a part of it checks that part.
 _KEYS = (
     "record", "guests", "guest", "boxes", "limits", "agent", "agents", "tools",
-    "default_model", "small_model", "system_prompt", "prompt_order", "compact_at", "disabled_extensions",
+    "default_model", "small_model", "system_prompt", "prompt_order", "compact_at", "disabled_extensions", "feature", "plugins",
 )  # fmt: skip
 _MOST = 1 << 20  # bytes of a project's settings
 _DOTS = 50  # in a line of them: the time to read `a.a.a` grows with the square of its length
@@ -66,13 +68,18 @@ def state_folder(environ: Mapping[str, str] = os.environ) -> str:
 
 
 def settings(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
-    """The person's `config.toml`; empty when there is none."""
+    """The person's `config.toml` with what `plugins.toml` adds to it; empty when there is none."""
     return settings_in(config_folder(environ))
 
 
 def settings_in(folder: str) -> dict[str, Any]:
-    """The `config.toml` of such a folder, its top-level keys checked."""
-    path = os.path.join(folder, CONFIG)
+    """The `config.toml` of such a folder with what its `plugins.toml` adds, their top-level keys checked."""
+    found, path = _read(os.path.join(folder, CONFIG)), os.path.join(folder, PLUGINS)
+    granted = _read(path)
+    return _with_plugins(found, granted, path) if granted else found
+
+
+def _read(path: str) -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             content = file.read()
@@ -81,6 +88,21 @@ def settings_in(folder: str) -> dict[str, Any]:
     except OSError as error:
         raise BadSettings(str(error), who=path) from None
     return parsed(content, who=path)
+
+
+def _with_plugins(found: dict[str, Any], granted: dict[str, Any], path: str) -> dict[str, Any]:
+    """What was granted counts in addition; but plugins that the person has switched off by hand stay off (spec yoi 10)."""
+    plugins, feature = granted.pop("plugins", {}), granted.pop("feature", {})
+    enabled = plugins.get("enabled", []) if isinstance(plugins, dict) and plugins.keys() <= {"enabled"} else None
+    if granted or not isinstance(enabled, list) or not isinstance(feature, dict):
+        hint = f"what you write yourself belongs into {CONFIG}; `serai guest grant` writes this file"
+        raise BadSettings("there is more in it than what plugins were granted", who=path, hint=hint)
+    own, switch = found.get("plugins", {}), found.get("feature", {})
+    if isinstance(own, dict) and isinstance(listed := own.get("enabled", []), list) and enabled:  # else whoever reads them says so
+        found["plugins"] = {**own, "enabled": [*listed, *enabled]}
+    if isinstance(switch, dict) and isinstance(mine := switch.get("plugins", {}), dict):
+        found["feature"] = {**feature, **switch, "plugins": {**feature.get("plugins", {}), **mine}}
+    return found
 
 
 def project_content(folder: str | Path) -> bytes:

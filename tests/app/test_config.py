@@ -155,7 +155,8 @@ def test_no_value_is_in_a_repr(house: House) -> None:
 
 @pytest.mark.req("app.config.table")
 def test_there_is_a_row_for_every_setting() -> None:
-    tables = {"guests": "guests.*", "boxes": "boxes.*", "limits": "limits.*"}
+    tables = {"guests": "guests.*", "boxes": "boxes.*", "limits": "limits.*", "plugins": "plugins.*"}
+    tables["feature"] = "feature.*.enabled"
     top = {tables.get(key, key) for key in home._KEYS if key not in ("agents", "guest")}
     top |= {f"agents.*.{name}" for name in AgentSettings.__struct_fields__}
     guest = {f"guest.*.{name}" + (".*" if name == "limits" else "") for name in _Entry.__struct_fields__}
@@ -177,6 +178,7 @@ TRUSTED = {
     "guest.*.keys": '["x"]',
     "guest.*.exclusive": "true",
     "guest.*.watch": "false",
+    "plugins.*": '[{ id = "project:echo" }]',
 }
 
 
@@ -187,7 +189,7 @@ def test_all_that_needs_trust_is_tried_here() -> None:
 @pytest.mark.req("app.config.narrow")
 @pytest.mark.parametrize("pattern", TRUSTED)
 def test_what_needs_trust_counts_only_then_and_is_noted_until_then(house: House, pattern: str) -> None:
-    key = pattern.replace("*", "claude" if pattern.startswith("agents") else "gate")
+    key = pattern.replace("*", {"agents": "claude", "plugins": "enabled"}.get(pattern.partition(".")[0], "gate"))
     text = f"{key} = {TRUSTED[pattern]}\n"
     before = house.load(text)
     assert before.settings == {}
@@ -215,6 +217,7 @@ def test_what_needs_trust_counts_only_then_and_is_noted_until_then(house: House,
         'agents.claude.allowed_tools = ["Bash"]',
         "agents.claude.hooks = true",
         'agents.claude.env = ["AWS_SECRET_ACCESS_KEY"]',
+        "feature.plugins.enabled = true",
     ],
 )
 def test_what_is_never_a_projects_to_say_is_noted_even_when_it_is_trusted(house: House, text: str) -> None:

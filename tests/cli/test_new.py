@@ -198,6 +198,13 @@ def test_every_template_is_used() -> None:
     templates = Path(scaffold.__file__).parent / "templates"
     for dialect, languages in scaffold.DIALECTS.items():
         used = {scaffold.LANGUAGES[language].program for language in languages} | {"test_extension.py", "README.md"}
+        if dialect == "yoi":
+            used |= {
+                "plugin.toml",
+                "plugin.component.wasm",
+                "gitignore",
+                *(file for files in scaffold.BESIDE.values() for file in files),
+            }
         assert {file.name for file in (templates / dialect).iterdir()} == {f"{file}.txt" for file in used}
     assert {path.name for path in templates.iterdir()} == {*scaffold.DIALECTS, "gitignore.txt", "guest.toml.txt"}
 
@@ -307,7 +314,7 @@ def test_who_is_quicker_keeps_the_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "option", [["--lang", "cobol"], ["--dialect", "yoi"], ["--into", "nowhere"], ["--into", ""], ["--lang", "typescript"]]
+    "option", [["--lang", "cobol"], ["--dialect", "smoke"], ["--into", "nowhere"], ["--into", ""], ["--lang", "typescript"]]
 )
 def test_options_that_make_no_sense_are_refused(shell: Shell, option: list[str]) -> None:
     assert (shell("guest", "new", "first", *option).returncode, os.listdir(shell.cwd)) == (2, [])

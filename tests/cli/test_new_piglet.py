@@ -160,7 +160,7 @@ def test_a_language_that_a_dialect_has_no_beginning_in_is_refused(shell: Shell, 
 
 def test_the_help_says_which_language_goes_with_which_dialect(shell: Shell) -> None:
     said = " ".join(shell("guest", "new", "--help").stdout.split())
-    assert "with zot python, node, shell; with piglet python, typescript." in said
+    assert "with zot python, node, shell; with piglet python, typescript; with yoi python, js, c, wat." in said
 
 
 # -- a bundle of it ---------------------------------------------------------------------------------------------------------------

@@ -232,7 +232,7 @@ def test_dialects_that_are_not_built_are_said_and_do_not_stop_others(house: Hous
         "bare": "read manifest: extension.json: No such file or directory",
         "later": "the dialect serai is not built yet",
         "typo": "guest.toml: there is no dialect zott",
-        "wasm": "the dialect yoi is not built yet",
+        "wasm": "plugin.toml: the key `schema_version` is missing",
     }
 
 
@@ -248,7 +248,7 @@ def test_of_several_manifests_the_first_of_the_table_counts_and_the_others_are_r
 def test_the_author_may_choose_among_several_manifests(house: House) -> None:
     folder = zot_guest(house.user / "both", guest_toml='dialect = "yoi"')
     (folder / "plugin.toml").touch()
-    assert reasons(house.find()) == [("both", "the dialect yoi is not built yet")]
+    assert reasons(house.find()) == [("both", "plugin.toml: the key `schema_version` is missing")]
     (folder / "guest.toml").write_text('dialect = "zot"')
     found = house.find()
     assert ([guest.dialect for guest in found.guests], reasons(found)) == (["zot"], [])  # and nothing is left to report
@@ -589,8 +589,8 @@ def test_every_manifest_file_belongs_to_one_dialect() -> None:
 
 
 def test_an_adapter_that_is_not_built_is_a_clear_error() -> None:
-    with pytest.raises(BadManifest, match="the dialect yoi is not built yet"):
-        adapters.adapter("yoi")
+    with pytest.raises(BadManifest, match="the dialect serai is not built yet"):
+        adapters.adapter("serai")
     with pytest.raises(BadManifest, match="the dialect nonsense is not built yet"):
         adapters.adapter("nonsense")
 

@@ -437,8 +437,8 @@ def test_a_manifest_that_cannot_be_rewritten_is_left_as_it_is(house: House) -> N
 
 
 def test_other_dialects_have_no_switch_yet(house: House) -> None:
-    guest = Manifest(dialect="yoi", name="a", folder=house.user, file=house.user, scope="user", argv=("x",))
-    with pytest.raises(BadManifest, match="the dialect yoi has no such switch yet"):
+    guest = Manifest(dialect="serai", name="a", folder=house.user, file=house.user, scope="user", argv=("x",))
+    with pytest.raises(BadManifest, match="the dialect serai has no such switch yet"):
         set_enabled(guest, enabled=False)
 
 

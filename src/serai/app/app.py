@@ -22,6 +22,7 @@ from serai.agents.resident import history
 from serai.agents.resident.resident import Resident
 from serai.agents.session import Session
 from serai.agents.turn import Turn
+from serai.app import plans
 from serai.app.aside import Aside
 from serai.app.commands import IMMEDIATE
 from serai.app.joining import Counter, Steady
@@ -35,7 +36,7 @@ from serai.host.report import LoadReport
 from serai.model import actions
 from serai.model.actions import Action, Notice, Outcome
 from serai.model.contributions import Transformed
-from serai.model.events import Event, SessionStarted, ToolProgress, TurnResult
+from serai.model.events import Event, SessionStarted, ToolProgress, TurnResult, TurnStarted
 from serai.model.tools import ImageBlock, ToolCall, ToolResult
 from serai.policy.subject import Situation
 from serai.store.neutral import to_model, usage_in
@@ -385,6 +386,8 @@ class App:
         """Every event, right behind the store: guests are told, and the surface of what belongs to no turn."""
         house = self.house
         house.host.tell(event)
+        if type(event) is TurnStarted:
+            plans.keep(house)
         if type(event) is ToolProgress and (tail := bash_tail(event)) is not None:
             house.bus.publish(BASH_TAIL, tail)
         if alone := house.session.stage.turn is None:

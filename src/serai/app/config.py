@@ -36,13 +36,15 @@ _SHIPPED: dict[str, tuple[object, str]] = {
     "agents.claude.path": ("", "looked for where it is usually installed"),
     "guests.homes": (False, ""),
     "disabled_extensions": ((), ""),
+    "feature.plugins.enabled": (False, ""),
+    "plugins.preset": ("default", ""),
 }
 _VARIABLES = {
     "default_model": ("SERAI_DEFAULT_MODEL", "PIGLET_DEFAULT_MODEL"),
     "small_model": ("SERAI_SMALL_MODEL", "PIGLET_SMALL_MODEL"),
 }
 _FLAGS = ("agent", "default_model", "small_model", "tools", "system_prompt", "record", "limits")
-_TABLES = ("agents", "guests", "guest", "boxes", "limits")
+_TABLES = ("agents", "guests", "guest", "feature", "plugins", "boxes", "limits")
 
 
 class Value(NamedTuple):
@@ -172,6 +174,10 @@ class _Merging:
                 self.limits = self.limits.but(**{name: value})
                 place = self._project["limits"] if name in DIALECTS_OWN else self._changes.setdefault("limits", {})
                 place[name] = value
+            case ("plugins", what):
+                self._changes["plugins"] = {**self._changes.get("plugins", self._mine.get("plugins", {})), what: outcome.counts}
+            case ("feature", name, what):
+                self._changes["feature"] = {name: {what: outcome.counts}}
             case _:
                 self._changes[path[0]] = outcome.counts
 

@@ -55,8 +55,9 @@ def checked(settings: Mapping[str, Any], who: str) -> Person:
         msgspec.convert(settings, _Top)
     except msgspec.ValidationError as error:
         raise BadSettings(str(error).replace("`$.", "`"), who=who) from None
-    if not _can_be_shown(settings.get("boxes", {})):
-        raise BadSettings(f"boxes: a number beyond {_LARGEST}", who=who)
+    for key in ("boxes", "plugins"):
+        if not _can_be_shown(settings.get(key, {})):
+            raise BadSettings(f"{key}: a number beyond {_LARGEST}", who=who)
     read_agents(settings, who=who)
     return read_person(settings, who=who)
 
@@ -78,9 +79,9 @@ def flat(settings: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
                         yield from (((key, name, what, limit), number) for limit, number in one.items())
                     else:
                         yield (key, name, what), one
-        elif key == "agents":
+        elif key in ("agents", "feature"):
             yield from (((key, name, what), one) for name, table in value.items() for what, one in table.items())
-        elif key in ("guests", "boxes", "limits"):
+        elif key in ("guests", "boxes", "limits", "plugins"):
             yield from (((key, name), one) for name, one in value.items())
         else:
             yield (key,), value

@@ -95,6 +95,18 @@ def _services(wish: Wish) -> Outcome:
     return Outcome(both, note=_NO_GUARD)
 
 
+def _plugins(wish: Wish) -> Outcome:
+    if wish.path[1] != "enabled":
+        return Outcome(None, "how much plugins may have is yours to say")
+    if any(str(one.get("id", "")).partition(":")[0] != "project" for one in wish.value):
+        return Outcome(None, "a project can enable its own plugins, `project:…`, and nobody else's")
+    return Outcome((*(wish.now or ()), *wish.value))
+
+
+def _feature(wish: Wish) -> Outcome:
+    return Outcome(None, "a project cannot switch plugins on") if wish.value else Outcome(False)
+
+
 def _guards_own(wish: Wish) -> bool:
     """Whether it is about a guest that the person calls a guard. What an author calls one is known only to the host."""
     return any(related(wish.path[1], guard) for guard in wish.person.guards)
@@ -107,6 +119,8 @@ PROJECT_MAY: dict[str, May] = {
     "record": _never("what is recorded is yours to say"),
     "guests.*": _never("where guests are looked for is yours to say"),
     "boxes.*": _never("boxes and their hooks are yours to set"),
+    "feature.*.enabled": May("narrower", _feature),
+    "plugins.*": May("trusted", _plugins),
     "disabled_extensions": _never("a project switches a guest off with `enabled = false` under [guest.NAME]"),
     "agent": _TAKEN,
     "agents.*.path": _never("which program is started is yours to say"),

@@ -19,6 +19,7 @@ from serai.app.commands import own_commands
 from serai.app.config import Config
 from serai.app.joining import OnStage, Steady, Tools, Wishes
 from serai.app.pipeline import Pipeline
+from serai.app.plans import with_plan
 from serai.app.services.bus import Bus
 from serai.app.services.grants import NOTHING, Grants, grants_of
 from serai.app.services.group import Group
@@ -256,7 +257,7 @@ def _host(app: App, house: House, choices: Choices) -> Host:
         guests=[os.fspath(path) for path in choices.get("guests", ())],
         installed=choices.get("installed", True),
         environ=house.environ,
-        config=house.config.settings,
+        config=with_plan(house.config.settings, None if house.current is None or house.is_new else house.current.session),
         about=about,
         built_in=house.built_in,
         commands=own_commands(app),

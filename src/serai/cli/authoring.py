@@ -11,6 +11,7 @@ import click
 
 from serai.cli import scaffold, telling
 from serai.cli.opening import JSON, NamedPath, Status, run
+from serai.errors import BadSettings
 
 __all__ = ["bundle", "new"]
 
@@ -38,14 +39,47 @@ def _named(_context: click.Context, _parameter: click.Parameter, name: str) -> s
     help="; ".join(f"with {dialect} {', '.join(languages)}" for dialect, languages in scaffold.DIALECTS.items()) + ".",
 )
 @click.option("--guard", is_flag=True, help="With an interceptor that refuses calls, and that must hold.")
+@click.option("--service", is_flag=True, help="Of a plugin: with a service that hears what comes in.")
+@click.option("--template", default="", help=f"A plugin by the name of its beginning: {', '.join(scaffold.PLUGINS)}.")
 @click.option("--into", type=NamedPath(exists=True, file_okay=False, path_type=Path), default=".", help="Make the folder there.")
 @JSON
-def new(name: str, *, dialect: str, language: str, guard: bool, into: Path, as_json: bool) -> None:
+def new(name: str, *, dialect: str, language: str, guard: bool, service: bool, template: str, into: Path, as_json: bool) -> None:
     """Make a folder NAME with a working extension, and a test of it that passes."""
+    if template:
+        if template not in scaffold.PLUGINS:
+            supported = ", ".join(scaffold.PLUGINS)
+            raise BadSettings(
+                f"unsupported plugin template `{telling.safe(template)}` (supported: {supported})", hint="take one of them"
+            )
+        dialect, (language, service) = "yoi", scaffold.PLUGINS[template]
     if language not in scaffold.DIALECTS[dialect]:
         there = " or ".join(scaffold.DIALECTS[dialect])
         raise click.UsageError(f"there is no beginning in {language} for {dialect} yet: --lang may be {there}")
+    if dialect == "yoi":
+        if guard:
+            raise click.UsageError("a plugin has no interceptors, so it is no guard: --guard is for the other dialects")
+        _new_plugin(name, language, into, service=service, as_json=as_json)
+        return
+    if service:
+        raise click.UsageError("only plugins have services: --service goes with --dialect yoi")
     run(_new(name, dialect, language, into, guard=guard, as_json=as_json))
+
+
+def _new_plugin(name: str, language: str, into: Path, *, service: bool, as_json: bool) -> None:
+    template = next((one for one, made_of in scaffold.PLUGINS.items() if made_of == (language, service)), "")
+    if not template:
+        raise click.UsageError(f"there is no beginning of a service in {language} yet: --service goes with --lang python or js")
+    made = scaffold.make_plugin(name, into, language=language, service=service)
+    path = shlex.quote(_shown(made.folder))
+    steps = [f"serai guest build {path}", f"serai guest check {path}", f"pytest {path}"]
+    if language == "js":
+        steps.insert(0, f"npm install --prefix {path}")
+    if as_json:
+        from serai.cli.plugin_reports import new_form
+
+        click.echo(telling.as_json(new_form(template, _absolute(made.folder), made.files, steps)))
+        return
+    _tell_made(f"yoi:{name}", made, steps)
 
 
 async def _new(name: str, dialect: str, language: str, into: Path, *, guard: bool, as_json: bool) -> Status:
@@ -55,12 +89,7 @@ async def _new(name: str, dialect: str, language: str, into: Path, *, guard: boo
         form = {"id": f"{dialect}:{name}", "folder": _absolute(made.folder), "language": language, "guard": guard}
         click.echo(telling.as_json(form | {"files": made.files, "next": _next(made.folder)}))
     else:
-        telling.say(f"made {dialect}:{name}: {_shown(made.folder)}")
-        for file in made.files:
-            telling.say(f"  {file}")
-        telling.say("next:")
-        for line in _next(made.folder):
-            telling.say(f"  {line}")
+        _tell_made(f"{dialect}:{name}", made, _next(made.folder))
     if language == "python" and command != "python3":
         file = scaffold.manifest_file(dialect)
         telling.tell(f"no python3 on your PATH has serai, so {file} names {command}: change that before others get it")
@@ -70,6 +99,15 @@ async def _new(name: str, dialect: str, language: str, into: Path, *, guard: boo
         if shutil.which(tool) is None:
             telling.tell(f"it needs the program {tool}, which is not on your PATH: install it")
     return Status.OK
+
+
+def _tell_made(id: str, made: scaffold.Made, steps: list[str]) -> None:
+    telling.say(f"made {id}: {_shown(made.folder)}")
+    for file in made.files:
+        telling.say(f"  {file}")
+    telling.say("next:")
+    for line in steps:
+        telling.say(f"  {line}")
 
 
 async def _command(language: str) -> str:

@@ -16,7 +16,7 @@ from serai.errors import BadExtension
 __all__ = ["CARRIED", "Seen", "carried_files", "follow"]
 
 # Of Serai a bundle has these, whose imports are the standard library alone.
-CARRIED = ("serai.dialects.hookproto", "serai.errors", "serai.lazy", "serai.sdk", "serai.version")
+CARRIED = ("serai.dialects.hookproto", "serai.dialects.yoi.theirs", "serai.errors", "serai.lazy", "serai.sdk", "serai.version")
 _STANDARD = sys.stdlib_module_names | {"__main__"}
 # What an import raises that fails, and what is above that.
 _CATCHES = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})
@@ -224,7 +224,7 @@ def _is_leaf(name: str) -> bool:
 def carried_files() -> list[Path]:
     """The modules of Serai that a bundle has."""
     house = Path(serai.__file__).parent
-    files = [house / "__init__.py", house / "dialects" / "__init__.py"]
+    files = [house / "__init__.py", house / "dialects" / "__init__.py", house / "dialects" / "yoi" / "__init__.py"]
     for name in CARRIED:
         module = house.joinpath(*name.split(".")[1:])
         files += sorted(module.rglob("*.py")) if module.is_dir() else [module.with_suffix(".py")]

@@ -27,7 +27,7 @@ from serai.cli import bundle_imports
 from serai.errors import BadExtension, BadManifest, NotWritten
 from serai.limits import MIB
 
-__all__ = ["Bundled", "Plan", "pack", "plan", "refuse_other", "write"]
+__all__ = ["Bundled", "Plan", "pack", "plan", "refuse_other", "walk", "write"]
 
 _SHEBANG = b"#!/usr/bin/env python3\n"
 _MAIN = "__main__.py"
@@ -107,7 +107,7 @@ def _plan_folder(path: Path) -> Plan:
     options, lost = _options(before)
     seen = bundle_imports.follow(program)
     skipped: list[str] = []
-    files = {*_walk(program.parent, skipped), *seen.modules}
+    files = {*walk(program.parent, skipped), *seen.modules}
     members = ("name", "version", "description") if manifest.dialect == "piglet" else ("name", "version", "language", "description")
     about = {key: getattr(manifest, key) for key in members if getattr(manifest, key)}
     remarks = [*seen.warnings, *skipped]
@@ -146,7 +146,7 @@ def _options(before: tuple[str, ...]) -> tuple[list[str], list[str]]:
     return [word for word in kept if word != "-"], lost
 
 
-def _walk(root: Path, skipped: list[str]) -> Iterator[str]:
+def walk(root: Path, skipped: list[str]) -> Iterator[str]:
     """The files of a folder that belong to what it does."""
     for here, folders, files in os.walk(root):
         at = Path(here)

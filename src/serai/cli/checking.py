@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from serai.cli import telling
+from serai.cli import plugin_paths, telling
 from serai.cli.opening import JSON, NamedPath, Status
 from serai.errors import NoGuest
 
@@ -45,11 +45,17 @@ def check(
 ) -> None:
     """Check whether an extension keeps to its protocol, and say what to do.
 
-    PATH is its folder, its manifest, or a Python program alone. It is started some twenty times and treated in each way in which
+    PATH is its folder, its manifest, or a Python program alone; or a plugin's folder or file, which is only looked at and never
+    executed. An extension is started some twenty times and treated in each way in which
     a host may treat it. A tool is called with arguments that do not fit it, and never with some that do unless --call gives
     them: --call 'weather={"city":"Bern"}'. What --call and --command give is done dozens of times, many at once and some cut
     short: give only what does no harm.
     """
+    if plugin_paths.is_plugin(path):
+        if calls or commands or only or grants:
+            raise click.UsageError("a plugin is only looked at: --call, --command, --rule and --env have no meaning for it")
+        _check_plugin(path, strict=strict, as_json=as_json)
+        return
     from serai.testing import conformance
 
     given = [_call(text) for text in calls]
@@ -67,6 +73,19 @@ def check(
         if not (calls or commands):
             telling.tell("none of its tools and commands was run for real; --call and --command name those that may be")
     if not report.ok or (strict and report.of("warned")):
+        raise click.exceptions.Exit(Status.FAILED)
+
+
+def _check_plugin(path: str, *, strict: bool, as_json: bool) -> None:
+    """Its report is printed whatever it says (spec yoi 19)."""
+    from serai.cli import plugin_reports
+
+    report = plugin_reports.check(path)
+    if as_json:
+        click.echo(telling.as_json(report))
+    else:
+        plugin_reports.show_check(report)
+    if report["status"] == "rejected" or (strict and report["status"] != "active"):
         raise click.exceptions.Exit(Status.FAILED)
 
 

@@ -19,6 +19,7 @@ from serai.cli import timeline
 from serai.cli.demo_boxes import boxes
 from serai.cli.demo_claude import claude
 from serai.cli.demo_guests import guests
+from serai.cli.demo_plugins import plugins
 from serai.cli.plain import printable
 from serai.record import Folder, Recorder, Recording
 from serai.record.recording import Item
@@ -44,6 +45,7 @@ SHOWN = (
     Shown("rewritten", "zot:", ("event_intercept:tool_call", "tool_call"), 2),
     Shown("neighbours", "piglet:", ("interceptor/before",), 1),
     Shown("killed", "zot:guard", ("end", "open"), 2),
+    Shown("plugin", "yoi:", ("host",), 2),
     Shown("claude", "claude", ("control_request:can_use_tool",), 1),
     Shown("box", "hook:token", ("object",), 2),
 )
@@ -91,9 +93,9 @@ class Stage:
 def demo(*, color: bool | None) -> None:
     """Tell one run of Serai as a story, with real child processes.
 
-    A story in eleven short acts: a run with zot and piglet extensions, one of them a guard; what is allowed by a rule, asked,
-    blocked and rewritten, across protocols too; the guard is killed; the conversation goes on; the guard over Claude Code; a box
-    with a hook; and what is on record of all that.
+    A story in twelve short acts: a run with zot and piglet extensions, one of them a guard; what is allowed by a rule, asked,
+    blocked and rewritten, across protocols too; the guard is killed; the conversation goes on; a WASM plugin wants a file outside
+    of its grant; the guard over Claude Code; a box with a hook; and what is on record of all that.
     """
     with tempfile.TemporaryDirectory(prefix="serai-demo-") as name:
         place = Path(name).resolve()
@@ -112,6 +114,7 @@ def demo(*, color: bool | None) -> None:
 
 async def _play(stage: Stage) -> None:
     await guests(stage)
+    await plugins(stage)
     await claude(stage)
     await boxes(stage)
 

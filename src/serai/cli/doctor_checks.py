@@ -246,6 +246,7 @@ def _guests(look: Look) -> Iterator[Line]:
         yield Line(
             "note", f"{_guest(aside.manifest)}: not trusted: {aside.reason}", "look at it, then `serai trust` in that folder"
         )
+    yield from (Line("problem", f"{_guest(aside.manifest)}: refused: {aside.reason}") for aside in found.refused)
     told = {problem.reason for problem in found.problems}
     yield from (Line("note", f"{_guest(aside.manifest)}: {aside.reason}") for aside in found.shadowed if aside.reason not in told)
     yield from (Line("problem", _problem(problem)) for problem in found.problems)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from time import sleep
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,12 +17,12 @@ from serai.cli import telling
 from serai.cli.authoring import bundle, new
 from serai.cli.checking import check
 from serai.cli.completion import complete_guests
+from serai.cli.guest_logs import logs
+from serai.cli.main import Lazy
 from serai.cli.opening import JSON, PATH, Options, Status, opened, run, with_options
 from serai.cli.showing import show
-from serai.errors import BadSettings, NoGuest
+from serai.errors import BadSettings
 from serai.host import installing
-from serai.host.logs import log_file, open_log
-from serai.record import lookalikes
 
 if TYPE_CHECKING:
     from serai.host.finding import Found
@@ -34,12 +32,25 @@ if TYPE_CHECKING:
 __all__ = ["ext", "guest"]
 
 NAME = click.argument("name", shell_complete=complete_guests)
-# How often a log that is followed is looked at, in seconds: quick for an eye, nothing for the machine.
-_LOOK = 0.2
-# A key that begins in a text and has not ended with it, and the least that begins one (as `lookalikes` knows it).
-_IN_KEY = re.compile(rb"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----[^\"'-]*+\Z")
-_KEY = b"-----BEGIN " + b"PRIVATE KEY-----\n"
 _COLUMNS = ("scope", "name", "version", "enabled", "language", "dir")
+# Imported when they are called, as in `serai.cli.main`.
+PLUGINS = {
+    "build": ("serai.cli.building:build", "Make the component of the plugin in FOLDER, the file that its plugin.toml names."),
+    "grant": (
+        "serai.cli.plugin_grants:grant",
+        "Let a plugin in, with what it may do; shows first what it asks for, and what has changed since the last time.",
+    ),
+    "pack": ("serai.cli.plugins:pack", "Make one file of a plugin's folder: the same files give the same bytes."),
+    "restart": ("serai.cli.plugins:restart", "Start this plugin, start it once more by hand, and show how it is."),
+    "revoke": (
+        "serai.cli.plugin_grants:revoke",
+        "Take from a plugin what `serai guest grant` gave it: it stays, and is not started.",
+    ),
+    "run": ("serai.cli.plugins:run_", "Call one tool of a plugin, which has nothing but what is given here."),
+    "status": ("serai.cli.plugins:status", "Start this plugin, and show how it is."),
+    "wit": ("serai.cli.plugins:wit", "Print the interfaces of plugins as WIT: the two worlds, and what a host offers them."),
+}
+_NOBODY = "there are no guests; `serai guest add PATH` adds one"
 _LIVE = ("scope", "name", "version", "state", "seconds", "tools", "commands", "dir")
 
 
@@ -64,18 +75,40 @@ def list_(*, options: Options, live: bool, as_json: bool) -> None:
         run(_list_live(options, as_json=as_json))
         return
     found = options.find()
-    _tell(found)
-    _show(found, {}, as_json=as_json)
+    plugins = _plugins(options, found)
+    _tell(found, frozenset(one["message"] for item in plugins for one in item["diagnostics"]))
+    states = [entry for entry in _states(found) if entry[0].dialect != "yoi"]
+    _show(states, {}, as_json=as_json)
+    if plugins:
+        from serai.cli import plugin_items
+
+        plugin_items.show_list(plugins, str(options.cwd), as_json=as_json)
+    elif not states:
+        click.echo(_NOBODY, err=True)
+
+
+def _plugins(options: Options, found: Found) -> list[dict[str, Any]]:
+    """They have a report of their own (spec yoi 19). Who has none does not pay for the import."""
+    from serai.app.config import Config
+
+    seen = bool(found.problems) or any(one.dialect == "yoi" for one in found.all())
+    if not seen and "plugins" not in Config.load(options.cwd).settings:
+        return []
+    from serai.cli import plugin_items
+
+    return plugin_items.listed(plugin_items.Search.of(options, found))
 
 
 async def _list_live(options: Options, *, as_json: bool) -> Status:
     async with opened(options, command="serai guest list --live") as host:
-        _show(host.found, {row.id: row for row in host.report.guests}, as_json=as_json)
+        states = _states(host.found)
+        _show(states, {row.id: row for row in host.report.guests}, as_json=as_json)
+        if not states:
+            click.echo(_NOBODY, err=True)
     return Status.OK
 
 
-def _show(found: Found, live: dict[str, Row], *, as_json: bool) -> None:
-    states = _states(found)
+def _show(states: list[tuple[Manifest, str, str]], live: dict[str, Row], *, as_json: bool) -> None:
     if as_json:
         for manifest, state, reason in states:
             form = _form(manifest) | {"state": state} | ({"reason": reason} if reason else {})
@@ -85,14 +118,13 @@ def _show(found: Found, live: dict[str, Row], *, as_json: bool) -> None:
         telling.table([_LIVE, *(_live_row(manifest, state, live) for manifest, state, _ in states)])
     elif states:
         telling.table([_COLUMNS, *(_row(manifest) for manifest, _, _ in states)])
-    if not states:
-        click.echo("there are no guests; `serai guest add PATH` adds one", err=True)
 
 
 def _states(found: Found) -> list[tuple[Manifest, str, str]]:
     """Every guest, whether it would be started, and why not."""
     states = [(manifest, "found", "") for manifest in found.guests]
     states += [(manifest, "disabled", "") for manifest in found.disabled]
+    states += [(aside.manifest, "refused", aside.reason) for aside in found.refused]
     states += [(aside.manifest, "untrusted", aside.reason) for aside in found.untrusted]
     return states + [(aside.manifest, "shadowed", aside.reason) for aside in found.shadowed]
 
@@ -136,9 +168,11 @@ def _form(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _tell(found: Found) -> None:
-    """Who does not come in as it should."""
+def _tell(found: Found, told: frozenset[str] = frozenset()) -> None:
+    """Who does not come in as it should; what is told elsewhere is left out."""
     for problem in found.problems:
+        if any(map(problem.reason.endswith, told)):
+            continue
         telling.tell(f"extension load: {problem}")
     for aside in found.untrusted:
         what = f"{aside.manifest.id} in {aside.manifest.folder}: {aside.reason}"
@@ -180,7 +214,9 @@ def _added(folder: Path, options: Options, *, as_json: bool) -> None:
     for problem in found.problems:
         if problem.folder == folder:
             telling.tell(f"it cannot be started: {problem.reason}")
-    if state == "disabled":
+    if manifest is not None and manifest.dialect == "yoi" and manifest.plan is None:
+        telling.tell(f"it was granted nothing yet: `serai guest grant {manifest.name}` shows what it asks for, and lets it in")
+    elif state == "disabled":
         telling.tell(f"it is disabled; `serai guest enable {folder.name}` switches it on")
     elif state == "shadowed":
         telling.tell(f"it is not started here: {reason}")
@@ -276,104 +312,12 @@ def _must_be_on(manifest: Manifest, options: Options, enabled: bool) -> None:
         )
 
 
-# -- logs -------------------------------------------------------------------------------------------------------------------------
-
-
-@guest.command()
-@NAME
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
-@click.option("--lines", "count", type=click.IntRange(0), help="Only so many, at the end.")
-@with_options
-@JSON
-def logs(name: str, *, follow: bool, count: int | None, options: Options, as_json: bool) -> None:
-    """Print a guest's log: its stderr, and the host's remarks. What looks like a secret is masked."""
-    path, guest = _log_of(name, options)
-    older, newer = _content(path.with_name(f"{path.name}.1")), _content(path)
-    whole, rest = _whole(older + newer) if follow else (older + newer, b"")
-    readable = _Readable()
-    lines = list(readable.lines(whole))
-    for line in lines if count is None else lines[max(len(lines) - count, 0) :]:
-        _print(line, guest, as_json=as_json)
-    if follow:
-        for whole in _follow(path, len(newer), rest):
-            for line in readable.lines(whole):
-                _print(line, guest, as_json=as_json)
-
-
-def _content(file: Path) -> bytes:
-    if not file.is_file():  # a pipe would be waited for, for ever
-        return b""
-    try:
-        with open_log(file) as opened:
-            return opened.read()
-    except OSError as error:
-        raise NoGuest(f"the log cannot be read: {error.strerror}", who=str(file), hint="make it readable for you") from None
-
-
-def _log_of(name: str, options: Options) -> tuple[Path, str]:
-    """Where the log of that guest lies, and the guest's name. One that was removed has its log still, by the name it had."""
-    nobody = None
-    try:
-        known = installing.choose(options.find(), name).name
-    except NoGuest as error:
-        known, nobody = name.partition(":")[2] or name, error
-    path = log_file(Path(home.state_folder()) / "logs", known)
-    if not path.is_file():
-        hint = f"{nobody.message}\n{nobody.hint}" if nobody else "it was never started"
-        raise NoGuest(f'no log for "{name}" at {path}', hint=hint)
-    return path, known
-
-
-def _print(line: str, guest: str, *, as_json: bool) -> None:
-    click.echo(telling.as_json({"guest": guest, "line": line}) if as_json else telling.safe(line))
-
-
-class _Readable:
-    """The lines of a log, each masked by itself, but for a key: that goes over several, which may not all be written yet."""
-
-    def __init__(self) -> None:
-        self._key = b""  # where a key began that has not ended, else nothing
-
-    def lines(self, text: bytes) -> Iterator[str]:
-        masked = b"".join(map(self._masked, text.splitlines(keepends=True)))
-        if masked:
-            yield from masked.decode(errors="backslashreplace").removesuffix("\n").split("\n")
-
-    def _masked(self, line: bytes) -> bytes:
-        begun, text = len(self._key), self._key + line
-        self._key = _KEY if _IN_KEY.search(text) else b""
-        return lookalikes.mask(text)[begun:]  # as long as it was
-
-
-def _whole(text: bytes) -> tuple[bytes, bytes]:
-    """Whole lines, and the beginning of the next."""
-    end = text.rfind(b"\n") + 1
-    return text[:end], text[end:]
-
-
-def _follow(path: Path, place: int, rest: bytes) -> Iterator[bytes]:
-    """What is written behind `place` from now on, in whole lines. A log may be cut, or another file take its name: that goes on."""
-    inode = None
-    while True:
-        sleep(_LOOK)
-        try:
-            with open_log(path) as file:
-                now = os.fstat(file.fileno())
-                if inode not in (None, now.st_ino) or now.st_size < place:
-                    place, rest = 0, b""
-                file.seek(place)
-                fresh = file.read()
-        except OSError:  # it may come back
-            continue
-        inode, place = now.st_ino, place + len(fresh)
-        whole, rest = _whole(rest + fresh)
-        yield whole
-
-
 # -- for authors ------------------------------------------------------------------------------------------------------------------
 
-for command in (show, new, check, bundle):
+for command in (show, logs, new, check, bundle):
     guest.add_command(command)
+for name, (place, line) in PLUGINS.items():
+    guest.add_command(Lazy(name, place, line))
 
 ext = click.Group("ext", commands={**guest.commands, "install": add, "rm": remove})
 ext.help = """The same as `serai guest`, in the words of extensions' authors.

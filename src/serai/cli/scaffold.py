@@ -22,13 +22,26 @@ from serai.errors import BadSettings, NotWritten, SpawnFailed
 from serai.wire.process import Launch, PlainSpawner
 
 __all__ = [
-    "DIALECTS", "LANGUAGES", "Language", "Made", "is_name", "make", "manifest_file", "manifest_text", "python_command",
-    "typescript_command",
+    "BESIDE", "DIALECTS", "LANGUAGES", "PLUGINS", "Language", "Made", "is_name", "make", "make_plugin", "manifest_file",
+    "manifest_text", "python_command", "typescript_command",
 ]  # fmt: skip
 
 # The languages in which an extension of each dialect can be begun.
-DIALECTS: Mapping[str, tuple[str, ...]] = {"zot": ("python", "node", "shell"), "piglet": ("python", "typescript")}
-_MANIFESTS = {"zot": "extension.json", "piglet": "manifest.yaml"}
+DIALECTS: Mapping[str, tuple[str, ...]] = {
+    "zot": ("python", "node", "shell"),
+    "piglet": ("python", "typescript"),
+    "yoi": ("python", "js", "c", "wat"),
+}
+# Plugins by the names that yoi has for their beginnings: language, and whether there is a service in it (spec yoi 20).
+PLUGINS: Mapping[str, tuple[str, bool]] = {
+    "python-component-tool": ("python", False),
+    "python-component-service": ("python", True),
+    "js-component-tool": ("js", False),
+    "js-component-service": ("js", True),
+    "c-component-tool": ("c", False),
+    "wat-component-tool": ("wat", False),
+}
+_MANIFESTS = {"zot": "extension.json", "piglet": "manifest.yaml", "yoi": "plugin.toml"}
 _TEMPLATES = Path(__file__).with_name("templates")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,63}", re.ASCII)  # a folder, a word in a shell, what a model can say
 _WORDS = re.compile(r"[A-Za-z/.][A-Za-z0-9_./-]*(?:,? [A-Za-z0-9_./-]+)*\.?", re.ASCII)  # of YAML: text, and nothing but text
@@ -51,7 +64,13 @@ LANGUAGES: Mapping[str, Language] = {
     "node": Language("extension.mjs", "node", "Node 18 or newer, and no package", ("node",)),
     "shell": Language("extension.sh", "sh", "a POSIX shell and jq 1.6 or newer", ("jq",)),
     "typescript": Language("extension.ts", "node", "Node 22.18 or newer, or bun, and no package", ()),
+    "js": Language("extension.js", "", "Node 18 or newer and the npm package componentize-qjs", ("node",)),
+    "c": Language("extension.c", "", "a C compiler for wasm32: `pip install ziglang`", ()),
+    "wat": Language("extension.wat", "", "wasmtime: `pip install 'serai[wasm]'`", ()),
 }
+# What a plugin's folder has besides, and what has another name among the templates.
+BESIDE = {"js": ("yoi.js", "package.json"), "c": ("yoi.h",)}
+_PLUGIN_NEEDS = {"python": "componentize-py: `pip install componentize-py`"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +98,33 @@ def make(name: str, into: Path, *, language: str, guard: bool, command: str = ""
     for file in (spoken.program, test, "README.md", ".gitignore", *(["guest.toml"] if guard else [])):
         template = f"{'test_extension.py' if file == test else file.removeprefix('.')}.txt"
         files[file] = _filled(_template(dialect, template).read_text(encoding="utf-8"), words, flags)
+    target = into / name
+    with _beside(target) as folder:
+        for file, text in files.items():
+            (folder / file).write_text(text, encoding="utf-8")
+    return Made(target, tuple(files))
+
+
+def make_plugin(name: str, into: Path, *, language: str, service: bool) -> Made:
+    """The folder `name` with the beginning of a plugin: its component is a text until it is built."""
+    spoken = LANGUAGES[language]
+    kind = "service" if service else "tool"
+    flags = {language, kind, f"{language}-{kind}", *(["built"] if language in ("c", "wat") else [])}
+    needs = _PLUGIN_NEEDS.get(language, spoken.needs)
+    words = {"@NAME@": name, "@PROGRAM@": spoken.program, "@NEEDS@": needs}
+    test = f"test_{name}.py"
+    files = {}
+    for file in (
+        "plugin.toml",
+        spoken.program,
+        *BESIDE.get(language, ()),
+        "plugin.component.wasm",
+        test,
+        "README.md",
+        ".gitignore",
+    ):
+        template = f"{'test_extension.py' if file == test else file.removeprefix('.')}.txt"
+        files[file] = _filled(_template("yoi", template).read_text(encoding="utf-8"), words, flags)
     target = into / name
     with _beside(target) as folder:
         for file, text in files.items():

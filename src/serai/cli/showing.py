@@ -12,6 +12,7 @@ import msgspec
 from serai.cli import telling
 from serai.cli.completion import complete_guests
 from serai.cli.opening import JSON, Options, Status, opened, run, with_options
+from serai.errors import NoGuest
 from serai.host import installing
 from serai.model.contributions import Contributions
 
@@ -27,18 +28,42 @@ _WIDE = 100  # characters of what is said of a contribution; all of it is for --
 @click.command()
 @click.argument("name", shell_complete=complete_guests)
 @with_options
+@click.option("--live", is_flag=True, help="Start a plugin too, and show how it is.")
 @JSON
-def show(name: str, *, options: Options, as_json: bool) -> None:
+def show(name: str, *, options: Options, live: bool, as_json: bool) -> None:
     """Start the guests, and show all that this one offers and what counts for it.
 
-    One that is off, or that nobody trusts, is not started for that.
+    One that is off, or that nobody trusts, is not started for that. A plugin is only looked at, and nothing is started, unless it
+    is to be shown live.
     """
     found = options.find()
-    manifest = installing.choose(found, name)
+    try:
+        manifest = installing.choose(found, name)
+    except NoGuest:  # a plugin also goes by its reference, and may be missing or broken
+        if not _show_plugin(name, options, found, live=live, as_json=as_json):
+            raise
+        return
+    if manifest.dialect == "yoi" and _show_plugin(name, options, found, live=live, as_json=as_json):
+        return
     if manifest in found.guests:
         run(_live(manifest, options, as_json=as_json))
     else:
         _show(manifest, _why_not(found, manifest), Contributions(), as_json=as_json)
+
+
+def _show_plugin(name: str, options: Options, found: Found, *, live: bool, as_json: bool) -> bool:
+    """Its report (spec yoi 19); whether there is such a plugin."""
+    from serai.cli import plugin_items
+
+    item = plugin_items.find_item(plugin_items.Search.of(options, found), name)
+    if item is None:
+        return False
+    plugin_items.show_item(item, as_json=as_json)
+    if live:
+        from serai.cli import plugin_running
+
+        run(plugin_running.status(item["reference"], options, again=False, as_json=as_json))
+    return True
 
 
 async def _live(manifest: Manifest, options: Options, *, as_json: bool) -> Status:
@@ -50,7 +75,8 @@ async def _live(manifest: Manifest, options: Options, *, as_json: bool) -> Statu
 
 
 def _why_not(found: Found, manifest: Manifest) -> str:
-    reasons = [aside.reason for aside in (*found.untrusted, *found.shadowed) if aside.manifest == manifest]
+    asides = (*found.refused, *found.untrusted, *found.shadowed)
+    reasons = [aside.reason for aside in asides if aside.manifest == manifest]
     return f"not started: {reasons[0]}" if reasons else "disabled"
 
 

@@ -18,7 +18,7 @@ from serai.model.tools import ImageBlock, OtherBlock, TextBlock, ToolCall, ToolR
 if TYPE_CHECKING:
     from serai.host.host import Host
 
-__all__ = ["tool"]
+__all__ = ["parsed", "print_result", "tool"]
 
 
 @click.group()
@@ -75,7 +75,7 @@ def call_(name: str, arguments: str, *, options: Options, output: Path | None, f
     """
     if output is not None and not force and os.path.lexists(output):  # before the call: it may not be one to be made twice
         raise click.UsageError(f"{telling.safe(str(output))} exists already: choose another name, or replace it with --force")
-    run(_call(ToolCall(name, _parsed(arguments), asker="person"), options, output, as_json=as_json))
+    run(_call(ToolCall(name, parsed(arguments), asker="person"), options, output, as_json=as_json))
 
 
 async def _call(call: ToolCall, options: Options, output: Path | None, *, as_json: bool) -> Status:
@@ -89,14 +89,14 @@ async def _call(call: ToolCall, options: Options, output: Path | None, *, as_jso
                 telling.as_json({"tool": call.name, "owner": known.owner.id, "is_error": False} | msgspec.to_builtins(result))
             )
         else:
-            _print(result)
+            print_result(result)
     status = status_of(result.code) if result.is_error else Status.OK
     if output is not None and status is Status.OK:
         status = _write(result, output)
     return status
 
 
-def _parsed(text: str) -> Any:
+def parsed(text: str) -> Any:
     """The arguments of a call, from wherever they are. What is no JSON is a wrong command line."""
     raw, where = os.fsencode(text), "JSON"
     try:
@@ -113,7 +113,7 @@ def _parsed(text: str) -> Any:
     raise click.UsageError(f"{telling.safe(where)}: {telling.safe(reason)}")
 
 
-def _print(result: ToolResult) -> None:
+def print_result(result: ToolResult) -> None:
     """Text on stdout, or on stderr when it is an error; what is no text has a line on stderr, and never gets into a pipe."""
     for block in result.content:
         match block:

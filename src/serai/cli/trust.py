@@ -134,7 +134,11 @@ def _form(manifest: Manifest, was: str) -> dict[str, object]:
 
 def _say(manifest: Manifest, was: str) -> None:
     _line(f"trusted {manifest.id}: {manifest.folder}")
-    _line(f"  runs {shlex.join(manifest.argv)}")
+    _line(
+        f"  runs {shlex.join(manifest.argv)}"
+        if manifest.argv
+        else f"  is a plugin, {manifest.digest}: it starts once it is granted"
+    )
     if manifest.settings.asked:
         _line(f"  gets what it asks for: {', '.join(manifest.settings.asked)}")
     if manifest.settings.has:

@@ -19,7 +19,8 @@ __all__ = [
     "ModelFailed",
     "NoAgent", "NoApproval", "NoCommand", "NoEntry", "NoGuest", "NoModel", "NoRecording", "NoService", "NoSession", "NoSnapshot",
     "NoTool", "NotAllowed", "NotCapable", "NotRecorded", "NotTrusted", "NotWritten", "OversizeFrame", "PeerError", "PeerGone",
-    "PeerStalled", "PeerTimeout", "Refused", "SeraiError", "SpawnFailed", "SurfaceFailed", "TurnInFlight", "TurnLimit",
+    "PeerStalled", "PeerTimeout", "Refused", "SeraiError", "SpawnFailed", "SurfaceFailed", "Trapped", "TurnInFlight",
+    "TurnLimit",
 ]  # fmt: skip
 
 
@@ -311,6 +312,20 @@ class SurfaceFailed(PeerError):
     """Where a person is reached broke down, or answered what is no answer. Nothing was allowed; ask again."""
 
     default_hint = "nothing was allowed; mend the surface, or answer with `serai policy answer`"
+
+
+class Trapped(PeerError):
+    """A plugin's code was ended where it stood. `kind` says by what: `trap` (its own fault), `fuel`, `stack`, `limit`, or `denied`:
+    it asked the host for what it may not have, or what did not work. Its author mends it, or its owner grants more."""
+
+    default_hint = "the plugin's own code failed, or asked for what it may not have: the message says which"
+
+    def __init__(self, message: str, *, kind: str = "trap", who: str = "", id: str = "", hint: str = "") -> None:
+        super().__init__(message, who=who, id=id, hint=hint)
+        self.kind = kind
+
+    def to_json(self) -> dict[str, object]:
+        return super().to_json() | {"kind": self.kind}
 
 
 class SpawnFailed(MachineError):

@@ -8,7 +8,7 @@ behind.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
 from serai.errors import SeraiError
@@ -25,7 +25,19 @@ from serai.wire.channel import Tap
 from serai.wire.deadlines import Deadlines
 from serai.wire.process import Spawner
 
-__all__ = ["About", "Adapter", "Compacts", "Handles", "Injects", "Listener", "Running", "Streams", "Taking", "Transforms"]
+__all__ = [
+    "About",
+    "Adapter",
+    "Compacts",
+    "Handles",
+    "Injects",
+    "Listener",
+    "Reports",
+    "Running",
+    "Streams",
+    "Taking",
+    "Transforms",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +90,8 @@ class Taking:
     tap: Callable[[int], Tap | None]  # by the process's number
     config: str  # the folder for its own settings, `<config>/extensions/<name>`; nobody makes it for it (spec piglet 1.1)
     greeted: Callable[[], None]  # to be called when its first word has come: others may start meanwhile
+    environ: Mapping[str, str] = field(default_factory=dict)  # ours, which tells where Serai keeps its things; not for the guest
+    memory: dict[str, Any] = field(default_factory=dict)  # what its adapter keeps from one life of this guest to the next
 
     @property
     def who(self) -> str:
@@ -154,6 +168,14 @@ class Handles(Protocol):
 
     async def handle(self, key: str) -> Action:
         """What it wants done for that key; carried out already, but for what only the caller can do (`Prompt`)."""
+        ...
+
+
+class Reports(Protocol):
+    """A running guest that has a status for whoever operates it."""
+
+    def report(self) -> dict[str, Any]:
+        """Plain JSON data; its texts are the guest's and may hold anything."""
         ...
 
 

@@ -10,14 +10,15 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from serai import home
 from serai.errors import BadManifest, BadSettings
-from serai.host.adapters import DIALECTS, by_name
+from serai.host.adapters import DIALECTS, ENDINGS, by_folder, by_name, finder
 from serai.host.foreign import piglet_disabled
-from serai.host.manifest import PROJECT_PLACES, Manifest, Scope, folders_in, look, read
+from serai.host.manifest import PROJECT_PLACES, Manifest, Scope, folders_in, look, packed_dialect, read
 from serai.host.settings import Person, keys_of, read_person
 from serai.host.trust import Trust
 
@@ -58,13 +59,15 @@ class Found:
 
     `shadowed` guests gave way to another: to a project's folder or guest of the same name, or to an earlier guest with the same id
     (which is a problem too); or it is not known who is meant to be off. `hidden_guards` are guests that must hold and cannot,
-    whether hidden, displaced, changed, not to be read or not there at all: nothing may run then (design rule 8).
+    whether hidden, displaced, changed, not to be read or not there at all: nothing may run then (design rule 8). `refused` guests
+    are switched on, but what they were granted is not for them as they are now.
     """
 
     guests: tuple[Manifest, ...] = ()
     disabled: tuple[Manifest, ...] = ()
     untrusted: tuple[Aside, ...] = ()
     shadowed: tuple[Aside, ...] = ()
+    refused: tuple[Aside, ...] = ()
     problems: tuple[Problem, ...] = ()
     hidden_guards: tuple[Problem, ...] = ()
 
@@ -72,7 +75,7 @@ class Found:
         """Every guest whose manifest can be read, those to be started first."""
         yield from self.guests
         yield from self.disabled
-        for aside in (*self.untrusted, *self.shadowed):
+        for aside in (*self.untrusted, *self.refused, *self.shadowed):
             yield aside.manifest
 
 
@@ -96,12 +99,15 @@ def find(
             unsettled = str(error)
     search = _Search(person, trust or Trust.usual(environ), unsettled)
     project = Path(home.absolute(cwd))
+    search.recall(_own_place(environ))
     for path in guests:
         search.add_ad_hoc(Path(home.absolute(path)))
+    search.take_kept()
     if installed:
         for place in _places(project, person, environ):
             search.add_place(place)
         search.miss_trusted_guards(project)
+        search.miss_wanted(Path(settings), project)
     search.miss_named_guards(Path(settings), project / home.PROJECT_CONFIG)
     return search.found()
 
@@ -127,18 +133,23 @@ def piglet_home(environ: Mapping[str, str] = os.environ) -> Path:
 class _Place(NamedTuple):
     path: Path
     scope: Scope
+    ours: bool = False  # one of Serai's own, where guests of every dialect are looked for
 
 
 def _places(cwd: Path, person: Person, environ: Mapping[str, str]) -> list[_Place]:
-    own = [_Place(_absolute(home.config_folder(environ)) / "guests", "user")]
+    own = [_Place(_own_place(environ), "user", ours=True)]
     if "zot" in person.homes:
         own.append(_Place(zot_home(environ) / "extensions", "zot home"))
     if "piglet" in person.homes:
         own.append(_Place(piglet_home(environ) / "extensions", "piglet home"))
     # A place of the person's own that happens to lie in the project is the person's, once.
     taken = {os.path.realpath(place.path) for place in own}
-    project = [_Place(cwd / name, "project") for name in PROJECT_PLACES]
+    project = [_Place(cwd / name, "project", ours=name == PROJECT_PLACES[0]) for name in PROJECT_PLACES]
     return [place for place in project if os.path.realpath(place.path) not in taken] + own
+
+
+def _own_place(environ: Mapping[str, str]) -> Path:
+    return _absolute(home.config_folder(environ)) / "guests"
 
 
 @dataclass(slots=True)
@@ -152,10 +163,12 @@ class _Search:
     disabled: list[Manifest] = field(default_factory=list)
     untrusted: list[Aside] = field(default_factory=list)
     shadowed: list[Aside] = field(default_factory=list)
+    refused: list[Aside] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     hidden_guards: list[Problem] = field(default_factory=list)
     hiding: dict[str, Path] = field(default_factory=dict)  # the project's folders by their names, whatever is in them
     held: set[Path] = field(default_factory=set)  # the project's folders whose guests are started, or stopped by the person's word
+    kept: dict[str, list[Manifest]] = field(default_factory=dict)  # by dialect: guests that are not to be looked for
 
     def found(self) -> Found:
         return Found(
@@ -163,17 +176,35 @@ class _Search:
             disabled=tuple(self.disabled),
             untrusted=tuple(self.untrusted),
             shadowed=tuple(self.shadowed),
+            refused=tuple(self.refused),
             problems=tuple(self.problems),
             hidden_guards=tuple(self.hidden_guards),
         )
 
+    def recall(self, place: Path) -> None:
+        """Which guests the settings hold already: of those dialects nobody looks for any (spec yoi 10.2)."""
+        for dialect in self.person.own:
+            if (finding := finder(dialect)) is not None and (kept := finding.kept(self.person, place)) is not None:
+                self.kept[dialect] = kept
+
+    def _kept(self, scope: Scope) -> list[Manifest]:
+        return [one for kept in self.kept.values() for one in kept if one.scope == scope]
+
+    def take_kept(self) -> None:
+        """Those that were named on the command line when they were found."""
+        for manifest in self._kept("ad hoc"):
+            self._take(manifest)
+
     def add_ad_hoc(self, folder: Path) -> None:
-        if os.path.isfile(folder):
+        if any(folder == one.folder for kept in self.kept.values() for one in kept):
+            return
+        if os.path.isfile(folder) and not packed_dialect(folder):
             self._not_there(folder, "not a directory", hint=_A_FOLDER)
-        elif not os.path.isdir(folder):
+        elif not os.path.isdir(folder) and not os.path.isfile(folder):
             self._not_there(folder, "not a directory" if os.path.lexists(folder) else "there is no such folder")
         elif (manifest := self._read(folder, "ad hoc")) is not None:
-            self._take(manifest)
+            for settled in self._settled(manifest):
+                self._take(settled)
         elif not any(problem.folder == folder for problem in self.problems):
             self._not_there(folder, f"read manifest: there is none of {', '.join(row.manifest for row in DIALECTS.values())}")
 
@@ -190,10 +221,10 @@ class _Search:
             if place.scope != "project":
                 self.hidden_guards.append(Problem(place.path, f"it cannot be told whether there is a guard: {error.message}"))
             return
-        read_here: list[Manifest] = []
+        read_here = [*self._found_in(place), *self._kept(place.scope)] if place.ours else []
         for folder in folders:
             hider = None if place.scope == "project" else self.hiding.get(folder.name)
-            manifest = self._read(folder, place.scope, hidden=hider is not None)
+            manifest = self._read(folder, place.scope, hidden=hider is not None, ours=place.ours)
             if hider is not None and (manifest is None or not by_name(manifest.dialect)):
                 self._hide(folder, manifest, hider)
             elif manifest is not None:
@@ -202,6 +233,36 @@ class _Search:
             self._take(manifest)
         if place.scope == "project":  # for the later places: one project's folders do not hide each other
             self.hiding |= {folder.name: folder for folder in reversed(folders) if os.path.isdir(folder)}
+
+    def _found_in(self, place: _Place) -> list[Manifest]:
+        """The guests there that a dialect's own finder finds."""
+        found: list[Manifest] = []
+        paths = folders_in(place.path, endings=ENDINGS)
+        for dialect in DIALECTS.keys() - self.kept:
+            # Only where there may be one: who has no such guests does not pay for its import.
+            if any(map(partial(_may_be, dialect), paths)) and (finding := finder(dialect)) is not None:
+                here, wrong = finding.find_in(place.path, place.scope, self.person)
+                found += here
+                self.problems += [Problem(path, reason) for path, reason in wrong]
+        return found
+
+    def _settled(self, manifest: Manifest) -> list[Manifest]:
+        """One that was named on the command line. Where a plan is kept it is not in that plan."""
+        if (finding := finder(manifest.dialect)) is None:
+            return [manifest]
+        if manifest.dialect not in self.kept:
+            return finding.settle([manifest], self.person)
+        reason = "this session goes on with the plugins that it began with; a new one takes this too"
+        self.problems.append(Problem(manifest.folder, reason))
+        return []
+
+    def miss_wanted(self, settings: Path, project: Path) -> None:
+        """What a finder's settings want and was not there."""
+        there = list(self.found().all())
+        for dialect in self.person.own:
+            if (finding := finder(dialect)) is not None:
+                mine = [manifest for manifest in there if manifest.dialect == dialect]
+                self.problems += [Problem(settings, reason) for reason in finding.missing(mine, self.person, project)]
 
     def miss_trusted_guards(self, project: Path) -> None:
         """A project's guard that was trusted has to be there as it was: any change may have come with the last `git pull`."""
@@ -214,7 +275,10 @@ class _Search:
 
     def miss_named_guards(self, settings: Path, project: Path) -> None:
         """A guard that settings name has to be there; disabled it may be, but not by somebody's project."""
-        aside = [*self.disabled, *(shadowed.manifest for shadowed in self.shadowed)]  # and who is shadowed was told of already
+        aside = [
+            *self.disabled,
+            *(one.manifest for one in (*self.shadowed, *self.refused)),
+        ]  # and who is shadowed was told of already
         there = [*self.guests.values(), *(manifest for manifest in aside if manifest.scope != "project")]
         keys = {key for manifest in there for key in keys_of(manifest.dialect, manifest.name)}
         for lost in sorted(self.person.guards - keys):
@@ -224,7 +288,7 @@ class _Search:
                 _Nowhere(project, f"the guard {lost} is named in the project's {home.CONFIG} and was not found")
             )
 
-    def _read(self, path: Path, scope: Scope, *, hidden: bool = False) -> Manifest | None:
+    def _read(self, path: Path, scope: Scope, *, hidden: bool = False, ours: bool = True) -> Manifest | None:
         """The guest of a folder; None if it has no manifest, or one that was reported. A hidden one is nobody's problem."""
         guard: bool | None = None  # not known yet
         try:
@@ -232,6 +296,10 @@ class _Search:
             if folder is None:
                 return None
             guard = folder.author.guard is True
+            if scope != "ad hoc" and folder.dialect in DIALECTS and DIALECTS[folder.dialect].finder:
+                if not ours:
+                    self.problems.append(Problem(path, f"guests of the dialect {folder.dialect} are not looked for here"))
+                return None  # else its finder has found it, if it is one
             hidden = hidden and not by_name(folder.dialect)
             manifest = read(folder, scope, self.person)
         except BadManifest as error:
@@ -263,6 +331,11 @@ class _Search:
                 return
             manifest = manifest.trusted()
         self._hold(manifest)
+        if manifest.refused:
+            self.refused.append(Aside(manifest, manifest.refused))
+            if manifest.settings.guard:
+                self.hidden_guards.append(Problem(manifest.folder, f"this guard is not started: {manifest.refused}"))
+            return
         if self.unsettled and manifest.dialect == "piglet":  # wherever it lies, that list could name it
             self._leave_out(manifest, f"it may be meant to be off: {self.unsettled}")
             return
@@ -304,7 +377,13 @@ class _Search:
 def _order(manifest: Manifest) -> tuple[str, str]:
     """In which the guests of one place are loaded: by name, or by folder where the protocol has it so (spec piglet 1.2)."""
     folder = manifest.folder.name
-    return (folder if by_name(manifest.dialect) else manifest.name, folder)
+    return (folder if by_folder(manifest.dialect) else manifest.name, folder)
+
+
+def _may_be(dialect: str, path: Path) -> bool:
+    """Whether a finder of that dialect should look at it."""
+    row = DIALECTS[dialect]
+    return bool(row.finder) and (path.name.endswith(row.ending) or os.path.lexists(path / row.manifest))
 
 
 def _absolute(path: Path | str) -> Path:

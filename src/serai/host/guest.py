@@ -112,7 +112,7 @@ class Guest(Supervised):
         flood = flooded(written, self.limits.log_flood, self.id)
         if flood is not None and not self._leaving:  # one that leaves may be the one, and ends anyway
             self._why = flood
-            if self.running is not None:
+            if self.running is not None and self.running.pid > 0:  # 0: it has no process, and to us it would be our own group
                 os.kill(self.running.pid, signal.SIGKILL)
             elif self._launching is not None:
                 self._launching.cancel()

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from serai import home
 from serai.errors import BadManifest, BadSettings, NoGuest, NotWritten, PeerGone, PeerTimeout, SeraiError
-from serai.host.adapters import DIALECTS, reader
+from serai.host.adapters import DIALECTS, ENDINGS, reader
 from serai.host.finding import Found
-from serai.host.manifest import SCOPES, Manifest, folders_in, look, read
+from serai.host.manifest import SCOPES, Manifest, folders_in, look, packed_dialect, read
 from serai.host.seeding import seed
 from serai.host.settings import Person, read_person
 from serai.wire.process import Launch, PlainSpawner
@@ -42,8 +42,13 @@ def is_url(source: str) -> bool:
 
 
 def add(source: str, *, environ: Mapping[str, str] = os.environ, name: str = "") -> Path:
-    """Copy a guest's folder to the user's guests; where it is now. Its mode bits stay, and links that do not lead out of it."""
+    """Copy a guest's folder to the user's guests; where it is now. Its mode bits stay, and links that do not lead out of it.
+
+    A guest that is one file is copied as that.
+    """
     folder = os.path.realpath(home.absolute(source))  # before the base name is taken, so that `.` has one
+    if packed_dialect(Path(folder)) and os.path.isfile(folder):
+        return _add_file(Path(folder), environ, name)
     if not os.path.isdir(folder):
         hint = "a guest is a folder with a manifest, and `serai guest bundle` prints the one for a bundle"
         raise NoGuest(f"not a directory: {source}", who=folder, hint=hint)
@@ -56,6 +61,26 @@ def add(source: str, *, environ: Mapping[str, str] = os.environ, name: str = "")
         _copy_tree(folder, temporary)
         _settle(temporary, target)
     _seed(target, environ)
+    return target
+
+
+def _add_file(file: Path, environ: Mapping[str, str], name: str) -> Path:
+    folder = look(file)
+    if folder is not None:
+        read(folder, "ad hoc", read_person(home.settings(environ)))  # what nobody could start is not taken
+    ending = next(ending for ending in ENDINGS if file.name.endswith(ending))
+    target = _target(environ, f"{name.removesuffix(ending)}{ending}" if name else file.name)
+    _refuse_twin(file, target)
+    temporary = target.with_name(f"{_HIDDEN}{secrets.token_hex(8)}")
+    try:
+        try:
+            shutil.copyfile(file, temporary)
+            os.chmod(temporary, 0o600)
+            os.link(temporary, target)  # which does not take the place of another
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise _not_done("cannot be copied", str(file), error) from None
     return target
 
 
@@ -79,7 +104,7 @@ def remove(manifest: Manifest) -> None:
     _must_lie_in(_root(manifest), os.path.realpath(manifest.folder.parent), manifest)
     gone = manifest.folder.with_name(f"{_HIDDEN}{secrets.token_hex(8)}")
     try:
-        if manifest.folder.is_symlink():
+        if manifest.folder.is_symlink() or manifest.folder.is_file():
             manifest.folder.unlink()
             return
         manifest.folder.rename(gone)
@@ -95,11 +120,14 @@ def remove(manifest: Manifest) -> None:
 
 def has_switch(manifest: Manifest) -> bool:
     """Whether its manifest can say that it is off; where its protocol knows no such key, only settings can (spec piglet 1.3)."""
-    return bool(getattr(reader(manifest.dialect), "HAS_SWITCH", True))
+    return _is_granted(manifest) or bool(getattr(reader(manifest.dialect), "HAS_SWITCH", True))
 
 
 def set_enabled(manifest: Manifest, enabled: bool) -> None:
     """Switch a guest on or off in its manifest; nothing else of it changes, its mode included."""
+    if _is_granted(manifest):
+        said = "`serai guest grant` switches it on, `serai guest revoke` off"
+        raise BadSettings("a plugin runs as far as it was granted, and has no switch", who=manifest.id, hint=said)
     if (reading := reader(manifest.dialect)) is None:
         raise BadManifest(f"the dialect {manifest.dialect} has no such switch yet", who=str(manifest.folder))
     if enabled and not manifest.settings.enabled:
@@ -112,6 +140,11 @@ def set_enabled(manifest: Manifest, enabled: bool) -> None:
         raise BadManifest(str(error), who=str(manifest.folder)) from None
     except OSError as error:
         raise _not_done("cannot be rewritten", file, error) from None
+
+
+def _is_granted(manifest: Manifest) -> bool:
+    """Whether grants say if it runs: its dialect's finder knows of them."""
+    return manifest.dialect in DIALECTS and bool(DIALECTS[manifest.dialect].finder)
 
 
 def choose(found: Found, name: str) -> Manifest:
@@ -127,9 +160,9 @@ def choose(found: Found, name: str) -> Manifest:
     return best[0]
 
 
-def _names(manifest: Manifest) -> tuple[str, str, str]:
-    """What a guest may be called, the most telling first."""
-    return (manifest.id, manifest.name, manifest.folder.name)
+def _names(manifest: Manifest) -> tuple[str, ...]:
+    """What a guest may be called, the most telling first; a plugin also by the source that it is from."""
+    return (manifest.id, getattr(manifest.about, "identity", manifest.id), manifest.name, manifest.folder.name)
 
 
 def _rank(manifest: Manifest, name: str) -> tuple[int, int]:
@@ -242,7 +275,9 @@ def _seed(target: Path, environ: Mapping[str, str]) -> None:
 
 def _refuse_twin(folder: Path, target: Path) -> None:
     """Of two with one id only one is started, and which depends on their names: nobody wants that."""
-    if (id := _id_of(folder)) and (twin := next((other for other in folders_in(target.parent) if _id_of(other) == id), None)):
+    if (id := _id_of(folder)) and (
+        twin := next((other for other in folders_in(target.parent, endings=ENDINGS) if _id_of(other) == id), None)
+    ):
         hint = f"`serai guest remove {twin.name}` first"
         raise BadSettings(f"{id} is there already, in {twin}", who=target.name, hint=hint)
 

@@ -8,15 +8,15 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from serai.errors import BadManifest
-from serai.host.adapters import DIALECTS, OWN, Reader, is_built, reader
+from serai.host.adapters import DIALECTS, OWN, Reader, finder, is_built, reader
 from serai.host.seeding import Seed, seeds_of
 from serai.host.settings import Author, GuestSettings, Person, combine, read_author
 from serai.limits import KIB, MIB
 
-__all__ = ["PROJECT_PLACES", "SCOPES", "Folder", "Manifest", "Scope", "folders_in", "look", "read"]
+__all__ = ["PROJECT_PLACES", "SCOPES", "Folder", "Manifest", "Scope", "folders_in", "look", "packed_dialect", "read"]
 
 Scope = Literal["ad hoc", "project", "user", "zot home", "piglet home"]
 SCOPES: tuple[Scope, ...] = ("ad hoc", "project", "user", "zot home", "piglet home")  # as they are loaded
@@ -36,6 +36,10 @@ class Manifest:
 
     `folder` is absolute and as it was given, links and all. `enabled` is what the manifest says; `active` counts the person's word
     too. `sources` are the files that make the guest what it is: trust pins them and a change of one is a reason to reload.
+
+    A guest that its dialect's finder has found may be a file: then `folder` is that file. It has no command line; `digest` is that
+    of all its content, `about` what the finder knows of it, `plan` what was resolved for its adapter, and `refused` says why
+    it may not start although it is switched on.
     """
 
     dialect: str
@@ -52,6 +56,11 @@ class Manifest:
     seeds: tuple[Seed, ...] = ()  # files it ships for its settings (spec piglet 1.5)
     transport: str = "auto"  # on which descriptors it speaks, where its dialect knows several
     settings: GuestSettings = field(default_factory=GuestSettings)
+    digest: str = ""
+    about: Any = field(default=None, repr=False, compare=False)
+    plan: Any = field(default=None, repr=False, hash=False)
+    bounds: Any = field(default=None, repr=False, compare=False)  # how much its adapter lets it have, where the settings say so
+    refused: str = ""
 
     @property
     def id(self) -> str:
@@ -83,11 +92,11 @@ class Folder(NamedTuple):
     author: Author
 
 
-def folders_in(place: Path) -> list[Path]:
+def folders_in(place: Path, *, endings: tuple[str, ...] = ()) -> list[Path]:
     """The folders of guests in a search place, by name: links to folders too, hidden ones and plain files not (spec zot 7.43).
 
-    Also what may be a folder and cannot be seen, such as a link to a disk that is not there: reading it says why. A place that
-    does not exist has none; one that cannot be read is a `BadManifest`.
+    With `endings` also whatever has one of them. Also what may be a folder and cannot be seen, such as a link to a disk that is
+    not there: reading it says why. A place that does not exist has none; one that cannot be read is a `BadManifest`.
     """
     try:
         names = sorted(os.listdir(place))
@@ -97,7 +106,7 @@ def folders_in(place: Path) -> list[Path]:
         raise BadManifest("cannot be searched: it is a link that leads to no folder", who=str(place)) from None
     except OSError as error:
         raise BadManifest(f"cannot be searched: {error.strerror}", who=str(place)) from None
-    return [place / name for name in names if not name.startswith(".") and _may_be_folder(place / name)]
+    return [place / name for name in names if not name.startswith(".") and (name.endswith(endings) or _may_be_folder(place / name))]
 
 
 def _may_be_folder(path: Path) -> bool:
@@ -111,6 +120,8 @@ def _may_be_folder(path: Path) -> bool:
 
 def look(path: Path) -> Folder | None:
     """Which manifests there are, and `guest.toml` if it is one of them; None if there is nothing of the kind."""
+    if packed := packed_dialect(path):
+        return Folder(path, packed, (), Author())
     try:
         names = set(os.listdir(path))
     except OSError as error:
@@ -126,6 +137,12 @@ def look(path: Path) -> Folder | None:
     return Folder(path, dialect, tuple(other for other in present if other != dialect), author)
 
 
+def packed_dialect(path: Path) -> str:
+    """The dialect whose guests may be such a file, by its name; empty for a folder."""
+    fitting = (name for name, row in DIALECTS.items() if row.ending and path.name.endswith(row.ending))
+    return next(fitting, "") if not os.path.isdir(path) else ""
+
+
 def read(folder: Folder, scope: Scope, person: Person) -> Manifest:
     """The guest of this folder, or `BadManifest` with the reason."""
     dialect, who = folder.dialect, str(folder.path)
@@ -135,6 +152,8 @@ def read(folder: Folder, scope: Scope, person: Person) -> Manifest:
         raise BadManifest(f"guest.toml: there is no dialect {dialect}", who=who, hint=f"the dialects are {', '.join(DIALECTS)}")
     if (reading := reader(dialect)) is None:
         raise BadManifest(f"the dialect {dialect} is not built yet", who=who, hint="remove the folder, or wait for a later Serai")
+    if (finding := finder(dialect)) is not None:
+        return finding.read(folder.path, scope, person, folder.author)
     manifest = _manifest(reading, dialect, folder.path, scope)
     settings = combine(folder.author, person, dialect=dialect, name=manifest.name)
     return replace(manifest, settings=settings, sources=tuple(_sources(manifest)))

@@ -15,6 +15,7 @@ _CODES: dict[str, str] = {
     "OversizeFrame": "BAD_ANSWER",
     "FrameTooBig": "INVALID_ARGS",  # more than the guest can read: who asked can ask for less
     "Refused": "REFUSED",
+    "Trapped": "FAILED",  # a plugin ended where it stood
 }
 
 

@@ -31,12 +31,12 @@ _MANIFESTS = tuple(row.manifest for row in DIALECTS.values())
 def why_kept(found: Found, guest: Guest) -> str:
     """Why one that is no longer among the found stays as it is, or nothing: its folder is there and cannot be used just now.
 
-    A manifest half written, a change nobody has trusted yet: the process that runs goes on (lesson L11).
+    A manifest half written, a change nobody has trusted or granted yet: the process that runs goes on (lesson L11).
     """
     folder = guest.manifest.folder
     reasons = {problem.folder: problem.reason for problem in found.problems}
-    reasons |= {aside.manifest.folder: aside.reason for aside in found.untrusted}
-    return reasons.get(folder, "") if os.path.isdir(folder) else ""
+    reasons |= {aside.manifest.folder: aside.reason for aside in (*found.untrusted, *found.refused)}
+    return reasons.get(folder, "") if os.path.exists(folder) else ""
 
 
 def keeping_names(found: Found, guests: Sequence[Guest]) -> Found:
@@ -62,6 +62,11 @@ def put_in_order(guests: list[Guest], ids: Sequence[str]) -> None:
     guests.sort(key=lambda guest: place[guest.id])  # stable
     for order, guest in enumerate(guests):
         guest.order = order
+
+
+def _of_nobody(path: Path) -> tuple[Path, ...]:
+    """What may make a guest of it."""
+    return (path,) if os.path.isfile(path) else tuple(path / name for name in _MANIFESTS)
 
 
 class HotReload:
@@ -96,8 +101,8 @@ class HotReload:
         """Folders that give no guest now may give one when they change: disabled, broken or not trusted, under whatever name."""
         if self._on:
             others = {manifest.folder: manifest.sources for manifest in found.disabled}
-            others |= {aside.manifest.folder: aside.manifest.sources for aside in found.untrusted}
-            others |= {problem.folder: tuple(problem.folder / name for name in _MANIFESTS) for problem in found.problems}
+            others |= {aside.manifest.folder: aside.manifest.sources for aside in (*found.untrusted, *found.refused)}
+            others |= {problem.folder: _of_nobody(problem.folder) for problem in found.problems}
             for folder, sources in others.items():
                 if folder not in self._settled:
                     self._watch(folder, sources)

@@ -44,11 +44,15 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LoadReport(msgspec.Struct, frozen=True):
-    """All of them, in load order; `problems` are folders that gave no guest, `untrusted` those that nobody has allowed."""
+    """All of them, in load order; `problems` are folders that gave no guest, `untrusted` those that nobody has allowed.
+
+    `refused` are those that were granted as something else than they are now.
+    """
 
     guests: tuple[Row, ...] = ()
     problems: tuple[str, ...] = ()
     untrusted: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
     guards_down: str = ""
 
@@ -65,6 +69,7 @@ class LoadReport(msgspec.Struct, frozen=True):
             guests=tuple(_row(guest, remarks.get(guest.id, [])) for guest in host.guests.values()),
             problems=tuple(map(str, found.problems)),
             untrusted=tuple(f"{aside.manifest.id} in {aside.manifest.folder}: {aside.reason}" for aside in found.untrusted),
+            refused=tuple(f"{aside.manifest.id} in {aside.manifest.folder}: {aside.reason}" for aside in found.refused),
             disabled=tuple(manifest.id for manifest in found.disabled),
             guards_down=host.guards_down(),
         )
@@ -76,7 +81,7 @@ class LoadReport(msgspec.Struct, frozen=True):
     @property
     def ok(self) -> bool:
         """Nothing to tell: everybody found is ready."""
-        return not (self.failed or self.problems or self.guards_down)
+        return not (self.failed or self.problems or self.refused or self.guards_down)
 
     def lines(self) -> list[str]:
         """What a person should know, one thing a line; nothing when all is well."""
@@ -84,6 +89,7 @@ class LoadReport(msgspec.Struct, frozen=True):
         told += [f"extension load: {row}{_hint(row)}" for row in self.failed]
         told += [f"{row.id}: {remark}" for row in self.guests for remark in row.remarks]
         told += [f"not trusted: {one}; {_TRUST}" for one in self.untrusted]
+        told += [f"refused: {one}" for one in self.refused]
         return told + ([f"guard: {self.guards_down}"] if self.guards_down else [])
 
 

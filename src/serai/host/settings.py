@@ -25,7 +25,7 @@ from msgspec import UNSET, UnsetType
 
 from serai import home
 from serai.errors import BadManifest, BadSettings
-from serai.host.adapters import DIALECTS, is_built
+from serai.host.adapters import DIALECTS, is_built, own_settings
 from serai.host.services import GROUPS
 from serai.limits import Limits
 
@@ -155,6 +155,7 @@ class Person:
     entries: Mapping[str, _Entry] = field(default_factory=dict)
     limits: Numbers = field(default_factory=dict)
     project: _Project = field(default_factory=_Project)
+    own: Mapping[str, Any] = field(default_factory=dict)  # what a dialect's own finder has read of them, by dialect
     off: frozenset[tuple[str, str]] = frozenset()
 
     def but_off(self, dialect: str, names: Iterable[str]) -> Person:
@@ -197,7 +198,8 @@ def read_person(config: Mapping[str, Any], *, who: str = "config.toml") -> Perso
     except ValueError as error:
         raise BadSettings(str(error), who=who) from None
     both: tuple[Home, ...] = ("zot", "piglet")
-    person = Person((both if homes else ()) if isinstance(homes, bool) else homes, entries, _numbers(limits), project)
+    where = (both if homes else ()) if isinstance(homes, bool) else homes
+    person = Person(where, entries, _numbers(limits), project, own_settings(config, who))
     return person.but_off("", off)
 
 

@@ -72,6 +72,7 @@ class Supervised:
         self._draining: set[asyncio.Task[None]] = set()  # what those still have under way
         self._reloading: set[asyncio.Task[bool]] = set()
         self._next: _Reload | None = None  # the one that waits for the one under way
+        self._memory: dict[str, Any] = {}  # its adapter's own
         self.unseeded: tuple[str, ...] = ()  # what of its defaults could not be put in place (spec piglet 1.5)
 
     def __repr__(self) -> str:
@@ -326,6 +327,8 @@ class Supervised:
             tap=lambda pid: house.tap(manifest, life.generation, pid),
             config=house.config_of(manifest),
             greeted=life.release,
+            environ=house.environ,
+            memory=self._memory,
         )
 
     def _take(self, life: Life) -> None:

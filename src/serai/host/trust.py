@@ -2,8 +2,9 @@
 
 A project is trusted by its real path, and each of its guests by what it was in that moment: where its folder really lies, its
 command line, the content of what its manifest names, and all code in its folder: a file that comes later may take the place of
-what another imports. Whatever changes or comes later has to be trusted again. Not pinned are programs from PATH and what lies
-in `node_modules`, `venv`, `__pycache__`, hidden and linked folders: trust a project as you would run its tests.
+what another imports. A plugin is pinned by the digest of its package. Whatever changes or comes later has to be trusted again.
+Not pinned are programs from PATH and what lies in `node_modules`, `venv`, `__pycache__`, hidden and linked folders: trust a project
+as you would run its tests.
 
 Its rules (`.serai/policy.toml`) and its settings (`.serai/config.toml`) are pinned too: until then they may only narrow. So is what
 it has for driven agents (`.claude`, `.mcp.json`), whose hooks and servers they would start without asking anybody.
@@ -28,6 +29,7 @@ import msgspec
 
 from serai import home
 from serai.errors import BadManifest, BadSettings
+from serai.host.adapters import ENDINGS
 from serai.host.manifest import PROJECT_PLACES, Manifest, folders_in, look, read
 from serai.host.settings import Person, read_person
 from serai.host.watching import SOURCES, code_in
@@ -58,6 +60,7 @@ class _Pin(msgspec.Struct, frozen=True):
     argv: list[str]
     files: dict[str, str]
     guard: bool = False
+    digest: str = ""  # of all its content, where its dialect has one: then that is what is pinned
 
 
 class _Project(msgspec.Struct):
@@ -145,6 +148,8 @@ class Trust:
             return _reason(error)
         if now.folder != pinned.folder:
             return f"it was moved since it was trusted: to {now.folder}"
+        if now.digest != pinned.digest:
+            return f"it has changed since it was trusted: {now.digest} now, {pinned.digest or 'something else'} then"
         if now.argv != pinned.argv:
             return "its command line has changed since it was trusted"
         changed = sorted(name for name in now.files.keys() | pinned.files if now.files.get(name) != pinned.files.get(name))
@@ -268,7 +273,7 @@ class Trust:
 def _guests_of(project: Path, person: Person) -> list[Manifest]:
     found = []
     for place in PROJECT_PLACES:
-        for path in folders_in(project / place):
+        for path in folders_in(project / place, endings=ENDINGS if place == PROJECT_PLACES[0] else ()):
             try:
                 if folder := look(path):
                     found.append(read(folder, "project", person))
@@ -334,6 +339,8 @@ def _key(folder: Path) -> str:
 
 def _pin(manifest: Manifest) -> _Pin:
     """An `OSError` when something of it cannot be read, or is too much."""
+    if manifest.digest:  # as it was read: whoever starts it runs that content and no other
+        return _Pin(_inside(manifest), [], {}, manifest.settings.guard and manifest.active, manifest.digest)
     folder = str(manifest.folder)
     inside = f"{folder}/"
     # Paths are kept from the folder on, so that it does not matter through which links the project was entered; and as they are
@@ -348,9 +355,13 @@ def _pin(manifest: Manifest) -> _Pin:
         files[_text(str(path).removeprefix(inside))] = digest
         left -= size
     files |= {_text(str(link).removeprefix(inside)): f"-> {_text(os.readlink(link))}" for link in code.links}
-    project, real = os.path.realpath(_project_of(manifest.folder)), os.path.realpath(folder)
-    guard = manifest.settings.guard and manifest.active
-    return _Pin(_text(real.removeprefix(f"{project}/")), list(map(_text, argv)), files, guard)
+    return _Pin(_inside(manifest), list(map(_text, argv)), files, manifest.settings.guard and manifest.active)
+
+
+def _inside(manifest: Manifest) -> str:
+    """Where it really lies, from the project on unless that is elsewhere."""
+    project, real = os.path.realpath(_project_of(manifest.folder)), os.path.realpath(manifest.folder)
+    return _text(real.removeprefix(f"{project}/"))
 
 
 def _digest(path: Path, most: int) -> tuple[str, int]:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from serai.sdk.calls import Call, Cancelled
     from serai.sdk.extension import Extension
     from serai.sdk.heard import Event, ToolCall, ToolDone
+    from serai.sdk.ingress import IngressEvent, Service
     from serai.sdk.panel import Panel
     from serai.sdk.records import StreamRequest
     from serai.sdk.streams import Deltas
@@ -62,6 +63,7 @@ __all__ = [
     "Failed",
     "Handled",
     "Image",
+    "IngressEvent",
     "Insert",
     "NoService",
     "Nothing",
@@ -75,6 +77,7 @@ __all__ = [
     "Refused",
     "Reply",
     "Rewrite",
+    "Service",
     "SetStatus",
     "SetTitle",
     "StreamRequest",
@@ -98,6 +101,7 @@ _HOMES = dict.fromkeys(__all__, "answers") | {
     "Event": "heard",
     "Extension": "extension",
     "Handled": "actions",
+    "IngressEvent": "ingress",
     "NoService": "host",
     "Notify": "actions",
     "Panel": "panel",
@@ -106,6 +110,7 @@ _HOMES = dict.fromkeys(__all__, "answers") | {
     "Quit": "actions",
     "Refused": "asking",
     "Reply": "asking",
+    "Service": "ingress",
     "SetStatus": "actions",
     "SetTitle": "actions",
     "StreamRequest": "records",

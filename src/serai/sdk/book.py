@@ -8,6 +8,7 @@ from serai.errors import BadExtension
 from serai.sdk.handlers import Handler, Tool
 
 if TYPE_CHECKING:
+    from serai.sdk.ingress import Ingress, Service
     from serai.sdk.panel import Panel
 
 __all__ = ["EVENTS", "STAGES", "Book", "Guard", "Offer", "Ranked"]
@@ -64,6 +65,9 @@ class Book:
         self.transformers: list[Ranked] = []
         self.compactor: Handler | None = None
         self.providers: dict[str, Handler] = {}
+        # What yoi alone has (spec yoi 8.3, 8.4).
+        self.services: dict[str, Service] = {}
+        self.ingresses: dict[str, Ingress] = {}
 
     def add_tool(self, tool: Tool) -> None:
         if (other := self.tools.get(tool.name)) is not None:
@@ -154,6 +158,19 @@ class Book:
         _set(self.providers, api, handler, "providers are for the API")
         self.offers.append(Offer("provider", api, {}))
 
+    def add_service(self, service: Service) -> None:
+        if service.name in self.services:
+            raise BadExtension(f'two services are named "{service.name}"', hint="keep what `ext.service` gave, and use that twice")
+        self.services[service.name] = service
+        self.offers.append(Offer("service", service.name, {"description": service.description}))
+
+    def add_ingress(self, ingress: Ingress) -> None:
+        if (other := self.ingresses.get(ingress.name)) is not None:
+            raise _twice(f'ingresses are named "{ingress.name}"', other.handler.where, ingress.handler.where, "rename one of them")
+        self.ingresses[ingress.name] = ingress
+        about = {"description": ingress.description, "event_kinds": list(ingress.kinds), "sources": list(ingress.sources)}
+        self.offers.append(Offer("ingress", ingress.name, about))
+
     def add_panel(self, panel: Panel) -> None:
         if panel.id in self.panels:
             raise BadExtension(f'two panels have the id "{panel.id}"', hint="keep what `ext.panel` gave, and use that twice")
@@ -166,7 +183,9 @@ class Book:
         single = [self.compactor] if self.compactor is not None else []
         named = (self.commands, self.events, self.interceptors, self.shortcuts, self.providers)
         by_name = [handler for handlers in named for handler in handlers.values()]
-        return [*self.tools.values(), *by_name, *guards, *ranked, *single, *self.starts, *panels]
+        fed = [ingress.handler for ingress in self.ingresses.values()]
+        served = [handler for service in self.services.values() for handler in service.handlers()]
+        return [*self.tools.values(), *by_name, *guards, *ranked, *single, *self.starts, *panels, *served, *fed]
 
 
 def check_stage(stage: str) -> str:

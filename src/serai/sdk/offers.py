@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from serai.errors import BadExtension
 from serai.sdk.book import Book, Ranked, check_stage
 from serai.sdk.handlers import Function, Handler, Tool
+from serai.sdk.ingress import Ingress, Service
 from serai.sdk.named import checked_text, decorate, event_name, first_line, label, named, number, timeout_of
 from serai.sdk.panel import Panel
 
@@ -20,6 +21,7 @@ __all__ = ["Offers"]
 F = TypeVar("F", bound=Function)
 Schema = dict[str, Any]
 _SHORTCUT = re.compile(r"(ctrl\+|alt\+|shift\+)(alt\+|shift\+)*[a-z0-9]+|f[0-9]{1,2}").fullmatch
+_SAFE = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,128}(?<!\.)", re.ASCII).fullmatch
 
 
 class Offers:
@@ -285,6 +287,34 @@ class Offers:
         self._say.offer_later()
         return function
 
+    # -- what a host of yoi runs and feeds ----------------------------------------------------------------------------------------
+
+    def service(self, name: str, *, description: str = "") -> Service:
+        """Something that the host keeps running, under this name; see `Service`. Only yoi has them."""
+        service = Service(_safe_id(name, "service"), checked_text(description, "a description"))
+        self._book.add_service(service)
+        self._say.offer_later()
+        return service
+
+    def ingress(
+        self, name: str, *, description: str = "", kinds: Iterable[str] = (), sources: Iterable[str] = ()
+    ) -> Callable[[F], F]:
+        """A way in for events: `handler(event)` with an `IngressEvent` returns data for the operator, or nothing. yoi alone has it.
+
+        Without `kinds` all are taken; `sources` such as `websocket:wss://example.com/feed` are opened by the host.
+        """
+        wanted = tuple(checked_text(kind, "the kind of an event") for kind in kinds)
+        fed = tuple(checked_text(source, "the source of an ingress") for source in sources)
+
+        def add(function: F) -> F:
+            about = checked_text(description, "a description") or first_line(function)
+            handler = Handler(function, f'ingress "{name}"', "event")
+            self._book.add_ingress(Ingress(_safe_id(name, "ingress"), about, wanted, fed, handler))
+            self._say.offer_later()
+            return function
+
+        return add
+
     # -- panels -----------------------------------------------------------------------------------------------------------------
 
     def panel(self, id: str, *, title: str = "", footer: str = "") -> Panel:
@@ -293,3 +323,11 @@ class Offers:
         panel = Panel(self._say, *words)
         self._book.add_panel(panel)
         return panel
+
+
+def _safe_id(name: object, what: str) -> str:
+    """As a manifest takes it (spec yoi 8)."""
+    if not _SAFE(checked_text(name, f"the name of a {what}")):
+        text = f'"{name}" cannot be the name of a {what}: at most 128 letters, digits, ".", "_" and "-", and no "." at an end'
+        raise BadExtension(text, hint=f'write ext.{what}("chat")')
+    return str(name)

@@ -30,8 +30,11 @@ class Speaking:
         self._writer: Writer | None = None  # once something may be said
         self._offered = 0  # how many of the offers are out
         self._offering = False
+        self._mute = False
 
     def __call__(self, frame: Frame) -> None:
+        if self._mute:
+            return
         writer, adapter = self._writer, self._adapter
         if writer is None or adapter is None:
             with self._lock:
@@ -59,6 +62,10 @@ class Speaking:
         """It was another host than was thought: nothing more goes out until that has spoken."""
         with self._lock:
             self._writer, self._offering = None, False
+
+    def silence(self) -> None:
+        """There is no wire, and will be none: what is said is dropped."""
+        self._mute, self._early = True, []
 
     def offer(self) -> None:
         """Say all that is offered; what comes later is said as it comes."""

@@ -183,7 +183,7 @@ def name_legacy(entries: list[Entry]) -> list[Entry]:
 
 
 class _Known(msgspec.Struct):
-    """The keys of a meta, as they stand in the file; ours are the last two."""
+    """The keys of a meta, as they stand in the file; ours are the last three."""
 
     id: str | None = None
     cwd: str | None = None
@@ -194,6 +194,7 @@ class _Known(msgspec.Struct):
     forkPoint: int | None = None  # noqa: N815
     agent: str | None = None
     agentSession: str | None = None  # noqa: N815
+    plugins: str | None = None
 
 
 _known = msgspec.json.Decoder(_Known)
@@ -211,6 +212,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     fork_point: int | None = None
     agent: str = ""  # claude, resident, …
     agent_session: str = ""  # a driven agent's own id for it
+    plugins: str = ""  # the entry that says which plugins it began with
     others: dict[str, Raw] = {}
 
     @property
@@ -233,6 +235,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
             fork_point=known.forkPoint,
             agent=known.agent or "",
             agent_session=known.agentSession or "",
+            plugins=known.plugins or "",
             others=others,
         )
 
@@ -245,6 +248,8 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
             form["forkPoint"] = self.fork_point
         if self.agent_session:
             form["agentSession"] = self.agent_session
+        if self.plugins:
+            form["plugins"] = self.plugins
         return encode(Entry("meta", ts=times.text(), raw=encode_data(self.others | form)))
 
 

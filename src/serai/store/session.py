@@ -31,7 +31,7 @@ __all__ = ["RESERVED", "SUFFIX", "Session", "Unfit"]
 SUFFIX = ".jsonl"
 # What only the session itself writes.
 RESERVED = frozenset(
-    {"", "meta", "user", "assistant", "tool_result", "compact", "branch_summary", "custom_message", "label", "event"}
+    {"", "meta", "user", "assistant", "tool_result", "compact", "branch_summary", "custom_message", "label", "event", "plugins"}
 )
 
 # A meta is written again and again, and found only if it fits into what a list reads of a file beside `session_meta`.
@@ -203,6 +203,16 @@ class Session:
         with self._writing() as size:
             return self._write(size, "branch_summary", {"summary": summary, "fromId": self._leaf}, "")
 
+    def keep_plugins(self, plan: object) -> None:
+        """Which plugins run in it, with what they were granted: who goes on with it has those again (spec yoi 10.2)."""
+        self.about(plugins=self.append("plugins", plan).id)
+
+    def plugins(self) -> Raw | None:
+        """What was kept of that last."""
+        self._catch_up()
+        found = backwards.find(self._disk, self._meta.plugins) if self._meta.plugins else None
+        return found.raw if found is not None and found.type == "plugins" else None
+
     def title(self, text: str) -> None:
         self.about(title=text)
 
@@ -242,7 +252,10 @@ class Session:
         path = os.path.join(os.path.dirname(self.file), id + SUFFIX)
         forked = msgspec.structs.replace(meta, parent=self.id, fork_point=len(said))
         create(path, self._forked([meta.line(), forked.line()], said, _key(id)))
-        return Session(path, limits=self._limits)
+        fork = Session(path, limits=self._limits)
+        if (plan := self.plugins()) is not None:
+            fork.keep_plugins(plan)
+        return fork
 
     def _forked(self, metas: list[bytes], said: list[tuple[str, Raw]], key: int) -> Iterator[bytes]:
         """The lines of a fork: its metas, each message as a child of the one before, and the meta again when it is far by then."""

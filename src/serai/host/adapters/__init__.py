@@ -6,7 +6,9 @@ Adapters are imported when the first guest of their dialect starts. Other packag
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from serai.errors import BadManifest
@@ -15,8 +17,13 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from serai.host.adapter import Adapter
+    from serai.host.manifest import Manifest, Scope
+    from serai.host.settings import Author, Person
 
-__all__ = ["DIALECTS", "GROUP", "OWN", "Dialect", "Reader", "Said", "adapter", "by_name", "is_built", "named_only", "reader"]
+__all__ = [
+    "DIALECTS", "ENDINGS", "GROUP", "OWN", "Dialect", "Finder", "Reader", "Said", "adapter", "by_folder", "by_name", "finder",
+    "is_built", "named_only", "own_settings", "reader",
+]  # fmt: skip
 
 GROUP = "serai.guests"
 OWN = "serai"  # the row of `guest.toml`, which stands alone or holds Serai's settings beside a foreign manifest
@@ -26,15 +33,22 @@ class Dialect(NamedTuple):
     """`adapter` is `module:attribute`, or empty while nobody has built it; `reader` the module that reads its manifest.
 
     `by_name`: the manifest's name is who a guest is, not its folder's. So a project's takes the place of the person's of that name,
-    guests of one place are taken in the order of their folders, and no reload renames one (spec piglet 1.2, FIX-35).
+    and no reload renames one (spec piglet 1.2, FIX-35).
+    `by_folder`: guests of one place are taken in the order of their folders.
     `named_only`: a reload follows from a change of what the manifest names, and of no other code in the folder (spec piglet 8.0).
+    `finder` is the module that finds its guests where reading a manifest is not all of it: then a guest may be a file with that
+    `ending` too, and `keys` are those of the settings that only the finder reads.
     """
 
     manifest: str
     adapter: str = ""
     reader: str = ""
     by_name: bool = False
+    by_folder: bool = False
     named_only: bool = False
+    finder: str = ""
+    ending: str = ""
+    keys: tuple[str, ...] = ()
 
 
 class Said(Protocol):
@@ -66,20 +80,60 @@ class Reader(Protocol):
         ...
 
 
+class Finder(Protocol):
+    """A dialect's own way of finding: its guests are packages, and which of them run with what is said elsewhere."""
+
+    def settings(self, config: Mapping[str, Any], who: str) -> Any:
+        """What the settings say under the dialect's `keys`, for `Person.own`; else `BadSettings`."""
+        ...
+
+    def read(self, path: Path, scope: Scope, person: Person, author: Author) -> Manifest:
+        """One guest, not settled yet; else `BadManifest`."""
+        ...
+
+    def find_in(self, place: Path, scope: Scope, person: Person) -> tuple[list[Manifest], list[tuple[Path, str]]]:
+        """Those of one of Serai's own places, settled, and what is wrong there by its path."""
+        ...
+
+    def settle(self, manifests: Sequence[Manifest], person: Person) -> list[Manifest]:
+        """The same with `plan`, or `refused`, or not `enabled`."""
+        ...
+
+    def missing(self, manifests: Iterable[Manifest], person: Person, project: Path) -> list[str]:
+        """What the settings want and was not found, a line each."""
+        ...
+
+    def kept(self, person: Person, store: Path) -> list[Manifest] | None:
+        """The guests that the settings hold already, so that nobody is to look for any; `store` is the person's own place."""
+        ...
+
+
 # In this order a folder with several manifests is taken.
 DIALECTS = {
     "zot": Dialect("extension.json", "serai.host.adapters.zot:ADAPTER", "serai.dialects.zot.manifest"),
     "piglet": Dialect(
-        "manifest.yaml", "serai.host.adapters.piglet:ADAPTER", "serai.dialects.piglet.manifest", by_name=True, named_only=True
+        "manifest.yaml", "serai.host.adapters.piglet:ADAPTER", "serai.dialects.piglet.manifest", by_name=True, by_folder=True,
+        named_only=True,
     ),
-    "yoi": Dialect("plugin.toml"),
+    "yoi": Dialect(
+        "plugin.toml", "serai.host.adapters.yoi:ADAPTER", "serai.dialects.yoi.reader", by_name=True, named_only=True,
+        finder="serai.host.plugins", ending=".yoi-plugin", keys=("feature", "plugins"),
+    ),
     OWN: Dialect("guest.toml"),
-}
+}  # fmt: skip
+
+
+ENDINGS = tuple(row.ending for row in DIALECTS.values() if row.ending)  # of files that may be guests
 
 
 def by_name(dialect: str) -> bool:
     """Whether the manifest's name is who a guest of it is."""
     return dialect in DIALECTS and DIALECTS[dialect].by_name
+
+
+def by_folder(dialect: str) -> bool:
+    """Whether guests of one place are taken in the order of their folders."""
+    return dialect in DIALECTS and DIALECTS[dialect].by_folder
 
 
 def named_only(dialect: str) -> bool:
@@ -108,6 +162,18 @@ def reader(dialect: str) -> Reader | None:
     """Who reads its manifest, or None while nobody does."""
     where = DIALECTS[dialect].reader if dialect in DIALECTS else ""
     return cast(Reader, import_module(where)) if where else None
+
+
+def finder(dialect: str) -> Finder | None:
+    """Who finds its guests, where reading their manifests is not all of it."""
+    where = DIALECTS[dialect].finder if dialect in DIALECTS else ""
+    return cast(Finder, import_module(where)) if where else None
+
+
+def own_settings(config: Mapping[str, Any], who: str) -> dict[str, Any]:
+    """What each finder reads of the settings, by dialect, where they have something for it."""
+    said = (name for name, row in DIALECTS.items() if any(key in config for key in row.keys))
+    return {name: finding.settings(config, who) for name in said if (finding := finder(name)) is not None}
 
 
 def _foreign(dialect: str) -> EntryPoint | None:

@@ -123,6 +123,9 @@ def recognised(head: bytes) -> str:
 
 
 def load(name: str) -> Adapter:
+    if name == "yoi":
+        text = "yoi is spoken inside a component, over no wire"
+        raise BadExtension(text, hint="`serai guest build FOLDER` makes the component")
     module = DIALECTS[name].module if name in DIALECTS else ""
     if not module:
         built = ", ".join(known for known, dialect in DIALECTS.items() if dialect.module)

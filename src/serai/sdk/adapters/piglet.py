@@ -76,7 +76,9 @@ class Piglet:
         """What cannot be offered here (spec piglet 4 has no word for it)."""
         stages = [stage for stage in ("turn_start", "assistant_message") if stage in book.interceptors]
         keys = [panel.id for panel in book.panels.values() if panel.handlers()]
+        yoi = [kind for kind, there in (("services", book.services), ("ingresses", book.ingresses)) if there]
         return [
+            *(f"it has no {kind}: they are left out" for kind in yoi),
             *(f"it asks nobody at {stage}, so that interceptor is never called" for stage in stages),
             *(f'it sends no keys of panels, so the handlers of the panel "{id}" are never called' for id in keys),
         ]

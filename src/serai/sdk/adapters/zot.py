@@ -23,7 +23,10 @@ Frame = dict[str, Any]
 
 CAPABILITIES = ["commands", "tools", "events", "panels"]
 STAGES = ("tool_call", "turn_start", "assistant_message")  # in this order (spec zot 6)
-_ELSEWHERE = ("prompt section", "event handler", "shortcut", "message hook", "input transformer", "compactor", "provider")
+_ELSEWHERE = (
+    "prompt section", "event handler", "shortcut", "message hook", "input transformer", "compactor", "provider", "service",
+    "ingress",
+)  # fmt: skip
 _KINDS = {"tool_call": "tool", "command_invoked": "command", "event_intercept": "question"}
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:,]')  # strings, and what gives them their place
 
@@ -55,7 +58,11 @@ class Zot:
     def missing(self, book: Book) -> list[str]:
         """What cannot be offered here (spec zot 3.2 has no frame for it)."""
         counted = {kind: sum(offer.kind == kind for offer in book.offers) for kind in _ELSEWHERE}
-        lines = [f"it has no {kind}s: {count} {'is' if count == 1 else 'are'} left out" for kind, count in counted.items() if count]
+        lines = [
+            f"it has no {kind}{'es' if kind[-1] == 's' else 's'}: {count} {'is' if count == 1 else 'are'} left out"
+            for kind, count in counted.items()
+            if count
+        ]
         after = [guard for guard in book.guards.values() if guard.after is not None]
         return [*lines, *(["it shows nobody what came of a tool call, so `after` is never called"] if after else [])]
 

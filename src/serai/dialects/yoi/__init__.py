@@ -1,0 +1,1 @@
+"""The dialect `yoi`: WASM component plugins with grants (seed 003)."""

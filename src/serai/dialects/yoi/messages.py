@@ -1,0 +1,306 @@
+"""The JSON documents between host and plugin (spec yoi 3.1 to 3.5): read with the origin's words for what is wrong, and written.
+
+Nothing here raises anything but `BadDocument` for what a plugin said. A JSON text is read without NaN, without numbers that no
+float holds, without half of a surrogate pair, and at most 128 deep, as the origin's reader has it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from serai.dialects.yoi.bounds import DOCUMENT
+from serai.dialects.yoi.texts import size, told
+
+__all__ = [
+    "DEPTH", "SUMMARY", "BadDocument", "Event", "Phase", "PluginStatus", "Repeated", "ServiceOutput", "ToolOutput", "as_output",
+    "config_text", "correlation_id", "encode_event", "free_json", "json_text", "marked_json", "plain", "read_event", "read_input",
+    "read_output", "read_service", "read_status", "repeated_key", "strict_json", "websocket_close", "websocket_error",
+    "websocket_text",
+]  # fmt: skip
+
+SUMMARY = 1024  # bytes (3.3)
+DEPTH = 128  # of lists and objects in each other
+CLOSED_BY_PEER = "host-owned WebSocket closed by peer"
+
+Phase = Literal["start", "status", "stop"]
+
+_TOO_DEEP = f"recursion limit exceeded: more than {DEPTH} lists and objects in each other"
+
+
+class BadDocument(ValueError):
+    """What a plugin, or a source of events, said is not what the protocol has there. The text is bounded and redacted."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(told(text))
+
+
+class PluginStatus(msgspec.Struct, frozen=True):
+    """The answer of `start`, `status` and `stop`; `raw` is all of it, other keys included."""
+
+    state: str
+    data: Any
+    raw: Any
+
+
+class ToolOutput(msgspec.Struct, frozen=True):
+    """The answer of a tool; `others` are the keys that the protocol does not know (design rule 4)."""
+
+    summary: str
+    content: str | None = None
+    others: dict[str, Any] = {}
+
+
+class ServiceOutput(msgspec.Struct, frozen=True):
+    """The answer of `handle-ingress`; `value` is all of it, for the report. In `commands` repeated keys are marked (`Repeated`)."""
+
+    value: Any
+    commands: Any | UnsetType = UNSET
+    error: Any | UnsetType = UNSET
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """The envelope of an event (3.4, seed 003)."""
+
+    kind: str
+    source: str
+    ingress_name: str
+    payload: Any = None
+    created_at: str
+    attempt: int = 1
+    correlation_id: str
+
+
+# -- JSON -----------------------------------------------------------------------------------------------------------------------
+
+
+class Repeated(dict[str, Any]):
+    """An object in which a key came twice: the last counts where anything may stand, and it is an error where not (21.16)."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, pairs: list[tuple[str, Any]], key: str) -> None:
+        super().__init__(pairs)
+        self.key = key
+
+
+def free_json(text: str) -> Any:
+    """Any JSON value; of a repeated key the last counts. Raises BadDocument with what is wrong, and nothing before it."""
+    try:
+        value = msgspec.json.decode(text)
+    except (ValueError, RecursionError) as error:  # ValueError: also text that has no UTF-8, and numbers of 5000 digits
+        raise BadDocument(_TOO_DEEP if isinstance(error, RecursionError) else str(error)) from None
+    if _too_deep(text, value):
+        raise BadDocument(_TOO_DEEP)
+    return value
+
+
+def strict_json(text: str) -> Any:
+    """The same without repeated keys, for documents all of whose fields are known (4.1, 5.1, 6.1)."""
+    value = marked_json(text)
+    if (key := repeated_key(value)) is not None:
+        raise BadDocument(f"duplicate field `{key}`")
+    return value
+
+
+def marked_json(text: str) -> Any:
+    """The same with each object that repeats a key as a `Repeated`."""
+    free_json(text)  # the one judge of what is JSON: the standard library's reader takes more
+    try:
+        return json.loads(text, object_pairs_hook=_object)
+    except (ValueError, RecursionError) as error:
+        raise BadDocument(str(error)) from None
+
+
+def repeated_key(value: Any) -> str | None:
+    """The first key that came twice anywhere in it."""
+    if isinstance(value, Repeated):
+        return value.key
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return next((key for item in inner if (key := repeated_key(item)) is not None), None)
+
+
+def plain(value: Any) -> Any:
+    """The same value without marks: the last of each repeated key."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list) else value
+
+
+def json_text(value: Any) -> str:
+    """Compact JSON. Raises BadDocument for what has none."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, RecursionError, OverflowError) as error:
+        raise BadDocument(f"it has no JSON: {error}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) == len(pairs):
+        return value
+    seen: set[str] = set()
+    again = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+    return Repeated(pairs, again)
+
+
+def _too_deep(text: str, value: Any) -> bool:
+    """Looked at only where there are brackets enough. By steps, not by calls: how deep those may go depends on who asks."""
+    if text.count("[") + text.count("{") <= DEPTH:
+        return False
+    layer, depth = [value], 0
+    while layer := [item for item in layer if isinstance(item, dict | list)]:
+        depth += 1
+        if depth > DEPTH:
+            return True
+        layer = [item for outer in layer for item in (outer.values() if isinstance(outer, dict) else outer)]
+    return False
+
+
+# -- into a plugin --------------------------------------------------------------------------------------------------------------
+
+
+def config_text(config: Any) -> str:
+    """What `start` gets: `null` where the enablement has no `config`, and TOML's dates as RFC 3339 has them (3.1)."""
+    return json_text(config)
+
+
+def read_input(name: str, text: str) -> Any:
+    """What a tool was called with, before it reaches the plugin (14)."""
+    if size(text) > DOCUMENT:
+        raise BadDocument(f"plugin tool `{name}` input exceeds {DOCUMENT} bytes")
+    return _parsed(text, f"plugin tool `{name}` input is not valid JSON")
+
+
+class _Envelope(Event, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+def read_event(value: Any) -> Event:
+    """An event from a source that is not ours, as JSON text or as what was read from one: every type as 3.4 has it (21.17)."""
+    value = marked_json(value) if isinstance(value, str) else value
+    if isinstance(value, Repeated):
+        raise BadDocument(f"duplicate field `{value.key}`")
+    try:
+        json.dumps(value, allow_nan=False)
+        envelope = msgspec.convert(plain(value), _Envelope)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadDocument(str(error)) from None
+    return Event(**msgspec.structs.asdict(envelope))
+
+
+def encode_event(event: Event) -> str:
+    """The very text that the plugin gets, which is what the bound is for (21.18)."""
+    text = json_text(event)
+    if size(text) > DOCUMENT:
+        raise BadDocument(f"event envelope exceeds {DOCUMENT} bytes")
+    return text
+
+
+def correlation_id(seconds: float, random: bytes) -> str:
+    """A UUID of version 7: a moment since the epoch, and ten random bytes (3.4)."""
+    number = (int(seconds * 1000) & (2**48 - 1)) << 80 | int.from_bytes(random[:10])
+    version, variant = 0xF << 76, 0b11 << 62
+    return str(UUID(int=number & ~version & ~variant | 7 << 76 | 0b10 << 62))
+
+
+def websocket_text(*, source: str, ingress_name: str, url: str, text: str, now: str, id: str) -> Event:
+    """A frame came in on a connection that the host owns."""
+    return _from_websocket("websocket_text", source, ingress_name, {"url": url, "text": text}, now, id)
+
+
+def websocket_close(*, source: str, ingress_name: str, url: str, now: str, id: str) -> Event:
+    return _from_websocket("websocket_close", source, ingress_name, {"url": url, "reason": CLOSED_BY_PEER}, now, id)
+
+
+def websocket_error(*, source: str, ingress_name: str, url: str, error: str, now: str, id: str) -> Event:
+    return _from_websocket("websocket_error", source, ingress_name, {"url": url, "error": told(error)}, now, id)
+
+
+def _from_websocket(kind: str, source: str, ingress_name: str, payload: Mapping[str, str], now: str, id: str) -> Event:
+    return Event(kind=kind, source=source, ingress_name=ingress_name, payload=payload, created_at=now, correlation_id=id)
+
+
+# -- out of a plugin ------------------------------------------------------------------------------------------------------------
+
+
+def read_status(text: str, phase: Phase) -> PluginStatus:
+    """Checked in this order (3.2). A key `error` is an error whatever its value (21.9)."""
+    what = f"plugin component {phase}"
+    if size(text) > DOCUMENT:
+        raise BadDocument(f"{what} output exceeds {DOCUMENT} bytes")
+    raw = _parsed(text, f"{what} output is not JSON")
+    if isinstance(raw, dict):
+        if "error" in raw:
+            raise BadDocument(f"{what} returned error: {json_text(raw['error'])}")
+        state = raw.get("state")
+        if state == "failed":
+            raise BadDocument(f"{what} returned failed status: {json_text(raw)}")
+        if isinstance(state, str):
+            return PluginStatus(state, raw.get("data"), raw)
+    raise BadDocument(f"{what} output must be an object with a string state")
+
+
+def read_output(text: str, *, strict: bool = False) -> ToolOutput:
+    """What a tool answered. `strict` is a test's mode: there an unknown key is an error, as it is for the origin (rule 4)."""
+    if not text:
+        raise BadDocument("guest did not call output_write")
+    if size(text) > DOCUMENT:
+        raise BadDocument(f"guest output exceeds {DOCUMENT} bytes")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise BadDocument(f"guest output is not UTF-8: {error}") from None
+    return as_output(_parsed(text, "guest output is not valid JSON"), strict=strict)
+
+
+def as_output(value: Any, *, strict: bool = False) -> ToolOutput:
+    """A value that should be a ToolOutput, its errors in the order of 3.3."""
+    if not isinstance(value, dict):
+        raise BadDocument("guest output JSON must be an object")
+    others = {key: item for key, item in value.items() if key not in ("summary", "content")}
+    if strict and others:
+        raise BadDocument(f"guest output contains unsupported key `{next(iter(others))}`")
+    summary, content = _summary(value), value.get("content")
+    if isinstance(content, str) and size(content) > DOCUMENT:
+        raise BadDocument(f"guest output content exceeds {DOCUMENT} bytes")
+    if not isinstance(content, str | None):
+        raise BadDocument("guest output content must be a string or null")
+    return ToolOutput(summary, content, others)
+
+
+def _summary(value: Mapping[str, Any]) -> str:
+    if "summary" not in value:
+        raise BadDocument("guest output must include a summary string")
+    summary = value["summary"]
+    if not isinstance(summary, str):
+        raise BadDocument("guest output summary must be a string")
+    if not summary:
+        raise BadDocument("guest output summary must not be empty")
+    if size(summary) > SUMMARY:
+        raise BadDocument(f"guest output summary exceeds {SUMMARY} bytes")
+    return summary
+
+
+def read_service(text: str) -> ServiceOutput:
+    """What an ingress handler answered: any JSON, of which `output_commands` and `error` mean something (3.5)."""
+    if size(text) > DOCUMENT:
+        raise BadDocument(f"plugin component handle-ingress output exceeds {DOCUMENT} bytes")
+    value = _parsed(text, "plugin component handle-ingress output is not JSON")
+    if not isinstance(value, dict):
+        return ServiceOutput(value)
+    # Commands are strict inside, so a key that came twice must still be seen; the rest of the document is free.
+    commands = marked_json(text)["output_commands"] if "output_commands" in value else UNSET
+    return ServiceOutput(value, commands, value.get("error", UNSET))
+
+
+def _parsed(text: str, what: str) -> Any:
+    try:
+        return free_json(text)
+    except BadDocument as error:
+        raise BadDocument(f"{what}: {error}") from None

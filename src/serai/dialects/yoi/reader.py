@@ -1,0 +1,45 @@
+"""What the host reads of any manifest, of a plugin's: there a guest's name is who it is, so the name is the manifest's id."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from serai.dialects.yoi import manifest as manifests
+from serai.dialects.yoi.manifest import HAS_SWITCH, PluginManifest, argv, with_enabled
+
+__all__ = ["HAS_SWITCH", "Described", "argv", "describe", "parse", "with_enabled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    plugin: PluginManifest
+
+    @property
+    def name(self) -> str:
+        return self.plugin.id
+
+    @property
+    def version(self) -> str:
+        return self.plugin.version
+
+    @property
+    def language(self) -> str:
+        return "wasm"
+
+    @property
+    def description(self) -> str:
+        return self.plugin.description or self.plugin.name
+
+    @property
+    def enabled(self) -> bool:
+        """There is no such key: an enablement in the settings is what switches a plugin on."""
+        return True
+
+
+def describe(plugin: PluginManifest) -> Described:
+    return Described(plugin)
+
+
+def parse(text: bytes) -> Described:
+    """The manifest, or `ManifestError`."""
+    return Described(manifests.parse(text))

@@ -1,0 +1,252 @@
+"""What `fs` does on the disk (spec yoi 6.2), in a thread of its own.
+
+A path is walked component by component from the grant's root, each opened relative to the one before and none of them followed if
+it is a symlink: what was checked is what is used, also when somebody changes names meanwhile.
+
+Hard links: whoever made one inside a root could read the file already, so reading one is no escape; a write replaces the name and
+never touches the file that other names share.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import heapq
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from serai.dialects.yoi import paths
+from serai.dialects.yoi.denial import Denied
+from serai.dialects.yoi.grants import FsGrant
+from serai.dialects.yoi.paths import Asked, Entry
+from serai.host.adapters.yoi.effects.hands import Asker
+
+__all__ = ["perform"]
+
+_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: a FIFO that takes a file's place between the look and the open must not hold us.
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_WRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_KERNEL = ("/proc", "/sys")  # no files at all: our own memory and environment are there
+_OURS = ".serai"  # a project's settings and guests
+_POLL = 0.005  # seconds between two looks at a lock
+_UNLOCKABLE = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
+
+
+class _Job(NamedTuple):
+    asked: Asked
+    asker: Asker
+    until: float
+
+
+def perform(grants: Sequence[FsGrant], own: Sequence[str], asked: Asked, asker: Asker, until: float) -> str:
+    """The answer of the first grant under which the path resolves, else the last one's refusal. `own`: real paths, kept out of."""
+    act = {"read": _read, "list": _list, "write": _write}[asked.operation]
+    refusal = Denied(f"host_api.fs {asked.operation} denied: no matching operation grant")
+    for grant in grants:
+        try:
+            with _parent(grant, own, asked) as (folder, name):
+                return act(folder, name, _Job(asked, asker, until))
+        except Denied as denied:
+            refusal = denied
+        except OSError as error:
+            refusal = _refusal(asked, error)
+    raise refusal
+
+
+def _refusal(asked: Asked, error: OSError) -> Denied:
+    if error.errno == errno.ELOOP:  # it became one since we looked
+        return _symlink(asked)
+    return Denied(f"FS {asked.operation} failed: {error.strerror or 'the machine would not do it'}: {asked.path}")
+
+
+def _symlink(asked: Asked) -> Denied:
+    return Denied(f"FS path symlink escape is denied: {asked.path}")
+
+
+@contextmanager
+def _parent(grant: FsGrant, own: Sequence[str], asked: Asked) -> Iterator[tuple[int, str]]:
+    """The folder that the path's last component is in, open, and that component's name: `.` for the root itself."""
+    folder = _root(paths.root_of(grant))
+    try:
+        _keep_out(folder, own, asked)
+        *above, name = asked.parts or (".",)
+        for part in above:
+            inner = os.open(part, _LOOK, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+            if not stat.S_ISDIR(_followable(os.fstat(folder), asked).st_mode):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        yield folder, name
+    finally:
+        os.close(folder)
+
+
+def _root(path: str) -> int:
+    """The root, checked at every call: it may have become something else since it was granted."""
+    try:
+        folder = os.open(path, _LOOK)
+    except OSError as error:
+        raise Denied(f"FS grant root cannot be opened: {error.strerror}") from None
+    mode = os.fstat(folder).st_mode
+    if stat.S_ISDIR(mode):
+        return folder
+    os.close(folder)
+    raise Denied(f"FS grant root is {'a symlink' if stat.S_ISLNK(mode) else 'not a directory'}")
+
+
+def _keep_out(root: int, own: Sequence[str], asked: Asked) -> None:
+    """Two places no grant opens, however wide it is: the kernel's own, and Serai's, where grants and keys are kept.
+
+    Below the root nothing is a symlink, so the real path of the target is that of the root and the components.
+    """
+    there = os.path.join(os.readlink(f"/proc/self/fd/{root}"), *asked.parts)
+    if _inside(there, _KERNEL):
+        raise _kernels(asked)
+    ours = asked.operation == "write" and _OURS in there.split("/")
+    if ours or _inside(there, own):
+        raise Denied(f"FS {asked.operation} denied: Serai's own files are never granted: {asked.path}")
+
+
+def _kernels(asked: Asked) -> Denied:
+    return Denied(f"FS {asked.operation} denied: the kernel's own files are never granted: {asked.path}")
+
+
+def _inside(path: str, folders: Sequence[str]) -> bool:
+    return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
+
+
+def _looked(folder: int, name: str, asked: Asked) -> os.stat_result:
+    """What the leaf is, without opening it: to open a device may do something."""
+    return _followable(os.stat(name, dir_fd=folder, follow_symlinks=False), asked)
+
+
+def _followable(found: os.stat_result, asked: Asked) -> os.stat_result:
+    """No symlink, and not on `/proc`, which may be mounted in other places too."""
+    if stat.S_ISLNK(found.st_mode):
+        raise _symlink(asked)
+    if found.st_dev == os.stat("/proc").st_dev:
+        raise _kernels(asked)
+    return found
+
+
+def _read(folder: int, name: str, job: _Job) -> str:
+    asked = job.asked
+    trouble = Denied(f"FS read target is not a regular file: {asked.path}")
+    if not stat.S_ISREG(_looked(folder, name, asked).st_mode):
+        raise trouble
+    file = os.open(name, _READ, dir_fd=folder)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise trouble
+        data = bytearray()
+        while len(data) <= paths.CONTENT and (part := os.read(file, paths.CONTENT + 1 - len(data))):
+            data += part
+    finally:
+        os.close(file)
+    return paths.read(asked, bytes(data))
+
+
+def _list(folder: int, name: str, job: _Job) -> str:
+    asked = job.asked
+    if not stat.S_ISDIR(_looked(folder, name, asked).st_mode):
+        raise Denied(f"FS list target is not a directory: {asked.path}")
+    opened = os.open(name, _READ | os.O_DIRECTORY, dir_fd=folder)
+    try:
+        with os.scandir(opened) as entries:
+            # the first by name, however many there are, and no more of them in memory
+            first = heapq.nsmallest(paths.ENTRIES + 1, _while_wanted(entries, job.asker), key=lambda entry: os.fsencode(entry.name))
+            shown = [Entry(os.fsencode(entry.name).decode(errors="replace"), _kind(entry)) for entry in first[: paths.ENTRIES]]
+    finally:
+        os.close(opened)
+    return paths.listed(asked, shown, len(first) > paths.ENTRIES)
+
+
+def _while_wanted(entries: Iterator[os.DirEntry[str]], asker: Asker) -> Iterator[os.DirEntry[str]]:
+    for entry in entries:
+        if asker.gone:
+            raise Denied("FS list was given up")
+        yield entry
+
+
+def _kind(entry: os.DirEntry[str]) -> str:
+    if entry.is_symlink():
+        return "symlink"
+    if entry.is_dir(follow_symlinks=False):
+        return "dir"
+    return "file" if entry.is_file(follow_symlinks=False) else "other"
+
+
+def _write(folder: int, name: str, job: _Job) -> str:
+    """Into a new file beside it, synced, then renamed: whoever looks finds the old content or the new one."""
+    parent = os.open(".", _READ | os.O_DIRECTORY, dir_fd=folder)
+    temporary = f".serai-{os.urandom(8).hex()}.tmp"
+    try:
+        with _alone(parent, job):
+            mode = _replaceable(parent, name, job.asked)
+            file = os.open(temporary, _NEW, 0o600 if mode is not None else 0o666, dir_fd=parent)
+            try:
+                _fill(file, job, mode)
+                os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+            except BaseException:
+                _forgiving(lambda: os.unlink(temporary, dir_fd=parent))
+                raise
+            finally:
+                os.close(file)
+            _forgiving(lambda: os.fsync(parent))  # some file systems have no such thing for a folder
+    finally:
+        os.close(parent)
+    return paths.written(job.asked)
+
+
+def _replaceable(parent: int, name: str, asked: Asked) -> int | None:
+    """The mode of the file that is there, None if there is none. What we may not write we do not replace either."""
+    try:
+        found = _looked(parent, name, asked)
+    except FileNotFoundError:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        raise Denied(f"FS write target is not a regular file: {asked.path}")
+    os.close(os.open(name, _WRITE, dir_fd=parent))
+    return stat.S_IMODE(found.st_mode) & 0o777
+
+
+def _fill(file: int, job: _Job, mode: int | None) -> None:
+    rest = memoryview(job.asked.content)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+    if mode is not None:
+        os.fchmod(file, mode)
+    os.fsync(file)
+    if job.asker.gone:  # it was told that this failed, so nothing is renamed
+        raise Denied("FS write was given up")
+
+
+@contextmanager
+def _alone(parent: int, job: _Job) -> Iterator[None]:
+    """One write at a time in a folder, across plugins and processes. Where the file system knows no locks the rename has to do."""
+    while True:
+        try:
+            fcntl.flock(parent, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() >= job.until:
+                raise Denied(f"FS write timed out: another write goes on: {job.asked.path}") from None
+            time.sleep(_POLL)
+        except OSError as error:
+            if error.errno not in _UNLOCKABLE:
+                raise
+            break
+    yield  # closing the folder lets go of it
+
+
+def _forgiving(act: Callable[[], None]) -> None:
+    try:
+        act()
+    except OSError:
+        pass

@@ -1,0 +1,115 @@
+"""The host interfaces of one instance, by the names that a worker calls them by."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from serai import home
+from serai.dialects.yoi import authorising, paths, requests, sockets
+from serai.dialects.yoi.bounds import DEFAULT, Bounds
+from serai.dialects.yoi.denial import Denied
+from serai.dialects.yoi.grants import Operation, Record
+from serai.host.adapters.yoi.effects import files
+from serai.host.adapters.yoi.effects.exchange import exchange
+from serai.host.adapters.yoi.effects.handles import Handles
+from serai.host.adapters.yoi.effects.hands import Hands
+from serai.host.adapters.yoi.effects.network import Network
+from serai.host.adapters.yoi.effects.sockets import dial_checked
+
+__all__ = ["Effects"]
+
+_GOODBYE = 1.0  # seconds for the peers of a plugin that is stopped
+
+
+class Effects:
+    """The host interfaces of one instance. `own`: folders that no grant opens; Serai's own unless said otherwise."""
+
+    def __init__(
+        self, record: Record, bounds: Bounds = DEFAULT, *, network: Network | None = None, own: Sequence[str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._record = record
+        self._bounds = bounds
+        self._network = network or Network()
+        self._lent = network is not None
+        folders = own if own is not None else (home.config_folder(), home.state_folder())
+        self._own = tuple(os.path.realpath(folder) for folder in folders)
+        self._hands = Hands("host_api.fs")
+        self._handles = Handles(clock)
+        self._functions: dict[tuple[str, str], tuple[tuple[type, ...], Callable[..., Awaitable[str]]]] = {
+            ("request", "request"): ((str,), self._request),
+            ("websocket", "open"): ((str,), self._open),
+            ("websocket", "send-text"): ((int, str), self._send),
+            ("websocket", "recv"): ((int, int), self._recv),
+            ("websocket", "close"): ((int,), self._close),
+            ("fs", "read"): ((str,), self._read),
+            ("fs", "list"): ((str,), self._list),
+            ("fs", "write"): ((str,), self._write),
+        }
+
+    async def call(self, interface: str, function: str, args: Sequence[str | int], remaining: float) -> str:
+        """The answer's document, within `remaining` seconds; `Denied` is a refusal or a failure, and the plugin's end."""
+        found = self._functions.get((interface, function))
+        if found is None or [type(arg) for arg in args] != list(found[0]):
+            raise Denied("there is no such host function, or not with such arguments")
+        if reason := authorising.host_api(self._record, interface):  # type: ignore[arg-type]  # it is one of the table
+            raise Denied(reason)
+        if remaining <= 0:
+            raise Denied(f"host_api.{interface} timed out: its call has no time left")
+        return await found[1](*args, remaining)
+
+    async def close(self) -> None:
+        """Closes every socket. Idempotent; what still waits in a `recv` is told that it is closed."""
+        try:
+            await self._handles.close_all(_GOODBYE)
+        finally:
+            self._hands.close()
+            if not self._lent:
+                self._network.close()
+
+    async def _request(self, text: str, remaining: float) -> str:
+        asked = requests.check(self._record, text)
+        private = not self._bounds.deny_private or authorising.private_ok(self._record, "request", asked.url, asked.method)
+        return await exchange(self._network, asked, private=private, within=min(self._bounds.request, remaining))
+
+    async def _open(self, text: str, remaining: float) -> str:
+        url = sockets.check_open(self._record, text)
+        timeout = min(sockets.SECONDS, remaining)
+        handle, _ = await self._handles.open(
+            lambda: dial_checked(self._record, url, bounds=self._bounds, timeout=timeout, network=self._network)
+        )
+        return sockets.opened(handle, url)
+
+    async def _send(self, handle: int, text: str, remaining: float) -> str:
+        socket = self._handles.get(handle)
+        return sockets.sent(await socket.send_text(text, min(sockets.SECONDS, remaining)))
+
+    async def _recv(self, handle: int, milliseconds: int, remaining: float) -> str:
+        socket = self._handles.get(handle)
+        return sockets.received(await socket.recv(min(sockets.wait(milliseconds), remaining)))
+
+    async def _close(self, handle: int, remaining: float) -> str:
+        # half of what is left: a peer that does not say good-bye must not be the plugin's end
+        return sockets.closed(await self._handles.close(handle, min(sockets.SECONDS, remaining / 2)))
+
+    async def _read(self, text: str, remaining: float) -> str:
+        return await self._fs("read", text, remaining)
+
+    async def _list(self, text: str, remaining: float) -> str:
+        return await self._fs("list", text, remaining)
+
+    async def _write(self, text: str, remaining: float) -> str:
+        return await self._fs("write", text, remaining)
+
+    async def _fs(self, operation: Operation, text: str, remaining: float) -> str:
+        asked = paths.check(operation, text)
+        grants, own = paths.granted(self._record, operation), self._own
+        until = time.monotonic() + remaining
+        try:
+            async with asyncio.timeout(remaining):
+                return await self._hands.do(lambda asker: files.perform(grants, own, asked, asker, until))
+        except TimeoutError:
+            raise Denied(f"FS {operation} timed out: {asked.path}") from None

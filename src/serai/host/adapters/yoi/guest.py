@@ -1,0 +1,277 @@
+"""One running plugin: what the host asks of it.
+
+Its code runs in a worker that has no authority; whatever it may do is done here, after both checks (spec yoi 1). What happens from
+outside is in `services`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Generator, Sequence
+from typing import Any
+
+import msgspec
+
+from serai import home
+from serai.dialects.yoi import authorising, messages
+from serai.dialects.yoi.bounds import DOCUMENT, Bounds
+from serai.dialects.yoi.denial import Denied
+from serai.dialects.yoi.grants import Record
+from serai.dialects.yoi.manifest import INSTANCE
+from serai.dialects.yoi.messages import BadDocument, Event, PluginStatus
+from serai.dialects.yoi.ours import Instance
+from serai.dialects.yoi.status import DispatchReport, InstanceStatus
+from serai.dialects.yoi.texts import shown, told
+from serai.errors import BadFrame, Closed, PeerGone, PeerTimeout, Refused, SeraiError
+from serai.host.adapter import Taking
+from serai.host.adapters.yoi.effects import Effects
+from serai.host.adapters.yoi.life import Offer, Tools, tool_failure
+from serai.host.adapters.yoi.services import Services
+from serai.host.adapters.yoi.worker import Worker
+from serai.model.actions import Action
+from serai.model.contributions import Contributions, Interceptor, Stage, Verdict
+from serai.model.events import Event as HostEvent
+from serai.model.tools import TextBlock, ToolCall, ToolResult
+
+__all__ = ["YoiGuest"]
+
+Phase = messages.Phase
+
+_STOPPING = "the plugin is being stopped"
+
+
+class YoiGuest:
+    """`Running` for the dialect yoi. One life: after a trap another worker takes over (spec yoi 13.5, ours)."""
+
+    def __init__(self, taking: Taking, record: Record, bounds: Bounds, offer: Offer, instance: Instance) -> None:
+        self._taking = taking
+        self.record = record
+        self.bounds = bounds
+        self._tools = offer.tools
+        self._loop = asyncio.get_running_loop()
+        runtime = record.manifest.runtime
+        self.stateful = runtime is not None and runtime.world == INSTANCE
+        self._export = "handle-tool" if self.stateful else "call"
+        self.over: SeraiError | None = None  # why this life has ended
+        self._ready = False
+        self._hushed = False  # it is to stop: what it had begun gets nothing more of the host
+        self._stopping: asyncio.Task[None] | None = None
+        self._waiting: set[asyncio.Future[str]] = set()  # calls of tools that have no answer yet
+        self.contributions: Contributions = offer.contributions
+        self.complaints: tuple[str, ...] = offer.denied
+        self.instance = instance
+        self.worker: Worker | None = None
+        own = (home.config_folder(taking.environ), home.state_folder(taking.environ))
+        self.effects = Effects(record, bounds, own=own)
+        self.services = Services(self)
+
+    @property
+    def who(self) -> str:
+        return self._taking.who
+
+    @property
+    def pid(self) -> int:
+        return 0 if self.worker is None else self.worker.pid
+
+    # -- its start --------------------------------------------------------------------------------------------------------------
+
+    async def begin(self, worker: Worker) -> None:
+        """The worker is there; `start` makes the instance, and what it listens to is opened (13.1)."""
+        self.worker = worker
+        if self.stateful:
+            self.instance.starting()
+            try:
+                self.instance.started(await self._lifecycle("start", messages.config_text(self.record.config)))
+            except SeraiError as error:
+                self.instance.crashed(error.message)
+                raise
+        self._ready = True
+        if self.over is not None:  # it died between its answer and this moment
+            raise self.over
+        if self.stateful:
+            self.services.begin()
+
+    async def _lifecycle(self, phase: Phase, *args: str) -> PluginStatus:
+        """One of `start`, `status` and `stop`; what it answers is what it is (3.2)."""
+        assert self.worker is not None
+        text = await self.worker.call(phase, args, self.bounds.start)
+        try:
+            return messages.read_status(text, phase)
+        except BadDocument as error:
+            raise BadFrame(str(error), who=self.who) from None
+
+    # -- what the host asks -----------------------------------------------------------------------------------------------------
+
+    async def idle(self) -> None:
+        if self._waiting:
+            await asyncio.wait(list(self._waiting))
+        await self.services.idle()
+
+    def call_tool(self, call: ToolCall) -> Awaitable[ToolResult]:
+        """The hot path: one future and no task. Who gives up cancels; a call that has not begun then never does."""
+        tool = self._tools.get(call.name)
+        if tool is None or self.worker is None:
+            raise Refused("requested tool is not declared by plugin manifest", who=self.who, id=call.id)
+        if self.over is not None or self._stopping is not None:
+            raise tool_failure(self.record, tool, PeerGone(self.instance.refusal() or "it has ended", who=self.who, id=call.id))
+        if reason := authorising.tool(self.record, call.name):
+            raise tool_failure(self.record, tool, Refused(f"plugin permission denied: {reason}", who=self.who, id=call.id))
+        text, problem = _input(call)
+        if problem:  # the host has looked at the schema already
+            return _told(ToolResult.error(problem, code="INVALID_ARGS", hint="correct the arguments and call again"))
+        answer = self.worker.call(self._export, (call.name, text), tool.seconds)
+        self._waiting.add(answer)
+        answer.add_done_callback(self._waiting.discard)
+        return _Answer(self, tool, answer)
+
+    async def run_command(self, name: str, args: str) -> Action:
+        raise Refused(f"a plugin has no command: /{name} {args}".rstrip(), who=self.who)
+
+    async def intercept(self, _interceptor: Interceptor, stage: Stage, _subject: Any, /) -> Verdict:
+        raise Refused(f"a plugin intercepts nothing: {stage}", who=self.who)  # it offers none, so nobody asks
+
+    def tell(self, event: HostEvent) -> None:
+        """Plugins hear of no events of the house: their events come by an ingress."""
+
+    def press(self, panel: str, key: str, text: str = "") -> None:
+        """Plugins have no panels."""
+
+    def resize(self, panel: str, width: int, height: int) -> None:
+        """Plugins have no panels."""
+
+    def close_panel(self, panel: str) -> None:
+        """Plugins have no panels."""
+
+    # -- for the operator -------------------------------------------------------------------------------------------------------
+
+    def instance_status(self) -> InstanceStatus:
+        """What is known of it at this moment; nothing is asked (3.8)."""
+        return self.instance.status()
+
+    async def fresh_status(self) -> InstanceStatus:
+        """The same after asking it, if it runs and is not busy: who waits for the net must not hold up who looks (21.26)."""
+        worker = self.worker
+        if self.stateful and worker is not None and not worker.busy and self.over is None and self._stopping is None:
+            try:
+                self.instance.refreshed(await self._lifecycle("status"))
+            except SeraiError as error:
+                self.failed(error)
+        return self.instance.status()
+
+    def report(self) -> dict[str, Any]:
+        """The protocol `Reports`."""
+        status: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self.instance.status()))
+        return status
+
+    async def dispatch(self, name: str, event: Event) -> DispatchReport:
+        """Bring it one event and wait for what comes of it (15)."""
+        return await self.services.dispatch(name, event)
+
+    # -- its end ----------------------------------------------------------------------------------------------------------------
+
+    def failed(self, cause: SeraiError) -> None:
+        """It is `Failed`: the supervisor of all dialects starts another worker (13.5, ours). Also what its worker's end calls."""
+        if self.over is not None or self._stopping is not None:
+            return
+        self.over = cause
+        self.instance.crashed(cause.message)
+        self.services.end()
+        if self._ready:
+            self._taking.memory[INSTANCE] = self.instance  # counters and what waits go on in the next life
+            self._taking.listener.ended(cause)
+
+    async def abandon(self) -> None:
+        """Its start has failed: nothing of it is left."""
+        self.over = self.over or Closed("its start was given up", who=self.who)
+        self.instance.crashed(self.over.message)
+        await self.stop()
+
+    async def stop(self) -> None:
+        if self._stopping is None:
+            self._stopping = self._loop.create_task(self._stop(), name=f"stop {self.who}")
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
+        dead = self.over is not None
+        self._hushed = True
+        if not dead:
+            self.instance.stopping()
+            if self.worker is not None:  # who waits for the net would wait for its own time (21.26)
+                self.worker.interrupt(_STOPPING)
+        await self.services.stop()
+        for answer in list(self._waiting):  # one that has not begun never does
+            if not answer.done():
+                answer.set_exception(Closed("it was stopped before it answered", who=self.who))
+        if not dead and self.worker is not None:
+            await self._farewell(self.worker)
+        await self.effects.close()
+        if self.worker is not None:
+            await self.worker.stop()
+
+    async def _farewell(self, worker: Worker) -> None:
+        """Its own `stop`, once it is its turn (13.3)."""
+        if not self.stateful:
+            return
+        error: SeraiError | None = None
+        try:
+            async with asyncio.timeout(self._taking.limits.stop_polite):
+                await worker.idle()
+            self._hushed = False  # in its `stop` it may put things in order
+            # one that was interrupted has trapped, and there is nobody left to be told
+            self.instance.stopped(None if worker.cause is not None else await self._lifecycle("stop"))
+        except TimeoutError as late:
+            error = late if isinstance(late, SeraiError) else PeerTimeout("it was too busy to be told to stop", who=self.who)
+        except SeraiError as failure:
+            error = failure
+        if error is not None:
+            self._taking.log.remark(f"stop: {error.message}")
+            self.instance.crashed(error.message)
+
+    async def host_call(self, interface: str, function: str, args: Sequence[str | int], remaining: float) -> str:
+        """What its code asks of the host."""
+        if self._hushed:
+            raise Denied(_STOPPING)
+        return await self.effects.call(interface, function, args, remaining)
+
+
+class _Answer:
+    """What a tool answers, read by whoever waits for it: a future of its own would be one more round of the loop."""
+
+    __slots__ = ("_answer", "_guest", "_tool")
+
+    def __init__(self, guest: YoiGuest, tool: Tools, answer: asyncio.Future[str]) -> None:
+        self._guest = guest
+        self._tool = tool
+        self._answer = answer
+
+    def __await__(self) -> Generator[Any, None, ToolResult]:
+        guest = self._guest
+        try:
+            return _result(messages.read_output((yield from self._answer)), self._tool)
+        except BadDocument as bad:  # its answer is none; the instance is as it was
+            raise tool_failure(guest.record, self._tool, BadFrame(str(bad), who=guest.who)) from None
+        except SeraiError as error:
+            raise tool_failure(guest.record, self._tool, error) from error
+
+
+async def _told(result: ToolResult) -> ToolResult:
+    return result
+
+
+def _input(call: ToolCall) -> tuple[str, str]:
+    """A tool's input as JSON, or why it is none (14.1)."""
+    which = f"plugin tool `{call.name}` input"
+    if isinstance(call.arguments, str):  # a model's own that were none
+        return "", told(f"{which} is not valid JSON: {call.arguments}")
+    try:
+        text = msgspec.json.encode(call.arguments)
+    except (ValueError, TypeError, RecursionError) as error:
+        return "", told(f"{which} is not valid JSON: {error}")
+    return ("", f"{which} exceeds {DOCUMENT} bytes") if len(text) > DOCUMENT else (text.decode(), "")
+
+
+def _result(output: messages.ToolOutput, tool: Tools) -> ToolResult:
+    """Summary first, then the content, as one text; where it comes from is for people (12)."""
+    text = shown(output.summary if not output.content else f"{output.summary}\n{output.content}")
+    details = {**tool.details, "output": output.others} if output.others else tool.details
+    return ToolResult((TextBlock(text),), details=details)

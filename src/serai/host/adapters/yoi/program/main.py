@@ -1,0 +1,211 @@
+"""The worker of one plugin: it holds the guest and nothing else. What the guest asks of the host is asked of the parent.
+
+Frames are lines of JSON; `frames.py` beside this folder has the parent's view of them. One call at a time: while the guest runs,
+the only frame that comes is the reply to what it asked of the host.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from typing import Any
+
+from wasmtime import Store, WasmtimeError
+from wasmtime.component import Component, Linker
+
+from .calling import ways
+from .checks import HOST, PREFIX, SUFFIX, Unfit, check
+from .codec import Wire, quoted
+from .confine import filter_calls, give_up_files, limit, raise_stack
+from .engine import RESERVED, make_engine
+from .ticking import Ticker
+
+__all__ = ["main"]
+
+_TEXT = 2000  # characters of an error
+_SLACK = 64 * 1024 * 1024  # bytes for the interpreter's own work: texts that are copied, frames
+_ARGUMENTS = 256 * 1024  # characters of one host call; every limit of the host's functions is far below
+
+
+def main(_: list[str]) -> None:
+    wire = Wire()
+    load = wire.read()
+    try:
+        worker = _Worker(wire, load)
+    except Unfit as error:
+        wire.write(f'{{"t":"unfit","text":{quoted(str(error)[:_TEXT])}}}\n')
+        os._exit(0)
+    except WasmtimeError as error:  # compiled for another engine, or damaged: to be compiled anew
+        wire.write(f'{{"t":"stale","text":{quoted(str(error)[:_TEXT])}}}\n')
+        os._exit(0)
+    gc.freeze()
+    gc.enable()
+    worker.run()
+
+
+class _Worker:
+    def __init__(self, wire: Wire, load: dict[str, Any]) -> None:
+        self._wire = wire
+        self._bounds = bounds = load["bounds"]
+        self._fresh = load["fresh"]
+        raise_stack(bounds["stack"] + 2 * 1024 * 1024)
+        self._engine = engine = make_engine(stack=bounds["stack"], fuel=bounds["fuel"] > 0)
+        self._component = component = Component.deserialize_file(engine, load["path"])
+        imports = check(engine, component, load["world"])
+        self._way = ways(load["most"])
+        self._linker = linker = Linker(engine)
+        self._provide(linker)
+        self._ticker = Ticker(engine)
+        held = self._confine()
+        self._store: Store | None = None
+        self._exports: dict[str, Any] = {}
+        self._call = 0
+        self._asked = 0
+        self._kind = ""  # what ended the call, when we know better than wasmtime's words
+        names = ",".join(quoted(name) for name in imports)
+        said = ",".join(quoted(name) for name in held)
+        direct = "true" if type(self._way).__name__ == "Direct" else "false"
+        wire.write(f'{{"t":"loaded","imports":[{names}],"confined":[{said}],"direct":{direct}}}\n')
+
+    def _confine(self) -> list[str]:
+        bounds = self._bounds
+        with open("/proc/self/statm", "rb") as file:
+            pages = file.read().split()
+        page = os.sysconf("SC_PAGE_SIZE")
+        space, data = int(pages[0]) * page, int(pages[5]) * page
+        grown = bounds["memories"] * (RESERVED + 1024 * 1024)
+        # What the guest's memories take together is bounded by DATA, their reservations by AS; twice, for one that moves.
+        limits = {
+            "CORE": 0,
+            "AS": space + grown + 2 * bounds["memory"] + 2 * _SLACK,
+            "DATA": data + 2 * bounds["memory"] + _SLACK,
+            "NOFILE": 16,
+            "NPROC": 0,
+        }
+        held = give_up_files()  # before there is a second thread
+        self._ticker.start()
+        held += [name for name, value in limits.items() if limit(name, value)]
+        if filter_calls():
+            held.append("seccomp")
+        return held
+
+    def _provide(self, linker: Linker) -> None:
+        """All three interfaces: whether one may be used is the parent's to say, at every call (spec yoi 2.3)."""
+        with linker.root() as root:
+            for interface, functions in HOST.items():
+                with root.add_instance(f"{PREFIX}{interface}{SUFFIX}") as instance:
+                    for function, params in functions.items():
+                        self._way.provide(instance, interface, function, params, self._ask)
+
+    # -- the loop ---------------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        wire = self._wire
+        while True:
+            frame = wire.read()
+            self._call = number = frame["id"]
+            self._kind = ""
+            try:
+                if frame["t"] == "go":
+                    if not self._fresh:
+                        try:
+                            self._instantiate(frame["time"])
+                        finally:
+                            self._ticker.end()
+                    wire.write('{"t":"ready"}\n')
+                    continue
+                text, size = self._run(frame["export"], frame["args"], frame["time"])
+            except WasmtimeError as error:
+                self._failed(number, str(error))
+            except Exception as error:  # such as no memory left for the text
+                self._failed(number, repr(error))
+            else:
+                if size:
+                    wire.write(f'{{"t":"big","id":{number},"size":{size}}}\n')
+                else:
+                    wire.write(f'{{"t":"ok","id":{number},"text":{quoted(text)}}}\n')
+
+    def _run(self, export: str, args: list[str], seconds: float) -> tuple[str, int]:
+        try:
+            if self._store is None:
+                self._instantiate(seconds)  # of the world `tool`: a new store for each call, which has one time for both
+            else:
+                self._begin(self._store, seconds)
+            return self._exports[export](args)  # type: ignore[no-any-return]
+        finally:
+            self._ticker.end()
+            if self._fresh:
+                self._drop()
+
+    def _begin(self, store: Store, seconds: float) -> None:
+        """Before instantiation, where core start functions run, and before every call (spec yoi 21.29)."""
+        if self._bounds["fuel"]:
+            store.set_fuel(self._bounds["fuel"])
+        self._ticker.begin(store, seconds)
+
+    def _instantiate(self, seconds: float) -> None:
+        bounds = self._bounds
+        store = Store(self._engine)
+        store.set_limits(bounds["memory"], bounds["table_elements"], bounds["instances"], bounds["tables"], bounds["memories"])
+        self._begin(store, seconds)
+        instance = self._linker.instantiate(store, self._component)
+        self._store = store
+        for name in ("start", "handle-tool", "handle-ingress", "status", "stop", "call"):
+            func = instance.get_func(store, name)
+            if func is not None:
+                self._exports[name] = self._way.export(func, store)
+
+    def _drop(self) -> None:
+        self._exports.clear()
+        store, self._store = self._store, None
+        if store is not None:
+            store.close()
+
+    # -- what is said -----------------------------------------------------------------------------------------------------------
+
+    def _ask(self, interface: str, function: str, args: Any) -> str:
+        """A host function: the parent does it. Only `WasmtimeError` comes out of here (notes, section 6)."""
+        try:
+            reply = self._asked_of_parent(interface, function, args)
+        except BaseException as error:
+            raise WasmtimeError(f"host function failed: {error!r}") from None
+        text = reply.get("text")
+        if type(text) is str:
+            return text
+        self._kind = "denied"
+        raise WasmtimeError(str(reply.get("denied", "the host broke off")))
+
+    def _asked_of_parent(self, interface: str, function: str, args: Any) -> dict[str, Any]:
+        if sum(len(arg) for arg in args if type(arg) is str) > _ARGUMENTS:
+            return {"denied": "plugin host API argument is too large"}
+        self._asked += 1
+        said = ",".join(quoted(arg) if type(arg) is str else str(arg) for arg in args)
+        head = f'{{"t":"host","id":{self._call},"n":{self._asked},"api":"{interface}","function":"{function}","args":'
+        self._wire.write(f"{head}[{said}]}}\n")
+        reply = self._wire.read()
+        return reply if reply.get("n") == self._asked else {}
+
+    def _failed(self, number: int, text: str) -> None:
+        kind = self._kind or _kind(text)
+        self._wire.write(f'{{"t":"trap","id":{number},"kind":"{kind}","text":{quoted(_brief(text))}}}\n')
+
+
+def _kind(text: str) -> str:
+    for words, kind in (
+        ("wasm trap: interrupt", "timeout"),
+        ("all fuel consumed", "fuel"),
+        ("call stack exhausted", "stack"),
+        ("invalid utf-8", "output"),
+        ("out of bounds of memory", "output"),
+        ("resource limit exceeded", "limit"),
+    ):
+        if words in text:
+            return kind
+    return "trap"
+
+
+def _brief(text: str) -> str:
+    """The cause without the way there: wasmtime tells both."""
+    cause = text.rpartition("Caused by:")[2]
+    lines = [line.strip() for line in cause.splitlines() if line.strip()]
+    return " ".join(line.removeprefix("0: ") for line in lines)[:_TEXT] or "it failed without a word"

@@ -1,0 +1,400 @@
+"""The parent's end of a plugin's worker process: calls into the guest, one at a time, and what the guest asks of the host.
+
+The worker has no authority: whatever comes from it is looked at as if the guest had written it. Its deadlines are kept here: at a
+call's deadline the worker is to stop the guest by itself, and a moment later it is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
+from typing import Any
+
+import msgspec
+
+from serai.dialects.yoi.bounds import DOCUMENT, STACK_MOST, Bounds
+from serai.dialects.yoi.manifest import INSTANCE
+from serai.errors import BadFrame, BadManifest, Closed, LimitHit, OversizeFrame, PeerGone, PeerTimeout, Refused, SeraiError, Trapped
+from serai.host.adapters.yoi import frames
+from serai.host.adapters.yoi.brokering import Broker, HostCall
+from serai.host.adapters.yoi.cache import Cache
+from serai.host.adapters.yoi.compiling import Compiling, command, compiled
+from serai.host.logs import REMARK
+from serai.limits import MIB, Limits
+from serai.wire.channel import Channel, Tap
+from serai.wire.deadlines import Deadlines
+from serai.wire.framing import Oversize
+from serai.wire.process import Child, Launch, Spawner
+
+__all__ = ["GRACE", "HostCall", "Worker", "open_worker"]
+
+GRACE = 0.5  # seconds from a call's deadline to the end of its worker
+_FRAME = 4 * MIB  # a text of 256 Ki characters, each escaped
+_TRAP = 2000  # characters of what a worker says of a trap
+_TOOLS = ("handle-tool", "call")
+_BOUNDS = ("memory", "table_elements", "instances", "tables", "memories", "fuel")
+
+
+async def open_worker(
+    *,
+    spawner: Spawner,
+    deadlines: Deadlines,
+    limits: Limits,
+    tap: Callable[[int], Tap | None] | None,
+    stderr: int,
+    who: str,
+    component: bytes,
+    digest: str,
+    world: str,
+    bounds: Bounds,
+    cache: str,
+    denied: Mapping[str, str],
+    host: HostCall,
+    ended: Callable[[SeraiError], None],
+    compiling: Compiling | None = None,
+) -> Worker:
+    """A worker that is ready for calls: compiled, checked, and instantiated where the world keeps an instance.
+
+    `denied` says of which interfaces the guest may use none, and why; of the others `host` decides at every call. `ended` is called
+    once if the life of the guest ends without `stop`. Whatever fails here, no process is left.
+    """
+    folder = Cache(cache)
+    for last in (False, True):
+        key = await compiled(component, spawner=spawner, cache=folder, fuel=bounds.fuel > 0, who=who, bounds=compiling)
+        child = await spawner.spawn(Launch(argv=command("main"), env={}, cwd="/", who=who, stderr=stderr, remarks=REMARK))
+        worker: Worker | None = None
+        try:
+            given = (child, deadlines, limits.but(frame=_FRAME, send=_FRAME, backlog=2 * _FRAME), tap)
+            worker = Worker(*given, who=who, world=world, bounds=bounds, denied=denied, host=host, ended=ended)
+            await worker._begin(folder.path(key), digest)
+        except BaseException as error:
+            if worker is not None:
+                worker._let_go()
+            await child.close()
+            if not isinstance(error, _Stale):
+                raise
+            if last:
+                raise BadManifest(f"component is incompatible: {error}", who=who) from None
+            folder.drop(key)  # made for another engine, or damaged: compiled anew, once
+        else:
+            return worker
+    raise AssertionError  # the second round returns or raises
+
+
+class _Stale(Exception):
+    """What was compiled does not fit."""
+
+
+class _Call:
+    __slots__ = ("args", "deadline", "export", "id", "timeout", "waiter")
+
+    def __init__(self, id: int, export: str, args: tuple[str, ...], timeout: float, waiter: asyncio.Future[Any]) -> None:
+        self.id = id
+        self.export = export
+        self.args = args
+        self.timeout = timeout
+        self.deadline = monotonic() + timeout
+        self.waiter = waiter
+
+
+class Worker:
+    """The channel's receiver, and what the adapter asks. Made by `open_worker`."""
+
+    def __init__(
+        self,
+        child: Child,
+        deadlines: Deadlines,
+        limits: Limits,
+        tap: Callable[[int], Tap | None] | None,
+        *,
+        who: str,
+        world: str,
+        bounds: Bounds,
+        denied: Mapping[str, str],
+        host: HostCall,
+        ended: Callable[[SeraiError], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._who = who
+        self._world = world
+        self._lasting = world == INSTANCE  # one store for all calls, which does not outlive a trap
+        self._bounds = bounds
+        self._denied = denied
+        self._told_end = ended
+        self._hello = limits.hello
+        self._opened: asyncio.Future[Any] = self._loop.create_future()  # of the step under way until it is ready
+        self._queue: deque[_Call] = deque()
+        self._current: _Call | None = None
+        self._count = 0
+        self._broker = Broker(who, denied, host, self._reply)
+        self._ready = False
+        self._stopped = False
+        self._closing: asyncio.Task[None] | None = None
+        self._idle: asyncio.Future[None] | None = None
+        self.cause: SeraiError | None = None  # why this life is over
+        self.imports: tuple[str, ...] = ()
+        self.confined: tuple[str, ...] = ()  # what of its confinement holds on this machine
+        self._channel = Channel(child, self, deadlines=deadlines, limits=limits, tap=tap(child.pid) if tap else None)
+        self._watch = self._channel.watch
+
+    # -- what the adapter asks --------------------------------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        return self._channel.child.pid
+
+    @property
+    def busy(self) -> bool:
+        return self._current is not None
+
+    def call(self, export: str, args: Sequence[str], timeout: float) -> asyncio.Future[str]:
+        """One after another; to wait for one's turn counts. Who gives up cancels the future: the guest goes on to its deadline, for
+        it can only be ended, not taken back. Fails with `Trapped`, `PeerTimeout`, `BadFrame`, `OversizeFrame` or `PeerGone`."""
+        waiter: asyncio.Future[str] = self._loop.create_future()
+        if self.cause is not None or self._stopped:
+            waiter.set_exception(self._over())
+            return waiter
+        self._count += 1
+        call = _Call(self._count, export, tuple(args), timeout, waiter)
+        if self._current is None:
+            self._send(call)
+        else:
+            self._queue.append(call)
+        if call.deadline < self._watch.at:
+            self._watch.by(call.deadline)
+        return waiter
+
+    def interrupt(self, why: str) -> bool:
+        """End the host call that the guest waits for, if it does: its call traps with that reason (spec yoi 21.26)."""
+        return self._broker.interrupt(why)
+
+    async def idle(self) -> None:
+        """Wait until no answer is waited for any more."""
+        while self._current is not None:
+            self._idle = self._idle or self._loop.create_future()
+            await asyncio.shield(self._idle)
+
+    async def stop(self) -> None:
+        """Kill it: it holds nothing that could be lost. Idempotent."""
+        self._stopped = True
+        self._end(Closed("it was stopped before it answered", who=self._who))
+        assert self._closing is not None
+        await asyncio.shield(self._closing)
+
+    # -- beginning --------------------------------------------------------------------------------------------------------------
+
+    async def _begin(self, path: str, digest: str) -> None:
+        bounds = {name: getattr(self._bounds, name) for name in _BOUNDS} | {"stack": min(self._bounds.stack, STACK_MOST)}
+        load = frames.Load(path=path, world=self._world, digest=digest, fresh=not self._lasting, most=DOCUMENT, bounds=bounds)
+        self._channel.send(frames.encode(load))
+        loaded = await self._loaded()
+        self.imports, self.confined = loaded.imports, loaded.confined
+        if self._bounds.strict_imports and (refused := [name for name in loaded.imports if name in self._denied]):
+            raise Refused(f"plugin host API dispatch denied: {self._denied[refused[0]]}", who=self._who)
+        seconds = self._bounds.start
+        self._opened = self._loop.create_future()
+        self._current = _Call(0, "instantiate", (), seconds, self._opened)
+        self._channel.send(frames.encode(frames.Go(id=0, time=seconds)))
+        self._watch.by(self._current.deadline)
+        await self._opened
+        if self.cause is not None:  # it said too much, right behind
+            raise self.cause
+        self._ready = True
+
+    async def _loaded(self) -> Any:
+        opened = self._opened
+        await asyncio.wait([opened], timeout=self._hello)
+        if not opened.done():
+            raise PeerTimeout("its worker did not begin in time", who=self._who, limit=LimitHit("hello", self._hello))
+        loaded = opened.result()  # first: who is unfit says so and ends
+        if self.cause is not None:
+            raise self.cause
+        return loaded
+
+    # -- the channel's receiver -------------------------------------------------------------------------------------------------
+
+    def received(self, run: bytes) -> None:
+        decode = frames.decoder.decode
+        for line in run.split(b"\n"):
+            if self.cause is not None:
+                return
+            if not line:
+                continue
+            try:
+                frame = decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+                self._breach(f"what it says cannot be read: {error}")
+            else:
+                self._take(frame)
+
+    def oversize(self, frame: Oversize) -> None:
+        self._breach(f"a frame of {frame.size} bytes")
+
+    def lost(self, cause: SeraiError) -> None:
+        self._end(cause)
+
+    def tick(self, now: float) -> float | None:
+        current = self._current
+        if current is not None and now >= current.deadline:
+            self.interrupt("the time of its call is over")
+            if now >= current.deadline + GRACE:
+                self._end(self._too_late(current))
+                return None
+        for call in [call for call in self._queue if now >= call.deadline]:
+            self._queue.remove(call)
+            _fail(call, self._too_late(call))
+        return self._next_look(now)
+
+    def _next_look(self, now: float) -> float | None:
+        times = [call.deadline for call in self._queue]
+        if self._current is not None:
+            times.append(self._current.deadline + (0.0 if now < self._current.deadline else GRACE))
+        return min(times, default=None)
+
+    # -- what the worker says ---------------------------------------------------------------------------------------------------
+
+    def _take(self, frame: frames.FromWorker) -> None:
+        current = self._current
+        if isinstance(frame, frames.Ok | frames.Big | frames.Trap):
+            if current is None or frame.id != current.id or self._broker.busy:
+                self._breach("an answer to nothing")
+            elif isinstance(frame, frames.Ok):
+                self._ok(current, frame.text)
+            elif isinstance(frame, frames.Big):
+                self._big(current, frame.size)
+            else:
+                self._trapped(current, frame)
+        elif type(frame) is frames.HostAsked:
+            if current is None or frame.id != current.id:
+                self._breach("it asks the host while it has no call")
+            elif wrong := self._broker.take(frame, current.deadline):
+                self._breach(wrong)
+        elif self._ready or self._opened.done():
+            self._breach("it begins twice")
+        elif type(frame) is frames.Ready and current is not None:
+            self._current = None
+            self._opened.set_result(frame)
+        elif type(frame) is frames.Loaded and current is None:
+            self._opened.set_result(frame)
+        elif type(frame) is frames.Unfit and current is None:
+            hint = "its author has to build it anew, for this world and without other imports"
+            self._opened.set_exception(BadManifest(frame.text, who=self._who, hint=hint))
+        elif type(frame) is frames.Stale and current is None:
+            self._opened.set_exception(_Stale(frame.text))
+        else:
+            self._breach("it begins in another order")
+
+    def _ok(self, call: _Call, text: str) -> None:
+        if call.id == 0 or len(text) > DOCUMENT or (not text.isascii() and len(text.encode()) > DOCUMENT):
+            self._breach("an answer that it may not give")
+            return
+        if not call.waiter.done():
+            call.waiter.set_result(text)
+        self._next()
+
+    def _big(self, call: _Call, size: int) -> None:
+        what = "guest" if call.export in _TOOLS else f"plugin component {call.export}"  # the words of 3.2, 3.3 and 3.5
+        hint = f"it gave {size} bytes, which were not taken over: its author has to make it shorter"
+        _fail(call, OversizeFrame(f"{what} output exceeds {DOCUMENT} bytes", who=self._who, hint=hint))
+        self._next()
+
+    def _trapped(self, call: _Call, frame: frames.Trap) -> None:
+        if frame.kind == "timeout" or monotonic() >= call.deadline:
+            error: SeraiError = self._too_late(call)
+        elif frame.kind == "output":
+            error = BadFrame(f"the output of {call.export} is none: {frame.text}", who=self._who)
+        elif self._broker.denial:  # by our own words, whatever it makes of them
+            error = Trapped(self._broker.denial, kind="denied", who=self._who)
+        else:
+            error = Trapped(frame.text[:_TRAP], kind=frame.kind[:20], who=self._who)
+        if self._lasting or not self._ready:  # the store is of no more use (spec yoi 21.28)
+            self._end(error)
+        else:
+            _fail(call, error)
+            self._next()
+
+    def _reply(self, reply: bytes) -> None:
+        try:
+            self._channel.send(reply)
+        except SeraiError as error:  # it does not read what it asked for
+            self._end(error)
+
+    # -- inside -----------------------------------------------------------------------------------------------------------------
+
+    def _send(self, call: _Call) -> bool:
+        """Whether it is under way now."""
+        left = call.deadline - monotonic()
+        try:
+            self._channel.send(frames.encode(frames.Call(id=call.id, export=call.export, args=call.args, time=left)))
+        except UnicodeEncodeError:
+            _fail(call, Refused(f"the input of {call.export} has a lone surrogate: it is no text", who=self._who))
+            return False
+        except SeraiError as error:
+            _fail(call, error)
+            return False
+        self._current = call
+        return True
+
+    def _next(self) -> None:
+        self._current = None
+        self._broker.denial = ""
+        now = monotonic()
+        while self._queue:
+            call = self._queue.popleft()
+            if now >= call.deadline:
+                _fail(call, self._too_late(call))
+            elif not call.waiter.done() and self._send(call):
+                return
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+            self._idle = None
+
+    def _too_late(self, call: _Call) -> PeerTimeout:
+        return PeerTimeout(f"no answer to {call.export}", who=self._who, limit=LimitHit("time", call.timeout))
+
+    def _over(self) -> SeraiError:
+        cause = self.cause
+        if cause is None or isinstance(cause, Closed):
+            return Closed("it was stopped", who=self._who)
+        return PeerGone(f"it has ended: {cause.message}", who=self._who, exit=cause.exit, stderr=cause.stderr, limit=cause.limit)
+
+    def _breach(self, what: str) -> None:
+        """Its worker is not what we started any more: nothing it says counts from here on."""
+        self._end(BadFrame(f"its worker breaks the protocol: {what}", who=self._who))
+
+    def _end(self, cause: SeraiError) -> None:
+        """The end of this life, whatever ended it: once."""
+        if self.cause is not None:
+            return
+        self.cause = cause
+        self._broker.close()
+        current, self._current = self._current, None
+        waiting, self._queue = self._queue, deque()
+        if current is not None:
+            _fail(current, cause)
+        if not self._opened.done():
+            self._opened.set_exception(cause)
+            self._opened.exception()  # who was to hear it may have gone
+        for call in waiting:
+            _fail(call, self._over())
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+        self._let_go()
+        if self._ready and not self._stopped:
+            self._told_end(cause)
+
+    def _let_go(self) -> None:
+        """The process is killed at once; what is left of it is cleared away in a task of its own."""
+        if self._closing is None:
+            child = self._channel.child
+            child.signal(signal.SIGKILL)
+            self._channel.close()
+            self._closing = self._loop.create_task(child.close(), name=f"close the worker of {self._who}")
+
+
+def _fail(call: _Call, error: SeraiError) -> None:
+    if not call.waiter.done():
+        call.waiter.set_exception(error)

@@ -1,0 +1,113 @@
+"""Copies of the plugins that ran, by digest: a session goes on with what it began with, whatever the store has (spec yoi 10.2)."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from serai import home
+from serai.dialects.yoi import archive
+from serai.dialects.yoi.archive import ENDING, BadArchive
+from serai.dialects.yoi.bounds import DEFAULT
+from serai.dialects.yoi.package import Package, open_files
+from serai.limits import MIB
+
+__all__ = ["content_of", "copy_of", "keep_copy", "unreadable"]
+
+log = logging.getLogger("serai.host")
+
+_COPY = 1280 * MIB  # more than any settings let a package be
+_COPIES, _COPIES_SIZE = 64, 1024 * MIB  # the newest of them; a session whose copy is gone needs the package itself
+
+
+def copy_of(digest: str, environ: Mapping[str, str] = os.environ) -> Package | None:
+    """The copy of the package with this digest, if there is one and it is that."""
+    path = _copy(digest, environ)
+    if path is None:
+        return None
+    # Ours, and stored where the package may have been deflated: only the digest says whether it is to be taken.
+    bounds = msgspec.structs.replace(DEFAULT, package=_COPY, file=_COPY, expanded=_COPY, entries=65_534)
+    try:
+        package = open_files(archive.read(content_of(path, bounds.package, "it is none of ours"), bounds), bounds)
+    except ValueError:
+        return None
+    return package if package.digest == digest else None
+
+
+def keep_copy(package: Package, environ: Mapping[str, str] = os.environ) -> Path | None:
+    """Keep what runs, for this user alone, so that a session goes on with it once its file is another. None: it cannot be kept."""
+    path = _copy(package.digest, environ)
+    if path is None:
+        return None
+    try:
+        home.make_folder(path.parent)
+        os.chmod(path.parent, 0o700)
+        try:
+            os.utime(path)  # it was needed again
+        except FileNotFoundError:
+            _write(path, archive.pack(package.files))
+        _trim(path.parent, path)
+    except OSError as error:
+        log.warning("a plugin's copy cannot be kept: %s: %s", path, error.strerror)
+        return None
+    return path
+
+
+def _copy(digest: str, environ: Mapping[str, str]) -> Path | None:
+    algorithm, _, hexdigest = digest.partition(":")
+    if algorithm != "sha256" or len(hexdigest) != 64 or not set(hexdigest) <= set("0123456789abcdef"):
+        return None
+    return Path(home.state_folder(environ)) / "plugins" / f"{hexdigest}{ENDING}"
+
+
+def _write(path: Path, content: bytes) -> None:
+    descriptor, temporary = tempfile.mkstemp(prefix=".copy-", dir=path.parent)  # made with 0600
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _trim(folder: Path, newest: Path) -> None:
+    """The oldest go first; what cannot be looked at or deleted is left."""
+    known: list[tuple[float, int, Path]] = []
+    for path in folder.glob(f"*{ENDING}"):
+        with suppress(OSError):
+            about = path.lstat()
+            known.append((about.st_mtime, about.st_size, path))
+    size = 0
+    for count, (_, bytes_, path) in enumerate(sorted(known, reverse=True)):
+        size += bytes_
+        if (count >= _COPIES or size > _COPIES_SIZE) and path != newest:
+            with suppress(OSError):
+                path.unlink()
+
+
+def content_of(path: Path, most: int, too_much: str) -> bytes:
+    """All of a file, which has to be one. Never waits for a pipe of that name, never takes in more than so much."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise BadArchive("io", "plugin package is not a regular file")
+            content = file.read(most + 1)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if len(content) > most:
+        raise BadArchive("bounds", too_much)
+    return content
+
+
+def unreadable(path: Path, error: OSError) -> BadArchive:
+    return BadArchive("io", f"plugin package cannot be read: {path.name}: {error.strerror}")

@@ -1,0 +1,376 @@
+"""`serai guest grant` and `revoke`: shown first, asked for, written whole, and never more than was asked for (spec yoi 10)."""
+
+from __future__ import annotations
+
+import os
+import pty
+import stat
+import subprocess
+import sys
+import termios
+import threading
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from serai.cli.plugin_file import PluginFile
+from serai.cli.plugin_flags import _fs, _request, _websocket
+from serai.dialects.yoi import drift, settings
+from serai.dialects.yoi.grants import Enablement, FsGrant, Grants
+from serai.dialects.yoi.manifest import Permission
+from serai.errors import BadSettings
+from tests.cli.inside import Inside
+from tests.yoi.cli.plugins import plugin, report
+
+REQUEST = '[[request]]\nscheme = "https"\nhost = "api.example.com"\nmethods = ["GET", "POST"]\npath_prefixes = ["/v1"]'
+SOCKET = '[[websocket]]\nscheme = "wss"\nhost = "example.com"\npath_prefixes = ["/socket"]'
+ALL = ("surfaces.tool", "tool.echo", "host_api.request", "host_api.websocket", "host_api.fs")
+
+
+def full(tmp_path: Path, **parts: Any) -> Path:
+    return plugin(tmp_path / "echo", REQUEST, SOCKET, permissions=ALL, **parts)
+
+
+def granted(shell: Inside) -> dict[str, Any]:
+    """The one enablement in the file."""
+    said = tomllib.loads((shell.home / "plugins.toml").read_text())
+    assert said["feature"] == {"plugins": {"enabled": True}}
+    [one] = said["plugins"]["enabled"]
+    assert isinstance(one, dict)
+    return one
+
+
+# -- what is given ----------------------------------------------------------------------------------------------------------------
+
+
+def test_by_default_it_gets_what_it_asks_for_and_no_folder(shell: Inside, tmp_path: Path) -> None:
+    ran = shell("guest", "grant", full(tmp_path), "--yes")
+    assert ran.returncode == 0, ran.stderr
+    one = granted(shell)
+    digest = one["digest"]
+    assert (one["id"], one["version"]) == ("user:acme.echo", "1.0.0")
+    assert digest.startswith("sha256:")
+    grants = one["grants"]
+    assert (grants["id"], grants["version"], grants["digest"]) == ("user:acme.echo", "1.0.0", digest)
+    assert len(grants["permissions"]) == len(ALL)
+    assert [target["host"] for target in grants["request"]] == ["api.example.com"]
+    assert [target["host"] for target in grants["websocket"]] == ["example.com"]
+    assert "fs" not in grants
+    assert "it asks for files and gets none: --fs ROOT:read,list gives it a folder" in ran.stdout
+
+
+def test_what_it_asks_for_is_shown_before_anything_is_written(shell: Inside, tmp_path: Path) -> None:
+    ran = shell("guest", "grant", full(tmp_path))
+    assert ran.returncode == 1
+    for label in (*ALL, "https://api.example.com GET,POST /v1", "wss://example.com /socket"):
+        assert ran.stdout.count(label) >= 2, label  # asked for, and what it would get
+    assert "nobody is there to say yes" in ran.stderr
+    assert "--yes" in ran.stderr
+    assert not (shell.home / "plugins.toml").exists()
+
+
+def test_flags_say_what_and_where(shell: Inside, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    flags = ["--fs", f"{tmp_path}/data:list,read", "--request", "get https://API.example.com:8443/v1/a", "--private"]
+    flags += ["--websocket", "ws://[::1]:80/socket", "--config", '{"level": ["x", 1]}']
+    ran = shell("guest", "grant", full(tmp_path), "--yes", *flags)
+    assert ran.returncode == 0, ran.stderr
+    one = granted(shell)
+    assert one["config"] == {"level": ["x", 1]}
+    grants = one["grants"]
+    assert grants["fs"] == [{"root": f"{tmp_path}/data", "operations": ["read", "list"]}]
+    target = {"scheme": "https", "host": "api.example.com", "port": 8443, "methods": ["GET"], "path_prefixes": ["/v1/a"]}
+    assert grants["request"] == [target | {"private": True}]
+    assert grants["websocket"] == [{"scheme": "ws", "host": "::1", "port": 80, "path_prefixes": ["/socket"], "private": True}]
+    assert "host_api.websocket to ws://::1:80 /socket is in vain" in ran.stdout  # it declares another
+
+
+def test_only_some_contributions(shell: Inside, tmp_path: Path) -> None:
+    service = '[[services]]\nname = "watch"\ndescription = "d"'
+    asks = ("surfaces.tool", "tool.echo", "external_write", "surfaces.service", "service.watch", "host_api.fs")
+    folder = plugin(tmp_path / "echo", service, permissions=asks)
+    assert shell("guest", "grant", folder, "--yes", "--surface", "service").returncode == 0
+    one = granted(shell)
+    assert one["surfaces"] == ["service"]
+    assert [each["kind"] for each in one["grants"]["permissions"]] == ["surface", "service", "host_api"]
+    ran = shell("guest", "grant", folder, "--yes", "--surface", "ingress")
+    assert ran.returncode == 2
+    assert "does not declare it" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "said"),
+    [
+        ("--fs", "/data", "ROOT:OPERATIONS"),
+        ("--fs", "/data:", "ROOT:OPERATIONS"),
+        ("--fs", "/data:read,delete", "ROOT:OPERATIONS"),
+        ("--fs", ":read", "ROOT:OPERATIONS"),
+        ("--request", "https://host/", "METHODS URL"),
+        ("--request", "BREW https://host/", "METHODS URL"),
+        ("--request", "GET ftp://host/", "http://HOST"),
+        ("--request", "GET https://user@host/", "http://HOST"),
+        ("--request", "GET https://host/a?b", "http://HOST"),
+        ("--request", "GET https://host/a/../b", "would match nothing"),
+        ("--request", "GET https://host/a/%2E%2e/b", "would match nothing"),
+        ("--request", "GET https://host:70000/", "there is no port"),
+        ("--websocket", "https://host/", "ws://HOST"),
+        ("--websocket", "wss://", "ws://HOST"),
+        ("--request", "GET https://host/\udcff", "no text in UTF-8"),
+        ("--fs", "/da\udcffta:read", "no text in UTF-8"),
+        ("--surface", "panel", "panel"),
+        ("--config", "{", "not JSON"),
+    ],
+)
+def test_a_flag_that_means_nothing_is_a_wrong_command_line(shell: Inside, tmp_path: Path, flag: str, value: str, said: str) -> None:
+    ran = shell("guest", "grant", full(tmp_path), "--yes", flag, value)
+    assert ran.returncode == 2
+    assert said in ran.stderr
+    assert not (shell.home / "plugins.toml").exists()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [("--fs", "/data:read"), ("--request", "GET https://host/"), ("--websocket", "wss://host/")],
+    ids=lambda flags: flags[0],
+)
+def test_nothing_is_given_that_it_does_not_ask_for(shell: Inside, tmp_path: Path, flags: tuple[str, str]) -> None:
+    ran = shell("guest", "grant", plugin(tmp_path / "echo"), "--yes", *flags)
+    assert ran.returncode == 2
+    assert "does not ask for host_api." in ran.stderr
+
+
+@pytest.mark.req("yoi.rule.093")
+def test_print_gives_the_snippet_with_the_digest_and_writes_nothing(shell: Inside, tmp_path: Path) -> None:
+    folder = full(tmp_path)
+    digest = report(shell("guest", "check", folder, "--json"))["package"]["digest"]
+    ran = shell("guest", "grant", folder, "--print", "--fs", f"{tmp_path}:read")
+    assert ran.returncode == 0
+    [one] = tomllib.loads(ran.stdout)["plugins"]["enabled"]
+    assert one["digest"] == one["grants"]["digest"] == digest
+    assert one["grants"]["fs"] == [{"root": str(tmp_path), "operations": ["read"]}]
+    assert not shell.home.exists()
+
+
+@given(st.text(), st.sampled_from(["/data:", "GET https://host/", "GET,PUT http://[::1]:80", "wss://host:1/a", "*://*", ""]))
+def test_whatever_is_said_gives_a_grant_that_can_be_kept_or_none(text: str, begin: str) -> None:
+    """What comes out of a flag is the same after it was written and read, and never more than one host of one scheme."""
+    for read in (_fs, _request, _websocket):
+        try:
+            found = read(begin + text)
+        except ValueError:
+            continue
+        if isinstance(found, FsGrant):
+            assert os.path.isabs(found.root)
+            assert found.operations
+        else:
+            assert found.scheme
+            assert found.host
+            assert not set(found.host) & set("/@?#\\ ")
+            assert len(found.path_prefixes) <= 1
+        kind = "fs" if isinstance(found, FsGrant) else "websocket" if read is _websocket else "request"
+        digest = "sha256:" + "0" * 64
+        meant = Enablement(id="user:a", grants=replace(Grants(id="user:a", version="1", digest=digest), **{kind: (found,)}))
+        assert settings.read(tomllib.loads(drift.snippet(meant))).enabled == (meant,)
+
+
+def test_what_toml_cannot_say_is_no_config(shell: Inside, tmp_path: Path) -> None:
+    ran = shell("guest", "grant", full(tmp_path), "--yes", "--config", '{"a": null}')
+    assert ran.returncode == 2
+    assert "TOML has no null" in ran.stderr
+
+
+# -- the yes ----------------------------------------------------------------------------------------------------------------------
+
+
+def typed(
+    shell: Inside, answer: str, *arguments: str | Path, stdout: int = subprocess.PIPE, stderr: int = subprocess.STDOUT
+) -> tuple[int, str]:
+    """The command on a terminal where somebody types that; its status, and what was seen there."""
+    ours, theirs = pty.openpty()
+    attributes = termios.tcgetattr(theirs)
+    attributes[3] &= ~termios.ECHO
+    termios.tcsetattr(theirs, termios.TCSANOW, attributes)
+    os.write(ours, answer.encode())
+    command = [sys.executable, "-m", "serai", *map(str, arguments)]
+    with subprocess.Popen(command, env=shell.env, cwd=shell.cwd, stdin=theirs, stdout=stdout, stderr=stderr) as ran:
+        try:
+            said, told = ran.communicate(timeout=60)
+        finally:
+            os.close(theirs)
+            os.close(ours)
+    return ran.returncode, ((said or b"") + (told or b"")).decode()
+
+
+@pytest.mark.parametrize(("answer", "status"), [("y\n", 0), ("Y\n", 0), ("\n", 1), ("n\n", 1), ("yes please\n", 1), ("\x04", 1)])
+def test_only_a_yes_is_one(shell: Inside, tmp_path: Path, answer: str, status: int) -> None:
+    ended, seen = typed(shell, answer, "guest", "grant", plugin(tmp_path / "echo"))
+    assert ended == status, seen
+    assert "grant that to user:acme.echo ? [y/N]" in seen
+    assert (shell.home / "plugins.toml").exists() == (status == 0)
+
+
+def test_who_is_asked_has_seen_it_wherever_stdout_goes(shell: Inside, tmp_path: Path) -> None:
+    for more in ((), ("--json",)):
+        _, seen = typed(shell, "n\n", "guest", "grant", full(tmp_path), *more, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        assert "permission host_api.fs" in seen.partition("[y/N]")[0]
+
+
+# -- the file ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_file_is_for_this_user_alone_and_keeps_the_others(shell: Inside, tmp_path: Path) -> None:
+    for name in ("one", "two", "one"):
+        assert shell("guest", "grant", plugin(tmp_path / name, id=name), "--yes").returncode == 0
+    file = shell.home / "plugins.toml"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [one.id for one in PluginFile(file).read()] == ["user:two", "user:one"]
+    assert sorted(path.name for path in shell.home.iterdir()) == [".plugins.lock", "plugins", "plugins.toml"]
+
+
+def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
+    files = [PluginFile(tmp_path / "plugins.toml") for _ in range(8)]
+    threads = [threading.Thread(target=file.put, args=(enablement(f"user:p{place}"),)) for place, file in enumerate(files)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {one.id for one in files[0].read()} == {f"user:p{place}" for place in range(8)}
+
+
+def enablement(id: str) -> Enablement:
+    digest = "sha256:" + "0" * 64
+    permissions = (Permission(kind="external_write"),)
+    return Enablement(id=id, digest=digest, grants=Grants(id=id, version="1", digest=digest, permissions=permissions))
+
+
+def test_a_file_that_cannot_be_read_is_not_written_over(tmp_path: Path) -> None:
+    file = tmp_path / "plugins.toml"
+    for text in ("[plugins", "[[plugins.enabled]]\nid = 1\n", "\xff"):
+        file.write_bytes(text.encode("latin-1"))
+        with pytest.raises(BadSettings):
+            PluginFile(file).put(enablement("user:a"))
+        assert file.read_bytes() == text.encode("latin-1")
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "plugins.toml").symlink_to("real/plugins.toml")
+    PluginFile(tmp_path / "plugins.toml").put(enablement("user:a"))
+    assert (tmp_path / "plugins.toml").is_symlink()
+    assert [one.id for one in PluginFile(tmp_path / "real" / "plugins.toml").read()] == ["user:a"]
+
+
+# -- what has changed -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_change_is_shown_as_a_difference(shell: Inside, tmp_path: Path) -> None:
+    folder = plugin(tmp_path / "echo")
+    assert shell("guest", "grant", folder, "--yes").returncode == 0
+    assert "the same as before" in shell("guest", "grant", folder, "--yes").stdout
+    full(tmp_path, version="2.0.0", tools=("echo", "wipe"))
+    ran = shell("guest", "grant", folder)
+    assert ran.returncode == 1
+    _, _, changed = ran.stdout.partition("changed since it was granted:")
+    for line in ("version 1.0.0 -> 2.0.0", "+ tool wipe", "+ permission host_api.fs", "+ request target https://api.example.com"):
+        assert line in changed
+    assert "it gets now: permission host_api.fs" in changed
+    assert granted(shell)["version"] == "1.0.0"
+
+
+def test_without_the_old_copy_the_difference_says_so(shell: Inside, tmp_path: Path) -> None:
+    folder = plugin(tmp_path / "echo")
+    assert shell("guest", "grant", folder, "--yes").returncode == 0
+    for copy in (shell.home / "plugins").iterdir():
+        copy.unlink()
+    full(tmp_path)
+    assert "no copy of sha256:" in shell("guest", "grant", folder).stdout
+
+
+def test_what_config_toml_says_counts_as_before(shell: Inside, tmp_path: Path) -> None:
+    folder = plugin(tmp_path / "echo")
+    shell.home.mkdir()
+    (shell.home / "config.toml").write_text(shell("guest", "grant", folder, "--print").stdout)
+    ran = shell("guest", "grant", folder, "--yes")
+    assert "the same as before" in ran.stdout
+    assert "is enabled in your config.toml or the project's too" in ran.stderr
+
+
+def test_nothing_of_a_manifest_reaches_the_terminal_as_it_is(shell: Inside, tmp_path: Path) -> None:
+    evil = '[[request]]\nscheme = "https"\nhost = "a\\u001b[2J\\n  gets:"\nmethods = ["GET"]'
+    folder = plugin(
+        tmp_path / "echo", evil, version="1\\u001b[31m\\nforged", permissions=("surfaces.tool", "tool.echo", "host_api.request")
+    )
+    ran = shell("guest", "grant", folder, "--yes")
+    assert ran.returncode == 0, ran.stderr
+    again = plugin(tmp_path / "echo", permissions=("surfaces.tool", "tool.echo"))
+    seen = ran.stdout + ran.stderr + shell("guest", "grant", again).stdout + shell("guest", "list", "-e", again).stdout
+    assert "\x1b" not in seen
+    assert not any(line.startswith("forged") for line in seen.splitlines())
+    assert "\x1b" not in shell("guest", "grant", folder, "--print").stdout
+
+
+# -- by name, and back ------------------------------------------------------------------------------------------------------------
+
+
+def test_by_name_among_the_stores(shell: Inside, tmp_path: Path) -> None:
+    plugin(shell.home / "guests" / "echo")
+    for name in ("acme.echo", "yoi:acme.echo", "user:acme.echo"):
+        form = report(shell("guest", "grant", name, "--yes", "--json"))
+        assert (form["id"], form["granted"]) == ("user:acme.echo", True)
+    plugin(shell.cwd / ".serai" / "guests" / "echo")
+    ran = shell("guest", "grant", "acme.echo", "--yes")
+    assert ran.returncode == 1
+    assert "project:acme.echo or user:acme.echo" in ran.stderr
+    (shell.cwd / "nobody").mkdir()  # a folder, but no plugin's
+    ran = shell("guest", "grant", "nobody", "--yes")
+    assert ran.returncode == 1
+    assert "there is no plugin nobody" in ran.stderr
+
+
+def test_a_bare_word_means_one_of_the_stores_before_what_lies_here(shell: Inside) -> None:
+    plugin(shell.home / "guests" / "echo", id="echo", version="1.0.0")
+    plugin(shell.cwd / "echo", id="echo", version="6.6.6")  # of whoever sent this folder
+    assert report(shell("guest", "grant", "echo", "--yes", "--json"))["version"] == "1.0.0"
+    assert report(shell("guest", "grant", "./echo", "--yes", "--json"))["version"] == "6.6.6"
+    plugin(shell.cwd / "other", id="other")
+    assert report(shell("guest", "grant", "other", "--yes", "--json"))["id"] == "user:other"
+
+
+def test_a_projects_own_by_its_path_is_the_projects(shell: Inside) -> None:
+    path = plugin(shell.cwd / ".serai" / "guests" / "echo")
+    assert report(shell("guest", "grant", path, "--yes", "--json"))["id"] == "project:acme.echo"
+
+
+def test_what_stands_in_its_way_is_told(shell: Inside, tmp_path: Path) -> None:
+    folder = plugin(tmp_path / "echo")
+    assert "`serai guest add" in shell("guest", "grant", folder, "--yes").stderr
+    plugin(shell.home / "guests" / "echo", version="0.9")
+    assert "is another, and is refused now" in shell("guest", "grant", folder, "--yes").stderr
+    (shell.home / "config.toml").write_text("[feature.plugins]\nenabled = false\n")
+    assert "plugins are switched off" in shell("guest", "grant", folder, "--yes").stderr
+
+
+def test_revoke_takes_it_back(shell: Inside, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        assert shell("guest", "grant", plugin(tmp_path / name, id=name), "--yes").returncode == 0
+    form = report(shell("guest", "revoke", "one", "--json"))
+    assert form == {"id": "user:one", "file": str(shell.home / "plugins.toml"), "revoked": True}
+    assert granted(shell)["id"] == "user:two"
+    ran = shell("guest", "revoke", "one")
+    assert ran.returncode == 1
+    assert "nothing was granted to one" in ran.stderr
+    assert report(shell("guest", "list", "--json", "-e", tmp_path / "one"))["items"][0]["status"] == "disabled"
+
+
+def test_what_config_toml_enables_is_not_ours_to_revoke(shell: Inside, tmp_path: Path) -> None:
+    shell.home.mkdir()
+    snippet = shell("guest", "grant", plugin(tmp_path / "echo"), "--print").stdout
+    (shell.home / "config.toml").write_text(snippet)
+    ran = shell("guest", "revoke", "acme.echo")
+    assert ran.returncode == 1
+    assert "config.toml: take it out there" in ran.stderr

@@ -1,0 +1,517 @@
+"""`websocket` (spec yoi 5): against the server of `websockets`, and against one that sends whatever frames it likes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+
+from serai.dialects.yoi import sockets
+from serai.dialects.yoi.bounds import DEFAULT, UPSTREAM
+from serai.dialects.yoi.denial import Denied
+from serai.dialects.yoi.targets import Parsed
+from serai.host.adapters.yoi.effects import Effects, Network
+from serai.host.adapters.yoi.effects.handles import Handles
+from serai.host.adapters.yoi.effects.sockets import ReceiveTimeout, Socket, dial
+from tests.yoi.effects.helpers import PATIENT, Seen, World, do, effects_of, record, response, serving, target
+
+LOOPBACK = record(declared=[target("127.0.0.1", scheme="ws")])
+NAMED = record(declared=[target(scheme="*", private=True, path_prefixes=("/v1/",))])
+URL = "wss://api.example.com/v1/"
+
+
+async def echoing(connection: ServerConnection) -> None:
+    async for message in connection:
+        await connection.send(message)
+
+
+@asynccontextmanager
+async def ws_server(handler: Callable[[ServerConnection], Awaitable[None]] = echoing, **more: Any) -> AsyncIterator[int]:
+    async with serve(handler, "127.0.0.1", 0, compression=more.pop("compression", None), **more) as server:
+        yield next(iter(server.sockets)).getsockname()[1]
+
+
+Raw = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+def raw(handler: Raw) -> Raw:
+    """A server that shakes hands and then does what it wants."""
+
+    async def serving_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        wire = ServerProtocol()
+        wire.receive_data(await reader.readuntil(b"\r\n\r\n"))
+        [request] = wire.events_received()
+        assert isinstance(request, Request)
+        wire.send_response(wire.accept(request))
+        writer.write(b"".join(wire.data_to_send()))
+        await handler(reader, writer)
+
+    return serving_one
+
+
+def sending(*frames: Frame) -> Raw:
+    """Sends these and waits for the client to go."""
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"".join(frame.serialize(mask=False) for frame in frames))
+        await reader.read()
+
+    return raw(handler)
+
+
+def text(data: str | bytes, *, fin: bool = True, opcode: Opcode = Opcode.TEXT) -> Frame:
+    return Frame(opcode, data.encode() if isinstance(data, str) else data, fin)
+
+
+def ping(data: bytes = b"") -> Frame:
+    return Frame(Opcode.PING, data)
+
+
+async def opened(effects: Effects, port: int, path: str = "/", **more: Any) -> int:
+    answer = await do(effects, "websocket", "open", json.dumps({"url": f"ws://127.0.0.1:{port}{path}", **more}))
+    handle = answer["handle"]
+    assert isinstance(handle, int)
+    return handle
+
+
+async def recv(effects: Effects, handle: int, milliseconds: int = 30_000) -> Any:
+    return await do(effects, "websocket", "recv", handle, milliseconds)
+
+
+@pytest.mark.req("yoi.rule.031")
+async def test_a_conversation_has_its_documents() -> None:
+    heads: list[Any] = []
+
+    async def handler(connection: ServerConnection) -> None:
+        assert connection.request is not None
+        heads.append(connection.request)
+        await connection.send(await connection.recv())
+        await connection.close()
+
+    async with ws_server(handler) as port, effects_of(LOOPBACK) as effects:
+        url = f"ws://127.0.0.1:{port}/a b?token=x#f"
+        answer = await do(effects, "websocket", "open", json.dumps({"url": url, "protocols": [], "headers": []}))
+        assert answer == {"handle": 1, "url": f"ws://127.0.0.1:{port}/a%20b"}
+        assert await do(effects, "websocket", "send-text", 1, "häj") == {"sent": True, "bytes": 4}
+        assert await recv(effects, 1) == {"type": "text", "text": "häj"}
+        assert await recv(effects, 1) == {"type": "closed"}
+        assert await recv(effects, 1) == {"type": "closed"}
+        with pytest.raises(Denied, match="^WebSocket send failed: closed$"):
+            await effects.call("websocket", "send-text", [1, "x"], PATIENT)
+        assert await do(effects, "websocket", "close", 1) == {"closed": True}
+        assert await do(effects, "websocket", "close", 1) == {"closed": False}
+    assert heads[0].path == "/a%20b?token=x"
+    assert heads[0].headers["User-Agent"] == "yoi-plugin-host/1"
+    assert heads[0].headers["Host"] == f"127.0.0.1:{port}"
+
+
+FAULTS: list[tuple[str, str]] = [
+    ("x" * 8193, "WebSocket open descriptor exceeds 8192 bytes"),
+    ("[]", "invalid WebSocket open request JSON: "),
+    (json.dumps({"url": URL, "more": 1}), "invalid WebSocket open request JSON: "),
+    (f'{{"url": "{URL}", "url": "{URL}"}}', "invalid WebSocket open request JSON: "),
+    (json.dumps({"url": URL, "headers": 1}), "invalid WebSocket open request JSON: "),
+    (
+        json.dumps({"url": "", "protocols": ["a"], "headers": [{}]}),
+        "WebSocket subprotocol negotiation is not supported by host_api.websocket v1",
+    ),
+    (json.dumps({"url": "", "headers": [{}]}), "WebSocket handshake headers from guest memory are not supported; "),
+    (json.dumps({"url": "ws://"}), "invalid WebSocket URL: "),
+    (json.dumps({"url": "https://u@h/"}), "HTTP URLs are not supported by host_api.websocket"),
+    (json.dumps({"url": "ftp://u@h/"}), 'unsupported WebSocket URL scheme "ftp"; only ws and wss are allowed'),
+    (json.dumps({"url": "wss://u:p@h/"}), "WebSocket URLs with embedded credentials are not allowed"),
+    (json.dumps({"url": "wss://api.example.com/v1/..%2fx"}), "WebSocket URL path has an encoded `..`: "),
+    (
+        json.dumps({"url": "wss://api.example.com/v1/../v2?q"}),
+        "host_api.websocket target wss://api.example.com/v2 is not declared by the plugin manifest",
+    ),
+]
+
+
+@pytest.mark.req("yoi.rule.032", "yoi.conform.29", "yoi.edge.16")
+@pytest.mark.parametrize(("descriptor", "said"), FAULTS)
+async def test_open_refuses_before_it_dials(descriptor: str, said: str) -> None:
+    world = World(["127.0.0.1"])
+    async with effects_of(NAMED, world) as effects:
+        with pytest.raises(Denied) as caught:
+            await effects.call("websocket", "open", [descriptor], PATIENT)
+    assert str(caught.value).startswith(said)
+    assert not world.asked
+
+
+@pytest.mark.req("yoi.rule.032")
+async def test_open_asks_for_the_authorisation_first_and_the_grant_before_the_capacity() -> None:
+    with pytest.raises(Denied, match="^WebSocket URL must include a host$"):  # no URL that parses comes there
+        sockets._located(Parsed("ws", "", 80, "/", "ws:///"))
+    async with effects_of(record(declared=[target(scheme="wss")], apis=[])) as effects:
+        with pytest.raises(Denied, match="^requested host_api.websocket permission is missing$"):
+            await effects.call("websocket", "open", ["x" * 9000], PATIENT)
+    narrow = record(declared=[target(scheme="*")], granted=[target("127.0.0.1", scheme="ws")])
+    both = record(declared=[target(scheme="*"), target("127.0.0.1", scheme="ws")], granted=narrow.grants.websocket)
+    async with ws_server() as port, effects_of(both) as effects:
+        for _ in range(4):
+            await opened(effects, port)
+        with pytest.raises(Denied) as caught:
+            await effects.call("websocket", "open", [json.dumps({"url": URL})], PATIENT)
+    assert str(caught.value) == f"host_api.websocket target {URL} is not covered by enabled WebSocket grants"
+
+
+@pytest.mark.req("yoi.conform.29", "yoi.edge.24")
+async def test_four_handles_are_the_limit_also_for_those_who_dial_at_once() -> None:
+    async with ws_server() as port, effects_of(LOOPBACK) as effects:
+        made = await asyncio.gather(*(opened(effects, port) for _ in range(9)), return_exceptions=True)
+        assert sorted(one for one in made if isinstance(one, int)) == [1, 2, 3, 4]
+        refused = [str(one) for one in made if isinstance(one, Denied)]
+        assert refused == ["host_api.websocket open connection limit (4) exceeded before dialing"] * 5
+        assert await do(effects, "websocket", "close", 2) == {"closed": True}
+        assert await opened(effects, port) == 5
+
+
+@pytest.mark.req("yoi.conform.30", "yoi.edge.24")
+async def test_a_failed_dial_gives_its_slot_back() -> None:
+    seen = Seen()
+    moved = seen.answering(response(status="302 Found"))
+    async with serving(moved) as dead, ws_server() as port, effects_of(LOOPBACK) as effects:
+        for _ in range(6):
+            with pytest.raises(Denied, match=rf"^WebSocket open to ws://127.0.0.1:{dead}/ failed: .*302"):
+                await opened(effects, dead)
+        for handle in (1, 2, 3, 4):
+            assert await opened(effects, port) == handle
+
+
+@pytest.mark.req("yoi.edge.24", "yoi.edge.26")
+async def test_a_cancelled_dial_gives_its_slot_back_and_leaves_no_socket() -> None:
+    seen, arrived = Seen(), asyncio.Event()
+    inner = seen.answering(stay=True)
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        arrived.set()
+        await inner(reader, writer)
+
+    async with serving(handler) as mute, ws_server() as port, effects_of(LOOPBACK) as effects:
+        task = asyncio.ensure_future(opened(effects, mute))
+        await asyncio.wait_for(arrived.wait(), PATIENT)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.wait_for(seen.gone.wait(), PATIENT)
+        assert [await opened(effects, port) for _ in range(4)] == [1, 2, 3, 4]
+
+
+@pytest.mark.req("yoi.edge.30")
+async def test_a_mute_server_is_given_up() -> None:
+    seen = Seen()
+    async with serving(seen.answering(stay=True)) as port, effects_of(LOOPBACK) as effects:
+        with pytest.raises(Denied, match=rf"^WebSocket open to ws://127.0.0.1:{port}/ timed out$"):
+            await effects.call("websocket", "open", [json.dumps({"url": f"ws://127.0.0.1:{port}/"})], 0.5)
+        await asyncio.wait_for(seen.gone.wait(), PATIENT)
+
+
+@pytest.mark.req("yoi.conform.29")
+async def test_the_sizes_hold_at_their_edge() -> None:
+    halves = [text("a" * 32_768, fin=False), text("b" * 32_768, opcode=Opcode.CONT)]
+    async with ws_server(max_size=None) as port, effects_of(LOOPBACK) as effects:
+        handle = await opened(effects, port)
+        with pytest.raises(Denied, match="^WebSocket text frame exceeds 32768 bytes$"):
+            await effects.call("websocket", "send-text", [handle, "ä" * 16_385], PATIENT)
+        assert await do(effects, "websocket", "send-text", handle, "ä" * 16_384) == {"sent": True, "bytes": 32_768}
+        assert (await recv(effects, handle))["text"] == "ä" * 16_384
+        padding = 8192 - len(json.dumps({"url": f"ws://127.0.0.1:{port}/"}))
+        assert await opened(effects, port, "/" + "p" * padding) == 2
+    async with serving(sending(*halves)) as port, effects_of(LOOPBACK) as effects:
+        assert (await recv(effects, await opened(effects, port)))["text"] == "a" * 32_768 + "b" * 32_768
+    for frames in (
+        [text("a" * 32_769)],
+        [*halves[:1], text("b" * 32_768, fin=False, opcode=Opcode.CONT), text("c", opcode=Opcode.CONT)],
+    ):
+        async with serving(sending(*frames)) as port, effects_of(LOOPBACK) as effects:
+            with pytest.raises(Denied, match="^WebSocket receive failed: "):
+                await recv(effects, await opened(effects, port))
+
+
+@pytest.mark.req("yoi.conform.31")
+def test_the_wait_of_a_receive_is_clamped() -> None:
+    assert [sockets.wait(given) for given in (0, 1, 250, 30_000, 30_001, 2**32 - 1)] == [5.0, 0.001, 0.25, 30.0, 30.0, 30.0]
+
+
+@pytest.mark.req("yoi.conform.31", "yoi.rule.034", "yoi.edge.30")
+async def test_a_receive_waits_no_longer_than_its_call_may() -> None:
+    async with ws_server() as port, effects_of(LOOPBACK) as effects:
+        handle = await opened(effects, port)
+        for milliseconds, remaining in ((0, 0.1), (2**32 - 1, 0.1), (100, PATIENT)):
+            with pytest.raises(ReceiveTimeout, match="^WebSocket receive timed out$"):
+                await effects.call("websocket", "recv", [handle, milliseconds], remaining)
+        await effects.call("websocket", "send-text", [handle, "still there"], PATIENT)
+        assert (await recv(effects, handle))["text"] == "still there"
+
+
+@pytest.mark.req("yoi.rule.034")
+async def test_control_frames_do_not_make_a_receive_longer() -> None:
+    async def pinging(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(ping().serialize(mask=False))
+            await writer.drain()
+            await asyncio.sleep(0.1)
+
+    async with serving(raw(pinging)) as port, effects_of(LOOPBACK) as effects:
+        handle = await opened(effects, port)
+        with pytest.raises(Denied, match="^WebSocket receive timed out$"):  # by the third; sixteen would be too many only later
+            await effects.call("websocket", "recv", [handle, 300], PATIENT)
+
+
+@pytest.mark.req("yoi.rule.034")
+async def test_parts_of_a_message_wait_for_the_next_receive() -> None:
+    go = asyncio.Event()
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(text("one ", fin=False).serialize(mask=False))
+        await go.wait()
+        writer.write(text("two", opcode=Opcode.CONT).serialize(mask=False))
+        await reader.read()
+
+    async with serving(raw(handler)) as port:
+        socket = await dial(LOOPBACK, f"ws://127.0.0.1:{port}", bounds=DEFAULT, timeout=PATIENT)
+        with pytest.raises(ReceiveTimeout):
+            await socket.recv(0.1)
+        go.set()
+        assert await socket.recv(PATIENT) == "one two"
+        socket.abort()
+
+
+@pytest.mark.req("yoi.conform.32")
+async def test_pings_are_answered_and_the_seventeenth_is_too_many() -> None:
+    pongs: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(ping(b"x").serialize(mask=False))
+        pongs.put_nowait(await reader.readexactly(2 + 4 + 1))
+        mixed = [ping(), Frame(Opcode.PONG, b"")] * 7 + [ping()]  # with the first one: sixteen
+        writer.write(b"".join(frame.serialize(mask=False) for frame in [*mixed, text("ok"), *mixed, ping(), ping(), text("never")]))
+        await reader.read()
+
+    async with serving(raw(handler)) as port, effects_of(LOOPBACK) as effects:
+        handle = await opened(effects, port)
+        assert await recv(effects, handle) == {"type": "text", "text": "ok"}
+        assert (await pongs.get())[0] == 0x8A
+        with pytest.raises(Denied, match="^WebSocket receive exceeded bounded control-frame budget$"):
+            await recv(effects, handle)
+
+
+@pytest.mark.parametrize(
+    "frame", [ping(b"p" * 125), Frame(Opcode.PONG, b""), text("", fin=False, opcode=Opcode.CONT), text("flood")]
+)
+async def test_a_flood_waits_at_the_peers_end(frame: Frame) -> None:
+    """Whatever comes without an end: a `recv` ends, and nothing is read that nobody asked for."""
+    stalled = asyncio.Event()
+
+    async def flooding(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(text("", fin=False).serialize(mask=False) if frame.opcode is Opcode.CONT else b"")
+        lump = frame.serialize(mask=False) * 2000
+        while True:
+            writer.write(lump)
+            try:
+                await asyncio.wait_for(writer.drain(), 0.5)
+            except TimeoutError:
+                stalled.set()  # what the machine holds is full, and ours takes no more
+                await writer.drain()
+
+    async with serving(raw(flooding)) as port, effects_of(LOOPBACK) as effects:
+        handle = await opened(effects, port)
+        await asyncio.wait_for(stalled.wait(), PATIENT)
+        if frame.opcode is Opcode.TEXT:
+            assert [(await recv(effects, handle))["text"] for _ in range(50)] == ["flood"] * 50
+        else:
+            with pytest.raises(Denied):
+                await recv(effects, handle, 300)
+
+
+async def test_a_peer_that_pings_and_does_not_read_is_not_read_either() -> None:
+    async def flooding(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            writer.write(ping(b"p" * 125).serialize(mask=False) * 15 + text("x").serialize(mask=False))
+            await writer.drain()
+
+    async with serving(raw(flooding), limit=1024) as port:
+        socket = await dial(LOOPBACK, f"ws://127.0.0.1:{port}", bounds=DEFAULT, timeout=PATIENT)
+        with pytest.raises(ReceiveTimeout):
+            while True:  # our pongs fill what is between us, and then nothing more is taken
+                await socket.recv(0.5)
+        assert socket._writer.transport.get_write_buffer_size() < 1 << 20
+        with pytest.raises(ReceiveTimeout):
+            await socket.recv(0.1)
+        socket.abort()
+
+
+@pytest.mark.req("yoi.rule.035")
+@pytest.mark.parametrize("frame", [Frame(Opcode.BINARY, b"x"), Frame(Opcode.BINARY, b"x", fin=False)])
+async def test_binary_is_refused(frame: Frame) -> None:
+    async with serving(sending(frame)) as port, effects_of(LOOPBACK) as effects:
+        with pytest.raises(Denied, match="^binary WebSocket messages are not supported by host_api.websocket v1$"):
+            await recv(effects, await opened(effects, port))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        text(b"\xff").serialize(mask=False), text("masked").serialize(mask=True),
+        text("", opcode=Opcode.CONT).serialize(mask=False),        b"\xc1\x01x", b"\x83\x00", b"\x81\xff" + b"\xff" * 8, b"",
+    ],
+    ids=["utf-8", "masked", "continuation", "compressed", "opcode", "huge", "end"],
+)  # fmt: skip
+async def test_what_is_no_websocket_fails_the_receive(data: bytes) -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(data)
+        writer.write_eof()
+        await reader.read()
+
+    async with serving(raw(handler)) as port, effects_of(LOOPBACK) as effects:
+        handle = await opened(effects, port)
+        with pytest.raises(Denied, match="^WebSocket receive failed: "):
+            await recv(effects, handle)
+        with pytest.raises(Denied):  # and stays failed
+            await recv(effects, handle)
+
+
+async def test_an_extension_that_nobody_asked_for_is_refused() -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        wire = ServerProtocol()
+        wire.receive_data(await reader.readuntil(b"\r\n\r\n"))
+        [request] = wire.events_received()
+        assert isinstance(request, Request)
+        accepted = wire.accept(request)
+        accepted.headers["Sec-WebSocket-Extensions"] = "permessage-deflate"
+        wire.send_response(accepted)
+        writer.write(b"".join(wire.data_to_send()))
+        await reader.read()
+
+    async with serving(handler) as port, effects_of(LOOPBACK) as effects:
+        with pytest.raises(Denied, match=f"^WebSocket open to ws://127.0.0.1:{port}/ failed: "):
+            await opened(effects, port)
+
+
+@pytest.mark.req("yoi.rule.033", "yoi.conform.33", "yoi.edge.25")
+async def test_a_handle_that_is_not_open_is_unknown() -> None:
+    async with ws_server() as port, effects_of(LOOPBACK) as effects:
+        assert await opened(effects, port) == 1
+        for handle in (0, 2, 2**32 - 1):
+            for function, last in (("send-text", "x"), ("recv", 0)):
+                with pytest.raises(Denied, match=f"^unknown WebSocket handle {handle}$"):
+                    await effects.call("websocket", function, [handle, last], PATIENT)
+            assert await do(effects, "websocket", "close", handle) == {"closed": False}
+
+
+@pytest.mark.req("yoi.rule.033")
+@pytest.mark.parametrize(("function", "args"), [("open", ["{}"]), ("send-text", [1, "x"]), ("recv", [1, 0]), ("close", [1])])
+async def test_every_function_asks_for_the_authorisation(function: str, args: list[Any]) -> None:
+    async with effects_of(record(declared=[target(scheme="ws")], apis=["fs"])) as effects:
+        with pytest.raises(Denied, match="^requested host_api.websocket permission is missing$"):
+            await effects.call("websocket", function, args, PATIENT)
+
+
+@pytest.mark.req("yoi.edge.25")
+async def test_handles_wrap_to_one_and_skip_those_that_are_open() -> None:
+    handles = Handles(lambda: 0.0)
+    async with ws_server() as port:
+
+        async def connect() -> Socket:
+            return await dial(LOOPBACK, f"ws://127.0.0.1:{port}", bounds=DEFAULT, timeout=PATIENT)
+
+        assert (await handles.open(connect))[0] == 1
+        handles._last = 2**32 - 2
+        assert [(await handles.open(connect))[0] for _ in range(2)] == [2**32 - 1, 2]
+        await handles.close_all(PATIENT)
+
+
+@pytest.mark.req("yoi.rule.036")
+async def test_an_old_handle_is_closed_at_the_next_access() -> None:
+    now, gone = [0.0], asyncio.Event()
+
+    async def handler(connection: ServerConnection) -> None:
+        await connection.wait_closed()
+        gone.set()
+
+    async with ws_server(handler) as port, effects_of(LOOPBACK, clock=lambda: now[0]) as effects:
+        old = await opened(effects, port)
+        now[0] = 900.0
+        young = await opened(effects, port)
+        assert await do(effects, "websocket", "send-text", old, "x")
+        now[0] = 900.1
+        assert await do(effects, "websocket", "send-text", young, "x")
+        await asyncio.wait_for(gone.wait(), PATIENT)
+        with pytest.raises(Denied, match=f"^unknown WebSocket handle {old}$"):
+            await effects.call("websocket", "send-text", [old, "x"], PATIENT)
+
+
+@pytest.mark.req("yoi.conform.34", "yoi.edge.26")
+async def test_all_handles_are_closed_with_the_instance_also_while_one_waits() -> None:
+    ended: asyncio.Queue[int] = asyncio.Queue()
+
+    async def handler(connection: ServerConnection) -> None:
+        try:
+            await connection.recv()
+        except ConnectionClosed as closed:
+            ended.put_nowait(closed.rcvd.code if closed.rcvd else 0)
+
+    async with ws_server(handler) as port, effects_of(LOOPBACK) as effects:
+        first, waiting = await opened(effects, port), await opened(effects, port)
+        given_up = asyncio.ensure_future(recv(effects, first))
+        task = asyncio.ensure_future(recv(effects, waiting))
+        await asyncio.sleep(0)
+        given_up.cancel()  # the host cancels what its guest waits for, at any moment
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        await effects.close()
+        assert await task == {"type": "closed"}
+        assert [await asyncio.wait_for(ended.get(), PATIENT) for _ in range(2)] == [1000, 1000]
+        with pytest.raises(Denied):
+            await opened(effects, port)
+        await effects.close()
+
+
+async def test_a_peer_that_does_not_say_good_bye_is_left(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    server, client = contexts
+    gone = asyncio.Event()
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while await reader.read(1000):
+                pass
+        except ConnectionError:
+            pass
+        gone.set()
+
+    world = World(["127.0.0.1"])
+    async with serving(raw(handler), ssl=server) as port, effects_of(NAMED, world, tls=client) as effects:
+        answer = await do(effects, "websocket", "open", json.dumps({"url": f"wss://api.example.com:{port}/v1/"}))
+        assert await do(effects, "websocket", "close", answer["handle"], remaining=0.4) == {"closed": True}
+        await asyncio.wait_for(gone.wait(), PATIENT)
+    assert world.asked == ["api.example.com"]
+
+
+@pytest.mark.req("yoi.rule.027")
+async def test_a_private_address_needs_a_grant_that_says_so() -> None:
+    public = record(declared=[target(scheme="ws")])
+    async with ws_server() as port:
+        url = f"ws://api.example.com:{port}/"
+        network = Network(resolve=World(api=["127.0.0.1"]).resolve)
+        with pytest.raises(Denied, match="a private, loopback or link-local address"):
+            await dial(public, url, bounds=DEFAULT, timeout=PATIENT, network=network)
+        for plugin, bounds in ((public, UPSTREAM), (record(declared=[target(scheme="ws", private=True)]), DEFAULT)):
+            socket = await dial(plugin, url, bounds=bounds, timeout=PATIENT, network=network)
+            await socket.send_text("hi", PATIENT)
+            assert await socket.recv(PATIENT) == "hi"
+            await socket.close(PATIENT)
+            assert not socket.open
+        network.close()
+    with pytest.raises(Denied, match="^requested host_api.websocket permission is missing$"):
+        await dial(record(declared=[target(scheme="ws")], apis=[]), "ws://api.example.com/", bounds=DEFAULT)

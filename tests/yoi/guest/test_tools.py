@@ -1,0 +1,266 @@
+"""A plugin's tools in the host, like any guest's: what is offered, what a call gives, and what goes wrong with one."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serai.dialects.yoi.manifest import TOOL
+from serai.errors import BadFrame, BadManifest, NotAllowed, PeerGone, PeerTimeout, Refused, SeraiError, SpawnFailed
+from serai.host.adapters.yoi.life import register, tool_failure
+from serai.host.guest import State
+from serai.model.tools import ToolCall
+from tests.host.guests import log_of, make
+from tests.host.test_registry import Box
+from tests.yoi import wat
+from tests.yoi.guest.plugins import DOWN, ID, Plugin, event, house, running
+
+REF = f"user:{ID}"
+
+
+async def test_a_granted_plugin_answers_through_the_host(tmp_path: Path) -> None:
+    async with house(tmp_path, Plugin(tmp_path, wat.echo())) as host:
+        assert host.report.ok, host.report.lines()
+        assert [spec.name for spec in host.tools] == ["echo", "count", "raw"]
+        result = await host.call_tool("echo", {"text": "hello"})
+        assert (result.text, result.is_error) == ('echo\n{"text":"hello"}', False)
+        assert [(await host.call_tool("count")).text for _ in range(3)] == ["count\n1", "count\n2", "count\n3"]
+
+
+async def test_a_plugin_of_the_tool_world_answers_and_stays_ready(tmp_path: Path) -> None:
+    async with house(tmp_path, Plugin(tmp_path, wat.tool(), world=TOOL)) as host:
+        assert [(await host.call_tool("count")).text for _ in range(3)] == ["count\n1"] * 3
+        assert running(host).instance_status().lifecycle.value == "Ready"
+
+
+@pytest.mark.req("yoi.rule.013")
+async def test_a_tool_error_is_an_ordinary_result(tmp_path: Path) -> None:
+    async with house(tmp_path, Plugin(tmp_path, wat.echo(), tools=("other", "echo"))) as host:
+        result = await host.call_tool("other")
+        assert result.text.startswith("tool error: unsupported_tool\n")
+        assert not result.is_error
+        assert running(host).instance_status().lifecycle.value == "Running"
+        assert not (await host.call_tool("echo")).is_error
+        assert host.guest(ID).generation == 1
+
+
+@pytest.mark.req("yoi.rule.069")
+async def test_a_service_has_its_plugins_name_and_a_result_says_where_it_is_from(tmp_path: Path) -> None:
+    plugin = Plugin(tmp_path, wat.echo(), services=("svc",))
+    async with house(tmp_path, plugin) as host:
+        offers = running(host).contributions
+        assert [one.name for one in offers.services] == [f"plugin:{REF}:svc"]
+        result = await host.call_tool("echo")
+        assert result.details == {
+            "kind": "plugin", "plugin_id": ID, "plugin_ref": REF, "source": "user", "digest": plugin.enablement["grants"]["digest"],
+            "package_version": "0.1.0", "package_api_version": 1, "surface": "tool",
+        }  # fmt: skip
+        assert "sha256" not in result.text
+        assert not any("sha256" in f"{spec.description}{spec.schema}{spec.hint}" for spec in host.tools)
+
+
+async def test_other_keys_of_an_output_are_kept_beside_its_origin(tmp_path: Path) -> None:
+    async with house(tmp_path, Plugin(tmp_path, wat.echo())) as host:
+        result = await host.call_tool("raw", {"summary": "well\x1b[31m", "more": [1]})
+        assert (result.text, result.details["output"], result.details["plugin_ref"]) == ("well", {"more": [1]}, REF)
+
+
+# -- registration -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("yoi.rule.065")
+async def test_a_denied_contribution_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+    plugin = Plugin(tmp_path, wat.echo(), services=("svc",))
+    plugin.grants["permissions"] = [one for one in plugin.grants["permissions"] if one.get("name") not in ("count", "svc")]
+    async with house(tmp_path, plugin) as host:
+        told = [
+            f"plugin {REF} service svc registration denied: granted service permission for `svc` is missing",
+            f"plugin {REF} tool count registration denied: granted tool permission for `count` is missing",
+        ]
+        assert running(host).complaints == tuple(told)
+        assert host.report.lines() == [f"yoi:{ID}: {line}" for line in told]
+        assert all(line in log_of(host, ID) for line in told)
+        assert [spec.name for spec in host.tools] == ["echo", "raw"]
+        assert not (await host.call_tool("echo")).is_error
+
+
+@pytest.mark.req("yoi.rule.065")
+async def test_a_plugin_of_which_everything_is_denied_is_not_taken_in(tmp_path: Path) -> None:
+    plugin = Plugin(tmp_path, wat.echo(), tools=("echo",))
+    plugin.grants = {}
+    async with house(tmp_path, plugin) as host:
+        guest = host.guest(ID)
+        assert (guest.state, list(host.tools)) == (State.GONE, [])
+        assert isinstance(guest.error, NotAllowed)
+        assert guest.error.message == f"plugin {REF} tool echo registration denied: granted surfaces.tool permission is missing"
+        assert f"serai guest grant {ID}" in guest.error.hint
+
+
+@pytest.mark.req("yoi.rule.066")
+async def test_a_tool_twice_or_with_a_bad_schema_fails_the_whole_plugin(tmp_path: Path) -> None:
+    twice = Plugin(tmp_path / "a", wat.echo(), id="twice", tools=("echo", "count", "echo"))
+    schema = {"name": "count", "input_schema": {"type": "object", "pattern": "x"}}
+    bad = Plugin(tmp_path / "b", wat.echo(), id="bad", tools=("echo", schema))
+    async with house(tmp_path, twice, bad) as host:
+        assert not host.tools
+        assert len(host.report.problems) >= 2
+        assert any("pattern" in problem for problem in host.report.problems)
+
+
+@pytest.mark.req("yoi.rule.066")
+async def test_a_stored_plan_is_held_to_the_same(tmp_path: Path) -> None:
+    """It is not read from `plugin.toml` again."""
+    import msgspec
+
+    async with house(tmp_path, Plugin(tmp_path, wat.echo())) as host:
+        guest = running(host)
+        tools = guest.record.manifest.tools
+        bad: dict[str, Any] = {"type": "object", "pattern": "x"}
+        for wrong in ((*tools, tools[0]), (msgspec.structs.replace(tools[0], input_schema=bad), *tools[1:])):
+            record = msgspec.structs.replace(guest.record, manifest=msgspec.structs.replace(guest.record.manifest, tools=wrong))
+            with pytest.raises(BadManifest):
+                register(record, guest.bounds, None, "yoi:x")
+
+
+@pytest.mark.req("yoi.rule.067")
+async def test_a_failed_start_is_one_error_and_the_others_start(tmp_path: Path) -> None:
+    bad = Plugin(tmp_path, wat.traps("start"), id="bad", tools=("echo",))
+    good = Plugin(tmp_path, wat.echo(), id="good", tools=("count",))
+    zot = make(tmp_path / "zot", "remember(tools=('me',))")
+    async with house(tmp_path, bad, good, others=[zot]) as host:
+        assert {spec.name for spec in host.tools} == {"me", "count"}
+        (row,) = host.report.failed
+        assert row.id == "yoi:bad"
+        assert row.why.startswith("plugin instance startup failed closed: ")
+        assert row.why.count("startup failed closed") == 1
+        assert len(row.why.encode()) <= 600
+
+
+@pytest.mark.req("yoi.edge.35")
+async def test_a_plugins_tool_named_like_a_built_in_loses(tmp_path: Path) -> None:
+    plugin = Plugin(tmp_path, wat.echo(), tools=("read", "echo"))
+    async with house(tmp_path, plugin, built_in=Box("read")) as host:
+        assert host.table.tools["read"].owner.id == "serai"
+        assert any("its tool read is shadowed by that of serai" in line for line in host.report.lines())
+        assert host.table.tools["echo"].owner.id == f"yoi:{ID}"
+    settings = {"guest": {f"yoi:{ID}": {"replace": ["read"]}}}
+    async with house(tmp_path, plugin, built_in=Box("read"), settings=settings) as host:
+        assert host.table.tools["read"].owner.id == f"yoi:{ID}"
+        assert host.report.lines() == []
+
+
+# -- input ------------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("yoi.rule.078")
+async def test_input_that_is_too_long_or_no_json_never_reaches_the_plugin(tmp_path: Path) -> None:
+    async with house(tmp_path, Plugin(tmp_path, wat.echo())) as host:
+        result = await host.call_tool("count", {"text": "x" * 65_536})
+        assert (result.text, result.code) == ("plugin tool `count` input exceeds 65536 bytes", "INVALID_ARGS")
+        for bad in ("no json", {"text": "\ud800"}, {"text": object()}):
+            answer = await running(host).call_tool(ToolCall("count", bad))
+            assert answer.text.startswith("plugin tool `count` input is not valid JSON: ")
+            assert answer.code == "INVALID_ARGS"
+        fits = {"text": "x" * (65_536 - len('{"text":""}'))}
+        assert (await host.call_tool("count", fits)).text == "count\n1"
+
+
+# -- what goes wrong --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.req("yoi.rule.079")
+async def test_a_tools_time_is_its_own_or_the_usual(tmp_path: Path) -> None:
+    own = {"name": "count", "timeout_ms": 1500}
+    long = {"name": "raw", "timeout_ms": 60_000}
+    async with house(tmp_path, Plugin(tmp_path, wat.echo(), tools=("echo", own, long)), limits={"tool": 60.0}) as host:
+        assert {tool.name: tool.seconds for tool in running(host)._tools.values()} == {"echo": 5.0, "count": 1.5, "raw": 60.0}
+    hosted = Plugin(tmp_path, wat.echo(), id="hosted", apis=("fs",))
+    hosted.grants["fs"] = [{"root": str(tmp_path), "operations": ["read"]}]
+    async with house(tmp_path, hosted, limits={"tool": 60.0}) as host:
+        assert running(host, "hosted")._tools["echo"].seconds == 30.0
+
+
+@pytest.mark.req("yoi.rule.079", "yoi.rule.080")
+async def test_a_tool_that_takes_too_long_is_interrupted_and_named(tmp_path: Path) -> None:
+    plugin = Plugin(tmp_path, wat.spin(), tools=({"name": "call", "timeout_ms": 200}, "echo"))
+    async with house(tmp_path, plugin, limits=DOWN) as host:
+        digest = plugin.enablement["grants"]["digest"]
+        result = await host.call_tool("call")
+        assert result.text == f"plugin tool `call` from `{REF}` (digest {digest}) timed out after 0.2s"
+        assert result.code == "TIMEOUT"
+
+
+@pytest.mark.req("yoi.rule.080")
+async def test_each_kind_of_failure_is_told_apart(tmp_path: Path) -> None:
+    traps = Plugin(tmp_path, wat.traps(), id="traps", tools=("call",))
+    bad = Plugin(tmp_path, wat.echo(), id="bad", tools=("raw",))
+    async with house(tmp_path, traps, bad) as host:
+        codes = {}
+        for name, id, arguments, prefix in (
+            ("call", "traps", {}, "WASM execution error: "),
+            ("raw", "bad", {"content": "only"}, "WASM output error: guest output must include a summary string"),
+        ):
+            record = running(host, id).record
+            result = await host.call_tool(name, arguments)
+            assert result.text.startswith(f"plugin tool `{name}` from `user:{id}` (digest {record.digest}) failed closed: {prefix}")
+            assert len(result.text.encode()) <= 512 + 3
+            codes[id] = result.code
+        assert codes == {"traps": "FAILED", "bad": "BAD_ANSWER"}
+        assert running(host, "bad").instance_status().lifecycle.value == "Running"
+
+
+@pytest.mark.req("yoi.rule.080")
+async def test_every_failure_of_a_call_names_tool_plugin_and_digest(tmp_path: Path) -> None:
+    async with house(tmp_path, Plugin(tmp_path, wat.echo())) as host:
+        guest = running(host)
+        tool = guest._tools["echo"]
+        causes: list[SeraiError] = [SpawnFailed("x" * 900), PeerTimeout("x"), BadFrame("x" * 900), Refused("no"), PeerGone("gone")]
+        told = [tool_failure(guest.record, tool, cause) for cause in causes]
+        which = f"plugin tool `echo` from `{REF}` (digest {guest.record.digest}) "
+        assert [type(one) for one in told] == [type(cause) for cause in causes]
+        assert all(one.message.startswith(which) and len(one.message.encode()) <= 512 + 3 for one in told)
+        rests = [one.message.removeprefix(which)[:48] for one in told]
+        assert rests[0].startswith("failed closed: package/module load error: ")
+        assert rests[1] == "timed out after 5s"
+        assert rests[2].startswith("failed closed: WASM output error: ")
+        assert rests[3] == "failed closed: no"
+        assert rests[4] == "failed closed: WASM execution error: gone"
+
+
+@pytest.mark.req("yoi.rule.071")
+async def test_calls_events_and_status_enter_one_instance_one_after_another(tmp_path: Path) -> None:
+    async with house(tmp_path, Plugin(tmp_path, wat.echo(), services=("svc",), ingresses={"in": {}})) as host:
+        guest = running(host)
+        calls = asyncio.gather(*(host.call_tool("count") for _ in range(20)))
+        reports = asyncio.gather(*(guest.dispatch("in", event()) for _ in range(5)))
+        status = await guest.fresh_status()
+        assert [one.text for one in await calls] == [f"count\n{number}" for number in range(1, 21)]
+        assert [one.ingress for one in await reports] == ["in"] * 5
+        assert status.lifecycle.value == "Running"
+        assert running(host) is guest  # one instance for all of it
+
+
+async def test_a_call_that_nobody_waits_for_any_more_never_begins(tmp_path: Path) -> None:
+    async with house(tmp_path, Plugin(tmp_path, wat.echo())) as host:
+        first, second, third = (asyncio.ensure_future(host.call_tool("count")) for _ in range(3))
+        await asyncio.sleep(0)
+        second.cancel()
+        assert ((await first).text, (await third).text) == ("count\n1", "count\n2")
+
+
+@pytest.mark.req("yoi.rule.074")
+async def test_the_tools_of_a_failed_plugin_stay_and_a_stop_takes_them_away(tmp_path: Path) -> None:
+    async with house(tmp_path, Plugin(tmp_path, wat.traps(), tools=("call", "echo")), limits=DOWN) as host:
+        failed = running(host)
+        await host.call_tool("call")
+        assert host.guest(ID).state is State.BACKING_OFF
+        assert [spec.name for spec in host.tools] == ["call", "echo"]
+        assert (await host.call_tool("echo")).code == "TOOL_UNAVAILABLE"
+        with pytest.raises(PeerGone, match="is not running"):
+            await failed.call_tool(ToolCall("echo"))
+        await host.guest(ID).stop()
+        assert not host.tools
+        assert (await host.call_tool("echo")).code == "UNKNOWN_TOOL"

@@ -1,0 +1,263 @@
+"""Websockets that the host keeps open for a plugin: opened, read, lost and opened again (spec yoi 16)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from websockets.asyncio.server import ServerConnection, serve
+
+from serai.dialects.yoi.status import CommandStatus, ConnectionState, DiagnosticKind, InstanceStatus, Lifecycle
+from serai.host.adapters.yoi import connections
+from serai.host.adapters.yoi.connections import Backoff, subscriptions
+from tests.yoi.guest.plugins import INGRESS, Plugin, house, mirror, reflecting, running, until
+
+
+class Peer:
+    """A websocket server whose connections the test has in hand."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.url = f"ws://127.0.0.1:{port}/"
+        self.came: asyncio.Queue[ServerConnection] = asyncio.Queue()
+        self.target = {"scheme": "ws", "host": "127.0.0.1", "port": port}
+
+    async def next(self) -> ServerConnection:
+        async with asyncio.timeout(20):
+            return await self.came.get()
+
+
+@asynccontextmanager
+async def peer() -> AsyncIterator[Peer]:
+    found: list[Peer] = []
+
+    async def handle(connection: ServerConnection) -> None:
+        found[0].came.put_nowait(connection)
+        await connection.wait_closed()
+
+    async with serve(handle, "127.0.0.1", 0) as server:
+        found.append(Peer(next(iter(server.sockets)).getsockname()[1]))
+        yield found[0]
+
+
+def listening(place: Path, peer: Peer, component: bytes, *sources: str, **said: Any) -> Plugin:
+    wanted = {**INGRESS, "ingresses": {"in": {"sources": list(sources) or [f"websocket:{peer.url}"]}}, **said}
+    return Plugin(place, component, **wanted, apis=("websocket",), websocket=[peer.target])
+
+
+def texts(status: InstanceStatus, kind: DiagnosticKind) -> list[str]:
+    return [one.message for one in status.diagnostics if one.kind is kind]
+
+
+@pytest.mark.req("yoi.rule.084")
+async def test_a_frame_becomes_an_event_with_the_manifests_source(tmp_path: Path) -> None:
+    async with peer() as server:
+        source = f"websocket:ws://127.0.0.1:{server.port}"  # without the slash of the normalised form
+        async with house(tmp_path, listening(tmp_path, server, reflecting(), source)) as host:
+            connection = await server.next()
+            await connection.send("hällo")
+            status = await until(running(host), lambda status: status.dispatch_counters.dispatched == 1)
+            said = status.component_status
+            assert (said["kind"], said["source"], said["ingress_name"], said["attempt"]) == ("websocket_text", source, "in", 1)
+            assert said["payload"] == {"url": server.url, "text": "hällo"}
+            assert said["created_at"].endswith("Z")
+            assert said["correlation_id"][14] == "7"
+            (one,) = status.websocket_connections
+            assert (one.url, one.state, one.received_text_frames) == (server.url, ConnectionState.CONNECTED, 1)
+            assert one.last_frame_at is not None
+
+
+@pytest.mark.req("yoi.rule.084")
+async def test_what_is_refused_counts_as_a_drop(tmp_path: Path) -> None:
+    async with peer() as server:
+        kinds = {"in": {"sources": [f"websocket:{server.url}"], "event_kinds": ["websocket_close"]}}
+        async with house(tmp_path, listening(tmp_path, server, reflecting(), ingresses=kinds)) as host:
+            connection = await server.next()
+            await connection.send("one")
+            await connection.send("two")
+            status = await until(running(host), lambda status: status.websocket_connections[0].queue_drops == 2)
+            assert (status.dispatch_counters.rejected, status.dispatch_counters.enqueued) == (2, 0)
+            assert status.websocket_connections[0].received_text_frames == 2
+
+
+@pytest.mark.req("yoi.conform.51")
+async def test_a_send_goes_out_on_the_connection_of_its_url(tmp_path: Path) -> None:
+    async with peer() as server:
+        payload = msgspec.json.encode({"url": server.url.rstrip("/"), "text": "pong"}).decode()
+        async with house(tmp_path, listening(tmp_path, server, reflecting("websocket_send", payload))) as host:
+            connection = await server.next()
+            await connection.send("ping")
+            assert await connection.recv() == "pong"
+            status = await until(running(host), lambda status: len(status.output_command_results) == 1)
+            (result,) = status.output_command_results
+            assert (result.status, result.message) == (CommandStatus.RECORDED, f"websocket_send sent 4 bytes to {server.url}")
+            assert status.websocket_connections[0].sent_text_frames == 1
+
+
+@pytest.mark.req("yoi.rule.083")
+async def test_they_open_only_with_service_and_ingress_enabled(tmp_path: Path) -> None:
+    async with peer() as server:
+        for surfaces in (["ingress", "tool"], ["service", "tool"]):
+            plugin = listening(tmp_path / "-".join(surfaces), server, reflecting())
+            plugin.more["surfaces"] = surfaces
+            async with house(tmp_path / "-".join(surfaces), plugin) as host:
+                assert running(host).instance_status().websocket_connections == ()
+        assert server.came.empty()
+
+
+@pytest.mark.req("yoi.rule.083")
+async def test_at_most_four_are_opened_and_other_sources_are_ignored(tmp_path: Path) -> None:
+    async with peer() as server:
+        sources = [
+            f"websocket:{server.url}1",
+            f"{server.url}2",
+            "timer:5s",
+            f"websocket:{server.url}3",
+            f"{server.url}4",
+            f"{server.url}5",
+        ]
+        bad = "websocket:not a url"
+        async with house(tmp_path, listening(tmp_path, server, reflecting(), *sources, bad)) as host:
+            guest = running(host)
+            for _ in range(4):
+                await server.next()
+            status = await until(
+                guest, lambda status: [one.state for one in status.websocket_connections] == [ConnectionState.CONNECTED] * 4
+            )
+            assert [one.url for one in status.websocket_connections] == [f"{server.url}{number}" for number in (1, 2, 3, 4)]
+            told = texts(status, DiagnosticKind.WEBSOCKET_ERROR)
+            assert any(f"{server.url}5 is not opened for in" in one for one in told)
+            assert any(one.startswith("invalid WebSocket ingress source for in: ") for one in told)
+            assert server.came.empty()
+        assert connections._SECONDS == 5.0
+
+
+@pytest.mark.req("yoi.rule.083")
+async def test_one_that_is_not_granted_is_not_dialled(tmp_path: Path) -> None:
+    async with peer() as server:
+        plugin = listening(tmp_path, server, reflecting())
+        plugin.grants["websocket"] = [{"scheme": "ws", "host": "example.com"}]
+        plain = listening(tmp_path, server, reflecting(), id="plain", tools=("other",))
+        plain.grants["permissions"] = [one for one in plain.grants["permissions"] if one.get("kind") != "host_api"]
+        async with house(tmp_path, plugin, plain) as host:
+            for id, why in ((plugin.id, "is not covered by enabled WebSocket grants"), ("plain", "granted host_api.websocket")):
+                status = await until(
+                    running(host, id), lambda status: status.websocket_connections[0].state is ConnectionState.FAILED
+                )
+                error = status.websocket_connections[0].last_error or ""
+                assert error.startswith("host-owned websocket not granted: ")
+                assert why in error
+        assert server.came.empty()
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Reconnects come at once; how long the connection before had lived is noted."""
+    lived: list[float] = []
+
+    class Quick(Backoff):
+        def wait(self, lasted: float) -> float:
+            lived.append(lasted)
+            return super().wait(lasted) / 100
+
+    monkeypatch.setattr(connections.Owned.__init__, "__defaults__", (Quick,))
+    return lived
+
+
+@pytest.mark.req("yoi.rule.085")
+async def test_a_lost_connection_is_opened_again(tmp_path: Path, quick: list[float]) -> None:
+    async with peer() as server, house(tmp_path, listening(tmp_path, server, reflecting())) as host:
+        guest = running(host)
+        first = await server.next()
+        await first.close()
+        status = await until(guest, lambda status: status.dispatch_counters.dispatched == 1)
+        assert status.component_status["kind"] == "websocket_close"
+        assert status.component_status["payload"]["reason"] == "host-owned WebSocket closed by peer"
+        second = await server.next()
+        await second.send("again")
+        status = await until(guest, lambda status: status.dispatch_counters.dispatched == 2)
+        assert status.component_status["payload"]["text"] == "again"
+        assert len(quick) == 1
+        assert texts(status, DiagnosticKind.WEBSOCKET_CLOSED)
+
+
+@pytest.mark.req("yoi.rule.085")
+async def test_an_outage_is_told_of_once(tmp_path: Path, quick: list[float]) -> None:
+    async with peer() as server:
+        gone = server.url
+        async with house(tmp_path, listening(tmp_path, server, reflecting())) as host:
+            guest = running(host)
+            first = await server.next()
+            await first.send(b"binary")
+            status = await until(guest, lambda status: status.dispatch_counters.dispatched == 1)
+            assert status.component_status["kind"] == "websocket_error"
+            assert "binary WebSocket messages are not supported" in status.component_status["payload"]["error"]
+            second = await server.next()  # the outage is over
+            await second.send("well")
+            await until(guest, lambda status: status.dispatch_counters.dispatched == 2)
+            second.transport.abort()
+            status = await until(guest, lambda status: status.dispatch_counters.dispatched == 3)
+            assert status.component_status["kind"] in ("websocket_error", "websocket_close")
+            await server.next()
+        assert gone
+
+
+@pytest.mark.req("yoi.rule.085")
+async def test_a_server_that_never_answers_gives_one_error(tmp_path: Path, quick: list[float]) -> None:
+    closed = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = closed.sockets[0].getsockname()[1]
+    closed.close()
+    await closed.wait_closed()
+    async with house(tmp_path, listening(tmp_path, Peer(port), reflecting())) as host:
+        guest = running(host)
+        status = await until(guest, lambda status: len(texts(status, DiagnosticKind.WEBSOCKET_ERROR)) >= 3)
+        assert (status.dispatch_counters.enqueued, status.dispatch_counters.rejected) == (1, 0)
+        assert len(quick) >= 2
+        assert set(quick) == {0.0}
+
+
+@pytest.mark.req("yoi.rule.085")
+def test_the_waits_double_with_jitter_and_begin_anew_after_a_stable_minute() -> None:
+    most, least = Backoff(chance=lambda: 1.0), Backoff(chance=lambda: 0.0)
+    assert [most.wait(0.0) for _ in range(9)] == [0.5, 1, 2, 4, 8, 16, 32, 60, 60]
+    assert [least.wait(0.0) for _ in range(3)] == [0.25, 0.5, 1]
+    assert most.wait(59.9) == 60
+    assert (most.wait(60.0), most.wait(0.0)) == (0.5, 1)
+    assert len({Backoff().wait(0.0) for _ in range(20)}) > 1
+
+
+@pytest.mark.req("yoi.rule.073")
+async def test_stop_closes_them(tmp_path: Path) -> None:
+    async with peer() as server, house(tmp_path, listening(tmp_path, server, reflecting())) as host:
+        guest = running(host)
+        connection = await server.next()
+        await guest.stop()
+        await connection.wait_closed()
+        status = guest.instance_status()
+        assert (status.lifecycle, status.websocket_connections[0].state) == (Lifecycle.STOPPED, ConnectionState.CLOSED)
+
+
+async def test_a_flood_is_held_back_and_hurts_nobody(tmp_path: Path) -> None:
+    async with peer() as server, house(tmp_path, listening(tmp_path, server, reflecting())) as host:
+        guest = running(host)
+        connection = await server.next()
+        for number in range(500):
+            await connection.send(f"{number}")
+        status = await until(
+            guest,
+            lambda status: status.dispatch_counters.dispatched + status.websocket_connections[0].queue_drops == 500,
+        )
+        assert status.lifecycle is Lifecycle.RUNNING
+        assert len(status.diagnostics) <= 256
+        assert not (await host.call_tool("echo")).is_error
+
+
+async def test_what_a_source_may_be(tmp_path: Path) -> None:
+    async with peer() as server, house(tmp_path, listening(tmp_path, server, mirror(), f"{server.url}")) as host:
+        record = running(host).record
+        assert [one.source for one in subscriptions(record, lambda _: None)] == [server.url]

@@ -1,0 +1,140 @@
+"""Copies of what ran, by digest: a session goes on with them when the file is another by then (spec yoi 10.2)."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from serai.dialects.yoi.archive import pack
+from serai.dialects.yoi.grants import Record
+from serai.dialects.yoi.package import digest
+from serai.errors import BadManifest
+from serai.host import plugin_copies
+from serai.host.plugins import copy_of, keep_copy, package_for, read_package
+from tests.host.folders import House
+from tests.yoi.packages.making import enabled, files, granted, plugin, plugin_folder
+
+ECHO = files()
+CHANGED = "resolved plugin package digest does not match current package content"
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    (tmp_path / "project").mkdir()
+    return House(tmp_path)
+
+
+def record_of(house: House) -> Record:
+    found = house.find(config=enabled(granted("user:echo", ECHO)))
+    record: Record = found.guests[0].plan
+    return record
+
+
+@pytest.mark.req("yoi.conform.16", "yoi.edge.34")
+@pytest.mark.parametrize("as_folder", [False, True])
+def test_a_file_that_is_another_by_now_is_not_what_runs(house: House, as_folder: bool) -> None:
+    _ = plugin_folder(house.user / "echo") if as_folder else plugin(house.user)
+    record = record_of(house)
+    assert package_for(record, house.environ).digest == record.digest
+    evil = {**ECHO, "plugin.component.wasm": b"evil"}
+    _ = plugin_folder(house.user / "echo", evil) if as_folder else plugin(house.user, content=evil)
+    with pytest.raises(BadManifest, match=CHANGED):
+        package_for(record, house.environ)
+
+
+@pytest.mark.req("yoi.rule.061", "yoi.conform.16")
+def test_the_copy_takes_the_place_of_a_file_that_was_replaced_or_is_gone(house: House) -> None:
+    path = plugin(house.user)
+    record = record_of(house)
+    keep_copy(package_for(record, house.environ), house.environ)
+    for content in (pack({**ECHO, "plugin.component.wasm": b"evil"}), b"no zip", None):
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+        package = package_for(record, house.environ)
+        assert (package.digest, dict(package.files)) == (record.digest, ECHO)
+    assert copy_of("sha256:" + "0" * 64, house.environ) is None
+
+
+@pytest.mark.req("yoi.edge.34")
+def test_what_is_given_to_run_are_the_bytes_that_were_verified(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that changes between any two readings is read once: there is no second reading to be fooled."""
+    path = plugin(house.user)
+    record = record_of(house)
+    opened: list[object] = []
+    real = os.open
+
+    def counting(name: str | bytes | os.PathLike[str], *args: int, **more: int) -> int:
+        opened.append(os.fspath(name))
+        return real(name, *args, **more)
+
+    monkeypatch.setattr(os, "open", counting)
+    package = package_for(record, house.environ)
+    assert opened.count(str(path)) == 1
+    assert package.digest == digest(package.files) == record.digest
+
+
+@pytest.mark.req("yoi.rule.061", "yoi.conform.16")
+@pytest.mark.parametrize("what", ["another", "cut", "nothing", "link"])
+def test_a_copy_is_verified_when_it_is_read(house: House, what: str) -> None:
+    plugin(house.user).rename(house.root / "gone")
+    package = read_package(house.root / "gone")
+    path = keep_copy(package, house.environ)
+    assert path is not None
+    evil = pack({**ECHO, "plugin.component.wasm": b"evil"})
+    if what == "link":
+        path.unlink()
+        (house.root / "evil").write_bytes(path.name.encode())
+        path.symlink_to(house.root / "evil")
+    else:
+        path.write_bytes({"another": evil, "cut": path.read_bytes()[:-1], "nothing": b""}[what])
+    assert copy_of(package.digest, house.environ) is None
+
+
+def test_copies_are_for_this_user_alone_whatever_the_umask_says(house: House) -> None:
+    package = read_package(plugin(house.user))
+    before = os.umask(0)
+    try:
+        path = keep_copy(package, house.environ)
+    finally:
+        os.umask(before)
+    assert path == house.root / "serai" / "plugins" / f"{package.digest.removeprefix('sha256:')}.yoi-plugin"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+    inode = path.stat().st_ino
+    assert keep_copy(package, house.environ) == path
+    assert path.stat().st_ino == inode  # it was there
+
+
+def test_old_copies_go_and_those_in_use_stay(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugin_copies, "_COPIES", 3)
+    kept: list[Path] = []
+    for number in range(5):
+        path = keep_copy(read_package(plugin(house.user, version=f"{number}")), house.environ)
+        assert path is not None
+        os.utime(path, (number, number))
+        kept.append(path)
+    first = read_package(plugin(house.user, version="2"))
+    assert keep_copy(first, house.environ) == kept[2]  # now the newest
+    keep_copy(read_package(plugin(house.user, version="9")), house.environ)
+    assert [path.exists() for path in kept] == [False, False, True, False, True]
+    monkeypatch.setattr(plugin_copies, "_COPIES_SIZE", 1)
+    last = keep_copy(first, house.environ)
+    assert last is not None
+    assert list(last.parent.iterdir()) == [last]
+
+
+def test_a_copy_that_cannot_be_kept_stops_nobody(house: House, caplog: pytest.LogCaptureFixture) -> None:
+    package = read_package(plugin(house.user))
+    (house.root / "serai" / "plugins").write_text("in the way")
+    assert keep_copy(package, house.environ) is None
+    assert "a plugin's copy cannot be kept" in caplog.text
+
+
+def test_what_is_no_digest_leads_nowhere(house: House) -> None:
+    for digest_ in ("", "sha256:", "sha256:../../x", "md5:" + "0" * 64, "sha256:" + "A" * 64):
+        assert copy_of(digest_, house.environ) is None

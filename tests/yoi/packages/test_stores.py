@@ -1,0 +1,133 @@
+"""Stores: what is discovered there, and what is said of the rest (spec yoi 9)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from serai.dialects.yoi.bounds import Bounds
+from serai.dialects.yoi.resolving import PackageDiagnostic
+from serai.host.plugins import discover
+from tests.yoi.packages.making import files, plugin, plugin_folder
+from tests.yoi.packages.zips import zipped
+
+
+def kinds(told: tuple[PackageDiagnostic, ...]) -> list[tuple[str, str | None]]:
+    return [(one.kind, one.package) for one in told]
+
+
+@pytest.mark.req("yoi.rule.053")
+def test_packages_are_files_of_one_ending_and_folders_and_a_missing_store_is_nothing(tmp_path: Path) -> None:
+    assert discover([("user", tmp_path / "nowhere")]) == ((), ())
+    store = tmp_path / "guests"
+    plugin(store, "b.yoi-plugin", id="one")
+    plugin(store, "c.zip", id="other")
+    plugin(store, ".hidden.yoi-plugin", id="hidden")
+    plugin_folder(store / "a", id="two")
+    plugin(store / "inner", "d.yoi-plugin", id="deeper")
+    found, told = discover([("user", store)])
+    assert [(one.label, one.identity, one.path) for one in found] == [
+        ("a", "user:two", str(store / "a")),
+        ("b.yoi-plugin", "user:one", str(store / "b.yoi-plugin")),
+    ]
+    assert told == ()
+
+
+@pytest.mark.req("yoi.rule.056")
+def test_who_a_package_is_says_its_store_and_its_manifest(tmp_path: Path) -> None:
+    plugin(tmp_path / "mine", "weather.yoi-plugin", id="echo")
+    plugin(tmp_path / "theirs", "x.yoi-plugin", id="echo")
+    found, told = discover([("user", tmp_path / "mine"), ("project", tmp_path / "theirs")])
+    assert [one.identity for one in found] == ["user:echo", "project:echo"]
+    assert told == ()
+
+
+@pytest.mark.req("yoi.rule.054", "yoi.conform.02")
+def test_a_store_is_sorted_by_path_and_cut(tmp_path: Path) -> None:
+    for number in range(4):
+        plugin(tmp_path, f"{number}.yoi-plugin", id=f"p{number}")
+    found, told = discover([("user", tmp_path)], Bounds(packages=4))
+    assert ([one.label for one in found], told) == ([f"{number}.yoi-plugin" for number in range(4)], ())
+    found, told = discover([("user", tmp_path)], Bounds(packages=3))
+    assert [one.label for one in found] == [f"{number}.yoi-plugin" for number in range(3)]
+    assert [(one.kind, one.phase, one.source) for one in told] == [("bounds", "discovery", "user")]
+
+
+@pytest.mark.req("yoi.conform.06")
+@pytest.mark.parametrize("as_folder", [False, True])
+def test_a_link_out_of_the_store_is_refused_and_one_within_is_not(tmp_path: Path, as_folder: bool) -> None:
+    store, name = tmp_path / "store", "a" if as_folder else "a.yoi-plugin"
+    outside = plugin_folder(tmp_path / "elsewhere") if as_folder else plugin(tmp_path, "elsewhere.yoi-plugin")
+    inside = plugin_folder(store / "real", id="real") if as_folder else plugin(store, "real.yoi-plugin", id="real")
+    (store / name).symlink_to(outside)
+    found, [told] = discover([("user", store)])
+    assert [one.label for one in found] == [inside.name]
+    assert (told.kind, told.package, told.message) == ("traversal", name, "plugin package path escapes its source store")
+    inside.rename(inside.with_name(f".{inside.name}"))
+    (store / name).unlink()
+    (store / name).symlink_to(f".{inside.name}")
+    found, told_now = discover([("user", store)])
+    assert ([one.identity for one in found], told_now) == (["user:real"], ())
+    elsewhere = tmp_path / "linked"
+    elsewhere.symlink_to(store)  # a store may be one itself
+    assert [one.identity for one in discover([("user", elsewhere)])[0]] == ["user:real"]
+
+
+@pytest.mark.req("yoi.conform.06")
+def test_a_link_that_leads_nowhere_or_in_circles_hurts_itself_alone(tmp_path: Path) -> None:
+    plugin(tmp_path, "good.yoi-plugin")
+    (tmp_path / "gone.yoi-plugin").symlink_to("nowhere")
+    (tmp_path / "self.yoi-plugin").symlink_to("self.yoi-plugin")
+    found, told = discover([("user", tmp_path)])
+    assert [one.label for one in found] == ["good.yoi-plugin"]
+    assert kinds(told) == [("io", "gone.yoi-plugin"), ("io", "self.yoi-plugin")]
+
+
+@pytest.mark.req("yoi.conform.07")
+def test_twins_both_stay_and_both_are_told_of(tmp_path: Path) -> None:
+    plugin(tmp_path, "a.yoi-plugin")
+    plugin_folder(tmp_path / "b", version="0.2.0")
+    plugin(tmp_path, "c.yoi-plugin", id="other")
+    found, told = discover([("user", tmp_path)])
+    assert [one.identity for one in found] == ["user:echo", "user:echo", "user:other"]
+    assert [(one.kind, one.identity, one.package) for one in told] == [
+        ("duplicate", "user:echo", "a.yoi-plugin"),
+        ("duplicate", "user:echo", "b"),
+    ]
+
+
+BROKEN = {
+    "no zip": (b"PK nothing", "malformed", "discovery"),
+    "no manifest": (zipped({"a": b""}), "malformed", "discovery"),
+    "no TOML": (zipped({"plugin.toml": b"= s3cret ="}), "malformed", "manifest"),
+    "another time": (zipped({"plugin.toml": b"schema_version = 2"}), "api", "manifest"),
+    "no component": (zipped({"plugin.toml": files()["plugin.toml"]}), "malformed", "manifest"),
+}
+
+
+@pytest.mark.req("yoi.conform.08")
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_package_beside_a_good_one_is_one_diagnostic(tmp_path: Path, case: str) -> None:
+    content, kind, phase = BROKEN[case]
+    plugin(tmp_path, "good.yoi-plugin")
+    (tmp_path / "broken.yoi-plugin").write_bytes(content)
+    found, [told] = discover([("project", tmp_path)])
+    assert [one.identity for one in found] == ["project:echo"]
+    assert (told.kind, told.phase, told.source, told.package) == (kind, phase, "project", "broken.yoi-plugin")
+    assert "s3cret" not in told.message
+
+
+@pytest.mark.req("yoi.rule.055")
+def test_discovery_writes_nothing(tmp_path: Path) -> None:
+    plugin(tmp_path / "store", "a.yoi-plugin")
+    plugin_folder(tmp_path / "store" / "b", id="two", component=b"(component")  # no such thing, and nobody tries
+    everything = [(path, path.lstat().st_mtime_ns) for path in sorted(tmp_path.rglob("*"))]
+    for path in tmp_path.rglob("*"):
+        os.chmod(path, 0o500 if path.is_dir() else 0o400)
+    found, told = discover([("user", tmp_path / "store")])
+    for path in tmp_path.rglob("*"):
+        os.chmod(path, 0o700)
+    assert (len(found), told) == (2, ())
+    assert [(path, path.lstat().st_mtime_ns) for path in sorted(tmp_path.rglob("*"))] == everything

@@ -1,0 +1,292 @@
+"""Calls into a guest through its worker, and what the guest asks of the host."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from serai.dialects.yoi.bounds import Bounds
+from serai.dialects.yoi.denial import Denied
+from serai.dialects.yoi.manifest import TOOL
+from serai.errors import BadManifest, Closed, PeerTimeout, Refused, Trapped
+from serai.host.adapters.yoi import frames
+from tests.yoi import wat
+from tests.yoi.worker.conftest import LONG, House, never
+
+
+def content(text: str) -> str:
+    value: str = json.loads(text)["content"]
+    return value
+
+
+@pytest.mark.req("yoi.rule.002")
+@pytest.mark.req("yoi.conform.65")
+async def test_the_five_exports_of_an_instance(house: House) -> None:
+    worker = await house.open(wat.echo())
+    assert json.loads(await worker.call("start", ("null",), LONG)) == {"state": "running"}
+    assert content(await house.tool(worker, "echo", '{"a": "b"}')) == '{"a": "b"}'
+    assert json.loads(await worker.call("handle-ingress", ("in", "{}"), LONG)) == {"accepted": True}
+    assert json.loads(await worker.call("status", (), LONG)) == {"state": "running"}
+    assert json.loads(await worker.call("stop", (), LONG)) == {"state": "running"}
+    assert [content(await house.tool(worker, "count")) for _ in range(2)] == ["1", "2"]  # one instance, its state kept
+    assert house.ends == []
+
+
+@pytest.mark.req("yoi.rule.002")
+@pytest.mark.req("yoi.rule.072")
+async def test_the_tool_world_keeps_nothing_between_calls(house: House) -> None:
+    worker = await house.open(wat.tool(), world=TOOL)
+    first = [content(await worker.call("call", ("count", "{}"), LONG)) for _ in range(3)]
+    assert first == ["1", "1", "1"]
+
+
+@pytest.mark.parametrize("text", ["", "\0", "é", "😀" * 100, '\\"\n\t\x1f\x7f\u2028', "x" * 65536, "é" * 32768], ids=len)
+async def test_any_text_goes_in_and_out(house: House, text: str) -> None:
+    worker = await house.open(wat.echo())
+    assert await house.tool(worker, "raw", text) == text
+
+
+async def test_a_lone_surrogate_is_refused_before_it_is_sent(house: House) -> None:
+    worker = await house.open(wat.echo())
+    with pytest.raises(Refused, match="lone surrogate"):
+        await house.tool(worker, "raw", "\ud800")
+    assert await house.tool(worker, "raw", "fine") == "fine"
+
+
+@pytest.mark.req("yoi.rule.001")
+@pytest.mark.parametrize(
+    ("interface", "function", "args"),
+    [
+        ("request", "request", ("what",)),
+        ("websocket", "open", ("what",)),
+        ("websocket", "send-text", (7, "text é")),
+        ("websocket", "recv", (4294967295, 250)),
+        ("websocket", "close", (1,)),
+        ("fs", "read", ("what",)),
+        ("fs", "list", ("what",)),
+        ("fs", "write", ("",)),
+    ],
+)
+async def test_every_host_function(house: House, interface: str, function: str, args: tuple[str | int, ...]) -> None:
+    worker = await house.open(wat.caller(interface, function, *args))
+    assert worker.imports == (interface,)
+    assert content(await house.tool(worker)) == '{"done":true}'
+    assert [asked[:3] for asked in house.asked] == [(interface, function, args)]
+
+
+async def test_a_host_function_gets_the_tools_input_and_its_reply_comes_back(house: House) -> None:
+    async def host(_interface: str, _function: str, args: Sequence[str | int], _remaining: float) -> str:
+        return f"<{args[0]}> é\0\n" * 100
+
+    worker = await house.open(wat.caller("fs", "read", wat.INPUT), host=host)
+    assert content(await house.tool(worker, text='{"p": "é"}')) == '<{"p": "é"}> é\0\n' * 100
+
+
+@pytest.mark.req("yoi.edge.30")
+async def test_a_host_function_gets_the_time_that_is_left(house: House) -> None:
+    worker = await house.open(wat.caller("fs", "read", "x"))
+    await house.tool(worker, timeout=20.0)
+    assert 10.0 < house.asked[0][3] <= 20.0
+
+
+@pytest.mark.req("yoi.edge.30")
+async def test_a_host_function_that_takes_too_long_ends_with_its_call(house: House) -> None:
+    cancelled = asyncio.get_running_loop().create_future()
+
+    async def host(*_: object) -> str:
+        try:
+            await never()
+        finally:
+            cancelled.set_result(None)
+        raise AssertionError
+
+    worker = await house.open(wat.caller("websocket", "recv", 1, 30000), host=host)
+    with pytest.raises(PeerTimeout):
+        await house.tool(worker, timeout=0.3)
+    await asyncio.wait_for(cancelled, LONG)
+    assert isinstance(await asyncio.wait_for(house.over, LONG), PeerTimeout)
+
+
+@pytest.mark.req("yoi.rule.006")
+async def test_a_denied_host_call_is_a_trap(house: House) -> None:
+    async def host(*_: object) -> str:
+        raise Denied("fs path is outside of every grant é\ud800")
+
+    worker = await house.open(wat.caller("fs", "read", "x"), host=host)
+    with pytest.raises(Trapped, match="fs path is outside of every grant é") as caught:
+        await house.tool(worker)
+    assert caught.value.kind == "denied"
+    assert isinstance(await asyncio.wait_for(house.over, LONG), Trapped)  # the end of that life
+
+
+@pytest.mark.req("yoi.rule.003")
+async def test_an_interface_without_a_grant_traps_when_it_is_called_and_only_then(house: House) -> None:
+    denied = {"fs": "not granted", "request": "not asked for"}
+    worker = await house.open(wat.caller("fs", "read", "x", imports=("request", "websocket")), denied=denied)
+    assert content(await house.tool(worker, "echo", "{}")) == "{}"
+    with pytest.raises(Trapped, match="plugin host API dispatch denied") as caught:
+        await house.tool(worker)
+    assert caught.value.message == "plugin host API dispatch denied: not granted"
+    assert house.asked == []
+
+
+@pytest.mark.req("yoi.rule.003")
+async def test_strict_imports_refuse_before_anything_runs(house: House) -> None:
+    with pytest.raises(Refused, match="plugin host API dispatch denied: not granted"):
+        await house.open(wat.all_imports(), denied={"fs": "not granted"}, bounds=Bounds(strict_imports=True))
+    assert not any(b'"go"' in frame for frame in house.wires.sent)
+
+
+async def test_a_defect_of_the_host_is_told_without_its_words(house: House) -> None:
+    async def host(*_: object) -> str:
+        raise ValueError("secret")
+
+    worker = await house.open(wat.caller("fs", "read", "x"), host=host)
+    with pytest.raises(Trapped, match="host function failed: ValueError") as caught:
+        await house.tool(worker)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.req("yoi.edge.27")
+async def test_no_host_function_can_enter_the_guest_that_called_it(house: House) -> None:
+    """A call from within a host function waits for its turn, which comes when the guest has answered."""
+    inner: list[asyncio.Future[str]] = []
+
+    async def host(*_: object) -> str:
+        inner.append(worker.call("handle-tool", ("count", "{}"), LONG))
+        assert worker.busy
+        assert not inner[0].done()
+        return "outer"
+
+    worker = await house.open(wat.caller("fs", "read", "x"), host=host)
+    assert content(await house.tool(worker)) == "outer"
+    assert content(await inner[0]) == "1"
+    calls = [json.loads(frame)["t"] for frame in house.wires.sent]
+    assert calls == ["load", "go", "call", "reply", "call"]
+
+
+@pytest.mark.req("yoi.edge.27")
+async def test_a_host_function_that_waits_for_its_own_guest_ends_with_the_time(house: House) -> None:
+    async def host(*_: object) -> str:
+        return await worker.call("handle-tool", ("count", "{}"), LONG)
+
+    worker = await house.open(wat.caller("fs", "read", "x"), host=host)
+    with pytest.raises(PeerTimeout):
+        await house.tool(worker, timeout=0.3)
+    assert [json.loads(frame)["t"] for frame in house.wires.sent].count("call") == 1
+
+
+async def test_one_at_a_time_in_order(house: House) -> None:
+    worker = await house.open(wat.echo())
+    calls = [worker.call("handle-tool", ("count", "{}"), LONG) for _ in range(20)]
+    assert worker.busy
+    assert [content(await call) for call in calls] == [str(n) for n in range(1, 21)]
+    await worker.idle()
+    assert not worker.busy
+
+
+async def test_to_wait_for_ones_turn_counts(house: House) -> None:
+    gate: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    async def host(*_: object) -> str:
+        return await gate
+
+    worker = await house.open(wat.caller("fs", "read", "x"), host=host)
+    first = worker.call("handle-tool", ("call", "{}"), LONG)
+    with pytest.raises(PeerTimeout):
+        await worker.call("handle-tool", ("count", "{}"), 0.2)
+    gate.set_result("late")
+    assert content(await first) == "late"
+    assert content(await house.tool(worker, "count")) == "1"  # what was too late never began
+
+
+async def test_who_gives_up_disturbs_nobody(house: House) -> None:
+    worker = await house.open(wat.echo())
+    first, second, third = (worker.call("handle-tool", ("count", "{}"), LONG) for _ in range(3))
+    first.cancel()
+    second.cancel()
+    assert content(await third) == "2"  # the first was under way; the second was not begun
+
+
+@pytest.mark.req("yoi.edge.26")
+async def test_a_wait_in_recv_is_ended_by_interrupt(house: House) -> None:
+    waits = asyncio.Event()
+
+    async def host(*_: object) -> str:
+        waits.set()
+        return await never()
+
+    worker = await house.open(wat.caller("websocket", "recv", 1, 30000), host=host)
+    call = worker.call("handle-tool", ("call", "{}"), LONG)
+    await waits.wait()
+    assert worker.interrupt("it is being stopped")
+    with pytest.raises(Trapped, match="it is being stopped"):
+        await call
+    assert not worker.interrupt("again")
+
+
+async def test_a_host_call_that_is_interrupted_before_it_began_is_answered_too(house: House) -> None:
+    worker = await house.open(wat.caller("fs", "read", "x"))
+    call = worker.call("handle-tool", ("call", "{}"), LONG)
+    while not worker.interrupt("at once"):  # as soon as it was asked, before the task had its turn
+        await asyncio.sleep(0)
+    with pytest.raises(Trapped, match="at once"):
+        await asyncio.wait_for(call, LONG)
+
+
+@pytest.mark.req("yoi.edge.26")
+async def test_a_wait_in_recv_does_not_hold_up_stop(house: House) -> None:
+    waits, gone = asyncio.Event(), asyncio.Event()
+
+    async def host(*_: object) -> str:
+        waits.set()
+        try:
+            return await never()
+        finally:
+            gone.set()
+
+    worker = await house.open(wat.caller("websocket", "recv", 1, 30000), host=host)
+    call = worker.call("handle-tool", ("call", "{}"), LONG)
+    await waits.wait()
+    await asyncio.wait_for(worker.stop(), LONG)
+    with pytest.raises(Closed):
+        await call
+    await asyncio.wait_for(gone.wait(), LONG)
+    assert house.ends == []  # a deliberate stop is no end to be told of
+    with pytest.raises(Closed):
+        await worker.call("status", (), LONG)
+
+
+async def test_a_host_call_in_the_core_start_function_is_asked_of_the_host_too(house: House) -> None:
+    guest = wat.Guest(imports=("fs",))
+    body = guest.host("fs", "read", "begin")
+    component = guest.field(f"(func $begins {body} drop drop) (start $begins)").build()
+    worker = await house.open(component)
+    assert [asked[:3] for asked in house.asked] == [("fs", "read", ("begin",))]
+    await worker.stop()
+    with pytest.raises(Trapped, match="plugin host API dispatch denied: no"):
+        await house.open(component, denied={"fs": "no"})
+
+
+@pytest.mark.req("yoi.rule.004")
+async def test_further_exports_are_ignored(house: House) -> None:
+    worker = await house.open(wat.extra_export("init"))
+    assert content(await house.tool(worker, "count")) == "1"
+
+
+def test_both_sides_have_the_same_functions() -> None:
+    from serai.host.adapters.yoi.program import checks
+
+    kinds = {"string": str, "u32": int}
+    assert {
+        interface: {name: tuple(kinds[param] for param in params) for name, params in functions.items()}
+        for interface, functions in checks.HOST.items()
+    } == frames.HOST
+
+
+async def test_an_unknown_world_is_no_world(house: House) -> None:
+    with pytest.raises(BadManifest):
+        await house.open(wat.echo(), world=TOOL)

@@ -1,0 +1,217 @@
+"""What a component must be before any code of it runs, and what a worker is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from serai.dialects.yoi.manifest import INSTANCE, TOOL
+from serai.errors import BadManifest, OversizeFrame, PeerGone, PeerTimeout
+from serai.host.adapters.yoi import worker as module
+from serai.host.adapters.yoi.compiling import command
+from serai.wire import proctree
+from serai.wire.process import Child, Launch
+from tests.conftest import PATIENT
+from tests.yoi import wat
+from tests.yoi.worker.conftest import House
+
+EXPORTS = [(INSTANCE, name) for name in ("start", "handle-tool", "handle-ingress", "status", "stop")] + [(TOOL, "call")]
+
+
+def short(world: str) -> str:
+    return "tool" if world == TOOL else "instance"
+
+
+@pytest.mark.req("yoi.conform.59")
+@pytest.mark.parametrize(("world", "name"), EXPORTS)
+async def test_a_missing_export_is_refused(house: House, world: str, name: str) -> None:
+    with pytest.raises(BadManifest) as caught:
+        await house.open(wat.missing_export(name, short(world)), world=world)
+    assert caught.value.message.startswith(f"component does not export expected `{world}` {name} function: ")
+
+
+@pytest.mark.req("yoi.rule.005")
+@pytest.mark.parametrize(("world", "name"), EXPORTS)
+async def test_an_export_of_another_type_is_refused_before_anything_runs(house: House, world: str, name: str) -> None:
+    """Its core start function would trap: that it does not shows that it was not run."""
+    with pytest.raises(BadManifest) as caught:
+        await house.open(wat.mistyped_export(name, short(world)), world=world)
+    assert caught.value.message.startswith(f"component does not export expected `{world}` {name} function: ")
+    assert not any(b'"go"' in frame for frame in house.wires.sent)
+
+
+@pytest.mark.req("yoi.conform.58")
+@pytest.mark.parametrize("name", ["wasi:cli/environment@0.2.0", "yoi:host/fs@2.0.0", "yoi:host/exec@1.0.0", "other:host/fs@1.0.0"])
+async def test_any_other_import_is_refused(house: House, name: str) -> None:
+    with pytest.raises(BadManifest) as caught:
+        await house.open(wat.unknown_import(name))
+    why = "no WASI filesystem, ambient network, environment, or other imports are available"
+    assert caught.value.message == f"unsupported component import `{name}`; {why}"
+
+
+async def test_an_import_of_ours_with_another_type_is_refused(house: House) -> None:
+    """wasmtime does not look at the types of what we provide: a mistyped argument would be read as what it is not."""
+    wrong = '(import "yoi:host/fs@1.0.0" (instance (export "read" (func (param "p" u64) (result string)))))'
+    with pytest.raises(BadManifest, match="component is incompatible: read in `yoi:host/fs@1.0.0`"):
+        await house.open(wat.Guest().more(wrong).build())
+    more = '(import "yoi:host/fs@1.0.0" (instance (export "remove" (func (param "p" string) (result string)))))'
+    with pytest.raises(BadManifest, match="component is incompatible: there is no remove"):
+        await house.open(wat.Guest().more(more).build())
+    function = '(import "yoi:host/fs@1.0.0" (func))'
+    with pytest.raises(BadManifest, match="is no interface"):
+        await house.open(wat.Guest().more(function).build())
+
+
+@pytest.mark.req("yoi.conform.60")
+@pytest.mark.req("yoi.edge.32")
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"placeholder", b"(component)", b"(module)", b"\x00asm", b"\x00asm\x01\x00\x00\x00", b"\x00asm\x0d\x00\x02\x00"],
+)
+async def test_what_is_no_component_never_reaches_the_compiler(house: House, data: bytes) -> None:
+    started: list[object] = []
+    house.spawner = _Nobody(started)
+    with pytest.raises(BadManifest, match="^yoi:test: component is incompatible: "):
+        await house.open(data)
+    assert started == []
+
+
+class _Nobody:
+    def __init__(self, started: list[object]) -> None:
+        self._started = started
+
+    async def spawn(self, launch: Launch) -> Child:
+        self._started.append(launch)
+        raise AssertionError
+
+
+@pytest.mark.req("yoi.conform.60")
+async def test_a_core_module_is_told_as_such(house: House) -> None:
+    with pytest.raises(BadManifest, match="component is incompatible: these are the bytes of a core module"):
+        await house.open(wat.core_module())
+
+
+async def test_a_damaged_component_is_refused_by_the_compiler(house: House) -> None:
+    whole = wat.echo()
+    with pytest.raises(BadManifest, match="component is incompatible: "):
+        await house.open(whole[:-20])
+    with pytest.raises(BadManifest, match="component is incompatible: "):
+        await house.open(whole[:200] + b"\xff" * 50 + whole[250:])
+
+
+@pytest.mark.req("yoi.rule.077")
+async def test_a_worker_has_nothing_of_its_surroundings(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "not for a plugin")
+    worker = await house.open(wat.all_imports())
+    proc = Path(f"/proc/{worker.pid}")
+    names = [entry.partition(b"=")[0] for entry in proc.joinpath("environ").read_bytes().split(b"\0") if entry]
+    assert names in ([], [proctree.TAG.encode()])  # by that the watchdog knows it
+    assert os.readlink(proc / "cwd") == "/"
+    links = {int(entry): os.readlink(proc / "fd" / entry) for entry in os.listdir(proc / "fd")}
+    assert {number: links[number].partition(":")[0] for number in (0, 1)} == {0: "pipe", 1: "pipe"}
+    assert all(link.endswith(".cwasm") or "memfd" in link for number, link in links.items() if number > 2)
+    assert os.readlink(proc / "exe") == os.path.realpath(sys.executable)
+
+
+@pytest.mark.req("yoi.rule.077")
+async def test_what_of_its_confinement_holds_is_told(house: House) -> None:
+    worker = await house.open(wat.echo())
+    status = Path(f"/proc/{worker.pid}/status").read_text(encoding="ascii")
+    said = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+    assert ("no_new_privs" in worker.confined) == (said["NoNewPrivs"] == "1")
+    assert ("seccomp" in worker.confined) == (said["Seccomp"] == "2")
+    assert {"CORE", "AS", "DATA", "NOFILE"} <= set(worker.confined)
+    for thread in os.listdir(f"/proc/{worker.pid}/task"):  # each of them
+        state = Path(f"/proc/{worker.pid}/task/{thread}/status").read_text(encoding="ascii")
+        assert f"Seccomp:\t{said['Seccomp']}" in state
+
+
+ESCAPES = {
+    "open": "open('/etc/passwd')",
+    "write": "open('/tmp/never', 'w')",
+    "list": "os.listdir('/')",
+    "socket": "__import__('_socket').socket()",
+    "fork": "os.fork()",
+    "exec": "os.execv('/bin/true', ['true'])",
+    "kill": "os.kill(os.getppid(), 0)",
+    "thread": "__import__('_thread').start_new_thread(print, ())",
+    "executable memory": "mmap.mmap(-1, 4096, prot=7)",
+    "ptrace": "check(libc.ptrace(16, os.getppid(), 0, 0))",
+}
+
+
+@pytest.mark.req("yoi.rule.077")
+@pytest.mark.parametrize("what", ESCAPES)
+def test_a_confined_worker_can_do_nothing_but_read_and_write(what: str) -> None:
+    """The same confinement, and then not wasm but Python behind it: as if the engine had a hole."""
+    code = f"""
+import ctypes, mmap, os, sys, _socket
+sys.path[:0] = [sys.argv[1]]
+libc = ctypes.CDLL(None, use_errno=True)
+def check(result):
+    if result < 0: raise OSError(ctypes.get_errno(), "no")
+from program.confine import filter_calls, give_up_files, limit
+held = give_up_files()
+limit("NPROC", 0)
+sealed = filter_calls()
+if not sealed and what not in ("open", "write", "list"): print("unknown"); os._exit(0)
+try:
+    {ESCAPES[what]}
+except (OSError, RuntimeError) as error: print("refused")
+else: print("done")
+sys.stdout.flush()
+os._exit(0)
+""".replace("what not in", f"{what!r} not in")
+    here = command("main")[5]
+    run = subprocess.run([sys.executable, "-I", "-S", "-c", code, here], capture_output=True, text=True, timeout=60, check=False)
+    assert run.stdout.strip() in ("refused", "unknown"), run.stderr
+    assert run.returncode == 0
+
+
+async def test_without_seccomp_and_landlock_it_goes_on_and_says_so(
+    house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A machine whose kernel has neither: the worker is told that it is one."""
+    argv = command("main")
+    spoiled = argv[4].replace(
+        "from program.main", "import program.confine as c; c._MACHINE = 'other'; c._LANDLOCK_CREATE = 999; from program.main"
+    )
+    monkeypatch.setattr(module, "command", lambda entry: [*argv[:4], spoiled, *argv[5:]])
+    worker = await house.open(wat.echo())
+    assert "seccomp" not in worker.confined
+    assert "landlock" not in worker.confined
+    assert await house.tool(worker, "raw", "x") == "x"
+
+
+async def test_where_the_bindings_look_different_the_public_way_is_taken(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    argv = command("main")
+    spoiled = argv[4].replace("from program.main", "import program.calling as c; c._string_kind = lambda: 99; from program.main")
+    monkeypatch.setattr(module, "command", lambda entry: [*argv[:4], spoiled, *argv[5:]])
+    worker = await house.open(wat.caller("fs", "read", wat.INPUT))
+    assert house.wires.has(b'"direct":false')
+    assert await house.tool(worker, "raw", "é") == "é"
+    assert "done" in await house.tool(worker, "call", "{}")
+    big = await house.open(wat.huge(70000))
+    with pytest.raises(OversizeFrame):
+        await house.tool(big)
+
+
+async def test_the_quick_way_is_taken_with_the_wasmtime_that_is_here(house: House) -> None:
+    await house.open(wat.echo())
+    assert house.wires.has(b'"direct":true')
+
+
+async def test_a_worker_that_cannot_begin_says_why(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "command", lambda entry: [sys.executable, "-I", "-S", "-c", "import nothing_of_that_name"])
+    with pytest.raises(PeerGone, match="nothing_of_that_name"):
+        await house.open(wat.echo())
+
+
+async def test_a_mute_worker_is_given_up(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "command", lambda entry: [sys.executable, "-I", "-S", "-c", "import time; time.sleep(3600)"])
+    with pytest.raises(PeerTimeout, match="did not begin"):
+        await house.open(wat.echo(), limits=PATIENT.but(hello=0.2))

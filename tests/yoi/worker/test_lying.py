@@ -1,0 +1,222 @@
+"""A worker that is not what it was: whatever it says hurts nobody but itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from dataclasses import replace
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serai.errors import BadFrame, BadManifest, PeerGone, PeerTimeout, SeraiError
+from serai.host.adapters.yoi import frames
+from serai.wire.process import Child, Launch, Spawner
+from tests.conftest import PATIENT
+from tests.wire.helpers import Ends
+from tests.yoi import wat
+from tests.yoi.worker.conftest import LONG, House, never
+
+_BEGIN = """
+import os, sys, json
+buffer = b""
+def read():
+    global buffer
+    while b"\\n" not in buffer:
+        part = os.read(0, 65536)
+        if not part: os._exit(0)
+        buffer += part
+    line, _, buffer = buffer.partition(b"\\n")
+    return json.loads(line)
+def say(*frames):
+    for frame in frames:
+        data = frame if isinstance(frame, bytes) else json.dumps(frame).encode() + b"\\n"
+        while data: data = data[os.write(1, data):]
+def wait():
+    while True: read()
+LOADED = {"t": "loaded", "imports": ["fs"], "confined": []}
+def host(n, **more): return {"t": "host", "id": 1, "n": n, "api": "fs", "function": "read", "args": ["x"]} | more
+"""
+_READY = _BEGIN + 'read(); say(LOADED); read(); say({"t": "ready"})\n'
+
+
+class Instead:
+    """A spawner that starts another program where a worker is wanted."""
+
+    def __init__(self, spawner: Spawner, code: str) -> None:
+        self._spawner = spawner
+        self._code = code
+
+    async def spawn(self, launch: Launch) -> Child:
+        if "compiling" not in launch.who:
+            launch = replace(launch, argv=[sys.executable, "-I", "-S", "-c", self._code])
+        return await self._spawner.spawn(launch)
+
+
+def lies(house: House, code: str) -> None:
+    house.spawner = Instead(house.spawner, code)
+
+
+IN_A_CALL = {
+    "no JSON": 'say(b"what\\n")',
+    "no UTF-8": 'say(b\'{"t":"ok","id":1,"text":"\\xff"}\\n\')',
+    "no frame": "say([1, 2, 3])",
+    "deep": 'say(b"[" * 100000 + b"\\n")',
+    "unknown": 'say({"t": "exec", "id": 1})',
+    "another's id": 'say({"t": "ok", "id": 2, "text": "x"})',
+    "no id": 'say({"t": "ok", "text": "x"})',
+    "a number for a text": 'say({"t": "ok", "id": 1, "text": 5})',
+    "a lone surrogate": 'say(b\'{"t":"ok","id":1,"text":"\\\\ud800"}\\n\')',
+    "too long an answer": 'say({"t": "ok", "id": 1, "text": "x" * 65537})',
+    "too long an answer of wide characters": 'say({"t": "ok", "id": 1, "text": "é" * 40000})',
+    "begins again": "say(LOADED)",
+    "is ready again": 'say({"t": "ready"})',
+    "an unknown interface": 'say(host(1, api="exec"))',
+    "an unknown function": 'say(host(1, function="remove"))',
+    "odd arguments": "say(host(1, args=[1]))",
+    "no u32": 'say(host(1, api="websocket", function="close", args=[-1]))',
+    "no u32 either": 'say(host(1, api="websocket", function="close", args=[4294967296]))',
+    "a truth for a number": 'say(host(1, api="websocket", function="close", args=[True]))',
+    "a host call of another call": "say(host(1, id=7))",
+    "a host call out of order": "say(host(5))",
+    "a frame that is too long": 'say(b"x" * 5000000 + b"\\n")',
+}
+
+
+@pytest.mark.req("yoi.rule.077")
+@pytest.mark.parametrize("what", IN_A_CALL)
+async def test_an_odd_word_during_a_call_is_the_end_of_the_worker(house: House, what: str) -> None:
+    lies(house, _READY + f"read(); {IN_A_CALL[what]}; wait()")
+    worker = await house.open(wat.echo())
+    with Ends([worker.pid]) as ends:
+        with pytest.raises(BadFrame, match="breaks the protocol"):
+            await asyncio.wait_for(house.tool(worker), LONG)
+        await worker.stop()
+        assert ends.left_after(LONG) == set()
+    assert len(house.ends) == 1
+    assert house.asked == []
+
+
+WITHOUT_A_CALL = {
+    "an answer to nothing": 'say({"t": "ok", "id": 1, "text": "x"})',
+    "a host call": "say(host(1))",
+    "a host call of the beginning": "say(host(1, id=0))",
+    "a trap": 'say({"t": "trap", "id": 0, "kind": "trap", "text": "x"})',
+    "a flood": 'say(b"\\n" * 10 + b\'{"t":"ok","id":1,"text":"x"}\\n\' * 100000)',
+}
+
+
+@pytest.mark.parametrize("what", WITHOUT_A_CALL)
+async def test_an_odd_word_without_a_call_is_the_end_of_the_worker(house: House, what: str) -> None:
+    lies(house, _READY + f"{WITHOUT_A_CALL[what]}; wait()")
+    try:
+        await house.open(wat.echo())
+    except BadFrame:  # it came right behind `ready`: then it never began
+        assert house.ends == []
+    else:
+        assert isinstance(await asyncio.wait_for(house.over, LONG), BadFrame)
+        assert len(house.ends) == 1
+    assert house.asked == []
+
+
+async def test_two_host_calls_at_once_are_one_too_many(house: House) -> None:
+    begun = 0
+
+    async def host(*_: object) -> str:
+        nonlocal begun
+        begun += 1
+        return await never()
+
+    lies(house, _READY + "read(); say(host(1), host(2)); wait()")
+    worker = await house.open(wat.echo(), host=host)
+    with pytest.raises(BadFrame, match="twice, or out of order"):
+        await asyncio.wait_for(house.tool(worker), LONG)
+    assert begun <= 1
+
+
+async def test_host_calls_after_the_answer_are_not_made(house: House) -> None:
+    lies(house, _READY + 'read(); say({"t": "ok", "id": 1, "text": "{}"}, host(1), host(2)); wait()')
+    worker = await house.open(wat.echo())
+    assert await asyncio.wait_for(house.tool(worker), LONG) == "{}"
+    assert isinstance(await asyncio.wait_for(house.over, LONG), BadFrame)
+    assert house.asked == []
+
+
+async def test_an_answer_while_a_host_call_is_under_way(house: House) -> None:
+    async def host(*_: object) -> str:
+        return await never()
+
+    lies(house, _READY + 'read(); say(host(1), {"t": "ok", "id": 1, "text": "{}"}); wait()')
+    worker = await house.open(wat.echo(), host=host)
+    with pytest.raises(BadFrame):
+        await asyncio.wait_for(house.tool(worker), LONG)
+
+
+SILENT = {
+    "never answers": "wait()",
+    "half a line": 'say(b\'{"t":"ok","id":1,\'); wait()',
+    "never reads": "import time; time.sleep(3600)",
+    "reads nothing and ignores signals": "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(3600)",
+    "half a line at a time": "import time\nwhile True: say(b'x'); time.sleep(0.01)",
+}
+
+
+@pytest.mark.req("yoi.rule.079")
+@pytest.mark.parametrize("what", SILENT)
+async def test_who_does_not_answer_is_killed_at_the_deadline(house: House, what: str) -> None:
+    lies(house, _READY + SILENT[what])
+    worker = await house.open(wat.echo())
+    with Ends([worker.pid]) as ends:
+        with pytest.raises(PeerTimeout):
+            await asyncio.wait_for(house.tool(worker, text='"' + "x" * 60000 + '"', timeout=0.2), LONG)
+        await worker.stop()
+        assert ends.left_after(LONG) == set()
+    assert len(house.ends) == 1
+
+
+BEGINNINGS = {
+    "ready first": 'read(); say({"t": "ready"}); wait()',
+    "an answer first": 'read(); say({"t": "ok", "id": 0, "text": ""}); wait()',
+    "loaded twice": "read(); say(LOADED, LOADED); wait()",
+    "unfit after go": 'read(); say(LOADED); read(); say({"t": "unfit", "text": "x"}); wait()',
+    "an answer to go": 'read(); say(LOADED); read(); say({"t": "ok", "id": 0, "text": ""}); wait()',
+    "garbage": 'read(); say(b"\\x00\\xff\\n"); wait()',
+    "dies": "read(); os._exit(3)",
+    "dies after loaded": "read(); say(LOADED); os._exit(3)",
+    "closes its output": "read(); os.close(1); wait()",
+}
+
+
+@pytest.mark.parametrize("what", BEGINNINGS)
+async def test_who_begins_oddly_never_begins(house: House, what: str) -> None:
+    lies(house, _BEGIN + BEGINNINGS[what])
+    with pytest.raises(SeraiError) as caught:
+        await asyncio.wait_for(house.open(wat.echo(), limits=PATIENT.but(exit_grace=0.3)), LONG)
+    assert isinstance(caught.value, BadFrame | PeerGone)
+    assert house.ends == []
+
+
+async def test_stale_for_ever_is_given_up(house: House) -> None:
+    lies(house, _BEGIN + 'read(); say({"t": "stale", "text": "another engine"}); wait()')
+    with pytest.raises(BadManifest, match="component is incompatible: another engine"):
+        await asyncio.wait_for(house.open(wat.echo()), LONG)
+
+
+_KEYS = st.sampled_from(["t", "id", "n", "args", "api", "function", "text", "size"])
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=10) | st.sampled_from(["ok", "host", "trap", "fs", "read"]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_KEYS, inner, max_size=6),
+)
+
+
+@given(st.binary(max_size=200) | _VALUES.map(lambda value: json.dumps(value).encode()))
+def test_any_line_is_a_frame_or_a_known_error(line: bytes) -> None:
+    try:
+        frame = frames.decoder.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return
+    if isinstance(frame, frames.HostAsked):
+        frame.fits()
