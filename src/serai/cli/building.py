@@ -97,7 +97,7 @@ def _tell(planned: Plan, component: bytes, *, as_json: bool) -> None:
 def plan(folder: Path, language: str | None = None) -> Plan:
     """Look at a plugin's folder; `BadManifest` and `BadExtension` say what it lacks."""
     from serai.dialects.yoi import manifest as manifests
-    from serai.dialects.yoi import wit
+    from serai.dialects.yoi import worlds
 
     file = folder / "plugin.toml"
     try:
@@ -111,9 +111,9 @@ def plan(folder: Path, language: str | None = None) -> Plan:
         raise BadManifest(str(error), who=str(file)) from None
     if manifest.runtime is None:
         raise BadManifest("it has no [runtime], so there is nothing to build", who=str(file), hint="say kind, world and component")
-    apis = tuple(api for api in wit.HOST if any(permission.api == api for permission in manifest.permissions))
+    apis = tuple(api for api in worlds.HOST if any(permission.api == api for permission in manifest.permissions))
     return Plan(
-        folder, manifest, language or _language(folder), wit.WORLDS[manifest.runtime.world], apis, manifest.runtime.component
+        folder, manifest, language or _language(folder), worlds.WORLDS[manifest.runtime.world], apis, manifest.runtime.component
     )
 
 
@@ -156,18 +156,18 @@ def _builder(language: str) -> Callable[[Plan], Awaitable[bytes]]:
 
 def _check(planned: Plan, component: bytes) -> None:
     """As a host looks at it before it runs (spec yoi 2.3)."""
-    from serai.dialects.yoi import wit
+    from serai.dialects.yoi import worlds
 
     who = str(planned.program)
     try:
         found = components.names(component)
     except ValueError as error:
         raise BadExtension(f"what was built is no component: {error}", who=who, hint="its text begins with (component") from None
-    known = {wit.import_name(api): api for api in wit.HOST}
+    known = {worlds.import_name(api): api for api in worlds.HOST}
     if others := [name for name in found.imports if name not in known]:
         text = f"the component imports {', '.join(others)}, which no host of plugins has"
         raise BadExtension(text, who=who, hint="a plugin has no WASI: leave out what needs it")
-    if missing := [name for name in wit.EXPORTS[planned.world] if name not in found.exports]:
+    if missing := [name for name in worlds.EXPORTS[planned.world] if name not in found.exports]:
         text = f"the component does not export {', '.join(missing)}, which the world {planned.world} has"
         raise BadExtension(text, who=who, hint="write it, or name the other world in plugin.toml")
     for name in found.imports:

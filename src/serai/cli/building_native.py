@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from serai.cli import building_tools, components
-from serai.dialects.yoi import wit
+from serai.dialects.yoi import worlds
 from serai.errors import BadExtension, SpawnFailed
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _valid(component: bytes) -> bytes:
 
 def write_wit(plan: Plan, folder: Path) -> None:
     """The world that the manifest asks for, and no more: a tool chain keeps every import that it sees."""
-    for name, text in wit.trimmed(plan.world, plan.apis).items():
+    for name, text in worlds.trimmed(plan.world, plan.apis).items():
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")

@@ -14,7 +14,7 @@ import serai
 from serai.cli import building_tools, bundle_imports, bundling
 from serai.cli.building_native import read_output, write_wit
 from serai.cli.building_toml import ingress_text, service_text, tool_text
-from serai.dialects.yoi import wit
+from serai.dialects.yoi import worlds
 from serai.errors import BadExtension
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def entry_text(module: str, world: str, apis: Iterable[str]) -> str:
     """The module that componentize-py takes: a class with the exports, each handed to the kit."""
     apis = list(apis)
     methods = []
-    for name, parameters in wit.EXPORTS[world].items():
+    for name, parameters in worlds.EXPORTS[world].items():
         called = name.replace("-", "_")
         taken = [parameter.replace("-", "_") for parameter, _ in parameters]
         methods.append(f"    def {called}({', '.join(['self', *taken])}):\n        return _exports.{called}({', '.join(taken)})\n")

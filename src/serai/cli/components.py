@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from serai.dialects.yoi import wit
+from serai.dialects.yoi import worlds
 from serai.errors import BadExtension, SpawnFailed
 
 __all__ = ["COMPONENT", "CORE", "Names", "around", "assembled", "core_names", "names"]
@@ -48,13 +48,13 @@ def around(core: bytes, world: str) -> bytes:
     perhaps `cabi_post_` and a function's name, which frees what that gave; it imports from `yoi:host/…@1.0.0`.
     """
     found = core_names(core)
-    wanted = (_MEMORY, _REALLOC, *wit.EXPORTS[world])
+    wanted = (_MEMORY, _REALLOC, *worlds.EXPORTS[world])
     if missing := [name for name in wanted if name not in found.exports]:
         raise BadExtension(f"the module does not export {', '.join(missing)}", hint=f"the world {world} needs all of {wanted}")
     lines = ["(component"]
-    calls = [(api, name) for api, functions in wit.HOST.items() for name in functions]
-    used = [(api, name) for api, name in calls if (wit.import_name(api), name) in _pairs(core)]
-    known = {(wit.import_name(api), name) for api, name in calls}
+    calls = [(api, name) for api, functions in worlds.HOST.items() for name in functions]
+    used = [(api, name) for api, name in calls if (worlds.import_name(api), name) in _pairs(core)]
+    known = {(worlds.import_name(api), name) for api, name in calls}
     if strange := [pair for pair in _pairs(core) if pair not in known]:
         module, name = strange[0]
         raise BadExtension(f"the module imports {name!r} of {module!r}, which no host has", hint="link nothing but yoi:host")
@@ -62,16 +62,16 @@ def around(core: bytes, world: str) -> bytes:
     lines += [_imported(api) for api in apis]
     lines.append(_placeholder(world, used, found))
     lines += _shim(used) if used else []
-    given = " ".join(f'(with "{wit.import_name(api)}" (instance $core-{api}))' for api in apis)
+    given = " ".join(f'(with "{worlds.import_name(api)}" (instance $core-{api}))' for api in apis)
     lines.append(f"(core instance $main (instantiate $code {given}))")
     lines.append(f'(alias core export $main "{_MEMORY}" (core memory $memory))')
     lines.append(f'(alias core export $main "{_REALLOC}" (core func $realloc))')
     lines += _lowered(used) if used else []
-    lines += [_lifted(name, parameters, found) for name, parameters in wit.EXPORTS[world].items()]
+    lines += [_lifted(name, parameters, found) for name, parameters in worlds.EXPORTS[world].items()]
     return _with_module(assembled("\n".join([*lines, ")"])), core)
 
 
-def _core_type(parameters: wit.Parameters, *, result: bool) -> str:
+def _core_type(parameters: worlds.Parameters, *, result: bool) -> str:
     """Texts are a place and a length; a result that is text is left where the caller says, or where the callee does."""
     flat = " ".join("i32 i32" if kind == "string" else "i32" for _, kind in parameters)
     taken = " ".join([*flat.split(), *([] if result else ["i32"])])
@@ -81,19 +81,20 @@ def _core_type(parameters: wit.Parameters, *, result: bool) -> str:
 def _imported(api: str) -> str:
     functions = " ".join(
         f'(export "{name}" (func {" ".join(f"""(param "{called}" {kind})""" for called, kind in parameters)} (result string)))'
-        for name, parameters in wit.HOST[api].items()
+        for name, parameters in worlds.HOST[api].items()
     )
-    return f'(import "{wit.import_name(api)}" (instance ${api} {functions}))'
+    return f'(import "{worlds.import_name(api)}" (instance ${api} {functions}))'
 
 
 def _placeholder(world: str, used: Sequence[tuple[str, str]], found: Names) -> str:
     """The first core module, in whose place the real one goes: it has the same names, and no code."""
     imports = [
-        f'(import "{wit.import_name(api)}" "{name}" (func {_core_type(wit.HOST[api][name], result=False)}))' for api, name in used
+        f'(import "{worlds.import_name(api)}" "{name}" (func {_core_type(worlds.HOST[api][name], result=False)}))'
+        for api, name in used
     ]
     functions = [
         f'(func (export "{name}") {_core_type(parameters, result=True)} unreachable)'
-        for name, parameters in wit.EXPORTS[world].items()
+        for name, parameters in worlds.EXPORTS[world].items()
     ]
     posts = [f'(func (export "{name}") (param i32) unreachable)' for name in found.exports if name.startswith(_POST)]
     realloc = f'(func (export "{_REALLOC}") (param i32 i32 i32 i32) (result i32) unreachable)'
@@ -104,7 +105,7 @@ def _shim(used: Sequence[tuple[str, str]]) -> Iterator[str]:
     """Host functions need the module's memory, and the module needs them first: it gets functions that look in a table."""
     yield f'(core module $shim-code (table (export "table") {len(used)} funcref)'
     for number, (api, name) in enumerate(used):
-        kind = _core_type(wit.HOST[api][name], result=False)
+        kind = _core_type(worlds.HOST[api][name], result=False)
         passed = " ".join(f"local.get {place}" for place in range(kind.count("i32")))
         yield f'(func (export "{number}") {kind} {passed} i32.const {number} call_indirect {kind})'
     yield ")(core instance $shim (instantiate $shim-code))"
@@ -121,13 +122,13 @@ def _lowered(used: Sequence[tuple[str, str]]) -> Iterator[str]:
         yield f'(core func $host-{number} (canon lower (func ${api} "{name}") {options}))'
     yield f'(core module $fill-code (import "" "table" (table {len(used)} funcref))'
     for number, (api, name) in enumerate(used):
-        yield f'(import "" "{number}" (func {_core_type(wit.HOST[api][name], result=False)}))'
+        yield f'(import "" "{number}" (func {_core_type(worlds.HOST[api][name], result=False)}))'
     yield f"(elem (i32.const 0) func {' '.join(str(number) for number in range(len(used)))}))"
     given = " ".join(f'(export "{number}" (func $host-{number}))' for number in range(len(used)))
     yield f'(core instance (instantiate $fill-code (with "" (instance (export "table" (table $shim "table")) {given}))))'
 
 
-def _lifted(name: str, parameters: wit.Parameters, found: Names) -> str:
+def _lifted(name: str, parameters: worlds.Parameters, found: Names) -> str:
     taken = " ".join(f'(param "{called}" {kind})' for called, kind in parameters)
     post = f'(post-return (core func $main "{_POST}{name}"))' if f"{_POST}{name}" in found.exports else ""
     return (

@@ -27,6 +27,14 @@ _PARTS: dict[str, dict[str, tuple[Role, str]]] = {
         "event_intercept": ("request", "intercept"),
         "event_intercept_response": ("answer", "intercept"),
     },
+    "yoi": {
+        "call": ("request", "call"),
+        "ok": ("answer", "call"),
+        "big": ("answer", "call"),
+        "trap": ("answer", "call"),
+        "host": ("request", "host"),
+        "reply": ("answer", "host"),
+    },
 }
 
 

@@ -20,7 +20,7 @@ from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
 from serai.dialects.yoi import manifest as manifests
-from serai.dialects.yoi import wit
+from serai.dialects.yoi import worlds
 from serai.errors import BadExtension, SpawnFailed
 
 __all__ = ["YoiHost", "YoiSource"]
@@ -38,10 +38,11 @@ class _Plugin:
         runtime = self.manifest.runtime
         if runtime is None:
             raise BadExtension("it has no [runtime]", who=str(self.folder), hint="name its component in plugin.toml")
-        self.world = wit.WORLDS[runtime.world]
+        self.world = worlds.WORLDS[runtime.world]
         self._component = self.folder / runtime.component
         self._config = config
         self._host = dict(host or {})
+        self._trapped = False  # after that nobody can enter it any more
 
     def __enter__(self) -> Self:
         self._open()
@@ -52,7 +53,7 @@ class _Plugin:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self.world == "instance" and kind is None:
+        if self.world == "instance" and kind is None and not self._trapped:
             self._document("stop")
 
     def call(self, tool: str, arguments: Any = None) -> dict[str, Any]:
@@ -110,7 +111,7 @@ class YoiSource(_Plugin):
         asked = {permission.api for permission in self.manifest.permissions}
         functions: dict[str, Any] = {
             api: SimpleNamespace(**{name.replace("-", "_"): self._function(api, name) for name in names})
-            for api, names in wit.HOST.items()
+            for api, names in worlds.HOST.items()
             if api in asked
         }
         self._exports = exports(found_in(module), functions)
@@ -136,8 +137,8 @@ class YoiHost(_Plugin):
         component = Component(engine, content)
         linker = Linker(engine)
         with linker.root() as root:
-            for api, names in wit.HOST.items():
-                with root.add_instance(wit.import_name(api)) as instance:
+            for api, names in worlds.HOST.items():
+                with root.add_instance(worlds.import_name(api)) as instance:
                     for name in names:
                         instance.add_func(name, _passed(self._function(api, name)))
         self._store = Store(engine)
@@ -147,8 +148,10 @@ class YoiHost(_Plugin):
         function = self._instance.get_func(self._store, export)
         if function is None:
             raise BadExtension(f"it does not export {export}", who=str(self._component))
+        self._trapped = True
         answer: str = function(self._store, *texts)
         function.post_return(self._store)
+        self._trapped = False
         return answer
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from serai.cli import building, building_python, building_tools, components
-from serai.dialects.yoi import wit
+from serai.dialects.yoi import worlds
 from serai.errors import PeerTimeout
 from tests.cli.guests import objects
 from tests.cli.inside import Inside
@@ -74,7 +74,7 @@ def test_component_text_is_built_into_the_file_of_the_manifest(shell: Inside) ->
         "id": "yoi:mine", "file": str(file), "size": file.stat().st_size, "language": "wat", "world": "instance", "imports": [],
         "warnings": [],
     }  # fmt: skip
-    assert components.names(file.read_bytes()).exports == tuple(wit.EXPORTS["instance"])
+    assert components.names(file.read_bytes()).exports == tuple(worlds.EXPORTS["instance"])
     assert sorted(path.name for path in folder.iterdir()) == ["extension.wat", "plugin.component.wasm", "plugin.toml"]
     told = shell("guest", "build", "mine")
     assert (told.returncode, told.stderr) == (0, "")
@@ -209,10 +209,10 @@ def test_a_component_in_python_gets_the_extension_the_sdk_and_nothing_else(shell
     compile(kept["files"]["serai_component.py"], "serai_component.py", "exec")
 
 
-@pytest.mark.parametrize("world", wit.EXPORTS)
+@pytest.mark.parametrize("world", worlds.EXPORTS)
 def test_the_module_with_the_exports_hands_each_to_the_kit(world: str) -> None:
     text = building_python.entry_text("extension", world, ("fs",))
-    for name, parameters in wit.EXPORTS[world].items():
+    for name, parameters in worlds.EXPORTS[world].items():
         called = name.replace("-", "_")
         taken = ", ".join(["self", *(parameter.replace("-", "_") for parameter, _ in parameters)])
         assert f"    def {called}({taken}):\n        return _exports.{called}(" in text

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serai.cli import components
-from serai.dialects.yoi import wit
+from serai.dialects.yoi import worlds
 from serai.errors import BadExtension
 from tests.yoi import wat
 
@@ -39,8 +39,8 @@ def run(component: bytes, *texts: str, host: Callable[..., str] = lambda *_: "{}
     engine = Engine()
     linker = Linker(engine)
     with linker.root() as root:
-        for api, names in wit.HOST.items():
-            with root.add_instance(wit.import_name(api)) as instance:
+        for api, names in worlds.HOST.items():
+            with root.add_instance(worlds.import_name(api)) as instance:
                 for name in names:
                     instance.add_func(name, lambda _store, *given, api=api, name=name: host(api, name, *given))
     store = Store(engine)
@@ -107,8 +107,8 @@ def test_what_no_host_has_is_refused(imports: str, said: str) -> None:
 
 
 def test_the_names_of_components_are_read() -> None:
-    assert components.names(wat.echo()) == ((), tuple(wit.EXPORTS["instance"]))
-    assert components.names(wat.all_imports("tool")).imports == tuple(wit.import_name(api) for api in wit.HOST)
+    assert components.names(wat.echo()) == ((), tuple(worlds.EXPORTS["instance"]))
+    assert components.names(wat.all_imports("tool")).imports == tuple(worlds.import_name(api) for api in worlds.HOST)
     assert components.names(wat.unknown_import()).imports == ("wasi:cli/environment@0.2.0",)
     resources = (
         '(component (import "res" (type (sub resource))) (import "mod" (core module)) (import "f" (func)) (export "g" (func 0)))'

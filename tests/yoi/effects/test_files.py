@@ -479,16 +479,16 @@ async def test_hands_that_do_not_come_back_are_counted_and_not_waited_for() -> N
 
     for _ in range(2):
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(hands.do(hang), 0.1)
+            await asyncio.wait_for(hands.begin(hang), 0.1)
     with pytest.raises(Denied, match="^disk is busy: 2 earlier calls have not come back$"):
-        await hands.do(lambda _: 1)
+        await hands.begin(lambda _: 1)
     assert all(asker.gone for asker in started)
     go.set()
     while hands._idle == []:
         await asyncio.sleep(0)  # until one is back
-    assert await hands.do(lambda _: 1) == 1
+    assert await hands.begin(lambda _: 1) == 1
     with pytest.raises(ZeroDivisionError):
-        await hands.do(lambda _: 1 // 0)
+        await hands.begin(lambda _: 1 // 0)
     hands.close()
 
 

@@ -59,10 +59,10 @@ def build(folder: Path, path: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def built(path: str, tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Built:
+def built(path: str, tmp_path_factory: pytest.TempPathFactory) -> Built:
     """A plugin's folder with its component: an example, or a beginning by its template's name. To be read, not written."""
     base = tmp_path_factory.getbasetemp()
-    shared = (base if worker_id == "master" else base.parent) / "plugins"
+    shared = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "plugins"
     shared.mkdir(exist_ok=True)
 
     def made(name: str) -> Path:

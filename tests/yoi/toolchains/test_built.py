@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from serai.cli import components, scaffold
-from serai.dialects.yoi import wit
+from serai.dialects.yoi import worlds
 from serai.testing.yoi_host import YoiHost
 from tests.cli.guests import Shell, objects
 from tests.cli.test_new import own_tests
@@ -19,14 +19,11 @@ from tests.yoi.authors.houses import Folder, house, kept, running
 from tests.yoi.toolchains.conftest import Built, build, with_packages
 
 NOTE = 'one two\n three\t"four" \\ five\n\nlast, without its end'
-CHAINS = {"python": "yoi.conform.68", "javascript": "yoi.conform.67"}
+both = pytest.mark.parametrize("name", ["python", "javascript"])
 
 
-def proving(*names: str) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.req(CHAINS[name])) for name in names])
-
-
-@proving("python", "javascript")
+@pytest.mark.req("yoi.conform.67", "yoi.conform.68")
+@both
 async def test_an_example_in_a_host(built: Built, tmp_path: Path, name: str) -> None:
     """A tool, a service with its ingress, files: read, written, and refused beyond the grant."""
     folder, prefix = built(name), {"python": "py", "javascript": "js"}[name]
@@ -50,13 +47,14 @@ async def test_an_example_in_a_host(built: Built, tmp_path: Path, name: str) -> 
         assert "not for plugins" not in escaped.text
 
 
-@proving("python", "javascript")
+@pytest.mark.req("yoi.conform.67", "yoi.conform.68")
+@both
 def test_an_example_by_itself(built: Built, name: str) -> None:
     """Whatever goes wrong in it, the exports answer; only what the host refuses traps."""
     folder, prefix = built(name), {"python": "py", "javascript": "js"}[name]
     found = components.names((folder / "plugin.component.wasm").read_bytes())
     assert found.imports == ("yoi:host/fs@1.0.0",)  # of three, what the manifest asks for
-    assert set(wit.EXPORTS["instance"]) <= set(found.exports)
+    assert set(worlds.EXPORTS["instance"]) <= set(found.exports)
     with YoiHost(folder, host={"fs.read": lambda _: "no JSON"}) as plugin:
         assert plugin.call(f"{prefix}_count", {"path": "a.txt"})["summary"] == "tool error: failed"
         assert plugin.call(f"{prefix}_count", {})["summary"] == "tool error: invalid_input"

@@ -205,7 +205,7 @@ async def test_after_a_trap_the_store_is_never_entered_again(house: House) -> No
         await waiting
     with pytest.raises(PeerGone):
         await house.tool(worker, "count")
-    assert sum(b'"t":"call"' in frame for frame in house.wires.sent) == 1
+    assert sum(b'"type":"call"' in frame for frame in house.wires.sent) == 1
     again = await house.open(wat.traps())
     assert json.loads(await house.tool(again, "count"))["content"] == "1"
 

@@ -164,7 +164,7 @@ async def test_no_host_function_can_enter_the_guest_that_called_it(house: House)
     worker = await house.open(wat.caller("fs", "read", "x"), host=host)
     assert content(await house.tool(worker)) == "outer"
     assert content(await inner[0]) == "1"
-    calls = [json.loads(frame)["t"] for frame in house.wires.sent]
+    calls = [json.loads(frame)["type"] for frame in house.wires.sent]
     assert calls == ["load", "go", "call", "reply", "call"]
 
 
@@ -176,7 +176,7 @@ async def test_a_host_function_that_waits_for_its_own_guest_ends_with_the_time(h
     worker = await house.open(wat.caller("fs", "read", "x"), host=host)
     with pytest.raises(PeerTimeout):
         await house.tool(worker, timeout=0.3)
-    assert [json.loads(frame)["t"] for frame in house.wires.sent].count("call") == 1
+    assert [json.loads(frame)["type"] for frame in house.wires.sent].count("call") == 1
 
 
 async def test_one_at_a_time_in_order(house: House) -> None:

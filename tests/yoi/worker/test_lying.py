@@ -37,10 +37,10 @@ def say(*frames):
         while data: data = data[os.write(1, data):]
 def wait():
     while True: read()
-LOADED = {"t": "loaded", "imports": ["fs"], "confined": []}
-def host(n, **more): return {"t": "host", "id": 1, "n": n, "api": "fs", "function": "read", "args": ["x"]} | more
+LOADED = {"type": "loaded", "imports": ["fs"], "confined": []}
+def host(n, **more): return {"type": "host", "id": 1, "n": n, "api": "fs", "function": "read", "args": ["x"]} | more
 """
-_READY = _BEGIN + 'read(); say(LOADED); read(); say({"t": "ready"})\n'
+_READY = _BEGIN + 'read(); say(LOADED); read(); say({"type": "ready"})\n'
 
 
 class Instead:
@@ -62,18 +62,18 @@ def lies(house: House, code: str) -> None:
 
 IN_A_CALL = {
     "no JSON": 'say(b"what\\n")',
-    "no UTF-8": 'say(b\'{"t":"ok","id":1,"text":"\\xff"}\\n\')',
+    "no UTF-8": 'say(b\'{"type":"ok","id":1,"text":"\\xff"}\\n\')',
     "no frame": "say([1, 2, 3])",
     "deep": 'say(b"[" * 100000 + b"\\n")',
-    "unknown": 'say({"t": "exec", "id": 1})',
-    "another's id": 'say({"t": "ok", "id": 2, "text": "x"})',
-    "no id": 'say({"t": "ok", "text": "x"})',
-    "a number for a text": 'say({"t": "ok", "id": 1, "text": 5})',
-    "a lone surrogate": 'say(b\'{"t":"ok","id":1,"text":"\\\\ud800"}\\n\')',
-    "too long an answer": 'say({"t": "ok", "id": 1, "text": "x" * 65537})',
-    "too long an answer of wide characters": 'say({"t": "ok", "id": 1, "text": "é" * 40000})',
+    "unknown": 'say({"type": "exec", "id": 1})',
+    "another's id": 'say({"type": "ok", "id": 2, "text": "x"})',
+    "no id": 'say({"type": "ok", "text": "x"})',
+    "a number for a text": 'say({"type": "ok", "id": 1, "text": 5})',
+    "a lone surrogate": 'say(b\'{"type":"ok","id":1,"text":"\\\\ud800"}\\n\')',
+    "too long an answer": 'say({"type": "ok", "id": 1, "text": "x" * 65537})',
+    "too long an answer of wide characters": 'say({"type": "ok", "id": 1, "text": "é" * 40000})',
     "begins again": "say(LOADED)",
-    "is ready again": 'say({"t": "ready"})',
+    "is ready again": 'say({"type": "ready"})',
     "an unknown interface": 'say(host(1, api="exec"))',
     "an unknown function": 'say(host(1, function="remove"))',
     "odd arguments": "say(host(1, args=[1]))",
@@ -101,11 +101,11 @@ async def test_an_odd_word_during_a_call_is_the_end_of_the_worker(house: House, 
 
 
 WITHOUT_A_CALL = {
-    "an answer to nothing": 'say({"t": "ok", "id": 1, "text": "x"})',
+    "an answer to nothing": 'say({"type": "ok", "id": 1, "text": "x"})',
     "a host call": "say(host(1))",
     "a host call of the beginning": "say(host(1, id=0))",
-    "a trap": 'say({"t": "trap", "id": 0, "kind": "trap", "text": "x"})',
-    "a flood": 'say(b"\\n" * 10 + b\'{"t":"ok","id":1,"text":"x"}\\n\' * 100000)',
+    "a trap": 'say({"type": "trap", "id": 0, "kind": "trap", "text": "x"})',
+    "a flood": 'say(b"\\n" * 10 + b\'{"type":"ok","id":1,"text":"x"}\\n\' * 100000)',
 }
 
 
@@ -138,7 +138,7 @@ async def test_two_host_calls_at_once_are_one_too_many(house: House) -> None:
 
 
 async def test_host_calls_after_the_answer_are_not_made(house: House) -> None:
-    lies(house, _READY + 'read(); say({"t": "ok", "id": 1, "text": "{}"}, host(1), host(2)); wait()')
+    lies(house, _READY + 'read(); say({"type": "ok", "id": 1, "text": "{}"}, host(1), host(2)); wait()')
     worker = await house.open(wat.echo())
     assert await asyncio.wait_for(house.tool(worker), LONG) == "{}"
     assert isinstance(await asyncio.wait_for(house.over, LONG), BadFrame)
@@ -149,7 +149,7 @@ async def test_an_answer_while_a_host_call_is_under_way(house: House) -> None:
     async def host(*_: object) -> str:
         return await never()
 
-    lies(house, _READY + 'read(); say(host(1), {"t": "ok", "id": 1, "text": "{}"}); wait()')
+    lies(house, _READY + 'read(); say(host(1), {"type": "ok", "id": 1, "text": "{}"}); wait()')
     worker = await house.open(wat.echo(), host=host)
     with pytest.raises(BadFrame):
         await asyncio.wait_for(house.tool(worker), LONG)
@@ -157,7 +157,7 @@ async def test_an_answer_while_a_host_call_is_under_way(house: House) -> None:
 
 SILENT = {
     "never answers": "wait()",
-    "half a line": 'say(b\'{"t":"ok","id":1,\'); wait()',
+    "half a line": 'say(b\'{"type":"ok","id":1,\'); wait()',
     "never reads": "import time; time.sleep(3600)",
     "reads nothing and ignores signals": "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(3600)",
     "half a line at a time": "import time\nwhile True: say(b'x'); time.sleep(0.01)",
@@ -178,11 +178,11 @@ async def test_who_does_not_answer_is_killed_at_the_deadline(house: House, what:
 
 
 BEGINNINGS = {
-    "ready first": 'read(); say({"t": "ready"}); wait()',
-    "an answer first": 'read(); say({"t": "ok", "id": 0, "text": ""}); wait()',
+    "ready first": 'read(); say({"type": "ready"}); wait()',
+    "an answer first": 'read(); say({"type": "ok", "id": 0, "text": ""}); wait()',
     "loaded twice": "read(); say(LOADED, LOADED); wait()",
-    "unfit after go": 'read(); say(LOADED); read(); say({"t": "unfit", "text": "x"}); wait()',
-    "an answer to go": 'read(); say(LOADED); read(); say({"t": "ok", "id": 0, "text": ""}); wait()',
+    "unfit after go": 'read(); say(LOADED); read(); say({"type": "unfit", "text": "x"}); wait()',
+    "an answer to go": 'read(); say(LOADED); read(); say({"type": "ok", "id": 0, "text": ""}); wait()',
     "garbage": 'read(); say(b"\\x00\\xff\\n"); wait()',
     "dies": "read(); os._exit(3)",
     "dies after loaded": "read(); say(LOADED); os._exit(3)",
@@ -200,12 +200,12 @@ async def test_who_begins_oddly_never_begins(house: House, what: str) -> None:
 
 
 async def test_stale_for_ever_is_given_up(house: House) -> None:
-    lies(house, _BEGIN + 'read(); say({"t": "stale", "text": "another engine"}); wait()')
+    lies(house, _BEGIN + 'read(); say({"type": "stale", "text": "another engine"}); wait()')
     with pytest.raises(BadManifest, match="component is incompatible: another engine"):
         await asyncio.wait_for(house.open(wat.echo()), LONG)
 
 
-_KEYS = st.sampled_from(["t", "id", "n", "args", "api", "function", "text", "size"])
+_KEYS = st.sampled_from(["type", "id", "n", "args", "api", "function", "text", "size"])
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=10) | st.sampled_from(["ok", "host", "trap", "fs", "read"]),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_KEYS, inner, max_size=6),

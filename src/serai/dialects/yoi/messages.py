@@ -112,7 +112,7 @@ def marked_json(text: str) -> Any:
     """The same with each object that repeats a key as a `Repeated`."""
     free_json(text)  # the one judge of what is JSON: the standard library's reader takes more
     try:
-        return json.loads(text, object_pairs_hook=_object)
+        return _MARKING.decode(text)
     except (ValueError, RecursionError) as error:
         raise BadDocument(str(error)) from None
 
@@ -147,6 +147,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     seen: set[str] = set()
     again = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
     return Repeated(pairs, again)
+
+
+_MARKING = json.JSONDecoder(object_pairs_hook=_object)  # made once: `json.loads` makes one for each text
 
 
 def _too_deep(text: str, value: Any) -> bool:

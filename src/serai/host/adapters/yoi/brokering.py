@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from time import monotonic
+
+import msgspec
 
 from serai.dialects.yoi.denial import Denied
 from serai.errors import SeraiError
@@ -28,68 +31,72 @@ class Broker:
         self._denied = denied
         self._host = host
         self._send = send
-        self._loop = asyncio.get_running_loop()
         self._asked: frames.HostAsked | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._work: asyncio.Future[str] | None = None
         self._count = 0  # questions of this life, by their number
         self.denial = ""  # why the guest traps now, in our words
 
     @property
     def busy(self) -> bool:
-        return self._task is not None
+        return self._work is not None
 
     def take(self, frame: frames.HostAsked, deadline: float) -> str:
         """Begin with it; what is wrong with it, or nothing. The worker's word for it is not enough."""
-        if self._task is not None or frame.n != self._count + 1:
+        if self._work is not None or frame.n != self._count + 1:
             return "it asks the host twice, or out of order"
         if not frame.fits():
             return "it asks the host for what there is not"
         self._count = frame.n
         self._asked = frame
-        self._task = task = self._loop.create_task(self._serve(frame, deadline), name=f"{frame.api} for {self._who}")
-        task.add_done_callback(self._served)
+        try:  # a future needs no task: of the quick functions most give one
+            self._work = work = asyncio.ensure_future(
+                self._host(frame.api, frame.function, frame.args, self._left(frame, deadline))
+            )
+        except Exception as error:
+            self._failed(frame, error)
+        else:
+            work.add_done_callback(partial(self._served, frame))
         return ""
 
     def interrupt(self, why: str) -> bool:
         """End what is under way, if something is; the guest traps with that reason."""
-        if self._task is None or self._task.done():
+        if self._work is None or self._work.done():
             return False
         self.denial = why
-        self._task.cancel()
+        self._work.cancel()
         return True
 
     def close(self) -> None:
         """Nobody is there any more to hear an answer."""
         self._asked = None
-        if self._task is not None:
-            self._task.cancel()
+        if self._work is not None:
+            self._work.cancel()
 
-    async def _serve(self, frame: frames.HostAsked, deadline: float) -> None:
-        try:
-            text = await self._host(frame.api, frame.function, frame.args, self._left(frame, deadline))
-            reply = frames.encode(frames.Reply(id=frame.id, n=frame.n, text=text))
-        except asyncio.CancelledError:
+    def _served(self, frame: frames.HostAsked, work: asyncio.Future[str]) -> None:
+        """It may be cancelled before it has begun, and is answered then, too."""
+        self._work = None
+        if work.cancelled():
             self._deny()
-            raise
-        except Exception as error:
-            if not isinstance(error, Denied):
-                log.exception("%s: %s.%s failed", self._who, frame.api, frame.function)
-            why = str(error) if isinstance(error, Denied | SeraiError) else f"host function failed: {type(error).__name__}"
-            self.denial = why.encode(errors="replace").decode()[:_DENIAL]
-            self._deny()
+        elif (failure := work.exception()) is not None:
+            self._failed(frame, failure)
         else:
-            self._task = None
+            try:
+                reply = frames.encode(frames.Reply(id=frame.id, n=frame.n, text=work.result()))
+            except (UnicodeEncodeError, msgspec.MsgspecError) as error:
+                self._failed(frame, error)
+                return
             self.denial = ""
             if self._asked is not None:
                 self._send(reply)
 
-    def _served(self, task: asyncio.Task[None]) -> None:
-        """It may be cancelled before it has begun: then nobody has answered yet."""
-        if self._task is task:
-            self._deny()
+    def _failed(self, frame: frames.HostAsked, error: BaseException) -> None:
+        if not isinstance(error, Denied):
+            log.error("%s: %s.%s failed", self._who, frame.api, frame.function, exc_info=error)
+        why = str(error) if isinstance(error, Denied | SeraiError) else f"host function failed: {type(error).__name__}"
+        self.denial = why.encode(errors="replace").decode()[:_DENIAL]
+        self._deny()
 
     def _deny(self) -> None:
-        self._task = None
         asked = self._asked
         if asked is not None:
             self.denial = self.denial or "the host broke off"

@@ -34,7 +34,7 @@ HOST: dict[str, dict[str, tuple[type, ...]]] = {
 _U32 = 1 << 32
 
 
-class _Frame(msgspec.Struct, frozen=True, kw_only=True, tag_field="t", gc=False):
+class _Frame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", gc=False):
     pass
 
 

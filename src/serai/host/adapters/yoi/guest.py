@@ -227,11 +227,11 @@ class YoiGuest:
             self._taking.log.remark(f"stop: {error.message}")
             self.instance.crashed(error.message)
 
-    async def host_call(self, interface: str, function: str, args: Sequence[str | int], remaining: float) -> str:
+    def host_call(self, interface: str, function: str, args: Sequence[str | int], remaining: float) -> Awaitable[str]:
         """What its code asks of the host."""
         if self._hushed:
             raise Denied(_STOPPING)
-        return await self.effects.call(interface, function, args, remaining)
+        return self.effects.call(interface, function, args, remaining)
 
 
 class _Answer:

@@ -17,6 +17,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import NamedTuple
 
 from serai.dialects.yoi import paths
@@ -130,9 +131,15 @@ def _followable(found: os.stat_result, asked: Asked) -> os.stat_result:
     """No symlink, and not on `/proc`, which may be mounted in other places too."""
     if stat.S_ISLNK(found.st_mode):
         raise _symlink(asked)
-    if found.st_dev == os.stat("/proc").st_dev:
+    if found.st_dev == _proc():
         raise _kernels(asked)
     return found
+
+
+@cache
+def _proc() -> int:
+    """The number of that file system, which is one wherever it is mounted."""
+    return os.stat("/proc").st_dev
 
 
 def _read(folder: int, name: str, job: _Job) -> str:

@@ -22,7 +22,14 @@ T = TypeVar("T")
 class Asker:
     """Who waits for the work; the work looks here before it does what cannot be undone."""
 
-    gone = False
+    def __init__(self) -> None:
+        self.gone = False
+        self.timer: asyncio.TimerHandle | None = None
+
+    def leave(self, _: object = None) -> None:
+        self.gone = True
+        if self.timer is not None:
+            self.timer.cancel()
 
 
 class Hands:
@@ -35,8 +42,8 @@ class Hands:
         self._idle: list[SimpleQueue[Callable[[], None] | None]] = []
         self._closed = False
 
-    async def do(self, work: Callable[[Asker], T]) -> T:
-        """The work's result. A cancelled caller goes at once; the thread comes back when it can."""
+    def begin(self, work: Callable[[Asker], T], within: float | None = None, late: str = "") -> asyncio.Future[T]:
+        """The work's result, or `Denied` with `late`. Who cancels it goes at once; the thread comes back when it can."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         asker = Asker()
@@ -59,11 +66,11 @@ class Hands:
                 error = caught
             loop.call_soon_threadsafe(done, result, error)
 
+        future.add_done_callback(asker.leave)
+        if within is not None:
+            asker.timer = loop.call_later(within, _too_late, future, late)
         hand.put(run)
-        try:
-            return await future
-        finally:
-            asker.gone = True
+        return future
 
     def _hand(self) -> SimpleQueue[Callable[[], None] | None]:
         if self._idle:
@@ -86,6 +93,11 @@ class Hands:
         self._closed = True
         while self._idle:
             self._idle.pop().put(None)
+
+
+def _too_late(future: asyncio.Future[Any], why: str) -> None:
+    if not future.done():
+        future.set_exception(Denied(why))
 
 
 def _serve(hand: SimpleQueue[Callable[[], None] | None]) -> None:

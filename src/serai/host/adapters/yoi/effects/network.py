@@ -75,12 +75,12 @@ class Network:
         return allowed[:_ADDRESSES]
 
     async def _lookup(self, host: str, port: int) -> Sequence[str]:
-        found = await self._hands.do(lambda _: socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM))
+        found = await self._hands.begin(lambda _: socket.getaddrinfo(host.encode("ascii"), port, type=socket.SOCK_STREAM))
         return [str(entry[4][0]) for entry in found]
 
     async def _context(self) -> ssl.SSLContext:
         if self._tls is None:
-            self._tls = await self._hands.do(lambda _: _trusting())  # it reads the machine's certificates: some 20 ms
+            self._tls = await self._hands.begin(lambda _: _trusting())  # it reads the machine's certificates: some 20 ms
         return self._tls
 
     def close(self) -> None:

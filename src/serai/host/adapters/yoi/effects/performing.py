@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -50,7 +49,7 @@ class Effects:
             ("fs", "write"): ((str,), self._write),
         }
 
-    async def call(self, interface: str, function: str, args: Sequence[str | int], remaining: float) -> str:
+    def call(self, interface: str, function: str, args: Sequence[str | int], remaining: float) -> Awaitable[str]:
         """The answer's document, within `remaining` seconds; `Denied` is a refusal or a failure, and the plugin's end."""
         found = self._functions.get((interface, function))
         if found is None or [type(arg) for arg in args] != list(found[0]):
@@ -59,7 +58,7 @@ class Effects:
             raise Denied(reason)
         if remaining <= 0:
             raise Denied(f"host_api.{interface} timed out: its call has no time left")
-        return await found[1](*args, remaining)
+        return found[1](*args, remaining)
 
     async def close(self) -> None:
         """Closes every socket. Idempotent; what still waits in a `recv` is told that it is closed."""
@@ -95,21 +94,18 @@ class Effects:
         # half of what is left: a peer that does not say good-bye must not be the plugin's end
         return sockets.closed(await self._handles.close(handle, min(sockets.SECONDS, remaining / 2)))
 
-    async def _read(self, text: str, remaining: float) -> str:
-        return await self._fs("read", text, remaining)
+    def _read(self, text: str, remaining: float) -> Awaitable[str]:
+        return self._fs("read", text, remaining)
 
-    async def _list(self, text: str, remaining: float) -> str:
-        return await self._fs("list", text, remaining)
+    def _list(self, text: str, remaining: float) -> Awaitable[str]:
+        return self._fs("list", text, remaining)
 
-    async def _write(self, text: str, remaining: float) -> str:
-        return await self._fs("write", text, remaining)
+    def _write(self, text: str, remaining: float) -> Awaitable[str]:
+        return self._fs("write", text, remaining)
 
-    async def _fs(self, operation: Operation, text: str, remaining: float) -> str:
+    def _fs(self, operation: Operation, text: str, remaining: float) -> Awaitable[str]:
         asked = paths.check(operation, text)
         grants, own = paths.granted(self._record, operation), self._own
         until = time.monotonic() + remaining
-        try:
-            async with asyncio.timeout(remaining):
-                return await self._hands.do(lambda asker: files.perform(grants, own, asked, asker, until))
-        except TimeoutError:
-            raise Denied(f"FS {operation} timed out: {asked.path}") from None
+        late = f"FS {operation} timed out: {asked.path}"
+        return self._hands.begin(lambda asker: files.perform(grants, own, asked, asker, until), remaining, late)

@@ -33,10 +33,10 @@ def main(_: list[str]) -> None:
     try:
         worker = _Worker(wire, load)
     except Unfit as error:
-        wire.write(f'{{"t":"unfit","text":{quoted(str(error)[:_TEXT])}}}\n')
+        wire.write(f'{{"type":"unfit","text":{quoted(str(error)[:_TEXT])}}}\n')
         os._exit(0)
     except WasmtimeError as error:  # compiled for another engine, or damaged: to be compiled anew
-        wire.write(f'{{"t":"stale","text":{quoted(str(error)[:_TEXT])}}}\n')
+        wire.write(f'{{"type":"stale","text":{quoted(str(error)[:_TEXT])}}}\n')
         os._exit(0)
     gc.freeze()
     gc.enable()
@@ -65,7 +65,7 @@ class _Worker:
         names = ",".join(quoted(name) for name in imports)
         said = ",".join(quoted(name) for name in held)
         direct = "true" if type(self._way).__name__ == "Direct" else "false"
-        wire.write(f'{{"t":"loaded","imports":[{names}],"confined":[{said}],"direct":{direct}}}\n')
+        wire.write(f'{{"type":"loaded","imports":[{names}],"confined":[{said}],"direct":{direct}}}\n')
 
     def _confine(self) -> list[str]:
         bounds = self._bounds
@@ -106,13 +106,13 @@ class _Worker:
             self._call = number = frame["id"]
             self._kind = ""
             try:
-                if frame["t"] == "go":
+                if frame["type"] == "go":
                     if not self._fresh:
                         try:
                             self._instantiate(frame["time"])
                         finally:
                             self._ticker.end()
-                    wire.write('{"t":"ready"}\n')
+                    wire.write('{"type":"ready"}\n')
                     continue
                 text, size = self._run(frame["export"], frame["args"], frame["time"])
             except WasmtimeError as error:
@@ -121,9 +121,9 @@ class _Worker:
                 self._failed(number, repr(error))
             else:
                 if size:
-                    wire.write(f'{{"t":"big","id":{number},"size":{size}}}\n')
+                    wire.write(f'{{"type":"big","id":{number},"size":{size}}}\n')
                 else:
-                    wire.write(f'{{"t":"ok","id":{number},"text":{quoted(text)}}}\n')
+                    wire.write(f'{{"type":"ok","id":{number},"text":{quoted(text)}}}\n')
 
     def _run(self, export: str, args: list[str], seconds: float) -> tuple[str, int]:
         try:
@@ -180,14 +180,14 @@ class _Worker:
             return {"denied": "plugin host API argument is too large"}
         self._asked += 1
         said = ",".join(quoted(arg) if type(arg) is str else str(arg) for arg in args)
-        head = f'{{"t":"host","id":{self._call},"n":{self._asked},"api":"{interface}","function":"{function}","args":'
+        head = f'{{"type":"host","id":{self._call},"n":{self._asked},"api":"{interface}","function":"{function}","args":'
         self._wire.write(f"{head}[{said}]}}\n")
         reply = self._wire.read()
         return reply if reply.get("n") == self._asked else {}
 
     def _failed(self, number: int, text: str) -> None:
         kind = self._kind or _kind(text)
-        self._wire.write(f'{{"t":"trap","id":{number},"kind":"{kind}","text":{quoted(_brief(text))}}}\n')
+        self._wire.write(f'{{"type":"trap","id":{number},"kind":"{kind}","text":{quoted(_brief(text))}}}\n')
 
 
 def _kind(text: str) -> str:

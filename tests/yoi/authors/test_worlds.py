@@ -7,13 +7,13 @@ from itertools import combinations
 
 import pytest
 
-from serai.dialects.yoi import wit
+from serai.dialects.yoi import worlds
 
 _FUNCTION = re.compile(r"^ *(?:export )?%?([a-z-]+): func\(([^)]*)\) -> string;$", re.MULTILINE)
 
 
-def functions(text: str) -> dict[str, wit.Parameters]:
-    found: dict[str, wit.Parameters] = {}
+def functions(text: str) -> dict[str, worlds.Parameters]:
+    found: dict[str, worlds.Parameters] = {}
     for name, taken in _FUNCTION.findall(text):
         found[name] = tuple((called.strip(), kind.strip()) for called, kind in (one.split(":") for one in taken.split(",") if one))
     return found
@@ -25,30 +25,30 @@ def blocks(text: str, word: str) -> dict[str, str]:
 
 
 def test_both_packages_have_the_functions_of_the_tables() -> None:
-    texts = wit.text()
+    texts = worlds.text()
     assert "package yoi:plugin@1.0.0;" in texts["yoi-plugin.wit"]
     assert "package yoi:host@1.0.0;" in texts["deps/yoi-host/host.wit"]
     interfaces = blocks(texts["deps/yoi-host/host.wit"], "interface")
-    assert {name: functions(text) for name, text in interfaces.items()} == wit.HOST
-    worlds = blocks(texts["yoi-plugin.wit"], "world")
-    assert {name: functions(text) for name, text in worlds.items()} == wit.EXPORTS
-    for text in worlds.values():
-        assert re.findall(r"import (\S+);", text) == [wit.import_name(api) for api in wit.HOST]
+    assert {name: functions(text) for name, text in interfaces.items()} == worlds.HOST
+    found = blocks(texts["yoi-plugin.wit"], "world")
+    assert {name: functions(text) for name, text in found.items()} == worlds.EXPORTS
+    for text in found.values():
+        assert re.findall(r"import (\S+);", text) == [worlds.import_name(api) for api in worlds.HOST]
 
 
-@pytest.mark.parametrize("apis", [some for count in range(4) for some in combinations(wit.HOST, count)])
-@pytest.mark.parametrize("world", wit.EXPORTS)
+@pytest.mark.parametrize("apis", [some for count in range(4) for some in combinations(worlds.HOST, count)])
+@pytest.mark.parametrize("world", worlds.EXPORTS)
 def test_a_trimmed_world_imports_what_was_asked_for_and_exports_all(world: str, apis: tuple[str, ...]) -> None:
-    texts = wit.trimmed(world, apis)
-    worlds = blocks(texts["yoi-plugin.wit"], "world")
-    assert list(worlds) == [world]
-    assert re.findall(r"import (\S+);", worlds[world]) == [wit.import_name(api) for api in apis]
-    assert functions(worlds[world]) == wit.EXPORTS[world]
+    texts = worlds.trimmed(world, apis)
+    found = blocks(texts["yoi-plugin.wit"], "world")
+    assert list(found) == [world]
+    assert re.findall(r"import (\S+);", found[world]) == [worlds.import_name(api) for api in apis]
+    assert functions(found[world]) == worlds.EXPORTS[world]
     assert ("deps/yoi-host/host.wit" in texts) == bool(apis)
 
 
 def test_what_there_is_not_is_said() -> None:
     with pytest.raises(ValueError, match="no world 'both'"):
-        wit.trimmed("both", ())
+        worlds.trimmed("both", ())
     with pytest.raises(ValueError, match="no host interface 'https'"):
-        wit.trimmed("tool", ("https",))
+        worlds.trimmed("tool", ("https",))

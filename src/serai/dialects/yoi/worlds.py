@@ -8,7 +8,7 @@ from typing import Final
 
 from serai.dialects.yoi.manifest import INSTANCE, TOOL
 
-__all__ = ["EXPORTS", "HOST", "WORLDS", "import_name", "text", "trimmed"]
+__all__ = ["EXPORTS", "HOST", "WORLDS", "Parameters", "import_name", "text", "trimmed"]
 
 PLUGIN_FILE: Final = "yoi-plugin.wit"
 HOST_FILE: Final = "deps/yoi-host/host.wit"
@@ -46,7 +46,7 @@ def import_name(api: str) -> str:
 
 def text() -> dict[str, str]:
     """Both packages, by the path from the folder that tools are given."""
-    folder = files(__name__)
+    folder = files("serai.dialects.yoi").joinpath("wit")
     return {name: folder.joinpath(*name.split("/")).read_text(encoding="utf-8") for name in (PLUGIN_FILE, HOST_FILE)}
 
 
