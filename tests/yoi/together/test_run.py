@@ -1,4 +1,4 @@
-"""One `serai run` with guests of three dialects: a plugin's tool beside those of zot and piglet, and a zot guard over all of them."""
+"""One `serai run` with guests of three dialects: a plugin's tool beside those of zot and piglet, under one zot guard."""
 
 from __future__ import annotations
 
