@@ -71,7 +71,17 @@ parrot   The word is caravan.
 serai    a new run goes on with session … and its … messages
 you      What was the word?
 parrot   The word is caravan.
-9  The same guard over Claude Code
+9  A WASM plugin may read in the folder that it was granted, and nowhere else
+person   and to read in shelf/, pinned to sha256:…
+notes    is ready after … ms in a process that can do nothing else
+parrot   wants wat_count {"path": "list.txt"}
+policy   allow: the rule `notes` allows it: to count lines is harmless
+notes-wat tool completed {"lines":2,"words":3}
+parrot   wants wat_count {"path": "../secret.txt"}
+notes    is ended: WASM execution error: FS path traversal outside the grant root is denied …
+parrot   wants wat_count {"path": "rm -rf /"}
+guard    blocks it: wat_count: rm -rf is not run here; delete files by name
+10  The same guard over Claude Code
 claude   is a stand-in that plays a script and asks as Claude Code does, which is not installed here
 you      Tidy up.
 claude   wants bash rm -rf build
@@ -81,12 +91,12 @@ claude   wants bash chmod 777 deploy.sh; stat -c 'it has mode %a' deploy.sh
 guard    rewrites it; what would run is bash chmod 755 deploy.sh; stat -c 'it has mode %a' deploy.sh
 person   is asked about bash: yes (a script answers in their place)
 claude   it has mode 755
-10  A box, with a hook at its birth and death
+11  A box, with a hook at its birth and death
 token    the hook has done its work for the box demo; tokens at its server: 1
 box      demo, uid 0; in sight: 0 homes, … processes, network lo; its token has mode 600 and 65 bytes
 token    the box is destroyed; tokens at its server: 0
 licence  no second box: exit status 3: the licence server is down; tokens at its server: 0
-11  What is on record: …
+12  What is on record: …
 … zot:guard      → event_intercept:tool_call …"tool_args":{"city":"Paris"}}
 … zot:guard      ← event_intercept_response after … ms …"modified_args": {"city": "Bern"}}
 … zot:weather    → tool_call …"name":"weather","args":{"city":"Bern"}}
@@ -95,6 +105,10 @@ licence  no second box: exit status 3: the licence server is down; tokens at its
 … piglet:harbour ← result after … ms …no ship has come back from Atlantis"}}
 … zot:guard      · end: ended (killed by SIGKILL)
 … zot:guard      · open: wire … generation 2, pid …
+… yoi:notes-wat  ← host …"function":"read","args":["{\\"path\\":\\"list.txt\\"}"]}
+… yoi:notes-wat  → reply after … ms …
+… yoi:notes-wat  ← host …"args":["{\\"path\\":\\"../secret.txt\\"}"]}
+… yoi:notes-wat  → reply after … ms …FS path traversal outside the grant root is denied"}
 … claude         ← control_request:can_use_tool …
 … claude         → control_response:success after … ms …'it has mode %a' deploy.sh"}}}}
 … hook:token     → object {"event":"box.create","box":{"box_id":"demo"}}
@@ -169,7 +183,7 @@ def test_the_demo_tells_the_whole_story_from_what_happened_and_leaves_nothing(pe
         assert any(re.fullmatch(pattern, line) for line in told), f"not told, or not in its place: {wanted}\n{said}"
     assert "\x1b" not in said
     assert max(map(len, said.splitlines())) <= COLUMNS
-    assert len(said.splitlines()) <= 97
+    assert len(said.splitlines()) <= 115
     person.assert_nothing_is_left()
 
 
@@ -213,7 +227,7 @@ def test_where_it_does_not_work_one_line_says_why_and_the_story_goes_on(
     told = lines(finished(person.start(CLAUDE_CLI_PATH=str(program.path))))
     [why] = [line for line in told if line.startswith("claude   it does not work here: ")]
     assert "not logged in" in why
-    assert "10  A box, with a hook at its birth and death" in told
+    assert "11  A box, with a hook at its birth and death" in told
     person.assert_nothing_is_left()
 
 

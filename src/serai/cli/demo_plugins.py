@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from serai.app.app import App
 from serai.cli.demo_guests import LIMITS, Teller, examples
+from serai.model.tools import ToolCall, ToolResult
 
 if TYPE_CHECKING:
     from serai.cli.demo import Stage
@@ -18,6 +19,16 @@ __all__ = ["plugins"]
 RULES = """
 rule = [{ id = "notes", decide = "allow", tool = "wat_count", because = "to count lines is harmless" }]
 """
+
+
+class _Teller(Teller):
+    def ended(self, call: ToolCall, result: ToolResult) -> None:
+        """Why it failed, without the words before that: which tool it was stands above."""
+        text = result.text.partition(" failed closed: ")[2]
+        if text:
+            self.stage.say("notes", f"is ended: {text}", fg="red")
+        else:
+            super().ended(call, result)
 
 
 async def plugins(stage: Stage) -> None:
@@ -31,7 +42,7 @@ async def plugins(stage: Stage) -> None:
     (stage.project / "secret.txt").write_text("nobody knows\n")
     (stage.place / "notes.toml").write_text(RULES)
     plugin = stage.place / "notes"
-    teller = Teller(stage)
+    teller = _Teller(stage)
     _grant(stage, plugin, shelf)
     async with App(
         cwd=stage.project, model="parrot", guests=[examples() / "guard-python", plugin], installed=False, surface=teller,
