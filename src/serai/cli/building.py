@@ -66,6 +66,8 @@ def build(folder: Path, *, language: str | None, as_json: bool) -> None:
 
     Its source is extension.py, .js, .c or .wat; the tool chain is found on this machine, or you are told what to install. Only the
     host interfaces that plugin.toml asks for are built in.
+
+    Building runs the folder's own code as you, with no sandbox around it: build only what you would run.
     """
     run(_build(folder, language, as_json=as_json))
 

@@ -66,6 +66,9 @@ def _private(target: Target, private: bool) -> Target:
     )
 
 
+_DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+
+
 def with_grants(command: Callable[..., None]) -> Callable[..., None]:
     """The options `--fs`, `--request`, `--websocket` and `--private`; the command gets them as one `given`."""
 
@@ -159,7 +162,8 @@ def _target(url: str, schemes: tuple[str, ...], methods: tuple[str, ...]) -> Tar
     path = found["path"] or ""
     if _UP.search(path):
         raise ValueError("a path is compared without `.` and `..`, so with them it would match nothing")
-    port = int(found["port"]) if found["port"] else None
+    # as a URL means it: without a port in its target a plugin would reach every one, on `localhost` too
+    port = int(found["port"]) if found["port"] else _DEFAULT_PORTS.get(found["scheme"].lower())
     if port is not None and not 0 < port <= _PORTS:
         raise ValueError(f"there is no port {port}")
     return Target(

@@ -193,7 +193,8 @@ def _named(paths: Iterable[Path], bounds: Bounds) -> tuple[tuple[Discovered, ...
 
 def _aside(found: Found) -> dict[str, str]:
     aside = {str(one.manifest.folder): f"{one.reason}; `serai trust` in that folder lets it start" for one in found.untrusted}
-    off = {str(one.folder): "it is switched off in your settings: `serai guest enable`" for one in found.disabled if one.plan}
+    why = "it is switched off in your settings: `enabled` of its [guest.…], or disabled_extensions"
+    off = {str(one.folder): why for one in found.disabled if one.plan}
     return aside | off
 
 

@@ -53,7 +53,7 @@ async def call(wanted: Wanted, arguments: str, config: str, *, as_json: bool) ->
     loaded = Config.load(os.getcwd())
     path = Path(absolute(wanted.package))
     package = plugin_reports.opened(path, loaded)
-    manifest = _manifest(path, package, wanted, config_value)
+    manifest = _manifest(path, package, wanted, config_value, plugin_reports.bounds_of(loaded))
     async with _host(lambda: Found(guests=(manifest,)), loaded, command=f"serai guest run {package.manifest.id}") as host:
         known = host.table.tools.get(asked.name)
         if known is None:
@@ -69,7 +69,7 @@ async def call(wanted: Wanted, arguments: str, config: str, *, as_json: bool) ->
     return status_of(result.code) if result.is_error else Status.OK
 
 
-def _manifest(path: Path, package: Package, wanted: Wanted, config: Any) -> Manifest:
+def _manifest(path: Path, package: Package, wanted: Wanted, config: Any, bounds: Any = None) -> Manifest:
     """The plugin with just that: the one tool, and what the flags give."""
     said = package.manifest
     if wanted.tool not in (tool.name for tool in said.tools):
@@ -102,6 +102,7 @@ def _manifest(path: Path, package: Package, wanted: Wanted, config: Any) -> Mani
         version=said.version,
         description=said.description,
         plan=record,
+        bounds=bounds,
     )
 
 

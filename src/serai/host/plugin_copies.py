@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from time import time
 
 import msgspec
 
@@ -23,6 +24,7 @@ __all__ = ["content_of", "copy_of", "keep_copy", "unreadable"]
 
 log = logging.getLogger("serai.host")
 
+_ABANDONED = 3600.0  # seconds: a half-written copy this old has no writer any more
 _COPY = 1280 * MIB  # more than any settings let a package be
 _COPIES, _COPIES_SIZE = 64, 1024 * MIB  # the newest of them; a session whose copy is gone needs the package itself
 
@@ -49,15 +51,23 @@ def keep_copy(package: Package, environ: Mapping[str, str] = os.environ) -> Path
     try:
         home.make_folder(path.parent)
         os.chmod(path.parent, 0o700)
-        try:
+        if _is_whole(path, package):
             os.utime(path)  # it was needed again
-        except FileNotFoundError:
+        else:
             _write(path, archive.pack(package.files))
         _trim(path.parent, path)
     except OSError as error:
         log.warning("a plugin's copy cannot be kept: %s: %s", path, error.strerror)
         return None
     return path
+
+
+def _is_whole(path: Path, package: Package) -> bool:
+    """By its size, at every start: to read it would take longer than the start may. Its digest is looked at when it is needed."""
+    try:
+        return path.stat().st_size == archive.packed_size(package.files)
+    except FileNotFoundError:
+        return False
 
 
 def _copy(digest: str, environ: Mapping[str, str]) -> Path | None:
@@ -72,6 +82,8 @@ def _write(path: Path, content: bytes) -> None:
     try:
         with open(descriptor, "wb") as file:
             file.write(content)
+            file.flush()
+            os.fsync(descriptor)  # before it has its name
         os.replace(temporary, path)
     except OSError:
         with suppress(OSError):
@@ -86,6 +98,10 @@ def _trim(folder: Path, newest: Path) -> None:
         with suppress(OSError):
             about = path.lstat()
             known.append((about.st_mtime, about.st_size, path))
+    for path in folder.glob(".copy-*"):
+        with suppress(OSError):
+            if time() - path.lstat().st_mtime > _ABANDONED:
+                path.unlink()
     size = 0
     for count, (_, bytes_, path) in enumerate(sorted(known, reverse=True)):
         size += bytes_

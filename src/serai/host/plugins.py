@@ -8,6 +8,7 @@ already, and then nobody looks into the stores.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from serai.dialects.yoi import archive, resolving
 from serai.dialects.yoi import settings as yoi_settings
 from serai.dialects.yoi.archive import ENDING, BadArchive
 from serai.dialects.yoi.bounds import DEFAULT, Bounds
-from serai.dialects.yoi.grants import Record, Source
+from serai.dialects.yoi.grants import Enablement, Record, Source
 from serai.dialects.yoi.manifest import ManifestError
 from serai.dialects.yoi.package import MANIFEST, Package, left_out, open_files
 from serai.dialects.yoi.resolving import Discovered, PackageDiagnostic
@@ -28,6 +29,7 @@ from serai.errors import BadManifest
 from serai.host.manifest import Manifest, Scope, folders_in, look
 from serai.host.plugin_copies import content_of, copy_of, keep_copy, unreadable
 from serai.host.settings import Author, Person, combine
+from serai.limits import MIB
 
 __all__ = [
     "copy_of", "discover", "find_in", "keep_copy", "kept", "missing", "package_for", "plan_of", "read", "read_package", "settings",
@@ -37,6 +39,7 @@ __all__ = [
 DIALECT = "yoi"
 _ESCAPES = "plugin package path escapes its source store"
 _CHANGED = "resolved plugin package digest does not match current package content"
+_PROJECTS = 256 * MIB  # of all packages of a project, expanded: some seconds
 _GRANT = "`serai guest grant` shows what has changed and takes it as it is now"
 
 
@@ -99,6 +102,7 @@ class _Item(NamedTuple):
 
     found: Discovered
     sources: tuple[Path, ...]
+    size: int = 0  # bytes of all its files
 
 
 def discover(
@@ -121,12 +125,19 @@ def _discovered(store: Path, source: Source, bounds: Bounds) -> tuple[list[_Item
     if len(candidates) > bounds.packages:
         message = f"plugin store has more than {bounds.packages} packages: the others are left out"
         told.append(PackageDiagnostic(kind="bounds", phase="discovery", source=source, message=message))
+    left = _PROJECTS if source == "project" else None  # a stranger's is read before anybody trusts it, at every look
     for path in candidates[: bounds.packages]:
+        if left is not None and left <= 0:
+            message = f"plugin store has more than {_PROJECTS} bytes of packages: this one is left out"
+            told.append(PackageDiagnostic(kind="bounds", phase="discovery", source=source, package=_shown(path), message=message))
+            continue
         try:
             items.append(_item(path, source, store, bounds))
+            left = left and left - items[-1].size
         except ValueError as error:
             phase: resolving.Phase = "manifest" if isinstance(error, ManifestError) else "discovery"
             kind: resolving.Kind = getattr(error, "kind", "malformed")
+            left = left and left - _read_at_most(path, bounds)
             told.append(PackageDiagnostic(kind=kind, phase=phase, source=source, package=_shown(path), message=str(error)))
     return items, [*told, *_twins(item.found for item in items)]
 
@@ -167,7 +178,18 @@ def _item(path: Path, source: Source, store: Path | None, bounds: Bounds) -> _It
     package = read_package(real, bounds)
     in_folder = os.path.isdir(real)
     sources = tuple(path / name for name in package.files) if in_folder else (path,)
-    return _Item(Discovered.of(package, source=source, path=str(path), label=_shown(path)), sources)
+    return _Item(
+        Discovered.of(package, source=source, path=str(path), label=_shown(path)), sources, sum(map(len, package.files.values()))
+    )
+
+
+def _read_at_most(path: Path, bounds: Bounds) -> int:
+    """Nobody knows how far a broken one was read; a small file cannot have been much."""
+    try:
+        about = path.stat()
+    except OSError:
+        return 0
+    return min(bounds.expanded, about.st_size * max(bounds.ratio, 1)) if stat.S_ISREG(about.st_mode) else bounds.expanded
 
 
 def _shown(path: Path) -> str:
@@ -250,8 +272,23 @@ def kept(person: Person, store: Path) -> list[Manifest] | None:
     said = _said(person)
     if said.resolved is None:
         return None
-    enabled = {one.id for one in said.enabled} if said.on else set()
-    return [_restored(record, person, store) for record in said.resolved.records if record.identity in enabled]
+    counting = tuple(said.counting)
+    enabled = {one.id for one in counting}
+    records = [_as_granted(record, counting) for record in said.resolved.records if record.identity in enabled]
+    return [_restored(record, person, store) for record in records]
+
+
+def _as_granted(record: Record, counting: Sequence[Enablement]) -> Record:
+    """A session has what the person grants now to the contents that it began with: who narrows a grant means this one too.
+
+    Of several the last counts (`resolving.plan`). What is granted to other contents alone says nothing of these.
+    """
+    fitting = [one for one in counting if one.id == record.identity and resolving.applies(one, record)]
+    if not fitting:
+        return record
+    now = fitting[-1]
+    surfaces = tuple(sorted(set(now.surfaces) or record.manifest.declared))
+    return msgspec.structs.replace(record, grants=now.grants, enabled_surfaces=surfaces, config=now.config)
 
 
 def plan_of(manifests: Iterable[Manifest]) -> dict[str, Any] | None:
@@ -314,9 +351,16 @@ def package_for(record: Record, environ: Mapping[str, str] = os.environ, bounds:
     try:
         package = read_package(record.package_path, bounds)
         if package.digest == record.digest:
-            return package
+            return _checked(package, record)
     except ValueError as error:
         why = str(error)
     if (copy := copy_of(record.digest, environ)) is not None:
-        return copy
+        return _checked(copy, record)
     raise BadManifest(why, who=record.package_path, hint=_GRANT)
+
+
+def _checked(package: Package, record: Record) -> Package:
+    """What was granted was granted to what this package says of itself; a plan that was kept may say something else."""
+    if package.manifest != record.manifest:
+        raise BadManifest("resolved plugin record does not fit its package", who=record.package_path, hint=_GRANT)
+    return package

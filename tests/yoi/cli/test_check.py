@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,15 @@ def test_pack_makes_folders_and_overwrites_and_gives_the_same_bytes(shell: Insid
     assert shell("guest", "pack", again, "-o", output).returncode == 0
     assert output.read_bytes() == first
     assert [path.name for path in output.parent.iterdir()] == ["out.yoi-plugin"]
+
+
+def test_a_packed_file_is_for_everybody_to_read(shell: Inside, tmp_path: Path) -> None:
+    """It is made to be given away, and holds no secret: not with the mode of a temporary file."""
+    output = tmp_path / "echo.yoi-plugin"
+    for _ in range(2):
+        assert shell("guest", "pack", plugin(tmp_path / "echo")).returncode == 0
+        assert stat.S_IMODE(output.stat().st_mode) == 0o644
+        output.chmod(0o600)  # of one that was there before nothing is left
 
 
 @pytest.mark.req("yoi.conform.63", "yoi.rule.090")

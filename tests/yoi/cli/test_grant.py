@@ -10,6 +10,7 @@ import sys
 import termios
 import threading
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from serai.cli.plugin_file import PluginFile
 from serai.cli.plugin_flags import _fs, _request, _websocket
 from serai.dialects.yoi import drift, settings
 from serai.dialects.yoi.grants import Enablement, FsGrant, Grants
-from serai.dialects.yoi.manifest import Permission
+from serai.dialects.yoi.manifest import Permission, Target
+from serai.dialects.yoi.targets import parse_url, request_matches
 from serai.errors import BadSettings
 from tests.cli.inside import Inside
 from tests.yoi.cli.plugins import plugin, report
@@ -88,6 +90,35 @@ def test_flags_say_what_and_where(shell: Inside, tmp_path: Path) -> None:
     assert grants["request"] == [target | {"private": True}]
     assert grants["websocket"] == [{"scheme": "ws", "host": "::1", "port": 80, "path_prefixes": ["/socket"], "private": True}]
     assert "host_api.websocket to ws://::1:80 /socket is in vain" in ran.stdout  # it declares another
+
+
+@pytest.mark.parametrize(
+    ("read", "flag", "port"),
+    [
+        (_request, "GET http://localhost", 80),
+        (_request, "GET,POST HTTPS://api.example.com/v1", 443),
+        (_request, "GET http://[::1]/", 80),
+        (_request, "GET http://localhost:8080/", 8080),
+        (_request, "GET https://api.example.com:80/", 80),
+        (_websocket, "ws://localhost/a", 80),
+        (_websocket, "wss://example.com", 443),
+        (_websocket, "wss://example.com:8443", 8443),
+    ],
+)
+def test_a_url_without_a_port_means_the_one_of_its_scheme(read: Callable[[str], Target], flag: str, port: int) -> None:
+    assert read(flag).port == port
+
+
+def test_a_flag_for_localhost_opens_no_other_port_of_it() -> None:
+    target = _request("GET,POST http://localhost")
+    for url, fits in (
+        ("http://localhost/", True),
+        ("http://localhost:80/a", True),
+        ("http://localhost:2375/containers/create", False),
+        ("http://localhost:6379/", False),
+        ("https://localhost/", False),
+    ):
+        assert request_matches(target, "POST", parse_url(url)) == fits, url
 
 
 def test_only_some_contributions(shell: Inside, tmp_path: Path) -> None:
@@ -230,6 +261,28 @@ def test_the_file_is_for_this_user_alone_and_keeps_the_others(shell: Inside, tmp
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert [one.id for one in PluginFile(file).read()] == ["user:two", "user:one"]
     assert sorted(path.name for path in shell.home.iterdir()) == [".plugins.lock", "plugins", "plugins.toml"]
+
+
+def test_what_is_granted_is_on_the_disk_before_it_takes_the_old_ones_place(
+    shell: Inside, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, replace_ = os.fsync, os.replace
+
+    def synced(descriptor: int) -> None:
+        done.append("sync " + os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    def replaced(old: str, new: str) -> None:
+        if new == str(shell.home / "plugins.toml"):
+            done.append(f"replace {old}")
+        replace_(old, new)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    assert shell("guest", "grant", plugin(tmp_path / "one", id="one"), "--yes").returncode == 0
+    (temporary,) = [one.removeprefix("replace ") for one in done if one.startswith("replace ")]
+    assert done.index(f"sync {temporary}") < done.index(f"replace {temporary}")
 
 
 def test_two_at_once_lose_nothing(tmp_path: Path) -> None:

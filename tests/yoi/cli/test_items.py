@@ -145,6 +145,17 @@ def test_one_that_is_switched_off_or_not_trusted_says_so(shell: Inside, store: P
     assert items(shell)["project:acme.echo"]["status"] == "active"
 
 
+@pytest.mark.parametrize("switch", ['[guest."yoi:acme.echo"]\nenabled = false\n', 'disabled_extensions = ["acme.echo"]\n'])
+def test_the_hint_for_one_that_is_switched_off_names_what_does_it(shell: Inside, store: Path, switch: str) -> None:
+    """And no command that refuses plugins."""
+    grant(shell, plugin(store / "echo"))
+    (shell.home / "config.toml").write_text(switch)
+    ran = shell("guest", "list")
+    assert "it is switched off in your settings: `enabled` of its [guest.…], or disabled_extensions" in ran.stderr
+    assert "serai guest enable" not in ran.stdout + ran.stderr
+    assert shell("guest", "enable", "acme.echo").returncode != 0
+
+
 # -- reports ----------------------------------------------------------------------------------------------------------------------
 
 
@@ -287,6 +298,15 @@ def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
     """Everything below it, with its time and content."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {str(path.relative_to(folder)): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+@pytest.mark.parametrize("name", ["./nothing", "nothing.yoi-plugin"])
+def test_to_grant_what_is_not_there_says_so(shell: Inside, name: str) -> None:
+    ran = shell("guest", "grant", name, "--yes")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith(f"serai: {shell.cwd / name}: there is no such plugin")
+    assert "name a plugin's folder, or its file" in ran.stderr
+    assert not (shell.home / "plugins.toml").exists()
 
 
 @pytest.mark.req("yoi.rule.090", "yoi.conform.63")

@@ -76,6 +76,16 @@ def test_run_lets_it_write_elsewhere_only_when_told(shell: Shell, tmp_path: Path
     assert shell("guest", "run", folder, "echo", "--external-write").returncode == 0
 
 
+def test_run_keeps_to_the_bounds_of_the_settings(shell: Shell, tmp_path: Path) -> None:
+    """They are no grant: whoever narrows them means this too."""
+    folder = plugin(tmp_path / "spin", tools=("call",), component=wat.spin())
+    shell.home.mkdir(exist_ok=True)
+    (shell.home / "config.toml").write_text("[plugins.bounds]\ntool = 0.25\n")
+    ran = shell("guest", "run", folder, "call")
+    assert (ran.returncode, ran.stdout) == (5, ""), ran.stderr
+    assert "timed out after 0.25s" in ran.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [

@@ -21,6 +21,14 @@ def test_control_characters_become_spaces_but_newline_and_tab_stay() -> None:
     assert texts.bounded("a\x00b\x1b[31mc\x7fd\x9be\r\nf\tg") == "a b [31mc d e \nf\tg"
 
 
+@pytest.mark.req("yoi.rule.088", "yoi.edge.36")
+@pytest.mark.parametrize("hidden", ["\u061c", "\u200e", "\u200f", "\u2028", "\u2029", "\u202a", "\u202e", "\u2066", "\u2069",
+                                    "\U000e0000", "\U000e0041", "\U000e007f"])  # fmt: skip
+def test_what_turns_text_around_or_hides_in_it_is_dropped_from_a_message(hidden: str) -> None:
+    assert texts.bounded(f"a{hidden}b\n\tc{hidden}") == "ab\n\tc"
+    assert texts.told(f"{hidden * 600}x") == "x"  # and takes no room
+
+
 @pytest.mark.req("yoi.rule.088")
 @pytest.mark.parametrize(
     ("text", "bounded"),
@@ -58,7 +66,10 @@ def test_any_text_is_bounded_once_and_for_all(text: str, most: int) -> None:
         ("token = abc, and more", "token = <redacted>, and more"),
         ("password: abc;rest", "password: <redacted>;rest"),
         ("/notes/secret=abc/x y", "/notes/secret=<redacted> y"),
-        ('{"token":"abc"} y', '{"token<redacted> y'),
+        ('{"token":"abc"} y', '{"token":<redacted> y'),
+        ('{"password": "hunter2"}', '{"password": <redacted>'),
+        ("{'secret': 'abc', 'more': 1}", "{'secret': <redacted>, 'more': 1}"),
+        ('{"token" : "abc", "more": 1}', '{"token" : <redacted>, "more": 1}'),
         ("the secret token abc stays out", "the secret token <redacted> stays out"),
         ("no such word: abc", "no such word: abc"),
     ],

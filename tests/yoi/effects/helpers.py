@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Self
 
 from serai.dialects.yoi.grants import FsGrant, Grants, Operation, Record
 from serai.dialects.yoi.manifest import HostApi, Permission, PluginManifest, Target
@@ -142,6 +142,29 @@ def response(body: bytes = b"", *headers: str, status: str = "200 OK") -> bytes:
 
 def asked(url: str, method: str = "GET", **more: Any) -> str:
     return json.dumps({"method": method, "url": url, **more})
+
+
+class Turns:
+    """How often another task of the loop has its turn meanwhile."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._run())
+        while not self.count:  # it has begun
+            await asyncio.sleep(0)
+        self.count = 0
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            self.count += 1
+            await asyncio.sleep(0)
 
 
 async def do(effects: Effects, interface: str, function: str, *args: str | int, remaining: float = PATIENT) -> Any:

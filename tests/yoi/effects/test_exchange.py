@@ -12,7 +12,7 @@ from serai.dialects.yoi.bounds import DEFAULT, UPSTREAM, Bounds
 from serai.dialects.yoi.denial import Denied
 from serai.dialects.yoi.grants import Record
 from serai.host.adapters.yoi.effects import Effects, Network
-from tests.yoi.effects.helpers import PATIENT, Seen, World, asked, do, effects_of, grant, record, response, serving, target
+from tests.yoi.effects.helpers import PATIENT, Seen, Turns, World, asked, do, effects_of, grant, record, response, serving, target
 
 LOOPBACK = record(declared=[target("127.0.0.1", scheme="http", methods=("GET", "POST", "DELETE"))])
 
@@ -232,6 +232,27 @@ async def test_a_body_without_an_end_is_cut() -> None:
         answer = await get(effects, f"http://127.0.0.1:{port}/")
     assert len(answer["body"]) == 65_536
     assert answer["truncated"] is True
+
+
+async def test_others_have_their_turn_while_small_chunks_are_read() -> None:
+    """All of it is here before the first chunk is read: nothing but our own manners lets anybody else run."""
+    chunks = 60_000
+    answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * chunks + b"0\r\n\r\n"
+
+    class Arrived(Network):
+        async def connect(self, *args: Any, **more: Any) -> Any:
+            reader, writer = await super().connect(*args, **more)
+            reader.feed_data(answer)
+            return reader, writer
+
+    async with serving(Seen().answering(stay=True)) as port:
+        network = Arrived()
+        effects = Effects(LOOPBACK, bounds=Bounds(request=PATIENT), network=network, own=())
+        async with Turns() as turns:
+            assert (await get(effects, f"http://127.0.0.1:{port}/"))["body"] == "x" * chunks
+            assert turns.count >= chunks // 1000
+        await effects.close()
+        network.close()
 
 
 async def test_a_body_that_only_drips_runs_out_of_time() -> None:

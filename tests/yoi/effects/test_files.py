@@ -36,7 +36,7 @@ def perform(operation: Operation, path: str, *grants: FsGrant, content: str = "n
     plugin = record(fs=grants)
     given = {"path": path, "content": content} if operation == "write" else {"path": path}
     asked = paths.check(operation, json.dumps(given))
-    return json.loads(files.perform(paths.granted(plugin, operation), own, asked, Asker(), float("inf")))
+    return json.loads(files.perform(paths.granted(plugin, operation), files.Own.of(own), asked, Asker(), float("inf")))
 
 
 def refused(operation: Operation, path: str, *grants: FsGrant, **more: Any) -> str:
@@ -323,6 +323,55 @@ def test_serais_own_files_are_never_granted(root: Path) -> None:
     assert "never granted" in refused("write", ".serai/config.toml", grant(root))
 
 
+def test_what_links_in_serais_own_folders_lead_to_is_never_granted(tmp_path: Path, root: Path) -> None:
+    """Who keeps dot files in one folder has links where Serai looks."""
+    config, dots = tmp_path / "config", root / "dots"
+    (dots / "guests" / "echo").mkdir(parents=True)
+    config.mkdir()
+    for name in ("config.toml", "plugins.toml"):
+        (dots / name).write_text(SECRET)
+        (config / name).symlink_to(dots / name)
+    (dots / "guests" / "echo" / "plugin.toml").write_text(SECRET)
+    (config / "guests").symlink_to("../root/dots/guests")
+    (config / "gone").symlink_to(dots / "later")
+    (dots / "other").write_text("other")
+    os.link(dots / "config.toml", root / "second")  # the same file by another name
+    every: list[tuple[Operation, str]] = [
+        ("read", "dots/config.toml"), ("write", "dots/config.toml"), ("write", "dots/plugins.toml"), ("list", "dots/guests"),
+        ("read", "dots/guests/echo/plugin.toml"), ("write", "dots/guests/echo/plugin.toml"), ("write", "dots/guests/new"),
+        ("write", "dots/later"), ("read", "second"), ("write", "second"),
+    ]  # fmt: skip
+    for operation, path in every:
+        said = refused(operation, path, grant(root), own=(str(config),))
+        assert said == f"FS {operation} denied: Serai's own files are never granted: {path}"
+    assert "never granted" in refused("write", "new", grant(dots / "guests" / "echo"), own=(str(config),))
+    assert (dots / "config.toml").read_text() == SECRET
+    assert perform("read", "dots/other", grant(root), own=(str(config),))["content"] == "other"
+
+
+async def test_serais_own_folders_are_known_by_what_they_are(tmp_path: Path, root: Path) -> None:
+    """A mount shows a folder in another place; moving it does the same to its path, and anybody may."""
+    config = tmp_path / "config"
+    (config / "guests").mkdir(parents=True)
+    (config / "plugins.toml").write_text(SECRET)
+    above, itself = record(fs=[grant(root)]), record(fs=[grant(root / "moved")])
+    async with effects_of(above, own=[str(config)]) as outer, effects_of(itself, own=[str(config)]) as inner:
+        config.rename(root / "moved")
+        every: list[tuple[Any, str, str]] = [
+            (outer, "read", "moved/plugins.toml"), (outer, "write", "moved/plugins.toml"), (outer, "write", "moved/new"),
+            (outer, "write", "moved/guests/new"), (outer, "list", "moved/guests"), (outer, "list", "moved"),
+            (inner, "read", "plugins.toml"), (inner, "write", "plugins.toml"), (inner, "write", "new"), (inner, "list", "."),
+        ]  # fmt: skip
+        for effects, operation, path in every:
+            asked = {"path": path, "content": "new"} if operation == "write" else {"path": path}
+            with pytest.raises(Denied, match=f"^FS {operation} denied: Serai's own files are never granted: {path}$"):
+                await do(effects, "fs", operation, json.dumps(asked))
+        names = [entry["name"] for entry in (await do(outer, "fs", "list", json.dumps({"path": "."})))["entries"]]
+        assert names == ["moved", "sub"]
+    assert sorted(os.listdir(root / "moved")) == ["guests", "plugins.toml"]
+    assert (root / "moved" / "plugins.toml").read_text() == SECRET
+
+
 @pytest.mark.req("yoi.rule.038")
 def test_the_path_in_an_answer_is_redacted_and_bounded(root: Path) -> None:
     long = "sub/" * 60 + "file"
@@ -409,7 +458,7 @@ from serai.host.adapters.yoi.effects.hands import Asker
 grants = [FsGrant(root=sys.argv[1], operations=("write",))]
 for number in range(10**9):
     asked = paths.check("write", json.dumps({"path": "file", "content": "ab"[number % 2] * 60_000}))
-    files.perform(grants, (), asked, Asker(), float("inf"))
+    files.perform(grants, files.Own.of(()), asked, Asker(), float("inf"))
     print(number, flush=True)
 """
 
@@ -464,7 +513,7 @@ def test_who_was_told_that_it_failed_has_not_written(root: Path) -> None:
     asker.gone = True
     asked = paths.check("write", json.dumps({"path": "sub/file", "content": "x"}))
     with pytest.raises(Denied, match="^FS write was given up$"):
-        files.perform([grant(root)], (), asked, asker, float("inf"))
+        files.perform([grant(root)], files.Own.of(()), asked, asker, float("inf"))
     assert (root / "sub" / "file").read_text() == "inside"
     assert os.listdir(root / "sub") == ["file"]
 

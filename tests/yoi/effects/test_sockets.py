@@ -23,7 +23,7 @@ from serai.dialects.yoi.targets import Parsed
 from serai.host.adapters.yoi.effects import Effects, Network
 from serai.host.adapters.yoi.effects.handles import Handles
 from serai.host.adapters.yoi.effects.sockets import ReceiveTimeout, Socket, dial
-from tests.yoi.effects.helpers import PATIENT, Seen, World, do, effects_of, record, response, serving, target
+from tests.yoi.effects.helpers import PATIENT, Seen, Turns, World, do, effects_of, record, response, serving, target
 
 LOOPBACK = record(declared=[target("127.0.0.1", scheme="ws")])
 NAMED = record(declared=[target(scheme="*", private=True, path_prefixes=("/v1/",))])
@@ -333,6 +333,45 @@ async def test_a_flood_waits_at_the_peers_end(frame: Frame) -> None:
         else:
             with pytest.raises(Denied):
                 await recv(effects, handle, 300)
+
+
+@pytest.mark.req("yoi.conform.32")
+@pytest.mark.parametrize("last", [text("end", opcode=Opcode.CONT), text("", opcode=Opcode.CONT)])
+async def test_parts_without_content_are_counted_like_control_frames(last: Frame) -> None:
+    empty = [text("", fin=False), *[text("", fin=False, opcode=Opcode.CONT)] * 14, ping()]  # sixteen
+    many = [*empty, text("", fin=False, opcode=Opcode.CONT), last]
+    async with serving(sending(*empty, last, *many)) as port, effects_of(LOOPBACK) as effects:
+        handle = await opened(effects, port)
+        assert await recv(effects, handle) == {"type": "text", "text": bytes(last.data).decode()}
+        with pytest.raises(Denied, match="^WebSocket receive exceeded bounded control-frame budget$"):
+            await recv(effects, handle)
+
+
+async def test_a_flood_of_parts_without_content_is_ended_by_the_budget() -> None:
+    async def flooding(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(text("", fin=False).serialize(mask=False))
+        while True:
+            writer.write(text("", fin=False, opcode=Opcode.CONT).serialize(mask=False) * 30_000)
+            await writer.drain()
+
+    async with serving(raw(flooding)) as port:
+        socket = await dial(LOOPBACK, f"ws://127.0.0.1:{port}", bounds=DEFAULT, timeout=PATIENT)
+        with pytest.raises(Denied, match="^WebSocket receive exceeded bounded control-frame budget$"):
+            await socket.recv(PATIENT)
+        assert not socket.open
+
+
+async def test_others_have_their_turn_while_the_parts_of_a_message_are_read() -> None:
+    """All of it is here before the first part is read: nothing but our own manners lets anybody else run."""
+    parts = 20_000
+    message = [text("x", fin=False), *[text("x", fin=False, opcode=Opcode.CONT)] * parts, text("", opcode=Opcode.CONT)]
+    async with serving(sending()) as port:
+        socket = await dial(LOOPBACK, f"ws://127.0.0.1:{port}", bounds=DEFAULT, timeout=PATIENT)
+        socket._reader.feed_data(b"".join(frame.serialize(mask=False) for frame in message))
+        async with Turns() as turns:
+            assert await socket.recv(PATIENT) == "x" * (parts + 1)
+            assert turns.count >= parts // 2048
+        socket.abort()
 
 
 async def test_a_peer_that_pings_and_does_not_read_is_not_read_either() -> None:

@@ -109,7 +109,12 @@ GRANTS = Grants(
 
 
 def found(manifest: PluginManifest = MANIFEST, **changes: Any) -> Discovered:
-    fields: dict[str, Any] = {"source": "project", "path": "/p/e.yoi-plugin", "label": "e.yoi-plugin", "digest": DIGEST}
+    fields: dict[str, Any] = {
+        "source": "project",
+        "path": "/p/.serai/guests/e.yoi-plugin",
+        "label": "e.yoi-plugin",
+        "digest": DIGEST,
+    }
     return Discovered(manifest=manifest, **fields | changes)
 
 

@@ -7,9 +7,20 @@ import re
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from serai.dialects.yoi import reader
-from serai.dialects.yoi.manifest import INSTANCE, ManifestError, PluginManifest, argv, check, check_package, parse, with_enabled
+from serai.dialects.yoi.manifest import (
+    INSTANCE,
+    ManifestError,
+    PluginManifest,
+    Target,
+    argv,
+    check,
+    check_package,
+    parse,
+    with_enabled,
+)
 from tests.yoi.grants.samples import FULL, HEAD, MANIFEST, RUNTIME
 
 TOOL_WORLD = RUNTIME.replace("instance@", "tool@")
@@ -70,6 +81,12 @@ def test_a_blank_name_or_version(key: str, blank: str) -> None:
         (HEAD + '[[permissions]]\nkind = "external_write"\nx = 1', "permissions[0]: "),
         (HEAD + '[[request]]\nhost = "a"\nx = 1', "request[0]: "),
         (HEAD + '[[websocket]]\nhost = "a"\nx = 1', "websocket[0]: "),
+        (HEAD + '[[request]]\nhost = "a"\n[[request]]\nhost = "b"\nprivate = false', "request[1]: "),
+        (HEAD + '[[request]]\nhost = "a"\nprivate = true', "request[0]: "),
+        (HEAD + '[[websocket]]\nhost = "a"\n[[websocket]]\nhost = "b"\nprivate = false', "websocket[1]: "),
+        (HEAD + '[[websocket]]\nhost = "a"\nprivate = true', "websocket[0]: "),
+        (HEAD + '[[websocket]]\nhost = "a"\nmethods = []', "websocket[0]: "),
+        (HEAD + '[[websocket]]\nhost = "a"\nmethods = ["GET"]', "websocket[0]: "),
     ],
 )
 def test_an_unknown_key_at_every_level(text: str, where: str) -> None:
@@ -198,9 +215,9 @@ def test_a_permission_has_the_fields_of_its_kind(table: str, reason: str) -> Non
 @pytest.mark.parametrize(
     ("table", "reason"),
     [
-        ('[[request]]\nhost = "a"\nprivate = true', "plugin.toml: `private` of a target is for the grant to say"),
-        ('[[websocket]]\nhost = "a"\nprivate = true', "plugin.toml: `private` of a target is for the grant to say"),
-        ('[[websocket]]\nhost = "a"\nmethods = ["GET"]', "websocket target: there is no key `methods`"),
+        ('[[request]]\nhost = "a"\nprivate = true', "plugin.toml: request[0]: there is no key `private`"),
+        ('[[websocket]]\nhost = "a"\nprivate = false', "plugin.toml: websocket[0]: there is no key `private`"),
+        ('[[websocket]]\nhost = "a"\nmethods = []', "plugin.toml: websocket[0]: there is no key `methods`"),
         ("[[request]]\nport = 65536", "request target: `port` is 0 to 65535"),
         ("[[request]]\nport = true", "plugin.toml: request[0].port: Expected `int | null`, got `bool`"),
         ('[[tools]]\nname = "a b"', "plugin tool name must be 1-128 bytes without whitespace and control characters"),
@@ -213,6 +230,20 @@ def test_a_permission_has_the_fields_of_its_kind(table: str, reason: str) -> Non
 )  # fmt: skip
 def test_targets_and_tools(table: str, reason: str) -> None:
     assert refusal(f"{HEAD}{table}") == reason
+
+
+@pytest.mark.req("yoi.edge.36")
+@pytest.mark.parametrize(
+    "name",
+    ["a b", "a\\tb", "a\\u0000", "a\\u001b[31m", "a\\u0085", "a\\u00a0b", "a\\u00ad", "a\\u200b", "a\\u202eb", "a\\u2028",
+     "a\\u2066", "a\\u3000b", "a\\ufeff", "a\\U000e0041", "a\\ue000", "a\\u0378"],
+)  # fmt: skip
+def test_a_tools_name_has_nothing_that_nobody_sees(name: str) -> None:
+    tool = '[[tools]]\nname = "%s"\ninput_schema = { type = "object" }'
+    said = "plugin tool name must be 1-128 bytes without whitespace and control characters"
+    assert refusal(HEAD + tool % name) == said
+    for seen in ("a", "lesen_für", "読む", "a.b/c-d:e", "é" * 64):
+        assert parse((HEAD + tool % seen).encode()).tools[0].name == seen
 
 
 def test_dates_and_numbers_that_json_has_not() -> None:
@@ -265,6 +296,14 @@ def test_a_tool_has_a_minute_at_most() -> None:
     assert refusal(text % -1) == refusal(text % 60_001) == "plugin tool `a`: timeout_ms is 0 to 60000"
 
 
+def test_a_tools_name_has_128_bytes_at_most() -> None:
+    text = HEAD + '[[tools]]\nname = "%s"\ninput_schema = { type = "object" }'
+    for name in ("x" * 128, "é" * 64, "a" + "€" * 42 + "b"):
+        assert parse((text % name).encode()).tools[0].name == name
+        assert refusal(text % f"{name}x") == "plugin tool name must be 1-128 bytes without whitespace and control characters"
+    assert refusal(text % "") == "plugin tool name must be 1-128 bytes without whitespace and control characters"
+
+
 def test_targets_are_bounded() -> None:
     row = '[[request]]\nhost = "a"\n'
     assert len(parse((HEAD + row * 256).encode()).request) == 256
@@ -274,6 +313,12 @@ def test_targets_are_bounded() -> None:
 def test_a_manifest_that_was_kept_is_checked_too() -> None:
     with pytest.raises(ManifestError, match="not a safe local id"):
         check(PluginManifest(schema_version=1, id="../x", name="x", version="1"))
+    kept = PluginManifest(schema_version=1, id="x", name="x", version="1")
+    for wrong in (replace(kept, request=(Target(private=True),)), replace(kept, websocket=(Target(private=True),))):
+        with pytest.raises(ManifestError, match="`private` of a target is for the grant to say"):
+            check(wrong)
+    with pytest.raises(ManifestError, match="websocket target: there is no key `methods`"):
+        check(replace(kept, websocket=(Target(methods=("GET",)),)))
 
 
 def test_what_the_host_reads_of_it() -> None:

@@ -100,8 +100,9 @@ def test_what_a_record_holds() -> None:
     result = resolve(enablement(surfaces=("tool", "ingress", "tool"), config={"level": [1, None]}), [found()])
     assert isinstance(result, Record)
     assert result == Record(
-        identity=IDENTITY, source="project", package_path="/p/e.yoi-plugin", package_label="e.yoi-plugin", digest=DIGEST,
-        version="0.1.0", manifest=MANIFEST, enabled_surfaces=("ingress", "tool"), grants=GRANTS, config={"level": [1, None]},
+        identity=IDENTITY, source="project", package_path="/p/.serai/guests/e.yoi-plugin", package_label="e.yoi-plugin",
+        digest=DIGEST, version="0.1.0", manifest=MANIFEST, enabled_surfaces=("ingress", "tool"), grants=GRANTS,
+        config={"level": [1, None]},
     )  # fmt: skip
     kept = Plan(records=(result,), diagnostics=(refused(enablement(version="2"), found()),))
     assert msgspec.json.decode(msgspec.json.encode(kept), type=Plan) == kept
@@ -147,6 +148,8 @@ def test_a_record_that_was_kept_is_checked() -> None:
         ({"version": "9"}, "does not fit its own manifest"),
         ({"digest": OTHER}, "plugin grant digest binding does not match enabled package digest"),
         ({"manifest": msgspec.structs.replace(MANIFEST, schema_version=2)}, "plugin schema/API version is unsupported"),
+        ({"package_path": "/p/e.yoi-plugin"}, "has no path of a package"),
+        ({"package_path": "p/.serai/guests/e.yoi-plugin"}, "has no path of a package"),
         ({"manifest": NO_HOOKS}, "enabled plugin requested undeclared surface `hook`"),
     ):
         with pytest.raises(ValueError, match=why):

@@ -127,6 +127,7 @@ def test_the_bounds_of_the_origin() -> None:
     assert origin == UPSTREAM
     assert (origin.memory, origin.table_elements, origin.instances, origin.tables, origin.memories) == (2 * MIB, 256, 1, 1, 1)
     assert origin.fuel == 5_000_000
+    assert (origin.strict_imports, origin.deny_private, origin.ratio) == (True, False, 0)
     assert origin.stack <= STACK_MOST
 
 
@@ -150,10 +151,12 @@ def test_bounds_change_what_the_preset_has() -> None:
         ({"memory": 0}, "memory is 1 to 4294967296"),
         ({"memory": True}, "memory: Expected `int`, got `bool`"),
         ({"memory": 1.5}, "memory: Expected `int`, got `float`"),
-        ({"tool": 0}, "tool is more than 0 and at most 3600 seconds"),
-        ({"tool": float("inf")}, "tool is more than 0 and at most 3600 seconds"),
-        ({"tool": float("nan")}, "tool is more than 0 and at most 3600 seconds"),
-        ({"tool": 3601}, "tool is more than 0 and at most 3600 seconds"),
+        ({"tool": 0}, "tool is more than 0 and at most 60 seconds"),
+        ({"tool": float("inf")}, "tool is more than 0 and at most 60 seconds"),
+        ({"tool": float("nan")}, "tool is more than 0 and at most 60 seconds"),
+        ({"tool": 60.001}, "tool is more than 0 and at most 60 seconds"),
+        ({"tool_with_host": 61}, "tool_with_host is more than 0 and at most 60 seconds"),
+        ({"start": 3600.1}, "start is more than 0 and at most 3600 seconds"),
         ({"fuel": -1}, "fuel is 0 to 9223372036854775807"),
         ({"entries": 2**31}, "entries is 1 to 2147483647"),
         ({"deny_private": "no"}, "deny_private: Expected `bool`, got `str`"),
@@ -161,6 +164,12 @@ def test_bounds_change_what_the_preset_has() -> None:
 )
 def test_bounds_that_cannot_be(bounds: dict[str, Any], reason: str) -> None:
     assert refusal({"plugins": {"bounds": bounds}}) == f"plugins.bounds: {reason}"
+
+
+def test_no_tool_has_more_than_a_minute() -> None:
+    """Else it would be taken and have no effect: no call is longer (spec yoi 14.3)."""
+    longest = read({"plugins": {"bounds": {"tool": 60, "tool_with_host": 60.0, "start": 3600, "ingress": 3600.0}}}).bounds
+    assert (longest.tool, longest.tool_with_host, longest.start, longest.ingress) == (60.0, 60.0, 3600.0, 3600.0)
 
 
 def test_every_bound_can_be_set() -> None:

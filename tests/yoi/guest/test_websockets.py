@@ -186,6 +186,39 @@ async def test_a_lost_connection_is_opened_again(tmp_path: Path, quick: list[flo
         assert texts(status, DiagnosticKind.WEBSOCKET_CLOSED)
 
 
+@pytest.mark.req("yoi.rule.084", "yoi.rule.085")
+async def test_a_close_or_an_error_that_nobody_asked_for_is_refused_silently(tmp_path: Path, quick: list[float]) -> None:
+    async with peer() as server:
+        ingresses = {"in": {"sources": [f"websocket:{server.url}"], "event_kinds": ["websocket_text"]}}
+        async with house(tmp_path, listening(tmp_path, server, reflecting(), ingresses=ingresses)) as host:
+            guest = running(host)
+            await (await server.next()).close()
+            await (await server.next()).send(b"binary: an error")
+            third = await server.next()  # both are through
+            await third.send("well")
+            status = await until(guest, lambda status: status.dispatch_counters.dispatched == 1)
+            assert status.component_status["payload"]["text"] == "well"
+            counters = status.dispatch_counters
+            assert (counters.enqueued, counters.rejected, counters.failed) == (1, 0, 0)
+            assert (status.last_error, status.websocket_connections[0].queue_drops) == (None, 0)
+            assert DiagnosticKind.INVALID_EVENT not in {one.kind for one in status.diagnostics}
+
+
+@pytest.mark.req("yoi.rule.084", "yoi.conform.45")
+async def test_those_that_are_asked_for_come_and_a_text_that_is_not_counts(tmp_path: Path, quick: list[float]) -> None:
+    async with peer() as server:
+        ingresses = {"in": {"sources": [f"websocket:{server.url}"], "event_kinds": ["websocket_close"]}}
+        async with house(tmp_path, listening(tmp_path, server, reflecting(), ingresses=ingresses)) as host:
+            guest = running(host)
+            connection = await server.next()
+            await connection.send("not asked for")
+            status = await until(guest, lambda status: status.websocket_connections[0].queue_drops == 1)
+            assert status.dispatch_counters.rejected == 1
+            await connection.close()
+            status = await until(guest, lambda status: status.dispatch_counters.dispatched == 1)
+            assert status.component_status["kind"] == "websocket_close"
+
+
 @pytest.mark.req("yoi.rule.085")
 async def test_an_outage_is_told_of_once(tmp_path: Path, quick: list[float]) -> None:
     async with peer() as server:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from serai.dialects.yoi.archive import BadArchive, normalised, pack, read
+from serai.dialects.yoi.archive import BadArchive, normalised, pack, packed_size, read
 from serai.dialects.yoi.bounds import DEFAULT, UPSTREAM, Bounds
 from tests.yoi.packages.zips import Entry, zipped
 
@@ -237,6 +237,7 @@ def test_what_is_packed_is_read_again(files: dict[str, bytes]) -> None:
     data = pack(files)
     assert read(data) == files
     assert pack(read(data)) == data
+    assert packed_size(files) == len(data)
 
 
 @given(st.one_of(st.binary(max_size=300), st.binary(max_size=60).map(lambda tail: zipped(FILES)[: -len(tail) or None] + tail)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,54 @@ def test_old_copies_go_and_those_in_use_stay(house: House, monkeypatch: pytest.M
     last = keep_copy(first, house.environ)
     assert last is not None
     assert list(last.parent.iterdir()) == [last]
+
+
+@pytest.mark.parametrize("size", [0, 10, -1])
+def test_a_copy_that_was_cut_off_is_written_anew(house: House, size: int) -> None:
+    """A crash of the machine may leave half of it: the next start with the same package mends it."""
+    package = read_package(plugin(house.user))
+    path = keep_copy(package, house.environ)
+    assert path is not None
+    whole = path.read_bytes()
+    os.truncate(path, size % len(whole))
+    assert copy_of(package.digest, house.environ) is None
+    assert keep_copy(package, house.environ) == path
+    assert path.read_bytes() == whole
+    assert copy_of(package.digest, house.environ) == package
+
+
+def test_a_copy_is_on_the_disk_before_it_has_its_name(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[tuple[str, int]] = []
+    fsync, rename = os.fsync, os.replace
+
+    def syncing(descriptor: int) -> None:
+        done.append(("sync", os.fstat(descriptor).st_size))
+        fsync(descriptor)
+
+    def renaming(old: str, new: Path) -> None:
+        done.append(("rename", os.stat(old).st_size))
+        rename(old, new)
+
+    package = read_package(plugin(house.user))
+    monkeypatch.setattr(os, "fsync", syncing)
+    monkeypatch.setattr(os, "replace", renaming)
+    path = keep_copy(package, house.environ)
+    assert path is not None
+    size = path.stat().st_size
+    assert done == [("sync", size), ("rename", size)]
+
+
+def test_copies_that_nobody_writes_any_more_go(house: House) -> None:
+    package = read_package(plugin(house.user))
+    path = keep_copy(package, house.environ)
+    assert path is not None
+    now = time.time()
+    old, young = path.parent / ".copy-old", path.parent / ".copy-young"
+    for one, age in ((old, 3700), (young, 3000)):
+        one.write_bytes(b"half")
+        os.utime(one, (now - age, now - age))
+    keep_copy(package, house.environ)
+    assert (old.exists(), young.exists()) == (False, True)
 
 
 def test_a_copy_that_cannot_be_kept_stops_nobody(house: House, caplog: pytest.LogCaptureFixture) -> None:

@@ -15,6 +15,7 @@ from serai.app.config import Config
 from serai.dialects.yoi.grants import Record
 from serai.dialects.yoi.package import digest
 from serai.errors import BadSettings
+from serai.host import plugins
 from serai.host.finding import Found, find
 from serai.host.plugins import plan_of
 from tests.host.folders import House, zot_guest
@@ -383,6 +384,15 @@ def test_one_that_was_named_on_the_command_line_is_in_the_plan_too(house: House)
     assert [reason for _, reason in problems(found)] == [
         "this session goes on with the plugins that it began with; a new one takes this too"
     ]
+
+
+def test_a_projects_store_that_is_too_large_is_told_of(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        plugin(store(house), f"{number}.yoi-plugin", id=f"p{number}")
+    monkeypatch.setattr(plugins, "_PROJECTS", 1)
+    found = house.find()
+    said = "plugin store has more than 1 bytes of packages: this one is left out"
+    assert problems(found) == [("1.yoi-plugin", said), ("2.yoi-plugin", said)]
 
 
 @pytest.mark.req("yoi.rule.058", "yoi.conform.15")

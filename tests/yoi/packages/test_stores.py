@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from serai.dialects.yoi.bounds import Bounds
+from serai.dialects.yoi.bounds import DEFAULT, Bounds
 from serai.dialects.yoi.resolving import PackageDiagnostic
+from serai.host import plugins
 from serai.host.plugins import discover
+from serai.limits import MIB
 from tests.yoi.packages.making import files, plugin, plugin_folder
-from tests.yoi.packages.zips import zipped
+from tests.yoi.packages.zips import Entry, zipped
 
 
 def kinds(told: tuple[PackageDiagnostic, ...]) -> list[tuple[str, str | None]]:
@@ -120,6 +122,57 @@ def test_a_broken_package_beside_a_good_one_is_one_diagnostic(tmp_path: Path, ca
 
 
 @pytest.mark.req("yoi.rule.055")
+def test_a_projects_store_is_read_up_to_a_size_and_the_users_own_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a project nobody trusts yet everything is expanded at every look."""
+    assert plugins._PROJECTS == 256 * MIB
+    zeros = {"zeros": bytes(50_000)}
+    contents = [{**files(id=f"p{number}"), **zeros} for number in range(4)]
+    for number, content in enumerate(contents):  # what counts is what comes out of the archive
+        entries = [Entry(name, data, deflate=name == "zeros") for name, data in content.items()]
+        (tmp_path / f"{number}.yoi-plugin").write_bytes(zipped(entries))
+        assert (tmp_path / f"{number}.yoi-plugin").stat().st_size < 5_000
+    plugin_folder(tmp_path / "folder", {**files(id="p9"), **zeros})
+    bounds = Bounds(ratio=5000)
+    most = 2 * sum(map(len, contents[0].values()))
+    for size, read in ((most + 1, 3), (most, 2), (1, 1)):
+        monkeypatch.setattr(plugins, "_PROJECTS", size)
+        found, told = discover([("project", tmp_path)], bounds)
+        names = [f"{number}.yoi-plugin" for number in range(4)] + ["folder"]
+        assert [one.label for one in found] == names[:read]
+        assert kinds(told) == [("bounds", name) for name in names[read:]]
+        message = f"plugin store has more than {size} bytes of packages: this one is left out"
+        assert {(one.phase, one.source, one.message) for one in told} == {("discovery", "project", message)}
+        found, told = discover([("user", tmp_path)], bounds)
+        assert ([one.label for one in found], told) == (names, ())
+
+
+def test_a_broken_package_of_a_project_counts_as_all_that_it_could_have_been(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = [Entry(name, data, crc=1 if name == "plugin.toml" else None) for name, data in files().items()]
+    for number in range(2):  # all of it is expanded before it is known to be broken
+        (tmp_path / f"{number}.yoi-plugin").write_bytes(zipped(entries))
+    plugin(tmp_path, "good.yoi-plugin")
+    could = DEFAULT.ratio * len(zipped(entries))
+    monkeypatch.setattr(plugins, "_PROJECTS", 2 * could)
+    found, told = discover([("project", tmp_path)])
+    assert found == ()
+    assert kinds(told)[-1] == ("bounds", "good.yoi-plugin")
+    assert len(discover([("user", tmp_path)])[0]) == 1
+    monkeypatch.setattr(plugins, "_PROJECTS", 2 * could + 1)
+    assert len(discover([("project", tmp_path)])[0]) == 1
+
+
+@pytest.mark.req("yoi.conform.08")
+def test_broken_packages_that_are_small_hide_no_good_one(tmp_path: Path) -> None:
+    for number in range(100):
+        (tmp_path / f"{number}.yoi-plugin").write_bytes(b"")
+    plugin(tmp_path, "good.yoi-plugin")
+    assert [one.label for one in discover([("project", tmp_path)])[0]] == ["good.yoi-plugin"]
+
+
 def test_discovery_writes_nothing(tmp_path: Path) -> None:
     plugin(tmp_path / "store", "a.yoi-plugin")
     plugin_folder(tmp_path / "store" / "b", id="two", component=b"(component")  # no such thing, and nobody tries

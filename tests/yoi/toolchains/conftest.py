@@ -25,6 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.toolchains)
+            item.add_marker(pytest.mark.timeout(900))  # whoever comes first builds, which takes a minute on a busy machine
 
 
 @pytest.fixture(scope="session")
@@ -71,6 +72,7 @@ def built(path: str, tmp_path_factory: pytest.TempPathFactory) -> Built:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if (shared / f"{name}.done").exists():
                 return folder
+            shutil.rmtree(folder, ignore_errors=True)  # of one who was ended half-way
             if (EXAMPLES / name).is_dir():
                 shutil.copytree(EXAMPLES / name, folder)
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 
 import pytest
@@ -187,11 +188,19 @@ async def test_a_result_of_a_hundred_megabytes_is_more_than_its_memory(house: Ho
 
 
 @pytest.mark.req("yoi.conform.57")
-@pytest.mark.parametrize("component", [wat.bad_utf8, wat.surrogate, wat.out_of_bounds], ids=lambda made: made.__name__)
-async def test_a_result_that_is_no_text_is_a_clean_output_error(house: House, component: object) -> None:
+@pytest.mark.parametrize(
+    ("component", "words"),
+    [
+        (wat.bad_utf8, "guest output is not UTF-8: invalid utf-8"),
+        (wat.surrogate, "guest output is not UTF-8: invalid utf-8"),
+        (wat.out_of_bounds, "the output of handle-tool is none: .*out of bounds"),
+    ],
+)
+async def test_a_result_that_is_no_text_is_a_clean_output_error(house: House, component: object, words: str) -> None:
     worker = await house.open(component())  # type: ignore[operator]
-    with pytest.raises(BadFrame, match="output of handle-tool"):
+    with pytest.raises(BadFrame) as caught:
         await house.tool(worker)
+    assert re.match(words, caught.value.message), caught.value.message
 
 
 @pytest.mark.req("yoi.edge.28")
@@ -256,6 +265,22 @@ async def test_the_default_bounds_let_a_component_of_the_tool_chains_start(house
     assert (DEFAULT.table_elements, DEFAULT.stack, DEFAULT.fuel) == (20_000, 1 * MIB, 0)
     await house.open(wat.all_imports())
     await house.open(wat.all_imports(), bounds=Bounds(fuel=2_000_000_000))
+
+
+@pytest.mark.req("yoi.rule.086")
+@pytest.mark.parametrize(
+    ("fits", "too_much", "words"),
+    [
+        ("(table 1 funcref)" * 16, "(table 1 funcref)" * 17, "table count too high at 17"),
+        ("(table 20000 funcref)", "(table 20001 funcref)", "table minimum size of 20001 elements exceeds table limits"),
+    ],
+    ids=["tables", "elements"],
+)
+async def test_the_default_bounds_of_tables(house: House, fits: str, too_much: str, words: str) -> None:
+    worker = await house.open(wat.Guest().field(fits).build())
+    assert json.loads(await worker.call("status", (), LONG)) == {"state": "running"}
+    with pytest.raises(Trapped, match=words):
+        await house.open(wat.Guest().field(too_much).build())
 
 
 @pytest.mark.req("yoi.rule.087")

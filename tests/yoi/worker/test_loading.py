@@ -141,6 +141,10 @@ ESCAPES = {
     "thread": "__import__('_thread').start_new_thread(print, ())",
     "executable memory": "mmap.mmap(-1, 4096, prot=7)",
     "ptrace": "check(libc.ptrace(16, os.getppid(), 0, 0))",
+    "signals by a descriptor": "fcntl.fcntl(1, fcntl.F_SETOWN, os.getppid())",
+    "which signal": "fcntl.fcntl(1, 10, 9)",  # F_SETSIG
+    "signals at input": "fcntl.fcntl(1, fcntl.F_SETFL, os.O_ASYNC)",
+    "another descriptor": "fcntl.fcntl(1, fcntl.F_DUPFD, 0)",
 }
 
 
@@ -149,7 +153,7 @@ ESCAPES = {
 def test_a_confined_worker_can_do_nothing_but_read_and_write(what: str) -> None:
     """The same confinement, and then not wasm but Python behind it: as if the engine had a hole."""
     code = f"""
-import ctypes, mmap, os, sys, _socket
+import ctypes, fcntl, mmap, os, sys, _socket
 sys.path[:0] = [sys.argv[1]]
 libc = ctypes.CDLL(None, use_errno=True)
 def check(result):
@@ -170,6 +174,56 @@ os._exit(0)
     run = subprocess.run([sys.executable, "-I", "-S", "-c", code, here], capture_output=True, text=True, timeout=60, check=False)
     assert run.stdout.strip() in ("refused", "unknown"), run.stderr
     assert run.returncode == 0
+
+
+_BEHIND = """
+import ctypes, errno, fcntl, os, sys
+sys.path[:0] = [sys.argv[1]]
+from program.confine import filter_calls, give_up_files
+give_up_files()
+if not filter_calls(compiler=sys.argv[2] == "compiler"): print("unknown"); sys.stdout.flush(); os._exit(0)
+"""
+
+
+def behind_the_filter(code: str, who: str, log: Path) -> str:
+    """What this code says behind the filter of a worker or a compiler, whose log is that file."""
+    argv = [sys.executable, "-I", "-S", "-c", f"{_BEHIND}{code}\nsys.stdout.flush(); os._exit(0)", command("main")[5], who]
+    with log.open("ab") as stderr:
+        run = subprocess.run(argv, stdout=subprocess.PIPE, stderr=stderr, text=True, timeout=60, check=False)
+    assert run.returncode == 0, log.read_text()
+    return run.stdout.strip()
+
+
+@pytest.mark.req("yoi.rule.077")
+@pytest.mark.parametrize("who", ["worker", "compiler"])
+def test_nobody_behind_the_filter_erases_the_log(who: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("a remark\n")
+    code = """
+for fd in (0, 1, 2):
+    try: os.ftruncate(fd, 0)
+    except OSError as error: print(error.errno == errno.EPERM)
+    else: print("done")
+"""
+    assert behind_the_filter(code, who, log).split() in (["True"] * 3, ["unknown"])
+    assert log.read_text() == "a remark\n"
+
+
+@pytest.mark.parametrize("who", ["worker", "compiler"])
+def test_files_in_memory_are_made_sized_and_sealed_behind_the_filter(who: str, tmp_path: Path) -> None:
+    """As wasmtime does for the image of a guest's memory: without them an instance would cost more, or not begin."""
+    code = """
+file = os.memfd_create("x", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+os.write(file, b"abc")
+os.ftruncate(file, 4096)
+seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
+flags = fcntl.fcntl(file, fcntl.F_GETFD)
+fcntl.fcntl(file, fcntl.F_SETFD, flags)
+size = os.lseek(file, 0, os.SEEK_END)
+print(size, fcntl.fcntl(file, fcntl.F_GET_SEALS) == seals, fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE)
+"""
+    assert behind_the_filter(code, who, tmp_path / "log") in (f"4096 True {os.O_RDWR}", "unknown")
 
 
 async def test_without_seccomp_and_landlock_it_goes_on_and_says_so(

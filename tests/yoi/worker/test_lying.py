@@ -64,6 +64,7 @@ IN_A_CALL = {
     "no JSON": 'say(b"what\\n")',
     "no UTF-8": 'say(b\'{"type":"ok","id":1,"text":"\\xff"}\\n\')',
     "no frame": "say([1, 2, 3])",
+    "a blank line": 'say(b"\\n")',
     "deep": 'say(b"[" * 100000 + b"\\n")',
     "unknown": 'say({"type": "exec", "id": 1})',
     "another's id": 'say({"type": "ok", "id": 2, "text": "x"})',
@@ -105,6 +106,8 @@ WITHOUT_A_CALL = {
     "a host call": "say(host(1))",
     "a host call of the beginning": "say(host(1, id=0))",
     "a trap": 'say({"type": "trap", "id": 0, "kind": "trap", "text": "x"})',
+    "a blank line": 'say(b"\\n")',
+    "blank lines without an end": '[say(b"\\n" * 65536) for _ in iter(int, 1)]',
     "a flood": 'say(b"\\n" * 10 + b\'{"type":"ok","id":1,"text":"x"}\\n\' * 100000)',
 }
 
@@ -184,6 +187,7 @@ BEGINNINGS = {
     "unfit after go": 'read(); say(LOADED); read(); say({"type": "unfit", "text": "x"}); wait()',
     "an answer to go": 'read(); say(LOADED); read(); say({"type": "ok", "id": 0, "text": ""}); wait()',
     "garbage": 'read(); say(b"\\x00\\xff\\n"); wait()',
+    "a blank line": 'read(); say(b"\\n", LOADED); wait()',
     "dies": "read(); os._exit(3)",
     "dies after loaded": "read(); say(LOADED); os._exit(3)",
     "closes its output": "read(); os.close(1); wait()",

@@ -16,7 +16,7 @@ from unicodedata import normalize
 
 from serai.dialects.yoi.bounds import DEFAULT, Bounds
 
-__all__ = ["ENDING", "BadArchive", "Kind", "check_names", "normalised", "pack", "read"]
+__all__ = ["ENDING", "BadArchive", "Kind", "check_names", "normalised", "pack", "packed_size", "read"]
 
 ENDING = ".yoi-plugin"
 Kind = Literal["malformed", "traversal", "bounds", "io"]
@@ -243,6 +243,12 @@ def check_names(names: Iterable[str]) -> None:
 
 
 # -- writing ----------------------------------------------------------------------------------------------------------------------
+
+
+def packed_size(files: Mapping[str, bytes]) -> int:
+    """How long the archive of these files is."""
+    names = sum(len(path.encode()) for path in files)
+    return sum(map(len, files.values())) + 2 * names + len(files) * (_LOCAL.size + _CENTRAL.size) + _END.size
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:

@@ -20,7 +20,7 @@ Preset = Literal["default", "upstream"]
 class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What may be set under `[plugins.bounds]`; the sizes of documents (64 KiB and so on) are the protocol's and not among them."""
 
-    memory: int = 64 * MIB  # bytes of linear memory, all memories of a store together
+    memory: int = 64 * MIB  # bytes of each linear memory; the process bounds all of them together
     table_elements: int = 20_000
     instances: int = 64
     tables: int = 16

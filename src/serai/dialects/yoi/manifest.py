@@ -141,7 +141,6 @@ _FIELDS = {
     "host_api": "api",
 }  # fmt: skip
 _SAFE = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,128}(?<!\.)")
-_BLANK = re.compile(r"[\s\x00-\x1f\x7f-\x9f]")
 _DRIVE = re.compile(r"[A-Za-z]:")
 _LEGACY_ABI = "yoi-plugin-wasm-1"
 _RAW_ABI = "plugin component runtime must not declare raw WASM ABI metadata"
@@ -168,12 +167,21 @@ def parse(text: bytes) -> PluginManifest:
         if type(version := said.get("schema_version")) is int and version != 1:  # its other keys may be of another time too
             said = {"schema_version": version, "id": "-", "name": "-", "version": "-"}
         manifest = convert(said, PluginManifest)
+        _check_keys(said)
     except ValueError as error:
         raise ManifestError(f"plugin.toml: {error}") from None
     check(manifest)
     if manifest.runtime is not None and {"entry", "abi"} & said["runtime"].keys():  # an empty one is there, too
         raise ManifestError(_RAW_ABI, "api")
     return manifest
+
+
+def _check_keys(said: dict[str, Any]) -> None:
+    """A target here and one of a grant are read alike, and what only the grant's has is unknown here, an empty one too (8)."""
+    for table, unknown in (("request", ("private",)), ("websocket", ("methods", "private"))):
+        for number, target in enumerate(said.get(table, ())):
+            if key := next((key for key in unknown if key in target), ""):
+                raise ValueError(f"{table}[{number}]: there is no key {quoted(key)}")
 
 
 def argv(manifest: object, folder: str) -> tuple[str, ...]:  # noqa: ARG001 - what the host's readers take
@@ -270,7 +278,8 @@ def _check_runtime(runtime: Runtime) -> None:
 def _check_tools(tools: Iterable[Tool]) -> None:
     tools = tuple(tools)
     for tool in tools:
-        if not 0 < len(tool.name.encode(errors="replace")) <= _NAME or _BLANK.search(tool.name):
+        # printable: a model must not be shown a name with something in it that nobody sees (21.36)
+        if not 0 < len(tool.name.encode(errors="replace")) <= _NAME or " " in tool.name or not tool.name.isprintable():
             raise ManifestError(f"plugin tool name must be 1-{_NAME} bytes without whitespace and control characters")
         if not 0 <= tool.timeout_ms <= TIMEOUT_MOST:
             raise ManifestError(f"plugin tool {quoted(tool.name)}: timeout_ms is 0 to {TIMEOUT_MOST}", "bounds")

@@ -17,7 +17,7 @@ MANIFEST = "plugin.toml"
 MANIFEST_MOST = 65_536  # bytes
 _DOMAIN = b"yoi-plugin-package-digest-v1\0"
 _PREFIX = "sha256:"
-_LEFT_OUT = frozenset({"target", "node_modules", ".git"})  # folders, spec yoi 7.2 [R]
+_LEFT_OUT = frozenset({"target", "node_modules", ".git", "__pycache__", ".pytest_cache"})  # folders, spec yoi 7.2 [R]
 
 
 @dataclass(frozen=True, slots=True)

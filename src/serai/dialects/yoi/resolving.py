@@ -148,11 +148,24 @@ def plan(enablements: Iterable[Enablement], packages: Sequence[Discovered]) -> P
     return Plan(records=tuple(records.values()), diagnostics=tuple(diagnostics))
 
 
+_IN_PROJECT = 4  # slashes of /PROJECT/.serai/guests/NAME at least
+
+
+def applies(enablement: Enablement, record: Record) -> bool:
+    """Whether what it grants, which may be nothing, is for the contents of this record."""
+    grants = enablement.grants
+    pins = {enablement.digest, grants.digest} - {""}
+    bound = binding(grants, identity=record.identity, digest=record.digest, version=record.version)
+    return all(pinned(pin, record.digest) for pin in pins) and enablement.version in ("", record.version) and not bound
+
+
 def check_record(record: Record) -> None:
     """A record that was kept, once more: a `ValueError` says what cannot be."""
     check(record.manifest)
     if record.identity != f"{record.source}:{record.manifest.id}" or record.version != record.manifest.version:
         raise ValueError("resolved plugin record does not fit its own manifest")
+    if not record.package_path.startswith("/") or (record.source == "project" and record.package_path.count("/") < _IN_PROJECT):
+        raise ValueError("resolved plugin record has no path of a package")
     if why := binding(record.grants, identity=record.identity, digest=record.digest, version=record.version):
         raise ValueError(why)
     if undeclared := set(record.enabled_surfaces) - record.manifest.declared:

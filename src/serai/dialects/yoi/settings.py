@@ -11,6 +11,7 @@ import msgspec
 
 from serai.dialects.yoi.bounds import DEFAULT, PRESETS, STACK_MOST, Bounds, Preset
 from serai.dialects.yoi.grants import Enablement, check_grants
+from serai.dialects.yoi.manifest import TIMEOUT_MOST
 from serai.dialects.yoi.reading import convert, plain
 from serai.dialects.yoi.resolving import Plan, check_record
 from serai.errors import BadSettings
@@ -20,6 +21,7 @@ __all__ = ["FUEL", "Plan", "PluginSettings", "bounds_of", "read"]
 
 FUEL = 2_000_000_000  # what `fuel = true` means (spec yoi 17.1)
 _SECONDS = 3600.0  # the longest that anybody waits (design rule 6)
+_TOOLS = dict.fromkeys(("tool", "tool_with_host"), TIMEOUT_MOST / 1000)  # no tool has more, whoever says so (14.3)
 _MOST = {"stack": STACK_MOST, "memory": 4096 * MIB, "package": 1024 * MIB, "file": 1024 * MIB, "expanded": 1024 * MIB}
 _MOST_OTHERS = 2**31 - 1
 _MAY_BE_0 = ("fuel", "ratio")
@@ -115,8 +117,9 @@ def _check_bound(name: str, value: Any) -> None:
     if isinstance(value, bool):
         return
     if isinstance(value, float):
-        if not isfinite(value) or not 0 < value <= _SECONDS:
-            raise ValueError(f"{name} is more than 0 and at most {_SECONDS:.0f} seconds")
+        longest = _TOOLS.get(name, _SECONDS)
+        if not isfinite(value) or not 0 < value <= longest:
+            raise ValueError(f"{name} is more than 0 and at most {longest:.0f} seconds")
         return
     least = 0 if name in _MAY_BE_0 else 1
     most = _MOST_FUEL if name == "fuel" else _MOST.get(name, _MOST_OTHERS)

@@ -12,6 +12,8 @@ REDACTED = "<redacted>"
 _CUT = "…"
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+# Text that runs backwards, and what a model reads and nobody sees.
+_HIDDEN = re.compile("[\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
 _LONE = re.compile("[\ud800-\udfff]")
 _COLOURS = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]")  # and moves of the cursor; no class has an escape in it: linear
 # What moves a cursor, turns text around, or is read by a model and seen by nobody.
@@ -23,7 +25,7 @@ _HEADER = re.compile(
     r"(?!` is credential-like)[ \t=:]*)[^\r\n]+",
     re.IGNORECASE,
 )
-_WORD = re.compile(r"((?:(?:token|secret|password)(?!-ref grant)[ \t=:]*)+)[^ ,;\r\n]+", re.IGNORECASE)
+_WORD = re.compile(r"((?:(?:token|secret|password)(?!-ref grant)[\"']?[ \t=:]*)+)[^ ,;\r\n]+", re.IGNORECASE)
 
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
@@ -42,7 +44,7 @@ def cut(text: str, most: int) -> str:
 
 def bounded(text: str, most: int = MESSAGE) -> str:
     """Without control characters, newline and tab excepted, and cut at `most` bytes (17.2)."""
-    plain = _LONE.sub("\ufffd", _CONTROL.sub(" ", text))
+    plain = _LONE.sub("\ufffd", _HIDDEN.sub("", _CONTROL.sub(" ", text)))
     short = cut(plain, most)
     return short if len(short) == len(plain) else short + _CUT
 

@@ -121,7 +121,12 @@ class Cache:
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), path
 
     def finish(self, key: str, part: str) -> None:
-        os.chmod(part, 0o600)  # whatever the umask left of it
+        descriptor = os.open(part, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fchmod(descriptor, 0o600)  # whatever the umask left of it
+            os.fsync(descriptor)  # before it has its name: half of it would be executed
+        finally:
+            os.close(descriptor)
         os.replace(part, self.path(key))
         self.trim(but=key)
 

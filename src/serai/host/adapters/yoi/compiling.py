@@ -24,6 +24,7 @@ __all__ = ["Compiling", "command", "compiled", "key_of"]
 
 _CORE = b"\x00asm\x01\x00\x00\x00"
 _REFUSED = 3  # exit status of `program/compile.py`: the component is at fault
+_UNWRITTEN = 4  # the disk is
 _AGAIN = 0.02  # seconds: between two looks whether another has compiled it meanwhile; a lock cannot be waited for without a thread
 _LARGE = 1 * MIB
 
@@ -117,6 +118,8 @@ async def _compile(component: bytes, key: str, spawner: Spawner, cache: Cache, *
         said = child.stderr.text().strip()
         if status.code == _REFUSED:
             raise BadManifest(f"component is incompatible: {said}", who=who, hint="its author has to build it anew")
+        if status.code == _UNWRITTEN:
+            raise NotWritten(f"a compiled plugin cannot be written: {said}", who=cache.folder)
         if not status.ok:
             hint = f"it may need more than {bounds.memory // MIB} MiB to compile"
             raise BadManifest(f"component is incompatible: compiling it failed with {status}: {said[-500:]}", who=who, hint=hint)

@@ -19,6 +19,7 @@ from serai.dialects.yoi.ours import Instance
 from serai.dialects.yoi.requests import parsed
 from serai.dialects.yoi.status import DiagnosticKind
 from serai.dialects.yoi.texts import size, timestamp
+from serai.host.adapters.yoi.effects.network import Network
 from serai.host.adapters.yoi.effects.sockets import ReceiveTimeout, Socket, dial
 
 __all__ = ["Backoff", "Owned", "Subscription", "Taker", "subscriptions"]
@@ -98,6 +99,7 @@ class Owned:
         self._taker = taker
         self._backoff = backoff
         self._open: dict[str, Socket] = {}
+        self._network = Network()  # one, so that lookups that hang are counted
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
@@ -121,6 +123,7 @@ class Owned:
         tasks, self._tasks = self._tasks, []
         if tasks:
             await asyncio.wait(tasks)
+        self._network.close()
 
     async def send(self, url: str, text: str) -> str:
         """A `websocket_send`: what its result says. A failed one is a `Denied`."""
@@ -154,7 +157,7 @@ class Owned:
                     sockets.check_url(self._record, one.url)
                 except Denied as error:
                     return statuses.failed(one.url, f"host-owned websocket not granted: {error}")
-                socket = await dial(self._record, one.url, bounds=self._bounds, timeout=_SECONDS)
+                socket = await dial(self._record, one.url, bounds=self._bounds, timeout=_SECONDS, network=self._network)
                 opened_at = monotonic()
                 told = False
                 await self._read(one, socket)
@@ -193,6 +196,9 @@ class Owned:
         at = time()
         id = messages.correlation_id(at, urandom(10))
         event = made(source=one.source, ingress_name=one.ingress, url=one.url, now=timestamp(at), id=id, **said)
+        kinds = next((each.event_kinds for each in self._record.manifest.ingresses if each.name == one.ingress), ())
+        if event.kind != "websocket_text" and kinds and event.kind not in kinds:
+            return  # nobody asked for it: refused silently (16)
         if not self._taker.take(one.ingress, event):
             self._instance.connections.dropped(one.url)
 

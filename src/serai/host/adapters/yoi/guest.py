@@ -78,6 +78,7 @@ class YoiGuest:
     async def begin(self, worker: Worker) -> None:
         """The worker is there; `start` makes the instance, and what it listens to is opened (13.1)."""
         self.worker = worker
+        worker.after = self.effects.forget  # what a call of the world `tool` opened ends with its store (5, 13.1)
         if self.stateful:
             self.instance.starting()
             try:
@@ -103,6 +104,7 @@ class YoiGuest:
     # -- what the host asks -----------------------------------------------------------------------------------------------------
 
     async def idle(self) -> None:
+        self.services.hush()  # another life listens now
         if self._waiting:
             await asyncio.wait(list(self._waiting))
         await self.services.idle()
@@ -177,6 +179,7 @@ class YoiGuest:
         self.instance.crashed(cause.message)
         self.services.end()
         if self._ready:
+            self._taking.memory["record"] = self.record
             self._taking.memory[INSTANCE] = self.instance  # counters and what waits go on in the next life
             self._taking.listener.ended(cause)
 

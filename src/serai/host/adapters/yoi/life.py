@@ -10,7 +10,7 @@ from serai.dialects.yoi import authorising, schema
 from serai.dialects.yoi.bounds import Bounds
 from serai.dialects.yoi.grants import Record
 from serai.dialects.yoi.manifest import HostApi, Tool
-from serai.dialects.yoi.texts import shown, told
+from serai.dialects.yoi.texts import bounded, shown, told
 from serai.errors import BadFrame, BadManifest, NotAllowed, PeerTimeout, Refused, SeraiError, SpawnFailed
 from serai.model.contributions import Contributions, Ingress, Service
 from serai.model.tools import ToolSpec
@@ -70,7 +70,7 @@ def register(record: Record, bounds: Bounds, longest: float | None, who: str) ->
     allowed = [one for one in tools if kept("tool", one.name, authorising.tool(record, one.name))]
     offer = Offer(
         Contributions(
-            tools=tuple(ToolSpec(one.name, shown(one.description), one.input_schema) for one in allowed),
+            tools=tuple(ToolSpec(one.name, shown(one.description), _shown(one.input_schema)) for one in allowed),
             services=tuple(services),
             ingresses=tuple(ingresses),
         ),
@@ -81,6 +81,19 @@ def register(record: Record, bounds: Bounds, longest: float | None, who: str) ->
         hint = f"look at what it asks for and grant it: `serai guest grant {manifest.id}`"
         raise NotAllowed("; ".join(denied), who=who, hint=hint)
     return offer
+
+
+def _shown(schema: Any) -> Any:
+    """A model reads what a schema says in words too (21.36); names and values are what they are."""
+    if isinstance(schema, list | tuple):
+        return [_shown(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    said = {
+        key: shown(value) if key in ("title", "description") and isinstance(value, str) else value for key, value in schema.items()
+    }
+    # the values of `enum` are a list; a schema of that name is one of `properties`
+    return {key: value if key == "enum" and isinstance(value, list | tuple) else _shown(value) for key, value in said.items()}
 
 
 def _must_fit(tools: tuple[Tool, ...], who: str) -> None:
@@ -120,9 +133,9 @@ def _origin(record: Record) -> dict[str, Any]:
 
 
 def reworded(error: E, text: str) -> E:
-    """The same error in other words, bounded and without secrets; what it carries besides stays."""
+    """The same error in other words, bounded, on one line; what it carries besides stays. Who words it has redacted it."""
     copy = error.for_call(error.id)
-    copy.message = told(text)
+    copy.message = bounded(" ".join(shown(text).split()))  # a guest's path may be in it, and is no line of ours (21.36)
     copy.args = (copy.message,)
     return copy
 
@@ -142,6 +155,6 @@ def _prefixed(error: SeraiError) -> Iterator[str]:
         yield "WASM output error: "
     elif not isinstance(error, Refused):
         yield "WASM execution error: "
-    yield error.message
+    yield told(error.message)  # not the names before it: a tool may be called `count_tokens`
     if error.exit is not None:
         yield f" ({error.exit})"

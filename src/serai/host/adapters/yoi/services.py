@@ -18,7 +18,7 @@ from serai.dialects.yoi.commands import OutputCommand, StatusUpdate, WebSocketSe
 from serai.dialects.yoi.denial import Denied
 from serai.dialects.yoi.messages import BadDocument, Event
 from serai.dialects.yoi.ours import Rejected
-from serai.dialects.yoi.status import CommandResult, CommandStatus, DispatchReport
+from serai.dialects.yoi.status import CommandResult, CommandStatus, DiagnosticKind, DispatchReport
 from serai.dialects.yoi.texts import timestamp
 from serai.errors import BadFrame, Closed, PeerTimeout, Refused, SeraiError
 from serai.host.adapters.yoi.connections import Owned
@@ -50,6 +50,18 @@ class _Waiting:
             self.outcome.set_result(report)
 
 
+class _Turn:
+    """A call that waits for its turn in the worker, and whether that has come."""
+
+    answer: asyncio.Future[str]
+
+    def __init__(self) -> None:
+        self.begun = False
+
+    def come(self) -> None:
+        self.begun = True
+
+
 class Services:
     """The ingresses of one life of a plugin. Its queue is the instance's and outlives this life."""
 
@@ -60,6 +72,7 @@ class Services:
         self._waiting: deque[_Waiting] = deque()  # beside the instance's queue
         self._consumer: asyncio.Task[None] | None = None  # there while there is something to bring
         self._room = asyncio.Event()
+        self._turn: _Turn | None = None
         self._over = False
 
     def begin(self) -> None:
@@ -89,6 +102,8 @@ class Services:
         return True
 
     def _offer(self, name: str, event: Event, waiting: _Waiting) -> None:
+        if self._over and not self._instance.refusal():  # the instance runs again, in a life that is not this one
+            raise Rejected(DiagnosticKind.SERVICE_STOPPED, "this life of the plugin is over: another one serves, or none")
         self._instance.offer(name, event, record=self._guest.record)
         self._waiting.append(waiting)
         self._wake()
@@ -151,17 +166,19 @@ class Services:
         guest = self._guest
         worker = guest.worker
         assert worker is not None
-        while worker.busy and not self._over:
-            await worker.idle()
-        if self._over:  # it never saw it: the next life does
-            raise self._undelivered(event, guest.over or Closed("it was stopped", who=guest.who))
+        turn = self._turn = _Turn()
+        text = messages.encode_event(event)
+        turn.answer = worker.call("handle-ingress", (event.ingress_name, text), guest.bounds.ingress, begun=turn.come)
         try:
-            return await worker.call("handle-ingress", (event.ingress_name, messages.encode_event(event)), guest.bounds.ingress)
+            return await turn.answer
         except PeerTimeout as error:
             text = self._instance.timed_out(event, guest.bounds.ingress)
             guest.failed(error)
             raise reworded(error, text) from error
         except SeraiError as error:
+            if not turn.begun:  # it never saw it: the next life does
+                guest.failed(error)  # a worker to whom nothing can be sent serves nobody; else this life is over already
+                raise self._undelivered(event, guest.over or error) from None
             raise self._failed(event, error) from error
 
     def _failed(self, event: Event, error: SeraiError) -> SeraiError:
@@ -219,6 +236,10 @@ class Services:
 
     # -- its end ----------------------------------------------------------------------------------------------------------------
 
+    def hush(self) -> None:
+        """What waits is brought; nothing more comes in by a connection of ours."""
+        self._owned.cancel()
+
     async def idle(self) -> None:
         """What waits at this moment is through."""
         while self._consumer is not None:
@@ -228,6 +249,8 @@ class Services:
         """This life is over. What it had not seen waits for the next one; whoever asked for a report is told now."""
         self._over = True
         self._room.set()
+        if (turn := self._turn) is not None and not turn.begun and not turn.answer.done():
+            turn.answer.set_exception(Closed("it was stopped", who=self._guest.who))
         self._owned.cancel()
         for waiting in self._waiting:
             waiting.settle(Closed("the plugin ended before it saw the event", who=self._guest.who))

@@ -12,6 +12,7 @@ from serai.dialects.yoi.bounds import DEFAULT, Bounds
 from serai.dialects.yoi.grants import Record
 from serai.dialects.yoi.manifest import INSTANCE
 from serai.dialects.yoi.ours import Instance
+from serai.dialects.yoi.texts import told
 from serai.errors import BadManifest, SeraiError
 from serai.host import plugins
 from serai.host.adapter import Taking
@@ -33,17 +34,18 @@ async def start(taking: Taking) -> YoiGuest:
     offer = register(record, bounds, taking.limits.tool, taking.who)
     for line in offer.denied:
         taking.log.remark(line)
-    instance: Instance = taking.memory.pop(INSTANCE, None) or Instance(record.identity, record.manifest.runtime.world)
+    had, kept = taking.memory.pop("record", None), taking.memory.pop(INSTANCE, None)  # of another package nothing fits any more
+    instance: Instance = kept if kept and had == record else Instance(record.identity, record.manifest.runtime.world)
     guest = YoiGuest(taking, record, bounds, offer, instance)
     if offer.empty:  # nothing of it is enabled: no instance is made (spec yoi 12.3)
         return guest
     try:
         await _begin(guest, taking, record, bounds)
     except BaseException as error:
-        taking.memory[INSTANCE] = instance
+        taking.memory["record"], taking.memory[INSTANCE] = record, instance
         await guest.abandon()
         if isinstance(error, SeraiError):
-            raise reworded(error, f"plugin instance startup failed closed: {error.message}") from error
+            raise reworded(error, f"plugin instance startup failed closed: {told(error.message)}") from error
         raise
     return guest
 

@@ -10,6 +10,8 @@ import asyncio
 import signal
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import inf
 from time import monotonic
 from typing import Any
 
@@ -34,6 +36,7 @@ __all__ = ["GRACE", "HostCall", "Worker", "open_worker"]
 GRACE = 0.5  # seconds from a call's deadline to the end of its worker
 _FRAME = 4 * MIB  # a text of 256 Ki characters, each escaped
 _TRAP = 2000  # characters of what a worker says of a trap
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGTRAP)  # of code that is not what was compiled
 _TOOLS = ("handle-tool", "call")
 _BOUNDS = ("memory", "table_elements", "instances", "tables", "memories", "fuel")
 
@@ -69,6 +72,7 @@ async def open_worker(
         try:
             given = (child, deadlines, limits.but(frame=_FRAME, send=_FRAME, backlog=2 * _FRAME), tap)
             worker = Worker(*given, who=who, world=world, bounds=bounds, denied=denied, host=host, ended=ended)
+            worker.damaged = partial(folder.drop, key)
             await worker._begin(folder.path(key), digest)
         except BaseException as error:
             if worker is not None:
@@ -89,7 +93,7 @@ class _Stale(Exception):
 
 
 class _Call:
-    __slots__ = ("args", "deadline", "export", "id", "timeout", "waiter")
+    __slots__ = ("args", "begun", "deadline", "export", "id", "timeout", "waiter")
 
     def __init__(self, id: int, export: str, args: tuple[str, ...], timeout: float, waiter: asyncio.Future[Any]) -> None:
         self.id = id
@@ -98,6 +102,7 @@ class _Call:
         self.timeout = timeout
         self.deadline = monotonic() + timeout
         self.waiter = waiter
+        self.begun: Callable[[], None] | None = None  # told when it is its turn; its time begins there
 
 
 class Worker:
@@ -135,6 +140,8 @@ class Worker:
         self._closing: asyncio.Task[None] | None = None
         self._idle: asyncio.Future[None] | None = None
         self.cause: SeraiError | None = None  # why this life is over
+        self.damaged: Callable[[], None] = lambda: None  # what is compiled may not be what it was: the next start makes it anew
+        self.after: Callable[[], None] | None = None  # of each call whose store is gone with it (world `tool`)
         self.imports: tuple[str, ...] = ()
         self.confined: tuple[str, ...] = ()  # what of its confinement holds on this machine
         self._channel = Channel(child, self, deadlines=deadlines, limits=limits, tap=tap(child.pid) if tap else None)
@@ -150,15 +157,21 @@ class Worker:
     def busy(self) -> bool:
         return self._current is not None
 
-    def call(self, export: str, args: Sequence[str], timeout: float) -> asyncio.Future[str]:
-        """One after another; to wait for one's turn counts. Who gives up cancels the future: the guest goes on to its deadline, for
-        it can only be ended, not taken back. Fails with `Trapped`, `PeerTimeout`, `BadFrame`, `OversizeFrame` or `PeerGone`."""
+    def call(
+        self, export: str, args: Sequence[str], timeout: float, *, begun: Callable[[], None] | None = None
+    ) -> asyncio.Future[str]:
+        """One after another; to wait for one's turn counts, unless `begun` is told of it.
+
+        Who gives up cancels the future: the guest goes on to its deadline, for it can only be ended, not taken back. Fails with
+        `Trapped`, `PeerTimeout`, `BadFrame`, `OversizeFrame` or `PeerGone`."""
         waiter: asyncio.Future[str] = self._loop.create_future()
         if self.cause is not None or self._stopped:
             waiter.set_exception(self._over())
             return waiter
         self._count += 1
         call = _Call(self._count, export, tuple(args), timeout, waiter)
+        if begun is not None:
+            call.begun, call.deadline = begun, inf
         if self._current is None:
             self._send(call)
         else:
@@ -218,13 +231,11 @@ class Worker:
 
     def received(self, run: bytes) -> None:
         decode = frames.decoder.decode
-        for line in run.split(b"\n"):
+        for line in run.removesuffix(b"\n").split(b"\n"):
             if self.cause is not None:
                 return
-            if not line:
-                continue
             try:
-                frame = decode(line)
+                frame = decode(line)  # a blank line is none: our program writes none, and a flood of them would have no end
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 self._breach(f"what it says cannot be read: {error}")
             else:
@@ -249,7 +260,7 @@ class Worker:
         return self._next_look(now)
 
     def _next_look(self, now: float) -> float | None:
-        times = [call.deadline for call in self._queue]
+        times = [call.deadline for call in self._queue if call.begun is None]
         if self._current is not None:
             times.append(self._current.deadline + (0.0 if now < self._current.deadline else GRACE))
         return min(times, default=None)
@@ -305,11 +316,13 @@ class Worker:
         if frame.kind == "timeout" or monotonic() >= call.deadline:
             error: SeraiError = self._too_late(call)
         elif frame.kind == "output":
-            error = BadFrame(f"the output of {call.export} is none: {frame.text}", who=self._who)
+            utf8 = call.export in _TOOLS and "utf-8" in frame.text
+            what = "guest output is not UTF-8" if utf8 else f"the output of {call.export} is none"
+            error = BadFrame(f"{what}: {frame.text}", who=self._who)
         elif self._broker.denial:  # by our own words, whatever it makes of them
             error = Trapped(self._broker.denial, kind="denied", who=self._who)
         else:
-            error = Trapped(frame.text[:_TRAP], kind=frame.kind[:20], who=self._who)
+            error = Trapped(" ".join(frame.text.split())[:_TRAP], kind=frame.kind[:20], who=self._who)
         if self._lasting or not self._ready:  # the store is of no more use (spec yoi 21.28)
             self._end(error)
         else:
@@ -326,6 +339,8 @@ class Worker:
 
     def _send(self, call: _Call) -> bool:
         """Whether it is under way now."""
+        if call.begun is not None:
+            call.deadline = monotonic() + call.timeout
         left = call.deadline - monotonic()
         try:
             self._channel.send(frames.encode(frames.Call(id=call.id, export=call.export, args=call.args, time=left)))
@@ -336,11 +351,16 @@ class Worker:
             _fail(call, error)
             return False
         self._current = call
+        if call.begun is not None:
+            call.begun()
+            self._watch.by(call.deadline)
         return True
 
     def _next(self) -> None:
         self._current = None
         self._broker.denial = ""
+        if self.after is not None and not self._lasting:
+            self.after()
         now = monotonic()
         while self._queue:
             call = self._queue.popleft()
@@ -370,6 +390,8 @@ class Worker:
         if self.cause is not None:
             return
         self.cause = cause
+        if cause.exit is not None and cause.exit.signal in _CRASHES:
+            self.damaged()
         self._broker.close()
         current, self._current = self._current, None
         waiting, self._queue = self._queue, deque()

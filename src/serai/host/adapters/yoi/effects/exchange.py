@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from serai.dialects.yoi import places, requests
 from serai.dialects.yoi.denial import Denied
 from serai.dialects.yoi.requests import Prepared
-from serai.host.adapters.yoi.effects.network import READ, Network, fault
+from serai.host.adapters.yoi.effects.network import Network, fault
 
 if TYPE_CHECKING:
     import h11
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["exchange"]
 
 _HEAD = 64 * 1024  # bytes of a response's head, or of one line of its body's framing
+_PART = 4 * 1024  # bytes at once: in chunks of one byte these are 700 events, and the others' turn comes after
 _INTERIM = 16  # responses before the real one
 
 
@@ -63,7 +64,8 @@ async def _event(wire: h11.Connection, reader: asyncio.StreamReader) -> h11.Even
         event = wire.next_event()
         if event is not h11.NEED_DATA:
             return event  # type: ignore[return-value]
-        wire.receive_data(await reader.read(READ))
+        await asyncio.sleep(0)  # what has come already is read without a wait, and asyncio takes in 256 KiB at once
+        wire.receive_data(await reader.read(_PART))
 
 
 async def _head(wire: h11.Connection, reader: asyncio.StreamReader) -> h11.Response:

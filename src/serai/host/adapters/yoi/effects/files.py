@@ -16,7 +16,7 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from serai.dialects.yoi.grants import FsGrant
 from serai.dialects.yoi.paths import Asked, Entry
 from serai.host.adapters.yoi.effects.hands import Asker
 
-__all__ = ["perform"]
+__all__ = ["Own", "perform"]
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: a FIFO that takes a file's place between the look and the open must not hold us.
@@ -45,8 +45,34 @@ class _Job(NamedTuple):
     until: float
 
 
-def perform(grants: Sequence[FsGrant], own: Sequence[str], asked: Asked, asker: Asker, until: float) -> str:
-    """The answer of the first grant under which the path resolves, else the last one's refusal. `own`: real paths, kept out of."""
+class Own(NamedTuple):
+    """Serai's own folders by their paths, with what links in them lead to (dot files are often kept elsewhere), and by what they
+    are: a mount may show them in another place."""
+
+    paths: tuple[str, ...]
+    ids: frozenset[tuple[int, int]]
+
+    @classmethod
+    def of(cls, folders: Sequence[str]) -> Own:
+        found = list(folders)
+        for folder in folders:
+            with suppress(OSError), os.scandir(folder) as entries:
+                found += [os.path.realpath(entry.path) for entry in entries if entry.is_symlink()]
+        ids = set()
+        for path in found:
+            with suppress(OSError):
+                about = os.stat(path)
+                ids.add((about.st_dev, about.st_ino))
+        return cls(tuple(found), frozenset(ids))
+
+    def check(self, found: os.stat_result, asked: Asked) -> os.stat_result:
+        if (found.st_dev, found.st_ino) in self.ids:
+            raise _ours(asked)
+        return found
+
+
+def perform(grants: Sequence[FsGrant], own: Own, asked: Asked, asker: Asker, until: float) -> str:
+    """The answer of the first grant under which the path resolves, else the last one's refusal. `own` is kept out of."""
     act = {"read": _read, "list": _list, "write": _write}[asked.operation]
     refusal = Denied(f"host_api.fs {asked.operation} denied: no matching operation grant")
     for grant in grants:
@@ -71,21 +97,28 @@ def _symlink(asked: Asked) -> Denied:
 
 
 @contextmanager
-def _parent(grant: FsGrant, own: Sequence[str], asked: Asked) -> Iterator[tuple[int, str]]:
+def _parent(grant: FsGrant, own: Own, asked: Asked) -> Iterator[tuple[int, str]]:
     """The folder that the path's last component is in, open, and that component's name: `.` for the root itself."""
     folder = _root(paths.root_of(grant))
     try:
-        _keep_out(folder, own, asked)
+        _keep_out(folder, own.paths, asked)
+        own.check(os.fstat(folder), asked)
         *above, name = asked.parts or (".",)
         for part in above:
             inner = os.open(part, _LOOK, dir_fd=folder)
             os.close(folder)
             folder = inner
-            if not stat.S_ISDIR(_followable(os.fstat(folder), asked).st_mode):
+            if not stat.S_ISDIR(own.check(_followable(os.fstat(folder), asked), asked).st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        with suppress(FileNotFoundError):  # the leaf may be new; what it is otherwise is looked at where it is used
+            own.check(os.stat(name, dir_fd=folder, follow_symlinks=False), asked)
         yield folder, name
     finally:
         os.close(folder)
+
+
+def _ours(asked: Asked) -> Denied:
+    return Denied(f"FS {asked.operation} denied: Serai's own files are never granted: {asked.path}")
 
 
 def _root(path: str) -> int:
@@ -111,7 +144,7 @@ def _keep_out(root: int, own: Sequence[str], asked: Asked) -> None:
         raise _kernels(asked)
     ours = asked.operation == "write" and _OURS in there.split("/")
     if ours or _inside(there, own):
-        raise Denied(f"FS {asked.operation} denied: Serai's own files are never granted: {asked.path}")
+        raise _ours(asked)
 
 
 def _kernels(asked: Asked) -> Denied:

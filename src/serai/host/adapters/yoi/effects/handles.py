@@ -59,6 +59,13 @@ class Handles:
             await known[0].close(timeout)
         return known is not None
 
+    def forget(self) -> None:
+        """Closes all of them at once; the next is the first again."""
+        for socket, _ in self._open.values():
+            socket.abort()
+        self._open.clear()
+        self._last = 0
+
     async def close_all(self, timeout: float) -> None:
         self._closed = True
         there = [socket for socket, _ in self._open.values()]

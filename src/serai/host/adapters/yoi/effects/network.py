@@ -9,6 +9,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from serai.dialects.yoi import places
 from serai.dialects.yoi.denial import Denied
@@ -45,9 +46,11 @@ class Network:
             try:
                 # each its share of the time: the first may be one that swallows everything
                 async with asyncio.timeout(max(end - clock(), 0.0) / left):
-                    return await asyncio.open_connection(
+                    streams = await asyncio.open_connection(
                         address, url.port, ssl=tls, server_hostname=url.bare if secure else None, limit=READ
                     )
+                    _keep_alive(streams[1].get_extra_info("socket"))
+                    return streams
             except OSError as error:  # TimeoutError and ssl.SSLError are some
                 failure = error
         raise failure
@@ -85,6 +88,18 @@ class Network:
 
     def close(self) -> None:
         self._hands.close()
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    """A peer that vanished without a word is noticed within two minutes: who only listens would wait for it for ever."""
+    for level, option, value in (
+        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 15),
+        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
+    ):
+        with suppress(OSError):  # it is over already
+            connection.setsockopt(level, option, value)
 
 
 def _trusting() -> ssl.SSLContext:

@@ -35,7 +35,7 @@ class Effects:
         self._network = network or Network()
         self._lent = network is not None
         folders = own if own is not None else (home.config_folder(), home.state_folder())
-        self._own = tuple(os.path.realpath(folder) for folder in folders)
+        self._own = files.Own.of([os.path.realpath(folder) for folder in folders])
         self._hands = Hands("host_api.fs")
         self._handles = Handles(clock)
         self._functions: dict[tuple[str, str], tuple[tuple[type, ...], Callable[..., Awaitable[str]]]] = {
@@ -59,6 +59,10 @@ class Effects:
         if remaining <= 0:
             raise Denied(f"host_api.{interface} timed out: its call has no time left")
         return found[1](*args, remaining)
+
+    def forget(self) -> None:
+        """The store is gone, and its handles with it."""
+        self._handles.forget()
 
     async def close(self) -> None:
         """Closes every socket. Idempotent; what still waits in a `recv` is told that it is closed."""

@@ -154,11 +154,11 @@ class Socket:
                 if frame.opcode is Opcode.CLOSE:
                     await self._farewell()
                     return None
-                if frame.opcode in (Opcode.PING, Opcode.PONG):
+                if frame.opcode in (Opcode.PING, Opcode.PONG) or not (frame.data or frame.fin):  # an empty part says nothing either
                     controls += 1
                     if controls > sockets.CONTROLS:
                         raise self._fail("WebSocket receive exceeded bounded control-frame budget")
-                elif (text := self._joined(frame)) is not None:
+                if frame.opcode not in (Opcode.PING, Opcode.PONG) and (text := self._joined(frame)) is not None:
                     return text
             if self._over:
                 if self._over == "closed":
@@ -207,6 +207,7 @@ class Socket:
 
     async def feed(self) -> None:
         """Some bytes of the peer's into the protocol."""
+        await asyncio.sleep(0)  # what has come already is read without a wait, and asyncio takes in 256 KiB at once
         data = await self._reader.read(_READ)
         if data:
             self._wire.receive_data(data)

@@ -15,6 +15,7 @@ from .engine import HEADER, make_engine
 __all__ = ["main"]
 
 REFUSED = 3  # exit status: the component is at fault
+UNWRITTEN = 4  # the disk is
 
 
 def main(argv: list[str]) -> None:
@@ -34,7 +35,10 @@ def main(argv: list[str]) -> None:
         code = Component(engine, component).serialize()
     except WasmtimeError as error:
         _refuse(str(error))
-    _write(memoryview(code))
+    try:
+        _write(memoryview(code))
+    except OSError as error:
+        _end(UNWRITTEN, error.strerror or str(error))
     os._exit(0)
 
 
@@ -51,6 +55,10 @@ def _write(code: memoryview) -> None:
 
 
 def _refuse(why: str) -> NoReturn:
+    _end(REFUSED, why)
+
+
+def _end(status: int, why: str) -> NoReturn:
     sys.stderr.write(why[:2000])
     sys.stderr.flush()
-    os._exit(REFUSED)
+    os._exit(status)

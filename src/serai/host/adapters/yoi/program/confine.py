@@ -25,15 +25,17 @@ _ALLOWED = {
     "getpid": (39, 172), "gettid": (186, 178), "futex": (202, 98), "restart_syscall": (219, 128), "set_robust_list": (273, 99),
     "rseq": (334, 293), "getrandom": (318, 278), "exit": (60, 93), "exit_group": (231, 94),
     # the image of a guest's first memory is kept in such a file (notes, section 7)
-    "memfd_create": (319, 279), "ftruncate": (77, 46), "fcntl": (72, 25),
+    "memfd_create": (319, 279),
 }  # fmt: skip
+_FTRUNCATE, _FCNTL = (77, 46), (72, 25)
+_FCNTLS = (1, 2, 3, 1033, 1034)  # get and set close-on-exec, get the flags, seals: with others one signals other processes
 _MAPPING = {"mmap": (9, 222), "mprotect": (10, 226)}
 _THREADS = {"sched_getaffinity": (204, 123), "membarrier": (324, 283), "madvise": (28, 233)}
 _CLONE, _CLONE3, _TGKILL = (56, 220), 435, (234, 131)
 _CLONE_THREAD = 0x00010000
 _PROT_EXEC = 4
 
-_LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06
+_LOAD, _EQUAL, _ANY_BIT, _MORE, _RETURN = 0x20, 0x15, 0x45, 0x25, 0x06
 _KILL, _EPERM, _ENOSYS, _ALLOW = 0x80000000, 0x00050001, 0x00050026, 0x7FFF0000
 _NO_NEW_PRIVS = 38
 _LANDLOCK_CREATE, _LANDLOCK_RESTRICT = 444, 446
@@ -137,6 +139,17 @@ def _program(*, compiler: bool) -> bytes:
         step(_ANY_BIT, _CLONE_THREAD, 0, 1)
         verdict(_ALLOW)
         verdict(_EPERM)
+    step(_EQUAL, _FTRUNCATE[column], 0, 4)  # of what it has made itself: 2 is its log
+    step(_LOAD, 16)
+    step(_MORE, 2, 0, 1)
+    verdict(_ALLOW)
+    verdict(_EPERM)
+    step(_EQUAL, _FCNTL[column], 0, 2 + 2 * len(_FCNTLS))
+    step(_LOAD, 16 + 8)
+    for command in _FCNTLS:
+        step(_EQUAL, command, 0, 1)
+        verdict(_ALLOW)
+    verdict(_EPERM)
     step(_EQUAL, _TGKILL[column], 0, 4)  # to abort is to signal oneself
     step(_LOAD, 16)
     step(_EQUAL, os.getpid(), 0, 1)

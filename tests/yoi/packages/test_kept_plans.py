@@ -1,0 +1,179 @@
+"""A plan that a session has kept, held to what the person grants now and to what the package says of itself (spec yoi 10.2)."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from serai.dialects.yoi.grants import Record
+from serai.errors import BadManifest, BadSession, BadSettings
+from serai.host.plugins import keep_copy, package_for, plan_of
+from tests.agents.resident.parts import Answers, said
+from tests.app.houses import home_of, opened, sessions_of, unopened
+from tests.host.folders import House
+from tests.yoi import wat
+from tests.yoi.packages.making import enabled, files, granted, plugin, toml
+
+ASKS = b'\n[[permissions]]\nkind = "host_api"\napi = "fs"\n'
+WIDE = {"root": "/", "operations": ["read", "list", "write"]}
+NARROW = {"root": "/srv/notes", "operations": ["list"]}
+
+
+def reader(**about: Any) -> dict[str, bytes]:
+    """It asks for files."""
+    content = files(**about)
+    return {**content, "plugin.toml": content["plugin.toml"] + ASKS}
+
+
+ECHO = reader()
+
+
+def giving(*fs: dict[str, Any], content: dict[str, bytes] = ECHO, identity: str = "user:echo", **more: Any) -> dict[str, Any]:
+    one = granted(identity, content, **more)
+    one["grants"]["permissions"].append({"kind": "host_api", "api": "fs"})
+    one["grants"]["fs"] = list(fs)
+    return one
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    (tmp_path / "project").mkdir()
+    return House(tmp_path)
+
+
+def planned(house: House, *entries: dict[str, Any]) -> dict[str, Any]:
+    """What a session keeps that begins with these, as it comes out of its file."""
+    plugin(house.user, content=ECHO)
+    kept: dict[str, Any] = json.loads(msgspec.json.encode(plan_of(house.find(config=enabled(*entries)).guests)))
+    return kept
+
+
+def restored(house: House, plan: dict[str, Any], *entries: dict[str, Any]) -> Record:
+    [guest] = house.find(config=enabled(*entries, resolved=plan)).guests
+    record: Record = guest.plan
+    return record
+
+
+def folders(record: Record) -> list[dict[str, Any]]:
+    return [{"root": one.root, "operations": list(one.operations)} for one in record.grants.fs]
+
+
+# -- what is granted now
+
+
+def test_a_grant_that_was_narrowed_is_narrow_in_a_session_that_goes_on(house: House) -> None:
+    plan = planned(house, giving(WIDE, config={"a": 1}))
+    assert folders(restored(house, plan, giving(WIDE))) == [WIDE]
+    now = restored(house, plan, giving(NARROW, config={"a": 2}))
+    assert (folders(now), now.config) == ([NARROW], {"a": 2})
+    assert folders(restored(house, plan, giving(WIDE), giving(NARROW))) == [NARROW]  # the last counts
+    nothing = granted("user:echo", ECHO)
+    nothing["grants"]["permissions"] = []
+    assert restored(house, plan, nothing).grants.permissions == ()
+
+
+def test_contributions_that_were_left_out_since_are_left_out_in_a_session_that_goes_on(house: House) -> None:
+    service = b'\n[[services]]\nname = "svc"\ndescription = "d"\n'
+    instance = ECHO["plugin.toml"].replace(b"plugin/tool@", b"plugin/instance@")
+    content = {**ECHO, "plugin.toml": instance + service}
+    plugin(house.user, content=content)
+    both = giving(WIDE, content=content)
+    plan = plan_of(house.find(config=enabled(both)).guests)
+    assert plan is not None
+    assert restored(house, plan, both).enabled_surfaces == ("service", "tool", "wasm")
+    assert restored(house, plan, {**both, "surfaces": ["tool"]}).enabled_surfaces == ("tool",)
+
+
+def test_what_was_granted_to_other_contents_since_is_nothing_to_a_session_that_goes_on(house: House) -> None:
+    plan = planned(house, giving(NARROW))
+    newer = reader(version="0.2.0")
+    now = restored(house, plan, giving(WIDE, content=newer, version="0.2.0"))
+    assert (now.version, folders(now)) == ("0.1.0", [NARROW])
+
+
+def test_a_narrowed_grant_counts_also_beside_one_for_newer_contents_and_an_enablement_without_any_gives_none(house: House) -> None:
+    plan = planned(house, giving(WIDE))
+    newer = giving(WIDE, content=reader(version="0.2.0"), version="0.2.0")
+    assert folders(restored(house, plan, giving(NARROW), newer)) == [NARROW]
+    assert restored(house, plan, {"id": "user:echo"}).grants.empty
+
+
+async def test_an_app_goes_on_with_the_narrowed_grant(tmp_path: Path) -> None:
+    content = reader(component=wat.tool())
+    plugin(tmp_path / "home" / "guests", content=content)
+    more: dict[str, Any] = {}
+    for fs in (WIDE, NARROW):
+        (tmp_path / "home" / "plugins.toml").write_text(toml(enabled(giving(fs, content=content))))
+        async with opened(tmp_path, answers=Answers([said("done")]), installed=True, **more) as app:
+            assert not app.host.report.failed, app.host.report.lines()
+            assert folders(app.host.guests["yoi:echo"].manifest.plan) == [fs]
+            await app.submit("do it")
+        more = {"session": "latest"}
+
+
+# -- what the package says
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_record_with_another_manifest_than_its_package_is_refused(house: House, copied: bool) -> None:
+    """A session's file may have been written by somebody else: what was granted to the contents is not for what that says."""
+    plan = planned(house, giving(NARROW))
+    record = restored(house, plan, giving(NARROW))
+    if copied:
+        keep_copy(package_for(record, house.environ), house.environ)
+        (house.user / "echo.yoi-plugin").unlink()
+    assert package_for(record, house.environ).digest == record.digest
+    [tool] = plan["records"][0]["manifest"]["tools"]
+    tool["name"] = "bash"
+    evil = restored(house, plan, giving(NARROW))
+    assert [one.name for one in evil.manifest.tools] == ["bash"]
+    with pytest.raises(BadManifest, match=": resolved plugin record does not fit its package$"):
+        package_for(evil, house.environ)
+
+
+# -- where it lies
+
+
+SHORT = ["", "x", "echo.yoi-plugin", "../x", "/x", "/guests/x", "/.serai/guests/x"]
+
+
+def short(plan: dict[str, Any], path: str) -> dict[str, Any]:
+    [record] = plan["records"]
+    record |= {"package_path": path, "source": "project", "identity": "project:echo"}
+    record["grants"]["id"] = "project:echo"
+    return plan
+
+
+@pytest.mark.parametrize("path", SHORT)
+def test_a_path_that_is_in_no_project_is_told_as_such(house: House, path: str) -> None:
+    plan = short(planned(house, giving(NARROW)), path)
+    with pytest.raises(BadSettings, match="resolved plugin record has no path of a package"):
+        house.find(config=enabled(giving(NARROW, identity="project:echo"), resolved=plan))
+
+
+@pytest.mark.parametrize("path", ["", "x/y/z/a/b"])
+def test_a_path_that_is_not_absolute_is_nobodys(house: House, path: str) -> None:
+    plan = planned(house, giving(NARROW))
+    plan["records"][0]["package_path"] = path
+    with pytest.raises(BadSettings, match="resolved plugin record has no path of a package"):
+        house.find(config=enabled(giving(NARROW), resolved=plan))
+
+
+@pytest.mark.parametrize("path", SHORT)
+async def test_a_session_with_such_a_path_is_not_gone_on_with(tmp_path: Path, path: str) -> None:
+    (tmp_path / "project").mkdir()
+    plan = short(planned(House(tmp_path), giving(NARROW)), path)
+    (tmp_path / "home").mkdir(exist_ok=True)
+    (tmp_path / "home" / "plugins.toml").write_text(toml(enabled(giving(NARROW, identity="project:echo"))))
+    with sessions_of(tmp_path).new(os.fspath(tmp_path / "project"), agent="resident") as session:
+        session.user("hello")
+        session.keep_plugins(plan)
+    app = unopened(tmp_path, answers=Answers([said("done")]), session="latest", environ=home_of(tmp_path))
+    with pytest.raises(BadSession, match="what it keeps of its plugins cannot be read: .*no path of a package"):
+        await app.open()
+    await app.close()
