@@ -7,17 +7,18 @@ from bench.native import build_plugin
 from bench.report import Column, Floor, Section, Table
 from bench.workers.plugins import CALLS, CROWD, STARTS
 
+TOOLS = ("echo", "call", "look")
 INSIDE, OURS, FAST, EXTISM = "wasmtime in one's own process", "serai", "serai uvloop", "extism"
 
 NOTE = """\
 A plugin in C, compiled by zig, with the five exports of the world `instance`. `echo` takes 1 KB of JSON, parses it and gives
-the text back; `look` does one call of the host, which reads a small file within its grant. Medians of {calls:,} calls, one
-after the other. The first row is wasmtime's own Python API: no process, no limits but an epoch that never comes, no checks, and
-a host function that answers at once. Serai's rows are a tool call as the host makes it: authorised, its arguments as JSON, over
-a pipe to a worker on the same core that can do nothing but run the plugin, and what comes back checked and neutral; `look` has
-the whole way to the file and back in it, in a thread, since a disk may hang. "whole" is `Host.call_tool`, with the schema, the
-registry and the load order. extism has an ABI of its own and cannot host such a component: it gives the bytes of an echo back
-without looking at them.
+the text back; `call` asks the host for next to nothing, to close a websocket that is not open; `look` has the host read a small
+file within its grant. Medians of {calls:,} calls, one after the other. The first row is wasmtime's own Python API: no process,
+no limits but an epoch that never comes, no checks, and a host function that answers at once. Serai's rows are a tool call as
+the host makes it: authorised, its arguments as JSON, over a pipe to a worker on the same core that can do nothing but run the
+plugin, and what comes back checked and neutral; `look` has the whole way to the file and back in it, in a thread, since a disk
+may hang. "whole" is `Host.call_tool`, with the schema, the registry and the load order. extism has an ABI of its own and cannot
+host such a component: it gives the bytes of an echo back without looking at them.
 
 Start: from the wish to have the plugin to its `start` answered, with a new process each time, {starts} times; "first" is the
 first time, when it is compiled too. Crowd: {crowd} plugins, each in a process of its own, start side by side; then all are
@@ -43,23 +44,24 @@ def run() -> Section:
     rows = interleaved(
         [
             Host(INSIDE, worker("plugins", "inprocess", plugin)),
-            *(Host(f"{name} {mode}", worker("plugins", mode, plugin, loop)) for name, loop in _LOOPS for mode in ("serai", "look")),
+            *(Host(f"{name} {mode}", worker("plugins", mode, plugin, loop)) for name, loop in _LOOPS for mode in TOOLS),
             *([Host(EXTISM, [str(PEERS / "python"), *worker("extism_echo")[1:]])] if peer_has("extism") else []),
         ]
     )
     starts = interleaved([Host(OURS, worker("plugins", "spawn", plugin))])
     crowd = interleaved([Host(f"{CROWD} plugins", worker("plugins", "crowd", plugin))], 3)
-    echo, look = _calls(rows, "echo", "serai"), _calls(rows, "look", "look")
+    echo, call, look = (_calls(rows, tool) for tool in TOOLS)
     if EXTISM in rows:
         echo[EXTISM] = rows[EXTISM]
-    starts[OURS]["mb"] = rows[f"{OURS} serai"]["mb"]
+    starts[OURS]["mb"] = rows[f"{OURS} echo"]["mb"]
     floors = [
         Floor("a tool call of 1 KB through the worker, next to wasmtime in one's own process", echo[OURS]["x"], "at most", 3.0),
-        Floor("a tool call with one call of the host", look[OURS]["p50"], "at most", 300, " us"),
+        Floor("a tool call with one call of the host in it", call[OURS]["p50"], "at most", 300, " us"),
         Floor("a plugin from nothing to ready, compiled before", starts[OURS]["ms"], "at most", 100, " ms"),
     ]
     tables = [
         Table("A tool of 1 KB", CALL, echo),
+        Table("A tool that asks the host once", CALL, call),
         Table("A tool that reads a file through the host", CALL, look),
         Table("Start", START, starts),
         Table("Side by side", MANY, crowd),
@@ -70,10 +72,10 @@ def run() -> Section:
 _LOOPS = ((OURS, "asyncio"), (FAST, "uvloop"))
 
 
-def _calls(rows: dict[str, Sample], tool: str, mode: str) -> dict[str, Sample]:
+def _calls(rows: dict[str, Sample], tool: str) -> dict[str, Sample]:
     inside = rows[INSIDE]
     found = {INSIDE: {"p50": inside[f"{tool}_p50"], "p95": inside[f"{tool}_p95"], "x": 1.0}}
     for name, _ in _LOOPS:
-        sample = rows[f"{name} {mode}"]
+        sample = rows[f"{name} {tool}"]
         found[name] = sample | {"x": sample["p50"] / inside[f"{tool}_p50"]}
     return found

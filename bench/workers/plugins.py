@@ -1,4 +1,4 @@
-"""Calls of a plugin: `plugins inprocess|serai|look|spawn|crowd COMPONENT [LOOP]`; prints one JSON object of numbers.
+"""Calls of a plugin: `plugins inprocess|echo|call|look|spawn|crowd COMPONENT [LOOP]`; prints one JSON object of numbers.
 
 `inprocess` has wasmtime's own Python API and nothing of ours; the others go through a host with the plugin in it, as an app does.
 """
@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter, process_time
@@ -24,6 +25,7 @@ from serai.wire import fast
 
 CALLS, WARM, STARTS, CROWD = 3000, 300, 20, 50
 TEXT = "x" * 1000
+HOST = {"fs": ("read", "list", "write"), "websocket": ("open", "send-text", "recv", "close")}
 TOML = """\
 schema_version = 1
 id = "bench.ID"
@@ -37,14 +39,23 @@ name = "echoID"
 input_schema = { type = "object", properties = { text = { type = "string" } } }
 
 [[tools]]
+name = "callID"
+input_schema = { type = "object" }
+
+[[websocket]]
+scheme = "ws"
+host = "localhost"
+
+[[tools]]
 name = "lookID"
 input_schema = { type = "object", properties = { path = { type = "string" } } }
 """
 
 
 def permissions(id: str) -> list[dict[str, str]]:
-    tools = [{"kind": "tool", "name": f"{name}{id}"} for name in ("echo", "look")]
-    return [{"kind": "surface", "surface": "tool"}, *tools, {"kind": "host_api", "api": "fs"}]
+    tools = [{"kind": "tool", "name": f"{name}{id}"} for name in ("echo", "call", "look")]
+    apis = [{"kind": "host_api", "api": api} for api in ("fs", "websocket")]
+    return [{"kind": "surface", "surface": "tool"}, *tools, *apis]
 
 
 def written(place: Path, component: bytes, id: str) -> dict[str, Any]:
@@ -60,7 +71,9 @@ def written(place: Path, component: bytes, id: str) -> dict[str, Any]:
     for name, content in files.items():
         (folder / name).write_bytes(content)
     ref, fs = f"user:bench.{id}", [{"root": str(place), "operations": ["read"]}]
-    return {"id": ref, "grants": {"id": ref, "version": "1", "digest": digest(files), "permissions": asked, "fs": fs}}
+    sockets = [{"scheme": "ws", "host": "localhost"}]
+    bound = {"id": ref, "version": "1", "digest": digest(files)}
+    return {"id": ref, "grants": {**bound, "permissions": asked, "fs": fs, "websocket": sockets}}
 
 
 @asynccontextmanager
@@ -90,14 +103,16 @@ def inprocess(component: bytes) -> dict[str, float]:
     store.set_epoch_deadline(1 << 40)
     linker = Linker(engine)
 
-    def read(_: Any, _request: str) -> str:
+    def answer(_: Any, *_asked: Any) -> str:
         return '{"path":"note","content":"hello","truncated":false}'
 
-    with linker.root() as root, root.add_instance("yoi:host/fs@1.0.0") as fs:
-        for name in ("read", "list", "write"):
-            fs.add_func(name, read)
-    instance = linker.instantiate(store, Component(engine, component))
-    handle = instance.get_func(store, "handle-tool")
+    with linker.root() as root:
+        for interface, names in HOST.items():
+            with root.add_instance(f"yoi:host/{interface}@1.0.0") as instance:
+                for name in names:
+                    instance.add_func(name, answer)
+    made = linker.instantiate(store, Component(engine, component))
+    handle = made.get_func(store, "handle-tool")
     assert handle is not None
     given = json.dumps({"text": TEXT})
 
@@ -109,7 +124,7 @@ def inprocess(component: bytes) -> dict[str, float]:
         return took
 
     found: dict[str, float] = {}
-    for name, text in (("echo", given), ("look", '{"path":"note"}')):
+    for name, text in (("echo", given), ("call", "{}"), ("look", '{"path":"note"}')):
         for _ in range(WARM):
             call(name, text)
         found |= {f"{name}_{key}": value for key, value in told([call(name, text) for _ in range(CALLS)]).items()}
@@ -124,7 +139,7 @@ async def calls(component: bytes, name: str) -> dict[str, float]:
             [guest] = host.guests.values()
             running = guest.running
             assert running is not None
-            call = ToolCall(f"{name}0", {"text": TEXT} if name == "echo" else {"path": "note"})
+            call = ToolCall(f"{name}0", {"echo": {"text": TEXT}, "call": {}, "look": {"path": "note"}}[name])
             times: list[float] = []
             began_cpu = 0.0
             for number in range(WARM + CALLS):
@@ -196,8 +211,7 @@ def _kb(file: str, key: str) -> int:
 def main(mode: str, file: str, loop: str = "asyncio") -> None:
     component = Path(file).read_bytes()
     ways: dict[str, Callable[[], Any]] = {
-        "serai": lambda: calls(component, "echo"),
-        "look": lambda: calls(component, "look"),
+        **{name: partial(calls, component, name) for name in ("echo", "call", "look")},
         "spawn": lambda: spawn(component),
         "crowd": lambda: crowd(component),
     }

@@ -19,7 +19,9 @@ from serai.host.adapters.yoi import connections
 from serai.host.adapters.yoi.connections import Backoff
 from serai.host.finding import find
 from serai.host.guest import State
+from serai.host.host import Host
 from serai.host.manifest import Manifest
+from serai.model.tools import ToolResult
 from tests.host.guests import until
 from tests.yoi import wat
 from tests.yoi.guest.plugins import ID, INGRESS, Plugin, event, house, mirror, running, with_tools
@@ -36,6 +38,16 @@ def spinning() -> bytes:
     return guest.tool("call", f"(call $forever) {guest.answer('{}')}").build()
 
 
+async def begun(host: Host) -> asyncio.Future[ToolResult]:
+    """A call of that tool, which the plugin has by now."""
+    call = asyncio.ensure_future(host.call_tool("call"))
+    worker = running(host).worker
+    assert worker is not None
+    while not worker.busy:
+        await asyncio.sleep(0)
+    return call
+
+
 # -- replaced ---------------------------------------------------------------------------------------------------------------------
 
 
@@ -45,8 +57,7 @@ async def test_a_replaced_life_listens_no_more_while_it_ends_what_it_has_begun(t
         async with house(tmp_path, plugin, bounds=SLOW, limits={"drain": 60.0}) as host:
             old = running(host)
             first = await server.next()
-            call = asyncio.ensure_future(host.call_tool("call"))
-            await asyncio.sleep(0)
+            call = await begun(host)
             await host.reload(ID)
             new = running(host)
             second = await server.next()
@@ -85,8 +96,7 @@ async def test_a_stop_waits_for_no_event_that_waits_behind_a_tool(tmp_path: Path
     plugin = Plugin(tmp_path, spinning(), **{**INGRESS, "tools": ("call",)})
     async with house(tmp_path, plugin, bounds=SLOW) as host:
         guest = running(host)
-        call = asyncio.ensure_future(host.call_tool("call"))
-        await asyncio.sleep(0)
+        call = await begun(host)
         work = asyncio.ensure_future(guest.dispatch("in", event()))
         while guest.instance.in_flight is None:
             await asyncio.sleep(0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -42,13 +41,11 @@ async def test_a_name_with_a_word_for_a_credential_stays_whole(tmp_path: Path, i
 
 @pytest.mark.req("yoi.rule.089")
 async def test_the_cause_of_a_failed_start_is_redacted(tmp_path: Path) -> None:
-    asks = json.dumps({"path": "there/token=abc123"})
-    plugin = Plugin(tmp_path / "plugins", wat.caller("fs", "read", asks, where="start"), tools=("count",), apis=("fs",))
-    plugin.grants["fs"] = [{"root": str(tmp_path), "operations": ["read"]}]
+    plugin = Plugin(tmp_path, wat.unknown_import("acme:token/abc123@1.0.0"), tools=("count",))
     async with house(tmp_path, plugin) as host:
         (row,) = host.report.failed
         assert row.why.startswith("plugin instance startup failed closed: ")
-        assert "token=<redacted>" in row.why
+        assert "acme:token<redacted>" in row.why
         assert not any("abc123" in line for line in host.report.lines())
 
 

@@ -10,6 +10,7 @@ from time import monotonic
 import msgspec
 import pytest
 
+from serai.dialects.yoi.bounds import Bounds
 from serai.errors import PeerTimeout
 from serai.host.adapters.yoi import worker as module
 from tests.yoi import wat
@@ -57,7 +58,7 @@ async def test_its_time_is_not_used_up_by_the_wait(house: House, monkeypatch: py
 async def test_from_its_turn_on_its_deadline_is_kept(house: House) -> None:
     """By us, also when the worker hangs; the deadlines before it were far away."""
     held = Held()
-    worker = await house.open(wat.caller("fs", "read", "x"), host=held)
+    worker = await house.open(wat.caller("fs", "read", "x"), host=held, bounds=Bounds(start=3600.0))
     tool = worker.call("handle-tool", ("call", "{}"), 3600.0)
     event = worker.call("handle-ingress", ("in", "{}"), SOON, begun=lambda: os.kill(worker.pid, signal.SIGSTOP))
     await held.asked.wait()

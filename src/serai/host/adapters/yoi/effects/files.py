@@ -43,6 +43,7 @@ class _Job(NamedTuple):
     asked: Asked
     asker: Asker
     until: float
+    own: Own
 
 
 class Own(NamedTuple):
@@ -78,7 +79,7 @@ def perform(grants: Sequence[FsGrant], own: Own, asked: Asked, asker: Asker, unt
     for grant in grants:
         try:
             with _parent(grant, own, asked) as (folder, name):
-                return act(folder, name, _Job(asked, asker, until))
+                return act(folder, name, _Job(asked, asker, until, own))
         except Denied as denied:
             refusal = denied
         except OSError as error:
@@ -110,8 +111,6 @@ def _parent(grant: FsGrant, own: Own, asked: Asked) -> Iterator[tuple[int, str]]
             folder = inner
             if not stat.S_ISDIR(own.check(_followable(os.fstat(folder), asked), asked).st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        with suppress(FileNotFoundError):  # the leaf may be new; what it is otherwise is looked at where it is used
-            own.check(os.stat(name, dir_fd=folder, follow_symlinks=False), asked)
         yield folder, name
     finally:
         os.close(folder)
@@ -155,9 +154,9 @@ def _inside(path: str, folders: Sequence[str]) -> bool:
     return any(path == folder or path.startswith(folder.rstrip("/") + "/") for folder in folders)
 
 
-def _looked(folder: int, name: str, asked: Asked) -> os.stat_result:
+def _looked(folder: int, name: str, job: _Job) -> os.stat_result:
     """What the leaf is, without opening it: to open a device may do something."""
-    return _followable(os.stat(name, dir_fd=folder, follow_symlinks=False), asked)
+    return job.own.check(_followable(os.stat(name, dir_fd=folder, follow_symlinks=False), job.asked), job.asked)
 
 
 def _followable(found: os.stat_result, asked: Asked) -> os.stat_result:
@@ -178,23 +177,25 @@ def _proc() -> int:
 def _read(folder: int, name: str, job: _Job) -> str:
     asked = job.asked
     trouble = Denied(f"FS read target is not a regular file: {asked.path}")
-    if not stat.S_ISREG(_looked(folder, name, asked).st_mode):
+    if not stat.S_ISREG(_looked(folder, name, job).st_mode):
         raise trouble
     file = os.open(name, _READ, dir_fd=folder)
     try:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
+        about = os.fstat(file)
+        if not stat.S_ISREG(about.st_mode):
             raise trouble
-        data = bytearray()
-        while len(data) <= paths.CONTENT and (part := os.read(file, paths.CONTENT + 1 - len(data))):
+        size = about.st_size  # less than that was read when a signal came between, or somebody writes it
+        data = os.read(file, paths.CONTENT + 1)
+        while 0 < len(data) < min(size, paths.CONTENT + 1) and (part := os.read(file, paths.CONTENT + 1 - len(data))):
             data += part
     finally:
         os.close(file)
-    return paths.read(asked, bytes(data))
+    return paths.read(asked, data)
 
 
 def _list(folder: int, name: str, job: _Job) -> str:
     asked = job.asked
-    if not stat.S_ISDIR(_looked(folder, name, asked).st_mode):
+    if not stat.S_ISDIR(_looked(folder, name, job).st_mode):
         raise Denied(f"FS list target is not a directory: {asked.path}")
     opened = os.open(name, _READ | os.O_DIRECTORY, dir_fd=folder)
     try:
@@ -228,7 +229,7 @@ def _write(folder: int, name: str, job: _Job) -> str:
     temporary = f".serai-{os.urandom(8).hex()}.tmp"
     try:
         with _alone(parent, job):
-            mode = _replaceable(parent, name, job.asked)
+            mode = _replaceable(parent, name, job)
             file = os.open(temporary, _NEW, 0o600 if mode is not None else 0o666, dir_fd=parent)
             try:
                 _fill(file, job, mode)
@@ -244,14 +245,14 @@ def _write(folder: int, name: str, job: _Job) -> str:
     return paths.written(job.asked)
 
 
-def _replaceable(parent: int, name: str, asked: Asked) -> int | None:
+def _replaceable(parent: int, name: str, job: _Job) -> int | None:
     """The mode of the file that is there, None if there is none. What we may not write we do not replace either."""
     try:
-        found = _looked(parent, name, asked)
+        found = _looked(parent, name, job)
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(found.st_mode):
-        raise Denied(f"FS write target is not a regular file: {asked.path}")
+        raise Denied(f"FS write target is not a regular file: {job.asked.path}")
     os.close(os.open(name, _WRITE, dir_fd=parent))
     return stat.S_IMODE(found.st_mode) & 0o777
 
