@@ -57,8 +57,10 @@ async def test_its_time_is_not_used_up_by_the_wait(house: House, monkeypatch: py
 @pytest.mark.req("yoi.rule.071", "yoi.rule.079")
 async def test_from_its_turn_on_its_deadline_is_kept(house: House) -> None:
     """By us, also when the worker hangs; the deadlines before it were far away."""
-    held = Held()
-    worker = await house.open(wat.caller("fs", "read", "x"), host=held, bounds=Bounds(start=3600.0))
+    held, guest = Held(), wat.Guest(imports=("fs",))
+    guest.tool("call", guest.output("read", guest.host("fs", "read", "x")))
+    guest.on("handle-ingress", f"(call $forever) {guest.answer('{}')}")
+    worker = await house.open(guest.build(), host=held, bounds=Bounds(start=3600.0))
     tool = worker.call("handle-tool", ("call", "{}"), 3600.0)
     event = worker.call("handle-ingress", ("in", "{}"), SOON, begun=lambda: os.kill(worker.pid, signal.SIGSTOP))
     await held.asked.wait()
