@@ -22,7 +22,7 @@ host such a component: it gives the bytes of an echo back without looking at the
 
 Start: from the wish to have the plugin to its `start` answered, with a new process each time, {starts} times; "first" is the
 first time, when it is compiled too. Crowd: {crowd} plugins, each in a process of its own, start side by side; then all are
-called at once. Memory is what a worker takes, with what it shares divided among those who share it.
+called at once. "MB a worker" is all its resident memory, "MB each" has what many share divided among them.
 """
 
 CALL = (
