@@ -14,15 +14,11 @@ A guard that was trusted has to be there: what a project changes later must not 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic, sleep
 from typing import Any
 
 import msgspec
@@ -31,6 +27,7 @@ from serai import home
 from serai.errors import BadManifest, BadSettings
 from serai.host.adapters import ENDINGS
 from serai.host.manifest import PROJECT_PLACES, Manifest, folders_in, look, read
+from serai.host.own_file import OwnFile
 from serai.host.settings import Person, read_person
 from serai.host.watching import SOURCES, code_in
 from serai.limits import MIB
@@ -41,7 +38,6 @@ TOO_MUCH = "there is too much of it, or some of it cannot be read"
 
 _VERSION = 1
 _MOST = 64 * MIB  # of all that is pinned of one guest: each look reads it
-_LOCK = 10.0  # seconds: whoever has it needs a moment
 
 # More than is watched: what is loaded in place of a source, and what says how a program is run.
 _ENDINGS = SOURCES.union({".pyc", ".pyo", ".pyd", ".so", ".node", ".dll", ".dylib", ".class", ".jar"})
@@ -81,6 +77,7 @@ class Trust:
     def __init__(self, file: Path, *, person: str = "") -> None:
         """`person` is the person's own folder (HOME), by default that of whoever runs this."""
         self.file = file
+        self._own = OwnFile(file, BadSettings)
         self._person = os.path.realpath(person or os.path.expanduser("~"))
 
     @classmethod
@@ -116,7 +113,7 @@ class Trust:
             except OSError:
                 continue
             manifests.append(manifest)
-        with self._locked():
+        with self._own.locked():
             known = self._read()
             known.projects[_real(folder)] = _Project(
                 pins,
@@ -130,7 +127,7 @@ class Trust:
     def withdraw(self, project: Path | str) -> bool:
         """Forget a project; whether it was known."""
         folder = Path(home.absolute(project))
-        with self._locked():
+        with self._own.locked():
             known = self._read()
             if known.projects.pop(_real(folder), None) is None:
                 return False
@@ -218,53 +215,8 @@ class Trust:
             )
         return known
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Nobody else changes the file meanwhile: two at once would each write what the other has not seen."""
-        real = Path(os.path.realpath(self.file))
-        try:
-            home.make_folder(real.parent)
-            descriptor = os.open(real.with_name(".trust.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
-            raise self._unwritable(error) from None
-        try:
-            self._take(descriptor)
-            yield
-        finally:
-            os.close(descriptor)
-
-    def _take(self, descriptor: int) -> None:
-        end = monotonic() + _LOCK
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if monotonic() > end:
-                    hint = "end the other one, then try again"
-                    raise BadSettings("another Serai is changing it and does not end", who=str(self.file), hint=hint) from None
-            except OSError as error:
-                raise self._unwritable(error) from None
-            sleep(0.01)
-
     def _write(self, known: _File) -> None:
-        """In one step: whoever reads meanwhile has the old or the new, and for this user alone. A linked file stays linked."""
-        real = os.path.realpath(self.file)
-        temporary = ""
-        try:
-            descriptor, temporary = tempfile.mkstemp(prefix=".trust-", dir=os.path.dirname(real))  # made with 0600
-            with open(descriptor, "wb") as file:
-                file.write(msgspec.json.format(msgspec.json.encode(known, order="sorted"), indent=2) + b"\n")
-                file.flush()
-                os.fsync(descriptor)
-            os.replace(temporary, real)
-        except OSError as error:
-            if temporary:
-                Path(temporary).unlink(missing_ok=True)
-            raise self._unwritable(error) from None
-
-    def _unwritable(self, error: OSError) -> BadSettings:
-        return BadSettings(f"cannot be written: {error.strerror}", who=str(self.file), hint="make its folder writable")
+        self._own.write(msgspec.json.format(msgspec.json.encode(known, order="sorted"), indent=2) + b"\n")
 
 
 # -- what is pinned ---------------------------------------------------------------------------------------------------------------
