@@ -21,7 +21,7 @@ def test_the_demo_has_the_guard_stop_and_rewrite_commands_of_the_real_program(pr
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     told = [line.strip() for line in ran.stdout.splitlines()]
-    act = told[told.index("9  The same guard over Claude Code") :]
+    act = told[told.index("10  The same guard over Claude Code") :]
     assert act[1].startswith("claude   is Claude Code 2.")
     assert act[2:10] == [
         "you      Tidy up.",
