@@ -60,8 +60,9 @@ def install() -> Path:
         subprocess.run([*pip, *(f"{name}=={version}" for name, version in PYTHON.items())], check=True)
         packages().mkdir()
         (packages() / "package.json").write_text('{"private": true}\n')
-        npm = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error", "--prefix", str(packages())]
-        subprocess.run([*npm, *(f"{name}@{version}" for name, version in NPM.items())], check=True)
+        # In that folder and without --prefix, which would make npm look for the machine's own settings there, too.
+        npm = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error"]
+        subprocess.run([*npm, *(f"{name}@{version}" for name, version in NPM.items())], check=True, cwd=packages())
         (place / "versions.json").write_text(json.dumps(PYTHON | NPM))  # last: what is there without it is half
         return place
 
