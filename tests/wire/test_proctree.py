@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
+from time import monotonic
 from types import SimpleNamespace
 
 import pytest
@@ -129,6 +131,14 @@ def numbers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Numbers]:
     proctree._round.cache_clear()
 
 
+def proved(pid: int, strangers: Container[int] = ()) -> bool:
+    """Whether it left nobody. Other tests start programs too, and while one is in the middle of its exec nothing is proved."""
+    end = monotonic() + PATIENCE
+    while not (found := proctree.left_nobody(pid, TAG, 0.001, strangers)) and monotonic() < end:
+        os.sched_yield()
+    return found
+
+
 @pytest.mark.req("wire.process.short-look")
 def test_when_no_number_was_given_since_it_left_nobody(numbers: Numbers) -> None:
     for pid in ended("true"):
@@ -188,16 +198,16 @@ def test_strangers_that_are_younger_are_told_apart(numbers: Numbers) -> None:
         with subprocess.Popen(["sleep", "100"]) as stranger:
             try:
                 numbers.last = max(stranger.pid, pid)
-                assert proctree.left_nobody(pid, TAG, 0.001)
-                assert proctree.left_nobody(pid, TAG, 0.001, range(stranger.pid + 1))
+                assert proved(pid)
+                assert proved(pid, range(stranger.pid + 1))
             finally:
                 stranger.kill()
 
 
 def test_who_has_nothing_to_show_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each further look gives a time slice away: on a busy machine those of all the kernel's threads took seconds."""
-    yields: list[int] = []
-    monkeypatch.setattr(os, "sched_yield", lambda: yields.append(1))
+    """Each further look takes time: on a busy machine those of all the kernel's threads took seconds."""
+    waits: list[float] = []
+    monkeypatch.setattr(proctree, "time", SimpleNamespace(monotonic=monotonic, sleep=waits.append))
     kernels = [one.pid for one in proctree.scan().values() if one.parent == 2]  # none where we see our own processes alone
     assert {proctree.told(f"/proc/{pid}/environ") for pid in kernels} <= {b""}
     with subprocess.Popen(["sleep", "100"], env={}) as bare, subprocess.Popen(["true"]) as zombie:
@@ -205,11 +215,77 @@ def test_who_has_nothing_to_show_is_looked_at_once(monkeypatch: pytest.MonkeyPat
         try:
             while not proctree.told(f"/proc/{bare.pid}/cmdline"):
                 continue
-            yields.clear()
+            waits.clear()
             assert proctree.told(f"/proc/{bare.pid}/environ") == proctree.told(f"/proc/{zombie.pid}/environ") == b""
         finally:
             bare.kill()
-    assert yields == []
+    assert waits == []
+
+
+class MidExec:
+    """A process that shows nothing of itself for so many looks, as one in the middle of its exec that waits for a core."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, pid: int, looks: int) -> None:
+        self.hidden = {f"/proc/{pid}/environ", f"/proc/{pid}/cmdline"}
+        self.looks = looks
+        self._contents = proctree._contents
+        monkeypatch.setattr(proctree, "_contents", self.contents)
+
+    def contents(self, path: str) -> bytes:
+        if path in self.hidden and self.looks:
+            self.looks -= 1
+            return b""
+        return self._contents(path)
+
+
+@contextlib.contextmanager
+def tagged(*argv: str) -> Iterator[int]:
+    with subprocess.Popen(argv, env={"PATH": os.environ["PATH"], proctree.TAG: TAG}, start_new_session=True) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@pytest.mark.req("wire.process.mid-exec")
+def test_who_is_in_the_middle_of_its_exec_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fifty looks at once were over before the exec was, and a daemon that had just been started outlived its guest."""
+    with tagged("sleep", "100") as pid:
+        since = proctree.read(os.getpid())
+        assert since is not None
+        slow = MidExec(monkeypatch, pid, 300)
+        assert proctree.scan(since.started)[pid].tag == TAG
+        assert slow.looks == 0
+        slow.looks = 300
+        assert proctree.told(f"/proc/{pid}/cmdline") == b"sleep\x00100\x00"
+
+
+@pytest.mark.req("wire.process.mid-exec")
+def test_who_hides_all_of_itself_delays_a_look_once_and_is_nobodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tagged("sleep", "100") as one, tagged("sleep", "100") as other:
+        waited: list[float] = []
+        clock = SimpleNamespace(monotonic=lambda: sum(waited), sleep=waited.append)
+        monkeypatch.setattr(proctree, "time", clock)
+        hidden = MidExec(monkeypatch, one, 1_000_000)
+        hidden.hidden |= MidExec(monkeypatch, other, 1_000_000).hidden
+        table = proctree.scan()
+        assert [table[pid].tag for pid in (one, other)] == [None, None]
+        assert not table[one].carries(TAG)
+        assert 0.5 <= sum(waited) < 0.6
+
+
+@pytest.mark.req("wire.process.mid-exec")
+def test_nobody_is_proved_only_when_everybody_shows_who_it_is(numbers: Numbers, monkeypatch: pytest.MonkeyPatch) -> None:
+    for ended_pid in ended("true"):
+        with subprocess.Popen(["sleep", "100"]) as stranger:
+            try:
+                numbers.last = max(stranger.pid, ended_pid)
+                assert proved(ended_pid)
+                hidden = MidExec(monkeypatch, stranger.pid, 2)
+                assert not proctree.left_nobody(ended_pid, TAG, 0.001)
+                assert hidden.looks == 0  # it is the loop's own thread that looks: no waiting
+            finally:
+                stranger.kill()
 
 
 def test_who_is_found_late_is_killed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

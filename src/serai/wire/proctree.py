@@ -14,12 +14,27 @@ from collections.abc import Callable, Container, Iterable
 from functools import cache
 from typing import NamedTuple, TypeGuard
 
-__all__ = ["TAG", "Process", "kill", "kill_all", "left_nobody", "read", "same", "scan", "told", "tree", "walk", "with_survivors"]
+__all__ = [
+    "TAG",
+    "Process",
+    "kill",
+    "kill_all",
+    "left_nobody",
+    "patience",
+    "read",
+    "same",
+    "scan",
+    "told",
+    "tree",
+    "walk",
+    "with_survivors",
+]
 
 TAG = "SERAI_RUN"
 _ENTRY = f"\0{TAG}=".encode()
-# How often to look at an environment that is empty.
-_TRIES = 50
+# So many seconds one look at all processes waits for those in the middle of their exec, and how often it looks again. They are
+# over in a tenth of a millisecond, on a busy machine in ten; one that waits for a disk takes longer.
+_PATIENCE, _PAUSE = 0.5, 0.0005
 _READ = 16384
 _PAIR = {"environ": "cmdline", "cmdline": "environ"}
 # Flags of a process, as the kernel has them (PF_EXITING, PF_KTHREAD).
@@ -31,14 +46,17 @@ _NUMBER = 1e-6
 
 
 class Process(NamedTuple):
-    """A process at one moment. `(pid, started)` is its identity: a pid alone may be somebody else's by now (L3)."""
+    """A process at one moment. `(pid, started)` is its identity: a pid alone may be somebody else's by now (L3).
+
+    Its `tag` is None when it could not be told: in the middle of an exec there is nothing to see.
+    """
 
     pid: int
     parent: int
     session: int
     state: str
     started: int
-    tag: str = ""
+    tag: str | None = ""
     threads: int = 1
 
     @property
@@ -48,7 +66,7 @@ class Process(NamedTuple):
 
     def carries(self, tag: str) -> bool:
         """Whether it has this tag, or one made beneath it: a child's (`tag.1`) or that of a host inside (`tag/…`)."""
-        return self.tag == tag or self.tag.startswith((tag + ".", tag + "/"))
+        return self.tag is not None and (self.tag == tag or self.tag.startswith((tag + ".", tag + "/")))
 
 
 def read(pid: int) -> Process | None:
@@ -68,49 +86,64 @@ def read(pid: int) -> Process | None:
 def scan(since: int = 0) -> dict[int, Process]:
     """All processes of the machine that we may see; with their tags those that started `since` then, in the kernel's ticks."""
     found = (read(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    until = patience()
     return {
-        process.pid: process._replace(tag=_tag(process)) if process.started >= since else process
+        process.pid: process._replace(tag=_tag(process, until)) if process.started >= since else process
         for process in found
         if process is not None
     }
 
 
-def _tag(process: Process) -> str:
+def _tag(process: Process, until: float) -> str | None:
     if process.state not in "ZX":
-        return _tag_in(f"/proc/{process.pid}/environ", tries=_TRIES)
+        return _tag_in(f"/proc/{process.pid}/environ", until)
     if process.threads == 1:
         return ""
     try:  # its main thread has ended and shows nothing; the others do
         threads = os.listdir(f"/proc/{process.pid}/task")
     except OSError:
         return ""
-    return max((_tag_in(f"/proc/{process.pid}/task/{thread}/environ") for thread in threads), default="")
+    return max((_tag_in(f"/proc/{process.pid}/task/{thread}/environ", 0) or "" for thread in threads), default="")
 
 
-def _tag_in(path: str, tries: int = 1) -> str:
-    _, found, rest = (b"\0" + told(path, tries)).partition(_ENTRY)
+def _tag_in(path: str, until: float) -> str | None:
+    contents = _shown(path, until)
+    if contents is None:
+        return None
+    _, found, rest = (b"\0" + contents).partition(_ENTRY)
     return rest.partition(b"\0")[0].decode(errors="replace") if found else ""
 
 
-def told(path: str, tries: int = _TRIES) -> bytes:
-    """What a process shows of itself (environ, cmdline); nothing of one that is gone or somebody else's.
+def told(path: str, until: float | None = None) -> bytes:
+    """What a process shows of itself (environ, cmdline); nothing of one that is gone or somebody else's."""
+    return _shown(path, patience() if until is None else until) or b""
 
-    A program in the middle of its exec shows neither for a moment, and is looked at again. To look again at one that has nothing
-    to show would cost a time slice each on a busy machine.
+
+def patience() -> float:
+    """Until when a look that begins now waits for those in the middle of their exec: all of them together."""
+    return time.monotonic() + _PATIENCE
+
+
+def _shown(path: str, until: float) -> bytes | None:
+    """What it shows, or None for one that was in the middle of its exec until then: a program shows neither for that moment.
+
+    Time must pass between two looks: the exec may wait for a core or a disk, and to look fifty times at once took less than it.
+    One that has nothing to show is looked at once.
     """
     folder, _, name = path.rpartition("/")
     try:
-        for _ in range(tries):
+        while True:
             if contents := _contents(path):
                 return contents
             if _contents(f"{folder}/{_PAIR[name]}"):  # its exec is over, perhaps since the look before
                 return _contents(path)
             if _shows_nothing(_contents(f"{folder}/stat")):
-                break
-            os.sched_yield()
+                return b""
+            if time.monotonic() >= until:
+                return None
+            time.sleep(_PAUSE)
     except OSError:
-        pass
-    return b""
+        return b""
 
 
 def _shows_nothing(stat: bytes) -> bool:
@@ -189,8 +222,8 @@ def left_nobody(pid: int, tag: str, seconds: float, strangers: Container[int] = 
     found = [process for number in range(pid + 1, last + 1) if number not in strangers and (process := read(number))]
     if found:
         ended = read(pid)
-        everyone = {process.pid: process._replace(tag=_tag(process)) for process in found}
-        if ended is None or tree({pid: ended, **everyone}, [ended], tag):
+        everyone = {process.pid: process._replace(tag=_tag(process, 0)) for process in found}
+        if ended is None or tree({pid: ended, **everyone}, [ended], tag) or any(one.tag is None for one in everyone.values()):
             return False
     # Nobody was born while we looked: one that was alive may have had a child and ended before its turn to be looked at.
     return int(_contents("/proc/sys/kernel/ns_last_pid")) == last

@@ -292,7 +292,8 @@ def holders_of(generation: str) -> list[proctree.Process]:
     """The launcher and the porter of a box, by a variable that they were started with: when all that we knew of them is lost."""
     wanted = f"SERAI_BOX={generation}".encode()
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    holders = (pid for pid in pids if wanted in proctree.told(f"/proc/{pid}/environ").split(b"\0"))
+    until = proctree.patience()
+    holders = (pid for pid in pids if wanted in proctree.told(f"/proc/{pid}/environ", until).split(b"\0"))
     return [process for pid in holders if (process := proctree.read(pid)) and process.alive]
 
 
