@@ -165,13 +165,9 @@ def _check(planned: Plan, component: bytes) -> None:
         found = components.names(component)
     except ValueError as error:
         raise BadExtension(f"what was built is no component: {error}", who=who, hint="its text begins with (component") from None
+    if (wrong := components.misfit(found, planned.world)) is not None:
+        raise BadExtension(f"the component {wrong[0]}", who=who, hint=wrong[1])
     known = {worlds.import_name(api): api for api in worlds.HOST}
-    if others := [name for name in found.imports if name not in known]:
-        text = f"the component imports {', '.join(others)}, which no host of plugins has"
-        raise BadExtension(text, who=who, hint="a plugin has no WASI: leave out what needs it")
-    if missing := [name for name in worlds.EXPORTS[planned.world] if name not in found.exports]:
-        text = f"the component does not export {', '.join(missing)}, which the world {planned.world} has"
-        raise BadExtension(text, who=who, hint="write it, or name the other world in plugin.toml")
     for name in found.imports:
         if known[name] not in planned.apis:
             permission = f'{{ kind = "host_api", api = "{known[name]}" }}'

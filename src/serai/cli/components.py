@@ -12,7 +12,7 @@ from typing import NamedTuple
 from serai.dialects.yoi import worlds
 from serai.errors import BadExtension, SpawnFailed
 
-__all__ = ["COMPONENT", "CORE", "Names", "around", "assembled", "core_names", "names"]
+__all__ = ["COMPONENT", "CORE", "Names", "around", "assembled", "core_names", "misfit", "names"]
 
 COMPONENT = bytes.fromhex("0061736d0d000100")
 CORE = bytes.fromhex("0061736d01000000")
@@ -174,6 +174,17 @@ def names(component: bytes) -> Names:
                 reader.skip_type()
                 imports.append(name)
     return Names(tuple(imports), tuple(exports))
+
+
+def misfit(found: Names, world: str) -> tuple[str, str] | None:
+    """Why no host would run a component of this world, and what to do; as a host sees it before anything runs (spec yoi 2.3)."""
+    known = [worlds.import_name(api) for api in worlds.HOST]
+    if others := [name for name in found.imports if name not in known]:
+        return f"imports {', '.join(others)}, which no host of plugins has", "a plugin has no WASI: leave out what needs it"
+    if missing := [name for name in worlds.EXPORTS[world] if name not in found.exports]:
+        text = f"does not export {', '.join(missing)}, which the world {world} has"
+        return text, "write it, or name the other world in plugin.toml"
+    return None
 
 
 def core_names(core: bytes) -> Names:

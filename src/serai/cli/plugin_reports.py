@@ -33,8 +33,6 @@ SAFETY = {
     "no_enablement_config_mutation": True,
     "no_secrets_generated": True,
 }
-_WASM = b"\0asm"
-_COMPONENT = b"\x0d\0\x01\0"  # the version and the layer after that
 _TEXT = 240  # characters of a message for people (spec yoi 17.2)
 
 
@@ -155,17 +153,28 @@ def _problem(error: Exception) -> dict[str, str]:
 
 
 def _artifact(package: Package) -> list[dict[str, str]]:
-    """Whether the component can be one, by its first bytes. A text is what templates put there until something is built (21.32)."""
+    """What keeps the component from running, as far as can be seen without compiling it."""
     runtime = package.manifest.runtime
-    content = package.files.get(runtime.component, b"") if runtime else _WASM + _COMPONENT
-    if content.startswith(_WASM + _COMPONENT):
-        return []
-    if content.startswith(_WASM):
-        return [{"kind": "api", "phase": "runtime", "message": "component is incompatible: it is a core module, not a component"}]
+    wrong = _wrong(package.files.get(runtime.component, b""), runtime.world) if runtime else None
+    return [{"kind": wrong[0], "phase": "runtime", "message": wrong[1]}] if wrong else []
+
+
+def _wrong(content: bytes, world: str) -> tuple[str, str] | None:
+    """The kind and a message. A text is what templates put there until something is built (21.32)."""
+    from serai.cli import components
+    from serai.dialects.yoi import worlds
+
+    if content.startswith(components.COMPONENT):
+        try:
+            misfit = components.misfit(components.names(content), worlds.WORLDS[world])
+        except ValueError as error:
+            return "malformed", f"component is incompatible: {error}"
+        return ("api", f"component is incompatible: it {misfit[0]}; {misfit[1]}") if misfit else None
+    if content.startswith(components.CORE[:4]):
+        return "api", "component is incompatible: it is a core module, not a component"
     if _is_text(content):
-        message = "the component is a placeholder: it has to be built, `serai guest build` does that"
-        return [{"kind": "placeholder", "phase": "runtime", "message": message}]
-    return [{"kind": "malformed", "phase": "runtime", "message": "component is incompatible: it is no WebAssembly"}]
+        return "placeholder", "the component is a placeholder: it has to be built, `serai guest build` does that"
+    return "malformed", "component is incompatible: it is no WebAssembly"
 
 
 def _is_text(content: bytes) -> bool:

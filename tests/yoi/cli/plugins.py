@@ -1,17 +1,19 @@
-"""Plugins for the tests of the commands: a manifest of parts, and a component that need not run."""
+"""Plugins for the tests of the commands: a manifest of parts, and a component."""
 
 from __future__ import annotations
 
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tests.cli.guests import objects
+from tests.yoi import wat
 
 __all__ = ["CORE", "EMPTY", "INSTANCE", "TOOL", "manifest", "permission", "plugin", "report"]
 
 TOOL, INSTANCE = "yoi:plugin/tool@1.0.0", "yoi:plugin/instance@1.0.0"
-EMPTY = b"\0asm\x0d\0\x01\0"  # a component with nothing in it: enough to be looked at
+EMPTY = b"\0asm\x0d\0\x01\0"  # a component with nothing in it: no world has it
 CORE = b"\0asm\x01\0\0\0"  # a core module, which is none
 
 
@@ -43,8 +45,15 @@ def manifest(
     return "\n\n".join([*parts, *more]) + "\n"
 
 
-def plugin(folder: Path, *more: str, component: bytes = EMPTY, **parts: Any) -> Path:
+@cache
+def fitting(world: str | None) -> bytes:
+    """A component that does what its world wants."""
+    return wat.echo("tool" if world == TOOL else "instance")
+
+
+def plugin(folder: Path, *more: str, component: bytes | None = None, **parts: Any) -> Path:
     """The folder of a plugin."""
+    component = fitting(parts.get("world")) if component is None else component
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "plugin.toml").write_text(manifest(*more, **parts))
     (folder / "plugin.component.wasm").write_bytes(component)

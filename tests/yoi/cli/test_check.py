@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.cli.inside import Inside
-from tests.yoi.cli.plugins import CORE, INSTANCE, TOOL, plugin, report
+from tests.yoi import wat
+from tests.yoi.cli.plugins import CORE, EMPTY, INSTANCE, TOOL, plugin, report
 
 FIELDS = ["command", "status", "input_path", "input_kind", "package", "static_inspection", "diagnostics", "safety", "next_steps"]
 PACKAGE = [
@@ -124,6 +125,24 @@ def test_what_is_no_component_is_rejected(shell: Inside, tmp_path: Path, compone
     [told] = form["diagnostics"]
     assert told["phase"] == "runtime"
     assert told["message"].startswith("component is incompatible: ")
+
+
+@pytest.mark.parametrize(
+    ("component", "kind", "why"),
+    [
+        (EMPTY, "api", "it does not export start, handle-tool, handle-ingress, status, stop, which the world instance has"),
+        (wat.missing_export("status"), "api", "it does not export status, which the world instance has"),
+        (wat.echo("tool"), "api", "it does not export start, "),
+        (wat.unknown_import(), "api", "it imports wasi:cli/environment@0.2.0, which no host of plugins has"),
+        (wat.echo()[:-4], "malformed", "it ends too soon"),
+    ],
+)
+def test_what_no_host_would_run_is_rejected(shell: Inside, tmp_path: Path, component: bytes, kind: str, why: str) -> None:
+    """Else the author hears of it from whoever installs it."""
+    form = check(shell, plugin(tmp_path / "echo", component=component), status=1)
+    [told] = form["diagnostics"]
+    assert (form["status"], told["kind"], told["phase"]) == ("rejected", kind, "runtime")
+    assert told["message"].startswith(f"component is incompatible: {why}")
 
 
 def test_a_tool_that_it_never_asks_for_is_the_authors_mistake(shell: Inside, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from serai.wire.process import PlainSpawner
 from tests.cli import guests
 from tests.cli.guests import objects
 from tests.cli.inside import Inside
+from tests.yoi import wat
 from tests.yoi.cli.plugins import plugin, report
 
 ALWAYS = [
@@ -270,7 +271,7 @@ def test_looking_executes_and_compiles_and_writes_nothing(
     shell: Inside, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No process, no connection, no file: the component would not even compile."""
-    folder = plugin(store / "echo", component=b"\0asm\x0d\0\x01\0 and then nothing that could be compiled")
+    folder = plugin(store / "echo", component=wat.echo() + b"\7\1\xff")  # a section of types with no type in it
     grant(shell, folder)
     plugin(tmp_path / "broken", keys="colour = 1")
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.guests import Shell, objects
 from tests.yoi import wat
-from tests.yoi.cli.plugins import TOOL, plugin, report
+from tests.yoi.cli.plugins import EMPTY, TOOL, plugin, report
 
 
 @pytest.fixture
@@ -111,9 +111,10 @@ def test_run_of_what_is_no_plugin(shell: Shell, tmp_path: Path) -> None:
 
 
 def test_run_of_one_that_does_not_start(shell: Shell, tmp_path: Path) -> None:
-    ran = shell("guest", "run", plugin(tmp_path / "echo"), "echo")
-    assert (ran.returncode, ran.stdout) == (5, "")
-    assert "yoi:acme.echo" in ran.stderr
+    for component in (EMPTY, wat.echo() + b"\7\1\xff"):  # of the wrong world, and with a section that cannot be compiled
+        ran = shell("guest", "run", plugin(tmp_path / "echo", component=component), "echo")
+        assert (ran.returncode, ran.stdout) == (5, "")
+        assert "yoi:acme.echo" in ran.stderr
 
 
 # -- status and restart -----------------------------------------------------------------------------------------------------------
