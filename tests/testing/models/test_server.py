@@ -10,12 +10,14 @@ import subprocess
 import sys
 
 import anthropic
+import h11
 import openai
 import pytest
 
 from serai.errors import Closed
 from serai.limits import Limits
 from serai.testing.models import FakeModels
+from serai.testing.models.connection import Connection
 from tests.testing.models.helpers import APIS, PATHS, Api, Clients, body, chunks, dial, raw, request_bytes
 
 every_api = pytest.mark.parametrize("api", APIS)
@@ -69,6 +71,30 @@ async def test_only_the_newest_thousand_are_kept(server: FakeModels) -> None:
     writer.close()
     await writer.wait_closed()
     assert (len(server.requests), server.requests[0].path, server.requests[-1].path) == (1000, "/3", "/1002")
+
+
+@pytest.mark.req("resident.fakes.bounds")
+@pytest.mark.parametrize("stream", [True, False])
+async def test_the_next_request_may_come_before_we_are_back_from_the_answer(
+    server: FakeModels, monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    """Other loops read before they go on with a task: a client that was quick and had much to say was cut off."""
+    large = request_bytes("/v1/messages", json.dumps(body("anthropic", "x" * 200_000)).encode(), close=True)
+    send = Connection._send
+
+    def quick(connection: Connection, event: h11.Response | h11.Data | h11.EndOfMessage) -> None:
+        send(connection, event)
+        last = h11.EndOfMessage if stream else h11.Data  # what shows a client that it has all
+        if isinstance(event, last) and len(server.requests) == 1:
+            asyncio.get_running_loop().call_soon(connection.data_received, large)
+
+    monkeypatch.setattr(Connection, "_send", quick)
+    reader, writer = await dial(server)
+    writer.write(request_bytes("/v1/messages", json.dumps(body("anthropic", "first", stream=stream)).encode(), close=False))
+    answers = await asyncio.wait_for(reader.read(), 15)
+    writer.close()
+    await writer.wait_closed()
+    assert answers.count(b"HTTP/1.1 200") == len(server.requests) == 2
 
 
 @pytest.mark.req("resident.fakes.deterministic")

@@ -83,7 +83,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.task is not None:
             self._early += len(data)
-            if self._early > _HEAD:
+            # Who has the whole answer may send the next request before we come back from sending it.
+            if self._early > (self._limits.frame if self._http.our_state is h11.DONE else _HEAD):
                 self.transport.abort()
                 return
         elif self._received is None:
@@ -157,11 +158,13 @@ class Connection(asyncio.Protocol):
     async def respond(self, status: int, headers: Headers, body: bytes, *, cut: bool = False) -> None:
         """A whole response; `cut`: half of it, and the end of the connection."""
         self._send(h11.Response(status_code=status, headers=[*headers, ("content-length", str(len(body)))]))
-        await self.write(body[: len(body) // 2] if cut else body)
         if cut:
+            await self.write(body[: len(body) // 2])
             self.cut()
         else:
+            self._send(h11.Data(data=body))
             self.end()
+            await self._flowed()
 
     def begin(self, headers: Headers, status: int = 200) -> None:
         """The head of a stream."""
@@ -170,6 +173,9 @@ class Connection(asyncio.Protocol):
     async def write(self, data: bytes) -> None:
         """A part of the body; returns when there is room for the next."""
         self._send(h11.Data(data=data))
+        await self._flowed()
+
+    async def _flowed(self) -> None:
         await asyncio.sleep(0)  # a client that reads as fast as we write would else never be seen to leave
         if not self._room.is_set():
             async with asyncio.timeout(self._limits.call):
