@@ -91,7 +91,7 @@ def _tell(planned: Plan, component: bytes, *, as_json: bool) -> None:
         telling.say(f"built yoi:{planned.manifest.id}: {target}, {len(component) // KIB} KiB")
         telling.say(f"it imports {', '.join(found.imports) or 'nothing'}")
         path = shlex.quote(str(planned.folder))
-        telling.say(f"next: serai guest check {path}; serai guest pack {path}; serai guest grant {path}")
+        telling.say(f"next: serai guest check {path}; serai guest add {path}; serai guest grant {path}")
     for warning in planned.warnings:
         telling.tell(warning)
 

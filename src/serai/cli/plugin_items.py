@@ -235,7 +235,7 @@ def show_list(items: list[Item], workspace: str, *, as_json: bool) -> None:
     telling.table([_COLUMNS, *map(_row, items)])
     for item in items:
         for one in item["diagnostics"]:
-            telling.tell(f"{item['reference']}: {one['kind']}: {_line(one['message'])}")
+            telling.tell(f"{item['reference']}: {_told(one, item['reference'])}")
 
 
 def _row(item: Item) -> tuple[str, ...]:
@@ -273,11 +273,18 @@ def show_item(item: Item, *, as_json: bool) -> None:
         told = "" if tool["eligible"] else f": not offered, {tool.get('diagnostic', '')}"
         telling.say(f"  tool {tool['name']}{' (writes elsewhere)' if tool['external_write'] else ''}{told}")
     for one in item["diagnostics"]:
-        telling.say(f"  {one['kind']}: {_line(one['message'])}")
+        telling.say(f"  {_told(one, item['reference'])}")
 
 
 def _cut(item: Item, most: int) -> Item:
     return item | {"diagnostics": item["diagnostics"][:most]}
+
+
+def _told(diagnostic: Item, reference: str) -> str:
+    from serai.host.plugins import mending
+
+    text = f"{diagnostic['kind']}: {_line(diagnostic['message'])}"
+    return f"{text}; {mending(reference)}" if diagnostic["kind"] == "missing" else text
 
 
 def _line(text: str) -> str:

@@ -257,12 +257,12 @@ class _Search:
         return []
 
     def miss_wanted(self, settings: Path, project: Path) -> None:
-        """What a finder's settings want and was not there."""
+        """What a finder's settings want and was not there. It has files of its own beside ours."""
         there = list(self.found().all())
         for dialect in self.person.own:
             if (finding := finder(dialect)) is not None:
                 mine = [manifest for manifest in there if manifest.dialect == dialect]
-                self.problems += [Problem(settings, reason) for reason in finding.missing(mine, self.person, project)]
+                self.problems += [Problem(settings.parent, reason) for reason in finding.missing(mine, self.person, project)]
 
     def miss_trusted_guards(self, project: Path) -> None:
         """A project's guard that was trusted has to be there as it was: any change may have come with the last `git pull`."""

@@ -32,8 +32,8 @@ from serai.host.settings import Author, Person, combine
 from serai.limits import MIB
 
 __all__ = [
-    "copy_of", "discover", "find_in", "keep_copy", "kept", "missing", "package_for", "plan_of", "read", "read_package", "settings",
-    "settle",
+    "copy_of", "discover", "find_in", "keep_copy", "kept", "mending", "missing", "package_for", "plan_of", "read", "read_package",
+    "settings", "settle",
 ]  # fmt: skip
 
 DIALECT = "yoi"
@@ -246,6 +246,11 @@ def settle(manifests: Sequence[Manifest], person: Person) -> list[Manifest]:
     return found
 
 
+def mending(id: str) -> str:
+    """What to do about a plugin that was granted and is nowhere."""
+    return f"`serai guest add` its folder or file, or `serai guest revoke {id}`"
+
+
 def missing(manifests: Iterable[Manifest], person: Person, project: Path) -> list[str]:
     """What is wrong with enablements that are no package's. Those of a project count where it has a place for guests."""
     said = _said(person)
@@ -260,7 +265,7 @@ def missing(manifests: Iterable[Manifest], person: Person, project: Path) -> lis
         if one.id in there or (one.id.startswith("project:") and not os.path.isdir(project / ".serai" / "guests")):
             continue
         if isinstance(why := resolving.resolve(one, found), PackageDiagnostic):
-            told.append(f"plugin {one.id}: {why.message}")
+            told.append(f"plugin {one.id}: {why.message}" + ("; " + mending(one.id) if why.kind == "missing" else ""))
     return told
 
 

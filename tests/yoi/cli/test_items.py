@@ -240,7 +240,9 @@ def test_people_see_it_too(shell: Inside, store: Path, tmp_path: Path) -> None:
     listed = shell("guest", "list")
     assert listed.returncode == 0
     assert "user:acme.echo  active" in listed.stdout
-    assert listed.stderr == "user:gone: missing: enabled plugin package was not discovered\n"
+    what = "`serai guest add` its folder or file, or `serai guest revoke user:gone`"
+    assert listed.stderr == f"user:gone: missing: enabled plugin package was not discovered; {what}\n"
+    assert shell("guest", "show", "gone").stdout.endswith(f"  missing: enabled plugin package was not discovered; {what}\n")
     shown = shell("guest", "show", "acme.echo").stdout
     assert shown.startswith("user:acme.echo 1.0.0: active\n")
     assert "  tool echo\n" in shown

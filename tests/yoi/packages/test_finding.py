@@ -187,7 +187,9 @@ def test_one_that_is_enabled_as_something_else_is_refused(house: House, entry: d
 def test_an_enablement_without_a_package_is_a_problem(house: House, id: str, reason: str) -> None:
     plugin(house.user)
     found = house.find(config=on(id))
-    assert problems(found) == [("config.toml", f"plugin {id}: {reason}")]
+    [(folder, told)] = problems(found)
+    assert (folder, told.partition(";")[0]) == ("serai", f"plugin {id}: {reason}")
+    assert told.endswith("or `serai guest revoke user:nobody`") is (id == "user:nobody")
     assert house.find(config=on(id), installed=False).problems == ()  # nobody looked
 
 
@@ -359,7 +361,7 @@ def test_a_plan_that_is_kept_is_used_as_it_is_and_nobody_looks(house: House) -> 
     ]
     assert (found.refused, found.disabled) == ((), ())
     later = "this session began without it; a new one looks for it"
-    assert problems(found) == [("config.toml", f"plugin {id}: {later}") for id in ("user:new", "user:nobody")]
+    assert problems(found) == [("serai", f"plugin {id}: {later}") for id in ("user:new", "user:nobody")]
     path.unlink()
     later_granted = granted("user:echo", files(version="0.2.0"), version="0.2.0")
     assert ids(house.find(config=enabled(later_granted, resolved=plan))) == ["yoi:echo"]
