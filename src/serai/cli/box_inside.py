@@ -10,12 +10,12 @@ import re
 import signal
 import stat
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from serai import drafts
 from serai.cli import telling
 from serai.cli.opening import JSON, NamedPath, Status, run
 from serai.cli.plain import printable
@@ -294,15 +294,9 @@ async def _get(box_id: str, source: str, target: str) -> Status:
 
 async def _get_file(box: Box, source: str, place: str) -> None:
     """To a draft first: what breaks off leaves the file that was there as it was."""
-    descriptor, draft = tempfile.mkstemp(prefix=".serai-", dir=os.path.dirname(place) or ".")
-    try:
-        with open(descriptor, "wb") as file:  # noqa: ASYNC230  (nobody waits)
-            found = await box.control.get_into(source, file.write)
-        os.chmod(draft, found.mode & 0o777)
-        os.replace(draft, place)
-    except BaseException:
-        os.unlink(draft)
-        raise
+    with drafts.draft(place) as file:
+        found = await box.control.get_into(source, file.write)
+        os.fchmod(file.fileno(), found.mode & 0o777)
 
 
 @contextlib.asynccontextmanager

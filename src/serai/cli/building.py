@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from serai import drafts
 from serai.cli import components, telling
 from serai.cli.opening import JSON, NamedPath, Status, run
 from serai.errors import BadExtension, BadManifest, NotWritten
@@ -177,14 +177,6 @@ def _check(planned: Plan, component: bytes) -> None:
 def _write(component: bytes, target: Path) -> None:
     """The file is there whole, or as it was."""
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=".build-", dir=target.parent)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(component)
-                os.fchmod(file.fileno(), 0o644)
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        drafts.write(target, component, mode=0o644)
     except OSError as error:
         raise NotWritten(f"cannot be written: {error.strerror}", who=str(target)) from None

@@ -13,7 +13,6 @@ import os
 import re
 import shlex
 import sys
-import tempfile
 import warnings
 import zipfile
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import serai
+from serai import drafts
 from serai.cli import bundle_imports
 from serai.errors import BadExtension, BadManifest, NotWritten
 from serai.limits import MIB
@@ -266,14 +266,6 @@ def _is_bundle(file: Path) -> bool:
 def write(content: bytes, output: Path) -> None:
     """The file is there whole, executable, or not at all."""
     try:
-        descriptor, temporary = tempfile.mkstemp(prefix=".bundle-", dir=output.parent)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(content)
-                os.fchmod(file.fileno(), 0o755)
-            os.replace(temporary, output)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        drafts.write(output, content, mode=0o755)
     except OSError as error:
         raise NotWritten(f"cannot be written: {error.strerror}", who=str(output)) from None

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import os
 import shlex
-import tempfile
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from serai import home
+from serai import drafts, home
 from serai.cli import telling
 from serai.dialects.yoi.archive import ENDING, BadArchive
 from serai.errors import BadManifest, NotWritten, SeraiError
@@ -248,16 +246,8 @@ def pack(folder: str, output: str | None) -> dict[str, Any]:
 
 def _write(target: str, content: bytes) -> None:
     """Whole, or not at all; what is above it is made, what is there is replaced (spec yoi 19)."""
-    temporary = ""
     try:
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=".serai-pack-", dir=os.path.dirname(target))
-        with open(descriptor, "wb") as file:
-            file.write(content)
-            os.fchmod(descriptor, 0o644)
-        os.replace(temporary, target)
+        drafts.write(target, content, mode=0o644)
     except OSError as error:
-        if temporary:
-            with suppress(OSError):
-                os.unlink(temporary)
         raise NotWritten(f"cannot be written: {error.strerror}", who=target) from None

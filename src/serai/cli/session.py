@@ -6,13 +6,13 @@ import json
 import logging
 import os
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from serai import drafts
 from serai.cli import telling
 from serai.cli.completion import complete_sessions
 from serai.cli.opening import JSON, PATH, limits_of_the_person
@@ -250,14 +250,8 @@ def _write(path: str, parts: Iterable[str], *, replace: bool) -> None:
         if not replace:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))  # fails when there is one; else it is ours
         try:
-            descriptor, draft = tempfile.mkstemp(prefix=".serai-", dir=os.path.dirname(os.path.abspath(path)))
-            try:
-                with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-                    file.writelines(parts)
-                os.replace(draft, path)
-            except BaseException:
-                os.unlink(draft)
-                raise
+            with drafts.draft(path) as file:
+                file.writelines(part.encode(errors="backslashreplace") for part in parts)
         except BaseException:
             if not replace:
                 os.unlink(path)

@@ -13,12 +13,11 @@ import re
 import secrets
 import shutil
 import stat
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from serai import home
+from serai import drafts, home
 from serai.errors import BadManifest, BadSettings, NoGuest, NotWritten, PeerGone, PeerTimeout, SeraiError
 from serai.host.adapters import DIALECTS, ENDINGS, reader
 from serai.host.finding import Found
@@ -367,15 +366,7 @@ def _has_manifest(folder: str) -> bool:
 def _write(file: str, content: bytes) -> None:
     """Replace a file in one step, with the mode it has."""
     mode = stat.S_IMODE(os.stat(file).st_mode)
-    descriptor, temporary = tempfile.mkstemp(prefix=".manifest-", dir=os.path.dirname(file))
-    try:
-        with open(descriptor, "wb") as out:
-            out.write(content)
-            os.fchmod(descriptor, mode)
-        os.replace(temporary, file)
-    except OSError:
-        os.unlink(temporary)
-        raise
+    drafts.write(file, content, mode=mode)
 
 
 def _not_done(what: str, who: str, error: OSError) -> SeraiError:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 
-from serai import home
+from serai import drafts, home
 from serai.errors import BadSettings, NotWritten
 
 __all__ = ["OwnFile"]
@@ -44,17 +43,9 @@ class OwnFile:
 
     def write(self, content: bytes) -> None:
         """In one step: whoever reads meanwhile has the old or the new."""
-        real, temporary = os.path.realpath(self.path), ""
         try:
-            descriptor, temporary = tempfile.mkstemp(prefix=f".{self.path.stem}-", dir=os.path.dirname(real))  # made with 0600
-            with open(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(descriptor)
-            os.replace(temporary, real)
+            drafts.write(os.path.realpath(self.path), content, sync=True)
         except OSError as error:
-            if temporary:
-                Path(temporary).unlink(missing_ok=True)
             raise self._unwritable(error) from None
 
     def _take(self, descriptor: int) -> None:

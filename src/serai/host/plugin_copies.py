@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import stat
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ from time import time
 
 import msgspec
 
-from serai import home
+from serai import drafts, home
 from serai.dialects.yoi import archive
 from serai.dialects.yoi.archive import ENDING, BadArchive
 from serai.dialects.yoi.bounds import DEFAULT
@@ -54,7 +53,7 @@ def keep_copy(package: Package, environ: Mapping[str, str] = os.environ) -> Path
         if _is_whole(path, package):
             os.utime(path)  # it was needed again
         else:
-            _write(path, archive.pack(package.files))
+            drafts.write(path, archive.pack(package.files), sync=True)
         _trim(path.parent, path)
     except OSError as error:
         log.warning("a plugin's copy cannot be kept: %s: %s", path, error.strerror)
@@ -77,20 +76,6 @@ def _copy(digest: str, environ: Mapping[str, str]) -> Path | None:
     return Path(home.state_folder(environ)) / "plugins" / f"{hexdigest}{ENDING}"
 
 
-def _write(path: Path, content: bytes) -> None:
-    descriptor, temporary = tempfile.mkstemp(prefix=".copy-", dir=path.parent)  # made with 0600
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)  # before it has its name
-        os.replace(temporary, path)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
-
-
 def _trim(folder: Path, newest: Path) -> None:
     """The oldest go first; what cannot be looked at or deleted is left."""
     known: list[tuple[float, int, Path]] = []
@@ -98,7 +83,7 @@ def _trim(folder: Path, newest: Path) -> None:
         with suppress(OSError):
             about = path.lstat()
             known.append((about.st_mtime, about.st_size, path))
-    for path in folder.glob(".copy-*"):
+    for path in folder.glob(f"{drafts.PREFIX}*"):
         with suppress(OSError):
             if time() - path.lstat().st_mtime > _ABANDONED:
                 path.unlink()

@@ -169,7 +169,7 @@ def test_copies_that_nobody_writes_any_more_go(house: House) -> None:
     path = keep_copy(package, house.environ)
     assert path is not None
     now = time.time()
-    old, young = path.parent / ".copy-old", path.parent / ".copy-young"
+    old, young = path.parent / ".draft-old", path.parent / ".draft-young"
     for one, age in ((old, 3700), (young, 3000)):
         one.write_bytes(b"half")
         os.utime(one, (now - age, now - age))
