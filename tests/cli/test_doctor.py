@@ -224,7 +224,7 @@ def test_agents_of_other_packages_are_told_and_not_run(house: House, tmp_path: P
     page = house.page()
     assert page.of("agents", "ok") == [
         "resident: can be used",
-        f"claude: 2.1.325, settings: {tmp_path}/claude",
+        f"claude: 2.1.325, settings: {Discreet(os.environ)(f'{tmp_path}/claude')}",  # which has the name of who runs the tests
         "mock: can be used",
         "rover: from acme 1.5",
         "resident would be used: no other was chosen",

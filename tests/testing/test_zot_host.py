@@ -434,6 +434,26 @@ def test_no_process_is_left_behind_in_a_session_of_its_own(tmp_path: Path, how: 
 
 
 @pytest.mark.req("sdk.standin.strict")
+def test_who_is_just_becoming_another_program_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It shows neither environment nor arguments for that moment, which a busy machine makes long."""
+    away = FAMILY.replace("os.setpgid(0, 0)", "os.setsid()").replace("HOW", "signal.pause()")
+    read = Path.read_bytes
+    with ZotHost(program(tmp_path, away)) as host:
+        child = host.hear("notify")["message"].split()[1]
+        hidden = [Path("/proc", child, name) for name in ("environ", "cmdline")] * 100
+
+        def slow(path: Path) -> bytes:
+            if path not in hidden:
+                return read(path)
+            hidden.remove(path)
+            return b""
+
+        monkeypatch.setattr(Path, "read_bytes", slow)
+        assert host.process.survivors(0.0) != []
+    assert not lives(int(child))
+
+
+@pytest.mark.req("sdk.standin.strict")
 def test_what_takes_a_while_to_die_is_waited_for(tmp_path: Path) -> None:
     """Killed, it gives up its memory first, and its environment with it: from then on nothing tells whose it was."""
     away = FAMILY.replace("os.setpgid(0, 0)", "os.setsid(); ballast = bytes([1]) * (256 << 20)").replace("HOW", "sys.exit(0)")

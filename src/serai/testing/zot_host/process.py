@@ -22,6 +22,8 @@ __all__ = ["SHOWN", "GuestProcess", "Misbehaved", "ambient", "command_line", "py
 SHOWN = 6  # of the last lines, where something is wrong
 _LENGTH = 300  # of a line that is shown
 _MARK = "SERAI_STAND_IN"  # the variable by which a guest and all that it starts are known, whatever session they are in
+_EXEC = 0.5  # seconds for those that are becoming another program, which show nothing of themselves meanwhile
+_OVER = 0x200004  # flags of a process that never shows anything: it is on its way out, or the kernel's
 _GOING = 10.0  # seconds for those that are killed to be gone
 _CHUNK = 1 << 16
 _CHUNKS = 64  # in one go: who never stops talking does not keep us from looking at the clock
@@ -220,16 +222,25 @@ class GuestProcess:
     def _family(self) -> dict[int, str]:
         """What it has started: its session, and whoever carries its mark in a session of their own. With their names."""
         members = {}
+        until = time.monotonic() + _EXEC
         for pid in filter(str.isdigit, os.listdir("/proc")):
             with suppress(OSError, ValueError):
                 name, _, rest = Path("/proc", pid, "stat").read_text(errors="replace").partition("(")[2].rpartition(")")
                 state, _, _, session = rest.split()[:4]
-                if int(pid) != self.pid and state not in "ZX" and (int(session) == self.pid or self._marked(pid)):
+                if int(pid) != self.pid and state not in "ZX" and (int(session) == self.pid or self._marked(pid, until)):
                     members[int(pid)] = name
         return members
 
-    def _marked(self, pid: str) -> bool:
-        return self._token.encode() in Path("/proc", pid, "environ").read_bytes()
+    def _marked(self, pid: str, until: float) -> bool:
+        folder, token = Path("/proc", pid), self._token.encode()
+        while not (environ := (folder / "environ").read_bytes()):
+            if (folder / "cmdline").read_bytes():  # it shows itself now, and perhaps an environment too
+                return token in (folder / "environ").read_bytes()
+            flags = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()[6]
+            if int(flags) & _OVER or time.monotonic() >= until:
+                return False
+            time.sleep(0.001)
+        return token in environ
 
     def _wait(self, deadline: float, *, reading: bool, writing: bool = False) -> bool:
         """Whether something happened before the deadline; the end of the process is something, too."""
