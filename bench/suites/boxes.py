@@ -40,8 +40,7 @@ Hooks: the program of the table of starting processes, {TIMES} times one after t
 its answer goes to a file that outlives us, is read and checked; the closing, with the proof that nothing of the hook's tree is
 left, is a column of its own. The limit is C that only spawns, writes and reads. "Flat" compares a parent with 2 GB of touched
 memory with a small one. A hook in Python: its whole run, beside one that only imports json.
-The ratio next to C lies at its limit: four runs on one day gave 1.27, 1.29, 1.31 and 1.33. What is left is Python that finds its
-caches cold behind each exec.
+The ratio next to C lies near its limit: what is left is Python that finds its caches cold behind each exec.
 Boxes: {BOXES} one after the other in one process, on the machine's /usr, each from `create` to the result of a first `true`; then
 more commands, then its end. All of it durable: record, answer and end are on disk before their effect. A kept box has a keeper
 besides. runc, where it is installed, is its program run on a like bundle, without records, hooks or a porter. At once: {MANY} owned
