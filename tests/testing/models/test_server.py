@@ -97,6 +97,20 @@ async def test_the_next_request_may_come_before_we_are_back_from_the_answer(
     assert answers.count(b"HTTP/1.1 200") == len(server.requests) == 2
 
 
+async def test_who_asks_for_the_head_gets_it_alone_and_goes_on(server: FakeModels, caplog: pytest.LogCaptureFixture) -> None:
+    """Claude Code looks so whether anybody is there."""
+    reader, writer = await dial(server)
+    writer.write(request_bytes("/api/hello", b"", close=False, method="HEAD"))
+    head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 15)
+    assert head.startswith(b"HTTP/1.1 404")
+    assert b"content-length: 0" not in head
+    writer.write(request_bytes("/v1/models", b"", close=True, method="GET"))
+    assert (await asyncio.wait_for(reader.read(), 15)).startswith(b"HTTP/1.1 200")
+    writer.close()
+    await writer.wait_closed()
+    assert not caplog.records
+
+
 @pytest.mark.req("resident.fakes.deterministic")
 @every_api
 @pytest.mark.parametrize("stream", [True, False])

@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 
+from serai.app.mcp import Endpoint, GuestTools
+from serai.dialects.mcp.theirs import Done, Listed
+from tests.app.houses import opened
 from tests.cli import runs
 from tests.cli.guests import EXAMPLES, Shell
+from tests.mcp.parts import Talker
 
 EVERY = EXAMPLES.parent
 GUESTS = [EXAMPLES / "weather-python", EXAMPLES / "guard-python", EVERY / "piglet" / "by-hand"]
@@ -73,3 +77,23 @@ def test_a_plugin_is_refused_a_file_outside_of_its_grant_and_the_run_goes_on(she
     assert "FS path traversal outside the grant root is denied" in text(results["wat_count"])
     assert "Bern" in text(results["weather"])
     assert "nobody knows" not in ran.stdout + ran.stderr
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.req("yoi.rule.105")
+async def test_a_plugins_tool_is_offered_through_mcp_under_the_same_grant(shell: Shell, tmp_path: Path) -> None:
+    """To a driven agent it is a tool of the server `serai`, and what it may do does not grow by that."""
+    async with opened(tmp_path, installed=True) as app:
+        assert shell.home == tmp_path / "home"
+        async with Endpoint(GuestTools(app.house.tools, lambda: app.house.host), agent="claude") as endpoint:
+            talker = await Talker.greeted(endpoint)
+            listed = await talker.ask(*talker.client.list())
+            assert isinstance(listed, Listed)
+            assert "wat_count" in {tool.name for tool in listed.tools}
+            assert await talker.text("wat_count", {"path": "list.txt"}) == 'tool completed\n{"lines":2,"words":3}'
+            refused = await talker.ask(*talker.client.call("wat_count", {"path": "../secret.txt"}))
+            assert isinstance(refused, Done)
+            assert refused.result.is_error
+            assert "FS path traversal outside the grant root is denied" in refused.result.text
+            assert "nobody knows" not in refused.result.text
+            talker.close()
