@@ -5,23 +5,44 @@ from __future__ import annotations
 # Not from `typing`, whose import alone takes longer than all of `import serai`; type checkers know the name.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from typing import Any
 
-__all__ = ["lazy"]
+__all__ = ["lazy_exports"]
 
 
-def lazy(package: str, homes: Mapping[str, str], *others: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A package's `__getattr__` and `__dir__`: its public names by the module that is their home, and the others it has itself."""
+def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Returns the `__getattr__` and `__dir__` of a package.
+
+    Its public names are declared once, in its `__init__.pyi`, a line each: `from MODULE import NAME as NAME`. Type checkers
+    read that file, and so does the package when the first name is used.
+    """
+    homes: dict[str, str] = {}
+
+    def declared() -> dict[str, str]:
+        if not homes:
+            homes.update(_read_stub(package))
+        return homes
 
     def get(name: str) -> Any:
-        if name not in homes:
+        if name == "__all__":
+            return sorted(declared())
+        if name not in declared():
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         from importlib import import_module
 
-        return getattr(import_module(f"{package}.{homes[name]}"), name)
+        return getattr(import_module(homes[name]), name)
 
     def names() -> list[str]:
-        return sorted([*homes, *others])
+        return sorted(declared())
 
     return get, names
+
+
+def _read_stub(package: str) -> dict[str, str]:
+    import sys
+
+    module = sys.modules[package]
+    # Through its loader, because a bundle is one file.
+    stub: bytes = module.__spec__.loader.get_data(f"{module.__path__[0]}/__init__.pyi")  # type: ignore[union-attr]
+    return {name: home for _, home, _, name, *_ in map(str.split, stub.decode().splitlines())}

@@ -13,7 +13,7 @@ from serai.model.tools import ImageBlock, TextBlock, ToolCall, ToolResult, ToolS
 
 
 def test_everything_the_package_promises_is_there() -> None:
-    assert all(getattr(serai.model, name) is not None for name in serai.model.__all__)
+    assert all(getattr(serai.model, name) is not None for name in dir(serai.model))
 
 
 # -- tools ------------------------------------------------------------------------------------------------------------------------

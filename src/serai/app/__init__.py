@@ -4,19 +4,6 @@
 agent and the guests meet), `services` (what guests may ask for), `config` (what was set, and where).
 """
 
-from __future__ import annotations
+from serai.lazy import lazy_exports
 
-from serai.lazy import lazy
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from serai.app.app import App
-    from serai.app.config import Config
-    from serai.app.opening import Choices
-    from serai.app.pipeline import Decided, Pipeline
-
-__all__ = ["App", "Choices", "Config", "Decided", "Pipeline"]
-
-_HOMES = {"App": "app", "Choices": "opening", "Config": "config", "Decided": "pipeline", "Pipeline": "pipeline"}
-
-__getattr__, __dir__ = lazy(__name__, _HOMES)
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -224,8 +224,17 @@ def _is_leaf(name: str) -> bool:
 def carried_files() -> list[Path]:
     """The modules of Serai that a bundle has."""
     house = Path(serai.__file__).parent
-    files = [house / "__init__.py", house / "dialects" / "__init__.py", house / "dialects" / "yoi" / "__init__.py"]
+    files = [
+        house / "__init__.py",
+        house / "__init__.pyi",
+        house / "dialects" / "__init__.py",
+        house / "dialects" / "yoi" / "__init__.py",
+    ]
     for name in CARRIED:
         module = house.joinpath(*name.split(".")[1:])
-        files += sorted(module.rglob("*.py")) if module.is_dir() else [module.with_suffix(".py")]
+        files += (
+            sorted(file for file in module.rglob("*") if file.suffix in (".py", ".pyi"))
+            if module.is_dir()
+            else [module.with_suffix(".py")]
+        )
     return files

@@ -6,53 +6,6 @@ are; `house` and `guest` are where and how they live, and `supervising` sees to 
 `services` is what they may ask in return.
 """
 
-from __future__ import annotations
+from serai.lazy import lazy_exports
 
-from serai.lazy import lazy
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from serai.host.adapter import About, Adapter, Running, Taking
-    from serai.host.finding import Found, find
-    from serai.host.guest import Guest, State
-    from serai.host.host import Host
-    from serai.host.judging import Gate
-    from serai.host.report import LoadReport
-    from serai.host.services import NoServices, Services
-    from serai.host.trust import Trust
-
-__all__ = [
-    "About",
-    "Adapter",
-    "Found",
-    "Gate",
-    "Guest",
-    "Host",
-    "LoadReport",
-    "NoServices",
-    "Running",
-    "Services",
-    "State",
-    "Taking",
-    "Trust",
-    "find",
-]
-
-_HOMES = {
-    "About": "adapter",
-    "Adapter": "adapter",
-    "Found": "finding",
-    "Gate": "judging",
-    "Guest": "guest",
-    "Host": "host",
-    "LoadReport": "report",
-    "NoServices": "services",
-    "Running": "adapter",
-    "Services": "services",
-    "State": "guest",
-    "Taking": "adapter",
-    "Trust": "trust",
-    "find": "finding",
-}
-
-__getattr__, __dir__ = lazy(__name__, _HOMES)
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -6,17 +6,6 @@ a program says, and its end), `working` (the threads that work on files), `faili
 process of its own).
 """
 
-from __future__ import annotations
+from serai.lazy import lazy_exports
 
-from serai.lazy import lazy
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from serai.tools.builtin import BuiltIn
-    from serai.tools.undo import Undo
-
-__all__ = ["BuiltIn", "Undo"]
-
-_HOMES = {"BuiltIn": "builtin", "Undo": "undo"}
-
-__getattr__, __dir__ = lazy(__name__, _HOMES)
+__getattr__, __dir__ = lazy_exports(__name__)

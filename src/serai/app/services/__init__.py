@@ -5,29 +5,6 @@ from an app. Each group is a module of its own, needs only what its constructor 
 `AppServices({**usual(app), "dialogs": mine}, ...)`.
 """
 
-from __future__ import annotations
+from serai.lazy import lazy_exports
 
-from serai.lazy import lazy
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from serai.app.services.bus import Bus
-    from serai.app.services.grants import Grants, grants_of
-    from serai.app.services.group import Group, NoArguments, Operation
-    from serai.app.services.router import AppServices
-    from serai.app.services.usual import usual
-
-__all__ = ["AppServices", "Bus", "Grants", "Group", "NoArguments", "Operation", "grants_of", "usual"]
-
-_HOMES = {
-    "AppServices": "router",
-    "Bus": "bus",
-    "Grants": "grants",
-    "Group": "group",
-    "NoArguments": "group",
-    "Operation": "group",
-    "grants_of": "grants",
-    "usual": "usual",
-}
-
-__getattr__, __dir__ = lazy(__name__, _HOMES)
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -26,65 +26,6 @@ to `initialize`, `after_init`. `FAULTS` lists them.
 They are written from the specification alone: nothing here, nor in the programs, imports another part of Serai.
 """
 
-from __future__ import annotations
+from serai.lazy import lazy_exports
 
-from serai.lazy import lazy
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from serai.testing.piglet_guests.steps import (
-        FAULTS,
-        Step,
-        ask,
-        crash,
-        delta,
-        echo,
-        fail,
-        fault,
-        hear,
-        note,
-        publish,
-        relay,
-        result,
-        say,
-        seen,
-        subscribe,
-        tell,
-        throw,
-        wait,
-        where,
-    )
-    from serai.testing.piglet_guests.writing import Answer, Offer, interceptor, offer, write
-
-__all__ = [
-    "FAULTS",
-    "Answer",
-    "Offer",
-    "Step",
-    "ask",
-    "crash",
-    "delta",
-    "echo",
-    "fail",
-    "fault",
-    "hear",
-    "interceptor",
-    "note",
-    "offer",
-    "publish",
-    "relay",
-    "result",
-    "say",
-    "seen",
-    "subscribe",
-    "tell",
-    "throw",
-    "wait",
-    "where",
-    "write",
-]
-
-_WRITING = ("Answer", "Offer", "interceptor", "offer", "write")
-__getattr__, __dir__ = lazy(
-    __name__, {name: "writing" if name in _WRITING else "steps" for name in __all__}
-)  # the programs need neither
+__getattr__, __dir__ = lazy_exports(__name__)

@@ -1,0 +1,11 @@
+from serai.boxes.backend import Allowance as Allowance
+from serai.boxes.backend import Backend as Backend
+from serai.boxes.backend import Capabilities as Capabilities
+from serai.boxes.backend import Instance as Instance
+from serai.boxes.box import Box as Box
+from serai.boxes.control import Control as Control
+from serai.boxes.control import ExecResult as ExecResult
+from serai.boxes.hooks import Hook as Hook
+from serai.boxes.hooks import Runner as Runner
+from serai.boxes.manager import Boxes as Boxes
+from serai.boxes.record import BoxRecord as BoxRecord

@@ -1,0 +1,16 @@
+from serai.store.entries import Entry as Entry
+from serai.store.entries import Meta as Meta
+from serai.store.exporting import markdown as markdown
+from serai.store.messages import AssistantMessage as AssistantMessage
+from serai.store.messages import Message as Message
+from serai.store.messages import ToolResultMessage as ToolResultMessage
+from serai.store.messages import UserMessage as UserMessage
+from serai.store.neutral import from_model as from_model
+from serai.store.neutral import to_model as to_model
+from serai.store.scribe import Scribe as Scribe
+from serai.store.session import Session as Session
+from serai.store.sessions import Current as Current
+from serai.store.sessions import Listed as Listed
+from serai.store.sessions import Sessions as Sessions
+from serai.store.tree import Row as Row
+from serai.store.tree import Tree as Tree
