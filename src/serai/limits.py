@@ -28,7 +28,7 @@ class Limits:
     """The limits of one wire. Immutable; `but` makes a changed copy."""
 
     frame: int = _limit(
-        64 * MIB, "bytes", "one line with its newline; a base64 screenshot passes 1 MiB and a replayed session 16 MiB (L1)"
+        64 * MIB, "bytes", "one line with its newline; a base64 screenshot passes 1 MiB and a replayed session 16 MiB"
     )
     frame_head: int = _limit(4 * KIB, "bytes", "what is kept of an oversize frame: enough to find the id of the call it answers")
     send: int = _limit(64 * MIB, "bytes", "the longest frame we send; a dialect sets what its peers can read")
@@ -116,7 +116,7 @@ class Limits:
     model_answer: int = _limit(8 * MIB, "bytes", "one answer of a model, its calls included; more is no answer but a fault")
     agent_version: float = _limit(5.0, "seconds", "for an agent program to tell its version (spec agents 2.1)")
     agent_first: float = _limit(60.0, "seconds", "from an agent program's start to its first frame (spec agents 2.14)")
-    agent_control: float = _limit(60.0, "seconds", "an agent's answer to a request of ours, such as for another mode (agents 2.14)")
+    agent_control: float = _limit(60.0, "seconds", "an agent's answer to a request, such as for another mode (spec agents 2.14)")
     agent_turn: float | None = _limit(HOUR, "seconds", "one prompt of a driven agent, by the clock on the wall: retries hold it up")
     agent_silent: float = _limit(300.0, "seconds", "an agent that says nothing for so long in a turn is told of as stalled")
     agent_background: float = _limit(600.0, "seconds", "for what an agent does on the side after its turn (spec agents 2.11)")

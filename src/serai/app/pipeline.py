@@ -1,4 +1,4 @@
-"""The one path of every tool call and every approval, whoever wants it (DESIGN, "one prompt's way through the house"):
+"""The one path of every tool call and every approval, whoever wants it (docs/design-rules.md, "The path of a call"):
 
     deny rules → interceptors (block or rewrite, in order) → policy on the final arguments → a person, if it says "ask" → decision
 

@@ -113,7 +113,7 @@ class Runner:
                 raise BadSettings(f"two hooks are called {key}, and a state must belong to one of them", who="hooks", hint=hint)
 
     async def create(self, box: Box, place: str, on_state: OnState) -> Outcome:
-        """Run all for a new box; the first failure ends it. Each state is given to `on_state` before anything else happens (2.2).
+        """Run all for a new box; the first failure ends it. Each state is given to `on_state` first (spec hooks 2.2).
 
         Answers lie in files that begin with `place` until `on_state` has returned; what an exception leaves is for `recover`.
         """
@@ -138,7 +138,9 @@ class Runner:
     async def destroy(
         self, box: Box, states: Mapping[str, str], *, done: Collection[str] = frozenset(), on_done: OnDone | None = None
     ) -> HookFailed | None:
-        """Give each state back to its hook, in the order of the list. All run; failures are logged, the first is returned (2.3).
+        """Give each state back to its hook, in the order of the list. All run; failures are logged.
+
+        The first failure is returned (spec hooks 2.3).
 
         Hooks in `done` ran before. `on_done` is told of each that has run, well or not: a failed hook is not tried again. One that
         could not be started for want of something on the machine has not run.

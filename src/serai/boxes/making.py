@@ -92,7 +92,7 @@ async def _roll_back(boxes: Boxes, record: BoxRecord) -> None:
 
 
 def _ownable(files: Sequence[Injection], backend: Backend) -> list[Injection]:
-    """Where a box has one user only, everything in it is that user's: better a box with that than none (note box-backends 3.10)."""
+    """Where a box has one user only, everything in it is that user's: better a box with that than none."""
     if backend.capabilities.ownership == "full":
         return list(files)
     for file in files:

@@ -30,7 +30,7 @@ _C = (
 
 
 async def build_js(plan: Plan) -> bytes:
-    """On QuickJS, without WASI and without the async ABI, which hosts of plugins do not have (notes, section 2)."""
+    """On QuickJS, without WASI and without the async ABI, which hosts of plugins do not have."""
     plan.source()
     folder = plan.folder.resolve()
     tool = building_tools.componentize_qjs(folder)

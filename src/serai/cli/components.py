@@ -1,7 +1,7 @@
 """Components in pure Python: one made of a core module, and what one imports and exports, read without running it.
 
 A compiler for C gives a core module. For a fixed world the component around it is always the same but for the interfaces it uses,
-so it is assembled from text with a placeholder inside, whose bytes are then replaced (notes, section 2).
+so it is assembled from text with a placeholder inside, whose bytes are then replaced.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ def _confirmed(identity: str, lines: Sequence[str], *, seen: bool) -> bool:
 
 
 def _write(file: PluginFile, chosen: _Chosen, enablement: Enablement) -> None:
-    """A copy is kept of what was seen: the next difference is shown against it, and a session goes on with it (10.2)."""
+    """A copy is kept of what was seen: the next difference is shown against it, and a session goes on with it (spec yoi 10.2)."""
     from serai.host import plugins
 
     plugins.keep_copy(chosen.package, os.environ)

@@ -114,7 +114,7 @@ def check(path: str, bounds: Bounds | None = None) -> dict[str, Any]:
 
 
 def wished(package: Package, path: str) -> Record:
-    """The plugin as if it had been granted all that it asks for: a root for files is nobody's to name in a manifest (19, [R])."""
+    """The plugin as if it had been granted all that it asks for, except roots for files: no manifest may name one (spec yoi 19)."""
     from serai.dialects.yoi.grants import FsGrant, Grants, Record
 
     about, identity = package.manifest, f"user:{package.manifest.id}"
@@ -158,7 +158,7 @@ def _artifact(package: Package) -> list[dict[str, str]]:
 
 
 def _wrong(content: bytes, world: str) -> tuple[str, str] | None:
-    """The kind and a message. A text is what templates put there until something is built (21.32)."""
+    """The kind and a message. A text is what templates put there until something is built (spec yoi 21.32)."""
     from serai.cli import components
     from serai.dialects.yoi import worlds
 

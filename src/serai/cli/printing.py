@@ -181,7 +181,7 @@ class Printer:
                 f"{_REFUSED.get(result.code, 'error')}: {_first_line(result.text) or result.code or 'it said nothing'}",
                 "red",
             )
-        elif since is None:  # it never began: what piglet blocks is no error to the model, but a person wants to know (spec 5.3)
+        elif since is None:  # it never began: a block of piglet's is no error to the model, but shown (spec piglet 5.3)
             text, fg = f"blocked: {_first_line(result.text) or 'nothing is said'}", "yellow"
         else:
             text, fg = "ok", None

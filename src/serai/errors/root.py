@@ -92,7 +92,7 @@ class SeraiError(Exception):
         return text
 
     def for_call(self, id: str) -> Self:
-        """The same error for one of the calls it took down; its `__cause__` is this one root (lesson L6)."""
+        """The same error for one of the calls it took down; its `__cause__` is this one root (design rule 6)."""
         copy = type(self).__new__(type(self))
         copy.args = self.args
         copy.__dict__.update(self.__dict__)

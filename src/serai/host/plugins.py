@@ -270,7 +270,7 @@ def missing(manifests: Iterable[Manifest], person: Person, project: Path) -> lis
 
 
 def kept(person: Person, store: Path) -> list[Manifest] | None:
-    """The guests of the plan that the settings hold, for which nobody looks anywhere (10.2); None if they hold none.
+    """The guests of the plan that the settings hold, for which nobody looks anywhere (spec yoi 10.2); None if they hold none.
 
     One that is enabled no longer is not among them: who revokes a grant does not mean new sessions alone (design rule 7).
     """
@@ -350,7 +350,7 @@ def _restored(record: Record, person: Person, store: Path) -> Manifest:
 def package_for(record: Record, environ: Mapping[str, str] = os.environ, bounds: Bounds = DEFAULT) -> Package:
     """The package that this record means: of its file if that still is it, else of the copy; or `BadManifest` (spec yoi 10.2).
 
-    What is given back are the bytes that were verified: whoever compiles them does not read again (21.34).
+    What is given back are the bytes that were verified: whoever compiles them does not read again (spec yoi 21.34).
     """
     why = _CHANGED
     try:

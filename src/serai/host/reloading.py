@@ -31,7 +31,7 @@ _MANIFESTS = tuple(row.manifest for row in DIALECTS.values())
 def why_kept(found: Found, guest: Guest) -> str:
     """Why one that is no longer among the found stays as it is, or nothing: its folder is there and cannot be used just now.
 
-    A manifest half written, a change nobody has trusted or granted yet: the process that runs goes on (lesson L11).
+    A manifest half written, a change nobody has trusted or granted yet: the process that runs goes on (design rule 9).
     """
     folder = guest.manifest.folder
     reasons = {problem.folder: problem.reason for problem in found.problems}

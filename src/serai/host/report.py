@@ -1,4 +1,4 @@
-"""The load report: who came in, who did not, and why; one root cause for each (lesson L9)."""
+"""The load report: who came in, who did not, and why; one root cause for each (design rule 9)."""
 
 from __future__ import annotations
 

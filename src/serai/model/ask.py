@@ -150,7 +150,7 @@ class Item(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Question(Ask, frozen=True, kw_only=True, omit_defaults=True, tag="question"):
-    """What should be done? A question is not an approval: it has an answer of its own (lesson L7), or none: `Deny`."""
+    """What should be done? A question is not an approval: it has an answer of its own, or none: `Deny`."""
 
     takes = (Answer, Deny)
 

@@ -49,7 +49,7 @@ class Command(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Interceptor(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Wants to be asked at these stages. Higher priority is asked first; `on_failure` says what no answer means (lesson L8)."""
+    """Wants to be asked at these stages. Higher priority is asked first; `on_failure` says what no answer means (design rule 8)."""
 
     name: str
     stages: frozenset[Stage]

@@ -1,6 +1,6 @@
 """One engine for every tool call and every approval.
 
-The order, each step only when the one before said nothing (issue 7):
+The order, each step only when the one before said nothing:
 
     deny rules -> a remembered decision -> ask rules -> allow rules -> the session's mode -> a person -> deny
 

@@ -159,7 +159,7 @@ class Extension(Offers):
         await serve_on_loop(self._serving(writer, adapter), reading, ending)
 
     def _open(self, *, watch: bool) -> tuple[stdio.Source, stdio.Writer, Adapter, Ending]:
-        """Say hello and all the rest, before anything else is imported (lesson L10); or wait for the host, if that comes first."""
+        """Say hello and all the rest, before anything slow is imported; or wait for the host, if that comes first."""
         from serai.sdk.ending import Ending
 
         wire = self._choice.descriptors

@@ -1,4 +1,4 @@
-"""The standard streams of an extension: stdout is the wire, and nothing else may get on it (lesson L6).
+"""The standard streams of an extension: stdout is the wire, and nothing else may get on it.
 
 Frames have copies of descriptors 0 and 1 for themselves; 1 then leads to stderr and 0 to nothing, so that neither a `print`, nor
 a library, nor a child process can put a word on the wire or take one from it. A forked copy of the program loses the wire.

@@ -1,4 +1,4 @@
-"""The end of a session's file, read from there: who resumes a conversation does not read all that came before (issue 7).
+"""The end of a session's file, read from there: who resumes a conversation does not read all that came before.
 
 The very lines that a whole reading decodes are decoded here, by the same decoder, and nothing is guessed from their bytes; so both
 agree on every file. Entries of before there were ids get theirs by counting from the beginning: then, and only then, all is read.

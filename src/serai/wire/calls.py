@@ -1,7 +1,7 @@
 """Calls that wait for an answer (sans-IO): by id, each with its deadline.
 
 One table for every dialect that correlates by id. Time is an argument. Expiry looks at all waiting calls, which is cheap
-because it happens only when the earliest deadline has come, not per call (performance map, 1d).
+because it happens only when the earliest deadline has come, not per call (design rule 3).
 """
 
 from __future__ import annotations

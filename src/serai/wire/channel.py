@@ -3,8 +3,8 @@
 A channel knows bytes and frames, not messages. What sits on it (an adapter, a driver) is a `Receiver`: it gets runs of whole
 frames and, exactly once and last, the reason why no more will come.
 
-How it is fast (performance map, "What makes the difference"): the loop calls us when the pipe is readable, one read of 64 KiB, no
-copy, no task, no stream object; `outbox` is the other half.
+How it is fast (design rule 3): the loop calls us when the pipe is readable, one read of 64 KiB, no copy, no
+task, no stream object; `outbox` is the other half.
 """
 
 from __future__ import annotations

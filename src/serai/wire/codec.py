@@ -1,6 +1,6 @@
 """Runs of lines into typed messages (sans-IO), with msgspec.
 
-The unknown is data (design rule 4, lesson L2): a line always becomes a value. `Noise` is a line that is no JSON object, such as
+The unknown is data (design rule 4): a line always becomes a value. `Noise` is a line that is no JSON object, such as
 a banner or a log line; `Unknown` is an object that none of the dialect's types fits. Both carry the raw bytes. Opaque parts
 of a message (a tool's arguments) are declared `msgspec.Raw` by the dialect and stay bytes; a `Raw` keeps its whole line alive, so
 whoever stores one for long calls its `copy()`.

@@ -1,7 +1,7 @@
 """One timer for all deadlines of a loop.
 
-A timer per call costs more than the call's own work (performance map, 1d: 2.5 -> 6.2 us at 64 in flight). Here a wire compares
-its call's deadline with the time it will be looked at anyway, and only an earlier one touches the timer.
+A timer per call costs more than the call's own work (measured: 2.5 -> 6.2 us at 64 in flight). Here a wire compares its
+call's deadline with the time it will be looked at anyway, and only an earlier one touches the timer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a child may know of our environment (design rule 13, lesson L14).
+"""What a child may know of our environment (design rule 13).
 
 Three kinds of children, three rules:
 

@@ -3,7 +3,7 @@
 The framer hands on *runs*: stretches of whole lines, in the very bytes object that was read when the lines end where the
 read ended. So the common case copies nothing, a batch decoder gets all of it in one call, and a tap can keep it.
 
-Rules (design rule 5, lesson L1):
+Rules (design rule 5):
 
 1. Only LF ends a line. A CR before it is JSON white space and stays in the run; `split` takes it off.
 2. A line longer than `limit` (its LF counts, as in the origins of zot and piglet) is one `Oversize` with its true size and

@@ -6,7 +6,7 @@ Two id spaces. Ours are integers from 1; the peer's may be any JSON value and ar
    promises of spec piglet 2.5: requests start in arrival order, and a notification sent before an answer takes effect before it.
 2. `id` and `method`: a request. `id` alone: an answer. No `id`, or null: a notification. If both `result` and `error`
    come, the error wins; if neither comes, the result is null. `jsonrpc` is sent and not checked.
-3. An answer nobody waits for (late, repeated, never asked) is a `Stray`: recorded, never raised (lesson L13).
+3. An answer nobody waits for (late, repeated, never asked) is a `Stray`: recorded, never raised (design rule 4).
 4. A peer's request whose id is still open is a `Stray` too: the frame was replayed, and it is served once.
 5. When the peer goes, `lose` gives every waiting call back at once; nothing can be asked afterwards.
 

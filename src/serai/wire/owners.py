@@ -1,4 +1,4 @@
-"""The name of a process that nobody else can be taken for later: a pid alone comes back (lesson L3)."""
+"""The name of a process that nobody else can be taken for later: the kernel reuses a pid."""
 
 from __future__ import annotations
 

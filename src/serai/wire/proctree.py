@@ -46,7 +46,7 @@ _NUMBER = 1e-6
 
 
 class Process(NamedTuple):
-    """A process at one moment. `(pid, started)` is its identity: a pid alone may be somebody else's by now (L3).
+    """A process at one moment. `(pid, started)` is its identity: a pid alone may be somebody else's by now.
 
     Its `tag` is None when it could not be told: in the middle of an exec there is nothing to see.
     """

@@ -1,6 +1,6 @@
 """The stop ladder: ask, close its input, SIGTERM, SIGKILL the tree. Every step is bounded, the last one always runs.
 
-The whole ladder is its own task: a caller that is cancelled, or times out, leaves the ladder to finish alone (lesson L5). The
+The whole ladder is its own task: a caller that is cancelled, or times out, leaves the ladder to finish alone (design rule 11). The
 tree is swept even after a polite end, because a program may leave descendants behind that nobody asked for.
 """
 

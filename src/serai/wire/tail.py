@@ -1,7 +1,7 @@
 """Descriptors that must always be drained, of which the last bytes are kept.
 
 An undrained stderr blocks its writer after 64 KiB and looks like a time-out; a discarded one hides the only reason for a
-crash (lesson L6).
+crash (design rule 2).
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """One execution: a session that is opened for one prompt, its turn as the seed's handle, and an end that is kept (spec agents 1.9).
 
-What ends it runs as a task of its own, so that the process is gone and the lifecycle store told even if nobody waits (1.8).
+What ends it runs as a task of its own, so that the process is gone and the lifecycle store told even if nobody
+waits (spec agents 1.8).
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ def replaceable(name: str, folder: int, path: str) -> None:
 
 def owner(descriptor: int, uid: int, gid: int, *, new: bool) -> None:
     """Give a file to whom it is for. 0:0 is the porter itself: a new file is its own already and is left alone (spec hooks 1.7),
-    one that was there and belongs to somebody else is not (1.8): what is written for root must not stay theirs."""
+    one that was there and belongs to somebody else is not (spec hooks 1.8): what is written for root must not stay theirs."""
     if max(uid, gid) >= 0xFFFFFFFF:  # which chown takes for "as it is"
         raise Refusal(f"there is no owner {uid}:{gid}")
     if uid or gid:

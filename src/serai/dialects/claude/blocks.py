@@ -178,7 +178,10 @@ Block = (
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Tokens of a message, or of a turn in a result. Each frame of a message tells the same ones again: never sum them (2.10)."""
+    """Tokens of a message, or of a turn in a result.
+
+    Each frame of a message tells the same ones again: never sum them (spec agents 2.10).
+    """
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -187,7 +190,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """The model's. Each frame has one finished block of it, all of them the same id (2.10)."""
+    """The model's. Each frame has one finished block of it, all of them the same id (spec agents 2.10)."""
 
     id: str = ""
     role: str = ""

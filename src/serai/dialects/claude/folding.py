@@ -74,7 +74,7 @@ class Folding:
 
     @property
     def tasks(self) -> dict[str, str]:
-        """What works beside the conversation: the type of each, by its id (2.11)."""
+        """What works beside the conversation: the type of each, by its id (spec agents 2.11)."""
         return self._course.tasks.types
 
     def call(self, tool_use_id: str) -> ToolCall | None:
@@ -180,7 +180,7 @@ class Folding:
         return found
 
     def _part_stopped(self, lane: Lane, event: blocks.ContentBlockStop, native: Raw) -> list[Event]:
-        """A call whose full form did not come is made of its pieces, here and once (2.10)."""
+        """A call whose full form did not come is made of its pieces, here and once (spec agents 2.10)."""
         part = lane.parts.get(event.index)
         if part is None or part.whole or part.kind is not blocks.ToolUse or not part.id:
             return []
@@ -327,7 +327,7 @@ class Folding:
         return [*found, *told(frame, native)]
 
     def _init(self, frame: System, native: Raw) -> list[Event]:
-        """At the start of every turn (2.5): it is no second session."""
+        """At the start of every turn (spec agents 2.5): it is no second session."""
         self.session = frame.session_id or self.session
         self.model = frame.model or self.model
         self.version = frame.claude_code_version or self.version

@@ -92,7 +92,7 @@ class Dialog(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unsupported(msgspec.Struct, frozen=True, gc=False):
-    """A request that nobody here can decide. `reply` is to be sent at once; None: it must stay unanswered (2.7)."""
+    """A request that nobody here can decide. `reply` is to be sent at once; None: it must stay unanswered (spec agents 2.7)."""
 
     id: str
     subtype: str

@@ -48,7 +48,7 @@ __all__ = [
     "blocks",
 ]
 
-# Frames that nobody acts on by their type: they stay `Unknown` with their line, and are no surprise (2.5).
+# Frames that nobody acts on by their type: they stay `Unknown` with their line, and are no surprise (spec agents 2.5).
 RARE = frozenset(
     {
         "active_goal",
@@ -130,7 +130,7 @@ class ToolProgress(Frame, frozen=True, tag="tool_progress", gc=False):
 
 
 class Result(Frame, frozen=True, tag="result", gc=False):
-    """A turn is over, not the run (2.11). `is_error` counts even with the subtype `success`."""
+    """A turn is over, not the run (spec agents 2.11). `is_error` counts even with the subtype `success`."""
 
     subtype: str = ""
     is_error: Any = False
@@ -164,7 +164,7 @@ class Result(Frame, frozen=True, tag="result", gc=False):
 
 
 class System(Frame, frozen=True, tag="system", gc=False):
-    """Everything else that happens, told apart by `subtype`: each subtype has some of these members (2.5).
+    """Everything else that happens, told apart by `subtype`: each subtype has some of these members (spec agents 2.5).
 
     One type for all, since the subtypes are an open set: an unknown one is a System too, with all it says in its line.
     """
@@ -248,7 +248,7 @@ class Retry(msgspec.Struct, frozen=True, gc=False):
     raw: dict[str, Any] = {}
 
 
-# -- the control protocol (2.7) ---------------------------------------------------------------------------------------------------
+# -- the control protocol (spec agents 2.7) ---------------------------------------------------------------------------------------
 
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="subtype", gc=False):
@@ -256,7 +256,7 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="subtyp
 
 
 class CanUseTool(Request, frozen=True, tag="can_use_tool", gc=False):
-    """May this tool run? Also how a question to the person and the end of a plan come (2.8, 2.9)."""
+    """May this tool run? Also how a question to the person and the end of a plan come (spec agents 2.8, 2.9)."""
 
     tool_name: str
     input: dict[str, Any]
@@ -347,7 +347,7 @@ FromCli = (
 )
 FROM_CLI: Codec[FromCli] = Codec(FromCli)
 
-# What a host may ask of the program, by name (2.7). An open set: newer programs know more.
+# What a host may ask of the program, by name (spec agents 2.7). An open set: newer programs know more.
 SUBTYPES = frozenset(
     {
         "initialize", "interrupt", "end_session", "set_permission_mode", "set_model", "set_max_thinking_tokens",

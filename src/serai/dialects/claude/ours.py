@@ -24,7 +24,7 @@ from serai.wire.framing import Oversize
 
 __all__ = ["DENIED", "Ours"]
 
-DENIED = "User denied this request"  # what the model is told where nobody said more (2.8)
+DENIED = "User denied this request"  # what the model is told where nobody said more (spec agents 2.8)
 _REMEMBERED = 10_000  # ids of requests that are kept to know a repeated one; those pending are always known
 _NOTHING_TOLD = Raw(b"{}")
 _TOLD = frozenset(
@@ -70,7 +70,10 @@ class Ours:
     def prompt(
         self, content: str | Sequence[Mapping[str, Any]], *, uuid: str = "", relayed: bool = False, session_id: str = ""
     ) -> bytes:
-        """A user's message. `relayed`: it is somebody else's text, in which a leading `/` or `@` means nothing (2.4)."""
+        """A user's message.
+
+        `relayed`: it is somebody else's text, in which a leading `/` or `@` means nothing (spec agents 2.4).
+        """
         frame: dict[str, Any] = {"type": "user", "message": {"role": "user", "content": content}, "parent_tool_use_id": None}
         frame["session_id"] = session_id
         if uuid:
@@ -104,7 +107,10 @@ class Ours:
         return line_of({"type": "control_cancel_request", "request_id": call.id})
 
     def allow(self, id: str, *, input: Mapping[str, Any] | None = None, permissions: Sequence[Any] = ()) -> bytes:
-        """The tool may run, with this input or as it was asked. `permissions` are rules that the program is to remember (2.8)."""
+        """The tool may run, with this input or as it was asked.
+
+        `permissions` are rules that the program is to remember (spec agents 2.8).
+        """
         request = self._asked(id, messages.CanUseTool)
         if input is None and _is_mended(request.input):
             input = request.input
@@ -116,7 +122,10 @@ class Ours:
         return self.reply(id, answer)
 
     def deny(self, id: str, message: str = "", *, interrupt: bool = False) -> bytes:
-        """The tool may not run; the model is told why. Never an error reply, which says that the asking failed (2.8)."""
+        """The tool may not run; the model is told why.
+
+        Never an error reply, which says that the asking failed (spec agents 2.8).
+        """
         self._asked(id, messages.CanUseTool)
         answer: dict[str, Any] = {"behavior": "deny", "message": message or DENIED}
         if interrupt:
@@ -124,7 +133,7 @@ class Ours:
         return self.reply(id, answer)
 
     def mcp(self, id: str, response: object = None) -> bytes:
-        """The server's JSON-RPC reply; nothing for a notification, which the program wants acknowledged (2.7)."""
+        """The server's JSON-RPC reply; nothing for a notification, which the program wants acknowledged (spec agents 2.7)."""
         self._asked(id, messages.McpMessage)
         return self.reply(id, {"mcp_response": {"jsonrpc": "2.0", "result": {}} if response is None else response})
 
@@ -140,7 +149,7 @@ class Ours:
         return self._done(id, _refusal(self._numbers.get(id, id), request.__struct_config__.tag, error, request))
 
     def _asked(self, id: str, kind: Any = None) -> Any:
-        """The request that waits under this id; a wrong answer to it consumes nothing (7.5)."""
+        """The request that waits under this id; a wrong answer to it consumes nothing (spec agents 7.5)."""
         request = self._pending.get(id)
         if request is None:
             raise NoApproval(f"no request {id!r} of claude waits for an answer")
@@ -233,7 +242,7 @@ class Ours:
 
     def _ask(self, frame: ControlRequest, id: str, request: messages.CliRequest, line: bytes) -> Heard:
         if id in self._pending or id in self._seen:
-            return Stray(frame, line, f"{id!r} was asked before")  # a replayed frame is presented once (7.19)
+            return Stray(frame, line, f"{id!r} was asked before")  # a replayed frame is presented once (spec agents 7.19)
         self._see(id)
         if frame.number is not None:
             self._numbers[id] = frame.number
@@ -293,7 +302,7 @@ def _is_mended(value: object) -> bool:
 def _refusal(id: str | int, subtype: str, why: str, request: messages.CliRequest | None = None) -> bytes:
     """That it could not be dealt with. After an error of a hook the program runs the tool (seen with 2.1.325): such a hook says no.
 
-    So does whatever may have been one; to a permission request that is a bad answer, which is a no as well (2.8).
+    So does whatever may have been one; to a permission request that is a bad answer, which is a no as well (spec agents 2.8).
     """
     answer: dict[str, Any] = {"subtype": "error", "request_id": id, "error": why}
     if subtype in ("hook_callback", "") and not (isinstance(request, messages.HookCallback) and _is_late(request)):

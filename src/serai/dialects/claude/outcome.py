@@ -40,7 +40,7 @@ _NO_SESSION: Final = re.compile(r"No conversation found", re.IGNORECASE)
 _NOT_LOGGED_IN: Final = re.compile(
     r"not logged in|please run /login|invalid api key|no api key|oauth token .*expired", re.IGNORECASE
 )
-# What it writes to its stderr when it does not start; the first that fits counts (2.12).
+# What it writes to its stderr when it does not start; the first that fits counts (spec agents 2.12).
 _STARTED: Final = (
     ("session_in_use", re.compile(r"session id \S+ is already in use", re.IGNORECASE)),
     ("bad_session_id", re.compile(r"invalid session id|is not a valid uuid|no conversation found with session id", re.IGNORECASE)),
@@ -83,7 +83,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         return self.reason.startswith("aborted_")
 
     def answers(self, uuid: str = "") -> bool:
-        """Whether it is the end of our prompt, and not of a turn that the program began itself (2.11)."""
+        """Whether it is the end of our prompt, and not of a turn that the program began itself (spec agents 2.11)."""
         if uuid and self.uuids:
             return uuid in self.uuids
         return self.origin in ("", "human")
@@ -149,7 +149,7 @@ def _error(result: Result, native: Raw, stderr: str) -> AgentFailed:
 
 
 def _details(result: Result) -> tuple[str, ...]:
-    """Its lines about the error or, without any, the first other text that there is (1.11)."""
+    """Its lines about the error or, without any, the first other text that there is (spec agents 1.11)."""
     errors = tuple(shown(error if isinstance(error, str) else _json(error)) for error in result.errors or () if error)
     if errors:
         return errors
@@ -169,7 +169,7 @@ def _kind(result: Result, details: tuple[str, ...]) -> str:
 
 
 def _what(result: Result, kind: str) -> str:
-    """Never "error result: success" (1.11)."""
+    """Never "error result: success" (spec agents 1.11)."""
     if (result.terminal_reason or "").startswith("aborted_"):
         return f"the turn was interrupted ({result.terminal_reason})"
     if kind == "api_error":

@@ -98,7 +98,7 @@ def read_leniently(kind: Any, line: bytes) -> FromCli:
 
 
 def _id_in(members: dict[str, Raw]) -> str | int:
-    """A string, or a number, such as 0: it is as good an id, and goes back as it came (7.18)."""
+    """A string, or a number, such as 0: it is as good an id, and goes back as it came (spec agents 7.18)."""
     try:
         return _id.decode(members["request_id"])
     except (KeyError, *BAD_INPUT):
@@ -123,7 +123,7 @@ def _request(raw: Raw) -> messages.CliRequest:
 
 
 def _response(members: dict[str, Raw]) -> Response:
-    """Some programs put the id beside `response` as well (2.7)."""
+    """Some programs put the id beside `response` as well (spec agents 2.7)."""
     try:
         inner = _members.decode(members.get("response", _NULL))
     except BAD_INPUT:
@@ -181,7 +181,7 @@ def ids_of(line: bytes | Raw) -> messages.StreamIds:
     return made
 
 
-# What programs have called the parts of a retry, ours first (2.10).
+# What programs have called the parts of a retry, ours first (spec agents 2.10).
 _ATTEMPT = ("attempt", "retry", "retries", "retryCount")
 _MOST = ("max_retries", "maxRetries")
 _DELAY = ("retry_delay_ms", "delay_ms", "delayMs", "retry_after_ms", "retryDelayMs")

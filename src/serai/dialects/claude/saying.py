@@ -1,7 +1,7 @@
 """What a host may say to Claude Code (spec agents 2.4, 2.6, 2.7), and the one way to make a line of it.
 
-A line that is no JSON, a wrong role and a `control_request` without a `request` end the program at once (2.6). So every line is
-read back strictly before anybody gets it. Members that are not here go along unread.
+A line that is no JSON, a wrong role and a `control_request` without a `request` end the program at once (spec agents 2.6). So
+every line is read back strictly before anybody gets it. Members that are not here go along unread.
 """
 
 from __future__ import annotations

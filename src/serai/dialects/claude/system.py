@@ -22,7 +22,10 @@ _Status = Literal["pending", "in_progress", "completed"]
 
 
 class Tasks:
-    """What works beside the conversation: agents, workflows, shells. A turn may follow when one of them is done (2.11)."""
+    """What works beside the conversation: agents, workflows, shells.
+
+    A turn may follow when one of them is done (spec agents 2.11).
+    """
 
     def __init__(self) -> None:
         self.types: dict[str, str] = {}

@@ -125,7 +125,7 @@ class Theirs:
         return self.frame("system", subtype=subtype, **members)
 
     def init(self, **members: Any) -> bytes:
-        """At the beginning of every turn (2.5)."""
+        """At the beginning of every turn (spec agents 2.5)."""
         about: dict[str, Any] = {
             "cwd": self.cwd,
             "tools": ["Bash", "Read", "Write"],
@@ -177,7 +177,7 @@ class Theirs:
         return self.frame("stream_event", event=dict(event), parent_tool_use_id=parent, **members)
 
     def streamed(self, text: Sequence[str], *, id: str = "msg_1", parent: str | None = None) -> bytes:
-        """A message of one text block as it comes with partial messages: its frame stands before the block's stop (2.10)."""
+        """One text block as it comes with partial messages: the message's frame precedes the block's stop (spec agents 2.10)."""
         usage = {"input_tokens": 10, "output_tokens": 1}
         start = {"id": id, "type": "message", "role": "assistant", "model": self.model, "content": [], "usage": usage}
         deltas: list[dict[str, Any]] = [
@@ -223,7 +223,7 @@ class Theirs:
         self.results += 1
         return encode(about | members)
 
-    # -- the control protocol (2.7) ---------------------------------------------------------------------------------------------
+    # -- the control protocol (spec agents 2.7) ---------------------------------------------------------------------------------
 
     def ask(self, subtype: str, fields: Mapping[str, Any] = {}, *, id: str = "") -> tuple[str, bytes]:
         """Any request to the host, and its id."""

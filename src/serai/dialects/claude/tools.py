@@ -1,4 +1,4 @@
-"""Claude Code's own tools in the neutral words, and back (DESIGN, "one prompt's way through the house").
+"""Claude Code's own tools in the neutral words, and back (docs/design-rules.md, "The path of a call").
 
 A rule or a guard is written once, for `bash{command}` or `write{path}`: what maps wrongly escapes it. So whatever runs a shell
 command is `bash`, whatever changes a file `edit` or `write`, whatever a neutral word does not fit keeps its name and arguments.

@@ -181,7 +181,10 @@ _DECODER = json.JSONDecoder(object_pairs_hook=tuple, parse_int=_integer, parse_c
 
 
 def members(what: str, value: Json, known: Readers) -> dict[str, object]:
-    """The known members of an object, read. The last of each counts, `null` is absence, unknown ones are passed over (1.9)."""
+    """The known members of an object, read.
+
+    The last of each counts, `null` is absence, unknown ones are passed over (spec hooks 1.9).
+    """
     if value is None:
         return {}
     if not isinstance(value, tuple):

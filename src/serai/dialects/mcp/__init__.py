@@ -1,1 +1,1 @@
-"""The dialect `mcp`: the Model Context Protocol over JSON-RPC, tools only (issue 11)."""
+"""The dialect `mcp`: the Model Context Protocol over JSON-RPC, tools only."""

@@ -82,7 +82,10 @@ class UnknownMethod(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """One of our calls succeeded. `why` says what was wrong with the answer to `initialize`, which counts all the same (3)."""
+    """One of our calls succeeded.
+
+    `why` says what was wrong with the answer to `initialize`, which counts all the same (spec piglet 3).
+    """
 
     call: Call[jsonrpc.Id]
     result: Wire

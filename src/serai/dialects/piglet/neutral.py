@@ -73,7 +73,7 @@ _sorted = msgspec.json.Encoder(order="sorted")
 _content: FoldingDecoder[list[ContentBlock]] = FoldingDecoder(list[ContentBlock])
 
 
-# -- what a guest registers (4) ---------------------------------------------------------------------------------------------------
+# -- what a guest registers (spec piglet 4) ---------------------------------------------------------------------------------------
 
 Contribution = (
     ToolSpec
@@ -112,7 +112,7 @@ def contribution(params: Wire) -> Contribution:
         case messages.RegisterPromptSectionParams():
             return PromptSection(params.title, params.content, params.order, params.token_hint)
         case messages.RegisterInterceptorParams():
-            return Interceptor(params.name, _STAGES, params.priority, "closed")  # no answer blocks (5.3)
+            return Interceptor(params.name, _STAGES, params.priority, "closed")  # no answer blocks (spec piglet 5.3)
         case messages.RegisterEventHandlerParams():
             return EventHandler(params.name, frozenset(params.events or ("*",)), params.priority)
         case messages.RegisterShortcutParams():
@@ -142,7 +142,7 @@ def _tool(params: messages.RegisterToolParams) -> ToolSpec:
 
 
 def shortcut_key(text: str) -> str | None:
-    """The key in its one spelling: ctrl, alt, shift in this order, then a letter; None when it is no such key (4)."""
+    """The key in its one spelling: ctrl, alt, shift in this order, then a letter; None when it is no such key (spec piglet 4)."""
     *modifiers, letter = text.strip().lower().split("+")
     sound = 0 < len(modifiers) == len(set(modifiers) & set(_MODIFIERS))
     if not sound or len(letter) != 1 or not "a" <= letter <= "z":
@@ -150,11 +150,14 @@ def shortcut_key(text: str) -> str | None:
     return "+".join([*(modifier for modifier in _MODIFIERS if modifier in modifiers), letter])
 
 
-# -- tools (5.1) ------------------------------------------------------------------------------------------------------------------
+# -- tools (spec piglet 5.1) ------------------------------------------------------------------------------------------------------
 
 
 def tool_result(result: ToolExecuteResult) -> ToolResult:
-    """What a tool answered. Its code and hint also stand in its text, for the model (5.1); `isError` counts (FIX-12)."""
+    """What a tool answered.
+
+    Its code and hint also stand in its text, for the model (spec piglet 5.1); `isError` counts (FIX-12).
+    """
     content, is_broken = _read(result.content or ())
     if result.error_code and content and isinstance(first := content[0], TextBlock) and not first.text.startswith("[error:"):
         hint = f"\nhint: {result.error_hint}" if result.error_hint else ""
@@ -205,12 +208,12 @@ def _base64(text: str) -> bytes:
     return a2b_base64(data, strict_mode=True)
 
 
-# -- interceptors (5.3) -----------------------------------------------------------------------------------------------------------
+# -- interceptors (spec piglet 5.3) -----------------------------------------------------------------------------------------------
 
 
 def before(result: messages.InterceptorBeforeResult, name: str, asked: Any) -> Verdict:
-    """What the interceptor of that name says to a call with these arguments. A block is no error to the model (10.4), and its
-    text is that of this answer alone (FIX-15). Null arguments, or equal ones, change nothing."""
+    """What the interceptor of that name says to a call with these arguments. A block is no error to the model (spec piglet 10.4),
+    and its text is that of this answer alone (FIX-15). Null arguments, or equal ones, change nothing."""
     if not result.allow:
         return Refuse(result.preview or f"blocked by interceptor: {name}", is_error=False)
     if result.args is None or _is_same(result.args, {} if asked is None else asked):
@@ -271,7 +274,7 @@ def _canonical(value: Any) -> bytes:
         return _sorted.encode(paired(value))
 
 
-# -- what a guest wants done (5.4, 7.2) -------------------------------------------------------------------------------------------
+# -- what a guest wants done (spec piglet 5.4, 7.2) -------------------------------------------------------------------------------
 
 
 class _Title(Wire, frozen=True):
@@ -301,8 +304,8 @@ _PAYLOADS: dict[str, FoldingDecoder[Any]] = {
 
 
 def action(result: ActionResult, source: str) -> Action | None:
-    """What the answer to an event or a shortcut wants done (5.4); None for an unknown type or a bad payload. `source` is what the
-    guest is called."""
+    """What the answer to an event or a shortcut wants done (spec piglet 5.4); None for an unknown type or a bad payload. `source`
+    is what the guest is called."""
     if result.type not in _PAYLOADS:
         return None
     raw = bytes(result.payload)
@@ -333,7 +336,7 @@ def _wanted(type: str, payload: Any, source: str) -> Action:
 
 
 def told(method: str, params: Any, source: str) -> Action | None:
-    """What a notification wants seen (7.2); None for one that is no matter of the surface, such as `steer`."""
+    """What a notification wants seen (spec piglet 7.2); None for one that is no matter of the surface, such as `steer`."""
     match method:
         case "notify":
             return _notice(params, source) or Nothing()
@@ -354,5 +357,5 @@ def told(method: str, params: Any, source: str) -> Action | None:
 
 
 def _notice(params: messages.NotifyParams, source: str) -> Notice | None:
-    """None for an empty one, which nobody could see; an unknown level is shown like info (7.2)."""
+    """None for an empty one, which nobody could see; an unknown level is shown like info (spec piglet 7.2)."""
     return Notice(params.message, _LEVELS.get(params.level, "info"), source=source) if params.message else None

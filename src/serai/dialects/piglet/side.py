@@ -62,7 +62,7 @@ class Side:
     def request(self, heard: jsonrpc.Request) -> Event:
         """What a request means."""
         row = self._row(heard.method)
-        if row is None or (row.result is None and heard.method != Method.SHUTDOWN):  # which may be a request too (5.10)
+        if row is None or (row.result is None and heard.method != Method.SHUTDOWN):  # which may be a request too (spec piglet 5.10)
             return UnknownMethod(heard)
         try:
             return Asked(heard, heard.method, params_of(heard.method, heard.params))

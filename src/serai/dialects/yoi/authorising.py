@@ -33,12 +33,12 @@ def binding(record: Record) -> str:
 
 
 def enabled(record: Record, surface: Surface) -> str:
-    """Whether the person has left it on; asked before any permission (14, 15.2)."""
+    """Whether the person has left it on; asked before any permission (spec yoi 14, 15.2)."""
     return "" if surface in record.enabled_surfaces else f"plugin {surface} surface is not enabled"
 
 
 def tool(record: Record, name: str) -> str:
-    """11.1"""
+    """Spec yoi 11.1."""
     declared = next((one for one in record.manifest.tools if one.name == name), None)
     if declared is None:
         return binding(record) or "requested tool is not declared by plugin manifest"
@@ -55,17 +55,17 @@ def tool(record: Record, name: str) -> str:
 
 
 def service(record: Record, name: str) -> str:
-    """11.2"""
+    """Spec yoi 11.2."""
     return _named(record, "service", name)
 
 
 def ingress(record: Record, name: str) -> str:
-    """11.3"""
+    """Spec yoi 11.3."""
     return _named(record, "ingress", name)
 
 
 def host_api(record: Record, api: HostApi) -> str:
-    """11.4"""
+    """Spec yoi 11.4."""
     return (
         binding(record)
         or _both(record, f"host_api.{api} permission", lambda held: held.kind == "host_api" and held.api == api)
@@ -85,7 +85,7 @@ def _backed(record: Record, api: HostApi) -> str:
 
 
 def request_target(record: Record, method: str, url: Parsed) -> str:
-    """One target of the manifest and, for itself, one of the grants (4.3 steps 13 and 14)."""
+    """One target of the manifest and, for itself, one of the grants (spec yoi 4.3 steps 13 and 14)."""
     return binding(record) or _target(
         record, "request", f"{method} {url.safe}", lambda target: request_matches(target, method, url)
     )
@@ -137,7 +137,7 @@ def _is_surface(surface: Surface) -> _Test:
 
 
 def allows_tool(held: Permission, name: str) -> bool:
-    if held.kind == "tool_namespace":  # an empty one is the beginning of every name, and means none (21.6)
+    if held.kind == "tool_namespace":  # an empty one is the beginning of every name, and means none (spec yoi 21.6)
         return bool(held.namespace) and name.startswith(held.namespace or name)
     return held.kind == "tool" and held.name == name
 

@@ -1,7 +1,7 @@
 """How much a plugin may have, each bound with the origin's number beside ours (spec yoi 17.1).
 
-The origin's store limits refuse almost every plugin that a tool chain has made (18.2.1), and its 8 MiB of wasm stack would abort
-the process: so the defaults are workable ones, and `UPSTREAM` is the origin's as a preset, but for the stack.
+The origin's store limits refuse almost every plugin that a tool chain has made (spec yoi 17.1), and its 8 MiB of wasm stack
+would abort the process: so the defaults are workable ones, and `UPSTREAM` is the origin's as a preset, but for the stack.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     instances: int = 64
     tables: int = 16
     memories: int = 8
-    stack: int = 1 * MIB  # bytes of wasm stack; more than 2 MiB aborts the process (notes, section 6)
+    stack: int = 1 * MIB  # bytes of wasm stack; more than 2 MiB aborts the process
     fuel: int = 0  # for instantiation and for each call; 0: none
     start: float = 5.0  # seconds for instantiation and `start`, and for `status` and `stop`
     tool: float = 5.0  # seconds, for a tool without a host interface (spec yoi 14.3)

@@ -1,7 +1,7 @@
 """Output commands: what a plugin asks the host to do after an event (spec yoi 3.6 and 15.4).
 
-`check` looks at all of them before the first one runs: one that is refused refuses the batch (21.14). It does nothing else, so what
-it lets through is carried out by the host adapter, in order, each with a result of its own.
+`check` looks at all of them before the first one runs: one that is refused refuses the batch (spec yoi 21.14). It does nothing
+else, so what it lets through is carried out by the host adapter, in order, each with a result of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ID = 128  # bytes
 T = TypeVar("T")
 Kind = Literal["websocket_send", "host_request_dispatch", "diagnostic_status_update"]
 
-# What the host adapter says when it carries them out (16, 3.6).
+# What the host adapter says when it carries them out (spec yoi 16, 3.6).
 NOT_DISPATCHED = "host_request_dispatch passed its checks, but this host does not send requests for a plugin after an event"
 UPDATED = "diagnostic status updated"
 
@@ -45,7 +45,7 @@ class WebSocketSend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RequestDispatch(msgspec.Struct, frozen=True):
-    descriptor: Any  # as `request` takes it (4.1)
+    descriptor: Any  # as `request` takes it (spec yoi 4.1)
 
 
 class StatusUpdate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -135,7 +135,7 @@ def check(
 def _checked(
     envelope: _Envelope, event: Event, record: Record, websocket: Callable[[str, str], str], request: Callable[[Any], str]
 ) -> OutputCommand:
-    """The rest of 15.4, step 2, in its order."""
+    """The rest of spec yoi 15.4, step 2, in its order."""
     for name in ("correlation_id", "source_event_id", "command_id"):
         text: str = getattr(envelope, name)
         if not 1 <= size(text) <= ID or _CONTROL.search(text):

@@ -1,4 +1,4 @@
-"""What has changed between the contents that were granted and those that are there now, in lines for people (issue 12).
+"""What has changed between the contents that were granted and those that are there now, in lines for people.
 
 A grant is pinned to contents; whoever is asked to grant again sees what is new. Lines begin with `+`, `-` or `~`, and what a
 stranger has written in them cannot begin a line of its own.

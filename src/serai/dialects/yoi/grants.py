@@ -28,7 +28,7 @@ class FsGrant(_Strict, frozen=True, kw_only=True):
 
     @property
     def usable(self) -> bool:
-        """An absolute root and an operation (11.4)."""
+        """An absolute root and an operation (spec yoi 11.4)."""
         return self.root.startswith("/") and bool(self.operations)
 
 
@@ -60,7 +60,7 @@ class Enablement(_Strict, frozen=True, kw_only=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What an enablement resolved to, kept with the session (10.1): from here on nothing is looked up again."""
+    """What an enablement resolved to, kept with the session (spec yoi 10.1): from here on nothing is looked up again."""
 
     identity: str  # `<source>:<id>`, the plugin's ref
     source: Source
@@ -82,7 +82,7 @@ _DIGEST = "sha256:"
 
 
 def pinned(pin: str, digest: str) -> bool:
-    """Whether a pin means this digest: with its prefix and to the letter (7.1)."""
+    """Whether a pin means this digest: with its prefix and to the letter (spec yoi 7.1)."""
     return pin.startswith(_DIGEST) and len(pin) > len(_DIGEST) and pin == digest
 
 
@@ -94,7 +94,10 @@ def split_identity(text: str) -> tuple[Source, str] | None:
 
 
 def binding(grants: Grants, *, identity: str, digest: str, version: str) -> str:
-    """Why these grants are not for this package, or nothing. Empty ones need no binding, and give nothing (10.1 step 5)."""
+    """Why these grants are not for this package, or nothing.
+
+    Empty ones need no binding, and give nothing (spec yoi 10.1 step 5).
+    """
     if grants.empty:
         return ""
     if not grants.id:

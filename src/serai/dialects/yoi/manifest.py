@@ -30,7 +30,7 @@ TIMEOUT_MOST = 60_000  # milliseconds that a tool may ask for
 TOOL = "yoi:plugin/tool@1.0.0"
 INSTANCE = "yoi:plugin/instance@1.0.0"
 
-Surface = Literal["hook", "tool", "service", "ingress", "wasm"]  # the TOML key keeps yoi's name for contributions (DESIGN, words)
+Surface = Literal["hook", "tool", "service", "ingress", "wasm"]  # the TOML key keeps yoi's name for contributions
 HostApi = Literal["request", "websocket", "fs"]
 SURFACES: tuple[Surface, ...] = ("hook", "tool", "service", "ingress", "wasm")
 
@@ -80,7 +80,7 @@ class Ingress(_Strict, frozen=True, kw_only=True):
 
 
 class Permission(_Strict, frozen=True, kw_only=True):
-    """One of 8.5; which further field belongs to which kind is checked when it is read."""
+    """One of spec yoi 8.5; which further field belongs to which kind is checked when it is read."""
 
     kind: Literal["surface", "tool", "tool_namespace", "service", "ingress", "external_write", "host_api"]
     surface: Surface | None = None
@@ -96,14 +96,17 @@ class Permission(_Strict, frozen=True, kw_only=True):
 
 
 class Target(_Strict, frozen=True, kw_only=True):
-    """Where `request` or `websocket` may go (4.5). `methods` is for `request` alone; `private` is ours and counts in a grant."""
+    """Where `request` or `websocket` may go (spec yoi 4.5).
+
+    `methods` is for `request` alone; `private` is ours and counts in a grant.
+    """
 
     scheme: str = ""
     host: str = ""
     port: int | None = None
     methods: tuple[str, ...] = ()
     path_prefixes: tuple[str, ...] = ()
-    private: bool = False  # private, loopback and link-local addresses too (issue 12)
+    private: bool = False  # private, loopback and link-local addresses too
 
 
 class PluginManifest(_Strict, frozen=True, kw_only=True):
@@ -135,7 +138,7 @@ class PluginManifest(_Strict, frozen=True, kw_only=True):
         return frozenset(said | {surface for surface, there in implied if there})
 
 
-# Which further field belongs to which kind of permission (8.5).
+# Which further field belongs to which kind of permission (spec yoi 8.5).
 _FIELDS = {
     "surface": "surface", "tool": "name", "tool_namespace": "namespace", "service": "name", "ingress": "name", "external_write": "",
     "host_api": "api",
@@ -147,7 +150,7 @@ _RAW_ABI = "plugin component runtime must not declare raw WASM ABI metadata"
 _NAME = 128  # bytes
 _PORTS = range(65536)
 
-Trouble = Literal["malformed", "api", "surface", "traversal", "bounds"]  # the kinds of section 9 that a manifest gives cause for
+Trouble = Literal["malformed", "api", "surface", "traversal", "bounds"]  # of spec yoi 9: what a manifest gives cause for
 
 
 class ManifestError(ValueError):
@@ -177,7 +180,7 @@ def parse(text: bytes) -> PluginManifest:
 
 
 def _check_keys(said: dict[str, Any]) -> None:
-    """A target here and one of a grant are read alike, and what only the grant's has is unknown here, an empty one too (8)."""
+    """Read a target as one of a grant is read; what only a grant may have is unknown here, also when it is empty (spec yoi 8)."""
     for table, unknown in (("request", ("private",)), ("websocket", ("methods", "private"))):
         for number, target in enumerate(said.get(table, ())):
             if key := next((key for key in unknown if key in target), ""):
@@ -241,7 +244,7 @@ def is_safe_id(text: str) -> bool:
 
 
 def check_path(path: str) -> None:
-    """Refuse a path that is not written as a package writes it (7)."""
+    """Refuse a path that is not written as a package writes it (spec yoi 7)."""
     escapes = not path or "\0" in path or "\\" in path or path[0] in "/~" or _DRIVE.match(path)
     if escapes or any(segment in ("", ".", "..") for segment in path.split("/")):
         raise ManifestError("plugin package entry path escapes the archive root", "traversal")
@@ -278,7 +281,7 @@ def _check_runtime(runtime: Runtime) -> None:
 def _check_tools(tools: Iterable[Tool]) -> None:
     tools = tuple(tools)
     for tool in tools:
-        # printable: a model must not be shown a name with something in it that nobody sees (21.36)
+        # printable: a model must not be shown a name with something in it that nobody sees (spec yoi 21.36)
         if not 0 < len(tool.name.encode(errors="replace")) <= _NAME or " " in tool.name or not tool.name.isprintable():
             raise ManifestError(f"plugin tool name must be 1-{_NAME} bytes without whitespace and control characters")
         if not 0 <= tool.timeout_ms <= TIMEOUT_MOST:

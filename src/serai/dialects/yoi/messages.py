@@ -24,7 +24,7 @@ __all__ = [
     "websocket_text",
 ]  # fmt: skip
 
-SUMMARY = 1024  # bytes (3.3)
+SUMMARY = 1024  # bytes (spec yoi 3.3)
 DEPTH = 128  # of lists and objects in each other
 CLOSED_BY_PEER = "host-owned WebSocket closed by peer"
 
@@ -65,7 +65,7 @@ class ServiceOutput(msgspec.Struct, frozen=True):
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """The envelope of an event (3.4, seed 003)."""
+    """The envelope of an event (spec yoi 3.4, seed 003)."""
 
     kind: str
     source: str
@@ -80,7 +80,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Repeated(dict[str, Any]):
-    """An object in which a key came twice: the last counts where anything may stand, and it is an error where not (21.16)."""
+    """An object in which a key came twice: the last counts where anything may stand, else it is an error (spec yoi 21.16)."""
 
     __slots__ = ("key",)
 
@@ -101,7 +101,7 @@ def free_json(text: str) -> Any:
 
 
 def strict_json(text: str) -> Any:
-    """The same without repeated keys, for documents all of whose fields are known (4.1, 5.1, 6.1)."""
+    """The same without repeated keys, for documents all of whose fields are known (spec yoi 4.1, 5.1, 6.1)."""
     value = marked_json(text)
     if (key := repeated_key(value)) is not None:
         raise BadDocument(f"duplicate field `{key}`")
@@ -169,12 +169,12 @@ def _too_deep(text: str, value: Any) -> bool:
 
 
 def config_text(config: Any) -> str:
-    """What `start` gets: `null` where the enablement has no `config`, and TOML's dates as RFC 3339 has them (3.1)."""
+    """What `start` gets: `null` where the enablement has no `config`, and TOML's dates as RFC 3339 has them (spec yoi 3.1)."""
     return json_text(config)
 
 
 def read_input(name: str, text: str) -> Any:
-    """What a tool was called with, before it reaches the plugin (14)."""
+    """What a tool was called with, before it reaches the plugin (spec yoi 14)."""
     if size(text) > DOCUMENT:
         raise BadDocument(f"plugin tool `{name}` input exceeds {DOCUMENT} bytes")
     return _parsed(text, f"plugin tool `{name}` input is not valid JSON")
@@ -185,7 +185,7 @@ class _Envelope(Event, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def read_event(value: Any) -> Event:
-    """An event from a source that is not ours, as JSON text or as what was read from one: every type as 3.4 has it (21.17)."""
+    """An event from a source that is not ours, as JSON text or as what was read from one: types as in spec yoi 3.4 and 21.17."""
     value = marked_json(value) if isinstance(value, str) else value
     if isinstance(value, Repeated):
         raise BadDocument(f"duplicate field `{value.key}`")
@@ -198,7 +198,7 @@ def read_event(value: Any) -> Event:
 
 
 def encode_event(event: Event) -> str:
-    """The very text that the plugin gets, which is what the bound is for (21.18)."""
+    """The very text that the plugin gets, which is what the bound is for (spec yoi 21.18)."""
     text = json_text(event)
     if size(text) > DOCUMENT:
         raise BadDocument(f"event envelope exceeds {DOCUMENT} bytes")
@@ -206,7 +206,7 @@ def encode_event(event: Event) -> str:
 
 
 def correlation_id(seconds: float, random: bytes) -> str:
-    """A UUID of version 7: a moment since the epoch, and ten random bytes (3.4)."""
+    """A UUID of version 7: a moment since the epoch, and ten random bytes (spec yoi 3.4)."""
     number = (int(seconds * 1000) & (2**48 - 1)) << 80 | int.from_bytes(random[:10])
     version, variant = 0xF << 76, 0b11 << 62
     return str(UUID(int=number & ~version & ~variant | 7 << 76 | 0b10 << 62))
@@ -233,7 +233,7 @@ def _from_websocket(kind: str, source: str, ingress_name: str, payload: Mapping[
 
 
 def read_status(text: str, phase: Phase) -> PluginStatus:
-    """Checked in this order (3.2). A key `error` is an error whatever its value (21.9)."""
+    """Checked in this order (spec yoi 3.2). A key `error` is an error whatever its value (spec yoi 21.9)."""
     what = f"plugin component {phase}"
     if size(text) > DOCUMENT:
         raise BadDocument(f"{what} output exceeds {DOCUMENT} bytes")
@@ -291,7 +291,7 @@ def _summary(value: Mapping[str, Any]) -> str:
 
 
 def read_service(text: str) -> ServiceOutput:
-    """What an ingress handler answered: any JSON, of which `output_commands` and `error` mean something (3.5)."""
+    """What an ingress handler answered: any JSON, of which `output_commands` and `error` mean something (spec yoi 3.5)."""
     if size(text) > DOCUMENT:
         raise BadDocument(f"plugin component handle-ingress output exceeds {DOCUMENT} bytes")
     value = _parsed(text, "plugin component handle-ingress output is not JSON")

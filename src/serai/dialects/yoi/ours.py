@@ -34,8 +34,8 @@ __all__ = ["ATTEMPTS", "DIAGNOSTICS", "MOVES", "QUEUE", "RESULTS", "Instance", "
 
 QUEUE = 32
 RESULTS = 32
-DIAGNOSTICS = 256  # the origin's grow without bound (3.8)
-ATTEMPTS = 3  # of one event, all but the last ended before the plugin saw it (15.3)
+DIAGNOSTICS = 256  # the origin's grow without bound (spec yoi 3.8)
+ATTEMPTS = 3  # of one event, all but the last ended before the plugin saw it (spec yoi 15.3)
 
 MOVES: dict[Lifecycle, frozenset[Lifecycle]] = {
     Lifecycle.READY: frozenset(),
@@ -81,7 +81,7 @@ class Instance:
         self._results: deque[CommandResult] = deque(maxlen=RESULTS)
         self._diagnostics: deque[Diagnostic] = deque(maxlen=DIAGNOSTICS)
 
-    # -- its life (13) ----------------------------------------------------------------------------------------------------------
+    # -- its life (spec yoi 13) -------------------------------------------------------------------------------------------------
 
     def starting(self) -> bool:
         """A new store: nothing of the old life is left but what waits in the queue. False: it is no time to start."""
@@ -99,11 +99,11 @@ class Instance:
         return self._move(Lifecycle.RUNNING) and self._keep(status)
 
     def refreshed(self, status: PluginStatus) -> bool:
-        """What `status` answered; asked for only while it runs (13.2)."""
+        """What `status` answered; asked for only while it runs (spec yoi 13.2)."""
         return self.lifecycle is Lifecycle.RUNNING and self._keep(status)
 
     def updated(self, status: Any) -> None:
-        """What a `diagnostic_status_update` says of the plugin from now on (3.6)."""
+        """What a `diagnostic_status_update` says of the plugin from now on (spec yoi 3.6)."""
         self.component_status = status
 
     def crashed(self, why: str) -> bool:
@@ -114,7 +114,10 @@ class Instance:
         return True
 
     def stopping(self) -> tuple[Event, ...]:
-        """The events that waited and are lost; the one in flight is not among them. Nothing happens to a stopped one (13.3)."""
+        """The events that waited and are lost; the one in flight is not among them.
+
+        Nothing happens to a stopped one (spec yoi 13.3).
+        """
         if not self._move(Lifecycle.STOPPING):
             return ()
         lost = tuple(self._queue)
@@ -130,7 +133,7 @@ class Instance:
         return self._move(Lifecycle.STOPPED) and (status is None or self._keep(status))
 
     def refusal(self) -> str:
-        """Why a tool cannot be called now, or nothing (13.5)."""
+        """Why a tool cannot be called now, or nothing (spec yoi 13.5)."""
         if self.lifecycle in (Lifecycle.READY, Lifecycle.RUNNING):
             return ""
         why = f": {self._cause}" if self._cause else ""
@@ -147,7 +150,7 @@ class Instance:
         self.component_status = status.raw
         return True
 
-    # -- events (15) ------------------------------------------------------------------------------------------------------------
+    # -- events (spec yoi 15) ---------------------------------------------------------------------------------------------------
 
     def offer(
         self, name: str, event: Event, *, record: Record, authorise: Callable[[Record, str], str] = authorising.ingress
@@ -174,14 +177,17 @@ class Instance:
         return self._settle(event, dispatched=1)
 
     def failed(self, event: Event, why: str, *, poisoned: bool = True) -> str:
-        """A trap or a broken answer: that is the end of this life. Not `poisoned`: the plugin said itself that it failed (3.5)."""
+        """A trap or a broken answer: that is the end of this life.
+
+        Not `poisoned`: the plugin said itself that it failed (spec yoi 3.5).
+        """
         text = told(f"plugin ingress dispatch failed closed: {why}")
         if self._settle(event, failed=1):
             self._tell_failed(DiagnosticKind.DISPATCH_FAILED, text, poisoned=poisoned)
         return text
 
     def timed_out(self, event: Event, seconds: float) -> str:
-        """It was cut off at its deadline, so nobody looks at its commands (15.3)."""
+        """It was cut off at its deadline, so nobody looks at its commands (spec yoi 15.3)."""
         text = f"plugin ingress dispatch timed out after {seconds:g}s"
         if self._settle(event, failed=1, timed_out=1):
             self._tell_failed(DiagnosticKind.DISPATCH_TIMEOUT, text, poisoned=True)
@@ -258,13 +264,13 @@ class Instance:
                     f"plugin service is not running for ingress dispatch (state {state.value})",
                 )
 
-    # -- what the operator is told (3.7 to 3.9) -----------------------------------------------------------------------------------
+    # -- what the operator is told (spec yoi 3.7 to 3.9) --------------------------------------------------------------------------
 
     def note(self, kind: DiagnosticKind, message: str) -> None:
         self._diagnostics.append(Diagnostic(kind, self.lifecycle, told(message)))
 
     def keep_results(self, results: Sequence[CommandResult]) -> None:
-        """What came of the commands of one event. None of it goes back to the plugin, nor to a model (15.4)."""
+        """What came of the commands of one event. None of it goes back to the plugin, nor to a model (spec yoi 15.4)."""
         for result in results:
             self._results.append(result)
             who = f"service output command {result.command_id or '<malformed>'} ({result.kind or 'unknown'})"

@@ -22,7 +22,7 @@ _LEFT_OUT = frozenset({"target", "node_modules", ".git", "__pycache__", ".pytest
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """The very bytes that were checked: what is compiled is taken from here, never read again (21.34)."""
+    """The very bytes that were checked: what is compiled is taken from here, never read again (spec yoi 21.34)."""
 
     files: Mapping[str, bytes]  # by normalised path
     manifest: PluginManifest
@@ -49,7 +49,7 @@ def open_files(files: Mapping[str, bytes], bounds: Bounds = DEFAULT) -> Package:
 
 
 def digest(files: Mapping[str, bytes]) -> str:
-    """Of the contents, whatever file they came in (7.1). The order is that of the paths' bytes (21.23)."""
+    """Of the contents, whatever file they came in (spec yoi 7.1). The order is that of the paths' bytes (spec yoi 21.23)."""
     total = sha256(_DOMAIN)
     for path, content in sorted((path.encode(), content) for path, content in files.items()):
         total.update(path + b"\0" + len(content).to_bytes(8, "big") + sha256(content).digest())
@@ -57,5 +57,5 @@ def digest(files: Mapping[str, bytes]) -> str:
 
 
 def left_out(name: str, *, folder: bool) -> bool:
-    """What lies in a plugin's folder and belongs to its making, not to the package (7.2)."""
+    """What lies in a plugin's folder and belongs to its making, not to the package (spec yoi 7.2)."""
     return name in _LEFT_OUT if folder else name.endswith(ENDING)

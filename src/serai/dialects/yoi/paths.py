@@ -62,7 +62,7 @@ def check(operation: Operation, text: str) -> Asked:
 
 
 def shown(path: str) -> str:
-    """The path as answers and errors have it (6.1)."""
+    """The path as answers and errors have it (spec yoi 6.1)."""
     return told(path, _SHOWN)
 
 

@@ -83,7 +83,7 @@ def quoted(name: str) -> str:
 
 
 def plain(value: Any, *, dates: bool = True, depth: int = DEEPEST) -> Any:
-    """As JSON has it, dates as RFC 3339 text if they may be there (3.1); what JSON cannot say is a `ValueError`."""
+    """As JSON has it, dates as RFC 3339 text if they may be there (spec yoi 3.1); what JSON cannot say is a `ValueError`."""
     if depth < 0:
         raise ValueError("nested too deep")
     if isinstance(value, dict):

@@ -111,7 +111,7 @@ def parsed(url: str, *, what: str) -> Parsed:
 
 
 def check(record: Record, given: Any) -> Prepared:
-    """The checks of 4.3 from the second on, in their order; `given` is the document's text, or its value where it came as one."""
+    """The checks of spec yoi 4.3 but the first, in order; `given` is the document's text, or its value where it came as one."""
     text = given if isinstance(given, str) else msgspec.json.encode(given).decode()
     if size(text) > DESCRIPTOR:
         raise Denied(f"request descriptor exceeds {DESCRIPTOR} bytes")
@@ -186,14 +186,17 @@ def _tokens(value: str) -> set[str]:
 
 
 def lossy(data: bytes, most: int) -> tuple[str, bool]:
-    """Text of at most so many bytes, and whether something was left out. Replacing what is no UTF-8 makes a text longer (21.12)."""
+    """Text of at most so many bytes, and whether something was left out.
+
+    Replacing what is no UTF-8 makes a text longer (spec yoi 21.12).
+    """
     text = data[:most].decode("utf-8", "replace").encode()
     cut = text[:most].decode("utf-8", "ignore")
     return cut, len(data) > most or len(text) > most
 
 
 def answer(status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes) -> str:
-    """The response's document (4.2); `body` is what was read, one byte more than may be given where there is more."""
+    """The response's document (spec yoi 4.2); `body` is what was read, one byte more than may be given where there is more."""
     named = [(name.decode("latin-1").lower(), value) for name, value in headers]
     first = [(name, value) for name, value in named if name not in CREDENTIALS][:HEADERS]
     kept = tuple(Header(name, bounded(redacted(value.decode()), VALUE)) for name, value in first if _is_text(value))

@@ -22,7 +22,7 @@ Phase = Literal["discovery", "manifest", "resolution"]
 
 
 class PackageDiagnostic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is the matter with a package or an enablement (9); `package` is the file's name."""
+    """What is the matter with a package or an enablement (spec yoi 9); `package` is the file's name."""
 
     kind: Kind
     phase: Phase
@@ -38,7 +38,7 @@ class PackageDiagnostic(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discovered:
-    """A package as it lies in a store. Who it is says its manifest, whatever the file is called (9)."""
+    """A package as it lies in a store. Who it is says its manifest, whatever the file is called (spec yoi 9)."""
 
     source: Source
     path: str
@@ -56,7 +56,7 @@ class Discovered:
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What a run has resolved; kept with its session, so that it never moves to newer contents by itself (10.2)."""
+    """What a run has resolved; kept with its session, so that it never moves to newer contents by itself (spec yoi 10.2)."""
 
     records: tuple[Record, ...] = ()
     diagnostics: tuple[PackageDiagnostic, ...] = ()

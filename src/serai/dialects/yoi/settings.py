@@ -21,7 +21,7 @@ __all__ = ["FUEL", "Plan", "PluginSettings", "bounds_of", "read"]
 
 FUEL = 2_000_000_000  # what `fuel = true` means (spec yoi 17.1)
 _SECONDS = 3600.0  # the longest that anybody waits (design rule 6)
-_TOOLS = dict.fromkeys(("tool", "tool_with_host"), TIMEOUT_MOST / 1000)  # no tool has more, whoever says so (14.3)
+_TOOLS = dict.fromkeys(("tool", "tool_with_host"), TIMEOUT_MOST / 1000)  # no tool has more, whoever says so (spec yoi 14.3)
 _MOST = {"stack": STACK_MOST, "memory": 4096 * MIB, "package": 1024 * MIB, "file": 1024 * MIB, "expanded": 1024 * MIB}
 _MOST_OTHERS = 2**31 - 1
 _MAY_BE_0 = ("fuel", "ratio")
@@ -45,7 +45,7 @@ class _Feature(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginSettings:
-    """`resolved` is a plan that was kept: then nothing is discovered (10.2)."""
+    """`resolved` is a plan that was kept: then nothing is discovered (spec yoi 10.2)."""
 
     on: bool = False
     enabled: tuple[Enablement, ...] = ()
@@ -54,7 +54,7 @@ class PluginSettings:
 
     @property
     def counting(self) -> tuple[Enablement, ...]:
-        """What is enabled and counts: nothing without the switch (10)."""
+        """What is enabled and counts: nothing without the switch (spec yoi 10)."""
         return self.enabled if self.on else ()
 
 

@@ -39,7 +39,7 @@ class Descriptor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def check_open(record: Record, text: str) -> Parsed:
-    """The checks of 5.2 between the authorisation and the capacity, in their order."""
+    """The checks of spec yoi 5.2 between the authorisation and the capacity, in their order."""
     if size(text) > DESCRIPTOR:
         raise Denied(f"WebSocket open descriptor exceeds {DESCRIPTOR} bytes")
     asked = strict(text, Descriptor, what="WebSocket open request")

@@ -107,7 +107,7 @@ class InstanceStatus(msgspec.Struct, frozen=True, kw_only=True):
     output_command_results: tuple[CommandResult, ...] = ()
     websocket_connections: tuple[ConnectionStatus, ...] = ()  # by url
     diagnostics: tuple[Diagnostic, ...] = ()
-    restarts: int = 0  # ours (13.5)
+    restarts: int = 0  # ours (spec yoi 13.5)
 
 
 class DispatchReport(msgspec.Struct, frozen=True, kw_only=True):

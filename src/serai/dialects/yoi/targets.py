@@ -40,14 +40,14 @@ class Parsed(NamedTuple):
 
     @property
     def safe(self) -> str:
-        """For messages: no query, no fragment, no credentials (4.3)."""
+        """For messages: no query, no fragment, no credentials (spec yoi 4.3)."""
         port = f":{self.port}" if self.port is not None and self.port != _PORTS.get(self.scheme) else ""
         path = cut(self.path, _SAFE_PATH)
         return f"{self.scheme}://{self.host}{port}{path}{'…' if len(path) < len(self.path) else ''}"
 
 
 def parse_url(text: str) -> Parsed:
-    """The URL as it will be matched and sent (21.1), or a `ValueError` whose text does not repeat it."""
+    """The URL as it will be matched and sent (spec yoi 21.1), or a `ValueError` whose text does not repeat it."""
     try:
         from ada_url import URL
     except ImportError:
@@ -116,7 +116,7 @@ def _is_address(host: str) -> bool:
 
 
 def usable_request(target: Target) -> bool:
-    """Whether it can let anything through (11.4)."""
+    """Whether it can let anything through (spec yoi 11.4)."""
     return _named(target) and not _methods(target).isdisjoint(METHODS)
 
 

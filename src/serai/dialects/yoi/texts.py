@@ -36,21 +36,21 @@ def size(text: str) -> int:
 
 
 def cut(text: str, most: int) -> str:
-    """At most so many bytes of it, and no half of a character (upstream can panic there, 18.2)."""
+    """At most so many bytes of it, and no half of a character (the origin can panic there; spec yoi 17.2)."""
     if len(text) <= most // 4:  # no character has more than four
         return text
     return text.encode(errors="surrogatepass")[:most].decode(errors="ignore") if size(text) > most else text
 
 
 def bounded(text: str, most: int = MESSAGE) -> str:
-    """Without control characters, newline and tab excepted, and cut at `most` bytes (17.2)."""
+    """Without control characters, newline and tab excepted, and cut at `most` bytes (spec yoi 17.2)."""
     plain = _LONE.sub("\ufffd", _HIDDEN.sub("", _CONTROL.sub(" ", text)))
     short = cut(plain, most)
     return short if len(short) == len(plain) else short + _CUT
 
 
 def redacted(text: str) -> str:
-    """What stands behind a word for a credential, taken out (17.3).
+    """What stands behind a word for a credential, taken out (spec yoi 17.3).
 
     Behind a header's name it is all of the line: the origin takes one word, and `Authorization: Bearer abc` keeps its `abc`.
     """
@@ -63,7 +63,7 @@ def told(text: str, most: int = MESSAGE) -> str:
 
 
 def shown(text: str) -> str:
-    """The same words for a terminal or a model, without what would steer either (21.36)."""
+    """The same words for a terminal or a model, without what would steer either (spec yoi 21.36)."""
     if text.isprintable() or text.replace("\n", " ").replace("\t", " ").isprintable():  # quick, and nearly always so
         return text
     text = text.replace("\r\n", "\n")
@@ -71,7 +71,7 @@ def shown(text: str) -> str:
 
 
 def timestamp(seconds: float) -> str:
-    """A moment since the epoch as RFC 3339 in UTC, with milliseconds (3.4)."""
+    """A moment since the epoch as RFC 3339 in UTC, with milliseconds (spec yoi 3.4)."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

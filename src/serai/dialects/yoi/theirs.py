@@ -32,7 +32,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 class ToolError(Exception):
-    """What a tool answers when it cannot do what it was asked for; an ordinary output for the host (3.3)."""
+    """What a tool answers when it cannot do what it was asked for; an ordinary output for the host (spec yoi 3.3)."""
 
     def __init__(self, code: str, message: str, details: Any = None) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class Output(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What came in at an ingress, with what an absent field means (3.4)."""
+    """What came in at an ingress, with what an absent field means (spec yoi 3.4)."""
 
     kind: str
     source: str

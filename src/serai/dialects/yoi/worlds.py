@@ -13,7 +13,7 @@ __all__ = ["EXPORTS", "HOST", "WORLDS", "Parameters", "import_name", "text", "tr
 PLUGIN_FILE: Final = "yoi-plugin.wit"
 HOST_FILE: Final = "deps/yoi-host/host.wit"
 
-# Each function takes these and gives a string (2.1, 2.2).
+# Each function takes these and gives a string (spec yoi 2.1, 2.2).
 Parameters = tuple[tuple[str, str], ...]
 _JSON: Final[Parameters] = (("request-json", "string"),)
 HOST: Final[Mapping[str, Mapping[str, Parameters]]] = {
@@ -53,7 +53,8 @@ def text() -> dict[str, str]:
 def trimmed(world: str, apis: Collection[str]) -> dict[str, str]:
     """One world with these host interfaces alone: a component for it imports no other, used or not.
 
-    Tool chains for Python and JavaScript keep what they do not use, and a strict host refuses an import that is not granted (2.3).
+    Tool chains for Python and JavaScript keep what they do not use, and a strict host refuses an import that is not
+    granted (spec yoi 2.3).
     """
     if world not in EXPORTS:
         raise ValueError(f"there is no world {world!r}: there are {', '.join(EXPORTS)}")

@@ -37,7 +37,7 @@ Answer = ToolResult | CommandResponse | EventInterceptResponse
 
 
 class Hello(msgspec.Struct, frozen=True, gc=False):
-    """The guest is there: welcome it. All of this is advisory; the manifest's name counts (2.2)."""
+    """The guest is there: welcome it. All of this is advisory; the manifest's name counts (spec zot 2.2)."""
 
     name: str
     version: str
@@ -71,7 +71,7 @@ class CommandOffered(msgspec.Struct, frozen=True, gc=False):
 
 
 class Repeated(msgspec.Struct, frozen=True, gc=False):
-    """A second registration of a name: the first one stays (2.3)."""
+    """A second registration of a name: the first one stays (spec zot 2.3)."""
 
     what: Literal["tool", "command"]
     name: str
@@ -105,7 +105,7 @@ class Garbled(msgspec.Struct, frozen=True):
 
 
 class Expired(msgspec.Struct, frozen=True):
-    """A call was not answered in time; no frame tells the guest (4.1)."""
+    """A call was not answered in time; no frame tells the guest (spec zot 4.1)."""
 
     call: Call[str]
 

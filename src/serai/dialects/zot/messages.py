@@ -1,8 +1,8 @@
 """Every frame of the zot protocol (spec zot 3.2 and 3.3).
 
 Zero values of optional members are not written; required members always are. What is absent reads as its zero value, and so does
-`null` (3.1). Opaque members (a schema, arguments) stay bytes (`msgspec.Raw`) when they are read; when a frame is written they may
-hold any value that JSON has.
+`null` (spec zot 3.1). Opaque members (a schema, arguments) stay bytes (`msgspec.Raw`) when they are read; when a frame is written
+they may hold any value that JSON has.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 PROTOCOL_VERSION = 1
-MAX_LINE = 4 * 1024 * 1024  # with its newline, for either side (3.1)
+MAX_LINE = 4 * 1024 * 1024  # with its newline, for either side (spec zot 3.1)
 EVENTS = ("session_start", "turn_start", "turn_end", "tool_call", "assistant_message")
 INTERCEPTABLE = ("tool_call", "turn_start", "assistant_message")
 
@@ -73,12 +73,12 @@ def _json(text: bytes) -> Any:
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", gc=False):
-    """One line. Only requests and answers have an `id`, but in every frame it must be a string if it is there (3.1)."""
+    """One line. Only requests and answers have an `id`, but in every frame it must be a string if it is there (spec zot 3.1)."""
 
     id: str = ""
 
 
-# -- guest to host (3.2) --------------------------------------------------------------------------------------------------------
+# -- guest to host (spec zot 3.2) -----------------------------------------------------------------------------------------------
 
 
 class Hello(Frame, frozen=True, tag="hello", gc=False):
@@ -189,7 +189,7 @@ class ShutdownAck(Frame, frozen=True, tag="shutdown_ack", gc=False):
     """Ignored: what counts is that the process ends."""
 
 
-# -- host to guest (3.3) --------------------------------------------------------------------------------------------------------
+# -- host to guest (spec zot 3.3) -----------------------------------------------------------------------------------------------
 
 
 class HelloAck(Frame, frozen=True, tag="hello_ack", gc=False):
@@ -221,7 +221,7 @@ class ToolCall(Frame, frozen=True, tag="tool_call", gc=False):
 
 
 class Event(Frame, frozen=True, tag="event", gc=False):
-    """Something happened; which members it has depends on the event (4.3)."""
+    """Something happened; which members it has depends on the event (spec zot 4.3)."""
 
     event: str = _text()
     step: int = 0
@@ -234,7 +234,7 @@ class Event(Frame, frozen=True, tag="event", gc=False):
 
 
 class EventIntercept(Frame, frozen=True, tag="event_intercept", gc=False):
-    """Something is about to happen: may it (4.4)?"""
+    """Something is about to happen: may it (spec zot 4.4)?"""
 
     id: str = _text()
     event: str = _text()

@@ -41,14 +41,14 @@ KINDS: dict[str, str] = {
     "turn_end": events.kind_of(events.StepEnded),
 }
 STAGES: dict[str, Stage] = {"tool_call": "tool_call", "turn_start": "turn_start", "assistant_message": "assistant_message"}
-# The values of `panel_key.key`; no others may be sent (4.6). Esc is none of them: it closes the panel.
+# The values of `panel_key.key`; no others may be sent (spec zot 4.6). Esc is none of them: it closes the panel.
 KEYS = (
     "up", "down", "left", "right", "enter", "tab", "backspace", "delete", "home", "end", "pageup", "pagedown", "rune", "unknown",
 )  # fmt: skip
 
 PASS = Pass()
 NO_CONTENT = "(extension returned no content)"
-# Where the guest gives no reason of its own (4.4, 7.16); for a message nobody needs one.
+# Where the guest gives no reason of its own (spec zot 4.4, 7.16); for a message nobody needs one.
 _REASONS = {"tool_call": "tool call refused by extension guard", "turn_start": "turn blocked by extension guard"}
 
 _value: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
@@ -61,7 +61,7 @@ class CommandError(msgspec.Struct, frozen=True):
     text: str
 
 
-# -- tools (4.1) ----------------------------------------------------------------------------------------------------------------
+# -- tools (spec zot 4.1) -------------------------------------------------------------------------------------------------------
 
 
 def tool_result(frame: messages.ToolResult, ext: str, what: str) -> ToolResult:
@@ -97,7 +97,7 @@ def _base64(block: ContentBlock) -> bytes:
     return a2b_base64(data, strict_mode=True)
 
 
-# -- interceptors (4.4) ---------------------------------------------------------------------------------------------------------
+# -- interceptors (spec zot 4.4) ------------------------------------------------------------------------------------------------
 
 
 def verdict(event: str, frame: EventInterceptResponse, asked: object = None) -> Verdict:
@@ -116,7 +116,7 @@ def verdict(event: str, frame: EventInterceptResponse, asked: object = None) -> 
 
 
 def _new_arguments(frame: EventInterceptResponse, asked: object) -> Verdict:
-    """Objects only; null is absence, a list or a scalar no rewrite (4.4, ours)."""
+    """Objects only; null is absence, a list or a scalar no rewrite (spec zot 4.4, ours)."""
     try:
         arguments = decode(_value, frame.modified_args)
     except BAD_INPUT as error:
@@ -127,7 +127,7 @@ def _new_arguments(frame: EventInterceptResponse, asked: object) -> Verdict:
     return Rewrite(arguments)
 
 
-# -- commands (4.2), notices (4.5), panels (4.6) --------------------------------------------------------------------------------
+# -- commands (spec zot 4.2), notices (spec zot 4.5), panels (spec zot 4.6) -----------------------------------------------------
 
 
 def action(frame: CommandResponse, *, source: str, owner: str) -> Action | CommandError:
@@ -164,7 +164,7 @@ def rendered(panel: Panel, frame: PanelRender | PanelRendered) -> Panel:
     return Panel(panel.id, frame.title or panel.title, frame.lines, frame.footer, panel.owner)
 
 
-# -- events (4.3) ---------------------------------------------------------------------------------------------------------------
+# -- events (spec zot 4.3) ------------------------------------------------------------------------------------------------------
 
 
 def event(event: events.Event) -> messages.Event | None:

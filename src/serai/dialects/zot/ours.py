@@ -63,7 +63,7 @@ class Ours:
         self._reader = Reader(messages.FROM_GUEST, get_args(FromGuest))
         self._shut = False  # nothing is asked any more
         self._last_id = 0
-        # One table for each kind of request, so that an answer of another kind finds nothing (ids are per kind, 3.1).
+        # One table for each kind of request, so that an answer of another kind finds nothing (ids are per kind, spec zot 3.1).
         self._tools: Calls[str] = Calls()
         self._commands: Calls[str] = Calls()
         self._intercepts: Calls[str] = Calls()
@@ -107,7 +107,7 @@ class Ours:
             self._due, self._latest = now + self._limits[1], now + self._limits[2]
 
     def _look_at_window(self, now: float) -> list[Event]:
-        """A window in which nothing was heard ends it; a guest that always says something is cut off (2.2)."""
+        """A window in which nothing was heard ends it; a guest that always says something is cut off (spec zot 2.2)."""
         if now >= self._due and not self._heard:
             return self._close_window("idle")
         if now >= self._latest:
@@ -134,7 +134,7 @@ class Ours:
         return encode(about)
 
     def call_tool(self, name: str, args: object, now: float, timeout: float | None, waiter: Any = None) -> tuple[Call[str], bytes]:
-        """Run a tool. Arguments are any JSON, `{}` for none at all (3.3). The call is waiting from now on."""
+        """Run a tool. Arguments are any JSON, `{}` for none at all (spec zot 3.3). The call is waiting from now on."""
         if self._shut:
             raise Closed(f"{name} cannot be asked: the guest is gone")
         self._last_id = number = self._last_id + 1  # as in `_new_id`: this is the hot path
@@ -240,7 +240,7 @@ class Ours:
         return [call for calls in tables if (call := calls.finish(id)) is not None]
 
     def leave(self) -> list[Call[str]]:
-        """We stop the guest: every waiting call, and nothing more is asked. What it still says is heard (7.34)."""
+        """We stop the guest: every waiting call, and nothing more is asked. What it still says is heard (spec zot 7.34)."""
         self.phase = "leaving"
         self._shut = True
         return self._abandon()
@@ -313,7 +313,7 @@ class Ours:
         raise AssertionError(frame)  # pragma: no cover  (answers are taken before)
 
     def _tool(self, frame: messages.RegisterTool) -> Event:
-        """A missing schema takes any object; one that is none is refused (3.2)."""
+        """A missing schema takes any object; one that is none is refused (spec zot 3.2)."""
         try:
             schema = decode(_schema, frame.schema)
         except BAD_INPUT as error:
@@ -357,7 +357,7 @@ def _unasked(frame: Answer) -> Stray:
 
 
 def _no_hello(first: FromGuest | Odd) -> str:
-    """Why the first line is no hello (1.2)."""
+    """Why the first line is no hello (spec zot 1.2)."""
     match first:
         case messages.Hello():
             return "parse hello: its name is empty"

@@ -108,7 +108,7 @@ class Reader(Generic[T]):
         """Once more, with null as absence."""
         members = _members.decode(repair(odd.raw) or odd.raw)
         id = bytes(members.get("id", b""))
-        if id[:1] not in (b'"', b"n", b""):  # neither a string nor null (7.8)
+        if id[:1] not in (b'"', b"n", b""):  # neither a string nor null (spec zot 7.8)
             return Broken(kind, "", odd.raw, f"its id is no string: {id[:40].decode(errors='replace')}")
         kept = {name: _cleaned(name, raw) for name, raw in _without_nulls(members, _OPAQUE.get(kind)).items()}
         try:
@@ -155,7 +155,7 @@ def _block(raw: Raw) -> object:
         return raw
     block = _without_nulls(_members.decode(raw))
     kind = _string_of(bytes(block.get("type", b"")))
-    # Of a block of another type only the type is told (4.1): whatever its members are, they spoil nothing.
+    # Of a block of another type only the type is told (spec zot 4.1): whatever its members are, they spoil nothing.
     return block if kind in ("", "text", "image") else {"type": kind}
 
 

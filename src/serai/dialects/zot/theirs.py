@@ -47,7 +47,7 @@ class Welcomed(msgspec.Struct, frozen=True, gc=False):
 
 
 class ToolCalled(msgspec.Struct, frozen=True, gc=False):
-    """Arguments are whatever JSON the model produced, not always an object (7.51)."""
+    """Arguments are whatever JSON the model produced, not always an object (spec zot 7.51)."""
 
     id: str
     name: str
@@ -61,7 +61,7 @@ class CommandInvoked(msgspec.Struct, frozen=True, gc=False):
 
 
 class Intercepted(msgspec.Struct, frozen=True, gc=False):
-    """May this happen? `question` has the members of its event (4.4)."""
+    """May this happen? `question` has the members of its event (spec zot 4.4)."""
 
     id: str
     question: messages.EventIntercept
@@ -97,7 +97,7 @@ class PanelClosed(msgspec.Struct, frozen=True, gc=False):
 
 
 class Shutdown(msgspec.Struct, frozen=True, gc=False):
-    """The host wants an end; the end of input means the same (5.1)."""
+    """The host wants an end; the end of input means the same (spec zot 5.1)."""
 
 
 Request = ToolCalled | CommandInvoked | Intercepted | TooLong
@@ -169,7 +169,7 @@ class Theirs:
     def answer_intercept(
         self, id: str, *, block: bool = False, reason: str = "", modified_args: object = NOTHING, replace_text: str = ""
     ) -> bytes | None:
-        """Nothing said means allow, unchanged. `modified_args` is not written unless it is given (4.4)."""
+        """Nothing said means allow, unchanged. `modified_args` is not written unless it is given (spec zot 4.4)."""
         args: Raw = modified_args  # type: ignore[assignment]  # written as it is
         return self._answer("event_intercept", messages.EventInterceptResponse(id, block, reason, args, replace_text))
 

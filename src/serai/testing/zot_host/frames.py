@@ -94,7 +94,7 @@ class Flaws(NamedTuple):
                 self.wrong.append(f"{key} is of a wrong type: {_WORDS[kind]} is wanted")
         for key, kind in optional.items():
             if key in value and value[key] is None:
-                # A literal null rewrites the arguments to null with some hosts (spec zot 4.4); elsewhere it counts as absent (3.1).
+                # Some hosts rewrite the arguments to null for a literal null (spec zot 4.4); else it is absence (spec zot 3.1).
                 (self.wrong if key == "modified_args" else self.odd).append(f"{key} is null: leave out what is not set")
             elif key in value and not _fits(value[key], kind):
                 self.wrong.append(f"{key} is of a wrong type: {_WORDS[kind]} is wanted")

@@ -134,7 +134,7 @@ class Asking:
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=patience)
 
-    # -- every call, before Claude's own rules (real-agents 11)
+    # -- every call, before Claude's own rules: the PreToolUse hook is asked also about calls that those rules would allow
 
     async def _hook(self, heard: HookCallback) -> None:
         ours = self._connection.ours
@@ -220,7 +220,7 @@ class Asking:
         await self._send(self._connection.ours.deny, heard.id, why or DENIED, interrupt=interrupt, what="a no")
 
     async def _question(self, heard: CanUseTool) -> None:
-        """A question is no approval (lesson L7). Its answers go back by the text of each question (spec agents 2.9)."""
+        """A question has an answer of its own; it goes back by the text of each question (spec agents 2.9)."""
         request = heard.request
         judged = self._judged.get((request.tool_use_id, request.tool_name))
         given = request.input if judged is None else self._native(judged.call)

@@ -1,7 +1,8 @@
 """Claude Code, driven: one long-lived process that speaks stream-json and the control protocol (spec agents 2).
 
 A `result` ends a turn, not the process: further prompts go into the same one, and the agent may begin turns by itself, when
-something that it does on the side has ended (2.11). The process ends with `close`, or when it does not heed an interrupt.
+something that it does on the side has ended (spec agents 2.11). The process ends with `close`, or when it does not heed an
+interrupt.
 """
 
 from __future__ import annotations
@@ -235,7 +236,7 @@ class Claude(Controls):
             except SeraiError as error:  # it may have ended in this very moment
                 log.info("claude: it could not be interrupted: %s", error)
                 return
-            if play is not None and play.uuid in (reply.get("cancelled") or ()):  # it had not begun, and has no result (2.7)
+            if play is not None and play.uuid in (reply.get("cancelled") or ()):  # it had not begun: no result (spec agents 2.7)
                 telling.then(play.withdrawn)
 
     async def _stop(self, reason: str, over: asyncio.Future[None], error: SeraiError | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Whether guards hold: what the program says of its hooks, and its version (spec agents 2.7; notes real-agents 11)."""
+"""Whether guards hold: what the program says of its hooks, and its version (spec agents 2.7)."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ BYPASS = "bypassPermissions"
 MODES = ("default", "acceptEdits", "auto", BYPASS, "manual", "dontAsk", "plan")  # of `--permission-mode` (spec agents 2.3)
 _BUFFER = 100  # events (spec agents 1.18)
 
-# What Claude Code can do when it is driven by stream-json (spec agents 3.10; notes real-agents 4, 11).
+# What Claude Code can do when it is driven by stream-json (spec agents 3.10), as seen with 2.1.325.
 CAPABILITIES = Capabilities(
     deltas=True, approvals=True, questions=True, interrupt=True, multi_turn=True, fork=True, choose_id=True, steer=True,
     switch_model=True, modes=True, compact=True, background=True, images=True, guards="every-call", rewrite=True,

@@ -30,7 +30,7 @@ class Formatter:
     def __init__(self, *, verbose: bool = False, details: bool = False) -> None:
         self._verbose = verbose
         self._details = details
-        # Each is changed by one operation only, so that threads may share a formatter (F22).
+        # Each is changed by one operation only, so that threads may share a formatter (spec agents 5.2 F22).
         self._names: dict[str, str] = {}  # by the id of the use
         self._inside: dict[str, None] = {}  # ids of those that were shown inside a message
         self._streamed: dict[str, list[str]] = {}  # the text block that streams, by lane
@@ -45,7 +45,7 @@ class Formatter:
     # -- what is said
 
     def _assistant(self, frame: Given) -> str:
-        """The text first, then the tools (F19). `message` may be a text, as in the seed."""
+        """The text first, then the tools (spec agents 5.2 F19). `message` may be a text, as in the seed."""
         message = frame.members.get("message")
         if isinstance(message, str):
             return message
@@ -73,7 +73,7 @@ class Formatter:
         return "" if text and "".join(self._streamed.pop(lane, ())) == text else text
 
     def _uses(self, uses: list[Given]) -> Iterator[str]:
-        """Reads in a row are one, unless somebody wants to see all (F17)."""
+        """Reads in a row are one, unless somebody wants to see all (spec agents 5.2 F17)."""
         waiting: list[Given] = []
         for use in uses:
             if use.text("name") == "Read" and not self._details:
@@ -107,7 +107,7 @@ class Formatter:
             self._inside = dict(list(self._inside.items())[-_MOST // 2 :])
 
     def _standalone(self, use: Given) -> str:
-        """A use that comes by itself, if it was not seen inside a message (F20)."""
+        """A use that comes by itself, if it was not seen inside a message (spec agents 5.2 F20)."""
         if use.text("id", "tool_use_id", "tool_id") in self._inside:
             return ""
         self._remember(use)
@@ -237,7 +237,7 @@ def _spent(frame: Given) -> Iterator[str]:
         yield f"tokens {', '.join(told)}"
 
 
-# -- system messages: what has no row is not shown (F1, F2)
+# -- system messages: what has no row is not shown (spec agents 5.2 F1, F2)
 
 
 def _init(frame: Given) -> str:

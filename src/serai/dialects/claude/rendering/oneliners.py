@@ -55,7 +55,7 @@ def _path(given: Given) -> str:
 
 
 def _pairs(given: Given) -> str:
-    """Sorted by key (F15), so that it looks the same every time."""
+    """Sorted by key (spec agents 5.2 F15), so that it looks the same every time."""
     return " ".join(f"{one_line(str(key), 40)}={shown(given.members[key], 80)}" for key in sorted(given.members, key=str))
 
 
@@ -172,7 +172,7 @@ _LINES: Mapping[str, Line] = {
 }
 
 
-# -- details (F12)
+# -- details (spec agents 5.2 F12)
 
 
 def _described(given: Given) -> Iterator[str]:

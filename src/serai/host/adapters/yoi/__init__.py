@@ -14,7 +14,7 @@ from serai.host.adapter import Adapter, Running, Taking
 __all__ = ["ADAPTER", "LIMITS", "explain", "start"]
 
 LIMITS: dict[str, float | None] = {
-    "tool": 60.0,  # the longest that a manifest may ask for (decision of issue 12)
+    "tool": 60.0,  # the longest that a manifest may ask for
     "restarts": 5,  # spec yoi 13.5, as are the next three
     "restart_healthy": 600.0,
     "restart_wait": 0.1,

@@ -93,7 +93,7 @@ class Broker:
         if not isinstance(error, Denied):
             log.error("%s: %s.%s failed", self._who, frame.api, frame.function, exc_info=error)
         why = str(error) if isinstance(error, Denied | SeraiError) else f"host function failed: {type(error).__name__}"
-        # on one line: what a guest has asked for may be in it, and is no line of ours in a report or a log (21.36)
+        # on one line: what a guest has asked for may be in it, and is no line of ours in a report or a log (spec yoi 21.36)
         self.denial = " ".join(why.splitlines()).encode(errors="replace").decode()[:_DENIAL]
         self._deny()
 

@@ -31,7 +31,7 @@ _LARGE = 1 * MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiling:
-    """The bounds. A Python plugin of 18 MB takes 12 s of one processor and 400 MiB (notes, section 4)."""
+    """The bounds. A Python plugin of 18 MB takes 12 s of one processor and 400 MiB, as measured."""
 
     seconds: float = 120.0
     address_space: int = 6 * 1024 * MIB

@@ -198,7 +198,7 @@ class Owned:
         event = made(source=one.source, ingress_name=one.ingress, url=one.url, now=timestamp(at), id=id, **said)
         kinds = next((each.event_kinds for each in self._record.manifest.ingresses if each.name == one.ingress), ())
         if event.kind != "websocket_text" and kinds and event.kind not in kinds:
-            return  # nobody asked for it: refused silently (16)
+            return  # nobody asked for it: refused silently (spec yoi 16)
         if not self._taker.take(one.ingress, event):
             self._instance.connections.dropped(one.url)
 

@@ -122,5 +122,5 @@ _encode = msgspec.json.encode
 
 
 def encode(frame: Load | Go | Call | Reply) -> bytes:
-    """With its newline. A lone surrogate raises `UnicodeEncodeError`: it has no bytes (notes, section 3)."""
+    """With its newline. A lone surrogate raises `UnicodeEncodeError`: it has no bytes."""
     return _encode(frame) + b"\n"

@@ -76,9 +76,9 @@ class YoiGuest:
     # -- its start --------------------------------------------------------------------------------------------------------------
 
     async def begin(self, worker: Worker) -> None:
-        """The worker is there; `start` makes the instance, and what it listens to is opened (13.1)."""
+        """The worker is there; `start` makes the instance, and what it listens to is opened (spec yoi 13.1)."""
         self.worker = worker
-        worker.after = self.effects.forget  # what a call of the world `tool` opened ends with its store (5, 13.1)
+        worker.after = self.effects.forget  # what a call of the world `tool` opened ends with its store (spec yoi 5, 13.1)
         if self.stateful:
             self.instance.starting()
             try:
@@ -93,7 +93,7 @@ class YoiGuest:
             self.services.begin()
 
     async def _lifecycle(self, phase: Phase, *args: str) -> PluginStatus:
-        """One of `start`, `status` and `stop`; what it answers is what it is (3.2)."""
+        """One of `start`, `status` and `stop`; what it answers is what it is (spec yoi 3.2)."""
         assert self.worker is not None
         text = await self.worker.call(phase, args, self.bounds.start)
         try:
@@ -147,11 +147,11 @@ class YoiGuest:
     # -- for the operator -------------------------------------------------------------------------------------------------------
 
     def instance_status(self) -> InstanceStatus:
-        """What is known of it at this moment; nothing is asked (3.8)."""
+        """What is known of it at this moment; nothing is asked (spec yoi 3.8)."""
         return self.instance.status()
 
     async def fresh_status(self) -> InstanceStatus:
-        """The same after asking it, if it runs and is not busy: who waits for the net must not hold up who looks (21.26)."""
+        """The same after asking it, if it runs and is not busy: one that waits for the net holds up nobody (spec yoi 21.26)."""
         worker = self.worker
         if self.stateful and worker is not None and not worker.busy and self.over is None and self._stopping is None:
             try:
@@ -166,13 +166,16 @@ class YoiGuest:
         return status
 
     async def dispatch(self, name: str, event: Event) -> DispatchReport:
-        """Bring it one event and wait for what comes of it (15)."""
+        """Bring it one event and wait for what comes of it (spec yoi 15)."""
         return await self.services.dispatch(name, event)
 
     # -- its end ----------------------------------------------------------------------------------------------------------------
 
     def failed(self, cause: SeraiError) -> None:
-        """It is `Failed`: the supervisor of all dialects starts another worker (13.5, ours). Also what its worker's end calls."""
+        """It is `Failed`: the supervisor of all dialects starts another worker (spec yoi 13.5, ours).
+
+        Also what its worker's end calls.
+        """
         if self.over is not None or self._stopping is not None:
             return
         self.over = cause
@@ -199,7 +202,7 @@ class YoiGuest:
         self._hushed = True
         if not dead:
             self.instance.stopping()
-            if self.worker is not None:  # who waits for the net would wait for its own time (21.26)
+            if self.worker is not None:  # who waits for the net would wait for its own time (spec yoi 21.26)
                 self.worker.interrupt(_STOPPING)
         await self.services.stop()
         for answer in list(self._waiting):  # one that has not begun never does
@@ -212,7 +215,7 @@ class YoiGuest:
             await self.worker.stop()
 
     async def _farewell(self, worker: Worker) -> None:
-        """Its own `stop`, once it is its turn (13.3)."""
+        """Its own `stop`, once it is its turn (spec yoi 13.3)."""
         if not self.stateful:
             return
         error: SeraiError | None = None
@@ -262,7 +265,7 @@ async def _told(result: ToolResult) -> ToolResult:
 
 
 def _input(call: ToolCall) -> tuple[str, str]:
-    """A tool's input as JSON, or why it is none (14.1)."""
+    """A tool's input as JSON, or why it is none (spec yoi 14.1)."""
     which = f"plugin tool `{call.name}` input"
     if isinstance(call.arguments, str):  # a model's own that were none
         return "", told(f"{which} is not valid JSON: {call.arguments}")
@@ -274,7 +277,7 @@ def _input(call: ToolCall) -> tuple[str, str]:
 
 
 def _result(output: messages.ToolOutput, tool: Tools) -> ToolResult:
-    """Summary first, then the content, as one text; where it comes from is for people (12)."""
+    """Summary first, then the content, as one text; where it comes from is for people (spec yoi 12)."""
     text = shown(output.summary if not output.content else f"{output.summary}\n{output.content}")
     details = {**tool.details, "output": output.others} if output.others else tool.details
     return ToolResult((TextBlock(text),), details=details)

@@ -1,4 +1,4 @@
-"""Before a plugin runs: what of it is registered (spec yoi 12), and the words for what goes wrong with it (14)."""
+"""Before a plugin runs: what of it is registered (spec yoi 12), and the words for what goes wrong with it (spec yoi 14)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from serai.model.tools import ToolSpec
 
 __all__ = ["APIS", "Offer", "Tools", "register", "reworded", "tool_failure"]
 
-_LONGEST_TOOL = 60.0  # seconds, whatever a manifest says (decision of issue 12)
+_LONGEST_TOOL = 60.0  # seconds, whatever a manifest says
 APIS: tuple[HostApi, ...] = ("request", "websocket", "fs")
 
 E = TypeVar("E", bound=SeraiError)
@@ -25,7 +25,7 @@ E = TypeVar("E", bound=SeraiError)
 
 @dataclass(frozen=True, slots=True)
 class Tools:
-    """One tool that may be called: its name, its seconds, and what every result of it carries for people (12)."""
+    """One tool that may be called: its name, its seconds, and what every result of it carries for people (spec yoi 12)."""
 
     name: str
     seconds: float
@@ -84,7 +84,7 @@ def register(record: Record, bounds: Bounds, longest: float | None, who: str) ->
 
 
 def _shown(schema: Any) -> Any:
-    """A model reads what a schema says in words too (21.36); names and values are what they are."""
+    """A model reads what a schema says in words too (spec yoi 21.36); names and values are what they are."""
     if isinstance(schema, list | tuple):
         return [_shown(item) for item in schema]
     if not isinstance(schema, dict):
@@ -97,7 +97,7 @@ def _shown(schema: Any) -> Any:
 
 
 def _must_fit(tools: tuple[Tool, ...], who: str) -> None:
-    """A stored plan is not read from `plugin.toml` again, so what that forbids is looked at here too (12.1, 12.2)."""
+    """A stored plan is not read from `plugin.toml` again, so what that forbids is looked at here too (spec yoi 12.1, 12.2)."""
     names = [one.name for one in tools]
     if twice := next((name for name in names if names.count(name) > 1), ""):
         raise BadManifest(f"its tool {twice} is declared twice", who=who)
@@ -135,13 +135,13 @@ def _origin(record: Record) -> dict[str, Any]:
 def reworded(error: E, text: str) -> E:
     """The same error in other words, bounded, on one line; what it carries besides stays. Who words it has redacted it."""
     copy = error.for_call(error.id)
-    copy.message = bounded(" ".join(shown(text).split()))  # a guest's path may be in it, and is no line of ours (21.36)
+    copy.message = bounded(" ".join(shown(text).split()))  # a guest's path may be in it, and is no line of ours (spec yoi 21.36)
     copy.args = (copy.message,)
     return copy
 
 
 def tool_failure(record: Record, tool: Tools, error: SeraiError) -> SeraiError:
-    """Which tool of which plugin, its digest and why, in the origin's words (14.4)."""
+    """Which tool of which plugin, its digest and why, in the origin's words (spec yoi 14.4)."""
     which = f"plugin tool `{tool.name}` from `{record.identity}` (digest {record.digest})"
     if isinstance(error, PeerTimeout):
         return reworded(error, f"{which} timed out after {tool.seconds:g}s")

@@ -1,6 +1,6 @@
 """What reaches a plugin from outside: events wait in a bounded queue, one consumer brings them, and does what was asked for after.
 
-Spec yoi 15, with its separation of queue and dispatch (15.1, ours) and its retries (15.3, ours).
+Spec yoi 15, with its separation of queue and dispatch (spec yoi 15.1, ours) and its retries (spec yoi 15.3, ours).
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ class Services:
             output = messages.read_service(text)
         except BadDocument as error:
             raise self._failed(event, BadFrame(str(error), who=self._guest.who)) from None
-        if output.error is not msgspec.UNSET:  # its own word that it failed: it runs on (3.5)
+        if output.error is not msgspec.UNSET:  # its own word that it failed: it runs on (spec yoi 3.5)
             why = messages.json_text(output.error)
             raise Refused(self._instance.failed(event, why, poisoned=False), who=self._guest.who, id=event.correlation_id)
         results = await self._carry_out(output.commands, event)
@@ -182,7 +182,7 @@ class Services:
             raise self._failed(event, error) from error
 
     def _failed(self, event: Event, error: SeraiError) -> SeraiError:
-        """A trap or an answer that is none ends this life (15.3)."""
+        """A trap or an answer that is none ends this life (spec yoi 15.3)."""
         text = self._instance.failed(event, error.message)
         self._guest.failed(error)
         return reworded(error, text)
@@ -194,7 +194,7 @@ class Services:
     # -- what it asks for after an event ----------------------------------------------------------------------------------------
 
     async def _carry_out(self, value: Any, event: Event) -> list[CommandResult]:
-        """All or nothing is refused before the first one runs; after that each stands for itself (15.4)."""
+        """All or nothing is refused before the first one runs; after that each stands for itself (spec yoi 15.4)."""
         record = self._guest.record
         batch = commands.check(
             value, event=event, record=record, now=timestamp(time()), websocket=self._why_not_sent, request=self._why_not_requested

@@ -307,7 +307,7 @@ class Worker:
         self._next()
 
     def _big(self, call: _Call, size: int) -> None:
-        what = "guest" if call.export in _TOOLS else f"plugin component {call.export}"  # the words of 3.2, 3.3 and 3.5
+        what = "guest" if call.export in _TOOLS else f"plugin component {call.export}"  # spec yoi 3.2, 3.3, 3.5
         hint = f"it gave {size} bytes, which were not taken over: its author has to make it shorter"
         _fail(call, OversizeFrame(f"{what} output exceeds {DOCUMENT} bytes", who=self._who, hint=hint))
         self._next()

@@ -116,7 +116,7 @@ class Direct:
                 )  # what it owns must be its own
             except WasmtimeError as error:
                 return _pointer(error)
-            except BaseException as error:  # nothing of Python's may go through C (notes, section 6)
+            except BaseException as error:  # nothing of Python's may go through C
                 return _pointer(WasmtimeError(f"host function failed: {error!r}"))
             return 0
 

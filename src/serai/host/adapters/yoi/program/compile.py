@@ -1,6 +1,6 @@
 """Compiles one component: its bytes come in on descriptor 0, the compiled code goes out on 1, and what is wrong is told on 2.
 
-Compiling cannot be interrupted and may take much memory (notes, section 6): so it is a process that can be killed, with bounds.
+Compiling cannot be interrupted and may take much memory: so it is a process that can be killed, with bounds.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _ALLOWED = {
     "sched_yield": (24, 124), "nanosleep": (35, 101), "clock_nanosleep": (230, 115), "clock_gettime": (228, 113),
     "getpid": (39, 172), "gettid": (186, 178), "futex": (202, 98), "restart_syscall": (219, 128), "set_robust_list": (273, 99),
     "rseq": (334, 293), "getrandom": (318, 278), "exit": (60, 93), "exit_group": (231, 94),
-    # the image of a guest's first memory is kept in such a file (notes, section 7)
+    # the image of a guest's first memory is kept in such a file
     "memfd_create": (319, 279),
 }  # fmt: skip
 _FTRUNCATE, _FCNTL = (77, 46), (72, 25)
@@ -59,7 +59,7 @@ def limit(name: str, value: int) -> bool:
 
 
 def raise_stack(wanted: int) -> None:
-    """The stack of the first thread grows up to this; a wasm stack larger than it would end the process (notes, section 6)."""
+    """The stack of the first thread grows up to this; a wasm stack larger than it would end the process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
     if soft != resource.RLIM_INFINITY and soft < wanted and (hard == resource.RLIM_INFINITY or hard >= wanted):
         resource.setrlimit(resource.RLIMIT_STACK, (wanted, hard))

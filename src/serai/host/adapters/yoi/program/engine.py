@@ -1,7 +1,7 @@
 """The engine's settings, the same where a component is compiled and where it runs: compiled code fits no others.
 
-`resource` limits on a worker's address space need small reservations: by default wasmtime reserves 4 GiB for each memory (notes,
-section 7). Whoever changes a number here changes `SETTINGS`, which is part of the name of what is cached.
+`resource` limits on a worker's address space need small reservations: by default wasmtime reserves 4 GiB for each
+memory. Whoever changes a number here changes `SETTINGS`, which is part of the name of what is cached.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["HEADER", "RESERVED", "SETTINGS", "STACK_MOST", "make_engine"]
 HEADER = b"\x00asm\x0d\x00\x01\x00"  # of a component (spec yoi 2.3)
 RESERVED = 64 * 1024 * 1024  # bytes of address space for each memory; it moves when it grows beyond
 GUARD = 64 * 1024
-STACK_MOST = 2 * 1024 * 1024  # more aborts the process (notes, section 6)
+STACK_MOST = 2 * 1024 * 1024  # more aborts the process
 SETTINGS = "1"
 
 

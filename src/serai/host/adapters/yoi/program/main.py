@@ -164,7 +164,7 @@ class _Worker:
     # -- what is said -----------------------------------------------------------------------------------------------------------
 
     def _ask(self, interface: str, function: str, args: Any) -> str:
-        """A host function: the parent does it. Only `WasmtimeError` comes out of here (notes, section 6)."""
+        """A host function: the parent does it. Only `WasmtimeError` comes out of here: no other exception crosses wasmtime."""
         try:
             reply = self._asked_of_parent(interface, function, args)
         except BaseException as error:
