@@ -1,4 +1,4 @@
-"""What real guests tell each other over the bus: in order, without waiting for anybody, and for living processes (spec 7.1)."""
+"""What real guests tell each other over the bus: in order, without waiting, and for living processes (spec piglet 7.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real guest that streams models: what goes over its wire, who is served, and what becomes of a stream that fails (spec 5.9)."""
+"""A real guest that streams models: its wire, who is served, and what becomes of a stream that fails (spec piglet 5.9)."""
 
 from __future__ import annotations
 

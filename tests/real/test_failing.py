@@ -15,7 +15,7 @@ from tests.real.house import LIMITS, Real, events, of, sleeping
 
 @pytest.mark.parametrize("status", [400, 401, 500])
 async def test_an_error_of_the_api_is_the_turns_error(real: Real, status: int) -> None:
-    """It comes as a result of subtype success (notes real-agents 0)."""
+    """It comes as a result of subtype success, as seen with 2.1.325."""
     async with real.agent() as session:
         turn = session.turn(f">> fail {status} it is broken")
         with pytest.raises(AgentFailed, match=str(status)):

@@ -13,54 +13,58 @@ from pathlib import Path
 HERE = Path(__file__).parent
 TESTS = HERE.parent
 
-# The lowest content of each file once its issue is closed, by group: what the specs count (issue 2).
-LOWEST = {
-    "wire": (2, {"errors": 5, "framing": 10, "codec": 12, "jsonrpc": 14, "process": 11, "channel": 13, "fault": 17}),
-    "record": (3, {"frames": 1, "wire": 4, "file": 6, "secrets": 5, "timeline": 3, "replay": 2, "cli": 2}),
-    "host": (4, {"model": 3, "find": 5, "trust": 4, "guard": 4, "life": 7, "reload": 6, "call": 9, "cli": 7}),
-    "sdk": (5, {"wire": 6, "answer": 7, "life": 6, "import": 2, "schema": 3, "args": 3, "check": 5, "new": 2, "bundle": 3}),
-    "zot": (4, {"edge": 52, "ours": 41, "frame": 21}),
-    "hooks": (
-        6,
-        {"naive": 32, "bytes": 14, "mode": 10, "owner": 10, "path": 13, "decode": 12, "rule": 71, "scenario": 109, "box": 21},
-    ),
-    "policy": (7, {"decide": 8, "rule": 14, "command": 12, "remember": 5, "pending": 8, "cli": 4}),
-    "store": (7, {"file": 7, "read": 1, "list": 3, "message": 2, "scribe": 1, "export": 1, "cli": 6}),
-    "resident": (
-        8,
-        {"script": 4, "models": 20, "parrot": 3, "tools": 26, "undo": 4, "fakes": 18, "sdks": 3, "bad": 6, "open": 3, "docs": 1},
-    ),
-    "app": (
-        9,
-        {
-            "pipeline": 7,
-            "services": 6,
-            "config": 10,
-            "line": 8,
-            "printing": 6,
-            "doctor": 4,
-            "completion": 2,
-            "demo": 5,
-            "run": 17,
-            "docs": 1,
-            "mcp": 15,
-            "driven": 12,
-        },
-    ),
-    "piglet": (10, {"method": 88, "fix": 36, "edge": 40}),
-    "agents": (11, {"scenario": 171, "live": 22, "edge": 36}),
-    "yoi": (12, {"edge": 36, "conform": 68}),
+# The areas that requirements are planned for: what will prove them.
+AREAS = {
+    "acp": "agents that speak the Agent Client Protocol",
+    "agents": "every further agent",
+    "bridges": "Serai offered to other programs",
+    "cli": "the command line",
+    "cluster": "boxes on several machines",
+    "codex": "Codex as an agent",
+    "containers": "boxes made by container engines",
+    "egress": "the network proxy of boxes",
+    "gemini": "Gemini CLI as an agent",
+    "opencode": "opencode as an agent",
+    "pi": "pi as an agent",
+    "plugins": "WASM plugins",
+    "ports": "ports of boxes, reached from outside",
+    "web": "the HTTP API and its logins",
+    "windows": "Windows",
 }
+
+# The lowest number of entries of each file, by group: what the specs count.
+LOWEST: dict[str, dict[str, int]] = {
+    "wire": {"errors": 5, "framing": 10, "codec": 12, "jsonrpc": 14, "process": 11, "channel": 13, "fault": 17},
+    "record": {"frames": 1, "wire": 4, "file": 6, "secrets": 5, "timeline": 3, "replay": 2, "cli": 2},
+    "host": {"model": 3, "find": 5, "trust": 4, "guard": 4, "life": 7, "reload": 6, "call": 9, "cli": 7},
+    "sdk": {"wire": 6, "answer": 7, "life": 6, "import": 2, "schema": 3, "args": 3, "check": 5, "new": 2, "bundle": 3},
+    "zot": {"edge": 52, "ours": 41, "frame": 21},
+    "hooks": {
+        "naive": 32, "bytes": 14, "mode": 10, "owner": 10, "path": 13, "decode": 12, "rule": 71, "scenario": 109, "box": 21,
+    },
+    "policy": {"decide": 8, "rule": 14, "command": 12, "remember": 5, "pending": 8, "cli": 4},
+    "store": {"file": 7, "read": 1, "list": 3, "message": 2, "scribe": 1, "export": 1, "cli": 6},
+    "resident": {
+        "script": 4, "models": 20, "parrot": 3, "tools": 26, "undo": 4, "fakes": 18, "sdks": 3, "bad": 6, "open": 3, "docs": 1,
+    },
+    "app": {
+        "pipeline": 7, "services": 6, "config": 10, "line": 8, "printing": 6, "doctor": 4, "completion": 2, "demo": 5, "run": 17,
+        "docs": 1, "mcp": 15, "driven": 12,
+    },
+    "piglet": {"method": 88, "fix": 36, "edge": 40},
+    "agents": {"scenario": 171, "live": 22, "edge": 36},
+    "yoi": {"edge": 36, "conform": 68},
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One promised behaviour. `planned` is an issue, "later", or None once a test proves it."""
+    """One promised behaviour. `planned` is the area that will prove it, or None once a test does."""
 
     id: str
     source: str
     text: str
-    planned: int | str | None = None
+    planned: str | None = None
 
     @property
     def file(self) -> str:
@@ -80,11 +84,6 @@ def load_all() -> list[Requirement]:
     return [requirement for name in LOWEST for requirement in load(name)]
 
 
-def closed() -> list[int]:
-    issues: list[int] = tomllib.loads((HERE / "closed.toml").read_text())["closed"]
-    return issues
-
-
 def markers() -> Iterator[tuple[str, str]]:
     """`(id, test file)` of every `pytest.mark.req` in the tests, read and not run: a subset of tests changes nothing."""
     for path in sorted(TESTS.rglob("test_*.py")):
@@ -101,9 +100,9 @@ def main() -> None:
     for name in LOWEST:
         requirements = load(name)
         done = [requirement for requirement in requirements if requirement.id in covered]
-        plan = Counter(str(requirement.planned) for requirement in requirements if requirement.planned is not None)
+        plan = Counter(requirement.planned for requirement in requirements if requirement.planned is not None)
         missing = [r.id for r in requirements if r.planned is None and r.id not in covered]
-        planned = ", ".join(f"{count} in {'issue ' if issue != 'later' else ''}{issue}" for issue, count in sorted(plan.items()))
+        planned = ", ".join(f"{count} for {area}" for area, count in sorted(plan.items()))
         print(f"{name:8} {len(done):4} of {len(requirements):4} proved; planned: {planned or 'none'}")
         for id in missing:
             print(f"         missing: {id}")

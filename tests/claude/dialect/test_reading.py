@@ -229,7 +229,7 @@ def test_a_member_of_the_wrong_type_reads_as_absent_and_the_others_are_kept(wron
 
 @pytest.mark.req("agents.scenario.T4")
 def test_a_message_that_is_only_a_string_is_its_text() -> None:
-    """The seed's shape (2.10)."""
+    """The seed's shape (spec agents 2.10)."""
     assert frame_of({"type": "assistant", "message": "Hi"}).message.content == [blocks.Text("Hi")]
     assert frame_of({"type": "assistant", "message": {"content": "Hi"}}).message.content == [blocks.Text("Hi")]
     for message in ("Hi", {"content": "Hi"}):

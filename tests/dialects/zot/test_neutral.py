@@ -29,7 +29,7 @@ def text(said: str) -> ContentBlock:
     return ContentBlock("text", said)
 
 
-# -- tool results (4.1) ---------------------------------------------------------------------------------------------------------
+# -- tool results (spec zot 4.1) ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("is_error", [False, True])
@@ -66,7 +66,7 @@ def test_a_block_of_unknown_type_becomes_a_text() -> None:
     assert not result(ContentBlock("")).is_error
 
 
-# -- interceptors (4.4) ---------------------------------------------------------------------------------------------------------
+# -- interceptors (spec zot 4.4) ------------------------------------------------------------------------------------------------
 
 
 def verdict(event: str = "tool_call", asked: object = None, **said: Any) -> Pass | Refuse | Rewrite:
@@ -141,7 +141,7 @@ def test_a_text_replaces_only_a_message_and_an_empty_one_nothing() -> None:
     assert verdict("turn_start", replace_text="new") is neutral.PASS
 
 
-# -- commands (4.2) -------------------------------------------------------------------------------------------------------------
+# -- commands (spec zot 4.2) ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_what_a_command_wants_done(frame: CommandResponse, wanted: object) -> No
     assert neutral.action(frame, source="tides", owner="zot:tides") == wanted
 
 
-# -- notices and panels (4.5, 4.6) ----------------------------------------------------------------------------------------------
+# -- notices and panels (spec zot 4.5, 4.6) -------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("zot.frame.notify")
@@ -205,7 +205,7 @@ def test_there_are_fourteen_keys_and_esc_is_none_of_them() -> None:
     assert "esc" not in neutral.KEYS
 
 
-# -- events (4.3) ---------------------------------------------------------------------------------------------------------------
+# -- events (spec zot 4.3) ------------------------------------------------------------------------------------------------------
 
 
 def told(event: events.Event) -> dict[str, Any]:

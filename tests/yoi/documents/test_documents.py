@@ -85,7 +85,7 @@ def test_numbers_are_kept_or_refused_but_never_end_the_reader() -> None:
     refused(strict_json, "1" * 5000)
 
 
-# -- config (3.1) -----------------------------------------------------------------------------------------------------------------
+# -- config (spec yoi 3.1) --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("yoi.rule.007")
@@ -102,7 +102,7 @@ def test_the_config_goes_in_as_json_with_dates_as_rfc_3339() -> None:
     }  # fmt: skip
 
 
-# -- PluginStatus (3.2) ---------------------------------------------------------------------------------------------------------
+# -- PluginStatus (spec yoi 3.2) ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("yoi.rule.008")
@@ -139,7 +139,7 @@ def test_any_other_state_is_kept_verbatim(state: str) -> None:
     assert (status.state, status.data, status.raw) == (state, {"n": 1}, document)
 
 
-# -- ToolOutput (3.3) -----------------------------------------------------------------------------------------------------------
+# -- ToolOutput (spec yoi 3.3) --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("yoi.rule.010")
@@ -218,7 +218,7 @@ def test_tool_input_is_small_json() -> None:
     assert refused(read_input, "echo", "{").startswith("plugin tool `echo` input is not valid JSON: ")
 
 
-# -- events (3.4) ---------------------------------------------------------------------------------------------------------------
+# -- events (spec yoi 3.4) ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("yoi.rule.014")
@@ -292,7 +292,7 @@ def test_an_envelope_is_measured_as_the_plugin_gets_it(char: str) -> None:
     assert refused(encode_event, event(payload=char * count + "x" * (rest + 1))) == "event envelope exceeds 65536 bytes"
 
 
-# -- ServiceOutput (3.5) --------------------------------------------------------------------------------------------------------
+# -- ServiceOutput (spec yoi 3.5) -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.req("yoi.rule.016")

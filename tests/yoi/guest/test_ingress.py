@@ -170,7 +170,7 @@ async def test_an_error_of_its_own_fails_the_event_and_not_the_instance(tmp_path
 
 
 async def test_what_waited_when_it_failed_is_brought_to_the_next_life(tmp_path: Path) -> None:
-    """Same id, and as its first attempt: no plugin has seen it (15.3, ours)."""
+    """Same id, and as its first attempt: no plugin has seen it (spec yoi 15.3, ours)."""
     async with house(tmp_path, Plugin(tmp_path, twice("unreachable"), **INGRESS)) as host:
         guest = running(host)
         works = [asyncio.ensure_future(guest.dispatch("in", event(payload=number))) for number in range(4)]
