@@ -1,6 +1,5 @@
-# Serai. `make demo` needs nothing but python3 (3.11 or newer) and does its own set-up; so does `make test`, which also needs node, jq, bwrap,
-# and esbuild where node is older than 22.18.
-# Every target says what it does; set-up runs again only when pyproject.toml changes.
+# Serai. `make demo`, `make quick` and `make test` need nothing but python3 (3.11 or newer) and do their own set-up, which runs
+# again only when pyproject.toml changes. Tests that need more (node, jq, bwrap, esbuild, root) are skipped, and one line says so.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -8,13 +7,24 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 CORE := .venv/.core
 DEV := .venv/.dev
 PEERS := .venv-peers/.peers
+PYTEST = $(BIN)/python -m pytest -q -n auto --dist worksteal $(OPTIONS)
+
+# What `make quick` runs: what does no IO, the model, the policy and the store whole, and a few files of each other layer.
+QUICK := $(addprefix tests/,model dialects claude/dialect claude/folding yoi/documents yoi/grants policy store)
+SMOKE := $(addsuffix .py,$(addprefix tests/,test_errors test_home test_limits wire/test_framing wire/test_codec wire/test_jsonrpc \
+	wire/test_channel wire/test_rpc record/test_recorder host/test_registry host/test_guards host/test_tools tools/test_edit tools/test_read \
+	agents/test_session agents/resident/test_run claude/driver/test_asking boxes/test_settings boxes/test_store boxes/test_boxes \
+	sdk/test_schema sdk/test_serving app/test_app app/test_pipeline cli/test_main cli/test_lazy cli/test_session testing/test_claude))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-agents test-plugins check lint bench bench-peers bench-page requirements clean
+.PHONY: help demo quick test test-all test-deep test-agents test-plugins check lint bench bench-peers bench-page requirements clean
 
 help:
 	@echo "make demo          set up and tell one run of Serai as a story, offline, with real child processes"
-	@echo "make test          set up and run all tests"
+	@echo "make quick         set up, run ruff and the tests without much IO: under a minute, for every save"
+	@echo "make test          set up and run the tests, in under five minutes; PKG=policy runs those below tests/policy, OPTIONS=-x is for pytest"
+	@echo "make test-all      everything: test-deep, test-agents, test-plugins"
+	@echo "make test-deep     all tests that need no installed agent or tool chain: slow ones too, both event loops, many examples"
 	@echo "make test-agents   install the real Claude Code into a cache folder (350 MB) and run the tests that drive it, offline"
 	@echo "make test-plugins  install the tool chains for plugins into a cache folder (600 MB) and run the tests that build with them"
 	@echo "make check         ruff, mypy --strict, import-linter, tests"
@@ -27,19 +37,31 @@ help:
 demo: $(CORE)
 	@$(BIN)/serai demo
 
+quick: $(DEV)
+	@echo "== ruff"
+	@$(BIN)/ruff check -q .
+	@echo "== quick tests"
+	@HYPOTHESIS_PROFILE=quick $(PYTEST) $(QUICK) $(SMOKE)
+
 test: $(DEV)
 	@echo "== tests"
-	@$(BIN)/python -m pytest -q -n auto
+	@$(PYTEST) tests/$(PKG)
+
+test-all: test-deep test-agents test-plugins
+
+test-deep: $(DEV)
+	@echo "== all tests, on both event loops"
+	@HYPOTHESIS_PROFILE=deep $(PYTEST) --loops=both -m 'not real_agents and not toolchains' tests/$(PKG)
 
 test-agents: $(DEV)
 	@echo "== tests with real agents"
 	@$(BIN)/python tests/real/install.py
-	@$(BIN)/python -m pytest -q -n auto -m real_agents tests/real
+	@$(PYTEST) -m real_agents tests/real
 
 test-plugins: $(DEV)
 	@echo "== tests with plugins that are built"
 	@$(BIN)/python tests/yoi/toolchains/install.py
-	@$(BIN)/python -m pytest -q -n auto -m toolchains tests/yoi/toolchains
+	@$(PYTEST) -m toolchains tests/yoi/toolchains
 
 check: lint test
 

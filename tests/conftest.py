@@ -1,4 +1,4 @@
-"""What all tests share: both event loops, and a house that is clean after each test."""
+"""What all tests share: event loops, skips for what is missing, and a check that each test leaves no descriptors open."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 import pytest
 import uvloop
-from hypothesis import HealthCheck, settings
 
 from serai.limits import Limits
 from serai.wire.deadlines import Deadlines
 from serai.wire.process import PlainSpawner
 from tests.kept import KEPT
+from tests.support import needs, profiles
 
 # For what is expected to happen: generous, so that a busy machine does not turn it into something else.
 PATIENT = Limits().but(exit_grace=15.0, drain_grace=15.0, stop_polite=15.0, stop_term=15.0)
@@ -33,22 +33,45 @@ for _number in (signal.SIGINT, signal.SIGHUP):
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, lambda *_: None)
 
-# One example may come when the machine is busy with something else: how long it takes says nothing about it.
-settings.register_profile("serai", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("serai")
+profiles.load_profile()
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--loops",
+        choices=("marked", "both"),
+        default="marked",
+        help="which async tests run on uvloop, too: those marked `loops` (the default), or all",
+    )
+
+
 def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, LoopFactory]:
-    """Every async test runs on asyncio and on uvloop."""
-    return {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
+    """Async tests run on asyncio. Those that are marked `loops` run on uvloop, too; with `--loops both` all do."""
+    if config.getoption("--loops") == "both" or item.get_closest_marker("loops"):
+        return {"asyncio": asyncio.SelectorEventLoop, "uvloop": uvloop.new_event_loop}
+    return {"asyncio": asyncio.SelectorEventLoop}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests whose needs this machine does not meet."""
+    for item in items:
+        if reason := needs.missing(name for marker in item.iter_markers("needs") for name in marker.args):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for all skipped tests: what is missing, and what to install."""
+    reports = terminalreporter.getreports("skipped")
+    if line := needs.summary(report.longrepr[2] for report in reports if isinstance(report.longrepr, tuple)):
+        terminalreporter.line(line)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """`-n auto`: one more than there are cores, for many tests wait for somebody else, who is busy or deliberately slow."""
-    return len(os.sched_getaffinity(0)) + 1
+    """`-n auto`: two more than there are cores, because many tests wait for a process that is busy or deliberately slow."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

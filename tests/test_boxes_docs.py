@@ -42,6 +42,8 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
         pages.shell(f"serai box destroy {' '.join(left)}", reader.place, reader.env)
 
 
+@pytest.mark.slow
+@pytest.mark.needs("jq")
 @pytest.mark.req("hooks.docs.snippets")
 @pytest.mark.timeout(300)
 def test_the_page_about_boxes_is_true_from_top_to_bottom_and_leaves_nothing(reader: Reader) -> None:

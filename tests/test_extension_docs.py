@@ -9,6 +9,7 @@ import pytest
 from tests import pages
 
 
+@pytest.mark.slow
 @pytest.mark.req("sdk.docs.snippets")
 @pytest.mark.timeout(300)
 def test_the_page_for_authors_is_true_from_top_to_bottom(tmp_path: Path) -> None:

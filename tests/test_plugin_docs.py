@@ -12,6 +12,7 @@ PAGE = pages.DOCS / "plugins.md"
 AUTHORS = "## Yours, in Python"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_page_about_plugins_is_true_up_to_what_needs_a_tool_chain(tmp_path: Path) -> None:
     env = pages.environment(tmp_path / "home") | {"EXAMPLES": str(pages.DOCS.parent / "examples")}

@@ -18,6 +18,7 @@ from tests import pages
 PAGE = pages.DOCS / "policy.md"
 
 
+@pytest.mark.slow
 @pytest.mark.req("policy.cli.cookbook")
 @pytest.mark.timeout(300)
 def test_the_page_about_the_policy_is_true_from_top_to_bottom(tmp_path: Path) -> None:

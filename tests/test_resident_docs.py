@@ -9,6 +9,7 @@ import pytest
 from tests import pages
 
 
+@pytest.mark.slow
 @pytest.mark.req("resident.docs.page")
 @pytest.mark.timeout(300)
 def test_the_page_about_the_resident_is_true_from_top_to_bottom(tmp_path: Path) -> None:

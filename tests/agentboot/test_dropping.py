@@ -13,6 +13,8 @@ from serai.agents.agentboot import AgentService, ApprovalRequestEvent, ClaudeAge
 from serai.testing.claude import Script, ScriptedClaude
 from tests.agentboot.toys import PATIENT, Store
 
+pytestmark = pytest.mark.loops
+
 SESSION = "0a0a0a0a-0000-4000-8000-000000000002"
 ASKS = Script(SESSION).init().tool("t1", "Bash", command="ls").asks("r1", "t1", command="ls").told("t1", "a").result("done")
 

@@ -35,6 +35,8 @@ from tests.agentboot.toys import PATIENT, Toy, ToyTransport, heard, texts
 from tests.conftest import QUICK
 from tests.wire.helpers import Ends, lives
 
+pytestmark = pytest.mark.loops
+
 
 def program(code: str, **given: Any) -> LaunchSpec:
     return LaunchSpec(command=[sys.executable, "-I", "-S", "-c", code], env=_ENV, **given)

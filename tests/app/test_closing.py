@@ -20,6 +20,8 @@ from tests.agents.resident.parts import Answers, conversation, said
 from tests.app.houses import Gated, Helper, Person, bring, closed, home_of, opened, prompts_in, sessions_of, unopened
 from tests.host.guests import Latch, make
 
+pytestmark = pytest.mark.loops
+
 Monkey = pytest.MonkeyPatch
 
 

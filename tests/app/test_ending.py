@@ -18,6 +18,8 @@ from tests.agents.resident.parts import Answers, call, said
 from tests.app.houses import Helper, Person, bring, opened
 from tests.app.test_nesting import PROMPTLY, Worker
 
+pytestmark = pytest.mark.loops
+
 Monkey = pytest.MonkeyPatch
 
 

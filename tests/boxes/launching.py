@@ -23,6 +23,7 @@ import serai
 from serai.boxes.backends.namespaces import first_id, only_id
 from serai.boxes.trees import remove_tree
 from serai.wire import proctree
+from tests.support import needs
 
 SOMEBODY = 65534  # an ordinary user, when the tests are root's
 PATIENCE = 20.0
@@ -162,6 +163,10 @@ class Launching:
         shm: str = "50%",
         env: dict[str, str] | None = None,
     ) -> Launched:
+        if way.mode == "bwrap":
+            needs.require("bwrap")
+        if way.mode != "process" and not way.root:
+            needs.require("namespaces")
         folder = folder or self.folder(way)
         config = {
             "mode": way.mode,

@@ -22,6 +22,7 @@ from serai.boxes.backends.namespaces import Namespaces
 from serai.dialects.hookproto.ours import Injection
 from serai.errors import BoxNotFound, BoxRefused, SeraiError
 from tests.boxes.houses import House, text
+from tests.support import needs
 
 NOBODY = 65534
 Check = Callable[[House, Boxes], Awaitable[None]]
@@ -48,6 +49,10 @@ def conformance(check: Check) -> Callable[[str, pytest.TempPathFactory], None]:
     @pytest.mark.parametrize("kind", kinds())
     def test(kind: str, tmp_path_factory: pytest.TempPathFactory) -> None:
         kind, _, user = kind.partition(" of ")
+        if kind == "bubblewrap":
+            needs.require("bwrap")
+        if kind != "process":
+            needs.require("namespaces")
         # Not in the folder of pytest, where only its own user may look.
         folder = Path(tempfile.mkdtemp(prefix="serai-box-")) if user else tmp_path_factory.mktemp("box")
 

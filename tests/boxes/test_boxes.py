@@ -21,6 +21,8 @@ from serai.limits import Limits
 from tests.boxes.houses import House, kill_porter, text
 from tests.boxes.porters import BOOT, b64, running
 
+pytestmark = pytest.mark.loops
+
 SHOW = "#!/bin/sh\nset -e\ncp /root/.token /workspace/seen\n"
 
 

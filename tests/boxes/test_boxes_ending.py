@@ -14,6 +14,8 @@ from serai.boxes.backends.local import holders_of
 from serai.errors import BoxFailed, BoxNotFound, BoxRefused
 from tests.boxes.houses import House, kill_porter, text
 
+pytestmark = pytest.mark.loops
+
 OWNER = """
 import asyncio, sys
 from serai.boxes import Boxes

@@ -11,6 +11,8 @@ from serai.dialects.hookproto.ours import Injection
 from serai.errors import BadSettings, BoxFailed, BoxRefused, HookFailed, NotWritten, SeraiError
 from tests.boxes.houses import House, text
 
+pytestmark = pytest.mark.loops
+
 FAIL = "#!/bin/sh\necho no luck >&2; exit 3\n"
 # It succeeds when a box is made and fails when that is undone.
 SPOILER = """#!/bin/sh

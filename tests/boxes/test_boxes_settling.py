@@ -16,6 +16,8 @@ from serai.dialects.hookproto.ours import Injection
 from serai.errors import BoxFailed, SeraiError
 from tests.boxes.houses import LIMITS, House, text
 
+pytestmark = pytest.mark.loops
+
 # -- what the backends see --------------------------------------------------------------------------------------------------------
 
 

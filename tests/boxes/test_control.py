@@ -26,6 +26,8 @@ from tests.boxes.launching import carrying, until
 from tests.boxes.porters import PATIENCE, Porter, running
 from tests.wire.helpers import Ends, lives
 
+pytestmark = pytest.mark.loops
+
 
 @dataclass(frozen=True)
 class Injection:

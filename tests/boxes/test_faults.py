@@ -73,7 +73,7 @@ def doomed(house: House, kind: str, step: int | str) -> bool:
 
 @pytest.mark.req("hooks.box.manager-killed")
 @pytest.mark.req("hooks.rule.2.4-intent", "hooks.rule.2.4-intent-replay", "hooks.scenario.backend-06", "hooks.naive.29")
-@pytest.mark.parametrize("first", range(8))
+@pytest.mark.parametrize("first", [0, *(pytest.param(first, marks=pytest.mark.slow) for first in range(1, 8))])
 @pytest.mark.parametrize("kind", ["owned", "kept"])
 def test_a_manager_killed_at_any_step_leaves_nothing(tmp_path: Path, kind: str, first: int) -> None:
     """Each eighth step from the first on, until one run reaches its end."""
@@ -92,6 +92,7 @@ def test_a_manager_killed_at_any_step_leaves_nothing(tmp_path: Path, kind: str, 
     pytest.fail("it never reached its end")
 
 
+@pytest.mark.slow
 @pytest.mark.req("hooks.rule.3.5-paused-safe")
 @pytest.mark.parametrize("first", range(4))
 def test_a_manager_killed_at_any_step_of_a_pause_or_a_resume_costs_no_disk(tmp_path: Path, first: int) -> None:
@@ -178,6 +179,7 @@ async def test_a_killed_keeper_takes_its_box_along_and_the_next_start_settles_it
     assert (house.tokens, house.left(), house.events) == ([], [], ["box.create", "box.destroy"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(3))
 async def test_a_keeper_killed_at_any_step_of_settling_leaves_the_rest_to_the_next_start(
     tmp_path: Path, first: int, monkeypatch: pytest.MonkeyPatch

@@ -21,6 +21,8 @@ from serai.wire import proctree
 from tests.boxes.hooking import BOX, PATIENT, Hooks, hooks
 from tests.wire.helpers import lives
 
+pytestmark = pytest.mark.loops
+
 __all__ = ["hooks"]
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from serai.boxes.backends.namespaces import first_id
-from tests.boxes.launching import AM_ROOT, NAMESPACES, Launching, Way, base_tree, launching
+from tests.boxes.launching import NAMESPACES, Launching, Way, base_tree, launching
 
 namespaces = pytest.mark.parametrize("way", NAMESPACES, ids=str)
 own = pytest.mark.parametrize("way", [way for way in NAMESPACES if way.mode == "own"], ids=str)
-as_root = pytest.mark.skipif(not AM_ROOT, reason="only root can give a box more than one id")
+as_root = pytest.mark.needs("root")
 
 # Calls the kernel directly; prints the errno, or 0.
 CALL = """

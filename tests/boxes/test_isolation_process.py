@@ -109,7 +109,7 @@ def test_the_backend_says_what_a_plain_box_is() -> None:
     assert any(("as a user of its own" if AM_ROOT else "as you") in note for note in capabilities.notes)
 
 
-@pytest.mark.skipif(not AM_ROOT, reason="only root can give a box a user")
+@pytest.mark.needs("root")
 @pytest.mark.parametrize("place", ["status", "uid_map", "gid_map"])
 def test_a_root_that_cannot_become_others_says_that_a_box_runs_as_it(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As in a container without capabilities, or with a few ids only."""
@@ -124,7 +124,7 @@ def test_a_root_that_cannot_become_others_says_that_a_box_runs_as_it(place: str,
     assert any("a box runs as you" in note for note in Process().probe().capabilities.notes)
 
 
-@pytest.mark.skipif(not AM_ROOT, reason="only root can give a box a user")
+@pytest.mark.needs("root")
 def test_a_plain_box_of_root_s_is_nobody_on_the_machine(launch: Launching) -> None:
     """What Landlock does not govern, such as modes and times, is for owners only."""
     way = Way("process", True)

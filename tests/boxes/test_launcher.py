@@ -101,6 +101,7 @@ def test_a_launcher_that_is_asked_to_end_leaves_nothing(launch: Launching, way: 
     assert not carrying(word)
 
 
+@pytest.mark.slow
 @pytest.mark.req("hooks.box.launcher-killed")
 @all_ways
 @pytest.mark.req("hooks.naive.29")
@@ -221,7 +222,7 @@ def test_a_box_over_a_base_tree_has_its_files_and_leaves_it_alone(launch: Launch
     assert sorted(os.listdir(os.path.join(base, "data"))) == ["one", "two"]
 
 
-@pytest.mark.skipif(not AM_ROOT, reason="there is nobody else's tree to be had without root")
+@pytest.mark.needs("root")
 def test_a_user_is_told_when_a_base_tree_is_somebody_elses(launch: Launching) -> None:
     base = base_tree(launch.folder(Way("own", True)))
     os.chmod(base, 0o755)
@@ -264,7 +265,7 @@ def test_a_log_has_a_limit_over_all_lives_of_its_box(tmp_path: Path) -> None:
 
 
 @all_ways
-@pytest.mark.skipif(not AM_ROOT, reason="only root can speak in a porter's place")
+@pytest.mark.needs("root")
 def test_a_porter_cannot_fill_the_disk_with_its_log(launch: Launching, way: Way) -> None:
     box = launch(way)
     assert os.readlink(f"/proc/{box.pid}/fd/2").startswith("pipe:")

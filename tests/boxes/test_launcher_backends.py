@@ -69,14 +69,15 @@ sys.executable = "/usr/bin/python3"
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("launcher", ["own", "bwrap", "auto"])
+@pytest.mark.needs("namespaces")
+@pytest.mark.parametrize("launcher", ["own", pytest.param("bwrap", marks=pytest.mark.needs("bwrap")), "auto"])
 def test_an_ordinary_user_has_namespaces_too_and_is_told_what_is_missing(launcher: str) -> None:
     program = "missing, c = Namespaces(LAUNCHER).probe(); print([missing], c.ownership, c.limits.pids, c.rootfs, any(c.notes))"
     told = as_user(program.replace("LAUNCHER", repr(launcher)))
     assert told == f"[''] single box {launcher != 'bwrap'} True"
 
 
-@pytest.mark.skipif(not AM_ROOT, reason="says what root is told")
+@pytest.mark.needs("root")
 def test_root_is_told_that_bubblewrap_is_for_others() -> None:
     assert "as root the own launcher gives more" in Namespaces("bwrap").probe().missing
 

@@ -21,6 +21,8 @@ from serai.wire import proctree
 from serai.wire.process import PlainSpawner
 from tests.boxes.houses import LIMITS, House
 
+pytestmark = pytest.mark.loops
+
 SLOW = """\
 #!/bin/sh
 request=$(cat)
@@ -382,6 +384,7 @@ async def test_after_closing_everything_says_so_and_a_cancelled_close_goes_on(ho
     assert await box.destroy() == ""
 
 
+@pytest.mark.slow
 async def test_many_kept_boxes_leave_nothing_in_a_manager_that_lives_on(house: House) -> None:
     async with house.boxes() as boxes:
 

@@ -213,6 +213,7 @@ def test_a_stream_takes_signals_for_the_process_group(porter: Porter) -> None:
         assert collected(wire) == {3: b'{"exit_code":-1,"signal":15}'}
 
 
+@pytest.mark.slow
 def test_a_stream_loses_nothing_when_its_reader_is_slow(porter: Porter) -> None:
     with porter.connect() as wire:
         pid = stream(wire, "exec head -c 40000000 /dev/zero")

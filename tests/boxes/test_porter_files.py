@@ -131,7 +131,7 @@ def test_write_chmod_and_chown_come_in_this_order_and_never_may_others_read(
     assert done == [("fchmod", "0o600"), ("ftruncate", (0,)), *both, *both]
 
 
-@pytest.mark.skipif(not ROOT, reason="only root can take a file from somebody else")
+@pytest.mark.needs("root")
 def test_an_existing_file_of_somebody_else_is_taken_for_root(porter: Porter) -> None:
     old = porter.root / "old"
     old.write_text("x")

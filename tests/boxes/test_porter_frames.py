@@ -17,6 +17,7 @@ from serai.boxes.programs.connection import FILE, SIZE, VERBS
 from serai.boxes.programs.frames import FRAME, Refusal, TooLarge, checked, decode, duration, encode, take
 from tests.boxes import porters
 from tests.boxes.porters import SOURCES, Porter, running
+from tests.support.profiles import examples
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -189,7 +190,7 @@ def test_no_nonsense_ends_a_porter(tmp_path: Path) -> None:
     names = sorted({name for _, known in VERBS.values() for name in known})
     with running(tmp_path) as porter:
 
-        @settings(max_examples=80, deadline=None)
+        @settings(max_examples=examples(80), deadline=None)
         @given(st.sampled_from(sorted(VERBS)), st.dictionaries(st.sampled_from(names), values), st.binary(max_size=20))
         def send(verb: str, data: dict[str, Any], rest: bytes) -> None:
             with porter.connect() as wire:

@@ -178,7 +178,7 @@ def test_on_a_terminal_it_says_how_to_install_it(shell: Shell) -> None:
     assert ran.stderr == "to install it: serai completion fish > ~/.config/fish/completions/serai.fish\n"
 
 
-@pytest.mark.skipif(BASH is None, reason="there is no bash here")
+@pytest.mark.needs("bash")
 @pytest.mark.req("app.completion.lazy")
 def test_a_real_bash_is_offered_what_the_command_knows(shell: Shell, tmp_path: Path) -> None:
     assert BASH is not None

@@ -187,6 +187,7 @@ def test_the_demo_tells_the_whole_story_from_what_happened_and_leaves_nothing(pe
     person.assert_nothing_is_left()
 
 
+@pytest.mark.slow
 @pytest.mark.req("app.demo.tongues")
 def test_the_example_in_typescript_takes_part_where_node_runs_it(person: Person, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = f"{typed_node(tmp_path_factory.mktemp('bin'))}{os.pathsep}{os.environ['PATH']}"
@@ -204,6 +205,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Scripte
     return lambda script: ScriptedClaude(tmp_path_factory.mktemp("installed"), script)
 
 
+@pytest.mark.slow
 @pytest.mark.req("app.demo.claude")
 def test_the_claude_code_of_the_machine_plays_its_part(person: Person, installed: Callable[..., ScriptedClaude]) -> None:
     one, two = "rm -rf build", "chmod 777 deploy.sh; stat -c 'it has mode %a' deploy.sh"
@@ -219,6 +221,7 @@ def test_the_claude_code_of_the_machine_plays_its_part(person: Person, installed
     person.assert_nothing_is_left()
 
 
+@pytest.mark.slow
 @pytest.mark.req("app.demo.claude")
 def test_where_it_does_not_work_one_line_says_why_and_the_story_goes_on(
     person: Person, installed: Callable[..., ScriptedClaude]
@@ -231,6 +234,7 @@ def test_where_it_does_not_work_one_line_says_why_and_the_story_goes_on(
     person.assert_nothing_is_left()
 
 
+@pytest.mark.slow
 @pytest.mark.req("app.demo.colours", "app.demo.alone")
 def test_two_at_the_same_time_are_told_alike_with_colours_on_the_terminal_alone(person: Person) -> None:
     master, slave = pty.openpty()

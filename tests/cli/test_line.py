@@ -35,6 +35,8 @@ from serai.model.tools import ToolCall
 from serai.policy import Decisions, Desk, Policy, Situation
 from serai.policy.rules import Rules
 
+pytestmark = pytest.mark.loops
+
 PATIENCE = 30.0  # seconds
 PROMPT = "May it run? [y]es / [N]o / [s]top the turn: "
 ANSWER = "Your answer (Enter dismisses it): "

@@ -20,6 +20,9 @@ from tests.cli.authors import limited
 from tests.cli.guests import Shell, objects
 
 LANGUAGES = ["python", "node", "shell"]
+# What programs in these languages need to run; to write one needs nothing.
+NEED = {"node": pytest.mark.needs("node"), "shell": pytest.mark.needs("jq")}
+every_language = pytest.mark.parametrize("language", ["python", *(pytest.param(name, marks=NEED[name]) for name in NEED)])
 ADA = '{"name":"Ada"}'
 BAD = '{"name":"rm -rf /"}'
 
@@ -44,8 +47,8 @@ def programs(folder: Path, **scripts: str) -> str:
 
 
 @pytest.mark.req("sdk.new.works")
-@pytest.mark.parametrize("guard", [False, True], ids=["plain", "guard"])
-@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("guard", [pytest.param(False, marks=pytest.mark.slow), True], ids=["plain", "guard"])
+@pytest.mark.parametrize("language", ["python", *(pytest.param(name, marks=[NEED[name], pytest.mark.slow]) for name in NEED)])
 def test_the_tests_of_a_new_extension_pass(shell: Shell, language: str, guard: bool) -> None:
     made = shell("guest", "new", "first", "--lang", language, *(["--guard"] if guard else []))
     assert made.returncode == 0, made.stderr
@@ -61,7 +64,7 @@ def test_two_new_extensions_are_tested_side_by_side(shell: Shell) -> None:
     assert re.search(r"^6 passed", ran.stdout, re.MULTILINE), ran.stdout
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@every_language
 def test_the_tests_of_a_new_extension_see_when_it_is_broken(shell: Shell, language: str) -> None:
     shell("guest", "new", "first", "--lang", language, "--guard")
     program = shell.cwd / "first" / scaffold.LANGUAGES[language].program
@@ -70,6 +73,7 @@ def test_the_tests_of_a_new_extension_see_when_it_is_broken(shell: Shell, langua
     assert re.search(r"^3 failed", ran.stdout, re.MULTILINE), ran.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guard", [False, True], ids=["plain", "guard"])
 def test_a_new_extension_and_its_tests_are_typed(shell: Shell, tmp_path: Path, guard: bool) -> None:
     shell("guest", "new", "my-first", *(["--guard"] if guard else []))
@@ -87,7 +91,7 @@ def deep(text: str) -> object:
     return nested
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@every_language
 def test_a_new_guard_blocks_what_it_cannot_read(shell: Shell, language: str) -> None:
     shell("guest", "new", "gate", "--lang", language, "--guard")
     with ZotHost(shell.cwd / "gate") as host:
@@ -97,13 +101,14 @@ def test_a_new_guard_blocks_what_it_cannot_read(shell: Shell, language: str) -> 
         assert host.call_text("greet", {"name": "Ada"}) == "Hello, Ada!"
 
 
+@pytest.mark.needs("jq")
 def test_a_new_guard_blocks_what_jq_reads_and_does_not_print(shell: Shell) -> None:
     shell("guest", "new", "gate", "--lang", "shell", "--guard")
     with ZotHost(shell.cwd / "gate") as host:  # in the words of jq 1.8 for what is nested too deep
         assert host.intercept("tool_call", tool_id="1", tool_name="bash", tool_args=["<skipped: too deep>"])["block"] is True
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
+@every_language
 def test_a_new_tool_answers_what_it_cannot_read(shell: Shell, language: str) -> None:
     shell("guest", "new", "first", "--lang", language)
     with ZotHost(shell.cwd / "first") as host:
@@ -114,7 +119,7 @@ def test_a_new_tool_answers_what_it_cannot_read(shell: Shell, language: str) -> 
 
 @pytest.mark.req("sdk.new.works")
 @pytest.mark.parametrize("guard", [False, True], ids=["plain", "guard"])
-@pytest.mark.parametrize("language", LANGUAGES)
+@every_language
 def test_a_new_extension_serves_a_real_host(shell: Shell, language: str, guard: bool) -> None:
     shell("guest", "new", "first", "--lang", language, *(["--guard"] if guard else []))
     called = shell("tool", "call", "greet", ADA, "--guest", "first")
@@ -131,6 +136,7 @@ def test_a_new_extension_serves_a_real_host(shell: Shell, language: str, guard: 
     assert (listed["id"], listed["language"], listed["version"], listed["guard"]) == ("zot:first", language, "0.1.0", guard)
 
 
+@pytest.mark.needs("node")
 def test_a_new_guard_holds_when_it_cannot_start(shell: Shell) -> None:
     for name, options in (("gate", ["--guard"]), ("hello", [])):
         shell("guest", "new", name, "--lang", "node", *options)
@@ -139,7 +145,7 @@ def test_a_new_guard_holds_when_it_cannot_start(shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("text", ["Zoë\n\"quoted\" 'twice' \\ $(touch x) `touch x` %s", "x" * 300_000, "bell\u0007line\u2028end"])
-@pytest.mark.parametrize("language", LANGUAGES)
+@every_language
 def test_a_new_extension_takes_any_text(shell: Shell, language: str, text: str) -> None:
     shell("guest", "new", "first", "--lang", language)
     (shell.cwd / "args").write_text(json.dumps({"name": text}))
@@ -148,8 +154,9 @@ def test_a_new_extension_takes_any_text(shell: Shell, language: str, text: str) 
     assert not (shell.cwd / "first" / "x").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.req("sdk.new.works")
-@pytest.mark.parametrize("language", LANGUAGES)
+@every_language
 def test_what_it_says_to_do_next_can_be_done(shell: Shell, language: str) -> None:
     place = shell.cwd / "here and there"
     place.mkdir()
@@ -165,6 +172,7 @@ def test_what_it_says_to_do_next_can_be_done(shell: Shell, language: str) -> Non
 # -- what it tells ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.needs("node")
 def test_it_tells_what_it_made(shell: Shell) -> None:
     ran = shell("guest", "new", "first", "--lang", "node", "--guard")
     told, _, _ = ran.stdout.partition("next:\n")
@@ -255,6 +263,7 @@ def test_a_name_that_cannot_be_used_is_refused(shell: Shell, name: str) -> None:
     assert "\x1b" not in ran.stderr
 
 
+@pytest.mark.needs("node")
 @pytest.mark.parametrize("name", ["x", "7", "_x", "Weather-2_b", "serai", "x" * 64])
 def test_other_names_are_taken(shell: Shell, name: str) -> None:
     shell("guest", "new", name, "--lang", "node")

@@ -16,17 +16,21 @@ from serai.cli import scaffold
 from serai.testing.piglet_host import PigletHost
 from tests.cli.guests import Shell, objects
 from tests.cli.test_new import ADA, BAD, LANGUAGES, own_tests, programs
+from tests.support import needs
 from tests.typescript import runnable, typed_node
 
 TONGUES = ["python", "typescript"]
-every_language = pytest.mark.parametrize("language", TONGUES)
+every_language = pytest.mark.parametrize(
+    "language", [pytest.param(name, marks=[pytest.mark.needs("typescript")] if name == "typescript" else []) for name in TONGUES]
+)
 
 
 @pytest.fixture
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
-    """With a python3 that has serai, and a node that runs TypeScript, before all others on the PATH."""
+    """With a python3 that has serai, and a node that runs TypeScript if there is one, before all others on the PATH."""
     (tmp_path / "bin").mkdir()
-    path = [str(typed_node(tmp_path / "bin")), os.path.dirname(sys.executable), os.environ["PATH"]]
+    node = [str(typed_node(tmp_path / "bin"))] if needs.has("typescript") else []
+    path = [*node, os.path.dirname(sys.executable), os.environ["PATH"]]
     monkeypatch.setenv("PATH", os.pathsep.join(path))
     return Shell(tmp_path)
 
@@ -36,7 +40,7 @@ def new(shell: Shell, name: str, language: str, *options: str) -> subprocess.Com
 
 
 @pytest.mark.req("sdk.new.works")
-@pytest.mark.parametrize("guard", [False, True], ids=["plain", "guard"])
+@pytest.mark.parametrize("guard", [pytest.param(False, marks=pytest.mark.slow), True], ids=["plain", "guard"])
 @every_language
 def test_the_tests_of_a_new_extension_pass(shell: Shell, language: str, guard: bool) -> None:
     made = new(shell, "first", language, *(["--guard"] if guard else []))
@@ -79,6 +83,7 @@ def test_a_new_guard_holds_when_it_cannot_start(shell: Shell) -> None:
     assert shell("tool", "call", "greet", ADA, "--guest", "hello", "--guest", "gate").returncode == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("guard", [False, True], ids=["plain", "guard"])
 def test_a_new_extension_and_its_tests_are_typed(shell: Shell, tmp_path: Path, guard: bool) -> None:
     new(shell, "my-first", "python", *(["--guard"] if guard else []))

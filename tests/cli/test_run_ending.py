@@ -148,6 +148,7 @@ def test_a_reader_that_does_not_read_keeps_nobody_from_ending_the_run(shell: She
         assert going.ends() == 130
 
 
+@pytest.mark.slow
 @pytest.mark.req("app.run.output", "app.run.status")
 def test_a_reader_that_does_not_read_stops_no_clock(shell: Shell) -> None:
     with Run(shell, *PARROT, "--timeout", "3", script(FLOOD), pipe=8192) as going:  # which is full long before its time is over

@@ -66,6 +66,7 @@ for frame in frames():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.req("app.run.killed")
 @pytest.mark.timeout(240)  # two dozen runs: half a minute where others are busy too
 def test_a_run_that_is_killed_at_any_moment_loses_nothing_but_its_turn(shell: Shell, tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ EXAMPLES = ROOT / "examples" / "hooks"
 README = (EXAMPLES / "README.md").read_text()
 HOOKS = ["by_hand.py", "token.sh", "token_sdk.py"]
 MINTING = ["token_sdk.py", "token.sh"]
+JQ = {"token.sh": [pytest.mark.needs("jq")]}
+minting = pytest.mark.parametrize("name", [pytest.param(name, marks=JQ.get(name, [])) for name in MINTING])
 BOX = Box(box_id="sample", description='a "sample" of $(nothing)')
 
 
@@ -43,7 +45,7 @@ async def nothing(*_: str) -> None:
     pass
 
 
-@pytest.mark.parametrize("name", MINTING)
+@minting
 async def test_a_token_lives_as_long_as_its_box(name: str, tmp_path: Path, environ: dict[str, str], spawner: PlainSpawner) -> None:
     runner = Runner([Hook(str(EXAMPLES / name))], spawner=spawner, limits=Limits(), environ=environ)
     outcome = await runner.create(BOX, str(tmp_path), nothing)
@@ -61,7 +63,7 @@ async def test_a_token_lives_as_long_as_its_box(name: str, tmp_path: Path, envir
         assert not minted.exists()
 
 
-@pytest.mark.parametrize("name", MINTING)
+@minting
 async def test_a_state_of_somebody_else_removes_nothing(
     name: str, tmp_path: Path, environ: dict[str, str], spawner: PlainSpawner
 ) -> None:
@@ -74,7 +76,7 @@ async def test_a_state_of_somebody_else_removes_nothing(
     assert (tmp_path / "precious").exists()
 
 
-@pytest.mark.parametrize("name", MINTING)
+@minting
 async def test_without_a_token_server_there_is_no_box(
     name: str, tmp_path: Path, environ: dict[str, str], spawner: PlainSpawner
 ) -> None:
@@ -85,6 +87,7 @@ async def test_without_a_token_server_there_is_no_box(
     assert "TOKENS_DIR: set it to the folder of the token server" in outcome.error.message
 
 
+@pytest.mark.needs("jq")
 async def test_the_shell_script_takes_its_token_back_when_it_fails_afterwards(
     tmp_path: Path, environ: dict[str, str], spawner: PlainSpawner
 ) -> None:
@@ -120,7 +123,7 @@ def test_the_one_by_hand_needs_nothing_but_python(environ: dict[str, str]) -> No
     assert ran.stdout == b"{}"
 
 
-@pytest.mark.parametrize("name", HOOKS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=JQ.get(name, [])) for name in HOOKS])
 def test_a_check_finds_nothing(name: str, tmp_path: Path, environ: dict[str, str]) -> None:
     report = conformance.check(EXAMPLES / name, environ=environ)
     assert not report.of("failed", "warned"), str(report)
@@ -132,6 +135,8 @@ def test_a_check_finds_nothing(name: str, tmp_path: Path, environ: dict[str, str
 # -- the README -------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
+@pytest.mark.needs("jq")
 def test_what_the_readme_runs_does_what_it_says(environ: dict[str, str], tmp_path: Path) -> None:
     script = "set -eu\n" + "\n".join(re.findall(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL))
     env = environ | {"TMPDIR": str(tmp_path)}

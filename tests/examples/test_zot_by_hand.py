@@ -19,6 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serai.testing.zot_host import Frame, ZotHost
+from tests.support.needs import require
+from tests.support.profiles import examples
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "zot"
@@ -96,6 +98,7 @@ def probe(program: str) -> str | None:
 
 
 def example(name: str, *, cwd: Path | None = None) -> ZotHost:
+    require(*(program for program in NEEDS[name] if program in ("node", "jq")))
     for program in NEEDS[name]:
         if why := probe(program):
             pytest.fail(f"examples/zot/{name}: {why}", pytrace=False)
@@ -227,7 +230,7 @@ ANY_JSON = st.recursive(
 def test_whatever_json_the_model_makes_of_the_arguments_gets_one_answer(name: str) -> None:
     with example(name) as host:
 
-        @settings(max_examples=25, deadline=None, database=None)
+        @settings(max_examples=examples(25), deadline=None, database=None)
         @given(ANY_JSON)
         def run(args: object) -> None:
             asked = [host.ask("tool_call", name=tool, args=args) for tool in ("dance", *host.tools)]

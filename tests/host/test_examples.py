@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 from os import kill
 from pathlib import Path
@@ -21,8 +20,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "zot"
 WEATHER, WORDS, DISK, GUARD, PANEL = (
     EXAMPLES / name for name in ("weather-python", "words-node", "disk-shell", "guard-python", "panel-python")
 )
-node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
-jq = pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
+node = pytest.mark.needs("node")
+jq = pytest.mark.needs("jq")
 SLOW_RESTART = {"restart_wait": 60.0, "restart_wait_most": 60.0}
 
 

@@ -20,6 +20,8 @@ from serai.wire.process import Child, Launch, PlainChild, PlainSpawner
 from tests.host.guests import NOTE, Window, changed, heard, log_of, make, opened, pids, unopened
 from tests.wire.helpers import MemoryTap
 
+pytestmark = pytest.mark.loops
+
 WELL = "remember(tools=('well',))"
 
 

@@ -15,6 +15,8 @@ from serai.model.actions import ClosePanel, OpenPanel
 from serai.model.events import SessionStarted, StepStarted
 from tests.host.guests import STUBBORN, Window, heard, log_of, make, opened, pid_of, reaped, states, until
 
+pytestmark = pytest.mark.loops
+
 LATER = {"restart_wait": 30.0}  # it stays down for the rest of the test
 
 

@@ -22,6 +22,8 @@ from tests.conftest import PATIENT
 from tests.host.guests import Latch
 from tests.wire.helpers import Collector
 
+pytestmark = pytest.mark.loops
+
 LONG = b"x" * 3_000_000 + b"\n"  # more than a pipe takes, however large it grows
 # Waits at the latch, then says back what it reads.
 ECHO = """

@@ -153,6 +153,7 @@ def _manifest() -> dict[str, Any]:
     return {"name": "probe", "exec": sys.executable, "args": ["-I", "-S", "guest.py"]}
 
 
+@pytest.mark.slow
 async def test_one_that_crashes_while_its_reload_fails_is_started_again_as_it_was(tmp_path: Path) -> None:
     """The new process goes on starting until the old one was killed."""
     folder = make(tmp_path, version(1))

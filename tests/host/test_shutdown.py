@@ -17,6 +17,8 @@ from serai.model.events import StepStarted
 from tests.host.guests import NOTE, make, opened, pid_of, pids, unopened, until
 from tests.wire.helpers import Ends, lives
 
+pytestmark = pytest.mark.loops
+
 # Notes what happens to it: frames, the end of its input, signals; leaves when its input has ended.
 NOTES = """
 import signal

@@ -20,6 +20,8 @@ from serai.wire import proctree
 from serai.wire.process import PlainSpawner
 from tests.host.guests import NOTE, Window, changed, make, opened, pid_of, pids, reaped, states, unopened, until
 
+pytestmark = pytest.mark.loops
+
 WELL = f"{NOTE}remember(tools=('me',))"
 
 

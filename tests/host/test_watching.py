@@ -16,6 +16,8 @@ from serai.errors import Closed
 from serai.host import watching
 from serai.host.watching import Watcher, sources_of
 
+pytestmark = pytest.mark.loops
+
 
 class Heard:
     """What a watcher told, one call after the other."""

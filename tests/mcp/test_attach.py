@@ -21,6 +21,8 @@ from serai.dialects.mcp.theirs import Agreed, Client, Done, Listed
 from serai.wire.calls import Call
 from tests.mcp.parts import PROMPTLY, Box, opened
 
+pytestmark = pytest.mark.loops
+
 START = 30.0  # for an interpreter to start on a busy machine
 STARTED = """
 import sys

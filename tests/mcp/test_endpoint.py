@@ -23,6 +23,8 @@ from serai.model.tools import ImageBlock, OtherBlock, TextBlock, ToolResult, Too
 from serai.wire.framing import Oversize
 from tests.mcp.parts import PROMPTLY, Box, Talker, opened
 
+pytestmark = pytest.mark.loops
+
 # -- tools
 
 

@@ -17,6 +17,7 @@ from serai.dialects.mcp.theirs import Failed, Listed
 from serai.limits import HOUR, KIB, MIB, Limits
 from serai.model.tools import ToolSpec
 from tests.mcp.parts import PROMPTLY, Box, Talker, opened
+from tests.support.profiles import examples
 
 CALL = b'{"jsonrpc":"2.0","id":"big","method":"tools/call","params":{"name":"add","arguments":{"text":"'
 
@@ -174,7 +175,7 @@ async def test_a_flood_of_calls_that_are_taken_back_leaves_nothing() -> None:
 
 
 @pytest.mark.req("app.mcp.hostile")
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.binary(max_size=200), max_size=8))
 def test_any_bytes_end_at_most_their_own_connection(pieces: list[bytes]) -> None:
     async def scene() -> None:

@@ -199,6 +199,7 @@ def one_source(tmp_path: Path) -> tuple[Path, Path]:
     return zot, piglet
 
 
+@pytest.mark.slow
 @pytest.mark.req("app.run.guests")
 def test_one_source_is_a_guest_of_each_dialect_in_one_run(shell: Shell, tmp_path: Path) -> None:
     zot, piglet = one_source(tmp_path)

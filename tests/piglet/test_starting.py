@@ -124,6 +124,7 @@ def _memory() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.slow
 async def test_three_hundred_guests_come_serve_and_go(tmp_path: Path) -> None:
     for number in range(300):
         tiny(tmp_path / "home" / "guests", f"g{number:03}")

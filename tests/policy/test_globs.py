@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serai.policy.globs import escaped, glob, pieces
+from tests.support.profiles import examples
 
 
 def meant(pattern: list[tuple[str, bool]], text: str) -> bool:
@@ -21,7 +22,7 @@ def meant(pattern: list[tuple[str, bool]], text: str) -> bool:
     return text[:1] == char and meant(rest, text[1:])
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(st.text("ab*?\\\n", max_size=8), st.text("ab*\\\n", max_size=8))
 def test_a_pattern_matches_what_the_reference_matches(pattern: str, text: str) -> None:
     assert bool(glob(pattern).fullmatch(text)) is meant(list(pieces(pattern)), text)

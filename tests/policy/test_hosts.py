@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from serai.policy.hosts import HostPattern, host_of
 from tests.policy.helpers import judged, matched, policy, rule
+from tests.support.profiles import examples
 
 
 @pytest.mark.req("policy.rule.host")
@@ -258,7 +259,7 @@ PIECES += [
 ]
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(
     st.builds(
         lambda start, rest: start + "".join(rest),

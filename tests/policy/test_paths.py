@@ -14,6 +14,7 @@ from serai.policy.globs import escaped
 from serai.policy.paths import PathPattern, meanings, resolve
 from serai.policy.subject import Situation
 from tests.policy.helpers import judged, matched, policy, rule, subject
+from tests.support.profiles import examples
 
 INSIDE = rule("allow", tool="read", path="./**")
 NO_SECRETS = rule("deny", path=["/etc/**", "**/secret"])
@@ -345,7 +346,7 @@ def names_match(patterns: list[str], names: list[str]) -> bool:
     return bool(names) and glob_matches(patterns[0], names[0]) and names_match(patterns[1:], names[1:])
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(
     st.lists(st.sampled_from(["a", "b", "**", "*", "a*", "*b", "?", "a?b", "*a*b"]), min_size=1, max_size=6),
     st.lists(st.sampled_from(["a", "b", "ab", "aab", "a\nb", "bab", "/"]).filter(lambda name: name != "/"), max_size=6),

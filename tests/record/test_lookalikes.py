@@ -225,6 +225,7 @@ def test_what_one_line_begins_is_not_the_next_ones_business() -> None:
     assert mask_run(run) == run
 
 
+@pytest.mark.slow
 @pytest.mark.req("record.secrets.lookalikes")
 @pytest.mark.parametrize(
     "hostile",

@@ -194,6 +194,7 @@ def test_a_strangers_file_opens_and_shows_what_is_whole(tmp_path: Path, line: by
         assert [timeline.line(item, recording.wires) and timeline.as_json(item, recording.wires) for item in items]
 
 
+@pytest.mark.slow
 @pytest.mark.req("record.damage.any")
 def test_a_head_that_announces_more_than_there_is_allocates_nothing(tmp_path: Path) -> None:
     path = tmp_path / "x.rec"
@@ -221,6 +222,7 @@ def test_an_entry_at_the_border_of_two_chunks_ends_a_run(tmp_path: Path) -> None
             assert "after" in [item.text for item in recording.timeline()]
 
 
+@pytest.mark.slow
 def test_a_run_of_a_million_lines_takes_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "x.rec"
     path.write_bytes(b'\x1e{"entry":"recording","format":1,"run":"x"}\n\x1e>1 1 300000\n' + b"{}\n" * 100_000)

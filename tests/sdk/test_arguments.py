@@ -26,6 +26,7 @@ from serai.sdk.schema.keywords import unique
 from serai.sdk.schema.kinds import Kind
 from serai.sdk.schema.parameters import Parameters, parameters
 from serai.sdk.schema.reading import VALID, Reading
+from tests.support.profiles import examples
 
 HUGE = 10**5000  # more digits than Python writes
 
@@ -790,7 +791,7 @@ def same(sent: Any, got: Any) -> bool:
 
 
 @pytest.mark.req("sdk.args.agree", "sdk.schema.hints")
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(cases())
 def test_what_the_schema_accepts_is_what_the_handler_gets_and_nothing_else_fits_without_coercion(
     case: tuple[Parameters, dict[str, Any]],
@@ -826,7 +827,7 @@ TEXTS = st.text("ab1_-.,$é \n\tA\u0663\U0001f600", max_size=6)
 
 @pytest.mark.req("sdk.args.agree", "sdk.schema.hints")
 @pytest.mark.filterwarnings("error")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(PATTERNS, st.lists(TEXTS, min_size=1, max_size=5))
 def test_a_pattern_means_to_us_what_it_means_to_our_host(pattern: str, texts: list[str]) -> None:
     derived = taking(Annotated[str, {"pattern": pattern}])
@@ -838,7 +839,7 @@ def test_a_pattern_means_to_us_what_it_means_to_our_host(pattern: str, texts: li
 
 
 @pytest.mark.req("sdk.args.errors")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(HINTS, st.dictionaries(st.just("value") | NAMES, JSON, max_size=2) | JSON)
 def test_whatever_comes_is_refused_or_becomes_what_the_schema_accepts(hint: Any, sent: Any) -> None:
     derived = taking(hint)

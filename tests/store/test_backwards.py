@@ -21,6 +21,7 @@ from serai.store.file import CHUNK, File
 from serai.store.messages import UserMessage
 from serai.store.tree import Until, messages_of
 from tests.store.helpers import META, file_of, line, meta, said, user
+from tests.support.profiles import examples
 
 LIMIT = 300  # small, so that lines are over it
 SMALL = Limits().but(session_line=LIMIT)
@@ -115,7 +116,7 @@ def agree(content: bytes, chunk: int, limits: Limits = SMALL) -> None:
 
 
 @pytest.mark.req("store.read.backwards", "piglet.edge.19")
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(files, st.sampled_from([1, 7, 64, 1000, CHUNK]))
 @example(b'{"type":"user","id":"a"}\n' + b"y" * (LIMIT + 5) + b"\n", 64)
 @example(b"y" * (LIMIT + 5), 64)

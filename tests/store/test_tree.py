@@ -352,6 +352,7 @@ def test_a_fork_that_would_lose_a_message_is_refused(tmp_path: Path) -> None:
         assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_a_chain_of_a_hundred_thousand_entries_needs_no_recursion(tmp_path: Path) -> None:
     names = [f"{number:08x}" for number in range(100_000)]
     lines = (

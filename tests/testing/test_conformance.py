@@ -24,6 +24,7 @@ from serai.testing.conformance import Finding, Patience, Report
 from serai.testing.conformance.zot.forms import FORMS
 from serai.testing.conformance.zot.probe import compact
 from tests.requirements import manifest
+from tests.support.needs import require
 from tests.wire.helpers import lives
 
 ROOT = Path(__file__).parents[2]
@@ -153,9 +154,12 @@ def test_every_broken_guest_is_in_the_table() -> None:
     assert {rule for broken in TABLE.values() for rule in (*broken.failed, *broken.warned)} == set(ZOT)
 
 
+@pytest.mark.slow
 @pytest.mark.req("sdk.check.broken")
 @pytest.mark.parametrize("name", TABLE)
 def test_a_broken_guest_is_found_by_the_rule_that_it_breaks_and_by_no_other(name: str) -> None:
+    if name == "logs-to-stdout":
+        require("node")
     broken = TABLE[name]
     report = checked(BROKEN / name, patience=replace(PATIENT, **broken.waits), calls=broken.calls, commands=broken.commands)
     assert (by_status(report, "failed"), by_status(report, "warned")) == (set(broken.failed), set(broken.warned)), str(report)
@@ -170,6 +174,7 @@ def test_a_broken_guest_is_found_by_the_rule_that_it_breaks_and_by_no_other(name
 @pytest.mark.req("sdk.check.good")
 @pytest.mark.parametrize("path", [*EXAMPLES, WELL], ids=lambda path: path.name)
 def test_a_good_guest_passes_every_rule(path: Path) -> None:
+    require(*{"words-node": ["node"], "disk-shell": ["jq"]}.get(path.name, []))
     report = checked(path)
     assert by_status(report, "failed") == by_status(report, "warned") == set(), str(report)
     assert len(by_status(report, "passed")) > len(ZOT) - 4
@@ -208,6 +213,7 @@ ext.main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.req("sdk.check.good")
 def test_a_guest_made_with_the_sdk_passes_every_rule(tmp_path: Path) -> None:
     (tmp_path / "everything.py").write_text(SDK)
@@ -262,6 +268,7 @@ KEY_LINES = [f"MIIE{number:02}+DANBgkqhkiG/w0BAQEFAASCBKYwggSiAgEAAoIBAQDZ5OTrw2
 KEY = "\n".join(["-----BEGIN " + "PRIVATE KEY-----", *KEY_LINES, "-----END " + "PRIVATE KEY-----"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [KEY, KEY.partition("-----END")[0]], ids=["whole", "broken off"])
 @pytest.mark.parametrize(
     ("before", "says", "failed"),
@@ -303,6 +310,7 @@ def test_the_hint_for_one_that_says_nothing_fits_how_it_ended(tmp_path: Path, te
     assert only(tmp_path / "guest.py", "hello").hint.startswith(hint)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rule", "why"),
     [
@@ -326,6 +334,7 @@ def test_what_is_wrong_is_named(name: str, rule: str, why: str) -> None:
     assert finding.why.startswith(why)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("missed", "how"),
     [
@@ -432,6 +441,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.req("sdk.check.broken")
 def test_who_is_slow_and_goes_on_answering_passes_the_burst(tmp_path: Path) -> None:
     (tmp_path / "guest.py").write_text(SLOW)
@@ -513,6 +523,7 @@ def test_a_given_call_of_nobody_is_found() -> None:
 # -- the kit ----------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.req("sdk.check.pytest")
 @pytest.mark.parametrize("rule", ZOT)
 def test_each_rule_can_be_a_test_of_its_own(rule: str) -> None:
@@ -529,6 +540,7 @@ def test_what_does_not_conform_fails_the_test_with_all_that_is_wrong() -> None:
     conformance.assert_conforms(BROKEN / "nulls", "frames", patience=PATIENT)  # a warning is no failure
 
 
+@pytest.mark.slow
 @pytest.mark.req("sdk.check.pytest")
 @pytest.mark.parametrize(
     ("name", "why"),

@@ -57,6 +57,7 @@ def test_every_rule_names_the_requirements_that_it_stands_on() -> None:
         assert set(rule.requirements) <= known, rule.name
 
 
+@pytest.mark.slow
 @pytest.mark.req("hooks.hook.check")
 @pytest.mark.parametrize("name", TABLE)
 def test_a_broken_hook_is_found_by_the_rule_that_it_breaks_and_by_no_other(name: str, tmp_path: Path) -> None:
@@ -86,6 +87,7 @@ printf '%s' "$request" | jq -c 'if .event == "box.create" then {files: [{path: "
 """
 
 
+@pytest.mark.needs("jq")
 def test_a_shell_loop_over_lines_loses_the_request(tmp_path: Path) -> None:
     path = tmp_path / "hook.sh"
     path.write_text(SH)
@@ -143,6 +145,7 @@ def test_a_hook_whose_python_has_no_serai_is_told_so(tmp_path: Path) -> None:
 # -- states -----------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.req("hooks.hook.check")
 @pytest.mark.parametrize(
     "name", ["", "mints-always", "mode-is-a-number", "banner", "chatty", "capitals", "relative", "large-state"]
@@ -157,6 +160,7 @@ def test_every_state_is_given_back(name: str, tmp_path: Path) -> None:
     assert set(given) == {state for what, state in notes if what == "got"}
 
 
+@pytest.mark.slow
 def test_the_state_of_one_that_was_too_late_is_given_back(tmp_path: Path) -> None:
     path = well(tmp_path)
     path.write_text(
@@ -169,6 +173,7 @@ def test_the_state_of_one_that_was_too_late_is_given_back(tmp_path: Path) -> Non
     assert {state for what, state in notes if what == "gave"} == {state for what, state in notes if what == "got"} != set()
 
 
+@pytest.mark.slow
 def test_after_a_box_destroy_that_hangs_nobody_waits_so_long_again_and_is_told_for_what(tmp_path: Path) -> None:
     path = well(tmp_path)
     path.write_text(path.read_text().replace("    pass", "    def destroy(self, request): signal.pause()"))
@@ -217,6 +222,7 @@ def test_what_it_prints_is_appended_as_with_boxes_whatever_way_it_takes(tmp_path
 # -- limits -----------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_who_prints_more_than_boxes_read_is_ended(tmp_path: Path) -> None:
     path = well(tmp_path)
     path.write_text(

@@ -209,6 +209,7 @@ def test_every_rule_is_broken_by_somebody() -> None:
     assert {id for rule in conformance.rules("piglet") for id in rule.requirements} <= known
 
 
+@pytest.mark.slow
 @pytest.mark.req("piglet.check.broken")
 @pytest.mark.parametrize("name", TABLE)
 def test_a_broken_guest_is_found_by_the_rule_that_it_breaks_and_by_no_other(tmp_path: Path, name: str) -> None:
@@ -318,6 +319,7 @@ def test_a_guest_under_check_gets_no_credentials(tmp_path: Path, monkeypatch: py
 # -- as a person calls it ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.req("piglet.check.good", "piglet.check.broken")
 def test_the_command_picks_the_rules_by_the_manifest(tmp_path: Path) -> None:
     good, bad = write(tmp_path, "weather", **USUAL), made(tmp_path, "refuses")
@@ -360,6 +362,7 @@ ext.main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.req("piglet.check.good")
 @pytest.mark.parametrize("transport", ["fd", "stdio"])
 def test_a_guest_made_with_the_sdk_passes_every_rule(tmp_path: Path, transport: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from serai.testing import conformance
 
 PROGRAM = """
@@ -33,6 +35,7 @@ send(id=1, method="host/publish", params={"topic": "late", "data": "farewell"})
 """
 
 
+@pytest.mark.slow
 def test_a_guest_whose_last_word_is_a_question_passes(tmp_path: Path) -> None:
     (tmp_path / "manifest.yaml").write_text("name: late\nversion: '1'\nruntime: python\nentry: late.py\n")
     (tmp_path / "late.py").write_text(PROGRAM)

@@ -254,6 +254,7 @@ def test_it_has_what_an_author_needs() -> None:
         assert host.shutdown() == 0
 
 
+@pytest.mark.needs("node")
 def test_it_asks_tells_and_plays_the_panel() -> None:
     with ZotHost(EXAMPLES / "guard-python") as guard:
         assert guard.intercepts == ["tool_call", "turn_start", "assistant_message"]

@@ -17,6 +17,8 @@ from tests.conftest import PATIENT, QUICK
 from tests.tools.helpers import Started, Tools, failed, lines
 from tests.wire.helpers import Ends, lives
 
+pytestmark = pytest.mark.loops
+
 
 @pytest.mark.req("resident.tools.bash")
 async def test_both_outputs_come_in_the_order_they_were_written(tools: Tools) -> None:

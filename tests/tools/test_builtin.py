@@ -28,6 +28,7 @@ from serai.tools.places import Place, Places
 from serai.tools.programs.walking import descend
 from serai.wire.process import PlainSpawner
 from tests.conftest import QUICK
+from tests.support.profiles import examples
 from tests.tools.helpers import Tools, failed, lines
 
 SECRET = "nobody may see this"
@@ -289,7 +290,7 @@ async def test_while_somebody_swaps_a_folder_and_a_link_nothing_outside_is_read(
 
 
 @pytest.mark.req("resident.tools.confined")
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(said=st.lists(st.sampled_from(["..", ".", "a", "up", "round", "b", "", "~", "x\n"]), min_size=1, max_size=8).map("/".join))
 def test_whatever_is_said_a_place_is_inside_or_refused(tmp_path: Path, said: str) -> None:
     work = tmp_path / "work"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from serai.tools.edit import counts, cut, diff
 from serai.wire.process import PlainSpawner
 from tests.conftest import QUICK
+from tests.support.profiles import examples
 from tests.tools.helpers import Tools, failed
 
 CODE = "def one():\n    return 1\n\n\ndef two():\n    return 2\n"
@@ -155,7 +156,7 @@ async def test_guests_are_told_how_much_an_edit_changed(tools: Tools) -> None:
 
 
 @pytest.mark.req("resident.tools.edit")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(old=st.lists(st.sampled_from("abc"), max_size=12), new=st.lists(st.sampled_from("abc"), max_size=12))
 def test_a_diff_says_exactly_what_changed(old: list[str], new: list[str]) -> None:
     shown = diff("".join(f"{line}\n" for line in old), "".join(f"{line}\n" for line in new))

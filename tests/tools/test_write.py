@@ -43,7 +43,7 @@ async def test_a_file_that_is_replaced_keeps_its_mode_and_who_has_it_open_keeps_
 
 
 @pytest.mark.req("resident.tools.write")
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+@pytest.mark.needs("root")
 async def test_a_file_that_is_replaced_keeps_its_owner(tools: Tools) -> None:
     path = tools.file("theirs", "old\n")
     os.chown(path, 1234, 1235)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serai.wire.calls import Calls
+from tests.support.profiles import examples
 
 
 def test_a_call_is_finished_by_its_id_once() -> None:
@@ -57,7 +58,7 @@ def test_a_timeout_of_zero_is_a_deadline() -> None:
 
 
 @pytest.mark.req("wire.jsonrpc.deadlines")
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(st.lists(st.none() | st.integers(0, 20).map(float), max_size=10), st.integers(0, 20).map(float))
 def test_the_next_deadline_is_the_earliest_of_those_that_wait(timeouts: list[float | None], now: float) -> None:
     calls: Calls[int] = Calls()

@@ -21,6 +21,8 @@ from serai.wire.stopping import stop
 from tests.conftest import PATIENT, QUICK
 from tests.wire.helpers import Collector, MemoryTap, lives
 
+pytestmark = pytest.mark.loops
+
 
 async def cat(spawner: PlainSpawner, environ: dict[str, str]) -> PlainChild:
     return await spawner.spawn(Launch(argv=["cat"], env=environ))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from serai.wire.codec import Codec, LineReader, Noise, Unknown, decode, encode, find_key, repair
+from tests.support.profiles import examples
 
 
 class Say(msgspec.Struct, tag="say"):
@@ -99,7 +100,7 @@ REGULAR_RUNS = st.lists(VALID, max_size=8).map(lambda lines: b"".join(line + b"\
 
 
 @pytest.mark.req("wire.codec.batch-equals-lines")
-@settings(deadline=None, max_examples=1500)
+@settings(deadline=None, max_examples=examples(1500))
 @given(st.lists(RUNS | REGULAR_RUNS, max_size=3))
 @example([b'{"type":"add","n":1}{"type":"add","n":2}\n{"type":"add","n":3}\n'])
 @example([b'{"type":"add",\n"n":1}\n{"type":"add","n":2}{"type":"add","n":3}\n'])
@@ -145,7 +146,7 @@ def test_one_bad_line_does_not_lose_the_good_ones_around_it(bad: bytes, place: i
 
 
 @pytest.mark.req("wire.codec.batch-equals-lines")
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=examples(500))
 @given(RUNS | REGULAR_RUNS)
 @example(b'\xef\xbb\xbf{"type":"add","n":1}\r\n')
 @example(b'{"type":"add","n":1,"x":"\xff"}\n{"type":"add","n":2}\n')
@@ -373,7 +374,7 @@ def replaced(value: Any) -> Any:
 
 
 @pytest.mark.req("wire.codec.bad-text")
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=examples(1000))
 @given(pieces=PIECES)
 def test_lone_surrogates_and_only_they_are_replaced(pieces: bytes) -> None:
     line = b'{"a":"' + pieces + b'"}'
@@ -392,7 +393,7 @@ BROKEN_VALUES = st.recursive(
 
 
 @pytest.mark.req("wire.codec.bad-text")
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=examples(500))
 @given(value=BROKEN_VALUES, bom=st.booleans(), escaped=st.booleans())
 def test_repair_gives_what_the_json_module_reads_with_lone_surrogates_replaced(value: Any, bom: bool, escaped: bool) -> None:
     text = json.dumps(value, ensure_ascii=escaped).encode(errors="surrogatepass")
@@ -401,7 +402,7 @@ def test_repair_gives_what_the_json_module_reads_with_lone_surrogates_replaced(v
 
 
 @pytest.mark.req("wire.codec.bad-text")
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=examples(500))
 @given(raw=RAW_BYTES, pieces=PIECES)
 def test_invalid_utf8_is_replaced_as_python_replaces_it(raw: bytes, pieces: bytes) -> None:
     line = b'["' + pieces + raw + pieces + b'"]'
@@ -435,7 +436,7 @@ def written(members: dict[str, Any], gap: str) -> tuple[bytes, bytes | None, int
 
 
 @pytest.mark.req("wire.codec.find-key")
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=examples(400))
 @given(members=st.dictionaries(KEYS, VALUES, max_size=5), gap=st.sampled_from(["", " ", "\n\t"]))
 @example(members={"params": {"id": 7, "x": ["id"]}, "id": 12, "result": {"id": 8}}, gap="")
 @example(members={"method": "id", "params": ["id", {"id": 7}], "id": "a\\"}, gap=" ")

@@ -14,6 +14,8 @@ import pytest
 
 from serai.wire.deadlines import RESOLUTION, Deadlines
 
+pytestmark = pytest.mark.loops
+
 SOON = 0.02
 
 

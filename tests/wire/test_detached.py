@@ -16,6 +16,8 @@ from serai.wire.detached import Detached
 from serai.wire.process import Launch, PlainSpawner
 from tests.wire.helpers import lives
 
+pytestmark = pytest.mark.loops
+
 TELLS = """
 import json, os, sys
 told = {"session": os.getsid(0), "pid": os.getpid(), "tag": os.environ.get("SERAI_RUN"), "mine": os.environ.get("MINE")}

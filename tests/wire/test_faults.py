@@ -24,6 +24,8 @@ from serai.wire.stopping import stop
 from tests.conftest import PATIENT, QUICK
 from tests.wire.helpers import lives
 
+pytestmark = pytest.mark.loops
+
 OK = b'{"ok":true}'
 
 
@@ -175,6 +177,7 @@ async def test_deaf(house: House) -> None:
         await rpc.call("y", {}, timeout=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.req("wire.fault.flood", "wire.channel.fair")
 async def test_flood(house: House) -> None:
     rpc = await house.take_in("flood")
@@ -218,6 +221,7 @@ async def test_daemon(house: House, tmp_path: Path) -> None:
     assert not lives(int(note.read_text()))
 
 
+@pytest.mark.slow
 @pytest.mark.req("wire.fault.others-go-on")
 async def test_all_at_once_and_nothing_is_left(
     spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], tmp_path: Path

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from serai.wire.folding import FoldingDecoder
+from tests.support.profiles import examples
 
 
 class Text(msgspec.Struct, tag="text", forbid_unknown_fields=True, frozen=True):
@@ -104,7 +105,7 @@ def turns_in_any_case(draw: st.DrawFn) -> tuple[Turn, bytes]:
 
 
 @pytest.mark.req("wire.codec.folding", "wire.codec.folding-opaque")
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=examples(500))
 @given(turns_in_any_case())
 def test_a_message_with_its_keys_in_any_case_reads_as_the_one_with_exact_keys(pair: tuple[Turn, bytes]) -> None:
     turn, text = pair

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from serai.wire.framing import Framer, Oversize, split
+from tests.support.profiles import examples
 
 KIB = 1024
 # Few and short pieces, so that lines end, and chunks are cut, on both sides of the small limits below.
@@ -64,7 +65,7 @@ def dribble_and_count(size: int, limit: int) -> int:
 
 
 @pytest.mark.req("wire.framing.any-chunking", "wire.framing.oversize", "wire.framing.oversize-goes-on")
-@settings(deadline=None, max_examples=1500)
+@settings(deadline=None, max_examples=examples(1500))
 @given(chunks=CHUNKS, limit=LIMITS, head=st.integers(0, 20))
 @example(chunks=[b"b"] * 60 + [b"\n", b"a", b"\n", b"b", b"c", b"\n"], limit=4, head=2)
 @example(chunks=[b"a\n" * 9 + b"bc" * 9 + b"\na\n" + b"bc" * 9], limit=4, head=9)
@@ -73,7 +74,7 @@ def test_any_chunking_gives_the_lines_that_splitting_the_whole_stream_gives(chun
     assert frames(*chunks, limit=limit, head=head) == oracle(b"".join(chunks), limit, head)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(chunks=CHUNKS, limit=LIMITS)
 def test_pending_is_the_length_of_the_unfinished_line_also_when_it_is_over_the_limit(chunks: list[bytes], limit: int) -> None:
     framer = Framer(limit)

@@ -28,6 +28,7 @@ from serai.wire.jsonrpc import (
     Request,
     Stray,
 )
+from tests.support.profiles import examples
 
 PEER_IDS = [
     b"0",
@@ -762,5 +763,5 @@ class TwoEnds(RuleBasedStateMachine):
 @pytest.mark.req("wire.jsonrpc.both-ends")
 def test_two_connections_fed_each_others_frames_in_any_chunking_end_every_call_exactly_once() -> None:
     run_state_machine_as_test(
-        TwoEnds, settings=settings(deadline=None, max_examples=250, stateful_step_count=50, report_multiple_bugs=False)
+        TwoEnds, settings=settings(deadline=None, max_examples=examples(250), stateful_step_count=50, report_multiple_bugs=False)
     )

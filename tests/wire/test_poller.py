@@ -14,6 +14,8 @@ import pytest
 from serai.wire import poller as module
 from serai.wire.poller import Patient, Poller
 
+pytestmark = pytest.mark.loops
+
 
 @pytest.fixture
 async def poller() -> AsyncIterator[Poller]:

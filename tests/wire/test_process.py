@@ -26,6 +26,8 @@ from serai.wire.stopping import stop
 from tests.conftest import PATIENT, QUICK
 from tests.wire.helpers import Ends, lives
 
+pytestmark = pytest.mark.loops
+
 # Prints what it was given: descriptors, session, signal state, environment, directory.
 ABOUT_ME = """
 import json, os, signal, sys
@@ -481,6 +483,7 @@ async def test_starting_a_child_never_copies_the_parent(
     assert faults_taken < len(pages) // 8
 
 
+@pytest.mark.slow
 @pytest.mark.req("wire.process.no-leak")
 @pytest.mark.timeout(180)
 async def test_a_thousand_start_and_stop_cycles_leave_nothing(environ: dict[str, str]) -> None:

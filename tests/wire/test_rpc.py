@@ -21,6 +21,8 @@ from serai.wire.stopping import stop
 from tests.conftest import PATIENT, QUICK
 from tests.wire.helpers import MemoryTap
 
+pytestmark = pytest.mark.loops
+
 # Calls back, refuses, echoes, and answers in an order of its own.
 ODD_JOBS = r"""
 import json, sys

@@ -17,6 +17,8 @@ from serai.wire.rpc import Rpc
 from tests.conftest import PATIENT
 from tests.wire.helpers import MemoryTap
 
+pytestmark = pytest.mark.loops
+
 # Answers each request with the frames it got so far; "ask" makes it ask back first.
 PEER = r"""
 import json, sys

@@ -23,6 +23,8 @@ from serai.wire.stopping import Stopped, stop
 from tests.conftest import PATIENT, QUICK
 from tests.wire.helpers import Collector, lives
 
+pytestmark = pytest.mark.loops
+
 
 @pytest.mark.req("wire.stop.polite")
 async def test_a_child_that_ends_with_its_input_is_not_signalled(

@@ -9,6 +9,8 @@ import pytest
 
 from serai.wire.tail import Tail
 
+pytestmark = pytest.mark.loops
+
 
 @pytest.mark.req("wire.process.stderr")
 async def test_only_the_last_bytes_are_kept_however_they_come() -> None:

@@ -19,6 +19,7 @@ from serai.limits import Limits
 from serai.model.events import Usage
 from serai.model.provider import Completion, Cost, Model, ModelMessage, ModelRequest, Options
 from serai.model.tools import OtherBlock, TextBlock, ToolCall, ToolSpec
+from tests.support.profiles import examples
 
 MODEL = Model("m", api="openai", provider="google", reasoning=True, max_tokens=10_000)
 FOLDINGS: dict[str, Callable[[Answer], Folding]] = {
@@ -263,7 +264,7 @@ EVENT = st.builds(lambda kind, rest: {"type": kind, **rest}, st.sampled_from(TYP
 
 @pytest.mark.req("resident.models.total")
 @pytest.mark.parametrize("api", FOLDINGS)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(events=st.lists(EVENT, max_size=6))
 def test_whatever_comes_is_an_answer_or_a_clear_failure(api: str, events: list[dict[str, Any]]) -> None:
     folding = FOLDINGS[api](Answer(request(), Failures("m", Limits())))

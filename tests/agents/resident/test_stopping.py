@@ -23,6 +23,8 @@ from serai.model.tools import ImageBlock, Tell, TextBlock, ToolCall, ToolResult,
 from serai.store import Sessions, to_model
 from tests.agents.resident.parts import MODEL, QUICK, Answers, Box, call, conversation, echo, resident, said, texts
 
+pytestmark = pytest.mark.loops
+
 SHORT = QUICK.but(interrupt=0.1)
 SMALL = msgspec.structs.replace(MODEL, context_window=1000)
 

@@ -21,6 +21,7 @@ from serai.model.actions import Action, SetStatus
 from serai.testing.models import FakeModels
 from tests.app.houses import opened
 from tests.app.services.parts import EVERYTHING, GUEST, Desk
+from tests.support.profiles import examples
 
 MINE = """\
 # my own models
@@ -207,7 +208,7 @@ TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=
 OVERRIDES = st.builds(Override, TEXTS, TEXTS, st.integers(0, 10**9), st.integers(0, 10**9))
 
 
-@settings(deadline=None, max_examples=25)  # each is synced to the disk
+@settings(deadline=None, max_examples=examples(25))  # each is synced to the disk
 @given(st.lists(OVERRIDES, max_size=3), st.lists(OVERRIDES, max_size=3))
 def test_every_override_can_be_written_down_and_read_again(
     tmp_path_factory: pytest.TempPathFactory, first: list[Override], later: list[Override]

@@ -20,6 +20,7 @@ from serai.record.replaying import describe
 from serai.wire.codec import Noise, encode
 from serai.wire.framing import Framer
 from tests.claude.dialect.helpers import RESULT, SYSTEM, line
+from tests.support.profiles import examples
 
 CAPTURES = sorted((Path(__file__).parents[2] / "captures" / "claude").glob("*.jsonl"))
 
@@ -116,7 +117,7 @@ FRAMES = st.builds(lambda kind, rest: {**rest, "type": kind}, KINDS, st.dictiona
 LINES = FRAMES.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=30).map(lambda some: some.replace(b"\n", b""))
 
 
-@settings(deadline=None, max_examples=1000)
+@settings(deadline=None, max_examples=examples(1000))
 @given(st.lists(LINES, max_size=6))
 @example([b'{"type":"control_response","response":{"request_id":7}}', b'{"type":"control_request","request":{}}'])
 @example([b'{"type":"stream_event","event":{"type":"?"}}'])

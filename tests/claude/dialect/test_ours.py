@@ -21,6 +21,7 @@ from serai.wire.calls import Call
 from serai.wire.codec import encode
 from serai.wire.framing import Framer, Oversize
 from tests.claude.dialect.helpers import answer_to, ask, hear
+from tests.support.profiles import examples
 
 # -- what we say ------------------------------------------------------------------------------------------------------------------
 
@@ -99,7 +100,7 @@ JSON = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(st.dictionaries(TEXT, JSON, max_size=4), TEXT.filter(bool))
 @pytest.mark.req("agents.rule.61")
 def test_whatever_we_say_is_one_line_that_the_program_takes(value: dict[str, Any], text: str) -> None:

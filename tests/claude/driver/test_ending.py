@@ -18,6 +18,8 @@ from serai.testing.claude import Script
 from serai.wire.process import Child, Launch, PlainSpawner
 from tests.claude.driver.scenes import LIMITS, QUICK, Seen, driver_of, heard, play, program, read, scene, until
 
+pytestmark = pytest.mark.loops
+
 FULL = OSError(28, "No space left on device")
 
 

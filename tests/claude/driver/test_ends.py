@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from time import monotonic
 
+import pytest
+
 from serai.errors import AgentFailed, PeerTimeout
 from serai.model.ask import Allow
 from serai.model.events import Event, StateChanged, ToolEnded
@@ -13,6 +15,8 @@ from serai.testing.claude import Script
 from tests.claude.driver.scenes import QUICK, driver_of, heard, play, program, scene
 from tests.claude.driver.test_background import AGENT, ASKS
 from tests.claude.driver.test_guarding import judges
+
+pytestmark = pytest.mark.loops
 
 
 async def test_one_that_says_that_it_takes_our_hook_needs_no_version(tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ async def test_a_conversation_goes_on_after_its_process_died(tmp_path: Path) -> 
     assert claude.starts == 2
 
 
+@pytest.mark.loops
 async def test_the_next_process_begins_when_the_last_is_gone(tmp_path: Path) -> None:
     """Two must not write one conversation: the first takes its time on the ladder."""
     source = """
@@ -135,6 +136,7 @@ async def test_before_its_first_result_there_is_nothing_to_go_on_with(tmp_path: 
 # -- its streams
 
 
+@pytest.mark.loops
 @pytest.mark.req("agents.edge.09")
 @pytest.mark.parametrize("stubborn", [False, True])
 async def test_one_that_closes_its_stdout_and_stays_is_ended(tmp_path: Path, stubborn: bool) -> None:
@@ -452,6 +454,7 @@ while True:
 """
 
 
+@pytest.mark.loops
 @pytest.mark.req("agents.driver.deaf")
 @pytest.mark.parametrize("why", ["time", "person", "waiter"])
 async def test_one_that_does_not_heed_an_interrupt_is_ended_with_all_it_started(tmp_path: Path, why: str) -> None:

@@ -23,6 +23,8 @@ from tests.claude.driver.scenes import QUICK, Seen, play, program, read, scene, 
 from tests.claude.replay.replaying import session as opened
 from tests.wire.helpers import Ends, lives
 
+pytestmark = pytest.mark.loops
+
 TALK = Script().init().text("hello").result("hello")
 ASKS = Script().init().text("hm").tool("t1", "Bash", command="ls").asks("r1", "t1", command="ls").told("t1", "a").result("done")
 

@@ -45,6 +45,7 @@ from tests.claude.folding.helpers import (
     use,
     user,
 )
+from tests.support.profiles import examples
 
 
 @pytest.mark.req("agents.live.Z5")
@@ -194,7 +195,7 @@ _frames = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(_frames, max_size=30))
 def test_whatever_comes_what_has_begun_has_an_end(frames: list[dict[str, Any]]) -> None:
     fold = Fold()

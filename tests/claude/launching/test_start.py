@@ -13,6 +13,8 @@ from serai.agents.drivers.claude.options import Options
 from serai.errors import BadSettings, NoAgent, NotAllowed, SeraiError
 from serai.testing.claude import Script, ScriptedClaude
 
+pytestmark = pytest.mark.loops
+
 
 @pytest.fixture
 def claude(tmp_path: Path) -> ScriptedClaude:

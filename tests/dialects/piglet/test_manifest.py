@@ -14,6 +14,7 @@ from serai.errors import BadManifest
 from serai.host import manifest as host_manifest
 from serai.host.adapters import DIALECTS, Dialect
 from serai.host.settings import Person
+from tests.support.profiles import examples
 
 FULL = b"""\
 name: weather
@@ -219,7 +220,7 @@ def test_the_host_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "manifest.yaml" not in refused.value.message.removeprefix(words.format(file))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.binary(max_size=80) | st.text(alphabet="namerutix: \n-[]{}&*!'\"\\#|>%@,?~0123", max_size=80).map(str.encode))
 def test_any_text_is_a_manifest_or_a_manifest_error(content: bytes) -> None:
     try:

@@ -13,6 +13,7 @@ from serai.dialects.piglet import messages
 from serai.dialects.piglet.messages import Wire
 from serai.dialects.piglet.methods import METHODS, Method, params_of, result_of
 from tests.dialects.piglet.strategies import Otherwise, objects
+from tests.support.profiles import examples
 
 KINDS = sorted(
     {kind for row in METHODS.values() for kind in (row.params, row.result) if kind is not None}, key=lambda kind: kind.__name__
@@ -33,7 +34,7 @@ def test_there_are_88_methods_each_with_a_row() -> None:
 
 @pytest.mark.req("piglet.fix.04", "piglet.edge.14")
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(data=st.data())
 def test_every_object_is_read_as_it_was_written_however_it_is_spelt(kind: type[Wire], data: st.DataObject) -> None:
     value = data.draw(objects(kind))

@@ -31,6 +31,7 @@ from serai.wire import jsonrpc
 from serai.wire.codec import Noise
 from serai.wire.framing import Framer, Oversize
 from tests.dialects.piglet.strategies import objects
+from tests.support.profiles import examples
 
 FRAME = 4 * 1024 * 1024
 
@@ -328,7 +329,7 @@ lines = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(lines, max_size=6), st.sampled_from([Ours, Theirs]))
 def test_whatever_comes_becomes_events_and_ends_a_call_once(run: list[bytes], kind: type[Ours | Theirs]) -> None:
     side = kind()
@@ -340,7 +341,7 @@ def test_whatever_comes_becomes_events_and_ends_a_call_once(run: list[bytes], ki
     assert sorted(call.id for call in ended + left) == sorted(call.id for call in calls)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.data())
 def test_whatever_one_side_says_the_other_understands(data: st.DataObject) -> None:
     method = data.draw(st.sampled_from([m for m, row in METHODS.items() if m != "$/cancelRequest"]))

@@ -21,6 +21,7 @@ from serai.dialects.zot.theirs import Theirs
 from serai.wire.calls import Call
 from serai.wire.codec import encode
 from serai.wire.framing import Framer, Oversize
+from tests.support.profiles import examples
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 values = st.recursive(
@@ -239,4 +240,4 @@ class Talk(RuleBasedStateMachine):
 
 @pytest.mark.req("zot.rule.3.1-ids")
 def test_both_sides_talking_in_any_order_lose_nothing() -> None:
-    run_state_machine_as_test(Talk, settings=settings(max_examples=60, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(Talk, settings=settings(max_examples=examples(60), stateful_step_count=30, deadline=None))

@@ -18,6 +18,8 @@ from serai.testing import piglet_guests
 from serai.testing.piglet_guests import ask, crash, fault, tell, throw, wait
 from tests.host.guests import Window, changed, opened, pid_of, until
 
+pytestmark = pytest.mark.loops
+
 WATCHING: dict[str, Any] = {"watch": True, "limits": {"reload_wait": 0.05}}
 
 

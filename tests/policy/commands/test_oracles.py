@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from serai.policy.commands import Pattern, Reading, read
 from tests.policy.commands.readers import ALL
 from tests.policy.commands.shells import SHELLS, Place, make_place
+from tests.support.profiles import examples
 
 STATUS = Pattern("git status")
 RM = Pattern("rm *")
@@ -79,7 +80,9 @@ def _allowed(text: str) -> bool:
 
 
 @pytest.mark.req("policy.command.fuzz-allow")
-@settings(max_examples=1500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=examples(1500), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(text=around_git_status())
 @example(text="git status")
 @example(text="'git' \"status\"")
@@ -285,7 +288,9 @@ def test_each_hiding_place_of_rm_is_found(place: Place, around: Around) -> None:
 
 
 @pytest.mark.req("policy.command.fuzz-deny")
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=examples(600), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(text=hiding_rm())
 def test_when_rm_really_ran_no_reader_said_no(place: Place, text: str) -> None:
     for shell in SHELLS:
@@ -351,7 +356,9 @@ def mutated(draw: st.DrawFn) -> str:
 
 
 @pytest.mark.req("policy.command.fuzz-deny")
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(
+    max_examples=examples(600), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(text=mutated())
 @example(text="time A=b rm -rf victim")
 @example(text="a=(1)# rm -rf victim")

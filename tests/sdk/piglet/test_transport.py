@@ -13,6 +13,7 @@ from serai.dialects.piglet.methods import METHODS
 from serai.sdk import heard
 from serai.sdk.adapters.piglet import Piglet
 from tests.sdk.piglet.drive import Driven, program
+from tests.support.profiles import examples
 
 GREET = "@ext.tool\ndef greet(name: str) -> str:\n    'Greet.'\n    print('printed', flush=True)\n    return f'Hello, {name}!'\n"
 INITIALIZE = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"5","cwd":"/work"}}\n'
@@ -93,6 +94,7 @@ UNREAD: dict[str, tuple[str, dict[str, object]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.req("piglet.rule.sdk-transport")
 @pytest.mark.parametrize("what", UNREAD)
 def test_a_host_that_sends_and_does_not_read_is_read_to_its_end(tmp_path: Path, what: str) -> None:
@@ -172,7 +174,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(
     st.fixed_dictionaries(
         {},

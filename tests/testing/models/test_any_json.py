@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from serai.testing.models import anthropic, chat, responses
 from serai.testing.models.answering import Api, BadRequest, Called, Content, Gathered, Text, Thought, answered, dumps
+from tests.support.profiles import examples
 from tests.testing.models import test_anthropic, test_chat, test_responses
 from tests.testing.models.helpers import Json
 
@@ -97,7 +98,7 @@ def check(api: Api, request: Json) -> bool:
 
 @pytest.mark.req("resident.fakes.validation")
 @pytest.mark.parametrize("name", APIS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(number=st.integers(0, 100), changes=CHANGES)
 def test_a_request_with_anything_in_any_place_is_answered_or_refused(
     name: str, number: int, changes: list[tuple[int, Any]]
@@ -108,7 +109,7 @@ def test_a_request_with_anything_in_any_place_is_answered_or_refused(
 
 @pytest.mark.req("resident.fakes.validation")
 @pytest.mark.parametrize("name", APIS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(request_=st.dictionaries(st.sampled_from(["model", "messages", "input", "tools", "max_tokens"]), JSON))
 def test_any_json_at_all_is_answered_or_refused(name: str, request_: Json) -> None:
     check(APIS[name], request_)
@@ -121,7 +122,7 @@ def test_the_known_requests_are_what_these_tests_take_them_for() -> None:
 
 
 @pytest.mark.parametrize("api", APIS.values(), ids=APIS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(texts=st.lists(st.tuples(st.sampled_from(["say", "think"]), st.text(min_size=1, max_size=20)), min_size=1, max_size=4))
 def test_no_text_is_lost_between_the_script_and_the_answer(api: Api, texts: list[tuple[str, str]]) -> None:
     prompt = "\n".join(f">> {word} {dumps(text.replace('$', '')).decode()}" for word, text in texts)

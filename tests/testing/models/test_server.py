@@ -20,6 +20,8 @@ from serai.testing.models import FakeModels
 from serai.testing.models.connection import Connection
 from tests.testing.models.helpers import APIS, PATHS, Api, Clients, body, chunks, dial, raw, request_bytes
 
+pytestmark = pytest.mark.loops
+
 every_api = pytest.mark.parametrize("api", APIS)
 KEY = "sk-only-this-one"
 

@@ -17,6 +17,7 @@ from serai.testing.yoi_host import YoiHost
 from tests.cli.guests import Shell
 from tests.cli.inside import Inside
 from tests.cli.test_new import own_tests
+from tests.support.needs import require
 
 TEMPLATES = list(scaffold.PLUGINS)
 
@@ -29,6 +30,8 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
 
 @pytest.mark.parametrize("template", [name for name in TEMPLATES if not name.startswith("c-")])
 def test_the_tests_of_a_new_plugin_pass(shell: Shell, template: str) -> None:
+    if template.startswith("js-"):
+        require("node")
     made = shell("guest", "new", "first", "--template", template)
     assert (made.stderr, made.returncode) == ("", 0)
     ran = own_tests(shell, shell.cwd / "first")
@@ -65,6 +68,7 @@ def test_nothing_of_the_templates_own_marks_is_left(tmp_path: Path, template: st
     assert [tool.name for tool in manifest.tools] == ["example_echo"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("template", ["python-component-tool", "python-component-service", "wat-component-tool"])
 def test_a_new_plugin_and_its_tests_are_typed(tmp_path: Path, template: str) -> None:
     language, service = scaffold.PLUGINS[template]

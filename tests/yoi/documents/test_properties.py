@@ -16,6 +16,7 @@ from serai.dialects.yoi.manifest import INSTANCE
 from serai.dialects.yoi.messages import BadDocument, Event
 from serai.dialects.yoi.ours import ATTEMPTS, DIAGNOSTICS, MOVES, RESULTS, Instance, Rejected
 from serai.dialects.yoi.status import CommandResult, CommandStatus, Lifecycle
+from tests.support.profiles import examples
 from tests.yoi.documents.helpers import NOW, RUNNING, command, event, record
 
 anything = st.text(st.characters(), max_size=60)
@@ -189,4 +190,4 @@ class Life(RuleBasedStateMachine):
 
 @pytest.mark.req("yoi.rule.081", "yoi.rule.019")
 def test_any_order_of_what_happens() -> None:
-    run_state_machine_as_test(Life, settings=settings(max_examples=60, stateful_step_count=40))
+    run_state_machine_as_test(Life, settings=settings(max_examples=examples(60), stateful_step_count=40))

@@ -16,6 +16,8 @@ from serai.dialects.yoi.denial import Denied
 from tests.yoi.effects.helpers import PATIENT, Seen, asked, do, effects_of, grant, record, serving, target
 from tests.yoi.effects.test_sockets import opened, raw, ws_server
 
+pytestmark = pytest.mark.loops
+
 LOOPBACK = record(declared=[target("127.0.0.1", scheme="*")])
 SOON = 0.5  # seconds that are left of the call
 FOREVER = 3600.0

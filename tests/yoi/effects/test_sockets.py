@@ -25,6 +25,8 @@ from serai.host.adapters.yoi.effects.handles import Handles
 from serai.host.adapters.yoi.effects.sockets import ReceiveTimeout, Socket, dial
 from tests.yoi.effects.helpers import PATIENT, Seen, Turns, World, do, effects_of, record, response, serving, target
 
+pytestmark = pytest.mark.loops
+
 LOOPBACK = record(declared=[target("127.0.0.1", scheme="ws")])
 NAMED = record(declared=[target(scheme="*", private=True, path_prefixes=("/v1/",))])
 URL = "wss://api.example.com/v1/"
@@ -307,6 +309,7 @@ async def test_pings_are_answered_and_the_seventeenth_is_too_many() -> None:
             await recv(effects, handle)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "frame", [ping(b"p" * 125), Frame(Opcode.PONG, b""), text("", fin=False, opcode=Opcode.CONT), text("flood")]
 )

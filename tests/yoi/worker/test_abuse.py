@@ -19,6 +19,8 @@ from tests.wire.helpers import Ends
 from tests.yoi import wat
 from tests.yoi.worker.conftest import LONG, House, never
 
+pytestmark = pytest.mark.slow
+
 SOON = 0.3  # seconds that a guest gets which would take for ever
 
 
@@ -235,6 +237,7 @@ async def test_in_the_tool_world_a_trap_fails_its_call_alone(house: House) -> No
     assert house.ends == []
 
 
+@pytest.mark.slow
 async def test_a_storm_of_host_calls_ends_with_its_time_and_others_go_on(house: House) -> None:
     worker = await house.open(wat.storm("fs", "read", "x"))
     other = await house.open(wat.echo())

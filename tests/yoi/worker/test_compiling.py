@@ -105,7 +105,7 @@ def test_a_folder_that_others_can_get_at_is_refused(folder: str, mode: int) -> N
 
 
 @pytest.mark.req("yoi.edge.33")
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+@pytest.mark.needs("root")
 def test_a_folder_of_somebody_else_is_refused(folder: str) -> None:
     os.mkdir(folder, 0o700)
     os.chown(folder, 12345, 12345)

@@ -20,6 +20,8 @@ from tests.yoi.worker.conftest import House
 from tests.yoi.worker.test_compiling import Counting
 from tests.yoi.worker.test_lying import _READY, Instead
 
+pytestmark = pytest.mark.loops
+
 CRASHES = [signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGTRAP]
 
 

@@ -16,6 +16,8 @@ from serai.host.adapters.yoi import worker as module
 from tests.yoi import wat
 from tests.yoi.worker.conftest import LONG, House
 
+pytestmark = pytest.mark.loops
+
 SOON = 0.3
 
 
