@@ -8,37 +8,37 @@ from pathlib import Path
 
 import pytest
 
-from serai import home
+from serai import paths
 from serai.errors import BadSettings
 
 
 def test_serai_home_holds_everything() -> None:
     environ = {"SERAI_HOME": "/somewhere/../else"}
-    assert home.config_folder(environ) == home.state_folder(environ) == "/else"
+    assert paths.config_folder(environ) == paths.state_folder(environ) == "/else"
 
 
 def test_without_it_the_platforms_folders_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", "/c")
     monkeypatch.setenv("XDG_STATE_HOME", "/s")
-    assert (home.config_folder({}), home.state_folder({})) == ("/c/serai", "/s/serai")
+    assert (paths.config_folder({}), paths.state_folder({})) == ("/c/serai", "/s/serai")
 
 
 def test_no_settings_are_no_error(tmp_path: Path) -> None:
-    assert home.settings({"SERAI_HOME": str(tmp_path)}) == {}
+    assert paths.read_settings({"SERAI_HOME": str(tmp_path)}) == {}
 
 
 @pytest.mark.parametrize("content", [b"a = ", b"\xff"])
 def test_settings_that_cannot_be_read_name_the_file(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "config.toml").write_bytes(content)
     with pytest.raises(BadSettings) as raised:
-        home.settings({"SERAI_HOME": str(tmp_path)})
+        paths.read_settings({"SERAI_HOME": str(tmp_path)})
     assert raised.value.who == str(tmp_path / "config.toml")
 
 
 def test_settings_that_are_nested_too_deep_are_a_mistake_too(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("a = " + "[" * 100_000)
     with pytest.raises(BadSettings, match="nested too deep") as raised:
-        home.settings({"SERAI_HOME": str(tmp_path)})
+        paths.read_settings({"SERAI_HOME": str(tmp_path)})
     assert raised.value.who == str(tmp_path / "config.toml")
 
 
@@ -47,7 +47,7 @@ def test_settings_that_are_nested_too_deep_are_a_mistake_too(tmp_path: Path) -> 
 def test_a_setting_that_nobody_reads_names_file_and_key(tmp_path: Path, text: str, key: str) -> None:
     (tmp_path / "config.toml").write_text(text)
     with pytest.raises(BadSettings) as raised:
-        home.settings({"SERAI_HOME": str(tmp_path)})
+        paths.read_settings({"SERAI_HOME": str(tmp_path)})
     assert str(raised.value) == f"{tmp_path / 'config.toml'}: there is no setting {key!r}"
     known = "record, guests, guest, boxes, limits, agent, agents, tools, default_model, small_model, system_prompt, prompt_order"
     assert raised.value.hint == f"at its top the file has {known}, compact_at, disabled_extensions, feature, plugins"
@@ -57,49 +57,49 @@ def test_every_setting_that_there_is_may_be_there(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(
         "record = false\n[guests]\nhomes = true\n[guest.gate]\nguard = true\n[limits]\ntool = 1\n"
     )
-    assert list(home.settings({"SERAI_HOME": str(tmp_path)})) == ["record", "guests", "guest", "limits"]
-    assert not home.wants_recordings({"SERAI_HOME": str(tmp_path)})
+    assert list(paths.read_settings({"SERAI_HOME": str(tmp_path)})) == ["record", "guests", "guest", "limits"]
+    assert not paths.recording_enabled({"SERAI_HOME": str(tmp_path)})
 
 
 def test_an_empty_path_is_never_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert home.absolute(".") == home.absolute(Path()) == str(tmp_path)
+    assert paths.absolute_path(".") == paths.absolute_path(Path()) == str(tmp_path)
     with pytest.raises(BadSettings, match="the path is empty"):
-        home.absolute("")
+        paths.absolute_path("")
 
 
 def test_every_folder_that_is_made_is_for_this_user_alone(tmp_path: Path) -> None:
     old = os.umask(0)
     try:
-        home.make_folder(tmp_path / "a" / "b" / "c")
-        home.make_folder(tmp_path / "a" / "b" / "c")
+        paths.make_private_folder(tmp_path / "a" / "b" / "c")
+        paths.make_private_folder(tmp_path / "a" / "b" / "c")
     finally:
         os.umask(old)
     made = [tmp_path / "a", tmp_path / "a" / "b", tmp_path / "a" / "b" / "c"]
     assert [stat.S_IMODE(folder.stat().st_mode) for folder in made] == [0o700] * 3
     (tmp_path / "file").touch()
     with pytest.raises(FileExistsError):
-        home.make_folder(tmp_path / "file")
+        paths.make_private_folder(tmp_path / "file")
 
 
 # -- a project's settings ---------------------------------------------------------------------------------------------------------
 
 
 def theirs(project: Path) -> Path:
-    path = project / home.PROJECT_CONFIG
+    path = project / paths.PROJECT_CONFIG
     path.parent.mkdir(exist_ok=True)
     return path
 
 
 def test_a_project_without_settings_has_none(tmp_path: Path) -> None:
-    assert home.project_content(tmp_path) == b""
+    assert paths.read_project_settings(tmp_path) == b""
     theirs(tmp_path).write_text("agent = 'x'")
-    assert home.project_content(tmp_path) == b"agent = 'x'"
+    assert paths.read_project_settings(tmp_path) == b"agent = 'x'"
 
 
 @pytest.mark.parametrize("what", ["pipe", "folder", "device", "dangling link", "too long", "dots", "no folder above"])
 def test_whatever_lies_in_the_place_of_a_projects_settings_is_an_error_and_never_a_wait(tmp_path: Path, what: str) -> None:
-    path = tmp_path / home.PROJECT_CONFIG
+    path = tmp_path / paths.PROJECT_CONFIG
     if what == "no folder above":
         path.parent.touch()
     else:
@@ -118,7 +118,7 @@ def test_whatever_lies_in_the_place_of_a_projects_settings_is_an_error_and_never
         case "dots":
             path.write_bytes(b"a." * 4000 + b"a = 1")
     with pytest.raises(BadSettings) as raised:
-        home.project_content(tmp_path)
+        paths.read_project_settings(tmp_path)
     said = {
         "pipe": "cannot be read: it is not a file",
         "folder": "cannot be read: it is not a file",
@@ -133,4 +133,4 @@ def test_whatever_lies_in_the_place_of_a_projects_settings_is_an_error_and_never
 
 def test_a_megabyte_of_settings_is_still_read(tmp_path: Path) -> None:
     theirs(tmp_path).write_bytes(b"#" * (1 << 20))
-    assert len(home.project_content(tmp_path)) == 1 << 20
+    assert len(paths.read_project_settings(tmp_path)) == 1 << 20

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from serai.sdk.hook import File, Request, Response, main
+from serai.dialects.hookproto.messages import File, Request, Response
+from serai.sdk.hook import main
 
 
 def handle(request: Request) -> Response:

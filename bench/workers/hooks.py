@@ -17,7 +17,7 @@ from time import perf_counter
 from bench.workers.spawn import Took, measure, touched
 from serai.boxes.hook_process import Answer
 from serai.boxes.hooks import Hook, Runner
-from serai.dialects.hookproto import EVENT_BOX_CREATE, Box, Request
+from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, Box, Request
 from serai.limits import Limits
 from serai.wire.plain_child import PlainChild
 from serai.wire.process import PlainSpawner

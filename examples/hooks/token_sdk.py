@@ -11,7 +11,8 @@ import os
 import secrets
 from pathlib import Path
 
-from serai.sdk.hook import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, File, Request, Response, main
+from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, File, Request, Response
+from serai.sdk.hook import main
 
 
 def handle(request: Request) -> Response | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from serai.errors import NotWritten
-from serai.home import make_folder
+from serai.paths import make_private_folder
 
 __all__ = ["MEMORY", "Database"]
 
@@ -150,7 +150,7 @@ def _make_private(path: str) -> None:
     """
     folder = os.path.dirname(path)
     if not os.path.isdir(folder):
-        make_folder(folder)
+        make_private_folder(folder)
         os.chmod(folder, 0o700)
     if os.path.isdir(path):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))

@@ -45,7 +45,7 @@ from serai.agents.agentboot import (
 )
 from serai.agents.agentboot.claude import options_of
 from serai.agents.drivers.claude.options import Options
-from serai.agents.history import InvalidPath
+from serai.agents.history.errors import InvalidPath
 from serai.errors import ExitStatus, NoAgent
 from serai.testing.agentboot import ClaudeScript, ClaudeScriptFactory
 from tests.agentboot.toys import PATIENT, Store

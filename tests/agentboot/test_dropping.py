@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from serai.agents.agentboot import AgentService, ApprovalRequestEvent, ClaudeAgent, ExecutionOptions
-from serai.testing.claude import Script, ScriptedClaude
+from serai.testing.claude.making import ScriptedClaude
+from serai.testing.claude.script import Script
 from tests.agentboot.toys import PATIENT, Store
 
 pytestmark = pytest.mark.loops

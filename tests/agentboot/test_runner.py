@@ -41,7 +41,7 @@ from serai.agents.agentboot import (
     new_runner,
     new_runner_with_factory,
 )
-from serai.agents.history import InvalidPath
+from serai.agents.history.errors import InvalidPath
 from serai.errors import ExitStatus, SpawnFailed
 from tests.agentboot.toys import PATIENT, Store, Toy, ToyTransport, farewell, heard, plays, ran, result, runner, said, texts
 

@@ -39,7 +39,8 @@ from serai.agents.agentboot import (
     new_claude_store,
     new_controlled_handle,
 )
-from serai.agents.history import SessionNotFound, Transcripts
+from serai.agents.history.errors import SessionNotFound
+from serai.agents.history.transcripts import Transcripts
 from serai.limits import Limits
 from tests.agentboot.toys import Toy, ToyTransport, plays, result, runner, said
 

@@ -11,7 +11,7 @@ import pytest
 
 from serai.app.app import App
 from serai.errors import BadSettings, Closed, GuardDown, NoAgent, NoModel, NoSession, NotCapable, SpawnFailed, TurnInFlight
-from serai.host.guest import State
+from serai.host.life import State
 from serai.model.actions import Action, AttachImage, DetachImage, Notice, Prompt, Quit, SetTitle
 from serai.model.contributions import Contributions, EventHandler
 from serai.model.events import Event, SessionStarted, TurnStarted, kind_of

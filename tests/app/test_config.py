@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from serai import home
+from serai import paths
 from serai.agents.settings import AgentSettings, read
 from serai.app.config import Config, Value
 from serai.app.config_project import LOWERED, PROJECT_MAY
@@ -157,7 +157,7 @@ def test_no_value_is_in_a_repr(house: House) -> None:
 def test_there_is_a_row_for_every_setting() -> None:
     tables = {"guests": "guests.*", "boxes": "boxes.*", "limits": "limits.*", "plugins": "plugins.*"}
     tables["feature"] = "feature.*.enabled"
-    top = {tables.get(key, key) for key in home._KEYS if key not in ("agents", "guest")}
+    top = {tables.get(key, key) for key in paths._KEYS if key not in ("agents", "guest")}
     top |= {f"agents.*.{name}" for name in AgentSettings.__struct_fields__}
     guest = {f"guest.*.{name}" + (".*" if name == "limits" else "") for name in _Entry.__struct_fields__}
     assert set(PROJECT_MAY) == top | guest

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serai.boxes.hooks import Hook, Outcome, Runner
-from serai.dialects.hookproto import Box
+from serai.dialects.hookproto.messages import Box
 from serai.limits import Limits
 from serai.record import Recorder
 from serai.wire.process import PlainSpawner

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serai.boxes.hooks import Hook, Outcome
-from serai.dialects.hookproto import Box
+from serai.dialects.hookproto.messages import Box
 from serai.dialects.hookproto.ours import Injection
 from serai.errors import BadSettings, LimitHit, NotWritten
 from tests.boxes.hooking import BOX, PATIENT, Hooks, hooks

@@ -15,7 +15,7 @@ import pytest
 
 from serai.boxes import hook_process
 from serai.boxes.hooks import Hook
-from serai.dialects.hookproto import Box
+from serai.dialects.hookproto.messages import Box
 from serai.errors import ExitStatus
 from serai.wire import proctree
 from tests.boxes.hooking import BOX, PATIENT, Hooks, hooks
@@ -309,7 +309,7 @@ while True: signal.pause()
 MANAGER = """
 import asyncio, sys
 from serai.boxes.hooks import Hook, Runner
-from serai.dialects.hookproto import Box
+from serai.dialects.hookproto.messages import Box
 from serai.limits import Limits
 from serai.wire.process import PlainSpawner
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from serai.boxes.record import token_hash
-from tests.boxes.launching import base_tree
-from tests.cli.boxes import HALF, BoxShell, boxes, ended, running, until
+from tests.boxes.launching import base_tree, until
+from tests.cli.boxes import HALF, BoxShell, boxes, ended, running
 from tests.cli.guests import objects
 
 __all__ = ["boxes"]

@@ -10,7 +10,8 @@ import subprocess
 
 import pytest
 
-from tests.cli.boxes import BoxShell, boxes, ended, running, shared, until, web
+from tests.boxes.launching import until
+from tests.cli.boxes import BoxShell, boxes, ended, running, shared, web
 
 __all__ = ["boxes", "shared", "web"]
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.boxes.houses import MINT
-from tests.cli.boxes import HALF, BoxShell, boxes, ended, kill_porter, running, until
+from tests.boxes.launching import until
+from tests.cli.boxes import HALF, BoxShell, boxes, ended, kill_porter, running
 from tests.cli.guests import objects
 
 __all__ = ["boxes"]

@@ -7,7 +7,8 @@ import signal
 
 import pytest
 
-from tests.cli.boxes import BoxShell, Terminal, boxes, ended, running, shared, until, web
+from tests.boxes.launching import until
+from tests.cli.boxes import BoxShell, Terminal, boxes, ended, running, shared, web
 
 __all__ = ["boxes", "shared", "web"]
 

@@ -17,7 +17,8 @@ from serai.cli.demo import COLUMNS, Stage
 from serai.cli.demo_boxes import boxes
 from serai.errors import BoxFailed
 from serai.record import Folder, Recorder
-from serai.testing.claude import Script, ScriptedClaude
+from serai.testing.claude.making import ScriptedClaude
+from serai.testing.claude.script import Script
 from serai.wire import proctree
 from tests.typescript import typed_node
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from serai.cli import scaffold
-from serai.testing.piglet_host import PigletHost
+from serai.testing.piglet_host.host import PigletHost
 from tests.cli.guests import Shell, objects
 from tests.cli.test_new import ADA, BAD, LANGUAGES, own_tests, programs
 from tests.support import needs

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from serai.testing.claude import Script, ScriptedClaude
+from serai.testing.claude.making import ScriptedClaude
+from serai.testing.claude.script import Script
 from serai.wire import proctree
 from tests.app.driven.houses import hello
 from tests.cli.guests import Shell

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from serai.testing.models import FakeModels, Fault
+from serai.testing.models.faults import Fault
+from serai.testing.models.server import FakeModels
 from tests.cli.guests import EXAMPLES, Shell
 from tests.cli.runs import Run, kept, result, script
 from tests.cli.runs import run as run_with_parrot

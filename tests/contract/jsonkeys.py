@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from serai.testing.claude import Script, ScriptedClaude
+from serai.testing.claude.making import ScriptedClaude
+from serai.testing.claude.script import Script
 from tests.contract.disk import CLOCK
 from tests.contract.place import EXAMPLES, Place
 from tests.contract.program import Ran

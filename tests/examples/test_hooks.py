@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from serai.boxes.hooks import Hook, Runner
-from serai.dialects.hookproto import Box
+from serai.dialects.hookproto.messages import Box
 from serai.limits import Limits
 from serai.testing.conformance import hook as conformance
 from serai.wire.process import PlainSpawner

@@ -13,8 +13,9 @@ import yaml
 
 from serai.host import Host
 from serai.testing import conformance
-from serai.testing.piglet_host import HostError, PigletHost
+from serai.testing.piglet_host.host import PigletHost
 from serai.testing.piglet_host.process import Transport
+from serai.testing.piglet_host.services import HostError
 from tests.cli.guests import Shell
 from tests.cli.runs import result, run, script
 from tests.typescript import runnable

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from serai.agents.history import SessionMetadata, combine, default_filter, exclude_patterns, exclude_short
+from serai.agents.history.filters import combine, default_filter, exclude_patterns, exclude_short
+from serai.agents.history.metadata import SessionMetadata
 from tests.history.helpers import Home, assistant, user, uuid
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.agents.history import InvalidSessionFormat, SessionNotFound
+from serai.agents.history.errors import InvalidSessionFormat, SessionNotFound
 from serai.agents.history.metadata import Gathering
 from serai.agents.history.reading import Windows, glance
 from serai.agents.history.rows import row_of, salvage

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from serai.agents.history import InvalidPath, ProjectNotFound, SessionNotFound, Transcripts, folder_name
+from serai.agents.history.errors import InvalidPath, ProjectNotFound, SessionNotFound
+from serai.agents.history.paths import folder_name
+from serai.agents.history.transcripts import Transcripts
 from serai.errors import BadSession, NoSession
 from tests.history.helpers import Home, assistant, user, uuid
 

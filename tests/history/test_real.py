@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from serai.agents.history import AssistantMessageEvent, FileHistorySnapshotEvent, UserMessageEvent, default_filter
+from serai.agents.history.events import AssistantMessageEvent, FileHistorySnapshotEvent, UserMessageEvent
+from serai.agents.history.filters import default_filter
 from tests.history.helpers import FIXTURES, Home, uuid
 
 LARGE = 400_000  # much more than both ends

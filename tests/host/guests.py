@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from serai.host.guest import State
 from serai.host.host import Host
+from serai.host.life import State
 from serai.model.actions import Action
 from serai.model.events import Event
 from serai.model.surface import ScriptedSurface

@@ -9,8 +9,8 @@ from time import monotonic
 import pytest
 
 from serai.host import house as house_module
-from serai.host.guest import State
 from serai.host.host import Host
+from serai.host.life import State
 from serai.model.tools import ToolResult
 from tests.host.guests import NOTE, STUBBORN, log_of, make, opened, pid_of, pids, reaped, until
 from tests.wire.helpers import lives

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.host.guest import State
+from serai.host.life import State
 from serai.model.actions import ClosePanel, Display, Insert, Notice, OpenPanel, Prompt
 from serai.model.contributions import Refuse, Rewrite
 from serai.model.events import StepEnded, ToolCalled

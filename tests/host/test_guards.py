@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from serai.errors import GuardDown, PeerTimeout
-from serai.host.guest import State
+from serai.host.life import State
 from serai.model.contributions import Contributions, Interceptor, Pass, Refuse, Rewrite, Stage, Verdict
 from serai.model.tools import ToolResult, ToolSpec
 from tests.host.fakes import Fake, fake_house

@@ -12,11 +12,12 @@ import pytest
 
 from serai.errors import BadFrame, PeerGone, PeerTimeout
 from serai.host.adapters.zot import LIMITS
-from serai.host.guest import State
+from serai.host.life import State
 from serai.model.actions import Notice
 from serai.record.secrets import Secrets
 from serai.wire import proctree
-from serai.wire.process import Child, Launch, PlainChild, PlainSpawner
+from serai.wire.plain_child import PlainChild
+from serai.wire.process import Child, Launch, PlainSpawner
 from tests.host.guests import NOTE, Window, changed, heard, log_of, make, opened, pids, unopened
 from tests.wire.helpers import MemoryTap
 

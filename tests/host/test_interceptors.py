@@ -12,7 +12,7 @@ import pytest
 
 from serai.errors import PeerTimeout, Refused
 from serai.host.adapters.zot import LIMITS as ZOT_LIMITS
-from serai.host.guest import State
+from serai.host.life import State
 from serai.model.contributions import Contributions, Interceptor, Pass, Refuse, Rewrite, Stage, Verdict
 from serai.model.tools import ToolCall, ToolResult, ToolSpec
 from tests.host.fakes import Fake, fake_house

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serai.errors import PeerGone
-from serai.host.guest import State
+from serai.host.life import State
 from serai.model.actions import ClosePanel, OpenPanel
 from serai.model.events import SessionStarted, StepStarted
 from tests.host.guests import STUBBORN, Window, heard, log_of, make, opened, pid_of, reaped, states, until

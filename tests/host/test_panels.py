@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serai.dialects.zot import neutral
-from serai.host.guest import State
 from serai.host.host import Host
+from serai.host.life import State
 from serai.host.panels import KEYS, Panels
 from serai.model.actions import Action, ClosePanel, Notice, OpenPanel, Panel
 from serai.model.contributions import Command, Contributions

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.host.guest import State
+from serai.host.life import State
 from serai.record import Recorder, Recording
 from serai.record.replaying import describe, replay
 from tests.host.guests import make, opened, pid_of, until

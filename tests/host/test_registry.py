@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.host.guest import State
+from serai.host.life import State
 from serai.model.tools import BUILT_IN, Tell, ToolCall, ToolResult, ToolSpec
 from tests.host.guests import Latch, closed, log_of, make, opened, unopened, until
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from serai.errors import BadManifest, Closed, NoGuest, PeerGone, PeerTimeout
-from serai.host.guest import State
 from serai.host.host import Host
+from serai.host.life import State
 from serai.host.reloading import HotReload
 from serai.model.actions import ClosePanel
 from tests.host.guests import (

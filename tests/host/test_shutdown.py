@@ -12,7 +12,7 @@ from time import monotonic
 import pytest
 
 from serai.host.adapters import zot
-from serai.host.guest import State
+from serai.host.life import State
 from serai.model.events import StepStarted
 from tests.host.guests import NOTE, make, opened, pid_of, pids, unopened, until
 from tests.wire.helpers import Ends, lives

@@ -11,9 +11,9 @@ import pytest
 
 from serai.errors import LimitHit, PeerGone, SpawnFailed
 from serai.host.adapter import Adapter, Taking
-from serai.host.guest import State
 from serai.host.host import Host
 from serai.host.house import House
+from serai.host.life import State
 from serai.host.manifest import Manifest
 from serai.model.actions import Notice
 from serai.wire import proctree

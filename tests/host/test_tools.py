@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from serai.host.adapters.zot import LIMITS as ZOT_LIMITS
-from serai.host.guest import State
 from serai.host.host import Host
+from serai.host.life import State
 from serai.limits import Limits
 from serai.model.ask import Allow, Answer, Decision, Deny
 from serai.model.events import Message

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from serai.errors import BadSettings, GuardDown, NotTrusted
-from serai.host.guest import State
 from serai.host.host import Host
+from serai.host.life import State
 from serai.host.trust import Trust
 from serai.model.contributions import Refuse
 from tests.host.guests import NOTE, PRELUDE, log_of, make, opened, pid_of, pids, unopened, until

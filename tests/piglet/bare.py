@@ -8,7 +8,7 @@ from pathlib import Path
 
 from serai.host.host import Host
 from serai.model.actions import Notice
-from serai.wire.process import PlainChild
+from serai.wire.plain_child import PlainChild
 from serai.wire.rpc import Rpc
 from tests.host.guests import Window
 

@@ -11,7 +11,7 @@ import pytest
 
 from serai.dialects.piglet.messages import InitializeParams
 from serai.errors import ExitStatus
-from serai.host.guest import State
+from serai.host.life import State
 from serai.model.actions import Notice
 from serai.model.contributions import Contributions
 from serai.testing.piglet_guests import Answer, fault, interceptor, note, offer, result, tell, throw, wait, write

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from serai.app.app import App
-from serai.host.guest import State
 from serai.host.host import Host
+from serai.host.life import State
 from serai.testing.piglet_guests import Step, ask, crash, hear, note, publish, relay, seen, subscribe, tell, throw, wait, write
 from tests.app.houses import PATIENT, opened
 from tests.host.guests import changed, log_of, pid_of, until

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from serai.errors import NoCommand, Refused
-from serai.host.guest import State
+from serai.host.life import State
 from serai.model.actions import Display, Notice, SetStatus
 from serai.model.ask import Answer, Question
 from serai.model.events import ToolEnded

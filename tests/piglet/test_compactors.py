@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from serai.app.app import App
-from serai.host.guest import State
+from serai.host.life import State
 from serai.limits import MIB
 from serai.model.events import Compacted, Event, Noticed, Usage
 from serai.testing.piglet_guests import Answer, crash, note, offer, relay, result, say, tell, throw, wait, write

@@ -13,8 +13,8 @@ import pytest
 from serai.errors import ExitStatus, PeerGone, PeerTimeout, SpawnFailed
 from serai.host.adapters.piglet import ADAPTER
 from serai.host.adapters.piglet.transport import Ways
-from serai.host.guest import State
 from serai.host.host import Host
+from serai.host.life import State
 from serai.limits import Limits
 from serai.model.actions import CloseOverlay, SetWidget
 from serai.model.tools import ToolCall

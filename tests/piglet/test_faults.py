@@ -14,7 +14,7 @@ import pytest
 
 from serai.app.app import App
 from serai.errors import LimitHit, OversizeFrame
-from serai.host.guest import State
+from serai.host.life import State
 from serai.model.actions import Display
 from serai.model.ask import Answer, Question
 from serai.model.tools import ToolCall

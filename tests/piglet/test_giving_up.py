@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from serai.app.app import App
-from serai.host.guest import State
+from serai.host.life import State
 from serai.model.ask import Answer, Approval, Decision, Question
 from serai.model.events import ToolEnded
 from serai.testing.piglet_guests import ask, interceptor, note, offer, say, wait, write

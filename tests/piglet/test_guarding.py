@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serai.errors import GuardDown
-from serai.host.guest import State
+from serai.host.life import State
 from serai.model.tools import ToolCall
 from serai.testing.piglet_guests import Answer, crash, interceptor, result, throw, wait, write
 from tests.agents.resident.parts import Answers, conversation, said

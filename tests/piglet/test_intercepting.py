@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from serai.dialects.piglet.messages import InterceptorAfterParams
-from serai.host.guest import Guest, State
+from serai.host.guest import Guest
+from serai.host.life import State
 from serai.host.trust import Trust
 from serai.model.ask import Deny
 from serai.model.contributions import Interceptor, Stage, Verdict

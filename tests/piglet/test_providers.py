@@ -14,7 +14,7 @@ import pytest
 
 from serai.app.app import App
 from serai.errors import ModelFailed, TurnLimit
-from serai.host.guest import State
+from serai.host.life import State
 from serai.model.contributions import Provider
 from serai.model.events import Noticed, Retrying, Text, Thinking, ToolInput
 from serai.model.provider import Chunk, Completion, Model, ModelMessage, ModelRequest

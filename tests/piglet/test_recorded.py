@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serai.host.guest import State
+from serai.host.life import State
 from serai.record import Folder, Recorder, Recording
 from serai.record.replaying import describe, replay
 from serai.record.segment import Frames

@@ -14,11 +14,12 @@ import pytest
 
 from serai.host.adapter import Taking
 from serai.host.adapters.piglet import ADAPTER, start
-from serai.host.guest import State
 from serai.host.house import House
+from serai.host.life import State
 from serai.testing.piglet_guests import crash, throw, wait, write
 from serai.wire import proctree
-from serai.wire.process import Launch, PlainChild, PlainSpawner
+from serai.wire.plain_child import PlainChild
+from serai.wire.process import Launch, PlainSpawner
 from serai.wire.rpc import Rpc
 from tests.host.guests import changed, closed, opened, unopened
 from tests.piglet.bare import tiny

@@ -12,7 +12,7 @@ import pytest
 
 from serai.errors import ExitStatus, SpawnFailed
 from serai.host.adapters.piglet import ADAPTER
-from serai.host.guest import State
+from serai.host.life import State
 from serai.host.reloading import HotReload
 from serai.testing.piglet_guests import ask, fault, note, offer, relay, subscribe, wait, write
 from serai.wire.process import PlainSpawner

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from serai.host.guest import State
 from serai.host.host import Host
+from serai.host.life import State
 from serai.limits import Limits
 from serai.testing.piglet_guests import fault, note, say, tell, wait, write
 from tests.host.guests import Window, changed, opened, pid_of, reaped, until

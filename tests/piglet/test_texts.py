@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from serai.errors import NotAllowed
-from serai.host.guest import Guest, State
+from serai.host.guest import Guest
+from serai.host.life import State
 from serai.model.actions import Notice
 from serai.model.events import Event, TurnEnded
 from serai.testing.piglet_guests import ask, crash, offer, result, say, throw, write

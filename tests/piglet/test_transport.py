@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from serai.errors import ExitStatus, SeraiError
-from serai.host.adapters.piglet import PigletGuest
+from serai.host.adapters.piglet.guest import PigletGuest
 from serai.host.adapters.piglet.transport import Later, Side, Ways
-from serai.host.guest import State
 from serai.host.host import Host
+from serai.host.life import State
 from serai.model.actions import Display, Notice
 from serai.testing.piglet_guests import fault, note, where, write
 from serai.wire import proctree

@@ -12,7 +12,7 @@ import pytest
 
 from serai.errors import LimitHit, PeerTimeout
 from serai.host.adapters.piglet import ADAPTER
-from serai.host.guest import State
+from serai.host.life import State
 from serai.limits import HOUR, Limits
 from serai.model.contributions import Interceptor
 from serai.model.provider import Model, ModelRequest

@@ -12,7 +12,8 @@ import pytest
 
 from serai.model.ask import Allow, Deny
 from serai.model.surface import ScriptedSurface
-from serai.policy.memory import NAME, Decisions, Pending
+from serai.policy.approvals import Pending
+from serai.policy.memory import NAME, Decisions
 from serai.policy.subject import Situation
 from tests.policy.asking import HERE, SECRET, approval, asker, desk, heard, say
 

@@ -15,10 +15,11 @@ from serai.limits import Limits
 from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.surface import CallbackSurface, HeadlessSurface, ScriptedSurface
 from serai.model.tools import ToolCall
-from serai.policy.desk import Desk, Ruling
+from serai.policy.desk import Desk
 from serai.policy.engine import Policy
 from serai.policy.memory import NAME, Decisions
 from serai.policy.rules import Rule, Rules, default, read_flag
+from serai.policy.rulings import Ruling
 from serai.policy.subject import Situation
 from tests.policy.asking import HERE, MOMENT, AskedSurface, approval, desk, never, question
 

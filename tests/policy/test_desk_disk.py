@@ -14,8 +14,10 @@ import pytest
 from serai.errors import NoApproval, NotWritten, PeerTimeout
 from serai.limits import Limits
 from serai.model.ask import Allow, Decision, Deny
-from serai.policy.desk import Desk, Ruling
-from serai.policy.memory import NAME, Decisions, Pending
+from serai.policy.approvals import Pending
+from serai.policy.desk import Desk
+from serai.policy.memory import NAME, Decisions
+from serai.policy.rulings import Ruling
 from tests.policy.asking import HERE, SECRET, AskedSurface, approval, desk, never, question
 
 pytestmark = pytest.mark.usefixtures("nothing_left")

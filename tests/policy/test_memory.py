@@ -18,8 +18,9 @@ from serai.errors import NoApproval, NotWritten
 from serai.limits import Limits
 from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Remember
 from serai.model.tools import ToolCall
+from serai.policy.approvals import Pending, fits
 from serai.policy.engine import Policy
-from serai.policy.memory import NAME, Decisions, Pending, fits
+from serai.policy.memory import NAME, Decisions
 from serai.policy.remembering import remember, rule_for
 from serai.policy.rules import Rule, Rules
 from serai.policy.subject import Situation, Subject

@@ -21,7 +21,7 @@ from serai.agents.turn import Turn
 from serai.limits import Limits
 from serai.model.ask import Approval, Decision, Question
 from serai.model.events import Event
-from serai.testing.models import FakeModels
+from serai.testing.models.server import FakeModels
 from tests.wire.helpers import Ends
 
 TAG = "SERAI_TEST_HOUSE"

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from serai.testing.claude import Script, ScriptedClaude
+from serai.testing.claude.making import ScriptedClaude
+from serai.testing.claude.script import Script
 from tests.wire.helpers import Ends
 
 CAPTURES = Path(__file__).parents[1] / "captures"

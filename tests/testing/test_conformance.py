@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 
 from serai.errors import NoGuest
 from serai.testing import conformance
-from serai.testing.conformance import Finding, Patience, Report
+from serai.testing.conformance.forms import compact
+from serai.testing.conformance.report import Finding, Patience, Report
 from serai.testing.conformance.zot.forms import FORMS
-from serai.testing.conformance.zot.probe import compact
 from tests.requirements import manifest
 from tests.support.needs import require
 from tests.wire.helpers import lives

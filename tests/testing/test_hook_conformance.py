@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.hookproto import Box, Request
+from serai.dialects.hookproto.messages import Box, Request
 from serai.dialects.hookproto.theirs import read_request
 from serai.limits import Limits
 from serai.testing.conformance import hook
-from serai.testing.conformance.hook import Patience
 from serai.testing.conformance.hook.examination import examine
+from serai.testing.conformance.hook.process import Patience
 from serai.testing.conformance.hook.rules import FORMS
 from serai.testing.conformance.report import Report
 from tests.requirements import manifest

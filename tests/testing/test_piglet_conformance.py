@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from serai.cli.checking import check
 from serai.testing import conformance, piglet_guests
-from serai.testing.conformance import Patience, Report
+from serai.testing.conformance.report import Patience, Report
 from serai.testing.piglet_guests import ask, crash, delta, fault, interceptor, offer, say, tell, throw, wait, write
 from tests.requirements import manifest as requirements
 

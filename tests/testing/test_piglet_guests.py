@@ -40,10 +40,11 @@ from serai.testing.piglet_guests import (
     where,
     write,
 )
-from serai.testing.piglet_host import LATER, HostError, Misbehaved, PigletHost
+from serai.testing.piglet_host.host import PigletHost
 from serai.testing.piglet_host.messages import LONGEST, NOTIFICATIONS, REGISTER, REQUESTS, texts
 from serai.testing.piglet_host.process import Transport, argv_of
-from serai.testing.piglet_host.services import ANSWERS
+from serai.testing.piglet_host.services import ANSWERS, LATER, HostError
+from serai.testing.zot_host.process import Misbehaved
 from tests.wire.helpers import lives
 
 BOTH = pytest.mark.parametrize("transport", ["fd", "stdio"])

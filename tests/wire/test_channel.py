@@ -16,7 +16,8 @@ from serai.limits import Limits
 from serai.testing import faults
 from serai.wire.channel import Channel
 from serai.wire.deadlines import Deadlines
-from serai.wire.process import Launch, PlainChild, PlainSpawner
+from serai.wire.plain_child import PlainChild
+from serai.wire.process import Launch, PlainSpawner
 from serai.wire.stopping import stop
 from tests.conftest import PATIENT, QUICK
 from tests.wire.helpers import Collector, MemoryTap, lives

@@ -18,7 +18,8 @@ from serai.wire import jsonrpc
 from serai.wire.codec import Noise
 from serai.wire.deadlines import Deadlines
 from serai.wire.framing import Oversize
-from serai.wire.process import Launch, PlainChild, PlainSpawner
+from serai.wire.plain_child import PlainChild
+from serai.wire.process import Launch, PlainSpawner
 from serai.wire.rpc import Rpc
 from serai.wire.stopping import stop
 from tests.conftest import PATIENT, QUICK

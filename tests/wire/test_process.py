@@ -20,8 +20,9 @@ import pytest
 from serai.errors import Closed, ExitStatus, SpawnFailed
 from serai.testing import faults
 from serai.wire import pipes, plain_child, proctree
+from serai.wire.plain_child import PlainChild
 from serai.wire.poller import Poller
-from serai.wire.process import Launch, PlainChild, PlainSpawner
+from serai.wire.process import Launch, PlainSpawner
 from serai.wire.stopping import stop
 from tests.conftest import PATIENT, QUICK
 from tests.wire.helpers import Ends, lives

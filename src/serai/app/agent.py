@@ -110,7 +110,7 @@ def own_session(agent: str, wanted: str, environ: Mapping[str, str]) -> str:
     """The id of a session that a driven agent has kept itself, by the beginning of it; empty when it has none."""
     if agent != "claude":
         return ""
-    from serai.agents.history import Transcripts  # seldom needed
+    from serai.agents.history.transcripts import Transcripts  # seldom needed
 
     try:
         return Transcripts(environ=environ).resolve(wanted)

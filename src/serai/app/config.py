@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from serai import home
+from serai import paths
 from serai.app.config_file import RESIDENT, Path, checked, flat, key_of, listed, read
 from serai.app.config_project import DIALECTS_OWN, Outcome, Wish, may
 from serai.errors import BadSettings
@@ -92,11 +92,11 @@ class Config:
         flags: Mapping[str, object] | None = None,
     ) -> Config:
         """Read it all. `flags` are the command line's, in that form: what is empty was not given, a limit of None has no end."""
-        folder = home.absolute(os.fspath(cwd))
+        folder = paths.absolute_path(os.fspath(cwd))
         person_file, project_file = _files(folder, environ)
-        mine = home.settings_in(os.path.dirname(person_file))
+        mine = paths.read_settings_in(os.path.dirname(person_file))
         merging = _Merging(mine, person_file, checked(mine, person_file))
-        content = b"" if _same(person_file, project_file) else home.project_content(folder)
+        content = b"" if _same(person_file, project_file) else paths.read_project_settings(folder)
         if content:
             untrusted = (trust or Trust.usual(environ)).check_config(folder, content)
             merging.add_project(read(content, project_file), project_file, untrusted)
@@ -187,12 +187,12 @@ class _Merging:
             if name:
                 self._put((key,), environ[name].strip(), "environment", name)
         for key, value, name in (
-            ("home", home.config_folder(environ), "SERAI_HOME"),
+            ("home", paths.config_folder(environ), "SERAI_HOME"),
             ("no_color", bool(environ.get("NO_COLOR")), "NO_COLOR"),
         ):
             said = bool(environ.get(name))
             self._put((key,), value, "environment" if said else "default", name if said else "")
-        own = os.path.join(home.config_folder(environ), "prompt.md")
+        own = os.path.join(paths.config_folder(environ), "prompt.md")
         if os.path.exists(own):  # it comes before what is configured (spec piglet 6.9)
             self.values["system_prompt"] = self.values["system_prompt"]._replace(note=f"{own} comes first")
 
@@ -241,7 +241,7 @@ class _Merging:
 
 
 def _files(folder: str, environ: Mapping[str, str]) -> tuple[str, str]:
-    return os.path.join(home.config_folder(environ), home.CONFIG), os.path.join(folder, home.PROJECT_CONFIG)
+    return os.path.join(paths.config_folder(environ), paths.CONFIG), os.path.join(folder, paths.PROJECT_CONFIG)
 
 
 def _same(one: str, other: str) -> bool:

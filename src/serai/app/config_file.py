@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from serai import home
+from serai import paths
 from serai.agents.settings import read as read_agents
 from serai.errors import BadSettings
 from serai.host.settings import Person, read_person
@@ -42,7 +42,7 @@ class _Top(msgspec.Struct, frozen=True, kw_only=True):
 def read(content: bytes, who: str) -> dict[str, Any]:
     """A project's file."""
     try:
-        found = home.parsed(content, who=who)
+        found = paths.parse_settings(content, who=who)
         checked(found, who)
     except BadSettings as error:
         raise BadSettings(_cut(error.message, _LONGEST_ERROR), who=who, hint=error.hint) from None

@@ -24,7 +24,8 @@ from serai.host.registry import BuiltIn, Tool
 from serai.model.ask import Allow, Approval, Decision, Deny, Question
 from serai.model.contributions import Refuse, Rewrite
 from serai.model.tools import ToolCall, ToolResult
-from serai.policy.desk import Desk, Ruling
+from serai.policy.desk import Desk
+from serai.policy.rulings import Ruling
 from serai.policy.subject import Situation
 
 __all__ = ["Decided", "Pipeline", "Telling", "own"]

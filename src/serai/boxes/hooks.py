@@ -17,7 +17,7 @@ from signal import strsignal
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from serai.boxes.hook_process import Answer, Ran, left, run
-from serai.dialects.hookproto import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response
+from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response
 from serai.dialects.hookproto.ours import BadResponse, Injection, read_response, request_bytes, resolve
 from serai.dialects.hookproto.theirs import response_bytes
 from serai.errors import BadSettings, ExitStatus, HookFailed, LimitHit, NotWritten, SpawnFailed

@@ -21,7 +21,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
-from serai import home as places
+from serai import paths as places
 from serai.boxes import backends, halting, making, owners, settling
 from serai.boxes.backend import Allowance, Backend
 from serai.boxes.backends.local import LocalBackend
@@ -87,7 +87,7 @@ class Boxes:
         """As the person's settings have it (`[boxes]` of config.toml), with these changes."""
         from serai.boxes.settings import read
 
-        return cls(**{**read(places.settings()), **changes})
+        return cls(**{**read(places.read_settings()), **changes})
 
     @property
     def recorder(self) -> Recorder | None:
@@ -185,7 +185,7 @@ class Boxes:
             owner=self.owner,
             kept=kept,
             expires_at=None if ttl is None else time.time() + ttl,
-            rootfs=None if rootfs is None else places.absolute(rootfs),
+            rootfs=None if rootfs is None else places.absolute_path(rootfs),
             allowance=Allowance(memory=memory, cpus=cpus, pids=pids),
             env=env or {},
         )

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from serai import home
+from serai import paths
 from serai.boxes.backends import DEFAULT
 from serai.boxes.hooks import Hook
 from serai.errors import BadSettings
@@ -36,7 +36,7 @@ def read(config: Mapping[str, Any], *, who: str = "") -> dict[str, Any]:
     """What `Boxes` takes, from the settings. Limits are those of the person."""
     from serai.limits import Limits
 
-    who = who or os.path.join(home.config_folder(), "config.toml")
+    who = who or os.path.join(paths.config_folder(), "config.toml")
     try:
         found = msgspec.convert(config.get("boxes", {}), _Boxes)
         limits = Limits().but(**config.get("limits", {}))

@@ -29,8 +29,8 @@ from serai.boxes.record import BoxRecord, moment, now
 from serai.boxes.store import Store
 from serai.dialects import hookproto
 from serai.errors import BadSettings, BoxFailed, BoxNotFound, BoxRefused, NotRecorded, NotWritten, SeraiError
-from serai.home import make_folder
 from serai.limits import Limits
+from serai.paths import make_private_folder
 
 if TYPE_CHECKING:
     from serai.boxes.manager import Boxes
@@ -241,7 +241,7 @@ def answers(boxes: Boxes, record: BoxRecord) -> str:
             return in_memory
     except OSError:
         log.debug("there is no folder in memory for the answers of hooks")
-    make_folder(os.path.dirname(beside))
+    make_private_folder(os.path.dirname(beside))
     return beside
 
 

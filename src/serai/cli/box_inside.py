@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from serai import drafts
+from serai import atomic_file
 from serai.cli import telling
 from serai.cli.opening import JSON, NamedPath, Status, run
 from serai.cli.plain import printable
@@ -294,7 +294,7 @@ async def _get(box_id: str, source: str, target: str) -> Status:
 
 async def _get_file(box: Box, source: str, place: str) -> None:
     """To a draft first: what breaks off leaves the file that was there as it was."""
-    with drafts.draft(place) as file:
+    with atomic_file.atomic_writer(place) as file:
         found = await box.control.get_into(source, file.write)
         os.fchmod(file.fileno(), found.mode & 0o777)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from serai import drafts
+from serai import atomic_file
 from serai.cli import components, telling
 from serai.cli.opening import JSON, NamedPath, Status, run
 from serai.errors import BadExtension, BadManifest, NotWritten
@@ -177,6 +177,6 @@ def _check(planned: Plan, component: bytes) -> None:
 def _write(component: bytes, target: Path) -> None:
     """The file is there whole, or as it was."""
     try:
-        drafts.write(target, component, mode=0o644)
+        atomic_file.write_atomically(target, component, mode=0o644)
     except OSError as error:
         raise NotWritten(f"cannot be written: {error.strerror}", who=str(target)) from None

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import serai
-from serai import drafts
+from serai import atomic_file
 from serai.cli import bundle_imports
 from serai.errors import BadExtension, BadManifest, NotWritten
 from serai.limits import MIB
@@ -266,6 +266,6 @@ def _is_bundle(file: Path) -> bool:
 def write(content: bytes, output: Path) -> None:
     """The file is there whole, executable, or not at all."""
     try:
-        drafts.write(output, content, mode=0o755)
+        atomic_file.write_atomically(output, content, mode=0o755)
     except OSError as error:
         raise NotWritten(f"cannot be written: {error.strerror}", who=str(output)) from None

@@ -12,7 +12,7 @@ from serai.cli.opening import JSON, NamedPath, Status
 from serai.errors import NoGuest
 
 if TYPE_CHECKING:
-    from serai.testing.conformance import Finding, Report
+    from serai.testing.conformance.report import Finding, Report
 
 __all__ = ["check", "show", "show_json"]
 

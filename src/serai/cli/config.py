@@ -76,10 +76,10 @@ def show(key: str | None, *, cwd: str, everything: bool, as_json: bool) -> None:
 @JSON
 def path(*, cwd: str, as_json: bool) -> None:
     """The files that settings are read from, whether they are there or not."""
-    from serai import home
+    from serai import paths
 
-    mine = os.path.join(home.config_folder(), home.CONFIG)
-    theirs = os.path.join(os.path.abspath(cwd), home.PROJECT_CONFIG)
+    mine = os.path.join(paths.config_folder(), paths.CONFIG)
+    theirs = os.path.join(os.path.abspath(cwd), paths.PROJECT_CONFIG)
     for source, file in (("person", mine), ("project", theirs)):
         if as_json:
             click.echo(telling.as_json({"source": source, "file": file, "exists": os.path.lexists(file)}))

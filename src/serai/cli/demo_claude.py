@@ -108,7 +108,7 @@ async def _installed(stage: Stage) -> Program | None:
 
 @asynccontextmanager
 async def _real(stage: Stage, program: Program) -> AsyncIterator[Played]:
-    from serai.testing.models import FakeModels
+    from serai.testing.models.server import FakeModels
 
     home, temporary = stage.place / "claude", stage.place / "tmp"
     for folder in (home, temporary):
@@ -121,7 +121,8 @@ async def _real(stage: Stage, program: Program) -> AsyncIterator[Played]:
 
 @asynccontextmanager
 async def _scripted(stage: Stage) -> AsyncIterator[Played]:
-    from serai.testing.claude import Script, ScriptedClaude
+    from serai.testing.claude.making import ScriptedClaude
+    from serai.testing.claude.script import Script
 
     script = Script().init()
     for number, command in enumerate(PROMPTS.values()):

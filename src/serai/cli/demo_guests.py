@@ -17,7 +17,8 @@ from serai.app.opening import LATEST
 from serai.cli.printing import glance
 from serai.cli.scaffold import typescript_command
 from serai.errors import GuardDown
-from serai.host.guest import Guest, State
+from serai.host.guest import Guest
+from serai.host.life import State
 from serai.host.registry import BuiltIn
 from serai.model.actions import Action, Notice
 from serai.model.ask import Allow, Approval, Decision, Question

@@ -16,7 +16,7 @@ from importlib import metadata
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from serai import __version__, home
+from serai import __version__, paths
 from serai.cli.discreet import without_values
 from serai.cli.opening import Options
 from serai.errors import NotWritten, SeraiError
@@ -106,7 +106,7 @@ def _version(package: str) -> str:
 
 
 def _home(look: Look) -> Iterator[Line]:
-    config, state = home.config_folder(look.environ), home.state_folder(look.environ)
+    config, state = paths.config_folder(look.environ), paths.state_folder(look.environ)
     why = ", as SERAI_HOME says" if look.environ.get("SERAI_HOME") else ""
     if config == state:
         yield _folder("configuration and state", state, why)
@@ -162,17 +162,17 @@ def _settings(look: Look) -> None:
     from serai.boxes.settings import read as read_boxes
     from serai.host.settings import read_person
 
-    who = os.path.join(home.config_folder(look.environ), "config.toml")
-    found = home.settings(look.environ)
+    who = os.path.join(paths.config_folder(look.environ), "config.toml")
+    found = paths.read_settings(look.environ)
     read_person(found, who=who)
     read_agents(found, who=who)
-    home.wants_recordings(look.environ)
+    paths.recording_enabled(look.environ)
     read_boxes(found, who=who)
 
 
 def _project(look: Look) -> Iterator[Line]:
     """What the project's own settings say, and what of it does not count."""
-    file = os.path.join(look.cwd, home.PROJECT_CONFIG)
+    file = os.path.join(look.cwd, paths.PROJECT_CONFIG)
     if not os.path.lexists(file):
         return
     try:
@@ -195,7 +195,7 @@ def _own_rules(look: Look) -> None:
     from serai.policy.loading import USER_FILE
     from serai.policy.rules import read_file
 
-    path = os.path.join(home.config_folder(look.environ), USER_FILE)
+    path = os.path.join(paths.config_folder(look.environ), USER_FILE)
     if os.path.lexists(path):
         read_file(path)
 
@@ -273,8 +273,8 @@ def _policy(look: Look) -> Iterator[Line]:
     from serai.policy import load
     from serai.policy.loading import USER_FILE
 
-    own = os.path.join(home.config_folder(look.environ), USER_FILE)
-    files = [path for path in (os.path.join(look.cwd, home.PROJECT_POLICY), own) if os.path.lexists(path)]
+    own = os.path.join(paths.config_folder(look.environ), USER_FILE)
+    files = [path for path in (os.path.join(look.cwd, paths.PROJECT_POLICY), own) if os.path.lexists(path)]
     trust = Trust.usual(look.environ)
     rules = load(look.cwd, untrusted=lambda content: trust.check_policy(look.cwd, content), environ=look.environ)
     yield Line("ok", f"rules of {', '.join([*files, 'Serai itself'])}")
@@ -287,7 +287,7 @@ def _policy(look: Look) -> Iterator[Line]:
 def _waiting(look: Look) -> Line:
     from serai.policy.memory import NAME, Decisions
 
-    path = os.path.join(home.state_folder(look.environ), NAME)
+    path = os.path.join(paths.state_folder(look.environ), NAME)
     if not os.path.exists(path):
         return Line("ok", "no approval waits")
     try:
@@ -310,7 +310,7 @@ def _boxes(look: Look) -> Iterator[Line]:
     from serai.boxes import backends
     from serai.boxes.manager import Boxes
 
-    boxes = Boxes(os.path.join(home.state_folder(look.environ), "boxes"))
+    boxes = Boxes(os.path.join(paths.state_folder(look.environ), "boxes"))
     for name in backends.BACKENDS:
         backend = boxes.backend(name)
         if backend.missing:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from serai import home
+from serai import paths
 from serai.cli import telling
 from serai.cli.authoring import bundle, new
 from serai.cli.checking import check
@@ -236,7 +236,7 @@ def _grants(manifest: Manifest) -> Iterator[str]:
 
 
 def _settings() -> str:
-    return os.path.join(home.config_folder(), "config.toml")
+    return os.path.join(paths.config_folder(), "config.toml")
 
 
 @guest.command()

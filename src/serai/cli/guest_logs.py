@@ -10,7 +10,7 @@ from time import sleep
 
 import click
 
-from serai import home
+from serai import paths
 from serai.cli import telling
 from serai.cli.completion import complete_guests
 from serai.cli.opening import JSON, Options, with_options
@@ -66,7 +66,7 @@ def _log_of(name: str, options: Options) -> tuple[Path, str]:
         known = installing.choose(options.find(), name).name
     except NoGuest as error:
         known, nobody = name.partition(":")[2] or name, error
-    path = log_file(Path(home.state_folder()) / "logs", known)
+    path = log_file(Path(paths.state_folder()) / "logs", known)
     if not path.is_file():
         hint = f"{nobody.message}\n{nobody.hint}" if nobody else "it was never started"
         raise NoGuest(f'no log for "{name}" at {path}', hint=hint)

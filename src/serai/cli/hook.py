@@ -23,7 +23,7 @@ from serai.cli.opening import JSON, NamedPath, Status, limits_of_the_person, run
 if TYPE_CHECKING:
     from serai.boxes.hook_process import Answer
     from serai.boxes.hooks import Hook
-    from serai.dialects.hookproto import File, Request, Response
+    from serai.dialects.hookproto.messages import File, Request, Response
     from serai.errors import HookFailed
     from serai.limits import Limits
 
@@ -110,7 +110,7 @@ async def _run(
     as_json: bool,
 ) -> Status:
     from serai.boxes.hooks import Hook
-    from serai.dialects.hookproto import Box, Request
+    from serai.dialects.hookproto.messages import Box, Request
 
     if event == "box.destroy" and not state:
         telling.tell("without a state: boxes run no hook on box.destroy that answered without one on box.create")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from serai.cli.telling import Notices, tell
-from serai.home import absolute
+from serai.paths import absolute_path
 
 if TYPE_CHECKING:
     from serai.host.finding import Found
@@ -94,7 +94,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     def wrapped(*arguments: Any, home: str | None, cwd: str, guests: tuple[str, ...], no_installed: bool, **others: Any) -> None:
         if home := home or os.environ.get("SERAI_HOME"):
             os.environ["SERAI_HOME"] = os.path.abspath(home)  # this is the entry point: for all of this run, guests included
-        paths = tuple(Path(absolute(path)) for path in guests)
+        paths = tuple(Path(absolute_path(path)) for path in guests)
         options = Options(Path(os.path.abspath(cwd)), paths, not no_installed)
         command(*arguments, options=options, **others)
 
@@ -112,11 +112,11 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 def limits_of_the_person() -> Limits:
     """The usual ones, and what `[limits]` of the settings changes."""
-    from serai import home
+    from serai import paths
     from serai.host.settings import read_person
     from serai.limits import Limits
 
-    return Limits().but(**read_person(home.settings()).limits)
+    return Limits().but(**read_person(paths.read_settings()).limits)
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
-from serai import home
+from serai import paths
 from serai.dialects.yoi import drift, settings
 from serai.dialects.yoi.grants import Enablement
 from serai.errors import BadSettings, NotWritten
@@ -30,7 +30,7 @@ class PluginFile:
 
     @classmethod
     def usual(cls) -> PluginFile:
-        return cls(Path(home.config_folder()) / FILE)
+        return cls(Path(paths.config_folder()) / FILE)
 
     def read(self) -> tuple[Enablement, ...]:
         """What is granted there; nothing when there is no such file."""

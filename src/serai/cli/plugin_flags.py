@@ -17,7 +17,7 @@ from serai.cli import telling
 from serai.dialects.yoi.grants import FsGrant, Grants, Operation
 from serai.dialects.yoi.manifest import SURFACES, HostApi, Permission, PluginManifest, Surface, Target
 from serai.dialects.yoi.targets import METHODS
-from serai.home import absolute
+from serai.paths import absolute_path
 
 __all__ = ["Given", "granted", "surfaces_of", "with_grants"]
 
@@ -138,7 +138,7 @@ def _fs(text: str) -> FsGrant:
     if not colon or not root or not set(named) <= set(_OPERATIONS):
         raise ValueError(f"it has to be ROOT:OPERATIONS, such as /data:read,list; the operations are {', '.join(_OPERATIONS)}")
     found = tuple(operation for operation in _OPERATIONS if operation in named)
-    return FsGrant(root=absolute(root), operations=found)
+    return FsGrant(root=absolute_path(root), operations=found)
 
 
 def _request(text: str) -> Target:

@@ -147,10 +147,10 @@ def _choose(name: str, options: Options) -> _Chosen:
 
 
 def _by_path(name: str, options: Options) -> _Chosen:
-    from serai import home
+    from serai import paths
     from serai.cli.plugin_reports import opened
 
-    path = Path(home.absolute(name))
+    path = Path(paths.absolute_path(name))
     if not path.exists():
         raise NoGuest("there is no such plugin", who=str(path), hint="name a plugin's folder, or its file")
     package = opened(path)

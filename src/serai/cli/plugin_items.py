@@ -63,7 +63,7 @@ class Search:
     @classmethod
     def of(cls, options: Options, found: Found | None = None) -> Search:
         """Look where guests are looked for; what a command line names comes before a store's of the same identity."""
-        from serai import home
+        from serai import paths
         from serai.app.config import Config
         from serai.dialects.yoi.settings import read as settings_of
         from serai.host import plugins
@@ -73,7 +73,7 @@ class Search:
         there: tuple[Discovered, ...] = ()
         if options.installed:
             stores: tuple[tuple[Source, Path], ...] = (
-                ("user", Path(home.config_folder()) / "guests"),
+                ("user", Path(paths.config_folder()) / "guests"),
                 ("project", options.cwd / ".serai" / "guests"),
             )
             there, wrong = plugins.discover(stores, settings.bounds)

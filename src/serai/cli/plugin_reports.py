@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from serai import drafts, home
+from serai import atomic_file, paths
 from serai.cli import telling
 from serai.dialects.yoi.archive import ENDING, BadArchive
 from serai.errors import BadManifest, NotWritten, SeraiError
@@ -38,7 +38,7 @@ def bounds_of(config: Config | None = None) -> Bounds:
     """How large a package may be for this person."""
     from serai.dialects.yoi import settings
 
-    return settings.read(home.settings() if config is None else config.settings).bounds
+    return settings.read(paths.read_settings() if config is None else config.settings).bounds
 
 
 def opened(path: Path, config: Config | None = None) -> Package:
@@ -223,7 +223,7 @@ def pack(folder: str, output: str | None) -> dict[str, Any]:
     from serai.dialects.yoi import archive
     from serai.dialects.yoi.package import open_files
 
-    source = home.absolute(folder)
+    source = paths.absolute_path(folder)
     if not os.path.isdir(source):
         raise BadManifest("not a directory", who=source, hint="name the folder of a plugin")
     bounds = bounds_of()
@@ -232,7 +232,7 @@ def pack(folder: str, output: str | None) -> dict[str, Any]:
         package = open_files(archive.read(packed, bounds), bounds)
     except ValueError as error:
         raise BadManifest(str(error), who=source, hint="`serai guest check` says more") from None
-    target = home.absolute(output) if output else f"{source}{ENDING}"
+    target = paths.absolute_path(output) if output else f"{source}{ENDING}"
     _write(target, packed)
     return {
         "command": "pack",
@@ -248,6 +248,6 @@ def _write(target: str, content: bytes) -> None:
     """Whole, or not at all; what is above it is made, what is there is replaced (spec yoi 19)."""
     try:
         os.makedirs(os.path.dirname(target), exist_ok=True)
-        drafts.write(target, content, mode=0o644)
+        atomic_file.write_atomically(target, content, mode=0o644)
     except OSError as error:
         raise NotWritten(f"cannot be written: {error.strerror}", who=target) from None

@@ -19,12 +19,12 @@ from serai.cli.tool import parsed, print_result
 from serai.dialects.yoi.grants import Record
 from serai.dialects.yoi.manifest import Permission
 from serai.errors import NoGuest, NoTool
-from serai.home import absolute
 from serai.host import installing
 from serai.host.finding import Found
 from serai.host.host import Host
 from serai.host.manifest import Manifest
 from serai.model.tools import ToolCall
+from serai.paths import absolute_path
 
 if TYPE_CHECKING:
     from serai.app.config import Config
@@ -51,7 +51,7 @@ async def call(wanted: Wanted, arguments: str, config: str, *, as_json: bool) ->
     asked = ToolCall(wanted.tool, parsed(arguments), asker="person")
     config_value = parsed(config) if config else None
     loaded = Config.load(os.getcwd())
-    path = Path(absolute(wanted.package))
+    path = Path(absolute_path(wanted.package))
     package = plugin_reports.opened(path, loaded)
     manifest = _manifest(path, package, wanted, config_value, plugin_reports.bounds_of(loaded))
     async with _host(lambda: Found(guests=(manifest,)), loaded, command=f"serai guest run {package.manifest.id}") as host:

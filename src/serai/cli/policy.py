@@ -18,7 +18,7 @@ from serai.cli.completion import complete_agents, complete_sessions
 from serai.cli.opening import JSON, PATH
 from serai.cli.policy_answers import answer, forget, looked_at, parsed, pending
 from serai.errors import BadSettings
-from serai.home import absolute
+from serai.paths import absolute_path
 
 if TYPE_CHECKING:
     from serai.model.tools import ToolCall
@@ -81,7 +81,7 @@ def with_sources(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--mode", type=click.Choice(list(_MODES)), help="What happens to what no rule decides.")
     @wraps(command)
     def wrapped(*args: Any, cwd: str, files: tuple[str, ...], allow: tuple[str, ...], mode: str | None, **rest: Any) -> None:
-        folder = absolute(cwd)
+        folder = absolute_path(cwd)
         if not os.path.isdir(folder):
             raise BadSettings("not a directory", who=cwd, hint="name the working directory")
         command(*args, sources=Sources(folder, files, allow, mode or ""), **rest)

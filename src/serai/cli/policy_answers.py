@@ -62,10 +62,10 @@ def _copy(folder: str) -> Decisions:
 
 
 def _file() -> str:
-    from serai import home
+    from serai import paths
     from serai.policy.memory import NAME
 
-    return os.path.join(home.state_folder(), NAME)
+    return os.path.join(paths.state_folder(), NAME)
 
 
 def parsed(raw: bytes, name: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 from unicodedata import east_asian_width
 
-from serai import home
+from serai import paths
 
 if TYPE_CHECKING:
     from serai.model.ask import Approval, Question
@@ -65,7 +65,7 @@ def own_file() -> str:
     """Where a person writes rules of their own."""
     from serai.policy.loading import USER_FILE
 
-    return os.path.join(home.config_folder(), USER_FILE)
+    return os.path.join(paths.config_folder(), USER_FILE)
 
 
 def where(source: str) -> str:

@@ -19,7 +19,7 @@ from serai.cli.completion import complete_agents, complete_models, complete_sess
 from serai.cli.ending import WORDS, Ending
 from serai.cli.opening import JSON, PATH, Options, Status, run, with_options
 from serai.errors import GuardDown, NotAllowed, Refused, SeraiError
-from serai.home import content_of
+from serai.paths import read_regular_file
 
 if TYPE_CHECKING:
     from serai.app.app import App
@@ -149,7 +149,7 @@ def _image(path: str) -> ImageBlock:
     if mime is None:
         raise click.UsageError(f"{telling.safe(path)}: an image is one of {', '.join(_IMAGES)}")
     try:
-        return ImageBlock(content_of(path, _IMAGE), mime)
+        return ImageBlock(read_regular_file(path, _IMAGE), mime)
     except OSError as error:
         raise click.UsageError(f"{telling.safe(path)}: {error.strerror}") from None
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from serai import drafts
+from serai import atomic_file
 from serai.cli import telling
 from serai.cli.completion import complete_sessions
 from serai.cli.opening import JSON, PATH, limits_of_the_person
@@ -250,7 +250,7 @@ def _write(path: str, parts: Iterable[str], *, replace: bool) -> None:
         if not replace:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))  # fails when there is one; else it is ours
         try:
-            with drafts.draft(path) as file:
+            with atomic_file.atomic_writer(path) as file:
                 file.writelines(part.encode(errors="backslashreplace") for part in parts)
         except BaseException:
             if not replace:

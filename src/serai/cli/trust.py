@@ -12,7 +12,7 @@ import click
 from serai.cli import policy_words as words
 from serai.cli import telling
 from serai.cli.opening import JSON, PATH, Options, with_options
-from serai.home import PROJECT_CONFIG, PROJECT_POLICY, absolute, project_content
+from serai.paths import PROJECT_CONFIG, PROJECT_POLICY, absolute_path, read_project_settings
 
 if TYPE_CHECKING:
     from serai.host.manifest import Manifest
@@ -31,7 +31,7 @@ def trust(path: str | None, *, withdraw: bool, options: Options, as_json: bool) 
 
     PATH is the project; this folder by default. What changes or comes later has to be trusted again.
     """
-    project = options.cwd if path is None else Path(absolute(path))
+    project = options.cwd if path is None else Path(absolute_path(path))
     if withdraw:
         _withdraw(project, as_json=as_json)
     else:
@@ -47,7 +47,7 @@ def _allow(project: Path, *, as_json: bool) -> None:
     before = {manifest.folder: trust.check(manifest) for manifest in found.all() if manifest.scope == "project"}
     content = _content(project)  # read once: what is shown is what is trusted, whoever writes there meanwhile
     rules, rules_before = _rules(project, content), trust.check_policy(project, content)
-    written = project_content(project) if project.is_dir() else b""
+    written = read_project_settings(project) if project.is_dir() else b""
     settings, settings_before = _settings(project, written), trust.check_config(project, written)
     for_agents, agents_before = trust.for_agents(project), trust.check_agents(project)
     pinned = trust.allow(project, rules=content, settings=written, agents=for_agents or {})

@@ -5,9 +5,9 @@ from serai.host.adapter import Taking as Taking
 from serai.host.finding import Found as Found
 from serai.host.finding import find as find
 from serai.host.guest import Guest as Guest
-from serai.host.guest import State as State
 from serai.host.host import Host as Host
 from serai.host.judging import Gate as Gate
+from serai.host.life import State as State
 from serai.host.report import LoadReport as LoadReport
 from serai.host.services import NoServices as NoServices
 from serai.host.services import Services as Services

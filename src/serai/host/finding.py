@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from serai import home
+from serai import paths
 from serai.errors import BadManifest, BadSettings
 from serai.host.adapters import DIALECTS, ENDINGS, by_folder, by_name, finder
 from serai.host.foreign import piglet_disabled
@@ -89,8 +89,8 @@ def find(
     trust: Trust | None = None,
 ) -> Found:
     """Look everywhere. `installed=False` (`--no-ext`) leaves only what `guests` names; relative paths count from here on."""
-    settings = os.path.join(home.config_folder(environ), "config.toml")
-    person = read_person(home.settings(environ) if config is None else config, who=settings)
+    settings = os.path.join(paths.config_folder(environ), "config.toml")
+    person = read_person(paths.read_settings(environ) if config is None else config, who=settings)
     unsettled = ""
     if "piglet" in person.homes:
         try:
@@ -98,17 +98,17 @@ def find(
         except BadSettings as error:
             unsettled = str(error)
     search = _Search(person, trust or Trust.usual(environ), unsettled)
-    project = Path(home.absolute(cwd))
+    project = Path(paths.absolute_path(cwd))
     search.recall(_own_place(environ))
     for path in guests:
-        search.add_ad_hoc(Path(home.absolute(path)))
+        search.add_ad_hoc(Path(paths.absolute_path(path)))
     search.take_kept()
     if installed:
         for place in _places(project, person, environ):
             search.add_place(place)
         search.miss_trusted_guards(project)
         search.miss_wanted(Path(settings), project)
-    search.miss_named_guards(Path(settings), project / home.PROJECT_CONFIG)
+    search.miss_named_guards(Path(settings), project / paths.PROJECT_CONFIG)
     return search.found()
 
 
@@ -149,7 +149,7 @@ def _places(cwd: Path, person: Person, environ: Mapping[str, str]) -> list[_Plac
 
 
 def _own_place(environ: Mapping[str, str]) -> Path:
-    return _absolute(home.config_folder(environ)) / "guests"
+    return _absolute(paths.config_folder(environ)) / "guests"
 
 
 @dataclass(slots=True)
@@ -285,7 +285,7 @@ class _Search:
             self.hidden_guards.append(_Nowhere(settings, f"the guard {lost} is named in the settings and was not found"))
         for lost in sorted(self.person.project_guards - keys):
             self.hidden_guards.append(
-                _Nowhere(project, f"the guard {lost} is named in the project's {home.CONFIG} and was not found")
+                _Nowhere(project, f"the guard {lost} is named in the project's {paths.CONFIG} and was not found")
             )
 
     def _read(self, path: Path, scope: Scope, *, hidden: bool = False, ours: bool = True) -> Manifest | None:

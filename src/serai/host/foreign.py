@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Protocol, cast
 
-from serai import home
+from serai import paths
 from serai.errors import BadSettings
 from serai.host.adapters import reader
 from serai.host.settings import DISABLED
@@ -30,7 +30,7 @@ def piglet_disabled(folder: Path) -> frozenset[str]:
     """
     path = os.path.join(folder, "config.yaml")
     try:
-        content = home.content_of(path, _LONGEST)
+        content = paths.read_regular_file(path, _LONGEST)
     except FileNotFoundError:
         return frozenset()
     except OSError as error:

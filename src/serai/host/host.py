@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack
 
-from serai import home
+from serai import paths as serai_paths
 from serai.errors import Closed, NoGuest
 from serai.host.adapter import About
 from serai.host.asking import Asking, BuiltInCommand
@@ -121,8 +121,8 @@ class Host(Asking):
         """
         env = os.environ if environ is None else environ
         folder = Path(os.path.abspath(cwd or os.getcwd()))
-        settings = home.settings(env) if config is None else config
-        paths = [Path(home.absolute(path)) for path in guests]
+        settings = serai_paths.read_settings(env) if config is None else config
+        paths = [Path(serai_paths.absolute_path(path)) for path in guests]
 
         trust = Trust.usual(env)
 

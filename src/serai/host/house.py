@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from serai import home
+from serai import paths
 from serai.host.adapter import About, Adapter, Running
 from serai.host.adapters import adapter
 from serai.host.finding import piglet_home
@@ -112,7 +112,7 @@ class House:
 
     def config_root(self, manifest: Manifest) -> str:
         """The folder of settings that it belongs to: the person's, or piglet's home for a guest from there (spec piglet 1.1)."""
-        return str(piglet_home(self.environ)) if manifest.scope == "piglet home" else home.config_folder(self.environ)
+        return str(piglet_home(self.environ)) if manifest.scope == "piglet home" else paths.config_folder(self.environ)
 
     def config_of(self, manifest: Manifest) -> str:
         """Where its own settings are (spec piglet 1.1)."""
@@ -142,7 +142,7 @@ class House:
             release()
 
     def open_log(self, manifest: Manifest) -> GuestLog:
-        return GuestLog(Path(home.state_folder(self.environ)) / "logs", manifest.name, limit=self.limits_of(manifest).log)
+        return GuestLog(Path(paths.state_folder(self.environ)) / "logs", manifest.name, limit=self.limits_of(manifest).log)
 
     def tap(self, manifest: Manifest, generation: int, pid: int) -> Tap | None:
         if self._recorder is None:

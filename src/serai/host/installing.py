@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from serai import drafts, home
+from serai import atomic_file, paths
 from serai.errors import BadManifest, BadSettings, NoGuest, NotWritten, PeerGone, PeerTimeout, SeraiError
 from serai.host.adapters import DIALECTS, ENDINGS, reader
 from serai.host.finding import Found
@@ -45,7 +45,7 @@ def add(source: str, *, environ: Mapping[str, str] = os.environ, name: str = "")
 
     A guest that is one file is copied as that.
     """
-    folder = os.path.realpath(home.absolute(source))  # before the base name is taken, so that `.` has one
+    folder = os.path.realpath(paths.absolute_path(source))  # before the base name is taken, so that `.` has one
     if packed_dialect(Path(folder)) and os.path.isfile(folder):
         return _add_file(Path(folder), environ, name)
     if not os.path.isdir(folder):
@@ -66,7 +66,7 @@ def add(source: str, *, environ: Mapping[str, str] = os.environ, name: str = "")
 def _add_file(file: Path, environ: Mapping[str, str], name: str) -> Path:
     folder = look(file)
     if folder is not None:
-        read(folder, "ad hoc", read_person(home.settings(environ)))  # what nobody could start is not taken
+        read(folder, "ad hoc", read_person(paths.read_settings(environ)))  # what nobody could start is not taken
     ending = next(ending for ending in ENDINGS if file.name.endswith(ending))
     target = _target(environ, f"{name.removesuffix(ending)}{ending}" if name else file.name)
     _refuse_twin(file, target)
@@ -182,13 +182,13 @@ def _nobody(found: Found, name: str) -> NoGuest:
 def _target(environ: Mapping[str, str], name: str) -> Path:
     if not name or "/" in name or "\0" in name or name.startswith("."):
         raise NoGuest(f"{name!r} is no name for a guest's folder", hint="give it one with --name, without a dot in front")
-    read_person(home.settings(environ))  # a mistake in them is told before anything is done
-    target = Path(home.config_folder(environ)) / "guests" / name
+    read_person(paths.read_settings(environ))  # a mistake in them is told before anything is done
+    target = Path(paths.config_folder(environ)) / "guests" / name
     if os.path.lexists(target):
         hint = f"`serai guest remove {name}`, or give another name"
         raise BadSettings(f"destination {target} already exists; remove it first", who=name, hint=hint)
     try:
-        home.make_folder(target.parent)
+        paths.make_private_folder(target.parent)
     except OSError as error:
         raise _not_done("cannot be made", str(target.parent), error) from None
     return target
@@ -265,10 +265,10 @@ def _seed(target: Path, environ: Mapping[str, str]) -> None:
     """The files it ships for its settings, now, so that a person can edit them before it runs (spec piglet 1.5)."""
     try:
         folder = look(target)
-        manifest = read(folder, "user", read_person(home.settings(environ))) if folder is not None else None
+        manifest = read(folder, "user", read_person(paths.read_settings(environ))) if folder is not None else None
     except BadManifest:  # finding tells of that
         return
-    for line in seed(manifest, home.config_folder(environ)) if manifest is not None and manifest.active else ():
+    for line in seed(manifest, paths.config_folder(environ)) if manifest is not None and manifest.active else ():
         log.warning("%s: %s", target, line)
 
 
@@ -366,7 +366,7 @@ def _has_manifest(folder: str) -> bool:
 def _write(file: str, content: bytes) -> None:
     """Replace a file in one step, with the mode it has."""
     mode = stat.S_IMODE(os.stat(file).st_mode)
-    drafts.write(file, content, mode=mode)
+    atomic_file.write_atomically(file, content, mode=mode)
 
 
 def _not_done(what: str, who: str, error: OSError) -> SeraiError:

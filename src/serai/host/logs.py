@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from serai import home
+from serai import paths
 from serai.errors import LimitHit, PeerGone, SpawnFailed
 from serai.limits import MIB
 
@@ -82,7 +82,7 @@ class GuestLog:
         self._complained = False
         self._moved = 0  # how many bytes of this start `trim` has put at the end of the older file
         try:
-            home.make_folder(folder)
+            paths.make_private_folder(folder)
             folder.chmod(0o700)
             self.descriptor = self._open()
         except OSError as error:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 
-from serai import drafts, home
+from serai import atomic_file, paths
 from serai.errors import BadSettings, NotWritten
 
 __all__ = ["OwnFile"]
@@ -30,7 +30,7 @@ class OwnFile:
         """Nobody else changes it meanwhile: two at once would each write what the other has not seen."""
         real = Path(os.path.realpath(self.path))
         try:
-            home.make_folder(real.parent)
+            paths.make_private_folder(real.parent)
             lock = real.with_name(f".{self.path.stem}.lock")
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
@@ -44,7 +44,7 @@ class OwnFile:
     def write(self, content: bytes) -> None:
         """In one step: whoever reads meanwhile has the old or the new."""
         try:
-            drafts.write(os.path.realpath(self.path), content, sync=True)
+            atomic_file.write_atomically(os.path.realpath(self.path), content, sync=True)
         except OSError as error:
             raise self._unwritable(error) from None
 

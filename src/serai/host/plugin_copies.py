@@ -12,7 +12,7 @@ from time import time
 
 import msgspec
 
-from serai import drafts, home
+from serai import atomic_file, paths
 from serai.dialects.yoi import archive
 from serai.dialects.yoi.archive import ENDING, BadArchive
 from serai.dialects.yoi.bounds import DEFAULT
@@ -48,12 +48,12 @@ def keep_copy(package: Package, environ: Mapping[str, str] = os.environ) -> Path
     if path is None:
         return None
     try:
-        home.make_folder(path.parent)
+        paths.make_private_folder(path.parent)
         os.chmod(path.parent, 0o700)
         if _is_whole(path, package):
             os.utime(path)  # it was needed again
         else:
-            drafts.write(path, archive.pack(package.files), sync=True)
+            atomic_file.write_atomically(path, archive.pack(package.files), sync=True)
         _trim(path.parent, path)
     except OSError as error:
         log.warning("a plugin's copy cannot be kept: %s: %s", path, error.strerror)
@@ -73,7 +73,7 @@ def _copy(digest: str, environ: Mapping[str, str]) -> Path | None:
     algorithm, _, hexdigest = digest.partition(":")
     if algorithm != "sha256" or len(hexdigest) != 64 or not set(hexdigest) <= set("0123456789abcdef"):
         return None
-    return Path(home.state_folder(environ)) / "plugins" / f"{hexdigest}{ENDING}"
+    return Path(paths.state_folder(environ)) / "plugins" / f"{hexdigest}{ENDING}"
 
 
 def _trim(folder: Path, newest: Path) -> None:
@@ -83,7 +83,7 @@ def _trim(folder: Path, newest: Path) -> None:
         with suppress(OSError):
             about = path.lstat()
             known.append((about.st_mtime, about.st_size, path))
-    for path in folder.glob(f"{drafts.PREFIX}*"):
+    for path in folder.glob(f"{atomic_file.PREFIX}*"):
         with suppress(OSError):
             if time() - path.lstat().st_mtime > _ABANDONED:
                 path.unlink()

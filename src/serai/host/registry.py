@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from serai.errors import SeraiError
-from serai.host.guest import Guest, State
+from serai.host.guest import Guest
+from serai.host.life import State
 from serai.host.schemas import Checked, checker
 from serai.model.contributions import EVERY_EVENT, Command, Compactor, Contributions, Interceptor, Provider, Shortcut, Stage
 from serai.model.tools import BUILT_IN, Tell, ToolBox, ToolCall, ToolResult, ToolSpec

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from serai.host.guest import Guest, State
+from serai.host.guest import Guest
+from serai.host.life import State
 
 if TYPE_CHECKING:
     from serai.host.host import Host

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from serai import home
+from serai import paths
 from serai.host.adapters import DIALECTS
 from serai.limits import MIB
 
@@ -89,7 +89,7 @@ def _put(manifest: Manifest, config: str, one: Seed) -> None:
             return
         raise
     if not os.path.isdir(config):
-        home.make_folder(config)
+        paths.make_private_folder(config)
     with _opened(config, one.dest[:-1]) as parent:
         _write(parent, one.dest[-1], content)
 
@@ -112,7 +112,7 @@ def _content(folder: str, src: Iterable[str]) -> bytes:
     path = os.path.realpath(os.path.join(root, *src))
     if not path.startswith(f"{root}/"):
         raise OSError(0, "it lies outside of the guest's folder")
-    return home.content_of(path, _LARGEST)
+    return paths.read_regular_file(path, _LARGEST)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from serai import home
+from serai import paths
 from serai.errors import BadManifest, BadSettings
 from serai.host.adapters import DIALECTS, is_built, own_settings
 from serai.host.services import GROUPS
@@ -184,7 +184,7 @@ class Person:
 
 def read_person(config: Mapping[str, Any], *, who: str = "config.toml") -> Person:
     """The part of the settings that is about guests, all of it checked."""
-    home.check_keys({key: value for key, value in config.items() if key != PROJECT}, who=who)
+    paths.check_setting_keys({key: value for key, value in config.items() if key != PROJECT}, who=who)
     try:
         homes = _convert(config.get("guests", {}), _Guests, "guests").homes
         tables = _convert(config.get("guest", {}), dict[str, dict[str, Any]], "guest")

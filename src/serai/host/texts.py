@@ -11,7 +11,8 @@ from typing import Any, cast
 
 from serai.errors import NotAllowed, SeraiError
 from serai.host.adapter import Compacts, Injects, Transforms
-from serai.host.guest import Guest, State
+from serai.host.guest import Guest
+from serai.host.life import State
 from serai.host.registry import Registry
 from serai.model.contributions import Compactor, Contributions, PromptSection, Transformed
 from serai.model.provider import ModelMessage

@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from serai import home
+from serai import paths
 from serai.errors import BadManifest, BadSettings
 from serai.host.adapters import ENDINGS
 from serai.host.manifest import PROJECT_PLACES, Manifest, folders_in, look, read
@@ -82,7 +82,7 @@ class Trust:
 
     @classmethod
     def usual(cls, environ: Mapping[str, str] = os.environ) -> Trust:
-        return cls(Path(home.config_folder(environ)) / "trust.json", person=environ.get("HOME", ""))
+        return cls(Path(paths.config_folder(environ)) / "trust.json", person=environ.get("HOME", ""))
 
     def allow(
         self,
@@ -100,11 +100,13 @@ class Trust:
         `settings` and `agents` are what a person has seen of the project's rules, its settings and its files for driven agents,
         empty for none: just that is trusted. By default they are read now.
         """
-        folder = Path(home.absolute(project))
+        folder = Path(paths.absolute_path(project))
         if not os.path.isdir(folder):
             raise BadSettings("not a directory", who=str(project), hint="name the folder of the project")
         config_folder = str(self.file.parent)
-        person = read_person(home.settings_in(config_folder) if config is None else config, who=f"{config_folder}/config.toml")
+        person = read_person(
+            paths.read_settings_in(config_folder) if config is None else config, who=f"{config_folder}/config.toml"
+        )
         pins: dict[str, _Pin] = {}
         manifests: list[Manifest] = []
         for manifest in _guests_of(folder, person):
@@ -117,8 +119,8 @@ class Trust:
             known = self._read()
             known.projects[_real(folder)] = _Project(
                 pins,
-                _there(folder, home.PROJECT_POLICY) if rules is None else _digest_of(rules),
-                _there(folder, home.PROJECT_CONFIG) if settings is None else _digest_of(settings),
+                _there(folder, paths.PROJECT_POLICY) if rules is None else _digest_of(rules),
+                _there(folder, paths.PROJECT_CONFIG) if settings is None else _digest_of(settings),
                 self.for_agents(folder) if agents is None else dict(agents),
             )
             self._write(known)
@@ -126,7 +128,7 @@ class Trust:
 
     def withdraw(self, project: Path | str) -> bool:
         """Forget a project; whether it was known."""
-        folder = Path(home.absolute(project))
+        folder = Path(paths.absolute_path(project))
         with self._own.locked():
             known = self._read()
             if known.projects.pop(_real(folder), None) is None:
@@ -157,7 +159,7 @@ class Trust:
         pinned = self._read().projects.get(_real(Path(project)), _Project()).policy
         if not pinned:
             return "they were never trusted; look at them, then `serai trust`"
-        now = _there(Path(project), home.PROJECT_POLICY) if content is None else _digest_of(content)
+        now = _there(Path(project), paths.PROJECT_POLICY) if content is None else _digest_of(content)
         return "" if now == pinned else "they have changed since they were trusted; look at them, then `serai trust`"
 
     def check_config(self, project: Path | str, content: bytes | None = None) -> str:
@@ -165,7 +167,7 @@ class Trust:
         pinned = self._read().projects.get(_real(Path(project)), _Project()).config
         if not pinned:
             return "they were never trusted; look at them, then `serai trust`"
-        now = _there(Path(project), home.PROJECT_CONFIG) if content is None else _digest_of(content)
+        now = _there(Path(project), paths.PROJECT_CONFIG) if content is None else _digest_of(content)
         return "" if now == pinned else "they have changed since they were trusted; look at them, then `serai trust`"
 
     def check_agents(self, project: Path | str) -> str:

@@ -1,13 +1,13 @@
+from serai.policy.approvals import Pending as Pending
 from serai.policy.desk import Desk as Desk
-from serai.policy.desk import Ruling as Ruling
 from serai.policy.engine import Judgement as Judgement
 from serai.policy.engine import Policy as Policy
 from serai.policy.engine import Remembered as Remembered
 from serai.policy.loading import load as load
 from serai.policy.memory import Decisions as Decisions
-from serai.policy.memory import Pending as Pending
 from serai.policy.remembering import remember as remember
 from serai.policy.remembering import rule_as as rule_as
 from serai.policy.rules import Rule as Rule
 from serai.policy.rules import Rules as Rules
+from serai.policy.rulings import Ruling as Ruling
 from serai.policy.subject import Situation as Situation

@@ -23,8 +23,9 @@ from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.surface import Choosy, Surface
 from serai.model.tools import ToolCall
 from serai.policy import rulings
+from serai.policy.approvals import Pending, State, fits
 from serai.policy.engine import Policy
-from serai.policy.memory import Decisions, Pending, State, fits
+from serai.policy.memory import Decisions
 from serai.policy.remembering import remember, rule_for
 from serai.policy.rulings import By, Ruling
 from serai.policy.subject import Situation, Subject

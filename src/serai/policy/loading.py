@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from serai import home
+from serai import paths
 from serai.errors import BadSettings
 from serai.policy.rules import MODES, Rules, default, read_bytes, read_file, read_flag, read_toml
 
@@ -37,8 +37,8 @@ def load(
     found = Rules(rules=tuple(read_flag(flag) for flag in allow), mode=mode)
     for file in files:
         found += read_file(file)
-    found += _narrowed(os.path.join(project, home.PROJECT_POLICY), untrusted)
-    own = os.path.join(home.config_folder(environ), USER_FILE)
+    found += _narrowed(os.path.join(project, paths.PROJECT_POLICY), untrusted)
+    own = os.path.join(paths.config_folder(environ), USER_FILE)
     if (content := _if_there(own)) is not None:
         found += read_toml(content, own)
     return found + default()

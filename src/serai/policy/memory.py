@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from serai import home
+from serai import paths
 from serai.database import MEMORY, Database
 from serai.errors import BadSettings, NoApproval, NotWritten
 from serai.model.ask import Approval, Decision, Deny, Question, Remember
@@ -87,7 +87,7 @@ class Decisions:
 
     @classmethod
     def usual(cls, environ: Mapping[str, str] = os.environ) -> Decisions:
-        return cls(os.path.join(home.state_folder(environ), NAME))
+        return cls(os.path.join(paths.state_folder(environ), NAME))
 
     @classmethod
     def in_memory(cls, clock: Callable[[], float] = time.time) -> Decisions:

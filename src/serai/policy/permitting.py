@@ -18,12 +18,13 @@ from serai.model.ask import Allow, Answer, Approval, Choice, Decision, Deny, Ite
 from serai.model.replies import questions_of
 from serai.model.surface import HeadlessSurface, Surface
 from serai.model.tools import ToolCall
-from serai.policy.desk import Desk, Ruling
+from serai.policy.desk import Desk
 from serai.policy.engine import Policy, Remembered
 from serai.policy.globs import escaped
 from serai.policy.memory import Decisions
 from serai.policy.permissions import SECOND, AskRequest, AskResult, PermissionConfig, PermissionRequest, PermissionResult
 from serai.policy.rules import Rule, Rules
+from serai.policy.rulings import Ruling
 from serai.policy.subject import Situation
 
 __all__ = ["Permissions"]

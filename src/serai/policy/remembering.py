@@ -90,7 +90,7 @@ def _words(subject: Subject) -> dict[str, Any]:
     reading = subject.reading
     if reading is None or reading.simple is None or not subject.arguments.keys() <= BESIDE_COMMAND:
         return {}
-    from serai.policy.commands import Pattern
+    from serai.policy.commands.patterns import Pattern
 
     pattern = " ".join(map(_quoted, reading.simple))
     try:

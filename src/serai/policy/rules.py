@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from serai import home
+from serai import paths
 from serai.errors import BadSettings
 from serai.limits import MIB
 from serai.policy.globs import glob
@@ -29,7 +29,7 @@ from serai.policy.hosts import HostPattern
 from serai.policy.paths import PathPattern
 
 if TYPE_CHECKING:
-    from serai.policy.commands import Pattern
+    from serai.policy.commands.patterns import Pattern
 
 __all__ = ["MODES", "Decide", "Mode", "Rule", "Rules", "read_bytes", "read_file", "read_flag", "read_rule", "read_toml"]
 
@@ -116,7 +116,9 @@ def read_file(path: str) -> Rules:
 
 
 def _command(text: str) -> Pattern:
-    from serai.policy.commands import Pattern  # reading commands takes a tenth of a run's start, and few rules speak of any
+    from serai.policy.commands.patterns import (
+        Pattern,  # reading commands takes a tenth of a run's start, and few rules speak of any
+    )
 
     return Pattern(text)
 
@@ -125,7 +127,7 @@ def read_bytes(path: str) -> bytes:
     """What is in it. A project may put anything there: a pipe, a device, more than fits."""
     hint = "name a file of rules"
     try:
-        return home.content_of(path, _MOST)
+        return paths.read_regular_file(path, _MOST)
     except OSError as error:
         raise BadSettings(f"cannot be read: {error.strerror}", who=path, hint=hint) from None
 

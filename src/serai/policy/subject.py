@@ -24,7 +24,7 @@ from serai.policy.hosts import host_of
 from serai.policy.paths import lexical, meanings, resolve
 
 if TYPE_CHECKING:
-    from serai.policy.commands import Reading
+    from serai.policy.commands.reading import Reading
 
 __all__ = ["BESIDE", "BESIDE_COMMAND", "CWD", "GLOBS", "PATHS", "URLS", "Found", "Situation", "Subject", "text_of"]
 
@@ -269,7 +269,8 @@ def text_of(value: Any) -> str:
 
 def _read(command: Any) -> Reading:
     """Whatever is wrong with it, there is a reading: what cannot be read is asked, never passed over."""
-    from serai.policy.commands import Reading, read  # few calls are commands, and what reads them takes a while to import
+    from serai.policy.commands.reader import read  # few calls are commands, and what reads them takes a while to import
+    from serai.policy.commands.reading import Reading
 
     if not isinstance(command, str) and not (isinstance(command, list) and all(isinstance(word, str) for word in command)):
         return Reading(None, unread="the command is neither a text nor a list of words")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from serai import home
+from serai import paths
 from serai.errors import NoRecording, NotRecorded
 from serai.limits import Limits
 
@@ -63,12 +63,12 @@ class Folder:
 
     @classmethod
     def usual(cls, environ: Mapping[str, str] = os.environ) -> Folder:
-        return cls(Path(home.state_folder(environ)) / "recordings")
+        return cls(Path(paths.state_folder(environ)) / "recordings")
 
     def create(self) -> None:
         """Make it, for this user alone. Who had it open to others (a copy, another umask) has not any more."""
         try:
-            home.make_folder(self.path)
+            paths.make_private_folder(self.path)
             self.path.chmod(0o700)
         except OSError as error:
             raise NotRecorded(f"the folder of recordings cannot be used: {error.strerror}", who=str(self.path)) from None

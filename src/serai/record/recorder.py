@@ -12,7 +12,7 @@ import weakref
 from time import monotonic
 from typing import Literal, Self
 
-from serai import home
+from serai import paths
 from serai.errors import ExitStatus, NotRecorded, SeraiError
 from serai.limits import Limits
 from serai.record.folder import Folder, new_run
@@ -61,7 +61,7 @@ class Recorder:
     @classmethod
     def start(cls, *, command: str = "", secrets: Secrets | None = None, limits: Limits | None = None) -> Recorder | None:
         """What an entry point does: a recorder in the usual folder, or None when the person has turned recording off."""
-        return cls(command=command, secrets=secrets, limits=limits) if home.wants_recordings() else None
+        return cls(command=command, secrets=secrets, limits=limits) if paths.recording_enabled() else None
 
     def __enter__(self) -> Self:
         return self

@@ -1,6 +1,7 @@
 """For authors of box hooks: a program that Serai runs at a box's birth and death (docs/boxes.md).
 
-    from serai.sdk.hook import EVENT_BOX_CREATE, File, Request, Response, main
+    from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, File, Request, Response
+    from serai.sdk.hook import main
 
     def handle(request: Request) -> Response | None:
         if request.event == EVENT_BOX_CREATE:
@@ -18,7 +19,8 @@ from __future__ import annotations
 import os
 import sys
 
-from serai.dialects.hookproto import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, HookError, Request, Response, serve
+from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response
+from serai.dialects.hookproto.theirs import HookError, serve
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from serai import home
+from serai import paths
 from serai.errors import NoSession, NotWritten, SeraiError
 from serai.limits import Limits
 from serai.store import times
@@ -54,7 +54,7 @@ class Sessions:
 
     @classmethod
     def usual(cls, environ: Mapping[str, str] = os.environ, *, limits: Limits | None = None) -> Sessions:
-        return cls(os.path.join(home.state_folder(environ), "sessions"), limits=limits)
+        return cls(os.path.join(paths.state_folder(environ), "sessions"), limits=limits)
 
     def new(self, cwd: str, *, model: str = "", title: str = "", agent: str = "", agent_session: str = "") -> Session:
         """An empty one. The folder is made when it is not there."""
@@ -132,7 +132,7 @@ class Sessions:
                 if mode & 0o027:
                     os.chmod(self.folder, mode & 0o750)
                 return
-            home.make_folder(self.folder)
+            paths.make_private_folder(self.folder)
             os.chmod(self.folder, 0o750)  # noqa: S103 (spec piglet 6.1)
         except OSError as error:
             raise NotWritten(f"the folder of sessions cannot be used: {error.strerror}", who=self.folder) from None

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Self
 
 from serai.errors import NoSnapshot, NotWritten
-from serai.home import make_folder, state_folder
 from serai.limits import Limits
+from serai.paths import make_private_folder, state_folder
 from serai.tools.failing import Failed
 from serai.tools.files import opened
 from serai.tools.places import Place, plain
@@ -50,7 +50,7 @@ class Undo:
         """The same for whoever has read it already. On disk when this returns."""
         stem = self._stem(path)
         try:
-            make_folder(self.folder)
+            make_private_folder(self.folder)
             if not os.path.exists(f"{stem}.path"):  # it says the same for ever
                 _put(f"{stem}.path", os.fsencode(path))
             _put(f"{stem}.snap", data)

@@ -9,7 +9,7 @@ import pytest
 import serai
 from serai.agents.agentboot.fakes import FakeFactory, FakeProcess
 from serai.agents.agentboot.options import LaunchSpec
-from serai.agents.drivers.mock import Assistant, Permission, Wait
+from serai.agents.drivers.mock.script import Assistant, Permission, Wait
 from serai.agents.driving import drive
 from serai.errors import ExitStatus
 from serai.model.ask import Allow, Deny

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import serai
-from serai.agents.drivers.mock import (
+from serai.agents.drivers.mock.script import (
     Ask,
     Assistant,
     Background,

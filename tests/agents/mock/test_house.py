@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from serai.agents.drivers.mock import Assistant, Permission, ToolResult
+from serai.agents.drivers.mock.script import Assistant, Permission, ToolResult
 from serai.app.opening import Choices
 from serai.model.ask import Allow, Approval, Deny
 from serai.model.events import TurnResult

@@ -7,19 +7,18 @@ from typing import Any
 import pytest
 
 import serai
-from serai.agents.drivers.mock import (
+from serai.agents.drivers.mock.messages import Played, played
+from serai.agents.drivers.mock.script import (
     Ask,
     Assistant,
     Error,
     Permission,
-    Played,
     Result,
     Script,
     StreamDelta,
     ToolResult,
     ToolUse,
     linear,
-    played,
 )
 from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.surface import ScriptedSurface, Surface

@@ -14,7 +14,7 @@ from serai.errors import ModelFailed
 from serai.limits import Limits
 from serai.model.provider import Chunk, Completion, Model, ModelMessage, ModelRequest, Options
 from serai.model.tools import ImageBlock, TextBlock, ToolSpec
-from serai.testing.models import FakeModels
+from serai.testing.models.server import FakeModels
 
 APIS = ["anthropic", "openai", "openai-responses"]
 KEY = "sk-test-0123456789abcdef"

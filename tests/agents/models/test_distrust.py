@@ -18,7 +18,8 @@ from serai.errors import BadSettings, ModelFailed
 from serai.limits import Limits
 from serai.model.provider import Model, ModelMessage
 from serai.model.tools import TextBlock, ToolCall
-from serai.testing.models import FakeModels, Fault
+from serai.testing.models.faults import Fault
+from serai.testing.models.server import FakeModels
 from tests.agents.models.helpers import APIS, ENVIRON, KEY, house
 
 SECRET = "hush-0123456789"

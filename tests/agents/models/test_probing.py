@@ -12,7 +12,7 @@ from serai.agents.models.probing import probe
 from serai.agents.models.shelf import Shelf
 from serai.limits import Limits
 from serai.model.provider import Cost, Model
-from serai.testing.models import FakeModels
+from serai.testing.models.server import FakeModels
 
 LIMITS = Limits()
 

@@ -21,7 +21,8 @@ from serai.limits import Limits
 from serai.model.ask import Allow, Approval, Deny
 from serai.model.events import Event, Message, Retrying, Text, ToolEnded, ToolStarted, TurnEnded
 from serai.model.tools import ToolCall, ToolSpec
-from serai.testing.models import FakeModels, Fault
+from serai.testing.models.faults import Fault
+from serai.testing.models.server import FakeModels
 from tests.agents.resident.order import in_order
 from tests.agents.resident.parts import Box, conversation, echo, kinds, texts
 from tests.agents.resident.test_values import is_whole

@@ -11,7 +11,8 @@ from typing import Any
 from serai.app.app import App
 from serai.model.events import Message, Text, ToolEnded
 from serai.store.sessions import Sessions
-from serai.testing.claude import Script, ScriptedClaude
+from serai.testing.claude.making import ScriptedClaude
+from serai.testing.claude.script import Script
 from tests.app.houses import PATIENT, Person, closed, home_of
 from tests.store.helpers import said as conversation
 

@@ -12,7 +12,7 @@ import pytest
 from serai.model.actions import Notice
 from serai.model.ask import Allow, Approval, Decision, Deny, Question
 from serai.model.events import Event, Message, RequestCancelled, TurnEnded, TurnStarted
-from serai.testing.claude import Script
+from serai.testing.claude.script import Script
 from tests.app.driven.houses import House, ended, ends, hello, messages, said
 from tests.app.houses import Person
 from tests.cli.guests import EXAMPLES

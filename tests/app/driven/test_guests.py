@@ -13,7 +13,7 @@ from serai.errors import NotAllowed
 from serai.model.ask import Allow
 from serai.model.events import ToolEnded, ToolStarted, TurnEnded
 from serai.model.tools import ToolCall
-from serai.testing.claude import Script
+from serai.testing.claude.script import Script
 from serai.testing.piglet_guests import interceptor, offer, result, say, write
 from tests.app.driven.houses import House, ended, hello, messages, said, seen, shell
 from tests.app.houses import Person

@@ -11,7 +11,7 @@ from serai.app.opening import LATEST
 from serai.errors import BadSession, NoSession, NotAllowed
 from serai.record import Folder, Recording
 from serai.store.sessions import Listed, Sessions
-from serai.testing.claude import Script
+from serai.testing.claude.script import Script
 from tests.app.driven.houses import House, hello, said, shell
 from tests.history.helpers import assistant, user
 from tests.host.guests import make

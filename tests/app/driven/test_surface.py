@@ -9,7 +9,7 @@ import pytest
 from serai.errors import AgentFailed
 from serai.model.ask import Allow, Answer, Approval, Deny, Question
 from serai.model.events import Message, Text, TurnEnded
-from serai.testing.claude import Script
+from serai.testing.claude.script import Script
 from tests.app.driven.houses import House, ended, ends, hello, messages, said, seen, shell
 from tests.app.houses import Person
 

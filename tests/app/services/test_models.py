@@ -18,7 +18,7 @@ from serai.app.services.models import Models
 from serai.app.services.writing import set_text, write_overrides
 from serai.errors import BadRequest, BadSettings, NoModel, NotWritten
 from serai.model.actions import Action, SetStatus
-from serai.testing.models import FakeModels
+from serai.testing.models.server import FakeModels
 from tests.app.houses import opened
 from tests.app.services.parts import EVERYTHING, GUEST, Desk
 from tests.support.profiles import examples

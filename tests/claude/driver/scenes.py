@@ -19,7 +19,8 @@ from serai.errors import SeraiError
 from serai.limits import Limits
 from serai.model.ask import Allow, Approval, Decision, Question
 from serai.model.events import Event, Message, TurnResult
-from serai.testing.claude import Script, ScriptedClaude
+from serai.testing.claude.making import ScriptedClaude
+from serai.testing.claude.script import Script
 from tests.claude.replay.replaying import LIMITS, session
 
 __all__ = [

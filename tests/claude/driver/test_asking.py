@@ -13,8 +13,9 @@ from serai.errors import AgentFailed, Closed, NoApproval, SeraiError
 from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question, Remember
 from serai.model.events import Noticed, RequestCancelled, Text, ToolStarted
 from serai.model.tools import ToolCall
-from serai.testing.claude import Script
-from tests.claude.driver.scenes import LIMITS, Seen, driver_of, given_to, heard, play, program, read, scene, texts
+from serai.testing.claude.script import Script
+from tests.claude.driver.scenes import Seen, driver_of, given_to, heard, play, program, read, scene, texts
+from tests.claude.replay.replaying import LIMITS
 
 QUESTIONS: dict[str, Any] = {
     "questions": [

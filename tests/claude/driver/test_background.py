@@ -12,8 +12,9 @@ from serai.agents.turn import Turn
 from serai.errors import AgentFailed, TurnInFlight
 from serai.model.ask import Allow, Approval, Question
 from serai.model.events import Event, RequestCancelled, TurnEnded
-from serai.testing.claude import Script
-from tests.claude.driver.scenes import LIMITS, QUICK, Answering, Seen, driver_of, heard, play, program, read, scene, until
+from serai.testing.claude.script import Script
+from tests.claude.driver.scenes import QUICK, Answering, Seen, driver_of, heard, play, program, read, scene, until
+from tests.claude.replay.replaying import LIMITS
 
 # A sub-agent in the background: it asks after the result of the turn that began it, and when it has ended a turn follows.
 AGENT = """

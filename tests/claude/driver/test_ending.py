@@ -14,9 +14,10 @@ from serai.agents.session import Session
 from serai.agents.turn import Turn
 from serai.model.ask import Approval
 from serai.model.events import Event, Message, Noticed, Stderr, TurnEnded, TurnStarted
-from serai.testing.claude import Script
+from serai.testing.claude.script import Script
 from serai.wire.process import Child, Launch, PlainSpawner
-from tests.claude.driver.scenes import LIMITS, QUICK, Seen, driver_of, heard, play, program, read, scene, until
+from tests.claude.driver.scenes import QUICK, Seen, driver_of, heard, play, program, read, scene, until
+from tests.claude.replay.replaying import LIMITS
 
 pytestmark = pytest.mark.loops
 

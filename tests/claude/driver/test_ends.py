@@ -11,7 +11,7 @@ import pytest
 from serai.errors import AgentFailed, PeerTimeout
 from serai.model.ask import Allow
 from serai.model.events import Event, StateChanged, ToolEnded
-from serai.testing.claude import Script
+from serai.testing.claude.script import Script
 from tests.claude.driver.scenes import QUICK, driver_of, heard, play, program, scene
 from tests.claude.driver.test_background import AGENT, ASKS
 from tests.claude.driver.test_guarding import judges

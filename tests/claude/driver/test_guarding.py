@@ -14,8 +14,9 @@ from serai.errors import AgentFailed
 from serai.model.ask import Allow, Answer, Approval, Deny, Question
 from serai.model.events import ToolCalled, ToolStarted
 from serai.model.tools import ToolCall
-from serai.testing.claude import Script
-from tests.claude.driver.scenes import LIMITS, QUICK, Seen, driver_of, given_to, play, program, scene
+from serai.testing.claude.script import Script
+from tests.claude.driver.scenes import QUICK, Seen, driver_of, given_to, play, program, scene
+from tests.claude.replay.replaying import LIMITS
 
 ONE = Script().init().tool("t1", "Bash", command="ls").hooked("h1", "t1", command="ls").told("t1", "a").result("done")
 

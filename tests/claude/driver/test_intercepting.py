@@ -14,7 +14,8 @@ from serai.model.ask import Approval
 from serai.model.events import Event, Message, Noticed, Text, ToolCalled, ToolEnded, TurnEnded, kind_of
 from serai.model.tools import TextBlock
 from serai.store import Sessions
-from serai.testing.claude import Script, ScriptedClaude
+from serai.testing.claude.making import ScriptedClaude
+from serai.testing.claude.script import Script
 from tests.claude.driver.guests import Guests
 from tests.claude.driver.scenes import Seen, play, read, scene, until
 

@@ -9,7 +9,7 @@ import pytest
 
 from serai.errors import PeerTimeout
 from serai.model.ask import Approval
-from serai.testing.claude import Script
+from serai.testing.claude.script import Script
 from tests.claude.driver.scenes import QUICK, given_to, play, program, scene
 
 

@@ -13,7 +13,7 @@ from serai.agents.joining import Ask
 from serai.model.ask import Allow, Approval, Deny
 from serai.model.events import ToolCalled, ToolEnded, ToolProgress
 from serai.model.tools import Tell, ToolCall, ToolResult, ToolSpec
-from serai.testing.claude import Script
+from serai.testing.claude.script import Script
 from tests.claude.driver.scenes import QUICK, driver_of, given_to, play, program, scene, texts
 
 Json = dict[str, Any]

@@ -15,8 +15,9 @@ from serai.model.ask import Allow, Deny
 from serai.model.events import Other, Stderr, Text
 from serai.model.tools import ToolCall
 from tests.claude.driver.guests import Guests
-from tests.claude.driver.scenes import LIMITS, QUICK, Seen, play, program, read, until
+from tests.claude.driver.scenes import QUICK, Seen, play, program, read, until
 from tests.claude.driver.test_guarding import judges
+from tests.claude.replay.replaying import LIMITS
 from tests.wire.helpers import lives
 
 JSON = '{"type": "result", "subtype": "success", "result": "no"}'

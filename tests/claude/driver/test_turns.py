@@ -27,10 +27,11 @@ from serai.model.events import (
 )
 from serai.model.tools import ImageBlock
 from serai.store import Sessions
-from serai.testing.claude import Script
+from serai.testing.claude.script import Script
 from tests.agents.resident.parts import Answers, resident, said
 from tests.claude.driver.guests import Guests
-from tests.claude.driver.scenes import LIMITS, driver_of, heard, play, program, scene, until
+from tests.claude.driver.scenes import driver_of, heard, play, program, scene, until
+from tests.claude.replay.replaying import LIMITS
 from tests.claude.replay.replaying import session as another
 from tests.wire.helpers import lives
 

@@ -11,7 +11,8 @@ import pytest
 import serai
 from serai.agents.drivers.claude.options import Options
 from serai.errors import BadSettings, NoAgent, NotAllowed, SeraiError
-from serai.testing.claude import Script, ScriptedClaude
+from serai.testing.claude.making import ScriptedClaude
+from serai.testing.claude.script import Script
 
 pytestmark = pytest.mark.loops
 

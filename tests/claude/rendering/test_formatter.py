@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serai.dialects.claude.messages import FROM_CLI
-from serai.dialects.claude.rendering import Formatter
+from serai.dialects.claude.rendering.formatter import Formatter
 from serai.wire.codec import Noise, Unknown
 from tests.claude.rendering.frames import Frame, assistant, delta, result_of, system, text, use, user
 

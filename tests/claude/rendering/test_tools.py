@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.claude.rendering import Formatter
+from serai.dialects.claude.rendering.formatter import Formatter
 from serai.dialects.claude.rendering.oneliners import _LINES, details, one_liner
 from tests.claude.rendering.frames import assistant, result_of, text, use, user
 

@@ -13,7 +13,8 @@ from serai.errors import AgentFailed, SeraiError
 from serai.limits import Limits
 from serai.model.ask import Allow, Approval
 from serai.model.events import Other, Stderr, Text
-from serai.testing.claude import Script, ScriptedClaude
+from serai.testing.claude.making import ScriptedClaude
+from serai.testing.claude.script import Script
 from serai.wire.process import PlainSpawner
 from tests.claude.replay.replaying import LIMITS, Capture, play, session
 from tests.conftest import QUICK

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.hookproto import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response
-from serai.dialects.hookproto.messages import folded
+from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response, folded
 
 GOOD_BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.hookproto import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response
+from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response
 from serai.dialects.hookproto.ours import BadResponse, Injection, read_response, request_bytes, resolve
 
 

@@ -10,21 +10,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serai.dialects.piglet import messages
-from serai.dialects.piglet.messages import RegisterEventHandlerParams, RegisterPromptSectionParams, RegisterToolParams
-from serai.dialects.piglet.methods import METHODS
-from serai.dialects.piglet.ours import (
+from serai.dialects.piglet.heard import (
     Answered,
     Asked,
     BadParams,
     BadTold,
     Event,
-    Ours,
     Registered,
     RegistrationRefused,
     Told,
     UnknownMethod,
     UnknownTold,
 )
+from serai.dialects.piglet.messages import RegisterEventHandlerParams, RegisterPromptSectionParams, RegisterToolParams
+from serai.dialects.piglet.methods import METHODS
+from serai.dialects.piglet.ours import Ours
 from serai.dialects.piglet.theirs import Theirs
 from serai.record.replaying import side_of
 from serai.wire import jsonrpc

@@ -15,7 +15,6 @@ from serai.dialects.zot.heard import (
     Expired,
     Garbled,
     Hello,
-    Malformed,
     NoHello,
     Notified,
     PanelClosed,
@@ -23,14 +22,13 @@ from serai.dialects.zot.heard import (
     Ready,
     Repeated,
     ShutdownAcknowledged,
-    Stray,
     Subscribed,
     ToolOffered,
     ToolRefused,
-    UnknownFrame,
 )
 from serai.dialects.zot.messages import CommandResponse, ContentBlock, EventInterceptResponse, HelloAck, ToolResult
 from serai.dialects.zot.ours import Ours
+from serai.dialects.zot.reading import Malformed, Stray, UnknownFrame
 from serai.errors import Closed
 from serai.wire.calls import Call
 from serai.wire.framing import Oversize

@@ -10,21 +10,19 @@ from msgspec import Raw
 
 from serai.dialects.zot import messages
 from serai.dialects.zot.messages import ContentBlock, EventIntercept, HelloAck, PanelSpec
+from serai.dialects.zot.reading import Malformed, Stray, UnknownFrame
 from serai.dialects.zot.theirs import (
     CommandInvoked,
     Event,
     EventHeard,
     Intercepted,
-    Malformed,
     PanelClosed,
     PanelKey,
     PanelResized,
     Shutdown,
-    Stray,
     Theirs,
     ToolCalled,
     TooLong,
-    UnknownFrame,
     Welcomed,
 )
 from serai.wire.framing import Oversize

@@ -13,7 +13,7 @@ import pytest
 from serai.errors import BadSettings
 from serai.host.finding import Found, piglet_home
 from serai.host.foreign import piglet_disabled
-from serai.host.guest import State
+from serai.host.life import State
 from serai.host.trust import Trust
 from serai.testing import piglet_guests
 from serai.testing.piglet_guests import wait

@@ -13,17 +13,9 @@ import pytest
 
 from serai.errors import BadManifest, Closed, PeerGone, Refused
 from serai.host.adapters.piglet import hosting
-from serai.host.guest import State
-from serai.host.piglet import (
-    Host,
-    Supervisor,
-    Watcher,
-    discover_extensions,
-    extensions_dir,
-    load_all,
-    load_manifest,
-    project_extensions_dir,
-)
+from serai.host.adapters.piglet.hosting import Host, Supervisor, Watcher, discover_extensions, load_manifest
+from serai.host.adapters.piglet.loading import extensions_dir, load_all, project_extensions_dir
+from serai.host.life import State
 from serai.host.trust import Trust
 from serai.model.actions import Notice
 from serai.testing import piglet_guests

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from serai.host.guest import State
 from serai.host.host import Host
+from serai.host.life import State
 from serai.model.actions import Action, CloseOverlay, Notice, SetStatus, SetWidget
 from serai.testing import piglet_guests
 from serai.testing.piglet_guests import ask, crash, fault, tell, throw, wait

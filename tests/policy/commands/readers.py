@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from serai.policy.commands import Reading, grammar, read
-from serai.policy.commands.reader import read_with
+from serai.policy.commands import grammar
+from serai.policy.commands.reader import read, read_with
+from serai.policy.commands.reading import Reading
 from serai.policy.commands.scanning import scan
 
 

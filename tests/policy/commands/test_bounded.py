@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from serai.policy.commands import Pattern, grammar, read
-from serai.policy.commands.reader import read_with
+from serai.policy.commands import grammar
+from serai.policy.commands.patterns import Pattern
+from serai.policy.commands.reader import read, read_with
 from serai.policy.commands.reading import MOST_COMMANDS, MOST_TEXT, MOST_WITHIN, MOST_WORDS, Parsed, TooMuch
 from serai.policy.commands.scanning import scan
 

@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 
-from serai.policy.commands import Pattern, read
+from serai.policy.commands.patterns import Pattern
+from serai.policy.commands.reader import read
 from tests.policy.commands.evasions import BASH, DASH, EVERYDAY, NOT_RUN, OPAQUE
 from tests.policy.commands.readers import ALL
 from tests.policy.commands.shells import Place, make_place

@@ -14,7 +14,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from serai.policy.commands import Pattern, Reading, read
+from serai.policy.commands.patterns import Pattern
+from serai.policy.commands.reader import read
+from serai.policy.commands.reading import Reading
 from tests.policy.commands.readers import ALL
 from tests.policy.commands.shells import SHELLS, Place, make_place
 from tests.support.profiles import examples

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.policy.commands import Command, Pattern, Reading, Word, read
+from serai.policy.commands.patterns import Pattern
+from serai.policy.commands.reader import read
+from serai.policy.commands.reading import Command, Reading, Word
 
 ALLOWED = [
     ("git status", "git status"),

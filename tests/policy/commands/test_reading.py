@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.policy.commands import Command, Pattern, Word, grammar, read
-from serai.policy.commands.reading import MOST_TEXT, Unreadable
+from serai.policy.commands import grammar
+from serai.policy.commands.patterns import Pattern
+from serai.policy.commands.reader import read
+from serai.policy.commands.reading import MOST_TEXT, Command, Unreadable, Word
 from serai.policy.commands.scanning import scan
 from tests.policy.commands.corpus import BOTH, HIDDEN, NOTHING, TREE, UNREAD
 from tests.policy.commands.readers import by_grammar, by_scanner

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from serai.policy.commands import Pattern, read
+from serai.policy.commands.patterns import Pattern
+from serai.policy.commands.reader import read
 
 RM = Pattern("rm *")
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from serai.testing.models import FakeModels
+from serai.testing.models.server import FakeModels
 from tests.testing.models.helpers import Clients
 
 

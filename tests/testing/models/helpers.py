@@ -10,7 +10,7 @@ from typing import Any, Literal
 import anthropic
 import openai
 
-from serai.testing.models import FakeModels
+from serai.testing.models.server import FakeModels
 
 Api = Literal["anthropic", "openai", "openai-responses"]
 APIS: tuple[Api, ...] = ("anthropic", "openai", "openai-responses")

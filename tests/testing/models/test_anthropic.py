@@ -7,9 +7,9 @@ from typing import Any
 import anthropic
 import pytest
 
-from serai.testing.models import FakeModels
 from serai.testing.models.answering import BadRequest, dumps
 from serai.testing.models.anthropic import count, read
+from serai.testing.models.server import FakeModels
 from tests.testing.models.helpers import Clients, Json, body, events, raw, sse
 
 TOOLS = [{"name": "read", "input_schema": {"type": "object"}}]

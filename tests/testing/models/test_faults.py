@@ -13,8 +13,8 @@ import openai
 import pytest
 
 from serai.agents.models.script import Cut, Hang, Malformed, Wait
-from serai.testing.models import FAULTS, FakeModels, Fault
-from serai.testing.models.faults import Kind, faulted
+from serai.testing.models.faults import FAULTS, Fault, Kind, faulted
+from serai.testing.models.server import FakeModels
 from tests.testing.models.helpers import APIS, PATHS, Api, Clients, body, dial, pieces, raw, request_bytes
 
 every_api = pytest.mark.parametrize("api", APIS)

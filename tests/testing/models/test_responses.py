@@ -7,9 +7,9 @@ from typing import Any
 import openai
 import pytest
 
-from serai.testing.models import FakeModels
 from serai.testing.models.answering import BadRequest, dumps
 from serai.testing.models.responses import read
+from serai.testing.models.server import FakeModels
 from tests.testing.models.helpers import Clients, Json, events, raw, sse
 
 TOOLS = [{"type": "function", "name": "read", "parameters": {"type": "object"}}]

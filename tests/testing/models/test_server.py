@@ -16,8 +16,8 @@ import pytest
 
 from serai.errors import Closed
 from serai.limits import Limits
-from serai.testing.models import FakeModels
 from serai.testing.models.connection import Connection
+from serai.testing.models.server import FakeModels
 from tests.testing.models.helpers import APIS, PATHS, Api, Clients, body, chunks, dial, raw, request_bytes
 
 pytestmark = pytest.mark.loops

@@ -10,7 +10,8 @@ from typing import Any, Self
 
 from serai.dialects.yoi.grants import FsGrant, Grants, Operation, Record
 from serai.dialects.yoi.manifest import HostApi, Permission, PluginManifest, Target
-from serai.host.adapters.yoi.effects import Effects, Network
+from serai.host.adapters.yoi.effects.network import Network
+from serai.host.adapters.yoi.effects.performing import Effects
 
 DIGEST = "sha256:" + "0" * 64
 APIS: tuple[HostApi, ...] = ("request", "websocket", "fs")

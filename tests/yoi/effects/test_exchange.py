@@ -11,7 +11,8 @@ import pytest
 from serai.dialects.yoi.bounds import DEFAULT, UPSTREAM, Bounds
 from serai.dialects.yoi.denial import Denied
 from serai.dialects.yoi.grants import Record
-from serai.host.adapters.yoi.effects import Effects, Network
+from serai.host.adapters.yoi.effects.network import Network
+from serai.host.adapters.yoi.effects.performing import Effects
 from tests.yoi.effects.helpers import PATIENT, Seen, Turns, World, asked, do, effects_of, grant, record, response, serving, target
 
 LOOPBACK = record(declared=[target("127.0.0.1", scheme="http", methods=("GET", "POST", "DELETE"))])

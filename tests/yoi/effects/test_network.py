@@ -9,7 +9,7 @@ import pytest
 
 from serai.dialects.yoi.bounds import DEFAULT
 from serai.dialects.yoi.requests import parsed
-from serai.host.adapters.yoi.effects import Network
+from serai.host.adapters.yoi.effects.network import Network
 from serai.host.adapters.yoi.effects.sockets import dial
 from tests.yoi.effects.conftest import Contexts
 from tests.yoi.effects.helpers import PATIENT, World, record, serving, target

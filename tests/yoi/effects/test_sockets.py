@@ -20,8 +20,9 @@ from serai.dialects.yoi import sockets
 from serai.dialects.yoi.bounds import DEFAULT, UPSTREAM
 from serai.dialects.yoi.denial import Denied
 from serai.dialects.yoi.targets import Parsed
-from serai.host.adapters.yoi.effects import Effects, Network
 from serai.host.adapters.yoi.effects.handles import Handles
+from serai.host.adapters.yoi.effects.network import Network
+from serai.host.adapters.yoi.effects.performing import Effects
 from serai.host.adapters.yoi.effects.sockets import ReceiveTimeout, Socket, dial
 from tests.yoi.effects.helpers import PATIENT, Seen, Turns, World, do, effects_of, record, response, serving, target
 

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serai.dialects.yoi import settings
-from serai.dialects.yoi.drift import asked, difference, document, enablement_of, granted, proposal, snippet
+from serai.dialects.yoi.drift import asked, difference, granted, proposal
 from serai.dialects.yoi.grants import Enablement, FsGrant, Grants
 from serai.dialects.yoi.manifest import SURFACES, Permission, Target
 from serai.dialects.yoi.resolving import resolve
+from serai.dialects.yoi.writing import document, enablement_of, snippet
 from tests.yoi.grants.samples import DIGEST, FS, FULL, GRANTS, HEAD, IDENTITY, MANIFEST, OTHER, enablement, found, plugin, record
 
 replace = msgspec.structs.replace

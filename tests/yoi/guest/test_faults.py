@@ -15,7 +15,7 @@ import pytest
 
 from serai.dialects.yoi.status import Lifecycle
 from serai.errors import PeerGone, SeraiError
-from serai.host.guest import State
+from serai.host.life import State
 from serai.wire.process import PlainSpawner
 from tests.host.guests import until
 from tests.yoi import wat

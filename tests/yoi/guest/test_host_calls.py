@@ -10,7 +10,7 @@ import pytest
 
 from serai.dialects.yoi.manifest import TOOL
 from serai.dialects.yoi.status import Lifecycle
-from serai.host.guest import State
+from serai.host.life import State
 from tests.yoi import wat
 from tests.yoi.guest.plugins import DOWN, ID, Plugin, house, running
 from tests.yoi.guest.test_websockets import peer

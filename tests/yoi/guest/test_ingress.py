@@ -13,7 +13,7 @@ import pytest
 from serai.dialects.yoi.messages import Event
 from serai.dialects.yoi.status import DiagnosticKind, Lifecycle
 from serai.errors import PeerTimeout, Refused, SeraiError
-from serai.host.guest import State
+from serai.host.life import State
 from tests.host.guests import until
 from tests.yoi import wat
 from tests.yoi.guest.plugins import DOWN, ID, INGRESS, Plugin, event, house, mirror, running, with_tools

@@ -11,7 +11,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from serai.dialects.yoi.status import Lifecycle
 from serai.errors import LimitHit, PeerGone
-from serai.host.guest import State
+from serai.host.life import State
 from tests.host.guests import changed, log_of, states, until
 from tests.yoi import wat
 from tests.yoi.guest.plugins import DOWN, ID, INGRESS, Plugin, event, house, mirror, running, with_tools

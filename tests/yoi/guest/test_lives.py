@@ -18,8 +18,8 @@ from serai.errors import Closed, PeerGone, Refused
 from serai.host.adapters.yoi import connections
 from serai.host.adapters.yoi.connections import Backoff
 from serai.host.finding import find
-from serai.host.guest import State
 from serai.host.host import Host
+from serai.host.life import State
 from serai.host.manifest import Manifest
 from serai.model.tools import ToolResult
 from tests.host.guests import until

@@ -13,7 +13,7 @@ import pytest
 
 from serai.errors import SeraiError
 from serai.host.adapters.yoi.guest import YoiGuest
-from serai.host.guest import State
+from serai.host.life import State
 from tests.host.guests import until
 from tests.yoi.guest.plugins import ID, INGRESS, Plugin, event, house, running, with_tools
 from tests.yoi.guest.plugins import until as seen

@@ -14,7 +14,8 @@ from serai.dialects.yoi.grants import Record
 from serai.dialects.yoi.package import digest
 from serai.errors import BadManifest
 from serai.host import plugin_copies
-from serai.host.plugins import copy_of, keep_copy, package_for, read_package
+from serai.host.plugin_copies import copy_of, keep_copy
+from serai.host.plugins import package_for, read_package
 from tests.host.folders import House
 from tests.yoi.packages.making import enabled, files, granted, plugin, plugin_folder
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from serai import home
+from serai import paths
 from serai.app.config import Config
 from serai.dialects.yoi.grants import Record
 from serai.dialects.yoi.package import digest
@@ -266,7 +266,7 @@ def test_a_trusted_package_that_is_moved_is_not_trusted(house: House) -> None:
 @pytest.mark.req("yoi.rule.058")
 def test_what_a_projects_settings_enable_counts_only_once_they_are_trusted(house: House) -> None:
     plugin(house.user)  # which a project has no say about
-    folder = Path(home.config_folder(house.environ))
+    folder = Path(paths.config_folder(house.environ))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.toml").write_text("feature.plugins.enabled = true\n")
     plugin(store(house), id="tide")
@@ -294,7 +294,7 @@ def test_what_a_projects_settings_enable_counts_only_once_they_are_trusted(house
 @pytest.mark.req("yoi.rule.058")
 def test_until_then_a_project_may_only_switch_plugins_off(house: House) -> None:
     plugin(house.user)
-    mine = Path(home.config_folder(house.environ), "config.toml")
+    mine = Path(paths.config_folder(house.environ), "config.toml")
     mine.write_text('feature.plugins.enabled = true\n[[plugins.enabled]]\nid = "user:echo"\n')
     settings = house.project / ".serai" / "config.toml"
     settings.parent.mkdir()
@@ -315,18 +315,18 @@ GRANTED = '[feature.plugins]\nenabled = true\n\n[[plugins.enabled]]\nid = "user:
 def test_what_was_granted_counts_beside_the_settings(house: House) -> None:
     plugin(house.user)
     plugin(house.user, "b.yoi-plugin", id="two")
-    folder = Path(home.config_folder(house.environ))
+    folder = Path(paths.config_folder(house.environ))
     (folder / "plugins.toml").write_text(GRANTED)
     assert ids(house.find()) == ["yoi:echo"]
     (folder / "config.toml").write_text('[[plugins.enabled]]\nid = "user:two"\n')
     assert ids(house.find()) == ["yoi:echo", "yoi:two"]
-    assert [one["id"] for one in home.settings(house.environ)["plugins"]["enabled"]] == ["user:two", "user:echo"]
+    assert [one["id"] for one in paths.read_settings(house.environ)["plugins"]["enabled"]] == ["user:two", "user:echo"]
     (folder / "config.toml").write_text("[feature.plugins]\nenabled = false\n")
     assert ids(house.find()) == []
 
 
 def test_the_file_of_grants_holds_nothing_else(house: House) -> None:
-    folder = Path(home.config_folder(house.environ))
+    folder = Path(paths.config_folder(house.environ))
     folder.mkdir(parents=True)
     for text in ("record = false", "[plugins]\npreset = 'upstream'", "plugins = 1", "feature = 1", "plugins.enabled = 1"):
         (folder / "plugins.toml").write_text(text)
@@ -336,7 +336,7 @@ def test_the_file_of_grants_holds_nothing_else(house: House) -> None:
 
 @pytest.mark.parametrize("text", ["plugins = 1", "plugins.enabled = 1", "feature = 1", "feature.plugins = 1", "feature.x = {}"])
 def test_settings_that_are_none_are_told_also_with_grants_beside_them(house: House, text: str) -> None:
-    folder = Path(home.config_folder(house.environ))
+    folder = Path(paths.config_folder(house.environ))
     folder.mkdir(parents=True)
     (folder / "plugins.toml").write_text(GRANTED)
     (folder / "config.toml").write_text(text)

@@ -12,7 +12,8 @@ import pytest
 
 from serai.dialects.yoi.grants import Record
 from serai.errors import BadManifest, BadSession, BadSettings
-from serai.host.plugins import keep_copy, package_for, plan_of
+from serai.host.plugin_copies import keep_copy
+from serai.host.plugins import package_for, plan_of
 from tests.agents.resident.parts import Answers, said
 from tests.app.houses import home_of, opened, sessions_of, unopened
 from tests.host.folders import House

@@ -13,7 +13,8 @@ import pytest
 from serai.dialects.yoi.bounds import DEFAULT, Bounds
 from serai.dialects.yoi.manifest import INSTANCE
 from serai.errors import SeraiError
-from serai.host.adapters.yoi.worker import HostCall, Worker, open_worker
+from serai.host.adapters.yoi.brokering import HostCall
+from serai.host.adapters.yoi.worker import Worker, open_worker
 from serai.limits import Limits
 from serai.wire.channel import Tap
 from serai.wire.deadlines import Deadlines

@@ -74,13 +74,6 @@ from serai.agents.agentboot.options import LaunchSpec as LaunchSpec
 from serai.agents.agentboot.options import LifecycleStore as LifecycleStore
 from serai.agents.agentboot.options import default_config as default_config
 from serai.agents.agentboot.options import default_permission_config as default_permission_config
-from serai.agents.agentboot.permissions import SECOND as SECOND
-from serai.agents.agentboot.permissions import AskRequest as AskRequest
-from serai.agents.agentboot.permissions import AskResult as AskResult
-from serai.agents.agentboot.permissions import PermissionConfig as PermissionConfig
-from serai.agents.agentboot.permissions import PermissionRequest as PermissionRequest
-from serai.agents.agentboot.permissions import PermissionResponse as PermissionResponse
-from serai.agents.agentboot.permissions import PermissionResult as PermissionResult
 from serai.agents.agentboot.process import Factory as Factory
 from serai.agents.agentboot.process import OsFactory as OsFactory
 from serai.agents.agentboot.process import ProcessHandle as ProcessHandle
@@ -153,3 +146,10 @@ from serai.agents.agentboot.words import PermissionMode as PermissionMode
 from serai.agents.agentboot.words import PermissionModeAuto as PermissionModeAuto
 from serai.agents.agentboot.words import PermissionModeManual as PermissionModeManual
 from serai.agents.agentboot.words import PermissionModeSkip as PermissionModeSkip
+from serai.policy.permissions import SECOND as SECOND
+from serai.policy.permissions import AskRequest as AskRequest
+from serai.policy.permissions import AskResult as AskResult
+from serai.policy.permissions import PermissionConfig as PermissionConfig
+from serai.policy.permissions import PermissionRequest as PermissionRequest
+from serai.policy.permissions import PermissionResponse as PermissionResponse
+from serai.policy.permissions import PermissionResult as PermissionResult

@@ -20,13 +20,15 @@ from serai.agents.agentboot.errors import (
     SessionUnknown,
 )
 from serai.agents.agentboot.execution import Handle
-from serai.agents.agentboot.options import SECOND, Config, ExecutionOptions, filled
+from serai.agents.agentboot.options import Config, ExecutionOptions, filled
 from serai.agents.agentboot.prompting import MessageSink, Prompter, run_with_prompter
 from serai.agents.agentboot.result import Waited
 from serai.agents.agentboot.roles import Agent, ExecutionHandle
 from serai.agents.agentboot.words import AgentType, OutputFormat
-from serai.agents.history import SessionMetadata, SessionSummary, Transcripts
+from serai.agents.history.metadata import SessionMetadata
+from serai.agents.history.transcripts import SessionSummary, Transcripts
 from serai.errors import NoSession
+from serai.policy.permissions import SECOND
 
 __all__ = ["AgentBoot", "AgentService", "New", "NewClaudeStore", "RunRequest", "SessionReader", "new", "new_claude_store"]
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from serai import home
+from serai import paths
 from serai.agents.models.headers import address, checked
 from serai.errors import BadSettings
 from serai.model.provider import Cost, Model
@@ -157,7 +157,7 @@ class Catalogue:
     @classmethod
     def load(cls, environ: Mapping[str, str] = os.environ) -> Catalogue:
         """What is built in, and what the person has written; `BadSettings` names what is wrong with that."""
-        path = os.path.join(home.config_folder(environ), FILE)
+        path = os.path.join(paths.config_folder(environ), FILE)
         try:
             with open(path, "rb") as file:
                 content = file.read(_LONGEST + 1)

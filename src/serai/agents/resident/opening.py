@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from serai import home
+from serai import paths
 from serai.agents.joining import Compactor, Decide, Interceptors, NoInterceptors
 from serai.agents.models.shelf import Shelf
 from serai.agents.resident.house import House
@@ -65,7 +65,7 @@ def resident(
     * `store`: where the conversation is kept; what is in it already is where the conversation goes on. `history` is for one that is
       kept elsewhere.
     """
-    settings = home.settings(environ) if settings is None else settings
+    settings = paths.read_settings(environ) if settings is None else settings
     limits = limits or _limits(settings)
     folder = os.path.realpath(os.fspath(cwd))
     if not os.path.isdir(folder):
@@ -140,7 +140,7 @@ def _limits(settings: Mapping[str, Any]) -> Limits:
 def _base(environ: Mapping[str, str], settings: Mapping[str, Any]) -> str:
     """The beginning of the system prompt (spec piglet 6.9)."""
     try:
-        with open(os.path.join(home.config_folder(environ), "prompt.md"), encoding="utf-8", errors="replace") as file:
+        with open(os.path.join(paths.config_folder(environ), "prompt.md"), encoding="utf-8", errors="replace") as file:
             if text := file.read().strip():
                 return text
     except FileNotFoundError:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from serai import home
+from serai import paths
 from serai.agents.models.catalogue import Catalogue
 from serai.agents.models.resolving import choose
 from serai.app.services.group import Data, Operation
@@ -92,7 +92,7 @@ _KNOWN = {
 def _content(path: str, guest: str) -> bytes | None:
     """None when there is no such file."""
     try:
-        return home.content_of(path, _LONGEST)
+        return paths.read_regular_file(path, _LONGEST)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -106,7 +106,7 @@ def _copy(content: bytes, path: str, folder: str) -> None:
         log.warning("%s was not copied: a link leads elsewhere", path)
         return
     try:
-        home.make_folder(above)
+        paths.make_private_folder(above)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             with open(descriptor, "wb") as file:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from serai import home
+from serai import paths
 from serai.agents.models.catalogue import FILE, MOST_TOKENS, Catalogue, Override
 from serai.app.services import writing
 from serai.app.services.group import Data, NoArguments, Operation
@@ -82,7 +82,7 @@ class Models:
         await self._switch(model.key)
         self._show(SetStatus("model", _display(model)))
         if wanted.persist:
-            writing.set_text(os.path.join(home.config_folder(self._environ), "config.toml"), "default_model", model.key)
+            writing.set_text(os.path.join(paths.config_folder(self._environ), "config.toml"), "default_model", model.key)
         return {}
 
     async def sync(self, _guest: str, _arguments: NoArguments) -> Data:
@@ -97,7 +97,7 @@ class Models:
             Override(self._known(key).key, change.name or "", change.context_window or 0, change.max_tokens or 0)
             for key, change in (wanted.overrides or {}).items()
         ]
-        return {"models_written": writing.write_overrides(os.path.join(home.config_folder(self._environ), FILE), changes)}
+        return {"models_written": writing.write_overrides(os.path.join(paths.config_folder(self._environ), FILE), changes)}
 
     def _known(self, key: str) -> Model:
         model = self._catalogue().get(key)

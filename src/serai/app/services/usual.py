@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from serai import home
+from serai import paths
 from serai.agents.models.catalogue import Catalogue
 from serai.app.commands import ABOUT
 from serai.app.services.background import Background
@@ -40,7 +40,7 @@ def usual(app: App) -> dict[str, Group]:
     """The groups of `host.services.GROUPS`, each over what the app has."""
     house = app.house
     session, surface, environ = house.session, house.surface, house.environ
-    folder = home.config_folder(environ)
+    folder = paths.config_folder(environ)
 
     def settings() -> Mapping[str, Any]:
         return house.config.again().settings

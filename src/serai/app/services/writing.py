@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from serai.agents.models import catalogue
 from serai.agents.models.catalogue import Override, merged
 from serai.errors import BadSettings, NotWritten
-from serai.home import make_folder
+from serai.paths import make_private_folder
 
 __all__ = ["set_text", "switch_guest", "write_overrides"]
 
@@ -145,7 +145,7 @@ def _replace(path: str, text: str) -> None:
     real = os.path.realpath(path)
     temporary = f"{real}.{secrets.token_hex(8)}"
     try:
-        make_folder(os.path.dirname(real))
+        make_private_folder(os.path.dirname(real))
         mode = stat.S_IMODE(os.stat(real).st_mode) if os.path.exists(real) else 0o600
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:

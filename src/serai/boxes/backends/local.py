@@ -23,8 +23,8 @@ from serai.boxes.backend import Allowance, Capabilities, Seen, State, Wanted
 from serai.boxes.control import Control
 from serai.boxes.holding import Held, Holder, Kept, to_its_end
 from serai.errors import BoxFailed, BoxNotFound, BoxRefused
-from serai.home import make_folder
 from serai.limits import Limits
+from serai.paths import make_private_folder
 from serai.wire import proctree
 
 __all__ = ["Kind", "LocalBackend", "Probed", "log_path"]
@@ -102,7 +102,7 @@ class LocalBackend:
             )
         instance = LocalInstance(self, wanted)
         try:
-            make_folder(instance.folder)
+            make_private_folder(instance.folder)
             self._instances[wanted.generation] = instance
             _write(os.path.join(instance.folder, "about.json"), json.dumps({"backend": self.name, **asdict(wanted)}))
             await instance.start(holder)
@@ -199,7 +199,7 @@ class LocalInstance:
     async def start(self, holder: Holder) -> None:
         argv = self._backend.kind.prepare(self.wanted, self.folder)
         path = log_path(self._backend.home, self.generation)
-        make_folder(os.path.dirname(path))
+        make_private_folder(os.path.dirname(path))
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             self.held = await holder.start(argv, box_id=self.box_id, generation=self.generation, folder=self.folder, log=descriptor)

@@ -25,7 +25,6 @@ from serai.dialects.zot.heard import (
     Expired,
     Garbled,
     Hello,
-    Malformed,
     NoHello,
     Notified,
     PanelClosed,
@@ -33,14 +32,12 @@ from serai.dialects.zot.heard import (
     Ready,
     Repeated,
     ShutdownAcknowledged,
-    Stray,
     Subscribed,
     ToolOffered,
     ToolRefused,
-    UnknownFrame,
 )
 from serai.dialects.zot.messages import CommandResponse, EventIntercept, EventInterceptResponse, FromGuest, HelloAck, ToolResult
-from serai.dialects.zot.reading import Broken, Odd, Reader, shown_in
+from serai.dialects.zot.reading import Broken, Malformed, Odd, Reader, Stray, UnknownFrame, shown_in
 from serai.errors import Closed
 from serai.wire.calls import Call, Calls
 from serai.wire.codec import BAD_INPUT, decode, encode

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import msgspec
 
-from serai import home
+from serai import paths
 from serai.agents.drivers.claude.command import Format
 from serai.agents.drivers.claude.driver import Claude
 from serai.agents.drivers.claude.house import House
@@ -69,7 +69,7 @@ def claude(
     """
     if fmt == "text" and (judge, interceptors, tools) != (None, None, None):
         raise BadSettings("guards and rules would not hold in text mode: nobody is asked there", who="claude")
-    settings = home.settings(environ) if settings is None else settings
+    settings = paths.read_settings(environ) if settings is None else settings
     limits = limits or Limits()
     limits = limits.but(stop_polite=limits.agent_stop, stop_term=limits.agent_stop)
     folder = os.path.realpath(os.fspath(cwd))
@@ -149,7 +149,7 @@ def _has_answered(stored: Stored) -> bool:
 
 def _is_known(id: str, environ: Mapping[str, str]) -> bool:
     """Whether Claude has it: a prompt that a guest refused, or that came to nothing, may never have got there."""
-    from serai.agents.history import Transcripts  # seldom needed
+    from serai.agents.history.transcripts import Transcripts  # seldom needed
 
     try:
         return bool(Transcripts(environ=environ).resolve(id))

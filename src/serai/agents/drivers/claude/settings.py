@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from serai import home
+from serai import paths
 from serai.errors import BadSettings
 from serai.limits import MIB
 
@@ -54,7 +54,7 @@ def _needed(settings: str, cwd: str | os.PathLike[str]) -> dict[str, Any]:
 def _read(settings: str, cwd: str | os.PathLike[str]) -> dict[str, Any]:
     """What it says. `ValueError` without the text itself: it may hold a key."""
     try:
-        text: str | bytes = settings if _is_json(settings) else home.content_of(os.path.join(cwd, settings), _MOST)
+        text: str | bytes = settings if _is_json(settings) else paths.read_regular_file(os.path.join(cwd, settings), _MOST)
         found = json.loads(text)
     except json.JSONDecodeError as error:
         raise ValueError(f"it is no JSON: {error.msg} in line {error.lineno}") from None

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from itertools import zip_longest
 
-from serai import home
+from serai import paths
 from serai.errors import SeraiError
 from serai.limits import MIB, Limits
 from serai.wire.process import Child, Launch, PlainSpawner, Spawner
@@ -81,12 +81,12 @@ def known(path: str) -> str:
     real = os.path.realpath(path)
     folder, name = os.path.split(real)
     with suppress(OSError, ValueError):  # the wheel has the banner in a file
-        return banner(home.content_of(f"{real}.version", _MOST).decode())
+        return banner(paths.read_regular_file(f"{real}.version", _MOST).decode())
     if os.path.basename(folder) == "versions" and _INSTALLED.fullmatch(name):  # Claude's own installer: …/claude/versions/2.1.3
         return name
     for above in (folder, os.path.dirname(folder)):  # npm: in the package's folder, or in its `bin`
         with suppress(OSError, ValueError):
-            about = json.loads(home.content_of(os.path.join(above, "package.json"), _MOST))
+            about = json.loads(paths.read_regular_file(os.path.join(above, "package.json"), _MOST))
             if isinstance(about, dict) and _PACKAGE.fullmatch(str(about.get("name"))):
                 return str(about.get("version") or UNKNOWN)
     return ""

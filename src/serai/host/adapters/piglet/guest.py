@@ -15,9 +15,9 @@ from typing import Any
 from msgspec import Raw
 
 from serai.dialects.piglet import messages, neutral
+from serai.dialects.piglet.heard import Registered, RegistrationRefused, Told
 from serai.dialects.piglet.messages import Wire
 from serai.dialects.piglet.methods import Method, result_of
-from serai.dialects.piglet.ours import Registered, RegistrationRefused, Told
 from serai.errors import BadFrame, Closed, LimitHit, PeerGone, PeerTimeout, Refused, SeraiError
 from serai.host.adapter import Taking
 from serai.host.adapters.piglet.book import Book

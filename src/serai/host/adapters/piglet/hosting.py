@@ -26,7 +26,8 @@ from serai.dialects.piglet.methods import Method
 from serai.errors import BadManifest, Closed, SeraiError
 from serai.host import watching
 from serai.host.adapter import About, Taking
-from serai.host.adapters.piglet import ADAPTER, PigletGuest
+from serai.host.adapters.piglet import ADAPTER
+from serai.host.adapters.piglet.guest import PigletGuest
 from serai.host.finding import Found, Problem
 from serai.host.host import Host as WholeHost
 from serai.host.house import House

@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from serai import home
+from serai import paths
 from serai.errors import BadSettings, SeraiError
 from serai.host.adapter import About
 from serai.host.finding import Found, Problem, find, piglet_home
-from serai.host.guest import State
 from serai.host.host import Host
+from serai.host.life import State
 from serai.host.services import Services
 from serai.host.settings import DISABLED, changes_of, read_person
 from serai.host.trust import Trust
@@ -72,8 +72,8 @@ async def load_all(
     search: Callable[[], Found] = Found
     error: SeraiError | None = None
     try:
-        project, config = _project_of(project_dir), home.settings(env)
-        person = read_person(config, who=os.path.join(home.config_folder(env), home.CONFIG))
+        project, config = _project_of(project_dir), paths.read_settings(env)
+        person = read_person(config, who=os.path.join(paths.config_folder(env), paths.CONFIG))
         config |= {"guests": {"homes": [*person.homes, "piglet"]}, DISABLED: [*config.get(DISABLED, ()), *disabled]}
         look = partial(find, cwd=project or extensions_dir(env), config=config, environ=env, trust=trust)
         scopes = ("project", "piglet home") if project else ("piglet home",)

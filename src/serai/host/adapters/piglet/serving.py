@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from serai.dialects.piglet import answers, services
+from serai.dialects.piglet.heard import Asked, BadParams
 from serai.dialects.piglet.messages import CompactMessage, EventBusEventParams, Wire
 from serai.dialects.piglet.methods import Method
-from serai.dialects.piglet.ours import Asked, BadParams
 from serai.dialects.piglet.requests import HostSetConversationMessagesParams
 from serai.errors import LimitHit, Refused, SeraiError
 from serai.host.adapter import Taking

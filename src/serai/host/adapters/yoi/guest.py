@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from serai import home
+from serai import paths
 from serai.dialects.yoi import authorising, messages
 from serai.dialects.yoi.bounds import DOCUMENT, Bounds
 from serai.dialects.yoi.denial import Denied
@@ -24,7 +24,7 @@ from serai.dialects.yoi.status import DispatchReport, InstanceStatus
 from serai.dialects.yoi.texts import shown, told
 from serai.errors import BadFrame, Closed, PeerGone, PeerTimeout, Refused, SeraiError
 from serai.host.adapter import Taking
-from serai.host.adapters.yoi.effects import Effects
+from serai.host.adapters.yoi.effects.performing import Effects
 from serai.host.adapters.yoi.life import Offer, Tools, tool_failure
 from serai.host.adapters.yoi.services import Services
 from serai.host.adapters.yoi.worker import Worker
@@ -61,7 +61,7 @@ class YoiGuest:
         self.complaints: tuple[str, ...] = offer.denied
         self.instance = instance
         self.worker: Worker | None = None
-        own = (home.config_folder(taking.environ), home.state_folder(taking.environ))
+        own = (paths.config_folder(taking.environ), paths.state_folder(taking.environ))
         self.effects = Effects(record, bounds, own=own)
         self.services = Services(self)
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Mapping
 
-from serai import home
+from serai import paths
 from serai.dialects.yoi import authorising
 from serai.dialects.yoi.bounds import DEFAULT, Bounds
 from serai.dialects.yoi.grants import Record
@@ -64,7 +64,7 @@ async def _begin(guest: YoiGuest, taking: Taking, record: Record, bounds: Bounds
         digest=record.digest,
         world=record.manifest.runtime.world,
         bounds=bounds,
-        cache=os.path.join(home.state_folder(taking.environ), "wasm"),
+        cache=os.path.join(paths.state_folder(taking.environ), "wasm"),
         denied={api: why for api in APIS if (why := authorising.host_api(record, api))},
         host=guest.host_call,
         ended=guest.failed,

@@ -12,8 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from serai.dialects.hookproto import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response
-from serai.dialects.hookproto.messages import loads
+from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response, loads
 from serai.dialects.hookproto.ours import BadResponse, read_response, request_bytes
 from serai.dialects.hookproto.theirs import response_bytes
 from serai.errors import SpawnFailed

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from serai.dialects.hookproto import Box, File, Request
-from serai.dialects.hookproto.messages import folded, loads, shown
+from serai.dialects.hookproto.messages import Box, File, Request, folded, loads, shown
 from serai.dialects.hookproto.ours import HIGHEST_ID, PERMISSIONS, request_bytes, resolve
 from serai.testing.conformance.hook.examination import OPENING, Examination, Run, secrets_of
 from serai.testing.conformance.report import Finding, Skip, Unopened, failed, warned

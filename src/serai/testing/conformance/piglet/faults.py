@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from serai.testing.conformance.examining import NOBODY
 from serai.testing.conformance.forms import Frame, backwards, escaped, spaced, with_separators
 from serai.testing.conformance.living import harm, lives_through, many, takes
-from serai.testing.conformance.piglet.examination import NOBODY, Examination, call
+from serai.testing.conformance.piglet.examination import Examination, call
 from serai.testing.conformance.piglet.probe import Request
 from serai.testing.conformance.probing import Outcome, ending
 from serai.testing.conformance.report import Finding, Skip, warned

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from serai.testing.conformance import offers, quoting
 from serai.testing.conformance.answering import opens
+from serai.testing.conformance.examining import NOBODY
 from serai.testing.conformance.offers import by_reason
-from serai.testing.conformance.piglet.examination import NOBODY, Examination
+from serai.testing.conformance.piglet.examination import Examination
 from serai.testing.conformance.piglet.probe import Probe, Request
 from serai.testing.conformance.probing import Flawed, Outcome
 from serai.testing.conformance.report import Finding, Skip, failed, warned

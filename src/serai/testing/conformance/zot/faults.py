@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from serai.testing.conformance.examining import NOBODY
+from serai.testing.conformance.forms import compact
 from serai.testing.conformance.living import harm, lives_through, many, takes
 from serai.testing.conformance.probing import Outcome
 from serai.testing.conformance.report import Finding
-from serai.testing.conformance.zot.examination import NOBODY, Examination
+from serai.testing.conformance.zot.examination import Examination
 from serai.testing.conformance.zot.forms import FORMS, IDS
-from serai.testing.conformance.zot.probe import Probe, compact
+from serai.testing.conformance.zot.probe import Probe
 from serai.testing.zot_host.frames import LONGEST
 
 __all__ = ["any_json", "events", "not_json", "optional_fields", "oversize", "unknown_frames"]

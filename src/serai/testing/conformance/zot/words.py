@@ -7,10 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from serai.testing.conformance import offers, quoting
 from serai.testing.conformance.answering import quoted
+from serai.testing.conformance.examining import NOBODY
 from serai.testing.conformance.offers import by_reason
+from serai.testing.conformance.probing import Outcome
 from serai.testing.conformance.report import Finding, Skip, failed, warned
-from serai.testing.conformance.zot.examination import NOBODY, Examination, question
-from serai.testing.conformance.zot.probe import Outcome, Request
+from serai.testing.conformance.zot.examination import Examination, question
+from serai.testing.conformance.zot.probe import Request
 from serai.testing.zot_host.frames import EVENTS, INTERCEPTABLE, Frame
 from serai.testing.zot_host.process import show
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from serai import home
+from serai import paths as serai_paths
 from serai.dialects.yoi import authorising, paths, requests, sockets
 from serai.dialects.yoi.bounds import DEFAULT, Bounds
 from serai.dialects.yoi.denial import Denied
@@ -34,7 +34,7 @@ class Effects:
         self._bounds = bounds
         self._network = network or Network()
         self._lent = network is not None
-        folders = own if own is not None else (home.config_folder(), home.state_folder())
+        folders = own if own is not None else (serai_paths.config_folder(), serai_paths.state_folder())
         self._own = files.Own.of([os.path.realpath(folder) for folder in folders])
         self._hands = Hands("host_api.fs")
         self._handles = Handles(clock)

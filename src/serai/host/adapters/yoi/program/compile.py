@@ -9,8 +9,8 @@ import os
 import sys
 from typing import NoReturn
 
-from .confine import filter_calls, give_up_files, limit
-from .engine import HEADER, make_engine
+from serai.host.adapters.yoi.program.confine import filter_calls, give_up_files, limit
+from serai.host.adapters.yoi.program.engine import HEADER, make_engine
 
 __all__ = ["main"]
 

@@ -13,12 +13,12 @@ from typing import Any
 from wasmtime import Store, WasmtimeError
 from wasmtime.component import Component, Linker
 
-from .calling import ways
-from .checks import HOST, PREFIX, SUFFIX, Unfit, check
-from .codec import Wire, quoted
-from .confine import filter_calls, give_up_files, limit, raise_stack
-from .engine import RESERVED, make_engine
-from .ticking import Ticker
+from serai.host.adapters.yoi.program.calling import ways
+from serai.host.adapters.yoi.program.checks import HOST, PREFIX, SUFFIX, Unfit, check
+from serai.host.adapters.yoi.program.codec import Wire, quoted
+from serai.host.adapters.yoi.program.confine import filter_calls, give_up_files, limit, raise_stack
+from serai.host.adapters.yoi.program.engine import RESERVED, make_engine
+from serai.host.adapters.yoi.program.ticking import Ticker
 
 __all__ = ["main"]
 

@@ -9,13 +9,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["PREFIX", "draft", "write"]
+__all__ = ["PREFIX", "atomic_writer", "write_atomically"]
 
 PREFIX = ".draft-"  # begins the name of what is not whole yet; one that stays was left by who was killed
 
 
 @contextmanager
-def draft(path: str | Path, *, mode: int = 0o600, sync: bool = False) -> Iterator[BinaryIO]:
+def atomic_writer(path: str | Path, *, mode: int = 0o600, sync: bool = False) -> Iterator[BinaryIO]:
     """What is written here takes its place when the block ends; if that fails, what was there is as it was.
 
     Whoever reads meanwhile has the old or the new; with `sync` that is so after a power cut, too.
@@ -35,6 +35,6 @@ def draft(path: str | Path, *, mode: int = 0o600, sync: bool = False) -> Iterato
         raise
 
 
-def write(path: str | Path, content: bytes, *, mode: int = 0o600, sync: bool = False) -> None:
-    with draft(path, mode=mode, sync=sync) as file:
+def write_atomically(path: str | Path, content: bytes, *, mode: int = 0o600, sync: bool = False) -> None:
+    with atomic_writer(path, mode=mode, sync=sync) as file:
         file.write(content)

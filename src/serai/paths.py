@@ -22,17 +22,17 @@ __all__ = [
     "PLUGINS",
     "PROJECT_CONFIG",
     "PROJECT_POLICY",
-    "absolute",
-    "check_keys",
+    "absolute_path",
+    "check_setting_keys",
     "config_folder",
-    "content_of",
-    "make_folder",
-    "parsed",
-    "project_content",
-    "settings",
-    "settings_in",
+    "make_private_folder",
+    "parse_settings",
+    "read_project_settings",
+    "read_regular_file",
+    "read_settings",
+    "read_settings_in",
+    "recording_enabled",
     "state_folder",
-    "wants_recordings",
 ]
 
 CONFIG = "config.toml"
@@ -67,12 +67,12 @@ def state_folder(environ: Mapping[str, str] = os.environ) -> str:
     return user_state_dir("serai", appauthor=False)
 
 
-def settings(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
+def read_settings(environ: Mapping[str, str] = os.environ) -> dict[str, Any]:
     """The person's `config.toml` with what `plugins.toml` adds to it; empty when there is none."""
-    return settings_in(config_folder(environ))
+    return read_settings_in(config_folder(environ))
 
 
-def settings_in(folder: str) -> dict[str, Any]:
+def read_settings_in(folder: str) -> dict[str, Any]:
     """The `config.toml` of such a folder with what its `plugins.toml` adds, their top-level keys checked."""
     found, path = _read(os.path.join(folder, CONFIG)), os.path.join(folder, PLUGINS)
     granted = _read(path)
@@ -87,7 +87,7 @@ def _read(path: str) -> dict[str, Any]:
         return {}
     except OSError as error:
         raise BadSettings(str(error), who=path) from None
-    return parsed(content, who=path)
+    return parse_settings(content, who=path)
 
 
 def _with_plugins(found: dict[str, Any], granted: dict[str, Any], path: str) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def _with_plugins(found: dict[str, Any], granted: dict[str, Any], path: str) -> 
     return found
 
 
-def project_content(folder: str | Path) -> bytes:
+def read_project_settings(folder: str | Path) -> bytes:
     """A project's `config.toml` as it is written; empty when there is none.
 
     Anything may lie there: a pipe, a device, more than fits. What cannot be read is an error: it may say what is not to be.
@@ -113,7 +113,7 @@ def project_content(folder: str | Path) -> bytes:
     path = os.path.join(folder, PROJECT_CONFIG)
     hint = "make it a file that can be read, or remove it"
     try:
-        content = content_of(path, _MOST)
+        content = read_regular_file(path, _MOST)
     except FileNotFoundError:
         if not os.path.islink(path):
             return b""
@@ -125,7 +125,7 @@ def project_content(folder: str | Path) -> bytes:
     return content
 
 
-def content_of(path: str | Path, most: int) -> bytes:
+def read_regular_file(path: str | Path, most: int) -> bytes:
     """What is in a file. Anything may lie there: an `OSError` says of a pipe, a device or more than fits that it is one."""
     import stat
 
@@ -142,7 +142,7 @@ def content_of(path: str | Path, most: int) -> bytes:
     return content
 
 
-def parsed(content: bytes, *, who: str) -> dict[str, Any]:
+def parse_settings(content: bytes, *, who: str) -> dict[str, Any]:
     """What a `config.toml` says, its top-level keys checked."""
     import tomllib
 
@@ -152,37 +152,37 @@ def parsed(content: bytes, *, who: str) -> dict[str, Any]:
         raise BadSettings(str(error), who=who) from None
     except (RecursionError, MemoryError):
         raise BadSettings("it is nested too deep", who=who) from None
-    check_keys(found, who=who)
+    check_setting_keys(found, who=who)
     return found
 
 
-def check_keys(settings: Mapping[str, Any], *, who: str) -> None:
+def check_setting_keys(settings: Mapping[str, Any], *, who: str) -> None:
     """A key nobody reads is a typing error: under `[geust.gate]` a guard would be none, and nobody would be told."""
     for key in settings:
         if key not in _KEYS:
             raise BadSettings(f"there is no setting {key!r}", who=who, hint=f"at its top the file has {', '.join(_KEYS)}")
 
 
-def wants_recordings(environ: Mapping[str, str] = os.environ) -> bool:
+def recording_enabled(environ: Mapping[str, str] = os.environ) -> bool:
     """Recordings are made unless the settings say `record = false`."""
-    value = settings(environ).get("record", True)
+    value = read_settings(environ).get("record", True)
     if not isinstance(value, bool):
         raise BadSettings(f"`record` is true or false, not {value!r}", who=os.path.join(config_folder(environ), CONFIG))
     return value
 
 
-def absolute(path: str | Path) -> str:
+def absolute_path(path: str | Path) -> str:
     """A path that somebody gave, absolute. An empty one is an unset variable in a script and never meant for the current folder."""
     if not str(path):
         raise BadSettings("the path is empty", hint="name a folder; `.` is the current one")
     return os.path.abspath(path)
 
 
-def make_folder(path: str | Path) -> None:
+def make_private_folder(path: str | Path) -> None:
     """Make a folder and whatever is missing above it, each for this user alone, whatever the umask says."""
     above = os.path.dirname(path)
     if above and not os.path.isdir(above):
-        make_folder(above)
+        make_private_folder(above)
     try:
         os.mkdir(path, 0o700)
     except FileExistsError:  # somebody else was quicker
