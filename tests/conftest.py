@@ -13,8 +13,8 @@ import pytest
 import uvloop
 
 from serai.limits import Limits
-from serai.wire.deadlines import Deadlines
-from serai.wire.process import PlainSpawner
+from serai.wire.event_loop import Deadlines
+from serai.wire.plain_process import PlainSpawner
 from tests.kept import KEPT
 from tests.support import needs, profiles
 

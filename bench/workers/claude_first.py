@@ -25,8 +25,9 @@ import msgspec
 
 import serai
 from serai.errors import SeraiError
-from serai.wire.framing import Oversize
-from serai.wire.process import Child, Launch, PlainSpawner
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Child, Launch
+from serai.wire.stream import Oversize
 
 PROMPT = ">> say hello"
 QUIET = ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER", "DISABLE_ERROR_REPORTING", "DISABLE_TELEMETRY")

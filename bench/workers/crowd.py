@@ -19,8 +19,9 @@ from bench.workers.guest import Call, Guest, Result
 from bench.workers.timing import cpu
 from serai.wire.channel import Channel
 from serai.wire.codec import encode
-from serai.wire.deadlines import Deadlines
-from serai.wire.process import Launch, PlainSpawner
+from serai.wire.event_loop import Deadlines
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Launch
 
 BYTES = 100
 

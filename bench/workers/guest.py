@@ -8,10 +8,9 @@ from time import monotonic
 import msgspec
 
 from serai.errors import SeraiError
-from serai.wire.calls import Calls
 from serai.wire.channel import Channel
 from serai.wire.codec import Codec
-from serai.wire.framing import Oversize
+from serai.wire.stream import Oversize, PendingCalls
 
 __all__ = ["Call", "Guest", "Result"]
 
@@ -47,7 +46,7 @@ class Guest:
     __slots__ = ("calls", "channel", "reader")
 
     def __init__(self) -> None:
-        self.calls: Calls[str] = Calls()
+        self.calls: PendingCalls[str] = PendingCalls()
         self.reader = CODEC.reader()
         self.channel: Channel
 

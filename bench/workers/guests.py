@@ -21,7 +21,7 @@ from serai.host.host import Host
 from serai.model.actions import Action
 from serai.model.events import StepStarted
 from serai.model.surface import HeadlessSurface
-from serai.wire import fast
+from serai.wire import event_loop
 
 
 class Counting(HeadlessSurface):
@@ -80,7 +80,7 @@ async def main(peer: str, guests: int, times: int, place: Path) -> dict[str, flo
 def run(peer: str, guests: int, times: int, how: str) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="serai-bench-") as place:
         work = main(peer, guests, times, Path(place))
-        with asyncio.Runner(loop_factory=fast.loop_factory() if how == "uvloop" else None) as runner:
+        with asyncio.Runner(loop_factory=event_loop.loop_factory() if how == "uvloop" else None) as runner:
             return runner.run(work)
 
 

@@ -19,8 +19,7 @@ from serai.boxes.hook_process import Answer
 from serai.boxes.hooks import Hook, Runner
 from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, Box, Request
 from serai.limits import Limits
-from serai.wire.plain_child import PlainChild
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainChild, PlainSpawner
 
 
 class Closing:

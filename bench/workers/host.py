@@ -18,7 +18,7 @@ from bench.workers.roundtrip import CountingTap
 from bench.workers.timing import Shape, measure
 from serai.host.host import Host
 from serai.model.tools import ToolCall
-from serai.wire import fast
+from serai.wire import event_loop
 
 __all__ = ["Taps", "extension"]
 
@@ -60,8 +60,8 @@ def run(how: str, peer: str, shape: Shape) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="serai-bench-") as place:
         work = main(peer, shape, Path(place))
         if how == "fast":
-            return fast.run(work)
-        with asyncio.Runner(loop_factory=fast.loop_factory() if how == "uvloop" else None) as runner:
+            return event_loop.run(work)
+        with asyncio.Runner(loop_factory=event_loop.loop_factory() if how == "uvloop" else None) as runner:
             return runner.run(work)
 
 

@@ -20,9 +20,10 @@ from bench.workers.ingest_meter import Meter
 from serai.errors import SeraiError
 from serai.wire.channel import Channel
 from serai.wire.codec import Codec, Noise, Unknown
-from serai.wire.deadlines import Deadlines
-from serai.wire.framing import Oversize
-from serai.wire.process import Launch, PlainSpawner
+from serai.wire.event_loop import Deadlines
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Launch
+from serai.wire.stream import Oversize
 
 NOTHING = Raw(b"null")
 

@@ -30,13 +30,14 @@ from serai.dialects.piglet.messages import ToolExecuteParams, ToolExecuteResult
 from serai.dialects.piglet.methods import Method, result_of
 from serai.host.host import Host
 from serai.model.tools import ToolCall
-from serai.wire import fast
+from serai.wire import event_loop
 from serai.wire.channel import Channel
 from serai.wire.codec import Codec, encode
-from serai.wire.deadlines import Deadlines
-from serai.wire.envelope import Outgoing
-from serai.wire.process import Child, Launch, PlainSpawner
-from serai.wire.rpc import Rpc
+from serai.wire.event_loop import Deadlines
+from serai.wire.jsonrpc import OutgoingEnvelope
+from serai.wire.jsonrpc_peer import JsonRpcPeer
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Child, Launch
 
 __all__ = ["Peer", "codec", "environment", "extension"]
 
@@ -89,7 +90,7 @@ async def by_channel(peer: str, text: str) -> AsyncIterator[Call]:
 
     def call() -> asyncio.Future[Any]:
         id: Any = next(numbers)
-        frame = encode(Outgoing("2.0", id, "tool/execute", ToolExecuteParams("", "echo", {"text": text})))
+        frame = encode(OutgoingEnvelope("2.0", id, "tool/execute", ToolExecuteParams("", "echo", {"text": text})))
         return guest.call(id, frame, new_future())
 
     async with bare_child(peer) as child:
@@ -105,7 +106,7 @@ async def by_rpc(peer: str, text: str) -> AsyncIterator[Call]:
         return result_of(Method.TOOL_EXECUTE, await rpc.call(Method.TOOL_EXECUTE, params, timeout=TIMEOUT))
 
     async with bare_child(peer) as child:
-        rpc = Rpc(child, deadlines=Deadlines(), tap=CountingTap())
+        rpc = JsonRpcPeer(child, deadlines=Deadlines(), tap=CountingTap())
         assert (await call()).content[0].text == text
         yield call
 
@@ -139,7 +140,7 @@ async def main(who: str, peer: str, shape: Shape) -> dict[str, float]:
 
 
 def run(who: str, peer: str, shape: Shape, how: str) -> dict[str, float]:
-    with asyncio.Runner(loop_factory=fast.loop_factory() if how == "uvloop" else None) as runner:
+    with asyncio.Runner(loop_factory=event_loop.loop_factory() if how == "uvloop" else None) as runner:
         return runner.run(main(who, peer, shape))
 
 

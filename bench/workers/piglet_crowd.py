@@ -27,12 +27,13 @@ from bench.workers.timing import cpu
 from serai.dialects.piglet.messages import EventDispatchParams, EventDispatchResult
 from serai.host.host import Host
 from serai.model.events import StepStarted
-from serai.wire import fast
+from serai.wire import event_loop
 from serai.wire.channel import Channel
 from serai.wire.codec import encode
-from serai.wire.deadlines import Deadlines
-from serai.wire.envelope import Outgoing
-from serai.wire.process import Launch, PlainSpawner
+from serai.wire.event_loop import Deadlines
+from serai.wire.jsonrpc import OutgoingEnvelope
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Launch
 
 Broadcast = Callable[[], Awaitable[object]]
 
@@ -46,7 +47,7 @@ async def by_channel(peer: str, guests: int) -> AsyncIterator[Broadcast]:
 
     async def broadcast() -> None:
         id: Any = next(numbers)
-        frame = encode(Outgoing("2.0", id, "event/dispatch", event))
+        frame = encode(OutgoingEnvelope("2.0", id, "event/dispatch", event))
         waiters = [guest.call(id, frame, loop.create_future()) for guest in there]
         for waiter in waiters:
             await waiter
@@ -120,7 +121,7 @@ def run(who: str, peer: str, guests: int, times: int, how: str) -> dict[str, flo
             extension(place, peer, f"listener{number}", "listener")
         crowd = partial(by_host, place) if who == "host" else partial(by_channel, peer)
         work = measure(crowd, guests, times)
-        with asyncio.Runner(loop_factory=fast.loop_factory() if how == "uvloop" else None) as runner:
+        with asyncio.Runner(loop_factory=event_loop.loop_factory() if how == "uvloop" else None) as runner:
             return runner.run(work)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 from serai.dialects.yoi.package import digest
 from serai.host import Host
 from serai.model.tools import ToolCall
-from serai.wire import fast
+from serai.wire import event_loop
 
 CALLS, WARM, STARTS, CROWD = 3000, 300, 20, 50
 TEXT = "x" * 1000
@@ -218,7 +218,7 @@ def main(mode: str, file: str, loop: str = "asyncio") -> None:
     if mode == "inprocess":
         found = inprocess(component)
     elif loop == "uvloop":
-        found = fast.run(ways[mode]())
+        found = event_loop.run(ways[mode]())
     else:
         found = asyncio.run(ways[mode]())
     print(json.dumps(found))

@@ -14,7 +14,7 @@ from pathlib import Path
 from bench.workers.roundtrip import main
 from bench.workers.timing import Shape
 from serai.record import Folder, Recorder, Recording, Secrets
-from serai.wire import fast
+from serai.wire import event_loop
 
 
 def run(peer: str, shape: Shape, how: str, secrets: int) -> dict[str, float]:
@@ -23,7 +23,7 @@ def run(peer: str, shape: Shape, how: str, secrets: int) -> dict[str, float]:
         folder = Folder(Path(place) / "recordings")
         with Recorder(folder, secrets=Secrets(values)) as recorder:
             tap = recorder.wire("bench:echo", kind="guest", dialect="zot")
-            with asyncio.Runner(loop_factory=fast.loop_factory() if how == "uvloop" else None) as runner:
+            with asyncio.Runner(loop_factory=event_loop.loop_factory() if how == "uvloop" else None) as runner:
                 numbers = runner.run(main(peer, shape, tap))
         with Recording.open("", folder) as recording:
             wire = recording.wire(1)

@@ -18,13 +18,13 @@ from typing import Literal
 from bench.workers.guest import Call, Guest, Result
 from bench.workers.timing import Shape, measure
 from serai.errors import SeraiError
-from serai.wire import fast
+from serai.wire import event_loop
 from serai.wire.channel import Channel, Tap
 from serai.wire.codec import encode
-from serai.wire.deadlines import Deadlines
-from serai.wire.framing import Oversize
-from serai.wire.process import Launch, PlainSpawner
-from serai.wire.stopping import stop
+from serai.wire.event_loop import Deadlines
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Launch, stop_child
+from serai.wire.stream import Oversize
 
 
 class CountingTap:
@@ -66,17 +66,17 @@ async def main(peer: str, shape: Shape, tap: Tap | None) -> dict[str, float]:
         guest.channel = Channel(child, guest, deadlines=Deadlines(), tap=tap)
         assert (await call()).content[0].text == text
         measured = await measure(call, shape)
-        await stop(child, guest.channel.limits)
+        await stop_child(child, guest.channel.limits)
     return measured
 
 
 def run(how: str, peer: str, shape: Shape, tap: str = "count") -> dict[str, float]:
     work = main(peer, shape, TAPS[tap]())
     if how == "fast":
-        return fast.run(work)
+        return event_loop.run(work)
     if how == "mallopt":
-        assert fast.raise_malloc_thresholds()
-    with asyncio.Runner(loop_factory=fast.loop_factory() if how == "uvloop" else None) as runner:
+        assert event_loop.raise_malloc_thresholds()
+    with asyncio.Runner(loop_factory=event_loop.loop_factory() if how == "uvloop" else None) as runner:
         return runner.run(work)
 
 

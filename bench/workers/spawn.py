@@ -19,9 +19,10 @@ from time import perf_counter
 from bench.workers.timing import cpu
 from serai.errors import SeraiError
 from serai.wire.channel import Channel
-from serai.wire.deadlines import Deadlines
-from serai.wire.framing import Oversize
-from serai.wire.process import Launch, PlainSpawner
+from serai.wire.event_loop import Deadlines
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Launch
+from serai.wire.stream import Oversize
 
 INPUT = b'{"hook":"create","box":"0123456789abcdef","state":{"image":"debian","owner":"somebody"}}\n'
 AT_ONCE = 8

@@ -16,7 +16,7 @@ from serai.agents.agentboot import codec as agentboot_codec
 from serai.agents.agentboot.codec import NOISE, parsed
 from serai.errors import Closed
 from serai.limits import KIB, MIB, Limits
-from serai.wire.framing import Oversize
+from serai.wire.stream import Oversize
 
 
 async def decoded(data: bytes, *, limits: Limits | None = None) -> list[Event]:

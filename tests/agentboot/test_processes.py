@@ -30,7 +30,7 @@ from serai.agents.agentboot import (
 )
 from serai.errors import ExitStatus, PeerGone, SpawnFailed
 from serai.limits import KIB, Limits
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 from tests.agentboot.toys import PATIENT, Toy, ToyTransport, heard, texts
 from tests.conftest import QUICK
 from tests.wire.helpers import Ends, lives

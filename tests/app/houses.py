@@ -24,7 +24,7 @@ from serai.model.contributions import Command, Contributions, InputTransformer, 
 from serai.model.events import Event
 from serai.model.tools import TextBlock
 from serai.store.sessions import Sessions
-from serai.wire import proctree
+from serai.wire import process_tree
 from tests.agents.resident.parts import MODEL, Answer, Answers
 from tests.host.fakes import Fake
 from tests.host.guests import LIMITS, Window
@@ -73,7 +73,7 @@ async def closed(app: App) -> None:
     """Close it, and see that no process is left."""
     await app.close()
     tag = app.house.spawner.tag
-    left = [process for process in proctree.scan().values() if tag and process.alive and process.carries(tag)]
+    left = [process for process in process_tree.scan_processes().values() if tag and process.alive and process.carries(tag)]
     assert not left, f"left running: {left}"
 
 

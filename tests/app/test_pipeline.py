@@ -24,7 +24,7 @@ from serai.model.tools import Native, ToolCall, ToolResult, ToolSpec
 from serai.policy import Decisions, Desk, Policy, Rules, Situation
 from serai.policy.rules import read_toml
 from serai.tools import BuiltIn
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 from tests.host.fakes import Fake, fake_house
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -13,7 +13,7 @@ from serai.boxes.hooks import Hook, Outcome, Runner
 from serai.dialects.hookproto.messages import Box
 from serai.limits import Limits
 from serai.record import Recorder
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 
 # What is expected to happen has much time, what never happens is given up soon.
 PATIENT = Limits().but(hook_timeout=30.0, hook_grace=15.0, hook_eof=15.0)

@@ -13,7 +13,7 @@ from serai.boxes import Box, Boxes, Hook
 from serai.boxes.backends.local import holders_of
 from serai.boxes.store import Store
 from serai.limits import Limits
-from serai.wire import proctree
+from serai.wire import process_tree
 
 # Patient with what should happen, quick with what should not.
 LIMITS = Limits().but(hook_timeout=20.0, hook_grace=0.2, hook_eof=0.5, box_start=20.0)
@@ -54,9 +54,9 @@ def kill_porter(generation: str) -> None:
     """The porter is the launcher's child. An ordinary user may not see its environment, and so not find it among the holders."""
     holders = holders_of(generation)
     [launcher] = [one for one in holders if not any(one.parent == other.pid for other in holders)]
-    below = [process for pid in proctree.walk([launcher.pid]) if (process := proctree.read(pid))]
+    below = [process for pid in process_tree.walk_children([launcher.pid]) if (process := process_tree.read_process(pid))]
     [porter] = [process for process in below if process.parent == launcher.pid]
-    proctree.kill(porter)
+    process_tree.kill_process(porter)
 
 
 def control_groups(generation: str) -> list[str]:

@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple
 import serai
 from serai.boxes.backends.namespaces import first_id, only_id
 from serai.boxes.trees import remove_tree
-from serai.wire import proctree
+from serai.wire import process_tree
 from tests.support import needs
 
 SOMEBODY = 65534  # an ordinary user, when the tests are root's
@@ -235,7 +235,7 @@ def mentioning(text: str) -> list[int]:
 
 def _everybody() -> list[tuple[int, bytes]]:
     """The processes of the machine with their arguments; one in the middle of its exec shows none, and is looked at again."""
-    return [(int(name), proctree.told(f"/proc/{name}/cmdline")) for name in os.listdir("/proc") if name.isdigit()]
+    return [(int(name), process_tree.read_shown(f"/proc/{name}/cmdline")) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def zombies_of(pid: int) -> list[int]:

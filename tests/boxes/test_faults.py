@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 import serai
-from serai.boxes import Box, Boxes, keeping, owners
+from serai.boxes import Box, Boxes, keeping
 from serai.boxes.backends.local import holders_of
 from serai.boxes.record import BoxRecord
 from serai.boxes.store import Store
 from serai.errors import BoxFailed, BoxRefused, PeerError, SeraiError
-from serai.wire import proctree
+from serai.wire import process_tree
 from tests.boxes.houses import House, kill_porter, text
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +55,7 @@ async def _is_settled(house: House, store: Store, record: BoxRecord) -> bool:
     """A tombstone, or kept by a keeper that was told to; not yet, when somebody is at it. With nobody there it never will be."""
     if record.lifecycle == "terminated":
         return True
-    if not owners.alive(record.owner):
+    if not process_tree.is_alive(record.owner):
         assert store.by_generation(record.generation) != record, f"{record} was not settled"
         return False  # until a moment ago somebody was
     answer = await keeping.ask(os.path.join(house.home, record.generation), "state", timeout=30)
@@ -126,7 +126,7 @@ async def _data(house: House) -> str:
     """What is on its disk; nothing while its keeper, whose caller was killed, is still in the middle of a pause."""
     async with house.boxes() as boxes:
         [record] = await boxes.list()
-        alive = owners.alive(record.owner)
+        alive = process_tree.is_alive(record.owner)
         if record.state == "paused" and not alive:
             await boxes.resume("web")
         elif record.state == "running" and alive:
@@ -170,7 +170,7 @@ async def gone(boxes: Boxes, box: Box) -> None:
 async def test_a_killed_keeper_takes_its_box_along_and_the_next_start_settles_it(house: House) -> None:
     async with house.boxes(hooks=[house.mint]) as boxes:
         box = await kept(boxes)
-        os.kill(owners.pid_of(box.record.owner), signal.SIGKILL)
+        os.kill(process_tree.identity_pid(box.record.owner), signal.SIGKILL)
         await _no_processes(box)
         assert len(house.tokens) == 1
     async with house.boxes() as boxes:
@@ -191,10 +191,10 @@ async def test_a_keeper_killed_at_any_step_of_settling_leaves_the_rest_to_the_ne
         monkeypatch.setenv("SERAI_DOOM", str(step))
         async with house.boxes(hooks=[house.mint]) as boxes:
             box = await kept(boxes)
-        pid = owners.pid_of(box.record.owner)
+        pid = process_tree.identity_pid(box.record.owner)
         os.kill(pid, signal.SIGTERM)
         async with asyncio.timeout(30):
-            while owners.alive(box.record.owner):
+            while process_tree.is_alive(box.record.owner):
                 await asyncio.sleep(0.01)
         store = Store(house.home)
         record = store.get("web")
@@ -269,8 +269,8 @@ def _scripts(house: House) -> list[str]:
 
 def _sleeping(generation: str) -> bool:
     pids = {process.pid for process in holders_of(generation)}
-    return any(_command(pid).startswith(b"sleep\0") for pid in proctree.walk(pids))
+    return any(_command(pid).startswith(b"sleep\0") for pid in process_tree.walk_children(pids))
 
 
 def _command(pid: int) -> bytes:
-    return proctree.told(f"/proc/{pid}/cmdline")
+    return process_tree.read_shown(f"/proc/{pid}/cmdline")

@@ -17,7 +17,7 @@ from serai.boxes import hook_process
 from serai.boxes.hooks import Hook
 from serai.dialects.hookproto.messages import Box
 from serai.errors import ExitStatus
-from serai.wire import proctree
+from serai.wire import process_tree
 from tests.boxes.hooking import BOX, PATIENT, Hooks, hooks
 from tests.wire.helpers import lives
 
@@ -253,14 +253,14 @@ async def test_a_hook_gets_our_environment_and_its_own_additions_or_only_these(
     hooks: Hooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VAULT_TOKEN", "ours")
-    path = hooks.python("hook", f"answer({{name: value for name, value in os.environ.items() if name != {proctree.TAG!r}}})")
+    path = hooks.python("hook", f"answer({{name: value for name, value in os.environ.items() if name != {process_tree.TAG!r}}})")
 
     async def seen(hook: Hook, environ: dict[str, str] | None = None) -> dict[str, str]:
         found: dict[str, str] = json.loads((await hooks.create(hook, environ=environ)).states[path])
         found.pop("LC_CTYPE", None)  # Python's own
         return found
 
-    expected = {name: value for name, value in os.environ.items() if name not in ("LC_CTYPE", proctree.TAG)}
+    expected = {name: value for name, value in os.environ.items() if name not in ("LC_CTYPE", process_tree.TAG)}
     assert await seen(Hook(path)) == expected
     assert (await seen(Hook(path, env={"VAULT_TOKEN": "its own", "MORE": "x"})))["VAULT_TOKEN"] == "its own"
     assert await seen(Hook(path, env={"MORE": "x"}, env_clear=True)) == {"MORE": "x"}
@@ -311,7 +311,7 @@ import asyncio, sys
 from serai.boxes.hooks import Hook, Runner
 from serai.dialects.hookproto.messages import Box
 from serai.limits import Limits
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 
 async def on_state(key, state):
     print("state", state, flush=True)

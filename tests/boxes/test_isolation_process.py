@@ -18,7 +18,7 @@ from serai.boxes.backends.local import holders_of
 from serai.boxes.backends.namespaces import only_id
 from serai.boxes.backends.process import Process
 from serai.boxes.programs import landlock
-from serai.wire import proctree
+from serai.wire import process_tree
 from tests.boxes.launching import AM_ROOT, PATIENCE, PROCESSES, WAYS, Launched, Launching, Way, carrying, launching, until
 from tests.boxes.porters import Refusal, Wire
 
@@ -273,7 +273,7 @@ def test_commands_of_a_plain_box_are_found_when_everybody_around_them_is_dead(la
     ]
     word = box.left_running()
     left = carrying(word)
-    guard = proctree.read(box.pid)
+    guard = process_tree.read_process(box.pid)
     assert guard is not None
     os.kill(left[0], signal.SIGSTOP)
     everybody = (guard.parent, box.process.pid, box.pid)
@@ -283,5 +283,5 @@ def test_commands_of_a_plain_box_are_found_when_everybody_around_them_is_dead(la
                 os.kill(pid, number)
     until(lambda: not any(os.path.exists(f"/proc/{pid}/exe") for pid in everybody[:1]))
     assert {process.pid for process in holders_of(generation)} >= set(left)
-    assert proctree.kill_all(lambda: holders_of(generation), seconds=PATIENCE) == []
+    assert process_tree.kill_until_gone(lambda: holders_of(generation), seconds=PATIENCE) == []
     until(lambda: not carrying(word))

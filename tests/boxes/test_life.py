@@ -17,8 +17,8 @@ from serai.boxes.control import Control
 from serai.boxes.record import BoxRecord
 from serai.boxes.store import Store
 from serai.errors import BoxFailed, BoxNotFound, BoxRefused, Closed, HookFailed, NotWritten, SeraiError
-from serai.wire import proctree
-from serai.wire.process import PlainSpawner
+from serai.wire import process_tree
+from serai.wire.plain_process import PlainSpawner
 from tests.boxes.houses import LIMITS, House
 
 pytestmark = pytest.mark.loops
@@ -80,7 +80,7 @@ async def test_a_time_to_live_of_months_is_good(house: House) -> None:
 async def test_a_stop_that_was_asked_of_a_stopped_keeper_is_forgotten_with_whoever_asked(house: House) -> None:
     async with house.boxes(limits=LIMITS.but(box_stop=0.05)) as boxes:
         box = await kept(boxes)
-        pid = owners.pid_of(box.record.owner)
+        pid = process_tree.identity_pid(box.record.owner)
         os.kill(pid, signal.SIGSTOP)
         with pytest.raises(BoxFailed, match="the keeper did not answer `pause`"):
             await box.pause()
@@ -315,7 +315,7 @@ async def test_a_box_without_a_record_is_destroyed_by_its_id_or_generation(house
     async with house.boxes() as boxes:
         for name in ("id", "generation"):
             box = await kept(boxes)
-            os.kill(owners.pid_of(box.record.owner), 0)
+            os.kill(process_tree.identity_pid(box.record.owner), 0)
             await boxes.do(Store.delete, box.generation)
             await boxes.destroy("web" if name == "id" else box.generation)
             assert house.left() == []
@@ -406,7 +406,7 @@ async def test_many_kept_boxes_leave_nothing_in_a_manager_that_lives_on(house: H
 
 
 async def _settled_down(boxes: Boxes) -> bool:
-    return not await boxes.list() and not proctree.walk([os.getpid()]) & _keepers()
+    return not await boxes.list() and not process_tree.walk_children([os.getpid()]) & _keepers()
 
 
 def _keepers() -> set[int]:
@@ -422,14 +422,14 @@ def _keepers() -> set[int]:
 def test_owners_are_told_apart() -> None:
     one, other = owners.new_manager(), owners.new_manager()
     assert one != other
-    assert all(map(owners.alive, (one, other, owners.myself())))
-    assert all(map(owners.is_here, (one, other, owners.myself())))
+    assert all(map(process_tree.is_alive, (one, other, process_tree.own_identity())))
+    assert all(map(owners.is_here, (one, other, process_tree.own_identity())))
     assert owners.is_manager(one)
-    assert not owners.is_manager(owners.myself())
-    assert owners.pid_of(one) == os.getpid()
-    gone = owners.myself().replace(":", ":9", 1)
-    assert not owners.alive(gone)
-    assert not owners.alive("")
+    assert not owners.is_manager(process_tree.own_identity())
+    assert process_tree.identity_pid(one) == os.getpid()
+    gone = process_tree.own_identity().replace(":", ":9", 1)
+    assert not process_tree.is_alive(gone)
+    assert not process_tree.is_alive("")
 
 
 # -- where answers lie ------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ import pytest
 from serai.boxes import Boxes
 from serai.boxes.control import Control
 from serai.boxes.settings import read
-from serai.wire import proctree
+from serai.wire import process_tree
 from tests.boxes.houses import script
 from tests.boxes.launching import until
 from tests.cli.guests import Shell, objects
@@ -182,8 +182,10 @@ def running(*words: str) -> dict[int, bytes]:
     """Processes of this machine, those in boxes too, that have all these words in their arguments or environment; not ourselves."""
     found = {}
     for pid in (int(name) for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()):
-        arguments = proctree.told(f"/proc/{pid}/cmdline")  # a keeper that becomes who settles the box shows none for a moment
-        told = arguments + b"\0" + proctree.told(f"/proc/{pid}/environ")  # only root reads that of what is in a box
+        arguments = process_tree.read_shown(
+            f"/proc/{pid}/cmdline"
+        )  # a keeper that becomes who settles the box shows none for a moment
+        told = arguments + b"\0" + process_tree.read_shown(f"/proc/{pid}/environ")  # only root reads that of what is in a box
         if all(word.encode() in told for word in words):
             found[pid] = arguments
     return found

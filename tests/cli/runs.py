@@ -28,7 +28,7 @@ from typing import Any, Self
 
 from serai.cli import main
 from serai.store.sessions import Sessions
-from serai.wire import proctree
+from serai.wire import process_tree
 from tests.cli import warm
 from tests.cli.guests import Shell
 from tests.store.helpers import said
@@ -38,7 +38,13 @@ __all__ = ["Run", "files", "kept", "left", "lines", "result", "run", "script", "
 PATIENCE = 40.0  # seconds; the first run of a worker waits for all imports too
 USED = (
     *("serai.cli.main", "serai.cli.run", "serai.cli.line", "serai.cli.printing"),
-    *("serai.app.app", "serai.agents.resident.opening", "serai.policy.remembering", "serai.record.recorder", "serai.wire.fast"),
+    *(
+        "serai.app.app",
+        "serai.agents.resident.opening",
+        "serai.policy.remembering",
+        "serai.record.recorder",
+        "serai.wire.event_loop",
+    ),
     *("anthropic", "openai"),  # a second each
 )
 # What a run is given beside its descriptors: a terminal of its own, and how much it may write into a file.
@@ -83,7 +89,7 @@ class Run:
         env: Mapping[str, str] | None = None,
     ) -> None:
         self.tag = secrets.token_hex(8)
-        given = shell.env | {proctree.TAG: self.tag, **(env or {})}
+        given = shell.env | {process_tree.TAG: self.tag, **(env or {})}
         (stdin, to), (self._out, stdout), (self._err, stderr), (self._told, tell) = (os.pipe() for _ in range(4))
         os.close(to)
         if pipe:
@@ -240,10 +246,12 @@ def _pending(pid: int) -> int:
     return int(status.partition("ShdPnd:")[2].split()[0], 16)
 
 
-def left(tag: str) -> list[proctree.Process]:
+def left(tag: str) -> list[process_tree.Process]:
     """What a run with this tag has started and not ended. A watchdog may still be at it, for a moment."""
     end = time.monotonic() + PATIENCE
-    while (there := [one for one in proctree.scan().values() if one.alive and one.carries(tag)]) and time.monotonic() < end:
+    while (
+        there := [one for one in process_tree.scan_processes().values() if one.alive and one.carries(tag)]
+    ) and time.monotonic() < end:
         with suppress(ProcessLookupError):
             descriptor = os.pidfd_open(there[0].pid)
             select.select([descriptor], [], [], max(0.0, end - time.monotonic()))
@@ -254,7 +262,7 @@ def left(tag: str) -> list[proctree.Process]:
 def run(shell: Shell, *arguments: str | Path, input: str = "", **env: str) -> subprocess.CompletedProcess[str]:
     """A run with parrot to its end; nothing that it started is left."""
     tag = secrets.token_hex(8)
-    given = shell.env | {proctree.TAG: tag} | env
+    given = shell.env | {process_tree.TAG: tag} | env
     words = ["run", "--model", "parrot", *map(str, arguments)]
     ran = Away.of_all().run(*words, env=given, cwd=shell.cwd, input=input, timeout=PATIENCE)
     assert not left(tag)

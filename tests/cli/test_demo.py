@@ -19,7 +19,7 @@ from serai.errors import BoxFailed
 from serai.record import Folder, Recorder
 from serai.testing.claude.making import ScriptedClaude
 from serai.testing.claude.script import Script
-from serai.wire import proctree
+from serai.wire import process_tree
 from tests.typescript import typed_node
 
 # What each act must say, in this order; `…` stands for whatever is between.
@@ -145,7 +145,7 @@ class Person:
 def _processes_about(text: str) -> Iterator[str]:
     """Those whose environment or command line speaks of it: all that a demonstration starts do."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
-        about = b"\0".join(proctree.told(f"/proc/{pid}/{name}") for name in ("environ", "cmdline"))
+        about = b"\0".join(process_tree.read_shown(f"/proc/{pid}/{name}") for name in ("environ", "cmdline"))
         if text.encode() in about and int(pid) != os.getpid():
             yield about.decode(errors="replace")
 

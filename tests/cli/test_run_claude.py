@@ -12,7 +12,7 @@ import pytest
 
 from serai.testing.claude.making import ScriptedClaude
 from serai.testing.claude.script import Script
-from serai.wire import proctree
+from serai.wire import process_tree
 from tests.app.driven.houses import hello
 from tests.cli.guests import Shell
 from tests.cli.runs import PATIENCE, Away, Run, kept, left, lines, result
@@ -40,7 +40,7 @@ def scripted(shell: Shell, *scripts: Script, options: tuple[str, ...] = ()) -> S
 def run(shell: Shell, *arguments: str | Path, input: str = "", **env: str) -> subprocess.CompletedProcess[str]:
     """A run to its end; nothing that it started is left."""
     tag = secrets.token_hex(8)
-    given = shell.env | {proctree.TAG: tag} | env
+    given = shell.env | {process_tree.TAG: tag} | env
     ran = Away.of_all().run("run", *CLAUDE, *map(str, arguments), env=given, cwd=shell.cwd, input=input, timeout=PATIENCE)
     assert not left(tag)
     return ran

@@ -34,7 +34,7 @@ COLD = ("PYTHON", "LANG", "LC_")
 # What fits into a pipe before anybody reads it.
 ROOM = 65536  # bytes
 # What commands import when they run, beside what `serai.cli` consists of.
-USED = ("serai.boxes.manager", "serai.host.host", "serai.record.recorder", "serai.testing.conformance", "serai.wire.fast")
+USED = ("serai.boxes.manager", "serai.host.host", "serai.record.recorder", "serai.testing.conformance", "serai.wire.event_loop")
 NUMBER = 4  # bytes
 
 

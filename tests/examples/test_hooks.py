@@ -15,7 +15,7 @@ from serai.boxes.hooks import Hook, Runner
 from serai.dialects.hookproto.messages import Box
 from serai.limits import Limits
 from serai.testing.conformance import hook as conformance
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "hooks"

@@ -16,7 +16,7 @@ from serai.host.life import State
 from serai.model.actions import Action
 from serai.model.events import Event
 from serai.model.surface import ScriptedSurface
-from serai.wire import proctree
+from serai.wire import process_tree
 
 # What every guest of the tests can say. A `body` follows; it begins with `hello(…)` and usually ends with a loop over `frames()`.
 PRELUDE = '''\
@@ -141,7 +141,7 @@ async def closed(host: Host) -> None:
     """Close the host, and see that nothing is left."""
     await host.close()
     tag = host._spawner.tag if host._spawner is not None else ""
-    left = [process for process in proctree.scan().values() if tag and process.alive and process.carries(tag)]
+    left = [process for process in process_tree.scan_processes().values() if tag and process.alive and process.carries(tag)]
     assert not left, f"left running: {left}"
 
 
@@ -243,7 +243,7 @@ def pid_of(host: Host, id: str) -> int:
 
 async def reaped(*processes: int) -> None:
     """Wait until not even a zombie is left of them."""
-    while any(proctree.read(pid) is not None for pid in processes):
+    while any(process_tree.read_process(pid) is not None for pid in processes):
         await asyncio.sleep(0)
 
 

@@ -15,9 +15,9 @@ from serai.host.adapters.zot import LIMITS
 from serai.host.life import State
 from serai.model.actions import Notice
 from serai.record.secrets import Secrets
-from serai.wire import proctree
-from serai.wire.plain_child import PlainChild
-from serai.wire.process import Child, Launch, PlainSpawner
+from serai.wire import process_tree
+from serai.wire.plain_process import PlainChild, PlainSpawner
+from serai.wire.process import Child, Launch
 from tests.host.guests import NOTE, Window, changed, heard, log_of, make, opened, pids, unopened
 from tests.wire.helpers import MemoryTap
 
@@ -47,7 +47,7 @@ async def test_a_guest_whose_first_line_is_no_hello_is_killed_and_reaped(tmp_pat
         assert (guest.state, type(guest.error)) == (State.GONE, BadFrame)
         assert why in str(guest.error)
         (pid,) = pids(folder)
-        assert proctree.read(pid) is None
+        assert process_tree.read_process(pid) is None
         assert host._spawner is not None
         assert not host._spawner.children
 
@@ -70,7 +70,7 @@ async def test_a_mute_guest_fails_alone_at_its_deadline_and_is_killed(tmp_path: 
         assert "zot:mute: no hello within 0.4 s (limit hello = 0.4)" in str(guest.error)
         assert guest.error is not None
         assert "flush" in guest.error.hint
-        assert proctree.read(started["zot:mute"]) is None
+        assert process_tree.read_process(started["zot:mute"]) is None
         assert not (await host.call_tool("well")).is_error
     assert LIMITS["hello"] == 10.0
 
@@ -94,7 +94,7 @@ async def test_a_guest_that_ends_before_it_is_ready_says_why(tmp_path: Path, bod
         guest = host.guest("probe")
         assert (guest.state, type(guest.error)) == (State.GONE, PeerGone)
         assert why in str(guest.error)
-        assert proctree.read(pids(folder)[0]) is None
+        assert process_tree.read_process(pids(folder)[0]) is None
 
 
 async def test_a_python_without_the_sdk_is_told_what_to_do(tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ from serai.errors import FrameTooBig, PeerGone, PeerStalled, SeraiError
 from serai.host.mailbox import Mailbox
 from serai.limits import Limits
 from serai.model.events import Event, StateChanged, StepStarted, Text, Thinking, ToolInput
-from serai.wire.calls import Call, Calls
 from serai.wire.channel import Channel
-from serai.wire.deadlines import Deadlines
-from serai.wire.process import Launch, PlainSpawner
+from serai.wire.event_loop import Deadlines
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Launch
+from serai.wire.stream import Call, PendingCalls
 from tests.conftest import PATIENT
 from tests.host.guests import Latch
 from tests.wire.helpers import Collector
@@ -45,7 +46,7 @@ class Wire(Collector):
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls: Calls[str] = Calls()
+        self.calls: PendingCalls[str] = PendingCalls()
         self.mail: Mailbox
 
     def lost(self, cause: SeraiError) -> None:

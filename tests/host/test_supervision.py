@@ -16,8 +16,8 @@ from serai.host.house import House
 from serai.host.life import State
 from serai.host.manifest import Manifest
 from serai.model.actions import Notice
-from serai.wire import proctree
-from serai.wire.process import PlainSpawner
+from serai.wire import process_tree
+from serai.wire.plain_process import PlainSpawner
 from tests.host.guests import NOTE, Window, changed, make, opened, pid_of, pids, reaped, states, unopened, until
 
 pytestmark = pytest.mark.loops
@@ -152,7 +152,7 @@ async def test_closing_does_not_wait_for_a_guest_that_does_not_say_hello(tmp_pat
     await asyncio.wait_for(host.close(), 10)
     report = await starting
     assert [row.state for row in report.guests] == ["stopped", "stopped"]
-    assert proctree.read(mute) is None
+    assert process_tree.read_process(mute) is None
     assert host.house._trimmer is not None
     assert host.house._trimmer.cancelled()
 
@@ -168,7 +168,7 @@ async def test_a_start_that_is_cancelled_leaves_nobody(tmp_path: Path) -> None:
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    assert [pid for pid in running if proctree.read(pid) is not None] == []
+    assert [pid for pid in running if process_tree.read_process(pid) is not None] == []
 
 
 async def test_a_reload_during_the_wait_starts_it_at_once_and_only_once(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from serai.app.mcp import TOKEN, Endpoint
 from serai.dialects.mcp import theirs
 from serai.limits import Limits
 from serai.model.tools import ImageBlock, Tell, TextBlock, ToolCall, ToolResult, ToolSpec
-from serai.wire.calls import Call
+from serai.wire.stream import Call
 
 PROMPTLY = 20.0  # for what happens at once, on a busy machine
 NUMBER = {"type": "object", "properties": {"a": {"type": "number"}, "b": {"type": "number"}}, "required": ["a", "b"]}

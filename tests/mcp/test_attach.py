@@ -18,7 +18,7 @@ import pytest
 
 from serai.app.mcp import TOKEN, Endpoint
 from serai.dialects.mcp.theirs import Agreed, Client, Done, Listed
-from serai.wire.calls import Call
+from serai.wire.stream import Call
 from tests.mcp.parts import PROMPTLY, Box, opened
 
 pytestmark = pytest.mark.loops

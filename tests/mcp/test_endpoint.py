@@ -20,7 +20,7 @@ from serai.dialects.mcp.theirs import Changed, Done, Failed, Listed, Pong
 from serai.errors import Closed, NotWritten, SeraiError
 from serai.limits import Limits
 from serai.model.tools import ImageBlock, OtherBlock, TextBlock, ToolResult, ToolSpec
-from serai.wire.framing import Oversize
+from serai.wire.stream import Oversize
 from tests.mcp.parts import PROMPTLY, Box, Talker, opened
 
 pytestmark = pytest.mark.loops

@@ -15,7 +15,7 @@ from serai.dialects.mcp.messages import VERSIONS
 from serai.dialects.mcp.ours import Called, Cancelled, Nothing, Reply, Server
 from serai.dialects.mcp.theirs import Agreed, Changed, Client, Done, Failed, Listed, Pong
 from serai.model.tools import ImageBlock, OtherBlock, TextBlock, ToolResult, ToolSpec
-from serai.wire.framing import Oversize
+from serai.wire.stream import Oversize
 
 LINK = {"type": "resource_link", "uri": "file:///a", "name": "a"}
 RESOURCE = {"type": "resource", "resource": {"uri": "file:///a", "mimeType": "text/plain", "text": "hello"}}

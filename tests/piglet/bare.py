@@ -8,8 +8,8 @@ from pathlib import Path
 
 from serai.host.host import Host
 from serai.model.actions import Notice
-from serai.wire.plain_child import PlainChild
-from serai.wire.rpc import Rpc
+from serai.wire.jsonrpc_peer import JsonRpcPeer
+from serai.wire.plain_process import PlainChild
 from tests.host.guests import Window
 
 # What a body can use: `say` and `lines` by descriptor, `note` for the test to wait for. It begins before `initialize` was read.
@@ -91,10 +91,10 @@ def child_of(host: Host, id: str) -> PlainChild:
     return child
 
 
-def rpc_of(host: Host, id: str) -> Rpc:
+def rpc_of(host: Host, id: str) -> JsonRpcPeer:
     """The wire that it speaks on."""
     rpc = getattr(getattr(host.guest(id).running, "_wire", None), "rpc", None)
-    assert isinstance(rpc, Rpc)
+    assert isinstance(rpc, JsonRpcPeer)
     return rpc
 
 

@@ -19,7 +19,7 @@ from serai.limits import Limits
 from serai.model.actions import CloseOverlay, SetWidget
 from serai.model.tools import ToolCall
 from serai.testing.piglet_guests import ask, crash, fault, note, tell, throw, wait, where, write
-from serai.wire import proctree
+from serai.wire import process_tree
 from tests.app import houses
 from tests.app.houses import Person
 from tests.host.guests import Window, changed, log_of, opened, pid_of, reaped, states, until
@@ -297,7 +297,7 @@ async def test_who_cannot_begin_is_ended_and_not_supervised(tmp_path: Path, how:
         if how == "exit":
             assert "no licence" in guest.error.stderr
         if (folder / "began").exists():
-            assert proctree.read(int((folder / "began").read_text())) is None
+            assert process_tree.read_process(int((folder / "began").read_text())) is None
     assert ADAPTER.limits["hello"] == 10.0
 
 

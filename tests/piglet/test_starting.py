@@ -17,10 +17,10 @@ from serai.host.adapters.piglet import ADAPTER, start
 from serai.host.house import House
 from serai.host.life import State
 from serai.testing.piglet_guests import crash, throw, wait, write
-from serai.wire import proctree
-from serai.wire.plain_child import PlainChild
-from serai.wire.process import Launch, PlainSpawner
-from serai.wire.rpc import Rpc
+from serai.wire import process_tree
+from serai.wire.jsonrpc_peer import JsonRpcPeer
+from serai.wire.plain_process import PlainChild, PlainSpawner
+from serai.wire.process import Launch
 from tests.host.guests import changed, closed, opened, unopened
 from tests.piglet.bare import tiny
 from tests.piglet.wires import ONE_LOOP
@@ -82,9 +82,9 @@ async def test_thirty_are_all_ready_for_each_ones_time_begins_with_its_own_start
     spawned: dict[str, float] = {}
     starting: set[str] = set()
     most = 0
-    call, spawn = Rpc.call, PlainSpawner.spawn
+    call, spawn = JsonRpcPeer.call, PlainSpawner.spawn
 
-    async def watched_call(self: Rpc, method: str, *args: Any, **options: Any) -> Any:
+    async def watched_call(self: JsonRpcPeer, method: str, *args: Any, **options: Any) -> Any:
         if method == "initialize":
             asked.setdefault(self.channel.child.who, (monotonic(), options["timeout"]))
         return await call(self, method, *args, **options)
@@ -104,7 +104,7 @@ async def test_thirty_are_all_ready_for_each_ones_time_begins_with_its_own_start
         most = max(most, len(starting))
         return await start(replace(taking, greeted=greeted))
 
-    monkeypatch.setattr(Rpc, "call", watched_call)
+    monkeypatch.setattr(JsonRpcPeer, "call", watched_call)
     monkeypatch.setattr(PlainSpawner, "spawn", watched_spawn)
     monkeypatch.setattr(House, "adapter", lambda _house, _manifest: ADAPTER._replace(start=watched_start))
     monkeypatch.setattr("serai.host.house._MOMENT", 1000.0)  # whoever is slow to speak does not make room for others
@@ -143,5 +143,5 @@ async def test_three_hundred_guests_come_serve_and_go(tmp_path: Path) -> None:
         assert [result.text for result in results] == names
         pids = [row.pid for row in host.report.guests]
         await host.close()
-        assert [pid for pid in pids if proctree.read(pid) is not None] == []
+        assert [pid for pid in pids if process_tree.read_process(pid) is not None] == []
     assert len(os.listdir("/proc/self/fd")) <= descriptors

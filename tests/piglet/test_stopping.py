@@ -15,7 +15,7 @@ from serai.host.adapters.piglet import ADAPTER
 from serai.host.life import State
 from serai.host.reloading import HotReload
 from serai.testing.piglet_guests import ask, fault, note, offer, relay, subscribe, wait, write
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 from tests.app import houses
 from tests.host.guests import Window, opened, pid_of, until
 from tests.piglet.bare import bare, child_of, notices

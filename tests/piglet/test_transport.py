@@ -20,7 +20,7 @@ from serai.host.host import Host
 from serai.host.life import State
 from serai.model.actions import Display, Notice
 from serai.testing.piglet_guests import fault, note, where, write
-from serai.wire import proctree
+from serai.wire import process_tree
 from tests.host.guests import Latch, Window, closed, log_of, opened, pid_of, unopened
 from tests.piglet.bare import bare, child_of
 from tests.piglet.wires import ONE_LOOP, noted
@@ -227,7 +227,7 @@ async def test_it_runs_in_its_own_folder_and_session_and_has_its_wire_at_3_and_4
     async with opened(tmp_path, write(tmp_path, "weather", tools={"where": [where()]})) as host:
         found, pid = await asked_where(host), pid_of(host, "weather")
         assert (found["folder"], found["cwd"]) == (str(tmp_path / "weather"), str(tmp_path / "project"))
-        process = proctree.read(pid)
+        process = process_tree.read_process(pid)
         assert process is not None
         assert process.session == pid != os.getsid(0)
         child = child_of(host, "weather")

@@ -13,7 +13,8 @@ from serai.agents.drivers.claude.environment import environment
 from serai.agents.drivers.claude.finding import find
 from serai.agents.drivers.claude.options import Options
 from serai.agents.drivers.claude.versions import Versions
-from serai.wire.process import Launch, PlainSpawner
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Launch
 from tests.real.house import Real
 
 MODEL = "claude-sonnet-4-5"

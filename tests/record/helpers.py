@@ -11,7 +11,7 @@ from typing import Any
 
 from serai.record import Folder, Recorder, Recording
 from serai.testing import faults
-from serai.wire import Deadlines, Launch, PlainSpawner, Rpc
+from serai.wire import Deadlines, JsonRpcPeer, Launch, PlainSpawner
 from tests.conftest import QUICK
 
 CALL = b'{"type":"tool_call","id":"%d","name":"weather"}\n'
@@ -43,14 +43,14 @@ def small_talk(recorder: Recorder, *, calls: int = 3, who: str = "zot:weather") 
 @asynccontextmanager
 async def talking(
     recorder: Recorder, spawner: PlainSpawner, fault: str = "none", *, env: dict[str, str] | None = None, **options: Any
-) -> AsyncIterator[Rpc]:
+) -> AsyncIterator[JsonRpcPeer]:
     """A real peer on record."""
     deadlines = Deadlines()
     launch = Launch(argv=faults.peer(fault, **options), env=env if env is not None else dict(os.environ), who=f"test:{fault}")
     child = await spawner.spawn(launch)
     tap = recorder.wire(child.who, kind="guest", dialect="jsonrpc", pid=child.pid)
     try:
-        yield Rpc(child, deadlines=deadlines, limits=QUICK, tap=tap)
+        yield JsonRpcPeer(child, deadlines=deadlines, limits=QUICK, tap=tap)
     finally:
         await child.close()
         deadlines.close()

@@ -21,14 +21,14 @@ from pathlib import Path
 from serai.limits import Limits
 from serai.record import Folder, Recorder
 from serai.testing import faults
-from serai.wire import Deadlines, Launch, PlainSpawner, Rpc
+from serai.wire import Deadlines, Launch, PlainSpawner, JsonRpcPeer
 
 async def main():
     with Recorder(Folder(Path(sys.argv[1])), limits=Limits().but(record_segment=100_000, record_batch=0.002)) as recorder:
         async with PlainSpawner() as spawner:
             child = await spawner.spawn(Launch(argv=faults.peer(), env=dict(os.environ)))
             tap = recorder.wire("peer", kind="guest", dialect="jsonrpc", pid=child.pid)
-            rpc = Rpc(child, deadlines=Deadlines(), tap=tap)
+            rpc = JsonRpcPeer(child, deadlines=Deadlines(), tap=tap)
             for count in range(0, 10**9, 20):
                 await asyncio.gather(*(rpc.call("echo", {"text": "x" * (n * 50)}) for n in range(20)))
                 if count % 200 == 0:

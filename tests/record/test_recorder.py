@@ -26,7 +26,7 @@ from serai.limits import Limits
 from serai.record import Folder, Recorder, Recording, Secrets, segment
 from serai.record.segment import Dropped, Frames, Note
 from serai.wire import PlainSpawner
-from serai.wire.framing import Oversize
+from serai.wire.stream import Oversize
 from tests.record.helpers import CALL, RESULT, all_bytes, folder_in, opened, small_talk, talking
 
 
@@ -549,11 +549,11 @@ async def test_a_secret_granted_to_a_child_is_in_its_recording_in_no_form(
     tmp_path: Path, spawner: PlainSpawner, environ: dict[str, str], python: list[str]
 ) -> None:
     from serai.wire import Channel, Deadlines, Launch
-    from serai.wire.environ import for_guest
+    from serai.wire.child_environment import guest_environment
     from tests.wire.helpers import Collector
 
     base = environ | {"GITHUB_TOKEN": SECRET, "LC_ALL": "C.UTF-8"}
-    env = for_guest(base, grants=["GITHUB_TOKEN"])
+    env = guest_environment(base, grants=["GITHUB_TOKEN"])
     folder = folder_in(tmp_path)
     deadlines = Deadlines()
     with Recorder(folder, secrets=Secrets.of(base)) as recorder:

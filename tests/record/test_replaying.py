@@ -17,9 +17,9 @@ from serai.errors import NoRecording, SeraiError
 from serai.limits import Limits
 from serai.record import Recorder, Recording, export, replay
 from serai.record.replaying import DIALECTS, describe, side_of
-from serai.wire import PlainSpawner, Rpc
-from serai.wire.framing import Oversize
-from serai.wire.jsonrpc import Connection, Request
+from serai.wire import JsonRpcPeer, PlainSpawner
+from serai.wire.jsonrpc import JsonRpcConnection, Request
+from serai.wire.stream import Oversize
 from tests.record.helpers import folder_in, opened, talking
 
 PRELUDE = [
@@ -50,7 +50,7 @@ SCENES: list[tuple[str, dict[str, Any], float]] = [
 class Overheard:
     """What a live connection says, in order."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: JsonRpcConnection) -> None:
         self.events: list[dict[str, Any]] = []
         for name in ("receive", "oversize", "lose"):
             setattr(connection, name, self._listening(getattr(connection, name)))
@@ -64,7 +64,7 @@ class Overheard:
         return listen
 
 
-async def converse(rpc: Rpc, timeout: float) -> None:
+async def converse(rpc: JsonRpcPeer, timeout: float) -> None:
     """Calls one by one, a bunch at once, and one that is given up."""
     outcomes = [rpc.call("one", {"n": n}, timeout=timeout) for n in range(3)]
     for outcome in outcomes[:1]:
@@ -223,7 +223,7 @@ def test_every_dialect_in_the_table_can_be_made(dialect: str, view: Any) -> None
 
 def test_taking_up_what_was_said_earlier() -> None:
     """The parts of `Connection.sent` one by one."""
-    side = Connection()
+    side = JsonRpcConnection()
     side.sent(b'{"method":"$/cancelRequest","params":[1]}\n{"method":"$/cancelRequest"}\n', 0.0)
     side.sent(
         b'{"id":5,"method":"m"}\n{"method":"told"}\n{"method":"$/cancelRequest","params":{"id":9}}\nrubbish\n{"id":"x","method":"y"}\n',

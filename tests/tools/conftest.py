@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 from tests.conftest import QUICK
 from tests.tools.helpers import Tools
 

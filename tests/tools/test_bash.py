@@ -12,7 +12,7 @@ from time import monotonic
 import pytest
 
 from serai.limits import KIB, MIB
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 from tests.conftest import PATIENT, QUICK
 from tests.tools.helpers import Started, Tools, failed, lines
 from tests.wire.helpers import Ends, lives

@@ -26,7 +26,7 @@ from serai.tools.failing import Failed
 from serai.tools.files import opened
 from serai.tools.places import Place, Places
 from serai.tools.programs.walking import descend
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 from tests.conftest import QUICK
 from tests.support.profiles import examples
 from tests.tools.helpers import Tools, failed, lines

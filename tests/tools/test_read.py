@@ -10,7 +10,7 @@ import pytest
 
 from serai.limits import KIB, MIB
 from serai.model.tools import ImageBlock
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 from tests.conftest import QUICK
 from tests.tools.helpers import Tools, failed, lines
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from serai.limits import KIB, MIB
 from serai.tools.programs.search import globbed
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 from tests.conftest import QUICK
 from tests.tools.helpers import Started, Tools, failed, lines
 

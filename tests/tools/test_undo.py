@@ -12,7 +12,7 @@ import pytest
 from serai.errors import NoSnapshot, NotWritten
 from serai.limits import Limits
 from serai.tools import Undo
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 from tests.conftest import QUICK
 from tests.tools.helpers import Tools, failed
 

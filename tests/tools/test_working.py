@@ -16,7 +16,7 @@ from serai.tools.files import Spot
 from serai.tools.tool import Job
 from serai.tools.undo import Undo
 from serai.tools.working import GivenUp, Threads, Wanted
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 from tests.conftest import QUICK
 from tests.tools.helpers import Tools, failed
 

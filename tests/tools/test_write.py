@@ -11,7 +11,7 @@ import pytest
 
 from serai.tools.files import opened
 from serai.tools.places import Place
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 from tests.conftest import QUICK
 from tests.tools.helpers import Tools, failed
 

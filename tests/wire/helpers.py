@@ -11,13 +11,13 @@ from time import monotonic
 from typing import Literal, Self
 
 from serai.errors import SeraiError
-from serai.wire import proctree
-from serai.wire.framing import Oversize, split
+from serai.wire import process_tree
+from serai.wire.stream import Oversize, split_lines
 
 
 def lives(pid: int) -> bool:
     """Whether the process runs; an orphan's zombie waits for the machine's init and does not."""
-    process = proctree.read(pid)
+    process = process_tree.read_process(pid)
     return process is not None and process.alive
 
 
@@ -78,7 +78,7 @@ class Collector:
         return None
 
     def lines(self) -> list[bytes]:
-        return [line for run in self.runs for line in split(run)]
+        return [line for run in self.runs for line in split_lines(run)]
 
     async def wait_for(self, count: int) -> list[bytes]:
         """So many lines, as soon as they are there."""

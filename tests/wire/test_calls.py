@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serai.wire.calls import Calls
+from serai.wire.stream import PendingCalls
 from tests.support.profiles import examples
 
 
 def test_a_call_is_finished_by_its_id_once() -> None:
-    calls: Calls[int] = Calls()
+    calls: PendingCalls[int] = PendingCalls()
     call = calls.start(1, "ping", now=10.0, timeout=5.0, waiter="mine")
     assert (call.id, call.what, call.sent, call.deadline, call.timeout, call.waiter) == (1, "ping", 10.0, 15.0, 5.0, "mine")
     assert calls.finish(1) is call
@@ -21,7 +21,7 @@ def test_a_call_is_finished_by_its_id_once() -> None:
 
 
 def test_finishing_a_call_leaves_the_others_waiting() -> None:
-    calls: Calls[str] = Calls()
+    calls: PendingCalls[str] = PendingCalls()
     for id in ("a", "b", "c"):
         calls.start(id, "ping", now=0.0, timeout=None)
     calls.finish("b")
@@ -31,7 +31,7 @@ def test_finishing_a_call_leaves_the_others_waiting() -> None:
 
 @pytest.mark.req("wire.jsonrpc.deadlines")
 def test_a_call_expires_at_its_deadline_and_not_before() -> None:
-    calls: Calls[int] = Calls()
+    calls: PendingCalls[int] = PendingCalls()
     call = calls.start(1, "ping", now=10.0, timeout=5.0)
     assert calls.expire(14.999) == []
     assert calls.expire(15.0) == [call]
@@ -41,7 +41,7 @@ def test_a_call_expires_at_its_deadline_and_not_before() -> None:
 
 @pytest.mark.req("wire.jsonrpc.deadlines")
 def test_a_call_without_a_timeout_has_no_deadline() -> None:
-    calls: Calls[int] = Calls()
+    calls: PendingCalls[int] = PendingCalls()
     call = calls.start(1, "ping", now=10.0, timeout=None)
     assert (call.deadline, call.timeout) == (inf, None)
     assert calls.next_deadline() is None
@@ -51,7 +51,7 @@ def test_a_call_without_a_timeout_has_no_deadline() -> None:
 
 @pytest.mark.req("wire.jsonrpc.deadlines")
 def test_a_timeout_of_zero_is_a_deadline() -> None:
-    calls: Calls[int] = Calls()
+    calls: PendingCalls[int] = PendingCalls()
     call = calls.start(1, "ping", now=10.0, timeout=0.0)
     assert calls.next_deadline() == 10.0
     assert calls.expire(10.0) == [call]
@@ -61,7 +61,7 @@ def test_a_timeout_of_zero_is_a_deadline() -> None:
 @settings(deadline=None, max_examples=examples(200))
 @given(st.lists(st.none() | st.integers(0, 20).map(float), max_size=10), st.integers(0, 20).map(float))
 def test_the_next_deadline_is_the_earliest_of_those_that_wait(timeouts: list[float | None], now: float) -> None:
-    calls: Calls[int] = Calls()
+    calls: PendingCalls[int] = PendingCalls()
     for id, timeout in enumerate(timeouts):
         calls.start(id, "ping", now=0.0, timeout=timeout)
     late = [id for id, timeout in enumerate(timeouts) if timeout is not None and timeout <= now]
@@ -71,7 +71,7 @@ def test_the_next_deadline_is_the_earliest_of_those_that_wait(timeouts: list[flo
 
 @pytest.mark.req("wire.jsonrpc.lose")
 def test_abandoning_gives_every_waiting_call_once_in_the_order_they_were_made() -> None:
-    calls: Calls[int] = Calls()
+    calls: PendingCalls[int] = PendingCalls()
     third, _, second = (calls.start(id, "ping", now=0.0, timeout=1.0) for id in (3, 1, 2))
     calls.finish(1)
     assert calls.abandon() == [third, second]

@@ -15,10 +15,9 @@ from serai.errors import Closed, ExitStatus, FrameTooBig, PeerGone, PeerStalled,
 from serai.limits import Limits
 from serai.testing import faults
 from serai.wire.channel import Channel
-from serai.wire.deadlines import Deadlines
-from serai.wire.plain_child import PlainChild
-from serai.wire.process import Launch, PlainSpawner
-from serai.wire.stopping import stop
+from serai.wire.event_loop import Deadlines
+from serai.wire.plain_process import PlainChild, PlainSpawner
+from serai.wire.process import Launch, stop_child
 from tests.conftest import PATIENT, QUICK
 from tests.wire.helpers import Collector, MemoryTap, lives
 
@@ -178,7 +177,7 @@ async def test_the_end_is_told_once_and_last_with_status_and_stderr(
     assert str(cause) == "nine: ended (exit status 9); stderr ended with: why"
     assert collector.lines() == [b"out"]
     channel.close()
-    await stop(child, QUICK)
+    await stop_child(child, QUICK)
     assert collector.causes == [cause]
     with pytest.raises(PeerGone, match="exit status 9"):
         channel.send(b"{}\n")
@@ -206,7 +205,7 @@ async def test_what_a_child_says_at_its_end_is_delivered_before_the_loss(
     child = await spawner.spawn(Launch(argv=[*python, program], env=environ))
     collector = Collector()
     Channel(child, collector, deadlines=deadlines, limits=PATIENT)
-    await stop(child, PATIENT)
+    await stop_child(child, PATIENT)
     assert collector.over.done()
     assert collector.lines()[-1] == b"line 49999"
     assert len(collector.lines()) == 50_000

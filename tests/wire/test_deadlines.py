@@ -12,7 +12,7 @@ from typing import cast
 
 import pytest
 
-from serai.wire.deadlines import RESOLUTION, Deadlines
+from serai.wire.event_loop import RESOLUTION, Deadlines
 
 pytestmark = pytest.mark.loops
 

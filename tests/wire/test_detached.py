@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from serai.errors import SpawnFailed
-from serai.wire import proctree
-from serai.wire.detached import Detached
-from serai.wire.process import Launch, PlainSpawner
+from serai.wire import process_tree
+from serai.wire.plain_process import DetachedProcess, PlainSpawner
+from serai.wire.process import Launch
 from tests.wire.helpers import lives
 
 pytestmark = pytest.mark.loops
@@ -35,26 +35,26 @@ async def line(descriptor: int) -> bytes:
 async def test_it_has_a_session_of_its_own_and_no_tag_and_ends_when_its_input_does(
     python: list[str], environ: dict[str, str]
 ) -> None:
-    env = environ | {proctree.TAG: "somebody", "MINE": "yes"}
-    program = Detached(Launch(argv=[*python, TELLS], env=env))
+    env = environ | {process_tree.TAG: "somebody", "MINE": "yes"}
+    program = DetachedProcess(Launch(argv=[*python, TELLS], env=env))
     told = json.loads(await line(program.stdout))
     assert told == {"session": program.pid, "pid": program.pid, "tag": None, "mine": "yes"}
     await program.end(30)
-    assert proctree.read(program.pid) is None  # reaped, too
+    assert process_tree.read_process(program.pid) is None  # reaped, too
     program.let_go()
 
 
 @pytest.mark.req("wire.detached.outlives")
 async def test_a_spawner_that_closes_does_not_take_it_along(python: list[str], environ: dict[str, str]) -> None:
     async with PlainSpawner():
-        program = Detached(Launch(argv=[*python, TELLS], env=environ))
+        program = DetachedProcess(Launch(argv=[*python, TELLS], env=environ))
         await line(program.stdout)
     assert lives(program.pid)
     await program.end(30)
 
 
 async def test_one_that_does_not_end_is_killed(python: list[str], environ: dict[str, str]) -> None:
-    program = Detached(Launch(argv=[*python, "print('there', flush=True)\nwhile True: pass"], env=environ))
+    program = DetachedProcess(Launch(argv=[*python, "print('there', flush=True)\nwhile True: pass"], env=environ))
     await line(program.stdout)
     await program.end(0.05)
     assert not lives(program.pid)
@@ -62,7 +62,7 @@ async def test_one_that_does_not_end_is_killed(python: list[str], environ: dict[
 
 async def test_what_it_says_goes_to_a_file_where_wanted(python: list[str], environ: dict[str, str], tmp_path: Path) -> None:
     with open(tmp_path / "log", "ab") as log:
-        program = Detached(Launch(argv=[*python, "import sys; sys.stderr.write('words')"], env=environ, stderr=log.fileno()))
+        program = DetachedProcess(Launch(argv=[*python, "import sys; sys.stderr.write('words')"], env=environ, stderr=log.fileno()))
     await program.end(30)
     assert (tmp_path / "log").read_text() == "words"
 
@@ -71,7 +71,7 @@ async def test_what_cannot_be_started_is_told_and_leaves_nothing(environ: dict[s
     gc.collect()  # what others left would be closed in between
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(SpawnFailed, match="/nowhere/program does not exist"):
-        Detached(Launch(argv=["/nowhere/program"], env=environ))
+        DetachedProcess(Launch(argv=["/nowhere/program"], env=environ))
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -90,7 +90,7 @@ async def test_a_childs_stdout_may_be_a_file_of_ours(spawner: PlainSpawner, envi
 
 async def test_who_goes_first_keeps_no_descriptor_of_it(python: list[str], environ: dict[str, str]) -> None:
     before = len(os.listdir("/proc/self/fd"))
-    program = Detached(Launch(argv=[*python, "import signal; signal.pause()"], env=environ))
+    program = DetachedProcess(Launch(argv=[*python, "import signal; signal.pause()"], env=environ))
     program.forget()
     program.forget()
     assert len(os.listdir("/proc/self/fd")) <= before + 1  # the loop's own may have come

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serai.wire.environ import for_agent, for_guest, for_hook, looks_secret, withheld
+from serai.wire.child_environment import agent_environment, guest_environment, hook_environment, looks_secret, withheld_names
 
 SECRET_NAMES = [
     # keys, tokens and passwords as services call them
@@ -141,47 +141,47 @@ for_all = settings(deadline=None)  # a busy machine is no counterexample
 @pytest.mark.req("wire.environ.guest")
 @pytest.mark.parametrize("name", SECRET_NAMES)
 def test_a_guest_does_not_get_a_variable_named_like_a_credential(name: str) -> None:
-    assert for_guest({name: "hunter2", "LANG": "C"}) == {"LANG": "C"}
+    assert guest_environment({name: "hunter2", "LANG": "C"}) == {"LANG": "C"}
 
 
 @pytest.mark.req("wire.environ.guest")
 @pytest.mark.parametrize(("name", "value"), SECRET_VALUES)
 def test_a_guest_does_not_get_a_variable_with_a_password_in_its_value(name: str, value: str) -> None:
-    assert for_guest({name: value, "LANG": "C"}) == {"LANG": "C"}
+    assert guest_environment({name: value, "LANG": "C"}) == {"LANG": "C"}
 
 
 @pytest.mark.req("wire.environ.guest", "wire.environ.report")
 @pytest.mark.parametrize(("name", "value"), HARMLESS)
 def test_a_guest_gets_a_harmless_variable_also_one_that_sounds_like_a_credential(name: str, value: str) -> None:
-    assert withheld({name: value}) == []
-    assert for_guest({name: value}) == {name: value}
+    assert withheld_names({name: value}) == []
+    assert guest_environment({name: value}) == {name: value}
 
 
 @pytest.mark.req("wire.environ.guest")
 def test_a_guest_gets_git_s_settings_whole_or_not_at_all() -> None:
     """Git refuses every command when a GIT_CONFIG_KEY_n that GIT_CONFIG_COUNT announces is missing."""
     settings = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.directory", "GIT_CONFIG_VALUE_0": "/src"}
-    assert for_guest(settings) in ({}, settings)
+    assert guest_environment(settings) in ({}, settings)
 
 
 @pytest.mark.req("wire.environ.guest")
 @pytest.mark.parametrize("name", ["GITHUB_TOKEN", "DATABASE_URL"])
 def test_a_guest_gets_the_very_name_that_it_is_granted(name: str) -> None:
     base = {"GITHUB_TOKEN": "hunter2", "DATABASE_URL": "postgres://app:hunter2@db/app", "NPM_TOKEN": "hunter2"}
-    assert for_guest(base, grants=[name]) == {name: base[name]}
+    assert guest_environment(base, grants=[name]) == {name: base[name]}
 
 
 @pytest.mark.req("wire.environ.guest")
 @pytest.mark.parametrize("grant", ["*", "GITHUB_*", "GITHUB_", "GITHUB_TOKEN2", "github_token", "GITHUB_TOKE?", ""])
 def test_a_grant_is_no_pattern(grant: str) -> None:
-    assert for_guest({"GITHUB_TOKEN": "hunter2"}, grants=[grant]) == {}
+    assert guest_environment({"GITHUB_TOKEN": "hunter2"}, grants=[grant]) == {}
 
 
 @pytest.mark.req("wire.environ.guest")
 @for_all
 @given(base=ENVIRONMENTS, grants=GRANTS)
 def test_a_guest_gets_all_that_is_granted_or_harmless_and_nothing_else(base: dict[str, str], grants: set[str]) -> None:
-    assert for_guest(base, grants=grants) == {
+    assert guest_environment(base, grants=grants) == {
         name: value for name, value in base.items() if name in grants or not looks_secret(name, value)
     }
 
@@ -199,15 +199,15 @@ def test_a_long_value_is_judged_in_linear_time() -> None:
 @pytest.mark.req("wire.environ.report")
 def test_the_withheld_names_are_listed_in_order_without_the_granted_ones() -> None:
     base = {"NPM_TOKEN": "x", "LANG": "C", "GH_TOKEN": "x", "DB": "postgres://app:hunter2@db/app", "AWS_REGION": "x"}
-    assert withheld(base) == ["AWS_REGION", "DB", "GH_TOKEN", "NPM_TOKEN"]
-    assert withheld(base, ["GH_TOKEN", "DB"]) == ["AWS_REGION", "NPM_TOKEN"]
+    assert withheld_names(base) == ["AWS_REGION", "DB", "GH_TOKEN", "NPM_TOKEN"]
+    assert withheld_names(base, ["GH_TOKEN", "DB"]) == ["AWS_REGION", "NPM_TOKEN"]
 
 
 @pytest.mark.req("wire.environ.report")
 @for_all
 @given(base=ENVIRONMENTS, grants=GRANTS)
 def test_what_a_guest_does_not_get_is_exactly_what_is_reported(base: dict[str, str], grants: set[str]) -> None:
-    assert withheld(base, grants) == sorted(base.keys() - for_guest(base, grants=grants).keys())
+    assert withheld_names(base, grants) == sorted(base.keys() - guest_environment(base, grants=grants).keys())
 
 
 # -- agents
@@ -216,14 +216,14 @@ def test_what_a_guest_does_not_get_is_exactly_what_is_reported(base: dict[str, s
 @pytest.mark.req("wire.environ.agent")
 def test_an_agent_gets_its_drivers_names_and_no_other_credential() -> None:
     base = {"ANTHROPIC_API_KEY": "x", "ANTHROPIC_AUTH_TOKEN": "x", "GH_TOKEN": "x", "NPM_TOKEN": "x", "LANG": "C"}
-    agent = for_agent(base, keep=["ANTHROPIC_*", "GH_TOKEN"])
+    agent = agent_environment(base, keep=["ANTHROPIC_*", "GH_TOKEN"])
     assert agent.keys() == {"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "GH_TOKEN", "LANG"}
 
 
 @pytest.mark.req("wire.environ.agent")
 def test_an_agent_does_not_get_what_its_driver_drops_whether_kept_or_harmless() -> None:
     base = {"CLAUDECODE": "1", "CLAUDE_CODE_ENTRYPOINT": "cli", "ANTHROPIC_API_KEY": "x", "ANTHROPIC_BASE_URL": "x", "LANG": "C"}
-    agent = for_agent(base, keep=["ANTHROPIC_*"], drop=["CLAUDE*", "ANTHROPIC_API_KEY"])
+    agent = agent_environment(base, keep=["ANTHROPIC_*"], drop=["CLAUDE*", "ANTHROPIC_API_KEY"])
     assert agent == {"ANTHROPIC_BASE_URL": "x", "LANG": "C"}
 
 
@@ -231,7 +231,7 @@ def test_an_agent_does_not_get_what_its_driver_drops_whether_kept_or_harmless() 
 @for_all
 @given(base=ENVIRONMENTS)
 def test_an_agent_whose_driver_lists_nothing_gets_what_a_guest_gets(base: dict[str, str]) -> None:
-    assert for_agent(base) == for_guest(base)
+    assert agent_environment(base) == guest_environment(base)
 
 
 # -- hooks
@@ -241,15 +241,15 @@ def test_an_agent_whose_driver_lists_nothing_gets_what_a_guest_gets(base: dict[s
 @for_all
 @given(base=ENVIRONMENTS, extra=ENVIRONMENTS)
 def test_a_hook_gets_everything_and_the_additions(base: dict[str, str], extra: dict[str, str]) -> None:
-    assert for_hook(base, extra=extra) == {**base, **extra}
+    assert hook_environment(base, extra=extra) == {**base, **extra}
 
 
 @pytest.mark.req("wire.environ.hook")
 @for_all
 @given(base=ENVIRONMENTS, extra=ENVIRONMENTS)
 def test_a_cleared_hook_gets_nothing_but_the_additions(base: dict[str, str], extra: dict[str, str]) -> None:
-    assert for_hook(base, extra=extra, clear=True) == extra
-    assert for_hook(base, clear=True) == {}
+    assert hook_environment(base, extra=extra, clear=True) == extra
+    assert hook_environment(base, clear=True) == {}
 
 
 # -- all of them
@@ -258,21 +258,26 @@ def test_a_cleared_hook_gets_nothing_but_the_additions(base: dict[str, str], ext
 @for_all
 @given(base=ENVIRONMENTS, extra=ENVIRONMENTS)
 def test_an_addition_always_wins_a_secret_one_too(base: dict[str, str], extra: dict[str, str]) -> None:
-    for child in (for_guest(base, extra=extra), for_agent(base, extra=extra), for_hook(base, extra=extra)):
+    for child in (guest_environment(base, extra=extra), agent_environment(base, extra=extra), hook_environment(base, extra=extra)):
         assert extra.items() <= child.items()
-    assert for_agent(base, drop=["*"], extra=extra) == extra
+    assert agent_environment(base, drop=["*"], extra=extra) == extra
 
 
 @for_all
 @given(base=ENVIRONMENTS, extra=ENVIRONMENTS)
 def test_the_hosts_own_environment_is_never_changed(base: dict[str, str], extra: dict[str, str]) -> None:
     before, added = dict(base), dict(extra)
-    for child in (for_guest(base, extra=extra), for_agent(base, extra=extra), for_hook(base, extra=extra), for_hook(base)):
+    for child in (
+        guest_environment(base, extra=extra),
+        agent_environment(base, extra=extra),
+        hook_environment(base, extra=extra),
+        hook_environment(base),
+    ):
         child["CHILD"] = "only"
     assert (base, extra) == (before, added)
 
 
 @pytest.mark.req("piglet.rule.child-environment")
 def test_the_descriptors_of_another_host_are_nobody_elses() -> None:
-    assert for_guest({"PIGLET_FD": "1", "PATH": "/bin"}) == {"PATH": "/bin"}
-    assert for_guest({"PIGLET_FD": "1"}, extra={"PIGLET_FD": "1"}) == {"PIGLET_FD": "1"}
+    assert guest_environment({"PIGLET_FD": "1", "PATH": "/bin"}) == {"PATH": "/bin"}
+    assert guest_environment({"PIGLET_FD": "1"}, extra={"PIGLET_FD": "1"}) == {"PIGLET_FD": "1"}

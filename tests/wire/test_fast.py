@@ -14,7 +14,7 @@ import pytest
 import uvloop
 
 import serai
-from serai.wire import fast
+from serai.wire import event_loop
 
 SOURCE = str(Path(serai.__file__).parents[1])
 
@@ -23,19 +23,19 @@ SOURCE = str(Path(serai.__file__).parents[1])
 LOOK = """
 import ctypes, sys
 sys.path.insert(0, sys.argv[1])
-from serai.wire import fast
+from serai.wire import event_loop
 
 NAMES = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()
 Info = type("Info", (ctypes.Structure,), {"_fields_": [(name, ctypes.c_int) for name in NAMES]})
 mallinfo = ctypes.CDLL(None).mallinfo
 mallinfo.restype = Info
 if sys.argv[2] == "raised":
-    assert fast.raise_malloc_thresholds()
+    assert event_loop.raise_malloc_thresholds()
 before = mallinfo().hblks
-block = bytearray(4 * fast.MIB)
+block = bytearray(4 * event_loop.MIB)
 alone = mallinfo().hblks - before
 del block
-print(alone, mallinfo().keepcost >= 4 * fast.MIB)
+print(alone, mallinfo().keepcost >= 4 * event_loop.MIB)
 """
 
 IMPORT_ALL = """
@@ -51,9 +51,9 @@ assert "channel" in modules
 for name in modules:
     import_module(f"serai.wire.{name}")
 print("serai.wire.fast" in sys.modules, "uvloop" in sys.modules)
-from serai.wire import fast
+from serai.wire import event_loop
 print("uvloop" in sys.modules)
-fast.loop_factory()
+event_loop.loop_factory()
 print("uvloop" in sys.modules)
 """
 
@@ -66,7 +66,7 @@ sys.path.insert(0, sys.argv[1])
 if sys.argv[2] == "none":
     sys.modules["uvloop"] = None
 import asyncio, os, signal, threading
-from serai.wire import fast
+from serai.wire import event_loop
 
 woken, done = [], threading.Event()
 
@@ -97,7 +97,7 @@ async def main():
     done.set()
     return type(loop).__module__.partition(".")[0]
 
-print(fast.run(main()), *woken, signal.set_wakeup_fd(-1))
+print(event_loop.run(main()), *woken, signal.set_wakeup_fd(-1))
 """
 
 
@@ -115,7 +115,7 @@ async def loop_of_this() -> asyncio.AbstractEventLoop:
 def raised(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Which times the thresholds were raised, instead of doing it to the process of the tests."""
     times: list[str] = []
-    monkeypatch.setattr(fast, "raise_malloc_thresholds", lambda: times.append("raised"))
+    monkeypatch.setattr(event_loop, "raise_malloc_thresholds", lambda: times.append("raised"))
     return times
 
 
@@ -126,14 +126,14 @@ def without_uvloop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.req("wire.fast.loop")
 def test_the_loop_is_uvloops() -> None:
-    with asyncio.Runner(loop_factory=fast.loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=event_loop.loop_factory()) as runner:
         assert isinstance(runner.get_loop(), uvloop.Loop)
 
 
 @pytest.mark.req("wire.fast.loop")
 @pytest.mark.usefixtures("without_uvloop")
 def test_without_uvloop_there_is_no_factory() -> None:
-    assert fast.loop_factory() is None
+    assert event_loop.loop_factory() is None
 
 
 @pytest.mark.req("wire.fast.malloc")
@@ -150,13 +150,13 @@ def test_without_a_c_library_nothing_is_raised(monkeypatch: pytest.MonkeyPatch, 
         raise error
 
     monkeypatch.setattr(ctypes, "CDLL", cdll)
-    assert fast.raise_malloc_thresholds() is False
+    assert event_loop.raise_malloc_thresholds() is False
 
 
 @pytest.mark.req("wire.fast.malloc-absent")
 def test_without_mallopt_nothing_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace())
-    assert fast.raise_malloc_thresholds() is False
+    assert event_loop.raise_malloc_thresholds() is False
 
 
 @pytest.mark.req("wire.fast.malloc-absent")
@@ -169,20 +169,20 @@ def test_it_is_true_only_when_both_were_taken(monkeypatch: pytest.MonkeyPatch, t
         return int(which in taken)
 
     monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
-    assert fast.raise_malloc_thresholds() is (taken == {-1, -3})
+    assert event_loop.raise_malloc_thresholds() is (taken == {-1, -3})
     assert set(asked) == {-1, -3}
 
 
 @pytest.mark.req("wire.fast.run")
 def test_run_has_both_when_the_extra_is_installed(raised: list[str]) -> None:
-    assert isinstance(fast.run(loop_of_this()), uvloop.Loop)
+    assert isinstance(event_loop.run(loop_of_this()), uvloop.Loop)
     assert raised == ["raised"]
 
 
 @pytest.mark.req("wire.fast.run")
 @pytest.mark.usefixtures("without_uvloop")
 def test_run_is_plain_asyncio_without_the_extra(raised: list[str]) -> None:
-    loop = fast.run(loop_of_this())
+    loop = event_loop.run(loop_of_this())
     assert isinstance(loop, asyncio.SelectorEventLoop)
     assert loop.is_closed()
     assert not raised
@@ -197,7 +197,7 @@ def test_a_signal_that_another_thread_gets_wakes_the_loop(extra: str) -> None:
 @pytest.mark.usefixtures("without_uvloop")
 def test_a_run_on_another_thread_takes_no_signals(raised: list[str]) -> None:
     with ThreadPoolExecutor(1) as pool:
-        assert isinstance(pool.submit(fast.run, loop_of_this()).result(), asyncio.SelectorEventLoop)
+        assert isinstance(pool.submit(event_loop.run, loop_of_this()).result(), asyncio.SelectorEventLoop)
 
 
 @pytest.mark.req("wire.fast.run")
@@ -206,7 +206,7 @@ def test_run_hands_on_what_was_raised(raised: list[str]) -> None:
         raise LookupError("mine")
 
     with pytest.raises(LookupError, match="mine"):
-        fast.run(fails())
+        event_loop.run(fails())
 
 
 @pytest.mark.req("wire.fast.asked")

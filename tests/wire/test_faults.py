@@ -16,12 +16,11 @@ from serai.limits import Limits
 from serai.testing import faults
 from serai.wire import jsonrpc
 from serai.wire.codec import Noise
-from serai.wire.deadlines import Deadlines
-from serai.wire.framing import Oversize
-from serai.wire.plain_child import PlainChild
-from serai.wire.process import Launch, PlainSpawner
-from serai.wire.rpc import Rpc
-from serai.wire.stopping import stop
+from serai.wire.event_loop import Deadlines
+from serai.wire.jsonrpc_peer import JsonRpcPeer
+from serai.wire.plain_process import PlainChild, PlainSpawner
+from serai.wire.process import Launch, stop_child
+from serai.wire.stream import Oversize
 from tests.conftest import PATIENT, QUICK
 from tests.wire.helpers import lives
 
@@ -38,12 +37,12 @@ class House:
         self._deadlines = deadlines
         self._environ = environ
         self.odd: list[object] = []
-        self.neighbour: Rpc
+        self.neighbour: JsonRpcPeer
 
-    async def take_in(self, fault: str, *, limits: Limits = PATIENT, after: int = 0, **options: Any) -> Rpc:
+    async def take_in(self, fault: str, *, limits: Limits = PATIENT, after: int = 0, **options: Any) -> JsonRpcPeer:
         launch = Launch(argv=faults.peer(fault, after=after, **options), env=self._environ, who=fault)
         child = await self._spawner.spawn(launch)
-        return Rpc(child, deadlines=self._deadlines, limits=limits, odd=self.odd.append)
+        return JsonRpcPeer(child, deadlines=self._deadlines, limits=limits, odd=self.odd.append)
 
     async def goes_on(self) -> None:
         assert bytes(await self.neighbour.call("still there", {}, timeout=10)) == OK
@@ -145,7 +144,7 @@ async def test_holder(house: House, tmp_path: Path) -> None:
         await rpc.call("y", {}, timeout=10)
     grandchild = int(note.read_text())
     assert lives(grandchild)
-    await stop(rpc.channel.child, QUICK)
+    await stop_child(rpc.channel.child, QUICK)
     assert not lives(grandchild)
 
 
@@ -191,7 +190,7 @@ async def test_flood(house: House) -> None:
         tracemalloc.stop()
     assert peak < 20_000_000
     await house.goes_on()
-    assert (await stop(rpc.channel.child, QUICK)).exit is not None
+    assert (await stop_child(rpc.channel.child, QUICK)).exit is not None
 
 
 @pytest.mark.req("wire.fault.flood")
@@ -218,7 +217,7 @@ async def test_daemon(house: House, tmp_path: Path) -> None:
     note = tmp_path / "pid"
     rpc = await house.take_in("daemon", pid_file=str(note))
     assert bytes(await rpc.call("x", {}, timeout=10)) == OK
-    await stop(rpc.channel.child, QUICK)
+    await stop_child(rpc.channel.child, QUICK)
     assert not lives(int(note.read_text()))
 
 
@@ -232,7 +231,7 @@ async def test_all_at_once_and_nothing_is_left(
     house.neighbour = await house.take_in("none")
     peers = {fault: await house.take_in(fault, limits=QUICK) for fault in faults.FAULTS}
 
-    async def call(rpc: Rpc) -> object:
+    async def call(rpc: JsonRpcPeer) -> object:
         try:
             return bytes(await rpc.call("x", {"pad": "x" * 100_000}, timeout=1.0))
         except (PeerGone, PeerTimeout, BadFrame) as error:
@@ -243,6 +242,6 @@ async def test_all_at_once_and_nothing_is_left(
     await asyncio.gather(*good)
     assert len(outcomes) == len(faults.FAULTS)
     children: list[PlainChild] = list(spawner.children)
-    await asyncio.gather(*(stop(child, QUICK) for child in children))
+    await asyncio.gather(*(stop_child(child, QUICK) for child in children))
     assert not [child for child in children if lives(child.pid)]
     assert not os.listdir(tmp_path)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from serai.wire.folding import FoldingDecoder
+from serai.wire.codec import FoldingDecoder
 from tests.support.profiles import examples
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from serai.wire.framing import Framer, Oversize, split
+from serai.wire.stream import Framer, Oversize, split_lines
 from tests.support.profiles import examples
 
 KIB = 1024
@@ -89,23 +89,23 @@ def test_pending_is_the_length_of_the_unfinished_line_also_when_it_is_over_the_l
 def test_a_carriage_return_before_the_newline_is_no_part_of_the_frame() -> None:
     [run] = Framer(64).feed(b'{"a":1}\r\n{"b":2}\r\n')
     assert isinstance(run, bytes)
-    assert split(run) == [b'{"a":1}', b'{"b":2}']
+    assert split_lines(run) == [b'{"a":1}', b'{"b":2}']
 
 
 @pytest.mark.req("wire.framing.crlf")
 def test_a_carriage_return_cut_off_from_its_newline_is_no_part_of_the_frame_either() -> None:
-    assert [split(line) for line in frames(b"one\r", b"\ntwo\r\n") if isinstance(line, bytes)] == [[b"one"], [b"two"]]
+    assert [split_lines(line) for line in frames(b"one\r", b"\ntwo\r\n") if isinstance(line, bytes)] == [[b"one"], [b"two"]]
 
 
 @pytest.mark.req("wire.framing.blank")
 def test_blank_lines_give_no_frame() -> None:
-    assert split(b"\n\n \t\r\none\n\r\n   \ntwo\n\n") == [b"one", b"two"]
-    assert split(b"\n") == []
+    assert split_lines(b"\n\n \t\r\none\n\r\n   \ntwo\n\n") == [b"one", b"two"]
+    assert split_lines(b"\n") == []
 
 
 @pytest.mark.req("wire.framing.blank")
 def test_only_json_white_space_makes_a_line_blank() -> None:
-    assert split(b"\f\n\v one \v\n\x00\n") == [b"\f", b"\v one \v", b"\x00"]
+    assert split_lines(b"\f\n\v one \v\n\x00\n") == [b"\f", b"\v one \v", b"\x00"]
 
 
 @pytest.mark.req("wire.framing.last-line")
@@ -197,7 +197,7 @@ def test_a_chunk_that_ends_with_a_newline_comes_out_as_the_very_object_that_went
 def test_only_lf_ends_a_line(mark: str) -> None:
     line = f"before{mark}after".encode()
     assert frames(line[:8], line[8:] + b"\n") == [line + b"\n"]
-    assert split(line + b"\n") == [line]
+    assert split_lines(line + b"\n") == [line]
 
 
 @pytest.mark.parametrize("limit", [0, -1])

@@ -11,23 +11,22 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 from msgspec import Raw
 
 from serai.errors import Closed
-from serai.wire.calls import Call
 from serai.wire.codec import Noise, Unknown
-from serai.wire.framing import Framer, Oversize
 from serai.wire.jsonrpc import (
     LSP_CANCEL,
     Answer,
     Cancelled,
     CancelStyle,
-    Connection,
     Event,
     Failure,
     Garbled,
     Id,
+    JsonRpcConnection,
     Notification,
     Request,
     Stray,
 )
+from serai.wire.stream import Call, Framer, Oversize
 from tests.support.profiles import examples
 
 PEER_IDS = [
@@ -46,17 +45,17 @@ PEER_IDS = [
 ]
 
 
-def ask(connection: Connection, *, now: float = 0.0, timeout: float | None = None) -> Call[Id]:
+def ask(connection: JsonRpcConnection, *, now: float = 0.0, timeout: float | None = None) -> Call[Id]:
     call, _ = connection.request("ask", {}, now=now, timeout=timeout)
     return call
 
 
-def receive(connection: Connection, line: bytes) -> Event:
+def receive(connection: JsonRpcConnection, line: bytes) -> Event:
     [event] = connection.receive(line + b"\n")
     return event
 
 
-def receive_request(connection: Connection, line: bytes) -> Request:
+def receive_request(connection: JsonRpcConnection, line: bytes) -> Request:
     event = receive(connection, line)
     assert isinstance(event, Request)
     return event
@@ -72,7 +71,7 @@ def assert_stray(event: Event, why: str) -> None:
 
 @pytest.mark.req("wire.jsonrpc.own-ids")
 def test_our_requests_carry_ids_from_one_upward_each_used_once() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     first, frame = connection.request("a", {"x": 1}, now=0.0, timeout=None)
     assert frame == b'{"jsonrpc":"2.0","id":1,"method":"a","params":{"x":1}}\n'
     connection.cancel(first)
@@ -84,7 +83,7 @@ def test_our_requests_carry_ids_from_one_upward_each_used_once() -> None:
 
 @pytest.mark.req("wire.jsonrpc.own-ids")
 def test_a_request_that_cannot_be_written_does_not_wait() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     with pytest.raises(TypeError):
         connection.request("a", object(), now=0.0, timeout=1.0)
     assert connection.next_deadline() is None
@@ -92,7 +91,7 @@ def test_a_request_that_cannot_be_written_does_not_wait() -> None:
 
 
 def test_absent_members_are_not_written_and_null_ones_are() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     assert connection.notify("a") == b'{"jsonrpc":"2.0","method":"a"}\n'
     assert connection.notify("a", None) == b'{"jsonrpc":"2.0","method":"a","params":null}\n'
     request = receive_request(connection, b'{"id":1,"method":"b"}')
@@ -100,7 +99,7 @@ def test_absent_members_are_not_written_and_null_ones_are() -> None:
 
 
 def test_a_refusal_is_an_error_object_with_data_only_when_there_is_some() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     one, two = connection.receive(b'{"id":1,"method":"b"}\n{"id":2,"method":"b"}\n')
     assert isinstance(one, Request)
     assert isinstance(two, Request)
@@ -111,7 +110,7 @@ def test_a_refusal_is_an_error_object_with_data_only_when_there_is_some() -> Non
 @pytest.mark.req("wire.jsonrpc.peer-ids")
 @pytest.mark.parametrize("id", PEER_IDS)
 def test_the_peers_ids_may_be_any_value_and_are_echoed_byte_for_byte(id: bytes) -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     first = receive_request(connection, b'{"id": ' + id + b' ,"method":"a"}')
     assert bytes(first.id) == id
     assert connection.answer(first, 1) == b'{"jsonrpc":"2.0","id":' + id + b',"result":1}\n'
@@ -121,14 +120,14 @@ def test_the_peers_ids_may_be_any_value_and_are_echoed_byte_for_byte(id: bytes) 
 
 @pytest.mark.req("wire.jsonrpc.peer-ids")
 def test_ids_that_only_look_alike_are_different_requests() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     run = b"".join(b'{"id":%s,"method":"a"}\n' % id for id in [b"1", b'"1"', b"1.0", b"[1]", b"0", b'""', b"false"])
     assert all(isinstance(event, Request) for event in connection.receive(run))
 
 
 @pytest.mark.req("wire.jsonrpc.two-spaces")
 def test_the_same_id_may_be_open_in_both_directions() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     ours = ask(connection)
     theirs = receive_request(connection, b'{"id":1,"method":"a"}')
     assert receive(connection, b'{"id":1,"result":2}') == Answer(ours, Raw(b"2"))
@@ -137,7 +136,7 @@ def test_the_same_id_may_be_open_in_both_directions() -> None:
 
 @pytest.mark.req("wire.jsonrpc.two-spaces")
 def test_answering_the_peer_does_not_end_our_call_with_the_same_id() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     ours = ask(connection)
     connection.answer(receive_request(connection, b'{"id":1,"method":"a"}'), None)
     assert connection.lose() == [ours]
@@ -151,7 +150,7 @@ def test_answering_the_peer_does_not_end_our_call_with_the_same_id() -> None:
     "version", [b'"jsonrpc":"2.0",', b'"jsonrpc":"1.0",', b'"jsonrpc":2,', b""], ids=["2.0", "1.0", "number", "missing"]
 )
 def test_frames_are_told_apart_by_id_and_method_whatever_the_version_member_says(version: bytes) -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     call = ask(connection)
     assert receive(connection, b"{" + version + b'"id":1,"method":"a","params":[1]}') == Request(Raw(b"1"), "a", Raw(b"[1]"))
     assert receive(connection, b"{" + version + b'"method":"a","params":[1]}') == Notification("a", Raw(b"[1]"))
@@ -171,14 +170,14 @@ def test_frames_are_told_apart_by_id_and_method_whatever_the_version_member_says
     ],
 )
 def test_an_answer_without_an_error_is_its_result_or_null(members: bytes, result: bytes) -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     call = ask(connection)
     assert receive(connection, b'{"id":1,' + members + b"}") == Answer(call, Raw(result))
 
 
 @pytest.mark.req("wire.jsonrpc.shapes")
 def test_an_error_wins_over_a_result() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     call = ask(connection)
     frame = b'{"id":1,"result":2,"error":{"code":3,"message":"no","data":{"a" :1}}}'
     assert receive(connection, frame) == Failure(call, 3, "no", Raw(b'{"a" :1}'))
@@ -189,7 +188,7 @@ def test_an_error_wins_over_a_result() -> None:
     "frame", [b"{}", b'{"id":null}', b'{"result":1}', b'{"id":null,"error":{"code":-32700,"message":"parse"}}']
 )
 def test_a_frame_with_neither_id_nor_method_is_recorded(frame: bytes) -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     ask(connection)
     event = receive(connection, frame)
     assert event == Stray(frame, "neither an id nor a method")
@@ -198,7 +197,7 @@ def test_a_frame_with_neither_id_nor_method_is_recorded(frame: bytes) -> None:
 
 @pytest.mark.req("wire.jsonrpc.shapes")
 def test_what_is_no_envelope_comes_out_as_unknown_or_noise() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     first, second, third = connection.receive(b'{"id":1,"method":5}\nbanner\n[{"id":1,"method":"a"}]\n')
     assert isinstance(first, Unknown)
     assert isinstance(second, Noise)
@@ -209,7 +208,7 @@ def test_what_is_no_envelope_comes_out_as_unknown_or_noise() -> None:
 @pytest.mark.req("wire.jsonrpc.params-absent")
 @pytest.mark.parametrize("params", [b"", b',"params":null', b',"params":{}'])
 def test_absent_and_null_parameters_read_as_an_empty_object(params: bytes) -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     assert receive(connection, b'{"id":1,"method":"a"' + params + b"}") == Request(Raw(b"1"), "a", Raw(b"{}"))
     assert receive(connection, b'{"method":"a"' + params + b"}") == Notification("a", Raw(b"{}"))
 
@@ -217,7 +216,7 @@ def test_absent_and_null_parameters_read_as_an_empty_object(params: bytes) -> No
 @pytest.mark.req("wire.jsonrpc.params-absent")
 @pytest.mark.parametrize("params", [b"[]", b"0", b"false", b'""', b'{"b": 1e400, "a":[]}'])
 def test_parameters_that_are_there_stay_as_they_came(params: bytes) -> None:
-    event = receive(Connection(), b'{"method":"a","params":' + params + b"}")
+    event = receive(JsonRpcConnection(), b'{"method":"a","params":' + params + b"}")
     assert event == Notification("a", Raw(params))
 
 
@@ -236,7 +235,7 @@ def test_parameters_that_are_there_stay_as_they_came(params: bytes) -> None:
     ],
 )
 def test_an_error_of_any_other_shape_is_still_a_refusal_with_its_text(error: bytes) -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     call = ask(connection)
     failure = receive(connection, b'{"id":1,"error":' + error + b"}")
     assert failure == Failure(call, -32603, error.decode().strip('"'), Raw(error))
@@ -244,7 +243,7 @@ def test_an_error_of_any_other_shape_is_still_a_refusal_with_its_text(error: byt
 
 @pytest.mark.req("wire.jsonrpc.shapes")
 def test_a_null_method_counts_as_absent() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     call = ask(connection)
     assert receive(connection, b'{"id":1,"method":null,"result":7}') == Answer(call, Raw(b"7"))
 
@@ -264,7 +263,7 @@ def test_a_null_method_counts_as_absent() -> None:
     ],
 )
 def test_only_what_looks_like_the_answer_to_a_call_ends_it_unread(line: bytes, garbled: bool) -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     call = ask(connection)
     event = receive(connection, line)
     assert isinstance(event, Garbled) == garbled
@@ -273,7 +272,7 @@ def test_only_what_looks_like_the_answer_to_a_call_ends_it_unread(line: bytes, g
 
 @pytest.mark.req("wire.jsonrpc.lose")
 def test_nothing_can_be_asked_of_a_peer_that_is_gone() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     connection.lose()
     with pytest.raises(Closed, match="ask cannot be asked"):
         ask(connection)
@@ -286,7 +285,7 @@ def test_nothing_can_be_asked_of_a_peer_that_is_gone() -> None:
     [(b"{}", 0, ""), (b'{"message":"no"}', 0, "no"), (b'{"code":-32000.0,"message":"no"}', -32000, "no"), (b'{"code":5}', 5, "")],
 )
 def test_an_error_object_with_members_missing_is_a_refusal_with_those_it_has(error: bytes, code: int, message: str) -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     call = ask(connection)
     assert receive(connection, b'{"id":1,"error":' + error + b"}") == Failure(call, code, message, Raw())
 
@@ -294,7 +293,7 @@ def test_an_error_object_with_members_missing_is_a_refusal_with_those_it_has(err
 @pytest.mark.req("wire.jsonrpc.error-shapes", "wire.codec.bad-text")
 @pytest.mark.parametrize("text", [b"caf\xe9", b"caf\\ud83d"], ids=["invalid UTF-8", "lone surrogate"])
 def test_bad_text_in_an_error_does_not_lose_its_code(text: bytes) -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     ask(connection)
     failure = receive(connection, b'{"id":1,"error":{"code":-32601,"message":"' + text + b'"}}')
     assert isinstance(failure, Failure)
@@ -307,7 +306,7 @@ def test_bad_text_in_an_error_does_not_lose_its_code(text: bytes) -> None:
 @pytest.mark.req("wire.jsonrpc.stray")
 @pytest.mark.parametrize("id", [b"2", b"0", b"-1", b'"1"', b"1.5", b"true", b"[1]", b'{"id":1}', b"1" * 5000, b'"\xff"'])
 def test_an_answer_nobody_waits_for_is_recorded_and_disturbs_no_call(id: bytes) -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     call = ask(connection)
     unasked, wanted = connection.receive(b'{"id":' + id + b',"result":"x"}\n{"id":1,"result":"y"}\n')
     assert isinstance(unasked, Stray)
@@ -317,7 +316,7 @@ def test_an_answer_nobody_waits_for_is_recorded_and_disturbs_no_call(id: bytes) 
 
 @pytest.mark.req("wire.jsonrpc.stray")
 def test_a_repeated_answer_is_recorded() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     first, second = ask(connection), ask(connection)
     one, again, other = connection.receive(b'{"id":1,"result":1}\n{"id":1,"error":{"code":1}}\n{"id":2,"result":2}\n')
     assert one == Answer(first, Raw(b"1"))
@@ -327,7 +326,7 @@ def test_a_repeated_answer_is_recorded() -> None:
 
 @pytest.mark.req("wire.jsonrpc.stray")
 def test_an_answer_after_the_deadline_is_recorded() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     late, other = ask(connection, timeout=1.0), ask(connection, timeout=9.0)
     assert connection.expire(1.0) == [late]
     assert_stray(receive(connection, b'{"id":1,"result":1}'), "nobody waits for")
@@ -336,7 +335,7 @@ def test_an_answer_after_the_deadline_is_recorded() -> None:
 
 @pytest.mark.req("wire.jsonrpc.duplicate-request")
 def test_a_request_whose_id_is_open_is_presented_once() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     request, replayed = connection.receive(b'{"id":"a","method":"b"}\n{"id":"a","method":"b"}\n')
     assert isinstance(request, Request)
     assert replayed == Stray(b'{"id":"a","method":"b"}', 'a second request with the open id "a"')
@@ -345,7 +344,7 @@ def test_a_request_whose_id_is_open_is_presented_once() -> None:
 
 @pytest.mark.req("wire.jsonrpc.duplicate-request")
 def test_an_answer_is_sent_once() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     request = receive_request(connection, b'{"id":1,"method":"a"}')
     assert connection.answer(request, 1) is not None
     assert connection.answer(request, 2) is None
@@ -354,7 +353,7 @@ def test_an_answer_is_sent_once() -> None:
 
 @pytest.mark.req("wire.jsonrpc.duplicate-request")
 def test_a_refusal_is_the_one_answer() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     request = receive_request(connection, b'{"id":1,"method":"a"}')
     assert connection.refuse(request, 1, "no") is not None
     assert connection.answer(request, 1) is None
@@ -362,7 +361,7 @@ def test_a_refusal_is_the_one_answer() -> None:
 
 @pytest.mark.req("wire.jsonrpc.duplicate-request")
 def test_an_id_may_be_used_again_once_it_is_answered() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     old = receive_request(connection, b'{"id":1,"method":"a"}')
     connection.answer(old, 1)
     new = receive_request(connection, b'{"id":1,"method":"b"}')
@@ -371,7 +370,7 @@ def test_an_id_may_be_used_again_once_it_is_answered() -> None:
 
 
 def test_a_result_that_cannot_be_written_leaves_the_request_open_for_a_refusal() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     request = receive_request(connection, b'{"id":1,"method":"a"}')
     with pytest.raises(TypeError):
         connection.answer(request, object())
@@ -379,7 +378,7 @@ def test_a_result_that_cannot_be_written_leaves_the_request_open_for_a_refusal()
 
 
 def test_a_refusal_whose_data_cannot_be_written_leaves_the_request_open_for_another() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     request = receive_request(connection, b'{"id":1,"method":"a"}')
     with pytest.raises(TypeError):
         connection.refuse(request, 1, "no", object())
@@ -402,7 +401,7 @@ def test_a_refusal_whose_data_cannot_be_written_leaves_the_request_open_for_anot
 def test_cancelling_our_call_tells_the_peer_in_the_dialects_way_and_forgets_it(
     style: CancelStyle | None, frame: bytes | None
 ) -> None:
-    connection = Connection(cancel=style)
+    connection = JsonRpcConnection(cancel=style)
     call, other = ask(connection, timeout=1.0), ask(connection, timeout=2.0)
     assert connection.cancel(call) == frame
     assert connection.next_deadline() == 2.0
@@ -412,7 +411,7 @@ def test_cancelling_our_call_tells_the_peer_in_the_dialects_way_and_forgets_it(
 
 @pytest.mark.req("wire.jsonrpc.cancel-ours")
 def test_a_call_that_has_ended_is_not_cancelled() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     answered, expired, cancelled = ask(connection), ask(connection, timeout=1.0), ask(connection)
     receive(connection, b'{"id":1,"result":1}')
     connection.expire(1.0)
@@ -421,7 +420,7 @@ def test_a_call_that_has_ended_is_not_cancelled() -> None:
 
 
 def test_a_call_is_forgotten_once_and_without_a_word() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     call = ask(connection)
     assert connection.forget(call)
     assert not connection.forget(call)
@@ -431,7 +430,7 @@ def test_a_call_is_forgotten_once_and_without_a_word() -> None:
 @pytest.mark.req("wire.jsonrpc.cancel-theirs")
 @pytest.mark.parametrize("id", [id for id in PEER_IDS if id != b'"\xff"'])
 def test_the_peers_cancel_reaches_the_open_request_it_names(id: bytes) -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     request = receive_request(connection, b'{"id":' + id + b',"method":"a"}')
     receive_request(connection, b'{"id":"another","method":"a"}')
     event = receive(connection, b'{"method":"$/cancelRequest","params":{"why":"late","id": ' + id + b" }}")
@@ -446,7 +445,7 @@ def test_the_peers_cancel_reaches_the_open_request_it_names(id: bytes) -> None:
     [b"", b',"params":null', b',"params":{}', b',"params":{"id":2}', b',"params":{"id":"1"}', b',"params":[1]', b',"params":1'],
 )
 def test_a_cancel_that_names_nothing_open_is_recorded(params: bytes) -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     request = receive_request(connection, b'{"id":1,"method":"a"}')
     assert_stray(receive(connection, b'{"method":"$/cancelRequest"' + params + b"}"), "cancels a request that is not open")
     assert connection.answer(request, 1) is not None
@@ -454,7 +453,7 @@ def test_a_cancel_that_names_nothing_open_is_recorded(params: bytes) -> None:
 
 @pytest.mark.req("wire.jsonrpc.cancel-theirs")
 def test_a_cancel_after_the_answer_is_recorded() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     connection.answer(receive_request(connection, b'{"id":1,"method":"a"}'), 1)
     assert_stray(receive(connection, b'{"method":"$/cancelRequest","params":{"id":1}}'), "cancels a request that is not open")
 
@@ -462,11 +461,11 @@ def test_a_cancel_after_the_answer_is_recorded() -> None:
 @pytest.mark.req("wire.jsonrpc.cancel-theirs")
 def test_the_dialects_own_words_are_a_cancel_and_no_others() -> None:
     lsp, other = b'{"method":"$/cancelRequest","params":{"id":1}}', b'{"method":"gone","params":{"requestId":1}}'
-    connection = Connection(cancel=CancelStyle("gone", "requestId"))
+    connection = JsonRpcConnection(cancel=CancelStyle("gone", "requestId"))
     request = receive_request(connection, b'{"id":1,"method":"a"}')
     assert receive(connection, lsp) == Notification("$/cancelRequest", Raw(b'{"id":1}'))
     assert receive(connection, other) == Cancelled(request)
-    assert isinstance(receive(Connection(cancel=None), lsp), Notification)
+    assert isinstance(receive(JsonRpcConnection(cancel=None), lsp), Notification)
 
 
 # -- order, time and loss ---------------------------------------------------------------------------------------------------
@@ -474,7 +473,7 @@ def test_the_dialects_own_words_are_a_cancel_and_no_others() -> None:
 
 @pytest.mark.req("wire.jsonrpc.order")
 def test_events_come_in_arrival_order() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     first, second = ask(connection), ask(connection)
     run = (
         b'{"id":2,"method":"b"}\n{"method":"n"}\n{"id":2,"result":1}\nbanner\n{"id":1,"method":"a"}\n{"id":1,"error":{"code":5}}\n'
@@ -488,7 +487,7 @@ def test_events_come_in_arrival_order() -> None:
 
 @pytest.mark.req("wire.jsonrpc.order")
 def test_a_notification_comes_before_the_answer_that_follows_it_and_after_the_one_before() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     ask(connection)
     ask(connection)
     run = b'{"id":1,"result":1}\n{"method":"n"}\n{"id":2,"result":2}\n'
@@ -497,7 +496,7 @@ def test_a_notification_comes_before_the_answer_that_follows_it_and_after_the_on
 
 @pytest.mark.req("wire.jsonrpc.lose")
 def test_when_the_peer_goes_every_waiting_call_is_given_back_once() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     _, first, second = ask(connection), ask(connection, timeout=1.0), ask(connection)
     receive(connection, b'{"id":1,"result":1}')
     assert connection.lose() == [first, second]
@@ -508,7 +507,7 @@ def test_when_the_peer_goes_every_waiting_call_is_given_back_once() -> None:
 
 @pytest.mark.req("wire.jsonrpc.lose")
 def test_a_request_of_a_peer_that_is_gone_is_not_answered() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     request = receive_request(connection, b'{"id":1,"method":"a"}')
     assert not connection.lost
     connection.lose()
@@ -518,7 +517,7 @@ def test_a_request_of_a_peer_that_is_gone_is_not_answered() -> None:
 
 @pytest.mark.req("wire.jsonrpc.deadlines")
 def test_calls_expire_at_their_deadline_and_the_next_one_is_told() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     late, early, never = ask(connection, now=5.0, timeout=10.0), ask(connection, now=6.0, timeout=1.0), ask(connection)
     assert connection.next_deadline() == 7.0
     assert connection.expire(6.9) == []
@@ -531,7 +530,7 @@ def test_calls_expire_at_their_deadline_and_the_next_one_is_told() -> None:
 
 @pytest.mark.req("wire.jsonrpc.deadlines")
 def test_an_answered_call_does_not_expire() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     ask(connection, timeout=1.0)
     receive(connection, b'{"id":1,"result":1}')
     assert connection.next_deadline() is None
@@ -541,7 +540,7 @@ def test_an_answered_call_does_not_expire() -> None:
 # -- oversize ---------------------------------------------------------------------------------------------------------------
 
 
-def oversize(connection: Connection, head: bytes) -> list[Call[Id]]:
+def oversize(connection: JsonRpcConnection, head: bytes) -> list[Call[Id]]:
     return connection.oversize(Oversize(100_000, head, 50_000))
 
 
@@ -550,7 +549,7 @@ def oversize(connection: Connection, head: bytes) -> list[Call[Id]]:
     "head", [b'{"jsonrpc":"2.0","id":2,"result":{"id":1,"te', b'{"error":{"id":1,"method":"x"},"id" : 2, "result":"\xff']
 )
 def test_an_oversize_answer_fails_the_call_its_head_names(head: bytes) -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     first, second, third = ask(connection), ask(connection), ask(connection)
     assert oversize(connection, head) == [second]
     assert oversize(connection, head) == []
@@ -570,7 +569,7 @@ def test_an_oversize_answer_fails_the_call_its_head_names(head: bytes) -> None:
     ],
 )
 def test_an_oversize_frame_whose_head_names_no_call_fails_every_waiting_one(head: bytes) -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     first, second = ask(connection), ask(connection)
     assert oversize(connection, head) == [first, second]
     assert connection.lose() == []
@@ -591,7 +590,7 @@ def test_an_oversize_frame_whose_head_names_no_call_fails_every_waiting_one(head
     ids=["request", "method first", "notification or id last", "inner id", "null id", "string id", "stray answer"],
 )
 def test_an_oversize_frame_that_answers_no_call_of_ours_fails_none(head: bytes) -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     first, second = ask(connection), ask(connection)
     assert oversize(connection, head) == []
     assert connection.lose() == [first, second]
@@ -618,7 +617,7 @@ class End:
     """One side: its connection, the bytes on their way to it, and the peer's requests it has not answered."""
 
     def __init__(self) -> None:
-        self.connection = Connection()
+        self.connection = JsonRpcConnection()
         self.framer = Framer(LIMIT)
         self.coming = b""
         self.last_sent = b""

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from serai.wire.codec import Noise, Unknown
-from serai.wire.framing import Oversize
-from serai.wire.jsonrpc import Answer, Cancelled, Connection, Event, Failure, Garbled, Notification, Request, Stray
+from serai.wire.jsonrpc import Answer, Cancelled, Event, Failure, Garbled, JsonRpcConnection, Notification, Request, Stray
+from serai.wire.stream import Oversize
 
 
-def folded(*, bare: frozenset[str] | None = frozenset({"initialize"})) -> Connection:
-    return Connection(folded=True, bare=bare)
+def folded(*, bare: frozenset[str] | None = frozenset({"initialize"})) -> JsonRpcConnection:
+    return JsonRpcConnection(folded=True, bare=bare)
 
 
-def receive(connection: Connection, line: bytes) -> Event:
+def receive(connection: JsonRpcConnection, line: bytes) -> Event:
     [event] = connection.receive(line + b"\n")
     return event
 
@@ -47,7 +47,7 @@ def test_an_exact_key_of_an_envelope_wins(line: bytes) -> None:
 
 
 def test_other_connections_take_exact_keys_only_and_any_id() -> None:
-    connection = Connection()
+    connection = JsonRpcConnection()
     connection.request("a", {}, now=0, timeout=None)
     assert isinstance(receive(connection, b'{"ID":1,"Result":1}'), Stray)
     assert isinstance(receive(connection, b'{"id":1.0,"method":"a"}'), Request)

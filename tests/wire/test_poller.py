@@ -11,8 +11,8 @@ from contextvars import ContextVar, copy_context
 
 import pytest
 
-from serai.wire import poller as module
-from serai.wire.poller import Patient, Poller
+from serai.wire import descriptors as module
+from serai.wire.descriptors import DelayedReaders, Poller
 
 pytestmark = pytest.mark.loops
 
@@ -140,7 +140,7 @@ async def test_closed_it_leaves_nothing_in_the_loop() -> None:
 @pytest.mark.req("wire.poller.patient")
 async def test_the_patient_one_watches_what_is_still_there_after_a_moment(poller: Poller) -> None:
     with ExitStack() as stack:
-        patient, early, late, none = Patient(poller), Pipe(stack), Pipe(stack), Pipe(stack)
+        patient, early, late, none = DelayedReaders(poller), Pipe(stack), Pipe(stack), Pipe(stack)
         for pipe in (early, late, none):
             patient.add_reader(pipe.read, pipe.readable)
             pipe.fill()
@@ -159,7 +159,7 @@ async def test_the_patient_one_watches_what_is_still_there_after_a_moment(poller
 @pytest.mark.req("wire.poller.patient")
 async def test_the_patient_one_forgets_when_it_is_closed(poller: Poller) -> None:
     with ExitStack() as stack:
-        patient, pipe = Patient(poller), Pipe(stack)
+        patient, pipe = DelayedReaders(poller), Pipe(stack)
         patient.add_reader(pipe.read, pipe.readable)
         patient.close()
         patient.close()

@@ -14,7 +14,7 @@ from serai.wire import posix_spawn as module
 COLLISION = """
 import os, sys
 os.closerange(3, 50)
-from serai.wire.posix_spawn import posix_spawn, strings
+from serai.wire.posix_spawn import posix_spawn, c_strings
 os.closerange(3, 50)
 read, write = os.pipe()
 assert (read, write) == (3, 4)
@@ -22,7 +22,7 @@ through = "import os; os.write({write}, b'through'); assert os.read({read}, 7) =
 for mapping in ({"read": 3, "write": 4}, {"read": 4, "write": 3}):
     descriptors = {0: 0, 1: 1, 2: 2, mapping["read"]: read, mapping["write"]: write}
     argv = [sys.executable, "-I", "-S", "-c", through.format(**mapping)]
-    pid = posix_spawn(sys.executable, strings(argv), strings([]), None, descriptors)
+    pid = posix_spawn(sys.executable, c_strings(argv), c_strings([]), None, descriptors)
     assert os.waitpid(pid, 0)[1] == 0, mapping
 print("both ways")
 """
@@ -37,7 +37,7 @@ def test_extra_descriptors_survive_a_parent_whose_own_ends_have_those_numbers() 
 # A parent without standard streams: its pipe ends land on 0, 1 and 2.
 BARE = """
 import os, sys
-from serai.wire.posix_spawn import posix_spawn, strings
+from serai.wire.posix_spawn import posix_spawn, c_strings
 answer = os.dup(1)
 os.closerange(0, 3)
 read, write = os.pipe()
@@ -45,8 +45,8 @@ assert (read, write) == (0, 1)
 program = "import os; os.write(1, os.read(0, 3)); os.write(2, b'x')"
 null = os.open("/dev/null", os.O_RDWR)
 os.write(write, b"yes")
-argv = strings([sys.executable, "-I", "-S", "-c", program])
-pid = posix_spawn(sys.executable, argv, strings([]), None, {0: read, 1: answer, 2: null})
+argv = c_strings([sys.executable, "-I", "-S", "-c", program])
+pid = posix_spawn(sys.executable, argv, c_strings([]), None, {0: read, 1: answer, 2: null})
 os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
 
@@ -71,7 +71,7 @@ def test_what_others_left_open_is_closed_in_the_child_whatever_the_c_library_can
         os.set_inheritable(stray, True)
     try:
         argv = [sys.executable, "-I", "-S", "-c", "import os; print(*os.listdir('/proc/self/fd'), flush=True)"]
-        pid = module.posix_spawn(sys.executable, module.strings(argv), module.strings([]), None, {0: null, 1: write, 2: null})
+        pid = module.posix_spawn(sys.executable, module.c_strings(argv), module.c_strings([]), None, {0: null, 1: write, 2: null})
         os.waitpid(pid, 0)
         shown = os.read(read, 1000).split()
     finally:

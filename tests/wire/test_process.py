@@ -19,11 +19,10 @@ import pytest
 
 from serai.errors import Closed, ExitStatus, SpawnFailed
 from serai.testing import faults
-from serai.wire import pipes, plain_child, proctree
-from serai.wire.plain_child import PlainChild
-from serai.wire.poller import Poller
-from serai.wire.process import Launch, PlainSpawner
-from serai.wire.stopping import stop
+from serai.wire import descriptors, plain_process, process_tree
+from serai.wire.descriptors import Poller
+from serai.wire.plain_process import PlainChild, PlainSpawner
+from serai.wire.process import Launch, stop_child
 from tests.conftest import PATIENT, QUICK
 from tests.wire.helpers import Ends, lives
 
@@ -97,7 +96,7 @@ async def test_a_child_gets_exactly_the_given_environment_and_directory(
 ) -> None:
     env = environ | {"EQUALS": "a=b=c", "LINES": "one\ntwo", "EMPTY": "", "RAW": "caf\udce9"}
     about = json.loads(await run(spawner, Launch(argv=[*python, ABOUT_ME, "ä", ""], env=env, cwd=str(tmp_path))))
-    tag = about["env"].pop(proctree.TAG)
+    tag = about["env"].pop(process_tree.TAG)
     about["env"].pop("LC_CTYPE", None)  # Python's own addition at start
     assert about["env"] == env
     assert tag.startswith(spawner.tag + ".")
@@ -109,12 +108,12 @@ async def test_a_child_gets_exactly_the_given_environment_and_directory(
 async def test_each_child_gets_the_environment_of_its_own_launch(spawner: PlainSpawner, environ: dict[str, str]) -> None:
     """One after the other, changed in place or not, and also after one that could not be started."""
     env = dict(environ)
-    show = Launch(argv=["sh", "-c", f"echo $WORD ${proctree.TAG}"], env=env)
+    show = Launch(argv=["sh", "-c", f"echo $WORD ${process_tree.TAG}"], env=env)
     words: list[bytes] = []
     tags: set[bytes] = set()
     for word in ("one", "one", "two", "", "bad\0", "three"):
         env["WORD"] = word
-        env[proctree.TAG] = "not ours"
+        env[process_tree.TAG] = "not ours"
         if "\0" in word:
             with pytest.raises(SpawnFailed):
                 await spawner.spawn(show)
@@ -239,14 +238,14 @@ async def test_the_end_of_a_child_is_its_code_or_its_signal_and_it_is_reaped(
     child = await spawner.spawn(Launch(argv=["sh", "-c", script], env=environ))
     assert await child.exited == status
     await child.close()
-    assert proctree.read(child.pid) is None
+    assert process_tree.read_process(child.pid) is None
 
 
 @pytest.mark.req("wire.process.reaped")
 async def test_a_dead_child_is_reaped_even_when_nobody_closes_it(spawner: PlainSpawner, environ: dict[str, str]) -> None:
     child = await spawner.spawn(Launch(argv=["true"], env=environ))
     await child.exited
-    while proctree.read(child.pid) is not None:
+    while process_tree.read_process(child.pid) is not None:
         await asyncio.sleep(0)
 
 
@@ -255,12 +254,12 @@ async def test_an_ended_child_that_left_nobody_is_closed_without_a_look_at_all_p
     spawner: PlainSpawner, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scans: list[int] = []
-    monkeypatch.setattr(proctree, "scan", scans.append)
-    monkeypatch.setattr(proctree, "left_nobody", lambda *_: True)
+    monkeypatch.setattr(process_tree, "scan_processes", scans.append)
+    monkeypatch.setattr(process_tree, "has_no_descendants", lambda *_: True)
     child = await spawner.spawn(Launch(argv=["true"], env=environ))
     await child.exited
     await child.close()
-    assert (scans, proctree.read(child.pid), spawner.children) == ([], None, set())
+    assert (scans, process_tree.read_process(child.pid), spawner.children) == ([], None, set())
 
 
 @pytest.mark.req("wire.stop.own-session")
@@ -275,18 +274,18 @@ async def test_what_an_ended_child_left_dies_when_it_is_closed_however_soon(
     while not quick and child._left is None:
         await asyncio.sleep(0)
     assert lives(daemon)
-    assert proctree.read(child.pid) is not None
+    assert process_tree.read_process(child.pid) is not None
     await child.close()
     assert not lives(daemon)
-    assert proctree.read(child.pid) is None
+    assert process_tree.read_process(child.pid) is None
 
 
 @pytest.mark.req("wire.stop.own-session")
 async def test_the_group_of_an_ended_child_dies_when_it_is_closed_whatever_a_look_says(
     spawner: PlainSpawner, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proctree, "left_nobody", lambda *_: True)
-    monkeypatch.setattr(plain_child.ProcessTable, "later", lambda *_: None)  # on a busy loop it would be the first to look
+    monkeypatch.setattr(process_tree, "has_no_descendants", lambda *_: True)
+    monkeypatch.setattr(plain_process.ProcessTable, "later", lambda *_: None)  # on a busy loop it would be the first to look
     child = await spawner.spawn(Launch(argv=["sh", "-c", "sleep 100 >&- 2>&- & echo $!"], env=environ))
     left = int(await output(child))
     with Ends([left]) as ends:
@@ -490,16 +489,16 @@ async def test_starting_a_child_never_copies_the_parent(
 async def test_a_thousand_start_and_stop_cycles_leave_nothing(environ: dict[str, str]) -> None:
     async with PlainSpawner(QUICK) as spawner:
         child = await spawner.spawn(Launch(argv=["cat"], env=environ))
-        await stop(child, QUICK)
+        await stop_child(child, QUICK)
         gc.collect()  # what others left would be closed in between
         before = len(os.listdir("/proc/self/fd"))
         tag = spawner.tag
         for _ in range(50):
             children = await asyncio.gather(*(spawner.spawn(Launch(argv=["cat"], env=environ, extra={3: "r"})) for _ in range(20)))
-            stopped = await asyncio.gather(*(stop(child, PATIENT) for child in children))
+            stopped = await asyncio.gather(*(stop_child(child, PATIENT) for child in children))
             assert {how.exit for how in stopped} == {ExitStatus(code=0)}
         assert len(os.listdir("/proc/self/fd")) == before
-    assert not [process for process in proctree.scan().values() if process.carries(tag)]
+    assert not [process for process in process_tree.scan_processes().values() if process.carries(tag)]
 
 
 @pytest.mark.req("wire.process.close")
@@ -555,8 +554,8 @@ async def test_a_process_group_dies_even_when_the_process_table_cannot_be_read(
         child = await spawner.spawn(Launch(argv=["sh", "-c", "sleep 100 >&- 2>&- & echo $!; read line"], env=environ))
         await asyncio.to_thread(select.select, [child.stdout], [], [], 15)
         grandchild = int(os.read(child.stdout, 100))
-        monkeypatch.setattr(proctree, "scan", refuse)
-        monkeypatch.setattr(proctree, "left_nobody", lambda *_: False)  # nor does a short look prove anything
+        monkeypatch.setattr(process_tree, "scan_processes", refuse)
+        monkeypatch.setattr(process_tree, "has_no_descendants", lambda *_: False)  # nor does a short look prove anything
         child.close_descriptor(child.stdin)
         await child.exited
         await child.close()
@@ -620,7 +619,7 @@ async def test_to_give_up_waiting_for_the_end_harms_nobody(spawner: PlainSpawner
     task = asyncio.ensure_future(child.exited)
     task.cancel()
     assert (child.status, repr(child)) == (None, f"<cat pid {child.pid}: running>")
-    await stop(child, PATIENT)
+    await stop_child(child, PATIENT)
     assert child.status == await child.exited == ExitStatus(code=0)
 
 
@@ -630,7 +629,7 @@ async def test_who_gave_up_waiting_is_forgotten(spawner: PlainSpawner, environ: 
     for _ in range(100):
         child.exited.cancel()
     assert len(child._waiting) <= 1
-    await stop(child, PATIENT)
+    await stop_child(child, PATIENT)
 
 
 @pytest.mark.req("wire.process.wait")
@@ -645,7 +644,7 @@ async def test_callbacks_on_the_end_are_called_once_and_a_failing_one_harms_no_o
     child.on_exit(fail)
     child.on_exit(lambda: told.append(child.status))
     assert told == []
-    await stop(child, PATIENT)
+    await stop_child(child, PATIENT)
     child.on_exit(lambda: told.append("late"))
     assert told == [ExitStatus(code=0)]
     await asyncio.sleep(0)
@@ -661,7 +660,7 @@ async def test_a_spawner_that_was_closed_leaves_the_next_one_in_peace(environ: d
             await first.spawn(Launch(argv=["cat"], env=environ))
             assert first._watchdog is not None
             watchdog = first._watchdog.pid
-        assert proctree.read(watchdog) is None
+        assert process_tree.read_process(watchdog) is None
         async with PlainSpawner(PATIENT) as second:
             children = [await second.spawn(Launch(argv=["echo", "hi"], env=environ)) for _ in range(4)]
             for child in children:
@@ -688,22 +687,22 @@ async def test_a_tree_is_gone_when_it_is_closed_also_who_cannot_be_told_to_belon
     spawner: PlainSpawner, environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever is on the way out shows no tag, and its parent may be gone: it is found once and then never again."""
-    kill, kills = proctree.kill, []
+    kill, kills = process_tree.kill_process, []
 
-    def slow(process: proctree.Process) -> None:  # as the kernel does on a busy machine: some time later
+    def slow(process: process_tree.Process) -> None:  # as the kernel does on a busy machine: some time later
         kills.append(process.pid)
         if len(kills) > 2:
             kill(process)
 
     child, other = [await spawner.spawn(Launch(argv=["sleep", "1000"], env=environ)) for _ in range(2)]
-    found = proctree.read(other.pid)
+    found = process_tree.read_process(other.pid)
     seen = [[found]]
 
-    async def members(_: PlainChild) -> list[proctree.Process | None]:
+    async def members(_: PlainChild) -> list[process_tree.Process | None]:
         return seen.pop() if seen else []
 
     monkeypatch.setattr(PlainChild, "_members", members)
-    monkeypatch.setattr(proctree, "kill", slow)
+    monkeypatch.setattr(process_tree, "kill_process", slow)
     assert await child.kill_tree() == []
     assert kills[:3] == [other.pid] * 3
     assert await other.exited == ExitStatus(signal=signal.SIGKILL)
@@ -714,13 +713,13 @@ async def test_who_is_found_when_the_time_is_up_is_killed_all_the_same(
 ) -> None:
     """On a busy machine the look alone may take longer than there is time."""
     child, other = [await spawner.spawn(Launch(argv=["sleep", "1000"], env=environ)) for _ in range(2)]
-    found, clock = proctree.read(other.pid), count(0, 10)
+    found, clock = process_tree.read_process(other.pid), count(0, 10)
 
-    async def members(_: PlainChild) -> list[proctree.Process | None]:
+    async def members(_: PlainChild) -> list[process_tree.Process | None]:
         return [found] if other.status is None else []
 
     monkeypatch.setattr(PlainChild, "_members", members)
-    monkeypatch.setattr(plain_child, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(plain_process, "monotonic", lambda: next(clock))
     await child.kill_tree()
     async with asyncio.timeout(30):
         assert await other.exited == ExitStatus(signal=signal.SIGKILL)
@@ -736,7 +735,7 @@ async def test_pipes_get_what_the_machine_allows(
             raise PermissionError(errno.EPERM, "over your share")
         return fcntl(descriptor, command, size)
 
-    monkeypatch.setattr(pipes, "fcntl", stingy)
+    monkeypatch.setattr(descriptors, "fcntl", stingy)
     child = await spawner.spawn(Launch(argv=["cat"], env=environ, pipe=1 << 20))
     assert fcntl(child.stdout, F_GETPIPE_SZ) == 1 << 18
 

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from serai.wire import proctree
-from serai.wire.proctree import Process
+from serai.wire import process_tree
+from serai.wire.process_tree import Process
 from tests.wire.helpers import lives
 
 PATIENCE = 15.0
@@ -34,7 +34,7 @@ def test_we_and_our_ancestors_are_spared_whatever_tag_we_carry() -> None:
         Process(me, 50, 50, "S", 9, "run"),
         Process(7, me, 7, "S", 10, "run.1"),
     )
-    assert [process.pid for process in proctree.tree(table, [], "run")] == [7]
+    assert [process.pid for process in process_tree.find_tree(table, [], "run")] == [7]
 
 
 @pytest.mark.req("wire.watchdog.spares")
@@ -42,19 +42,19 @@ def test_strangers_and_pids_given_to_others_are_left_alone() -> None:
     root = Process(10, 1, 10, "S", 100)
     reused = root._replace(started=999)
     table = everyone(reused, Process(11, 10, 10, "S", 1000), Process(12, 1, 12, "S", 50, "runner"), Process(13, 1, 13, "S", 1, ""))
-    assert proctree.tree(table, [root], "run", known=[Process(13, 1, 13, "S", 2)]) == []
+    assert process_tree.find_tree(table, [root], "run", known=[Process(13, 1, 13, "S", 2)]) == []
 
 
 @pytest.mark.req("wire.watchdog.spares")
 def test_a_pid_that_changed_hands_between_the_look_and_the_kill_is_not_killed() -> None:
     with subprocess.Popen(["sleep", "100"]) as stranger:
-        actual = proctree.read(stranger.pid)
+        actual = process_tree.read_process(stranger.pid)
         assert actual is not None
-        proctree.kill(actual._replace(started=actual.started - 1))
+        process_tree.kill_process(actual._replace(started=actual.started - 1))
         assert lives(stranger.pid)
-        proctree.kill(actual)
+        process_tree.kill_process(actual)
         assert stranger.wait(PATIENCE) == -signal.SIGKILL
-        proctree.kill(actual)  # gone: nothing happens
+        process_tree.kill_process(actual)  # gone: nothing happens
 
 
 def test_a_tree_is_found_by_parents_by_session_and_by_tag() -> None:
@@ -69,8 +69,8 @@ def test_a_tree_is_found_by_parents_by_session_and_by_tag() -> None:
         Process(16, 1, 16, "S", 106, "run.10"),  # another child of the run
         Process(17, 11, 10, "Z", 107),  # dead already
     )
-    assert [process.pid for process in proctree.tree(table, [root], "run.1")] == [11, 12, 13, 14, 15]
-    assert [process.pid for process in proctree.tree(table, [], "run")] == [13, 14, 15, 16]
+    assert [process.pid for process in process_tree.find_tree(table, [root], "run.1")] == [11, 12, 13, 14, 15]
+    assert [process.pid for process in process_tree.find_tree(table, [], "run")] == [13, 14, 15, 16]
 
 
 def test_a_process_is_read_whatever_its_name(tmp_path: Path) -> None:
@@ -78,10 +78,10 @@ def test_a_process_is_read_whatever_its_name(tmp_path: Path) -> None:
     odd.symlink_to("/bin/sleep")
     with subprocess.Popen([str(odd), "100"]) as process:
         try:
-            read = proctree.read(process.pid)
+            read = process_tree.read_process(process.pid)
             assert read is not None
             assert (read.pid, read.parent, read.alive) == (process.pid, os.getpid(), True)
-            assert process.pid in proctree.walk([os.getpid()])
+            assert process.pid in process_tree.walk_children([os.getpid()])
         finally:
             process.kill()
 
@@ -89,8 +89,8 @@ def test_a_process_is_read_whatever_its_name(tmp_path: Path) -> None:
 def test_there_is_nothing_to_read_of_a_process_that_is_gone() -> None:
     with subprocess.Popen(["true"]) as process:
         process.wait()
-    assert proctree.read(process.pid) is None
-    assert proctree.walk([process.pid]) == set()
+    assert process_tree.read_process(process.pid) is None
+    assert process_tree.walk_children([process.pid]) == set()
 
 
 TAG = f"{secrets.token_hex(8)}.1"  # no other worker of the tests has it
@@ -98,7 +98,7 @@ TAG = f"{secrets.token_hex(8)}.1"  # no other worker of the tests has it
 
 def ended(*argv: str) -> Iterator[int]:
     """A program that has ended and is not reaped."""
-    pid = os.posix_spawnp(argv[0], argv, {"PATH": os.environ["PATH"], proctree.TAG: TAG}, setsid=True)
+    pid = os.posix_spawnp(argv[0], argv, {"PATH": os.environ["PATH"], process_tree.TAG: TAG}, setsid=True)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     yield pid
     os.waitpid(pid, 0)
@@ -110,10 +110,10 @@ class Numbers:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.last: int | None = None
         self.circle = 4_194_304
-        self._contents = proctree._contents
-        monkeypatch.setattr(proctree, "_contents", self.contents)
-        monkeypatch.setattr(proctree, "_FEW", 10_000)  # other tests start programs too
-        proctree._round.cache_clear()
+        self._contents = process_tree._contents
+        monkeypatch.setattr(process_tree, "_contents", self.contents)
+        monkeypatch.setattr(process_tree, "_FEW", 10_000)  # other tests start programs too
+        process_tree._round.cache_clear()
 
     def contents(self, path: str) -> bytes:
         if path == "/proc/sys/kernel/pid_max":
@@ -128,13 +128,13 @@ class Numbers:
 @pytest.fixture
 def numbers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Numbers]:
     yield Numbers(monkeypatch)
-    proctree._round.cache_clear()
+    process_tree._round.cache_clear()
 
 
 def proved(pid: int, strangers: Container[int] = ()) -> bool:
     """Whether it left nobody. Other tests start programs too, and while one is in the middle of its exec nothing is proved."""
     end = monotonic() + PATIENCE
-    while not (found := proctree.left_nobody(pid, TAG, 0.001, strangers)) and monotonic() < end:
+    while not (found := process_tree.has_no_descendants(pid, TAG, 0.001, strangers)) and monotonic() < end:
         os.sched_yield()
     return found
 
@@ -143,7 +143,7 @@ def proved(pid: int, strangers: Container[int] = ()) -> bool:
 def test_when_no_number_was_given_since_it_left_nobody(numbers: Numbers) -> None:
     for pid in ended("true"):
         numbers.last = pid
-        assert proctree.left_nobody(pid, TAG, 0.001)
+        assert process_tree.has_no_descendants(pid, TAG, 0.001)
 
 
 @pytest.mark.req("wire.process.short-look")
@@ -158,38 +158,42 @@ def test_nobody_is_proved_only_when_nobody_was_born_meanwhile(numbers: Numbers, 
                 numbers.last = (numbers.last or 0) + 1
             return answer
 
-        monkeypatch.setattr(proctree, "_contents", hurried)
-        assert not proctree.left_nobody(pid, TAG, 0.001)
+        monkeypatch.setattr(process_tree, "_contents", hurried)
+        assert not process_tree.has_no_descendants(pid, TAG, 0.001)
 
 
 @pytest.mark.req("wire.process.short-look")
 def test_nobody_is_proved_only_when_the_kernel_tells_and_the_numbers_cannot_have_gone_round(numbers: Numbers) -> None:
     for pid in ended("true"):
-        assert not proctree.left_nobody(pid, TAG, 0.001)
+        assert not process_tree.has_no_descendants(pid, TAG, 0.001)
         numbers.last = pid
-        assert not proctree.left_nobody(pid, TAG, 5.0)
+        assert not process_tree.has_no_descendants(pid, TAG, 5.0)
         numbers.circle = 32768
-        proctree._round.cache_clear()
-        assert not proctree.left_nobody(pid, TAG, 0.05)
-        assert proctree.left_nobody(pid, TAG, 0.005)
+        process_tree._round.cache_clear()
+        assert not process_tree.has_no_descendants(pid, TAG, 0.05)
+        assert process_tree.has_no_descendants(pid, TAG, 0.005)
         numbers.last = pid + 10_001  # more than a short look takes
-        assert not proctree.left_nobody(pid, TAG, 0.005)
+        assert not process_tree.has_no_descendants(pid, TAG, 0.005)
         numbers.last = 300  # went round
-        assert not proctree.left_nobody(pid, TAG, 0.005)
+        assert not process_tree.has_no_descendants(pid, TAG, 0.005)
 
 
 @pytest.mark.req("wire.process.short-look")
 @pytest.mark.parametrize("script", ["setsid sleep 100 >&- 2>&- &", "env -i sleep 100 >&- 2>&- &"])
 def test_who_is_left_is_seen_by_its_tag_or_its_session(numbers: Numbers, script: str) -> None:
     for pid in ended("sh", "-c", script):
-        while not (left := [one for one in proctree.scan().values() if one.alive and (one.session == pid or one.carries(TAG))]):
+        while not (
+            left := [
+                one for one in process_tree.scan_processes().values() if one.alive and (one.session == pid or one.carries(TAG))
+            ]
+        ):
             os.sched_yield()  # it is on its way to become another program
         try:
             numbers.last = max(process.pid for process in left)
-            assert not proctree.left_nobody(pid, TAG, 0.001)
+            assert not process_tree.has_no_descendants(pid, TAG, 0.001)
         finally:
             for process in left:
-                proctree.kill(process)
+                process_tree.kill_process(process)
 
 
 @pytest.mark.req("wire.process.short-look")
@@ -207,16 +211,22 @@ def test_strangers_that_are_younger_are_told_apart(numbers: Numbers) -> None:
 def test_who_has_nothing_to_show_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each further look takes time: on a busy machine those of all the kernel's threads took seconds."""
     waits: list[float] = []
-    monkeypatch.setattr(proctree, "time", SimpleNamespace(monotonic=monotonic, sleep=waits.append))
-    kernels = [one.pid for one in proctree.scan().values() if one.parent == 2]  # none where we see our own processes alone
-    assert {proctree.told(f"/proc/{pid}/environ") for pid in kernels} <= {b""}
+    monkeypatch.setattr(process_tree, "time", SimpleNamespace(monotonic=monotonic, sleep=waits.append))
+    kernels = [
+        one.pid for one in process_tree.scan_processes().values() if one.parent == 2
+    ]  # none where we see our own processes alone
+    assert {process_tree.read_shown(f"/proc/{pid}/environ") for pid in kernels} <= {b""}
     with subprocess.Popen(["sleep", "100"], env={}) as bare, subprocess.Popen(["true"]) as zombie:
         os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
         try:
-            while not proctree.told(f"/proc/{bare.pid}/cmdline"):
+            while not process_tree.read_shown(f"/proc/{bare.pid}/cmdline"):
                 continue
             waits.clear()
-            assert proctree.told(f"/proc/{bare.pid}/environ") == proctree.told(f"/proc/{zombie.pid}/environ") == b""
+            assert (
+                process_tree.read_shown(f"/proc/{bare.pid}/environ")
+                == process_tree.read_shown(f"/proc/{zombie.pid}/environ")
+                == b""
+            )
         finally:
             bare.kill()
     assert waits == []
@@ -228,8 +238,8 @@ class MidExec:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, pid: int, looks: int) -> None:
         self.hidden = {f"/proc/{pid}/environ", f"/proc/{pid}/cmdline"}
         self.looks = looks
-        self._contents = proctree._contents
-        monkeypatch.setattr(proctree, "_contents", self.contents)
+        self._contents = process_tree._contents
+        monkeypatch.setattr(process_tree, "_contents", self.contents)
 
     def contents(self, path: str) -> bytes:
         if path in self.hidden and self.looks:
@@ -240,7 +250,7 @@ class MidExec:
 
 @contextlib.contextmanager
 def tagged(*argv: str) -> Iterator[int]:
-    with subprocess.Popen(argv, env={"PATH": os.environ["PATH"], proctree.TAG: TAG}, start_new_session=True) as process:
+    with subprocess.Popen(argv, env={"PATH": os.environ["PATH"], process_tree.TAG: TAG}, start_new_session=True) as process:
         try:
             yield process.pid
         finally:
@@ -251,13 +261,13 @@ def tagged(*argv: str) -> Iterator[int]:
 def test_who_is_in_the_middle_of_its_exec_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fifty looks at once were over before the exec was, and a daemon that had just been started outlived its guest."""
     with tagged("sleep", "100") as pid:
-        since = proctree.read(os.getpid())
+        since = process_tree.read_process(os.getpid())
         assert since is not None
         slow = MidExec(monkeypatch, pid, 300)
-        assert proctree.scan(since.started)[pid].tag == TAG
+        assert process_tree.scan_processes(since.started)[pid].tag == TAG
         assert slow.looks == 0
         slow.looks = 300
-        assert proctree.told(f"/proc/{pid}/cmdline") == b"sleep\x00100\x00"
+        assert process_tree.read_shown(f"/proc/{pid}/cmdline") == b"sleep\x00100\x00"
 
 
 @pytest.mark.req("wire.process.mid-exec")
@@ -265,10 +275,10 @@ def test_who_hides_all_of_itself_delays_a_look_once_and_is_nobodys(monkeypatch: 
     with tagged("sleep", "100") as one, tagged("sleep", "100") as other:
         waited: list[float] = []
         clock = SimpleNamespace(monotonic=lambda: sum(waited), sleep=waited.append)
-        monkeypatch.setattr(proctree, "time", clock)
+        monkeypatch.setattr(process_tree, "time", clock)
         hidden = MidExec(monkeypatch, one, 1_000_000)
         hidden.hidden |= MidExec(monkeypatch, other, 1_000_000).hidden
-        table = proctree.scan()
+        table = process_tree.scan_processes()
         assert [table[pid].tag for pid in (one, other)] == [None, None]
         assert not table[one].carries(TAG)
         assert 0.5 <= sum(waited) < 0.6
@@ -282,7 +292,7 @@ def test_nobody_is_proved_only_when_everybody_shows_who_it_is(numbers: Numbers, 
                 numbers.last = max(stranger.pid, ended_pid)
                 assert proved(ended_pid)
                 hidden = MidExec(monkeypatch, stranger.pid, 2)
-                assert not proctree.left_nobody(ended_pid, TAG, 0.001)
+                assert not process_tree.has_no_descendants(ended_pid, TAG, 0.001)
                 assert hidden.looks == 0  # it is the loop's own thread that looks: no waiting
             finally:
                 stranger.kill()
@@ -291,33 +301,33 @@ def test_nobody_is_proved_only_when_everybody_shows_who_it_is(numbers: Numbers, 
 def test_who_is_found_late_is_killed_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a busy machine the look alone may take longer than there is time."""
     now = iter(range(0, 1_000_000, 10))
-    monkeypatch.setattr(proctree, "time", SimpleNamespace(monotonic=lambda: next(now), sleep=lambda _seconds: None))
+    monkeypatch.setattr(process_tree, "time", SimpleNamespace(monotonic=lambda: next(now), sleep=lambda _seconds: None))
     with subprocess.Popen(["sleep", "100"]) as late:
-        found = proctree.read(late.pid)
+        found = process_tree.read_process(late.pid)
         assert found is not None
-        proctree.kill_all(lambda: [found] if late.poll() is None else [], seconds=5.0)
+        process_tree.kill_until_gone(lambda: [found] if late.poll() is None else [], seconds=5.0)
         assert late.wait() == -signal.SIGKILL
 
 
 def test_survivors_are_told_when_the_time_is_up() -> None:
     stubborn = Process(2**22 - 1, 1, 1, "D", 1)  # a number no process has: killing it does nothing
-    assert proctree.kill_all(lambda: [stubborn], seconds=0.01) == [stubborn]
+    assert process_tree.kill_until_gone(lambda: [stubborn], seconds=0.01) == [stubborn]
 
 
 def test_what_was_killed_is_waited_for_also_when_nothing_tells_whose_it_is_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process on its way out has no environment and may have lost its parent, so it is found once and then never again."""
     kills = []
-    kill = proctree.kill
+    kill = process_tree.kill_process
 
     def slow(process: Process) -> None:  # the kernel's way of killing: some time later
         kills.append(process.pid)
         if len(kills) > 2:
             kill(process)
 
-    monkeypatch.setattr(proctree, "kill", slow)
+    monkeypatch.setattr(process_tree, "kill_process", slow)
     with subprocess.Popen(["sleep", "100"]) as process:
-        seen = [[found] if (found := proctree.read(process.pid)) else []]
-        assert proctree.kill_all(lambda: seen.pop() if seen else [], seconds=PATIENCE) == []
+        seen = [[found] if (found := process_tree.read_process(process.pid)) else []]
+        assert process_tree.kill_until_gone(lambda: seen.pop() if seen else [], seconds=PATIENCE) == []
         assert kills[:3] == [process.pid] * 3
         assert not lives(process.pid)
         process.wait()

@@ -14,10 +14,10 @@ import pytest
 from serai.errors import BadFrame, FrameTooBig, PeerGone, PeerTimeout, Refused
 from serai.testing import faults
 from serai.wire import jsonrpc
-from serai.wire.deadlines import Deadlines
-from serai.wire.process import Launch, PlainSpawner
-from serai.wire.rpc import Rpc
-from serai.wire.stopping import stop
+from serai.wire.event_loop import Deadlines
+from serai.wire.jsonrpc_peer import JsonRpcPeer
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Launch, stop_child
 from tests.conftest import PATIENT, QUICK
 from tests.wire.helpers import MemoryTap
 
@@ -66,13 +66,15 @@ class Bench:
     def __init__(self) -> None:
         self.told: list[jsonrpc.Notification] = []
         self.odd: list[object] = []
-        self.rpc: Rpc
+        self.rpc: JsonRpcPeer
 
     async def open(
         self, spawner: PlainSpawner, deadlines: Deadlines, argv: list[str], environ: dict[str, str], serve: Service | None = None
-    ) -> Rpc:
+    ) -> JsonRpcPeer:
         child = await spawner.spawn(Launch(argv=argv, env=environ, who="peer"))
-        self.rpc = Rpc(child, deadlines=deadlines, limits=PATIENT, serve=serve, notified=self.told.append, odd=self.odd.append)
+        self.rpc = JsonRpcPeer(
+            child, deadlines=deadlines, limits=PATIENT, serve=serve, notified=self.told.append, odd=self.odd.append
+        )
         return self.rpc
 
 
@@ -141,7 +143,7 @@ async def test_requests_beyond_the_limit_are_refused_and_not_piled_up(
 
     gate, tap = asyncio.Event(), MemoryTap()
     child = await spawner.spawn(Launch(argv=[*python, ODD_JOBS], env=environ))
-    rpc = Rpc(child, deadlines=deadlines, limits=PATIENT.but(requests=3), serve=serve, tap=tap)
+    rpc = JsonRpcPeer(child, deadlines=deadlines, limits=PATIENT.but(requests=3), serve=serve, tap=tap)
     asked = asyncio.create_task(rpc.call("ask-back", [f"m{n}" for n in range(10)]))
     while tap.all("received").count(b'"method"') < 10:
         await asyncio.sleep(0)
@@ -257,7 +259,7 @@ sys.stdin.readline()
 print('noise', '{"method":"note"}', '{"id":1,"result":2}', sep='\\n', flush=True)
 """
     child = await spawner.spawn(Launch(argv=[*python, program], env=environ))
-    rpc = Rpc(child, deadlines=deadlines, limits=PATIENT, notified=fail, odd=fail)
+    rpc = JsonRpcPeer(child, deadlines=deadlines, limits=PATIENT, notified=fail, odd=fail)
     assert bytes(await rpc.call("x", {}, timeout=20)) == b"2"
     assert caplog.text.count("whoever is told of its frames failed") == 2
 
@@ -299,7 +301,7 @@ got = sorted((json.loads(sys.stdin.readline()) for _ in range(2)), key=lambda m:
 print(json.dumps({"id": 1, "result": got}), flush=True)
 """
     child = await spawner.spawn(Launch(argv=[*python, program], env=environ))
-    rpc = Rpc(child, deadlines=deadlines, limits=PATIENT.but(send=1000, frame=1000), serve=serve)
+    rpc = JsonRpcPeer(child, deadlines=deadlines, limits=PATIENT.but(send=1000, frame=1000), serve=serve)
     answer = bytes(await rpc.call("x", {}, timeout=20)).decode()
     assert "the request had 5037 bytes; the limit is 1000" in answer
     assert "too long to send" in answer
@@ -311,7 +313,7 @@ async def test_a_refusal_with_text_that_is_none_still_reaches_the_peer(
     async def serve(request: jsonrpc.Request) -> object:
         raise ValueError("caf\udce9")  # as from a file name
 
-    monkeypatch.setattr("serai.wire.rpc.log.exception", lambda *_: None)  # a test report cannot carry that text either
+    monkeypatch.setattr("serai.wire.jsonrpc_peer.log.exception", lambda *_: None)  # a test report cannot carry that text either
     rpc = await Bench().open(spawner, deadlines, [*python, ODD_JOBS], environ, serve)
     assert b"thing failed: caf?" in bytes(await rpc.call("ask-back", ["thing"]))
 
@@ -333,7 +335,7 @@ sys.stdin.read()
         return None
 
     child = await spawner.spawn(Launch(argv=[*python, program], env=environ))
-    rpc = Rpc(child, deadlines=deadlines, limits=PATIENT, serve=serve, notified=lambda note: rpc.channel.close())
+    rpc = JsonRpcPeer(child, deadlines=deadlines, limits=PATIENT, serve=serve, notified=lambda note: rpc.channel.close())
     assert bytes(await rpc.call("x", {}, timeout=20)) == b"2"
     await asyncio.sleep(0)
     assert served == []
@@ -343,7 +345,7 @@ async def test_a_call_that_is_too_long_is_not_left_waiting(
     spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
 ) -> None:
     child = await spawner.spawn(Launch(argv=["cat"], env=environ))
-    rpc = Rpc(child, deadlines=deadlines, limits=PATIENT.but(send=100))
+    rpc = JsonRpcPeer(child, deadlines=deadlines, limits=PATIENT.but(send=100))
     with pytest.raises(FrameTooBig):
         await rpc.call("x", {"pad": "x" * 100})
     assert rpc.connection.next_deadline() is None
@@ -354,7 +356,7 @@ async def test_the_end_of_the_wire_is_told_also_when_nothing_is_asked(
 ) -> None:
     ended: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     child = await spawner.spawn(Launch(argv=["sh", "-c", "exit 4"], env=environ))
-    Rpc(child, deadlines=deadlines, limits=PATIENT, ended=ended.set_result)
+    JsonRpcPeer(child, deadlines=deadlines, limits=PATIENT, ended=ended.set_result)
     assert "exit status 4" in str(await ended)
 
 
@@ -363,7 +365,7 @@ async def test_the_wire_can_be_on_the_extra_descriptors(
 ) -> None:
     program = "import os; os.read(3, 1000); print('noise', flush=True); os.write(4, b'{\"id\":1,\"result\":3}\\n')"
     child = await spawner.spawn(Launch(argv=[*python, program], env=environ, extra={3: "r", 4: "w"}))
-    rpc = Rpc(child, deadlines=deadlines, limits=PATIENT, read=child.extra[4], write=child.extra[3])
+    rpc = JsonRpcPeer(child, deadlines=deadlines, limits=PATIENT, read=child.extra[4], write=child.extra[3])
     assert bytes(await rpc.call("x", {}, timeout=20)) == b"3"
 
 
@@ -371,7 +373,7 @@ async def test_a_call_that_cannot_be_sent_is_not_left_waiting(
     spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str], tmp_path: Path
 ) -> None:
     rpc = await Bench().open(spawner, deadlines, ["cat"], environ)
-    await stop(rpc.channel.child, QUICK)
+    await stop_child(rpc.channel.child, QUICK)
     with pytest.raises(PeerGone):
         await rpc.call("x", {})
     assert rpc.connection.next_deadline() is None

@@ -10,10 +10,11 @@ import pytest
 
 from serai.errors import PeerGone, PeerStalled, SeraiError
 from serai.wire import jsonrpc
-from serai.wire.calls import Call
-from serai.wire.deadlines import Deadlines
-from serai.wire.process import Launch, PlainSpawner
-from serai.wire.rpc import Rpc
+from serai.wire.event_loop import Deadlines
+from serai.wire.jsonrpc_peer import JsonRpcPeer
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Launch
+from serai.wire.stream import Call
 from tests.conftest import PATIENT
 from tests.wire.helpers import MemoryTap
 
@@ -33,12 +34,12 @@ for line in sys.stdin:
 """
 
 
-async def opened(spawner: PlainSpawner, environ: dict[str, str], python: list[str], **more: Any) -> Rpc:
+async def opened(spawner: PlainSpawner, environ: dict[str, str], python: list[str], **more: Any) -> JsonRpcPeer:
     child = await spawner.spawn(Launch(argv=[*python, PEER], env=environ, who="peer"))
-    return Rpc(child, limits=PATIENT, connection=jsonrpc.Connection(folded=True), **more)
+    return JsonRpcPeer(child, limits=PATIENT, connection=jsonrpc.JsonRpcConnection(folded=True), **more)
 
 
-async def got(rpc: Rpc) -> list[dict[str, Any]]:
+async def got(rpc: JsonRpcPeer) -> list[dict[str, Any]]:
     frames: list[dict[str, Any]] = json.loads(bytes(await rpc.call("got", timeout=20)))
     return frames
 

@@ -14,12 +14,12 @@ import pytest
 
 from serai.errors import ExitStatus
 from serai.testing import faults
-from serai.wire import proctree
+from serai.wire import process_tree
 from serai.wire.channel import Channel
-from serai.wire.deadlines import Deadlines
-from serai.wire.process import Launch, PlainSpawner
-from serai.wire.rpc import Rpc
-from serai.wire.stopping import Stopped, stop
+from serai.wire.event_loop import Deadlines
+from serai.wire.jsonrpc_peer import JsonRpcPeer
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Launch, StopResult, stop_child
 from tests.conftest import PATIENT, QUICK
 from tests.wire.helpers import Collector, lives
 
@@ -36,7 +36,7 @@ async def test_a_child_that_ends_with_its_input_is_not_signalled(
     channel = Channel(child, collector, deadlines=deadlines, limits=QUICK)
 
     channel.send(b"one\n")
-    assert await stop(child, PATIENT, polite=lambda: channel.farewell(b"bye\n")) == Stopped("polite", ExitStatus(code=7))
+    assert await stop_child(child, PATIENT, polite=lambda: channel.farewell(b"bye\n")) == StopResult("polite", ExitStatus(code=7))
     assert collector.lines() == [b"heard one", b"heard bye"]
 
 
@@ -51,7 +51,7 @@ async def test_a_child_that_reads_late_still_gets_everything_and_the_farewell(
     channel = Channel(child, collector, deadlines=deadlines, limits=PATIENT)
     for _ in range(40):
         channel.send(b"x" * 99_999 + b"\n")
-    stopping = asyncio.create_task(stop(child, PATIENT, polite=lambda: channel.farewell(b"bye\n")))
+    stopping = asyncio.create_task(stop_child(child, PATIENT, polite=lambda: channel.farewell(b"bye\n")))
     while not channel.outbox.ending:
         await asyncio.sleep(0)
     assert channel.outbox.queued > 1_000_000
@@ -67,7 +67,7 @@ async def test_a_farewell_that_never_ends_is_bounded(spawner: PlainSpawner, envi
     async def farewell() -> None:
         await asyncio.Event().wait()
 
-    assert (await stop(child, QUICK.but(stop_term=15.0), polite=farewell)).exit is not None
+    assert (await stop_child(child, QUICK.but(stop_term=15.0), polite=farewell)).exit is not None
 
 
 @pytest.mark.req("wire.stop.busy")
@@ -79,8 +79,8 @@ async def test_a_stop_does_not_wait_for_other_people_s_threads(
     busy = [loop.run_in_executor(None, gate.wait) for _ in range(64)]
     try:
         child = await spawner.spawn(Launch(argv=faults.peer("stubborn"), env=environ))
-        await Rpc(child, deadlines=deadlines, limits=PATIENT).call("up", {})  # from now on it is stubborn
-        assert (await stop(child, QUICK)).step == "kill"
+        await JsonRpcPeer(child, deadlines=deadlines, limits=PATIENT).call("up", {})  # from now on it is stubborn
+        assert (await stop_child(child, QUICK)).step == "kill"
     finally:
         gate.set()
         await asyncio.gather(*busy)
@@ -107,7 +107,7 @@ os.wait(); input()
     collector = Collector()
     Channel(child, collector, deadlines=deadlines, limits=PATIENT)
     pid = int((await collector.wait_for(5))[0])
-    await stop(child, QUICK)
+    await stop_child(child, QUICK)
     assert not lives(pid)
 
 
@@ -119,7 +119,7 @@ async def test_a_child_that_ignores_the_end_of_its_input_gets_sigterm_in_its_who
     script = 'trap "" TERM; (trap - TERM; echo up; exec sleep 100); exit 5'
     child = await spawner.spawn(Launch(argv=["sh", "-c", script], env=environ))
     assert select.select([child.stdout], [], [], 30)[0]  # both hear signals as they want to by now
-    assert await stop(child, PATIENT.but(stop_polite=0.2)) == Stopped("term", ExitStatus(code=5))
+    assert await stop_child(child, PATIENT.but(stop_polite=0.2)) == StopResult("term", ExitStatus(code=5))
 
 
 @pytest.mark.req("wire.stop.kill", "wire.fault.stubborn")
@@ -127,12 +127,12 @@ async def test_a_stubborn_child_is_killed_within_the_bounds(
     spawner: PlainSpawner, deadlines: Deadlines, environ: dict[str, str]
 ) -> None:
     child = await spawner.spawn(Launch(argv=faults.peer("stubborn"), env=environ))
-    rpc = Rpc(child, deadlines=deadlines, limits=QUICK)
+    rpc = JsonRpcPeer(child, deadlines=deadlines, limits=QUICK)
     await rpc.call("up", {})
     start = monotonic()
-    assert await stop(child, QUICK) == Stopped("kill", ExitStatus(signal=signal.SIGKILL))
+    assert await stop_child(child, QUICK) == StopResult("kill", ExitStatus(signal=signal.SIGKILL))
     assert QUICK.stop_polite + QUICK.stop_term <= monotonic() - start < 10
-    assert proctree.read(child.pid) is None
+    assert process_tree.read_process(child.pid) is None
 
 
 @pytest.mark.req("wire.stop.own-session")
@@ -141,12 +141,12 @@ async def test_a_descendant_with_its_own_session_dies_after_a_polite_end(
 ) -> None:
     note = tmp_path / "pid"
     child = await spawner.spawn(Launch(argv=faults.peer("daemon", pid_file=str(note)), env=environ))
-    rpc = Rpc(child, deadlines=deadlines, limits=QUICK)
+    rpc = JsonRpcPeer(child, deadlines=deadlines, limits=QUICK)
     await rpc.call("fork", {})
-    daemon = proctree.read(int(note.read_text()))
+    daemon = process_tree.read_process(int(note.read_text()))
     assert daemon is not None
     assert daemon.session != child.pid
-    assert await stop(child, PATIENT) == Stopped("polite", ExitStatus(code=0))
+    assert await stop_child(child, PATIENT) == StopResult("polite", ExitStatus(code=0))
     assert not lives(daemon.pid)
 
 
@@ -159,7 +159,7 @@ async def test_a_cancelled_caller_leaves_the_ladder_to_finish(spawner: PlainSpaw
         pass
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01):
-            await stop(child, PATIENT.but(stop_polite=0.1))
+            await stop_child(child, PATIENT.but(stop_polite=0.1))
     assert await child.exited == ExitStatus(code=9)
     await child.close()
 
@@ -171,14 +171,14 @@ async def test_a_farewell_that_fails_does_not_stop_the_ladder(spawner: PlainSpaw
     async def farewell() -> None:
         raise BrokenPipeError
 
-    assert await stop(child, PATIENT, polite=farewell) == Stopped("polite", ExitStatus(code=0))
+    assert await stop_child(child, PATIENT, polite=farewell) == StopResult("polite", ExitStatus(code=0))
 
 
 async def test_stopping_what_has_ended_says_so(spawner: PlainSpawner, environ: dict[str, str]) -> None:
     child = await spawner.spawn(Launch(argv=["true"], env=environ))
     await child.exited
-    assert await stop(child, QUICK) == Stopped("already", ExitStatus(code=0))
-    assert await stop(child, QUICK) == Stopped("already", ExitStatus(code=0))
+    assert await stop_child(child, QUICK) == StopResult("already", ExitStatus(code=0))
+    assert await stop_child(child, QUICK) == StopResult("already", ExitStatus(code=0))
 
 
 async def test_many_stubborn_children_cost_one_ladder_not_many(
@@ -186,10 +186,10 @@ async def test_many_stubborn_children_cost_one_ladder_not_many(
 ) -> None:
     limits = QUICK.but(stop_polite=0.5, stop_term=0.5)
     children = [await spawner.spawn(Launch(argv=faults.peer("stubborn"), env=environ)) for _ in range(30)]
-    rpcs = [Rpc(child, deadlines=deadlines, limits=PATIENT) for child in children]
+    rpcs = [JsonRpcPeer(child, deadlines=deadlines, limits=PATIENT) for child in children]
     await asyncio.gather(*(rpc.call("up", {}) for rpc in rpcs))  # else it ends by the signal that it does not ignore yet
     start = monotonic()
-    stopped = await asyncio.gather(*(stop(child, limits) for child in children))
+    stopped = await asyncio.gather(*(stop_child(child, limits) for child in children))
     assert monotonic() - start < 30 * (limits.stop_polite + limits.stop_term) / 2  # one after the other would take twice that
     assert {how.step for how in stopped} == {"kill"}
     assert not [child for child in children if lives(child.pid)]

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from serai.wire.tail import Tail
+from serai.wire.descriptors import Tail
 
 pytestmark = pytest.mark.loops
 

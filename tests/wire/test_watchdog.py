@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import pytest
 
-from serai.wire import proctree
-from serai.wire.proctree import Process
-from serai.wire.watchdog_program import Root, _apply
+from serai.wire import process_tree
+from serai.wire.process_tree import Process
+from serai.wire.watchdog_program import WatchedTree, _apply
 from tests.wire.helpers import Ends, lives
 
 PATIENCE = 15.0
@@ -27,7 +27,7 @@ HOST = """
 import asyncio, json, os, signal, sys
 from serai.limits import Limits
 from serai.testing import faults
-from serai.wire import Deadlines, Launch, PlainSpawner, Rpc
+from serai.wire import Deadlines, Launch, PlainSpawner, JsonRpcPeer
 
 async def main():
     spawner = PlainSpawner(Limits().but(see=0.02))
@@ -47,7 +47,7 @@ async def main():
         children = []
         for fault, options in json.loads(line):
             child = await spawner.spawn(Launch(argv=faults.peer(fault, **options), env=dict(os.environ)))
-            await Rpc(child, deadlines=deadlines).call("up", {})
+            await JsonRpcPeer(child, deadlines=deadlines).call("up", {})
             children.append(child.pid)
         print(json.dumps([children, spawner._watchdog.pid, spawner.tag]), flush=True)
 
@@ -127,7 +127,7 @@ def test_a_descendant_that_dropped_its_environment_and_lost_its_parent_was_seen_
         with Ends(started.children) as parent:
             os.kill(started.children[0], signal.SIGKILL)
             assert parent.left_after(PATIENCE) == set()
-        process = proctree.read(escaped)
+        process = process_tree.read_process(escaped)
         assert process is not None
         assert process.parent not in started.children
         with Ends([escaped]) as ends:
@@ -152,7 +152,7 @@ def _looks(watchdog: int) -> int:
 def test_the_children_of_an_inner_host_die_with_the_outer_one() -> None:
     with a_host() as outer:
         tag = outer.start(("none", {})).tag
-        os.environ[proctree.TAG] = f"{tag}.99"  # as a child of that host would have it
+        os.environ[process_tree.TAG] = f"{tag}.99"  # as a child of that host would have it
         try:
             with a_host() as inner:
                 started = inner.start(("none", {}))
@@ -165,7 +165,7 @@ def test_the_children_of_an_inner_host_die_with_the_outer_one() -> None:
                     os.kill(started.watchdog, signal.SIGKILL)
                 assert left == set()
         finally:
-            del os.environ[proctree.TAG]
+            del os.environ[process_tree.TAG]
 
 
 def ignores(pid: int, number: int) -> bool:
@@ -179,7 +179,7 @@ def test_there_is_one_watchdog_without_the_tag_and_it_ends_after_its_host() -> N
         first = host.start(("none", {}))
         second = host.start(("none", {}), ("none", {}))
         assert first.watchdog == second.watchdog
-        everyone = proctree.scan()
+        everyone = process_tree.scan_processes()
         assert everyone[first.watchdog].tag == ""
         assert everyone[first.children[0]].carries(first.tag)
         assert everyone[first.watchdog].session == first.watchdog
@@ -230,9 +230,9 @@ def test_the_children_of_a_stranger_with_a_pid_that_was_seen_are_not_taken_in(mo
     root, seen = Process(10, 1, 10, "S", 100), Process(11, 10, 10, "S", 101)
     now = {10: root, 11: seen._replace(started=999), 12: Process(12, 11, 11, "S", 1000)}
     children = {10: set(), 11: {12}}
-    monkeypatch.setattr(proctree, "read", now.get)
-    monkeypatch.setattr(proctree, "walk", lambda pids: set().union(*(children[pid] for pid in pids)))
-    watched = Root(root)
+    monkeypatch.setattr(process_tree, "read_process", now.get)
+    monkeypatch.setattr(process_tree, "walk_children", lambda pids: set().union(*(children[pid] for pid in pids)))
+    watched = WatchedTree(root)
     watched.seen = {11: seen}
     watched.look()
     assert watched.seen == {}
@@ -253,9 +253,9 @@ def test_a_forked_copy_of_the_host_that_holds_the_pipe_does_not_hide_its_death()
 
 @pytest.mark.req("wire.watchdog.spares")
 def test_a_child_is_known_by_its_start_time_and_not_by_its_pid_alone() -> None:
-    me = proctree.read(os.getpid())
+    me = process_tree.read_process(os.getpid())
     assert me is not None
-    roots: dict[int, Root] = {}
+    roots: dict[int, WatchedTree] = {}
     assert _apply(b"+%d %d\n+%d %d\nrest" % (me.pid, me.started - 1, me.pid, me.started + 1), roots) == b"rest"
     assert roots == {}
     _apply(b"+%d %d\n" % (me.pid, me.started), roots)

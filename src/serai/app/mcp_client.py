@@ -19,9 +19,8 @@ from serai.errors import Closed, FrameTooBig, PeerGone, SeraiError
 from serai.limits import MIB, Limits
 from serai.model.tools import ToolBox, ToolCall, ToolResult
 from serai.wire import jsonrpc
-from serai.wire.channel import Tap
-from serai.wire.framing import Framer, Oversize
-from serai.wire.outbox import Outbox
+from serai.wire.channel import Outbox, Tap
+from serai.wire.stream import Framer, Oversize
 
 __all__ = ["Client", "Door"]
 

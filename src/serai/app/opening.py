@@ -37,7 +37,7 @@ from serai.record import Folder, Recorder, Secrets
 from serai.store.session import Session as Stored
 from serai.store.sessions import Current, Sessions
 from serai.tools import BuiltIn, Undo
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 
 if TYPE_CHECKING:
     from serai.app.app import App

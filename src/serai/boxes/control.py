@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 from serai.boxes.streams import CHUNK, Stream, Terminal, Wire, decoded, ending
 from serai.errors import BadFrame, Closed, FrameTooBig, LimitHit, NotWritten, PeerTimeout
 from serai.limits import Limits
-from serai.wire.environ import looks_secret
+from serai.wire.child_environment import looks_secret
 
 if TYPE_CHECKING:
     from serai.record.recorder import WireTap

@@ -10,6 +10,7 @@ from serai.boxes import making, owners
 from serai.boxes.holding import to_its_end
 from serai.boxes.store import Store
 from serai.errors import BoxRefused
+from serai.wire import process_tree
 
 if TYPE_CHECKING:
     from serai.boxes.box import Box
@@ -70,6 +71,6 @@ def _is_paused(box: Box) -> bool:
 
 def _check_free(boxes: Boxes, record: BoxRecord) -> None:
     """Whether we may halt it: its keeper's it may be, but no other manager's."""
-    if record.owner != boxes.owner and owners.is_manager(record.owner) and owners.alive(record.owner):
-        pid = owners.pid_of(record.owner)
+    if record.owner != boxes.owner and owners.is_manager(record.owner) and process_tree.is_alive(record.owner):
+        pid = process_tree.identity_pid(record.owner)
         raise BoxRefused(f'box "{record.box_id}" belongs to the running process {pid}', who=record.box_id)

@@ -17,7 +17,7 @@ from serai.boxes import keeping
 from serai.boxes.booting import boot
 from serai.errors import BoxFailed, LimitHit
 from serai.limits import Limits
-from serai.wire.detached import Detached
+from serai.wire.plain_process import DetachedProcess
 from serai.wire.process import Child, Launch, Spawner
 
 __all__ = ["Held", "Holder", "Keeping", "Kept", "Owning", "to_its_end"]
@@ -141,7 +141,7 @@ class Keeping:
         launch = Launch(
             argv=[*boot("programs.keeper"), json.dumps(config)], env=self._environ, who=f"the keeper of box {box_id}", stderr=log
         )
-        keeper = Detached(launch)
+        keeper = DetachedProcess(launch)
         try:
             _check(await _line(keeper.stdout, self._limits, box_id), box_id)
         except BaseException:
@@ -156,7 +156,7 @@ class Keeping:
 class Kept:
     """A box that a keeper holds; also one that another process started."""
 
-    def __init__(self, folder: str, limits: Limits, keeper: Detached | None = None) -> None:
+    def __init__(self, folder: str, limits: Limits, keeper: DetachedProcess | None = None) -> None:
         self._folder = folder
         self._limits = limits
         self._keeper = keeper

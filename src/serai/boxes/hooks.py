@@ -23,7 +23,7 @@ from serai.dialects.hookproto.theirs import response_bytes
 from serai.errors import BadSettings, ExitStatus, HookFailed, LimitHit, NotWritten, SpawnFailed
 from serai.limits import KIB, Limits
 from serai.record import lookalikes
-from serai.wire.environ import for_hook
+from serai.wire.child_environment import hook_environment
 from serai.wire.process import Launch, Spawner
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ class Runner:
     def _env(self, hook: Hook) -> dict[str, str]:
         """Made once: the same one is quick to hand over again."""
         if hook.key not in self._envs:
-            self._envs[hook.key] = for_hook(self._environ, extra=hook.env, clear=hook.env_clear)
+            self._envs[hook.key] = hook_environment(self._environ, extra=hook.env, clear=hook.env_clear)
         return self._envs[hook.key]
 
     def _failure(self, hook: Hook, ran: Ran, wrong: str) -> HookFailed | None:

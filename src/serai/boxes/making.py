@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from serai.boxes import owners, settling
+from serai.boxes import settling
 from serai.boxes.box import Box
 from serai.boxes.holding import to_its_end
 from serai.boxes.record import BoxRecord, now
 from serai.boxes.store import Store
 from serai.dialects import hookproto
 from serai.dialects.hookproto.ours import Injection
+from serai.wire import process_tree
 
 if TYPE_CHECKING:
     from serai.boxes.backend import Backend
@@ -58,7 +59,7 @@ async def register(boxes: Boxes, box: Box, **changes: object) -> None:
     """It is there: on record with its owner, and only then left to that owner."""
     held = box.instance.held
     assert held is not None
-    owner = boxes.owner if held.owner_pid == os.getpid() else owners.owner_of(held.owner_pid)
+    owner = boxes.owner if held.owner_pid == os.getpid() else process_tree.identity_of(held.owner_pid)
     seen = box.instance.meta()
     observed = {"observed_name": seen.name, "observed_image": seen.image, "observed_state": seen.state, "observed_at": now()}
     await boxes.do(Store.register, box.generation, owner=owner, **observed, **changes)

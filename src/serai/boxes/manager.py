@@ -35,7 +35,8 @@ from serai.boxes.store import Store
 from serai.dialects.hookproto.ours import Injection
 from serai.errors import BoxNotFound, BoxRefused, Closed, SeraiError
 from serai.limits import Limits
-from serai.wire.process import PlainSpawner
+from serai.wire import process_tree
+from serai.wire.plain_process import PlainSpawner
 
 if TYPE_CHECKING:
     from serai.record import Recorder
@@ -264,7 +265,7 @@ class Boxes:
         """Become the owner of a box whose owner is gone, or was this process before. One only does."""
         if record.owner == self.owner:
             return True
-        if owners.alive(record.owner) and (owners.is_manager(record.owner) or not owners.is_here(record.owner)):
+        if process_tree.is_alive(record.owner) and (owners.is_manager(record.owner) or not owners.is_here(record.owner)):
             return False
         return await self.do(Store.claim, record.generation, record.owner, self.owner)
 

@@ -31,6 +31,7 @@ from serai.dialects import hookproto
 from serai.errors import BadSettings, BoxFailed, BoxNotFound, BoxRefused, NotRecorded, NotWritten, SeraiError
 from serai.limits import Limits
 from serai.paths import make_private_folder
+from serai.wire import process_tree
 
 if TYPE_CHECKING:
     from serai.boxes.manager import Boxes
@@ -97,7 +98,7 @@ async def destroy(boxes: Boxes, name: str) -> str:
                 boxes.forget(record)
                 return str(answer.get("failed", ""))
         if time.monotonic() > until:  # somebody is at it already
-            hint = f"kill {owners.pid_of(record.owner)}, then try again"
+            hint = f"kill {process_tree.identity_pid(record.owner)}, then try again"
             raise BoxFailed("whoever ends it does not come to an end", who=f"box {record.box_id}", hint=hint)
         await asyncio.sleep(_LOOK)
 
@@ -112,7 +113,7 @@ async def _destroy_unknown(boxes: Boxes, name: str) -> str:
 
 def _check_takeable(record: BoxRecord) -> None:
     """Whether a box that somebody else looks after may be ended by us."""
-    pid = owners.pid_of(record.owner)
+    pid = process_tree.identity_pid(record.owner)
     if record.lifecycle == "creating":
         raise BoxRefused(f'box "{record.box_id}" is being created by the process {pid}', who=record.box_id)
     if not record.kept:
@@ -158,7 +159,7 @@ async def settle(boxes: Boxes) -> None:
                 if (record.observed_at or "") < old:
                     await boxes.do(Store.delete, record.generation)
                     remove_log(boxes, record)
-            elif not owners.alive(record.owner) and not await _paused(boxes, record):
+            elif not process_tree.is_alive(record.owner) and not await _paused(boxes, record):
                 await _settle(boxes, record)
         except SeraiError as error:
             log.warning("box %s cannot be settled now: %s", record.box_id, error)
@@ -217,10 +218,12 @@ async def _fold(boxes: Boxes, record: BoxRecord, seen: Seen | None) -> None:
 
 async def _vanished(boxes: Boxes, record: BoxRecord) -> None:
     """Its backend does not have it any more: a tombstone, once, by whoever looks after it."""
-    if record.owner == boxes.owner or (not owners.alive(record.owner) and await boxes.claim(record)):
+    if record.owner == boxes.owner or (not process_tree.is_alive(record.owner) and await boxes.claim(record)):
         await boxes.end(record, "it is gone from its backend")
     elif record.kept and not owners.is_manager(record.owner):
-        os.kill(owners.pid_of(record.owner), signal.SIGTERM)  # its keeper settles it; one that does so already is a manager
+        os.kill(
+            process_tree.identity_pid(record.owner), signal.SIGTERM
+        )  # its keeper settles it; one that does so already is a manager
 
 
 def answers(boxes: Boxes, record: BoxRecord) -> str:

@@ -39,10 +39,10 @@ def list_(*, cwd: str, as_json: bool) -> None:
     """
     from serai.agents.listing import Place, abouts
     from serai.app.config import Config
-    from serai.wire import fast
+    from serai.wire import event_loop
 
     config = Config.load(cwd)
-    found = fast.run(abouts(Place(os.environ, config.settings, config.limits)))
+    found = event_loop.run(abouts(Place(os.environ, config.settings, config.limits)))
     if as_json:
         for one in found:
             click.echo(telling.as_json(_form(one, used=one.name == config.agent)))

@@ -309,10 +309,10 @@ async def _box(box_id: str, verb: str) -> AsyncIterator[Box]:
 
 def _run(main: Coroutine[Any, Any, int]) -> None:
     """As `run`, but the exit status is the command's, so ours is one that commands do not use."""
-    from serai.wire import fast
+    from serai.wire import event_loop
 
     try:
-        status = fast.run(main)
+        status = event_loop.run(main)
     except Refused as error:  # by the porter: there is no such program, or it cannot be executed
         _tell(f"serai: {error.message}")
         status = _unstartable(error)

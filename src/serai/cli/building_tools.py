@@ -15,8 +15,9 @@ import click
 from serai.cli import telling
 from serai.errors import BadExtension, PeerTimeout, SpawnFailed
 from serai.limits import KIB
-from serai.wire import environ
-from serai.wire.process import Launch, PlainSpawner
+from serai.wire import child_environment
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Launch
 
 __all__ = ["beside_or_on_path", "componentize_py", "componentize_qjs", "ran", "zig"]
 
@@ -73,7 +74,9 @@ async def ran(
     """Run a tool to its end. What it said is shown if it failed, and then whoever called is told what that means."""
     # Without what makes Python tools look elsewhere: a component gets what is in its folder, and nothing of our own environment.
     hidden = {"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PIPENV_ACTIVE"}
-    env = {name: value for name, value in environ.for_guest(os.environ).items() if name not in hidden} | dict(more or {})
+    env = {name: value for name, value in child_environment.guest_environment(os.environ).items() if name not in hidden} | dict(
+        more or {}
+    )
     async with PlainSpawner() as spawner:
         child = await spawner.spawn(Launch(argv=argv, env=env, cwd=str(cwd), who=what, stdin="null"))
         said = child.to_noise(child.stdout, _SHOWN)

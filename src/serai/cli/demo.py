@@ -23,7 +23,7 @@ from serai.cli.demo_plugins import plugins
 from serai.cli.plain import printable
 from serai.record import Folder, Recorder, Recording
 from serai.record.recording import Item
-from serai.wire import fast, proctree
+from serai.wire import event_loop, process_tree
 
 __all__ = ["Stage", "demo"]
 
@@ -104,10 +104,10 @@ def demo(*, color: bool | None) -> None:
             stage = Stage(recorder, place, color=color)
             about = "One run of Serai, as it happens. The model is a parrot, who does what a script in the prompt says."
             stage.write(click.style(about, bold=True))
-            fast.run(_play(stage))
+            event_loop.run(_play(stage))
         with Recording.open("", folder) as recording:
             _what_is_on_record(stage, recording)
-    left = sum(any(process.carries(tag) for tag in stage.tags) for process in proctree.scan().values())
+    left = sum(any(process.carries(tag) for tag in stage.tags) for process in process_tree.scan_processes().values())
     gone = f"still there: {place}" if place.exists() else "removed, with the recording"
     stage.write("\n" + click.style(f"Processes of this story that are left: {left}. Its folder is {gone}.", bold=True))
 

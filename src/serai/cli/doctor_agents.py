@@ -38,10 +38,10 @@ def agents(look: Look) -> Iterator[Line]:
 def _own(name: str, look: Look, *, chosen: bool) -> Line:
     """One of Serai's; a driven one needs a program, which may be missing as long as nobody has chosen it."""
     from serai.agents.listing import Place, about
-    from serai.wire import fast
+    from serai.wire import event_loop
 
     config = look.config()
-    found = fast.run(about(name, Place(look.environ, config.settings, config.limits.but(agent_version=_QUICK))))
+    found = event_loop.run(about(name, Place(look.environ, config.settings, config.limits.but(agent_version=_QUICK))))
     if not found.available:
         return Line("problem" if chosen else "note", f"{name}: {found.why}", found.hint)
     if not found.path:

@@ -152,7 +152,7 @@ async def _tried(hook: Hook, request: Request, limits: Limits) -> Trial:
 async def _response(hook: Hook, request: Request, limits: Limits, answer: Answer, trial: Trial) -> Response:
     """What it answered; `trial` is told why it failed, and what it said on stderr."""
     from serai.boxes.hooks import Runner
-    from serai.wire.process import PlainSpawner
+    from serai.wire.plain_process import PlainSpawner
 
     async with PlainSpawner(limits) as spawner:
         begun = time.monotonic()

@@ -150,10 +150,10 @@ def run(main: Coroutine[Any, Any, Status]) -> None:
     """Run it to its end and exit with its status."""
     try:
         from serai.cli.outside import enough_descriptors
-        from serai.wire import fast
+        from serai.wire import event_loop
 
         enough_descriptors()
-        status = fast.run(main)
+        status = event_loop.run(main)
     finally:
         main.close()  # Ctrl-C may have come before it began; Python would say that nobody awaited it
     if status is not Status.OK:

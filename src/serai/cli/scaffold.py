@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from serai.errors import BadSettings, NotWritten, SpawnFailed
-from serai.wire.process import Launch, PlainSpawner
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Launch
 
 __all__ = [
     "BESIDE", "DIALECTS", "LANGUAGES", "PLUGINS", "Language", "Made", "is_name", "make", "make_plugin", "manifest_file",

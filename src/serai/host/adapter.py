@@ -22,7 +22,7 @@ from serai.model.events import Event
 from serai.model.provider import Chunk, Completion, ModelMessage, ModelRequest
 from serai.model.tools import ToolCall, ToolResult
 from serai.wire.channel import Tap
-from serai.wire.deadlines import Deadlines
+from serai.wire.event_loop import Deadlines
 from serai.wire.process import Spawner
 
 __all__ = [

@@ -36,7 +36,8 @@ from serai.model.events import Event, SessionStarted, kind_of
 from serai.model.surface import Surface
 from serai.model.tools import ToolBox
 from serai.record.recorder import Recorder
-from serai.wire.process import PlainSpawner, Spawner
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Spawner
 
 __all__ = ["BuiltInCommand", "Host", "Options"]
 

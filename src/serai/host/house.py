@@ -28,9 +28,9 @@ from serai.limits import KIB, MIB, Limits
 from serai.model.actions import Action, Display, Level, Nothing, Notice, OpenPanel
 from serai.model.surface import Surface
 from serai.record.recorder import Recorder
-from serai.wire import environ
+from serai.wire import child_environment
 from serai.wire.channel import Tap
-from serai.wire.deadlines import Deadlines
+from serai.wire.event_loop import Deadlines
 from serai.wire.process import Spawner
 
 __all__ = ["House"]
@@ -107,7 +107,7 @@ class House:
         """What it may know of our environment (design rule 13); made once for all that were granted the same."""
         grants = manifest.settings.env
         if grants not in self._envs:
-            self._envs[grants] = environ.for_guest(self.environ, grants=grants)
+            self._envs[grants] = child_environment.guest_environment(self.environ, grants=grants)
         return self._envs[grants]
 
     def config_root(self, manifest: Manifest) -> str:

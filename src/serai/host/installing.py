@@ -24,7 +24,8 @@ from serai.host.finding import Found
 from serai.host.manifest import SCOPES, Manifest, folders_in, look, packed_dialect, read
 from serai.host.seeding import seed
 from serai.host.settings import Person, read_person
-from serai.wire.process import Launch, PlainSpawner
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Launch
 
 __all__ = ["add", "add_url", "choose", "has_switch", "is_url", "remove", "set_enabled"]
 

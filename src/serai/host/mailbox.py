@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from serai.errors import FrameTooBig, LimitHit, PeerStalled, SeraiError
 from serai.limits import Limits
 from serai.model.events import is_piece, merged
-from serai.wire.calls import Call
 from serai.wire.channel import Channel
+from serai.wire.stream import Call
 
 __all__ = ["Mailbox"]
 

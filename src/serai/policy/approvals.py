@@ -16,7 +16,7 @@ from serai.errors import NoApproval
 from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.tools import ToolCall
 from serai.policy.subject import Situation
-from serai.wire import owners
+from serai.wire import process_tree
 
 __all__ = ["COLUMNS", "LOST", "Pending", "State", "ended", "fits", "orphan", "pending", "remains", "row_of", "situated", "written"]
 
@@ -92,7 +92,7 @@ def row_of(rows: sqlite3.Connection, id: str) -> Any:
 def pending(row: Any, now: float) -> Pending:
     """What a row says at this time."""
     state: State = row["state"]
-    if state == "waiting" and now < row["until"] + LOST and owners.gone(row["owner"]):
+    if state == "waiting" and now < row["until"] + LOST and process_tree.is_gone(row["owner"]):
         state = "lost"
     elif state == "waiting" and now >= row["until"]:
         state = "timed out"
@@ -119,7 +119,7 @@ def orphan(rows: sqlite3.Connection, request: Approval | Question, situation: Si
     query = "SELECT * FROM approvals WHERE digest = ? AND state IN ('waiting', 'answered') ORDER BY state, asked"
     for row in rows.execute(query, [digest]).fetchall():
         same = msgspec.json.decode(row["situation"], type=Situation) == situation
-        if same and _whose(_request(row)) == (call, asker) and owners.gone(row["owner"]):
+        if same and _whose(_request(row)) == (call, asker) and process_tree.is_gone(row["owner"]):
             return row
     return None
 

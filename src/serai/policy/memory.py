@@ -27,7 +27,7 @@ from serai.policy.approvals import Pending, State, fits, written
 from serai.policy.engine import Remembered
 from serai.policy.rules import Rule, read_rule
 from serai.policy.subject import Situation
-from serai.wire import owners
+from serai.wire import process_tree
 
 __all__ = ["NAME", "Decisions", "Pending", "State", "fits"]
 
@@ -59,7 +59,7 @@ class Decisions:
         self._path = path
         self._clock = clock
         self._busy = busy
-        self._owner = owners.myself()
+        self._owner = process_tree.own_identity()
         self._lock = threading.Lock()  # of who writes
         self._look = threading.Lock() if path != MEMORY else self._lock  # of who reads; where both are held, after the other
         self._changes = 0  # of our own: SQLite tells only of those of others
@@ -331,7 +331,7 @@ class Decisions:
         rows.execute("DELETE FROM approvals WHERE coalesce(settled, until) <= ?", [now - _KEPT])
         query = "SELECT id, owner FROM approvals WHERE state IN ('waiting', 'answered') AND until <= ?"
         for row in rows.execute(query, [now - approvals.LOST]).fetchall():
-            if owners.gone(row["owner"]):
+            if process_tree.is_gone(row["owner"]):
                 rows.execute("DELETE FROM approvals WHERE id = ?", [row["id"]])
                 self._unscrubbed = True
 

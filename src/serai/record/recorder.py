@@ -20,7 +20,7 @@ from serai.record.secrets import Secrets, encoded
 from serai.record.segment import FORMAT, Dropped, End, Exit, Head, Note, Open, Skipped, Way
 from serai.record.writer import Run, Writer
 from serai.version import __version__
-from serai.wire.framing import Oversize
+from serai.wire.stream import Oversize
 
 __all__ = ["Kind", "Recorder", "WireTap"]
 

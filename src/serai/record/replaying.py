@@ -18,7 +18,7 @@ import msgspec
 from serai.errors import NoRecording
 from serai.record.recording import Recording
 from serai.record.segment import Dropped, End, Frames, Skipped
-from serai.wire.framing import Oversize
+from serai.wire.stream import Oversize
 
 __all__ = ["DIALECTS", "Replayed", "Side", "View", "describe", "replay", "side_of"]
 
@@ -54,7 +54,7 @@ class Replayed(NamedTuple):
 
 # By dialect: the side that Serai takes and the one its peer takes.
 DIALECTS: dict[str, dict[View, str]] = {
-    "jsonrpc": {"ours": "serai.wire.jsonrpc:Connection", "theirs": "serai.wire.jsonrpc:Connection"},
+    "jsonrpc": {"ours": "serai.wire.jsonrpc:JsonRpcConnection", "theirs": "serai.wire.jsonrpc:JsonRpcConnection"},
     "zot": {"ours": "serai.dialects.zot.ours:Ours", "theirs": "serai.dialects.zot.theirs:Theirs"},
     "piglet": {"ours": "serai.dialects.piglet.ours:Ours", "theirs": "serai.dialects.piglet.theirs:Theirs"},
     "claude": {"ours": "serai.dialects.claude.ours:Ours", "theirs": "serai.dialects.claude.theirs:Theirs"},

@@ -23,7 +23,7 @@ from urllib.parse import quote, quote_plus
 
 from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
-from serai.wire import environ
+from serai.wire import child_environment
 
 __all__ = ["SHORTEST", "Secrets", "encoded"]
 
@@ -54,7 +54,7 @@ class Secrets:
         return cls(
             (name, value)
             for name, value in variables.items()
-            if name in names or (name not in _PUBLIC and environ.looks_secret(name, value))
+            if name in names or (name not in _PUBLIC and child_environment.looks_secret(name, value))
         )
 
     def __len__(self) -> int:

@@ -17,7 +17,7 @@ from serai.errors import BadSession, Closed, NoSession, NotWritten
 from serai.limits import KIB, Limits
 from serai.store.entries import Entry, Problems, decode_run
 from serai.store.lock import Lock, on_fork
-from serai.wire.framing import Framer, Oversize
+from serai.wire.stream import Framer, Oversize
 
 __all__ = ["CHUNK", "File", "create"]
 

@@ -16,7 +16,7 @@ from serai.tools.files import opened
 from serai.tools.output import Teller
 from serai.tools.running import Ran, run
 from serai.tools.tool import Arguments, Job, Tool, make_tool
-from serai.wire.environ import for_guest
+from serai.wire.child_environment import guest_environment
 from serai.wire.process import Launch
 
 __all__ = ["environment", "tool"]
@@ -62,7 +62,7 @@ def tool(limits: Limits) -> Tool:
 
 def environment(environ: Mapping[str, str], grants: Sequence[str]) -> dict[str, str]:
     """What a command sees: no credentials, and nobody to ask."""
-    return {**_NOBODY, **for_guest(environ, grants=grants)}
+    return {**_NOBODY, **guest_environment(environ, grants=grants)}
 
 
 async def _bash(arguments: Bash, job: Job) -> ToolResult:

@@ -8,8 +8,7 @@ from typing import NamedTuple
 from serai.errors import ExitStatus
 from serai.limits import Limits
 from serai.tools.output import Teller, both_ends
-from serai.wire.process import Launch, Spawner
-from serai.wire.stopping import stop
+from serai.wire.process import Launch, Spawner, stop_child
 
 __all__ = ["Ran", "run"]
 
@@ -47,7 +46,7 @@ async def run(spawner: Spawner, launch: Launch, seconds: float, limits: Limits, 
         status = child.status
         exited.cancel()  # ours alone
     finally:
-        await stop(child, limits.but(stop_polite=_AT_ONCE))
+        await stop_child(child, limits.but(stop_polite=_AT_ONCE))
         if teller is not None:
             teller.finish()
     return Ran(status, both_ends(bytes(head), tail.last(), tail.total, limits.tool_output), child.stderr.text(), tail.total)

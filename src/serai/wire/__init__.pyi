@@ -1,11 +1,11 @@
 from serai.wire.channel import Channel as Channel
 from serai.wire.channel import Receiver as Receiver
 from serai.wire.channel import Tap as Tap
-from serai.wire.deadlines import Deadlines as Deadlines
+from serai.wire.event_loop import Deadlines as Deadlines
+from serai.wire.jsonrpc_peer import JsonRpcPeer as JsonRpcPeer
+from serai.wire.plain_process import PlainSpawner as PlainSpawner
 from serai.wire.process import Child as Child
 from serai.wire.process import Launch as Launch
-from serai.wire.process import PlainSpawner as PlainSpawner
 from serai.wire.process import Spawner as Spawner
-from serai.wire.rpc import Rpc as Rpc
-from serai.wire.stopping import Stopped as Stopped
-from serai.wire.stopping import stop as stop
+from serai.wire.process import StopResult as StopResult
+from serai.wire.process import stop_child as stop_child

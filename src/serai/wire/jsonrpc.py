@@ -13,6 +13,8 @@ Two id spaces. Ours are integers from 1; the peer's may be any JSON value and ar
 A `folded` connection reads as piglet's origin does (spec piglet 2.2, 2.3): the keys of the envelope, of its error and of a
 cancellation match in any case, and a request's id is an integer or a string, else it is a `Stray`. With `bare` the answers to
 those methods alone may have neither result nor error; any other such answer is `Garbled`.
+
+The objects of JSON-RPC around what is said, as they are read and written (sans-IO), for `wire.jsonrpc`.
 """
 
 from __future__ import annotations
@@ -23,25 +25,79 @@ import msgspec
 from msgspec import Raw
 
 from serai.errors import Closed
-from serai.wire.calls import Call, Calls
-from serai.wire.codec import BAD_INPUT, Noise, Unknown, decode, encode, scan_head
-from serai.wire.envelope import FOLDED, PLAIN, Envelope, Outgoing
-from serai.wire.framing import Oversize
+from serai.wire.codec import BAD_INPUT, Codec, Decodes, FoldingDecoder, Noise, Unknown, decode, encode, scan_head
+from serai.wire.stream import Call, Oversize, PendingCalls
 
 __all__ = [
+    "FOLDED",
     "LSP_CANCEL",
+    "NOTHING",
+    "PLAIN",
     "Answer",
     "CancelStyle",
     "Cancelled",
-    "Connection",
+    "Envelope",
+    "EnvelopeForm",
     "Event",
     "Failure",
     "Garbled",
     "Id",
+    "JsonRpcConnection",
     "Notification",
+    "OutgoingEnvelope",
     "Request",
     "Stray",
 ]
+
+NOTHING = Raw()
+
+
+class Envelope(msgspec.Struct, gc=False):
+    """What came: a member that is not there is `NOTHING`."""
+
+    id: Raw = NOTHING
+    method: str | None = None
+    params: Raw = NOTHING
+    result: Raw = NOTHING
+    error: Raw = NOTHING
+
+
+class _FoldedEnvelope(Envelope, forbid_unknown_fields=True, gc=False):
+    """As long as a frame has these members alone, its keys are exact, and it is read at once."""
+
+    jsonrpc: Raw = NOTHING
+
+
+class Error(msgspec.Struct, gc=False):
+    message: str = ""
+    code: int | float = 0
+    data: Raw = NOTHING
+
+
+class _FoldedError(Error, forbid_unknown_fields=True, gc=False):
+    pass
+
+
+class OutgoingEnvelope(msgspec.Struct, omit_defaults=True, gc=False):
+    jsonrpc: str  # required, so that it is never omitted
+    id: int | Raw | msgspec.UnsetType = msgspec.UNSET
+    method: str = ""
+    params: Any = msgspec.UNSET
+    result: Any = msgspec.UNSET
+    error: Any = msgspec.UNSET
+
+
+class EnvelopeForm(NamedTuple):
+    """How the frames of a connection are read: what `kind` they become, and their error objects."""
+
+    kind: type[Envelope]
+    codec: Codec[Envelope]
+    errors: Decodes[Error]
+
+
+PLAIN = EnvelopeForm(Envelope, Codec(Envelope, kind_field="method"), msgspec.json.Decoder(Error))
+FOLDED = EnvelopeForm(_FoldedEnvelope, Codec(_FoldedEnvelope, kind_field="method", folded=True), FoldingDecoder(_FoldedError))
+
 
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
@@ -123,7 +179,7 @@ _int: msgspec.json.Decoder[int] = msgspec.json.Decoder(int)
 _members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
 
 
-class Connection:
+class JsonRpcConnection:
     """One side of a JSON-RPC connection."""
 
     def __init__(
@@ -134,7 +190,7 @@ class Connection:
         self._bare = bare
         self._form = FOLDED if folded else PLAIN
         self._reader = self._form.codec.reader()
-        self._calls: Calls[Id] = Calls()
+        self._calls: PendingCalls[Id] = PendingCalls()
         self._last_id = 0
         self._open: dict[bytes, Request] = {}  # the peer's requests that we have not answered, by the text of their ids
         self.lost = False
@@ -148,7 +204,7 @@ class Connection:
         if self.lost:
             raise Closed(f"{method} cannot be asked: the peer is gone")
         id = self.draw()
-        frame = encode(Outgoing("2.0", id, method, params))
+        frame = encode(OutgoingEnvelope("2.0", id, method, params))
         return self._calls.start(id, method, now=now, timeout=timeout, waiter=waiter), frame
 
     def draw(self) -> int:
@@ -161,20 +217,20 @@ class Connection:
         return self._calls.waiting.get(call.id) is call
 
     def notify(self, method: str, params: object = msgspec.UNSET) -> bytes:
-        return encode(Outgoing("2.0", method=method, params=params))
+        return encode(OutgoingEnvelope("2.0", method=method, params=params))
 
     def answer(self, request: Request, result: object) -> bytes | None:
         """None when the request is not open any more (answered already): nothing must be sent twice."""
-        return self._close(request, Outgoing("2.0", request.id, result=result))
+        return self._close(request, OutgoingEnvelope("2.0", request.id, result=result))
 
     def refuse(self, request: Request, code: int, message: str, data: object = msgspec.UNSET) -> bytes | None:
         error = {"code": code, "message": _clean(message)} | ({} if data is msgspec.UNSET else {"data": data})
-        return self._close(request, Outgoing("2.0", request.id, error=error))
+        return self._close(request, OutgoingEnvelope("2.0", request.id, error=error))
 
     @staticmethod
     def refusal(request: Request, code: int, message: str) -> bytes:
         """A refusal in place of an answer that was made but cannot be sent."""
-        return encode(Outgoing("2.0", request.id, error={"code": code, "message": _clean(message)}))
+        return encode(OutgoingEnvelope("2.0", request.id, error={"code": code, "message": _clean(message)}))
 
     def forget(self, call: Call[Id]) -> bool:
         """No longer wait for it: it could not be sent, or nobody cares any more. False when it has ended already."""
@@ -230,7 +286,7 @@ class Connection:
         if not _is_request(members) or id in (b"", b"null") or not self._takes(id):
             return None
         why = f"the request had {frame.size} bytes; the limit is {frame.limit}"
-        return encode(Outgoing("2.0", Raw(id), error={"code": INVALID_REQUEST, "message": why}))
+        return encode(OutgoingEnvelope("2.0", Raw(id), error={"code": INVALID_REQUEST, "message": why}))
 
     @property
     def noise(self) -> int:
@@ -268,7 +324,7 @@ class Connection:
             return Answer(call, _NULL)
         return Garbled(call, _encode_again(message), "neither a result nor an error")
 
-    def _close(self, request: Request, answer: Outgoing) -> bytes | None:
+    def _close(self, request: Request, answer: OutgoingEnvelope) -> bytes | None:
         if self._open.get(bytes(request.id)) is not request:  # answered, or another one that has the same id by now
             return None
         frame = encode(answer)

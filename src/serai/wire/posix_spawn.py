@@ -14,7 +14,7 @@ from fcntl import F_DUPFD_CLOEXEC, fcntl
 from functools import cache, lru_cache
 from typing import Any
 
-__all__ = ["Environment", "posix_spawn", "strings"]
+__all__ = ["EnvironmentBlock", "c_strings", "posix_spawn"]
 
 Strings = Any  # as C has them: an array of pointers with a null at its end
 
@@ -124,7 +124,7 @@ def _libc() -> Any:
     return ctypes.CDLL(None)
 
 
-class Environment:
+class EnvironmentBlock:
     """Environments of children that differ in one variable, mostly: the last one is kept as C has it."""
 
     __slots__ = ("_last", "_name", "_strings")
@@ -138,13 +138,13 @@ class Environment:
         """This environment, with this value of the variable. Good until the next one is made."""
         if env != self._last:
             self._last = None  # it may fail
-            self._strings = strings([*(f"{name}={value}" for name, value in env.items() if name != self._name), ""])
+            self._strings = c_strings([*(f"{name}={value}" for name, value in env.items() if name != self._name), ""])
             self._last = dict(env)
         self._strings[len(self._strings) - 2] = _cstring(f"{self._name}={value}")  # before the null
         return self._strings
 
 
-def strings(texts: Sequence[str]) -> Strings:
+def c_strings(texts: Sequence[str]) -> Strings:
     """`ValueError` for a NUL in one of them."""
     return _array_type(len(texts) + 1)(*_cstrings(texts), None)
 

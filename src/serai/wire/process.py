@@ -2,36 +2,35 @@
 
 `Spawner` and `Child` are protocols: `PlainSpawner` starts programs on the machine, a box's spawner starts them inside a box and
 hands out the same kind of descriptors. Nothing above this module knows which it was.
+
+The stop ladder: ask, close its input, SIGTERM, SIGKILL the tree. Every step is bounded, the last one always runs.
+
+The whole ladder is its own task: a caller that is cancelled, or times out, leaves the ladder to finish alone (design rule 11). The
+tree is swept even after a polite end, because a program may leave descendants behind that nobody asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
-import secrets
-import signal as signals
+import signal
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Literal, Protocol, Self
+from typing import Literal, NamedTuple, Protocol
 
-from serai.errors import Closed, ExitStatus, SpawnFailed
+from serai.errors import ExitStatus, SpawnFailed
 from serai.limits import Limits
-from serai.wire import proctree
-from serai.wire.pipes import Direction, Pipes, close_all
-from serai.wire.plain_child import House, PlainChild, ProcessTable
-from serai.wire.poller import Patient, Poller, Readers
-from serai.wire.posix_spawn import Environment, posix_spawn, strings
-from serai.wire.tail import Tail
-from serai.wire.watchdog import Watchdog
+from serai.wire.descriptors import Readers, Tail
 
-__all__ = ["Child", "Launch", "PlainChild", "PlainSpawner", "Spawner"]
+__all__ = ["Child", "Launch", "Spawner", "StopResult", "stop_child"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What to start. `env` is the whole environment: who may see what is decided before (`serai.wire.environ`).
+    """What to start. `env` is the whole environment: who may see what is decided before (`serai.wire.child_environment`).
 
     `extra` gives the child further descriptors at exactly these numbers; the direction is the child's: it reads `"r"`.
     `stderr` is a descriptor of ours that it gets as its own, such as that of a log that can be read and appended to; we keep ours.
@@ -123,117 +122,6 @@ class Spawner(Protocol):
     def spawn(self, launch: Launch) -> Awaitable[Child]: ...
 
 
-class PlainSpawner:
-    """Starts programs on the machine, each in a session of its own, all watched over by one watchdog.
-
-    `async with PlainSpawner() as spawner:` leaves nothing behind: at the end every child that still runs is killed. One spawner
-    per host is meant: it is handed to whoever starts programs.
-    """
-
-    def __init__(self, limits: Limits | None = None, *, watchdog: bool = True) -> None:
-        self.limits = limits or Limits()
-        self.children: set[PlainChild] = set()  # started and not yet closed, dead or alive
-        outer = os.environ.get(proctree.TAG, "")
-        # A host inside a host keeps the outer tag in front, so that the outer watchdog finds its children too.
-        self.tag = f"{outer}/{secrets.token_hex(8)}" if outer else secrets.token_hex(8)
-        self._count = 0
-        self._environment = Environment(proctree.TAG)
-        self._house: House | None = None
-        self._watchdog = Watchdog(self.tag, self.limits.see) if watchdog else None
-        self._busy = False  # a program was started in this turn of the loop
-        self._closed = False
-        self._closing: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def spawn(self, launch: Launch) -> PlainChild:
-        """Start a program. `SpawnFailed` says why not; nothing is left behind then."""
-        while self._busy:  # noqa: ASYNC110  (a turn of the loop is what we wait for)
-            await asyncio.sleep(0)  # starting takes a moment: one in a turn, or others would have to wait for many
-        if self._closed:
-            raise Closed("the spawner is closed", who=launch.who)
-        loop = asyncio.get_running_loop()
-        if self._house is not None and self._house.loop is not loop:
-            raise Closed(
-                "the spawner belongs to another event loop", who=launch.who, hint="make one for each loop, and close it there"
-            )
-        self._busy = True
-        loop.call_soon(self._turn_over)
-        try:
-            child = self._start(launch)
-        except (OSError, ValueError, TypeError, AttributeError) as error:
-            raise spawn_failed(launch, error) from None
-        self.children.add(child)
-        if self._watchdog is not None:
-            self._watchdog.add(child)
-        return child
-
-    async def close(self) -> None:
-        """Kill every child that is left, then let the watchdog sweep and end. Idempotent; a cancelled caller does not stop it."""
-        self._closed = True
-        if self._closing is None:
-            self._closing = asyncio.get_running_loop().create_task(self._close(), name="close the spawner")
-        await asyncio.shield(self._closing)
-
-    async def _close(self) -> None:
-        await asyncio.gather(*(child.close() for child in list(self.children)), return_exceptions=True)
-        if self._watchdog is not None:
-            await self._watchdog.close(self.limits.stop_kill)
-        if self._house is not None:
-            for part in (self._house.table, self._house.patient, self._house.poller):
-                part.close()
-
-    def _turn_over(self) -> None:
-        self._busy = False
-
-    def _start(self, launch: Launch) -> PlainChild:
-        path = find_program(launch)
-        self._count += 1
-        tag = f"{self.tag}.{self._count}"
-        argv, env = strings(launch.argv), self._environment.strings(launch.env, tag)
-        stdin: Direction = "r" if launch.stdin == "pipe" else "null"
-        stderr: Direction | int = "w" if launch.stderr is None else launch.stderr
-        wanted: dict[int, Direction | int] = {0: stdin, 2: stderr, **launch.extra}
-        if launch.stdout is None:
-            wanted[1] = "w"
-        pipes = Pipes(wanted, launch.pipe)
-        try:
-            since = monotonic()
-            theirs = pipes.theirs if launch.stdout is None else {**pipes.theirs, 1: launch.stdout}
-            pid = posix_spawn(path, argv, env, launch.cwd, theirs)
-            return self._take(launch, path, pid, tag, pipes, since)
-        except BaseException:
-            close_all(pipes.ours)
-            raise
-        finally:
-            close_all(pipes.theirs)
-
-    def _take(self, launch: Launch, path: str, pid: int, tag: str, pipes: Pipes, since: float) -> PlainChild:
-        """A child for the program that runs already; should that fail, the program does not run on without an owner."""
-        try:
-            if self._house is None:
-                poller = Poller()
-                loop = asyncio.get_running_loop()
-                self._house = House(self.limits, loop, ProcessTable(), poller, Patient(poller), self._forget)
-            who = launch.who or path[path.rfind("/") + 1 :]
-            return PlainChild(
-                self._house, who, pid, tag, pipes.ours, since, logged=launch.stderr is not None, remarks=launch.remarks
-            )
-        except BaseException:
-            os.kill(pid, signals.SIGKILL)
-            os.waitpid(pid, 0)
-            raise
-
-    def _forget(self, child: PlainChild) -> None:
-        self.children.discard(child)
-        if self._watchdog is not None:
-            self._watchdog.remove(child)
-
-
 def find_program(launch: Launch) -> str:
     """The file to execute. Whether it can be executed is for the kernel to say; only when it says no, we look why."""
     name = launch.argv[0] if launch.argv else ""
@@ -284,3 +172,62 @@ _HINTS = {
     errno.EPERM: "the machine does not allow it: a sandbox around this process?",
     errno.ENOSYS: "the kernel is too old: Serai needs Linux 5.4 or newer",
 }
+
+
+log = logging.getLogger("serai.wire")
+
+Step = Literal["already", "polite", "term", "kill", "survived"]
+
+
+class StopResult(NamedTuple):
+    """How a child ended: the step of the ladder that did it, and its exit status (None if it would not die)."""
+
+    step: Step
+    exit: ExitStatus | None
+
+
+Polite = Callable[[], Awaitable[None]]
+
+
+async def stop_child(child: Child, limits: Limits, *, polite: Polite | None = None) -> StopResult:
+    """Stop a child and everything it started.
+
+    `polite` says goodbye in the dialect's way, such as `lambda: channel.farewell(frame)`; it shares its time with the child's end.
+    """
+    ladder = asyncio.get_running_loop().create_task(_ladder(child, limits, polite), name=f"stop {child.who}")
+    return await asyncio.shield(ladder)
+
+
+async def _ladder(child: Child, limits: Limits, polite: Polite | None) -> StopResult:
+    step: Step = "already"
+    try:
+        if child.status is None:
+            step = await _down(child, limits, polite)
+    finally:
+        await child.close()
+    return StopResult("survived" if child.status is None else step, child.status)
+
+
+async def _down(child: Child, limits: Limits, polite: Polite | None) -> Step:
+    end = monotonic() + limits.stop_polite
+    if polite is not None:
+        try:
+            async with asyncio.timeout(limits.stop_polite):
+                await polite()
+        except Exception as error:  # a full or broken pipe, a child that does not read: the next step does not need it
+            log.debug("%s: no farewell: %s", child.who, error)
+    child.close_descriptor(child.stdin)
+    if await _exits(child, max(end - monotonic(), 0)):
+        return "polite"
+    # The group, so that a program behind a shell hears it too; what made its own session is for the last step.
+    child.signal(signal.SIGTERM, group=True)
+    if await _exits(child, limits.stop_term):
+        return "term"
+    return "kill"
+
+
+async def _exits(child: Child, seconds: float) -> bool:
+    exited = child.exited
+    done, _ = await asyncio.wait([exited], timeout=seconds)
+    exited.cancel()  # ours alone: what was waited for in vain is not kept
+    return bool(done)

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
-from serai.wire.posix_spawn import posix_spawn, strings
-from serai.wire.proctree import Process
+from serai.wire.posix_spawn import c_strings, posix_spawn
+from serai.wire.process_tree import Process
 
 __all__ = ["Watchdog"]
 
@@ -33,7 +33,7 @@ _LATER = 0.02  # seconds
 _LINES = 100
 
 
-class Watched(Protocol):
+class WatchedChild(Protocol):
     """A child, as far as the watchdog cares: by pid and start time, for the pid may be another's by the time it looks."""
 
     @property
@@ -51,13 +51,13 @@ class Watchdog:
         self._tag = tag
         self._see = see
         self._pipe = -1
-        self._children: set[Watched] = set()
-        self._news: dict[Watched, bytes] = {}  # not yet told: it came, or it went
+        self._children: set[WatchedChild] = set()
+        self._news: dict[WatchedChild, bytes] = {}  # not yet told: it came, or it went
         self._timer: asyncio.TimerHandle | None = None
         self._over: asyncio.Future[None] | None = None
         self.pid = 0
 
-    def add(self, child: Watched) -> None:
+    def add(self, child: WatchedChild) -> None:
         """A child has started."""
         self._children.add(child)
         if self._pipe < 0:
@@ -65,7 +65,7 @@ class Watchdog:
         else:
             self._note(child, b"+")
 
-    def remove(self, child: Watched) -> None:
+    def remove(self, child: WatchedChild) -> None:
         """A child was closed: what the watchdog alone has seen of it dies too."""
         self._children.discard(child)
         if self._news.pop(child, None) is None:  # else it came and went before the watchdog heard of it
@@ -87,7 +87,7 @@ class Watchdog:
             null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
             argv = [sys.executable, "-I", "-S", "-c", _PROGRAM, _ROOT, self._tag, str(os.getpid()), str(self._see)]
             try:
-                self.pid = posix_spawn(sys.executable, strings(argv), strings([]), "/", {0: read, 1: null, 2: null})
+                self.pid = posix_spawn(sys.executable, c_strings(argv), c_strings([]), "/", {0: read, 1: null, 2: null})
                 pidfd = _watch(self.pid)
             except OSError:
                 os.close(write)
@@ -106,7 +106,7 @@ class Watchdog:
         self._news = dict.fromkeys(self._children, b"+")
         self._tell()
 
-    def _note(self, child: Watched, news: bytes) -> None:
+    def _note(self, child: WatchedChild, news: bytes) -> None:
         """Tell a little later, all at once: each message wakes the watchdog, and a short-lived child is not worth one."""
         self._news[child] = news
         if self._timer is None:

@@ -14,8 +14,8 @@ import select
 import signal
 from time import monotonic
 
-from serai.wire import proctree
-from serai.wire.proctree import Process
+from serai.wire import process_tree
+from serai.wire.process_tree import Process
 
 __all__ = ["main"]
 
@@ -24,7 +24,7 @@ KILL_SECONDS = 10.0
 SHARE = 50
 
 
-class Root:
+class WatchedTree:
     """A child of the host, and every descendant of it that was ever seen and still lives."""
 
     def __init__(self, process: Process) -> None:
@@ -33,8 +33,12 @@ class Root:
 
     def look(self) -> None:
         """See who descends from it now. Only from those who still are who they were: a pid may have changed hands."""
-        alive = [process for process in (self.process, *self.seen.values()) if proctree.same(proctree.read(process.pid), process)]
-        found = (proctree.read(pid) for pid in proctree.walk(process.pid for process in alive))
+        alive = [
+            process
+            for process in (self.process, *self.seen.values())
+            if process_tree.is_same_process(process_tree.read_process(process.pid), process)
+        ]
+        found = (process_tree.read_process(pid) for pid in process_tree.walk_children(process.pid for process in alive))
         self.seen = {process.pid: process for process in (*alive, *found) if process is not None and process.alive}
         self.seen.pop(self.process.pid, None)
 
@@ -42,7 +46,9 @@ class Root:
         """The host has killed what it knew of; this is for what only we have seen."""
         if self.seen:
             known = list(self.seen.values())
-            proctree.kill_all(lambda: proctree.tree(proctree.scan(), [], "", known), seconds=KILL_SECONDS)
+            process_tree.kill_until_gone(
+                lambda: process_tree.find_tree(process_tree.scan_processes(), [], "", known), seconds=KILL_SECONDS
+            )
 
 
 def main(tag: str, host: int, see: float) -> None:
@@ -52,7 +58,7 @@ def main(tag: str, host: int, see: float) -> None:
     poll = select.poll()
     poll.register(0, select.POLLIN)
     host_descriptor = _watch(host, poll)
-    roots: dict[int, Root] = {}
+    roots: dict[int, WatchedTree] = {}
     rest = b""
     next_look = monotonic() + see
     while host_descriptor >= 0:
@@ -71,8 +77,8 @@ def main(tag: str, host: int, see: float) -> None:
                 root.look()
             next_look = now + max(see, SHARE * (monotonic() - now))
     seen = [process for root in roots.values() for process in root.seen.values()]
-    proctree.kill_all(
-        lambda: proctree.tree(proctree.scan(), [root.process for root in roots.values()], tag, seen),
+    process_tree.kill_until_gone(
+        lambda: process_tree.find_tree(process_tree.scan_processes(), [root.process for root in roots.values()], tag, seen),
         seconds=KILL_SECONDS,
     )
 
@@ -89,13 +95,13 @@ def _watch(host: int, poll: select.poll) -> int:
     return descriptor
 
 
-def _apply(text: bytes, roots: dict[int, Root]) -> bytes:
+def _apply(text: bytes, roots: dict[int, WatchedTree]) -> bytes:
     *lines, rest = text.split(b"\n")
     for line in lines:
         pid, started = map(int, line[1:].split())
         if line[:1] == b"-":
             if pid in roots and roots[pid].process.started == started:
                 roots.pop(pid).kill_seen()
-        elif (process := proctree.read(pid)) and started == process.started:
-            roots[pid] = Root(process)
+        elif (process := process_tree.read_process(pid)) and started == process.started:
+            roots[pid] = WatchedTree(process)
     return rest

@@ -23,7 +23,7 @@ from serai.model.provider import Model, ModelMessage, Options
 from serai.model.tools import ToolCall, ToolSpec
 from serai.store import Sessions
 from serai.tools import Undo
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 from tests.agents.resident.parts import MODEL, Answers, Box, conversation, echo, said, texts
 
 Open = Callable[..., Session]

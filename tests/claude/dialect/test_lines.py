@@ -18,7 +18,7 @@ from serai.dialects.claude.ours import Ours
 from serai.dialects.claude.theirs import Passed, Theirs
 from serai.record.replaying import describe
 from serai.wire.codec import Noise, encode
-from serai.wire.framing import Framer
+from serai.wire.stream import Framer
 from tests.claude.dialect.helpers import RESULT, SYSTEM, line
 from tests.support.profiles import examples
 

@@ -17,9 +17,8 @@ from serai.dialects.claude.saying import line_of
 from serai.dialects.claude.theirs import Asked, Cancelled, Fatal, Prompted, Theirs
 from serai.errors import Closed
 from serai.limits import Limits
-from serai.wire.calls import Call
 from serai.wire.codec import encode
-from serai.wire.framing import Framer, Oversize
+from serai.wire.stream import Call, Framer, Oversize
 from tests.claude.dialect.helpers import answer_to, ask, hear
 from tests.support.profiles import examples
 

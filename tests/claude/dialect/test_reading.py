@@ -14,7 +14,7 @@ from serai.dialects.claude.messages import Assistant, Result, System
 from serai.dialects.claude.ours import Ours
 from serai.dialects.claude.reading import ids_of, retry_of
 from serai.wire.codec import Noise, Unknown
-from serai.wire.framing import Framer
+from serai.wire.stream import Framer
 from tests.claude.dialect.helpers import RESULT, SYSTEM, line
 
 CAPTURES = sorted((Path(__file__).parents[2] / "captures" / "claude").glob("*.jsonl"))

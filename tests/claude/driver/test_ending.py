@@ -15,7 +15,8 @@ from serai.agents.turn import Turn
 from serai.model.ask import Approval
 from serai.model.events import Event, Message, Noticed, Stderr, TurnEnded, TurnStarted
 from serai.testing.claude.script import Script
-from serai.wire.process import Child, Launch, PlainSpawner
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Child, Launch
 from tests.claude.driver.scenes import QUICK, Seen, driver_of, heard, play, program, read, scene, until
 from tests.claude.replay.replaying import LIMITS
 

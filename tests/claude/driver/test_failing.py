@@ -15,7 +15,7 @@ from serai.limits import MIB, Limits
 from serai.model.ask import Approval
 from serai.model.events import Retrying, StateChanged, Stderr, Text
 from serai.testing.claude.script import Script
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 from tests.claude.driver.scenes import QUICK, Seen, driver_of, play, program, read, scene, until
 from tests.claude.replay.replaying import LIMITS
 from tests.wire.helpers import Ends, lives

@@ -17,7 +17,7 @@ from serai.model.events import Message, RequestCancelled
 from serai.model.tools import Tell, ToolCall, ToolResult, ToolSpec
 from serai.store import AssistantMessage, Sessions, UserMessage
 from serai.testing.claude.script import Script
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 from tests.claude.driver.guests import Guests
 from tests.claude.driver.scenes import QUICK, Seen, play, program, read, scene, until
 from tests.claude.replay.replaying import session as opened

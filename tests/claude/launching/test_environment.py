@@ -9,7 +9,8 @@ import pytest
 
 from serai.agents.drivers.claude.environment import KEPT_WITH, environment, path_without
 from serai.agents.drivers.claude.options import Config, Options, merged
-from serai.wire.process import Launch, PlainSpawner
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Launch
 
 OURS = {
     "PWD": "/work",

@@ -17,7 +17,7 @@ from serai.agents.drivers.claude.places import Places, _platforms, native
 from serai.agents.drivers.claude.versions import UNKNOWN, Versions, banner, known, newer, refused, version_in
 from serai.errors import BadSettings, NoAgent
 from serai.limits import Limits
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 from tests.claude.launching.programs import asked, environ, npm, places, program
 
 # -- versions ---------------------------------------------------------------------------------------------------------------------

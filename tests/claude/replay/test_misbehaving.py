@@ -15,7 +15,7 @@ from serai.model.ask import Allow, Approval
 from serai.model.events import Other, Stderr, Text
 from serai.testing.claude.making import ScriptedClaude
 from serai.testing.claude.script import Script
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 from tests.claude.replay.replaying import LIMITS, Capture, play, session
 from tests.conftest import QUICK
 from tests.wire.helpers import Ends, lives

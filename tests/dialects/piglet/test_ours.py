@@ -29,7 +29,7 @@ from serai.dialects.piglet.theirs import Theirs
 from serai.record.replaying import side_of
 from serai.wire import jsonrpc
 from serai.wire.codec import Noise
-from serai.wire.framing import Framer, Oversize
+from serai.wire.stream import Framer, Oversize
 from tests.dialects.piglet.strategies import objects
 from tests.support.profiles import examples
 

@@ -13,9 +13,10 @@ from serai.host.adapters.piglet.book import Book
 from serai.host.adapters.piglet.telling import TYPES, kinds_for
 from serai.host.mailbox import Mailbox
 from serai.limits import Limits
-from serai.wire.deadlines import Deadlines
-from serai.wire.process import Launch, PlainSpawner
-from serai.wire.rpc import Rpc
+from serai.wire.event_loop import Deadlines
+from serai.wire.jsonrpc_peer import JsonRpcPeer
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Launch
 from tests.conftest import PATIENT
 
 # Answers each request with the length of its line.
@@ -35,7 +36,7 @@ async def test_a_message_over_the_limit_is_not_sent_and_the_wire_stays_open(
     assert limits.send == 4_194_304
     child = await spawner.spawn(Launch(argv=[*python, MEASURE], env=environ, who="peer"))
     side = Ours()
-    rpc = Rpc(child, deadlines=deadlines, limits=limits, connection=side.connection)
+    rpc = JsonRpcPeer(child, deadlines=deadlines, limits=limits, connection=side.connection)
     if mailbox:
         rpc.put = Mailbox(rpc.channel, lambda event: None, side.connection.waits_for, limits).request
     with pytest.raises(FrameTooBig):

@@ -41,7 +41,7 @@ from serai.dialects.zot.messages import (
 )
 from serai.dialects.zot.reading import Broken, Malformed, Reader, UnknownFrame
 from serai.wire.codec import encode
-from serai.wire.framing import Framer, Oversize
+from serai.wire.stream import Framer, Oversize
 
 GUEST = (FROM_GUEST, get_args(FromGuest))
 HOST = (FROM_HOST, get_args(FromHost))

@@ -30,8 +30,7 @@ from serai.dialects.zot.messages import CommandResponse, ContentBlock, EventInte
 from serai.dialects.zot.ours import Ours
 from serai.dialects.zot.reading import Malformed, Stray, UnknownFrame
 from serai.errors import Closed
-from serai.wire.calls import Call
-from serai.wire.framing import Oversize
+from serai.wire.stream import Call, Oversize
 
 HELLO = b'{"type":"hello","name":"tides","version":"1"}\n'
 READY = b'{"type":"ready"}\n'

@@ -18,9 +18,8 @@ from serai.dialects.zot.messages import ContentBlock, Frame, FromGuest, FromHost
 from serai.dialects.zot.ours import Ours
 from serai.dialects.zot.reading import Reader
 from serai.dialects.zot.theirs import Theirs
-from serai.wire.calls import Call
 from serai.wire.codec import encode
-from serai.wire.framing import Framer, Oversize
+from serai.wire.stream import Call, Framer, Oversize
 from tests.support.profiles import examples
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

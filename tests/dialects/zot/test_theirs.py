@@ -25,7 +25,7 @@ from serai.dialects.zot.theirs import (
     TooLong,
     Welcomed,
 )
-from serai.wire.framing import Oversize
+from serai.wire.stream import Oversize
 
 REQUESTS = b"""\
 {"type":"tool_call","id":"1","name":"t","args":[1, 2]}

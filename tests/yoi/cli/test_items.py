@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from serai.host import plugins as stores
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 from tests.cli import guests
 from tests.cli.guests import objects
 from tests.cli.inside import Inside

@@ -16,7 +16,7 @@ import pytest
 from serai.dialects.yoi.status import Lifecycle
 from serai.errors import PeerGone, SeraiError
 from serai.host.life import State
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 from tests.host.guests import until
 from tests.yoi import wat
 from tests.yoi.guest.plugins import DOWN, ID, INGRESS, Plugin, event, house, mirror, running, with_tools

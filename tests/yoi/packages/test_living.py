@@ -17,7 +17,7 @@ from serai.errors import BadSession, NotAllowed
 from serai.host.host import Host
 from serai.store.session import Session as Stored
 from serai.tools import BuiltIn
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 from tests.agents.resident.parts import Answers, call, said
 from tests.app.houses import closed, home_of, opened, sessions_of, unopened
 from tests.host import guests

@@ -17,8 +17,9 @@ from serai.host.adapters.yoi.brokering import HostCall
 from serai.host.adapters.yoi.worker import Worker, open_worker
 from serai.limits import Limits
 from serai.wire.channel import Tap
-from serai.wire.deadlines import Deadlines
-from serai.wire.process import PlainSpawner, Spawner
+from serai.wire.event_loop import Deadlines
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Spawner
 from tests.conftest import PATIENT
 
 LONG = 30.0  # seconds: for what ends by itself

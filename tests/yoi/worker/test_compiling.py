@@ -17,7 +17,8 @@ from serai.host.adapters.yoi import compiling
 from serai.host.adapters.yoi.cache import Cache
 from serai.host.adapters.yoi.compiling import Compiling, command, compiled, key_of
 from serai.host.adapters.yoi.program import engine
-from serai.wire.process import Child, Launch, PlainSpawner
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Child, Launch
 from tests.yoi import wat
 from tests.yoi.worker.conftest import LONG, House
 

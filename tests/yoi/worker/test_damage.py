@@ -14,7 +14,8 @@ import pytest
 from serai.errors import NotWritten, PeerGone
 from serai.host.adapters.yoi.cache import Cache
 from serai.host.adapters.yoi.compiling import compiled, key_of
-from serai.wire.process import Child, Launch, PlainSpawner, Spawner
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Child, Launch, Spawner
 from tests.yoi import wat
 from tests.yoi.worker.conftest import House
 from tests.yoi.worker.test_compiling import Counting

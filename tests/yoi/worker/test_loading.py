@@ -13,7 +13,7 @@ from serai.dialects.yoi.manifest import INSTANCE, TOOL
 from serai.errors import BadManifest, OversizeFrame, PeerGone, PeerTimeout
 from serai.host.adapters.yoi import worker as module
 from serai.host.adapters.yoi.compiling import command
-from serai.wire import proctree
+from serai.wire import process_tree
 from serai.wire.process import Child, Launch
 from tests.conftest import PATIENT
 from tests.yoi import wat
@@ -109,7 +109,7 @@ async def test_a_worker_has_nothing_of_its_surroundings(house: House, monkeypatc
     worker = await house.open(wat.all_imports())
     proc = Path(f"/proc/{worker.pid}")
     names = [entry.partition(b"=")[0] for entry in proc.joinpath("environ").read_bytes().split(b"\0") if entry]
-    assert names in ([], [proctree.TAG.encode()])  # by that the watchdog knows it
+    assert names in ([], [process_tree.TAG.encode()])  # by that the watchdog knows it
     assert os.readlink(proc / "cwd") == "/"
     links = {int(entry): os.readlink(proc / "fd" / entry) for entry in os.listdir(proc / "fd")}
     assert {number: links[number].partition(":")[0] for number in (0, 1)} == {0: "pipe", 1: "pipe"}

@@ -17,7 +17,7 @@ from serai.agents.agentboot.words import Event
 from serai.errors import SeraiError
 from serai.limits import KIB, MIB, Limits
 from serai.wire import codec
-from serai.wire.framing import Framer, Oversize, split
+from serai.wire.stream import Framer, Oversize, split_lines
 
 __all__ = ["NOISE", "Decoder", "Destination", "Encoder", "Source", "event_of", "parsed"]
 
@@ -65,7 +65,7 @@ class Decoder:
 
     def received(self, run: bytes) -> None:
         self.last = monotonic()
-        lines = split(run)
+        lines = split_lines(run)
         self._lines.extend(lines)
         self._waiting += sum(map(len, lines))
         if self._waiting > _AHEAD and self.source is not None:

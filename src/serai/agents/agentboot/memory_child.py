@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 
 from serai.errors import Closed, ExitStatus, SeraiError
 from serai.limits import Limits
-from serai.wire.outbox import Outbox
-from serai.wire.poller import Readers
-from serai.wire.tail import Tail
+from serai.wire.channel import Outbox
+from serai.wire.descriptors import Readers, Tail
 
 __all__ = ["MemoryChild"]
 

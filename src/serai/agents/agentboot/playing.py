@@ -38,8 +38,8 @@ from serai.errors import LimitHit, PeerTimeout, SeraiError
 from serai.limits import Limits
 from serai.model import events as model
 from serai.wire.channel import Channel
-from serai.wire.deadlines import Deadlines
-from serai.wire.stopping import Stopped
+from serai.wire.event_loop import Deadlines
+from serai.wire.process import StopResult
 
 __all__ = ["TransportDriver"]
 
@@ -74,7 +74,7 @@ class TransportDriver(Driver):
         self._routing = routing
         self._interrupted = ""
         self._failure: ResultError | None = None
-        self._stopping: asyncio.Task[Stopped] | None = None
+        self._stopping: asyncio.Task[StopResult] | None = None
 
     # -- a session's driver
 
@@ -213,13 +213,13 @@ class TransportDriver(Driver):
 
     # -- its end
 
-    def _stop(self) -> asyncio.Task[Stopped]:
+    def _stop(self) -> asyncio.Task[StopResult]:
         """The one ladder, begun by whoever comes first."""
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._ladder(), name=f"end of {self.name}")
         return self._stopping
 
-    async def _ladder(self) -> Stopped:
+    async def _ladder(self) -> StopResult:
         assert self.process is not None
         try:
             async with asyncio.timeout(self._limits.stop_polite):
@@ -228,7 +228,7 @@ class TransportDriver(Driver):
             log.debug("%s: its input was not ended: %s", self.name, error)
         return await self.process.stop(self._limits)
 
-    def _outcome(self, stopped: Stopped) -> model.TurnResult:
+    def _outcome(self, stopped: StopResult) -> model.TurnResult:
         """The first that there is of: the agent's own word, the cancellation, its process's end, no result (spec agents 1.8)."""
         assert self.process is not None
         account, status = self._account, stopped.exit

@@ -17,9 +17,9 @@ from serai.agents.agentboot.errors import InvalidLaunch, process_error
 from serai.agents.agentboot.options import LaunchSpec
 from serai.errors import ExitStatus, PeerGone, SeraiError
 from serai.limits import Limits
-from serai.wire.outbox import Outbox
-from serai.wire.process import Child, Launch, PlainSpawner, Spawner
-from serai.wire.stopping import Stopped, stop
+from serai.wire.channel import Outbox
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Child, Launch, Spawner, StopResult, stop_child
 
 __all__ = ["Factory", "OsFactory", "Output", "ProcessHandle", "environment"]
 
@@ -128,9 +128,9 @@ class ProcessHandle:
         """End it at once. Idempotent; nothing happens after its end."""
         self.child.signal(signal.SIGKILL, group=True)
 
-    async def stop(self, limits: Limits | None = None) -> Stopped:
+    async def stop(self, limits: Limits | None = None) -> StopResult:
         """Close its input, wait, ask, and end it with everything it started; then nothing is left (spec agents 2.13)."""
-        stopped = await stop(self.child, limits or self.limits)
+        stopped = await stop_child(self.child, limits or self.limits)
         if self._gone is not None:
             await self._gone()
         return stopped

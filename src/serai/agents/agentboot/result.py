@@ -9,7 +9,7 @@ import msgspec
 
 from serai.agents.agentboot.codec import NOISE, event_of
 from serai.agents.agentboot.words import Event, OutputFormat
-from serai.wire.framing import split
+from serai.wire.stream import split_lines
 
 __all__ = ["Account", "Result", "Waited"]
 
@@ -114,7 +114,7 @@ class Account(msgspec.Struct, kw_only=True):
         lines, self.lines = self.lines, []
         for at, run in lines:
             when = datetime.fromtimestamp(at, UTC)
-            for line in split(run):
+            for line in split_lines(run):
                 event = event_of(line)
                 event.timestamp = when
                 self.noise += event.type == NOISE

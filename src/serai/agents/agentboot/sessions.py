@@ -26,7 +26,7 @@ from serai.errors import Closed, NoAgent, NoApproval, SeraiError, SpawnFailed
 from serai.limits import Limits
 from serai.model import events as model
 from serai.model.ask import Allow, Approval, Question
-from serai.wire.framing import Oversize
+from serai.wire.stream import Oversize
 
 __all__ = ["SessionAgent", "SessionRun"]
 

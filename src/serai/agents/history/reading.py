@@ -13,7 +13,7 @@ from typing import NamedTuple
 from serai.agents.history.metadata import Gathering
 from serai.agents.history.rows import Row, row_of, salvage
 from serai.limits import KIB
-from serai.wire.framing import Framer, Oversize, split
+from serai.wire.stream import Framer, Oversize, split_lines
 
 __all__ = ["END", "Read", "Windows", "every_line", "glance", "windows"]
 
@@ -61,7 +61,7 @@ def glance(seen: Windows) -> Gathering | None:
 
 
 def _tell(gathering: Gathering, run: bytes) -> None:
-    for line in split(run):
+    for line in split_lines(run):
         if (row := row_of(clean(line))) is not None:
             gathering.tell(row)
 
@@ -82,6 +82,6 @@ def every_line(descriptor: int, limit: int, read: Read = os.pread) -> Iterator[b
             if isinstance(run, Oversize):
                 yield None
             else:
-                yield from map(clean, split(run))
+                yield from map(clean, split_lines(run))
         if not chunk:
             return

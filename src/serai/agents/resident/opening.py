@@ -22,7 +22,7 @@ from serai.store.neutral import to_model, usage_in
 from serai.store.session import Session as Stored
 from serai.store.sessions import Current
 from serai.tools import BuiltIn, Undo
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 
 __all__ = ["resident"]
 

@@ -25,7 +25,7 @@ from serai.boxes.holding import Held, Holder, Kept, to_its_end
 from serai.errors import BoxFailed, BoxNotFound, BoxRefused
 from serai.limits import Limits
 from serai.paths import make_private_folder
-from serai.wire import proctree
+from serai.wire import process_tree
 
 __all__ = ["Kind", "LocalBackend", "Probed", "log_path"]
 
@@ -278,7 +278,7 @@ class LocalInstance:
         await held.end()
         if isinstance(held, Kept):  # who started it may be dead, and what they started may not
             limit = self._backend.limits.box_stop
-            left = await asyncio.to_thread(proctree.kill_all, lambda: holders_of(self.generation), seconds=limit)
+            left = await asyncio.to_thread(process_tree.kill_until_gone, lambda: holders_of(self.generation), seconds=limit)
             if left:
                 raise BoxFailed(f"its processes {[process.pid for process in left]} do not end", who=f"box {self.box_id}")
 
@@ -288,13 +288,13 @@ class LocalInstance:
         return (self.halted or "running") if _listening(self.folder) else "exited"
 
 
-def holders_of(generation: str) -> list[proctree.Process]:
+def holders_of(generation: str) -> list[process_tree.Process]:
     """The launcher and the porter of a box, by a variable that they were started with: when all that we knew of them is lost."""
     wanted = f"SERAI_BOX={generation}".encode()
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    until = proctree.patience()
-    holders = (pid for pid in pids if wanted in proctree.told(f"/proc/{pid}/environ", until).split(b"\0"))
-    return [process for pid in holders if (process := proctree.read(pid)) and process.alive]
+    until = process_tree.exec_deadline()
+    holders = (pid for pid in pids if wanted in process_tree.read_shown(f"/proc/{pid}/environ", until).split(b"\0"))
+    return [process for pid in holders if (process := process_tree.read_process(pid)) and process.alive]
 
 
 def _listening(folder: str) -> bool:

@@ -12,8 +12,8 @@ from msgspec import Raw
 
 from serai.dialects.claude import messages
 from serai.dialects.claude.messages import Assistant, FromCli, Result, StreamEvent, System, ToolProgress, User
-from serai.wire.calls import Call
 from serai.wire.codec import Noise, Unknown
+from serai.wire.stream import Call
 
 __all__ = [
     "Answered",

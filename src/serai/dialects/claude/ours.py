@@ -18,9 +18,8 @@ from serai.dialects.claude.messages import ControlCancel, ControlRequest, Contro
 from serai.dialects.claude.reading import Reader, asked_in, first_of, object_of, shown_in
 from serai.dialects.claude.saying import line_of
 from serai.errors import Closed, NoApproval
-from serai.wire.calls import Call, Calls
 from serai.wire.codec import Noise, Unknown, encode
-from serai.wire.framing import Oversize
+from serai.wire.stream import Call, Oversize, PendingCalls
 
 __all__ = ["DENIED", "Ours"]
 
@@ -37,7 +36,7 @@ class Ours:
 
     def __init__(self) -> None:
         self._reader = Reader()
-        self._calls: Calls[str] = Calls()
+        self._calls: PendingCalls[str] = PendingCalls()
         self._last_id = 0
         self._lost = False
         self._pending: dict[str, messages.CliRequest] = {}

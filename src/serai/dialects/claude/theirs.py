@@ -14,7 +14,7 @@ import msgspec
 from serai.dialects.claude.messages import SUBTYPES
 from serai.dialects.claude.saying import FROM_HOST, Asks, Cancels, FromHost, Lives, Prompt, Replies
 from serai.wire.codec import BAD_INPUT, Noise, Unknown, encode
-from serai.wire.framing import Oversize
+from serai.wire.stream import Oversize
 
 __all__ = ["SUBTYPES", "Answered", "Asked", "Cancelled", "Event", "Fatal", "Passed", "Prompted", "Theirs"]
 

@@ -33,7 +33,7 @@ from serai.dialects.mcp.names import NameMap, prefix_of
 from serai.model.tools import ToolResult, ToolSpec
 from serai.wire import jsonrpc
 from serai.wire.codec import BAD_INPUT, Noise, Unknown, decode, encode
-from serai.wire.framing import Oversize
+from serai.wire.stream import Oversize
 
 __all__ = ["Called", "Cancelled", "Heard", "Nothing", "Reply", "Server"]
 
@@ -100,7 +100,7 @@ class Server:
         self._prefix = prefix_of(name) if prefix is None else prefix
         self._page = page
         self._instructions = instructions
-        self._connection = jsonrpc.Connection(cancel=jsonrpc.CancelStyle(*CANCELLED))
+        self._connection = jsonrpc.JsonRpcConnection(cancel=jsonrpc.CancelStyle(*CANCELLED))
         self._open: dict[bytes, jsonrpc.Request] = {}
         self._named: tuple[list[str], NameMap] = ([], NameMap((), prefix=self._prefix))
         self.version = NEWEST  # what was agreed upon

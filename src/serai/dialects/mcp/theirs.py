@@ -22,9 +22,8 @@ from serai.dialects.mcp.messages import (
 from serai.dialects.mcp.ours import Nothing, Reply
 from serai.model.tools import ToolResult, ToolSpec
 from serai.wire import jsonrpc
-from serai.wire.calls import Call
 from serai.wire.codec import BAD_INPUT, decode
-from serai.wire.framing import Oversize
+from serai.wire.stream import Call, Oversize
 
 __all__ = ["Agreed", "Changed", "Client", "Done", "Failed", "Heard", "Listed", "Nothing", "Pong", "Reply"]
 
@@ -82,7 +81,7 @@ class Client:
 
     def __init__(self, name: str = "serai", version: str = "") -> None:
         self._about = Implementation(name, version)
-        self._connection = jsonrpc.Connection(cancel=jsonrpc.CancelStyle(*CANCELLED))
+        self._connection = jsonrpc.JsonRpcConnection(cancel=jsonrpc.CancelStyle(*CANCELLED))
 
     # -- commands: each gives the message to send -------------------------------------------------------------------------------
 

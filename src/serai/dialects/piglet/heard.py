@@ -8,8 +8,8 @@ import msgspec
 
 from serai.dialects.piglet.messages import Wire
 from serai.wire import jsonrpc
-from serai.wire.calls import Call
 from serai.wire.codec import Noise, Unknown
+from serai.wire.stream import Call
 
 __all__ = [
     "Answered",

@@ -7,8 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from serai.dialects.piglet import answers, messages, requests
 from serai.dialects.piglet.messages import Wire
-from serai.wire.codec import decode
-from serai.wire.folding import FoldingDecoder
+from serai.wire.codec import FoldingDecoder, decode
 
 __all__ = ["METHODS", "Method", "Row", "params_of", "result_of"]
 

@@ -47,8 +47,7 @@ from serai.model.contributions import (
     Verdict,
 )
 from serai.model.tools import Block, ImageBlock, OtherBlock, TextBlock, ToolResult, ToolSpec
-from serai.wire.codec import BAD_INPUT, decode, paired
-from serai.wire.folding import FoldingDecoder
+from serai.wire.codec import BAD_INPUT, FoldingDecoder, decode, paired
 
 __all__ = [
     "Contribution",

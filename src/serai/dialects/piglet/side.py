@@ -10,9 +10,8 @@ from serai.dialects.piglet.heard import Answered, Asked, BadParams, BadTold, Eve
 from serai.dialects.piglet.messages import InitializeResult, Wire
 from serai.dialects.piglet.methods import METHODS, Method, Row, params_of, result_of
 from serai.wire import jsonrpc
-from serai.wire.calls import Call
 from serai.wire.codec import BAD_INPUT, encode
-from serai.wire.framing import Oversize
+from serai.wire.stream import Call, Oversize
 
 __all__ = ["INVALID_PARAMS", "NOT_FOUND", "Side"]
 
@@ -27,7 +26,7 @@ class Side:
 
     def __init__(self) -> None:
         # The answer to `initialize` alone may be empty (spec piglet 2.3).
-        self.connection = jsonrpc.Connection(folded=True, bare=frozenset({str(Method.INITIALIZE)}))
+        self.connection = jsonrpc.JsonRpcConnection(folded=True, bare=frozenset({str(Method.INITIALIZE)}))
 
     # -- input ------------------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import msgspec
 
 from serai.dialects.zot.messages import CommandResponse, EventInterceptResponse, ToolResult
 from serai.dialects.zot.reading import Malformed, Stray, UnknownFrame
-from serai.wire.calls import Call
+from serai.wire.stream import Call
 
 __all__ = [
     "Answer",

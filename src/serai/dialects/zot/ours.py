@@ -39,9 +39,8 @@ from serai.dialects.zot.heard import (
 from serai.dialects.zot.messages import CommandResponse, EventIntercept, EventInterceptResponse, FromGuest, HelloAck, ToolResult
 from serai.dialects.zot.reading import Broken, Malformed, Odd, Reader, Stray, UnknownFrame, shown_in
 from serai.errors import Closed
-from serai.wire.calls import Call, Calls
 from serai.wire.codec import BAD_INPUT, decode, encode
-from serai.wire.framing import Oversize
+from serai.wire.stream import Call, Oversize, PendingCalls
 
 __all__ = ["Ours", "Phase"]
 
@@ -61,12 +60,12 @@ class Ours:
         self._shut = False  # nothing is asked any more
         self._last_id = 0
         # One table for each kind of request, so that an answer of another kind finds nothing (ids are per kind, spec zot 3.1).
-        self._tools: Calls[str] = Calls()
-        self._commands: Calls[str] = Calls()
-        self._intercepts: Calls[str] = Calls()
+        self._tools: PendingCalls[str] = PendingCalls()
+        self._commands: PendingCalls[str] = PendingCalls()
+        self._intercepts: PendingCalls[str] = PendingCalls()
         self._waiting = {"tool_call": self._tools, "command_invoked": self._commands, "event_intercept": self._intercepts}
         tables = self._waiting.values()
-        self._answers: dict[type[messages.Frame], Calls[str]] = dict(zip(_ANSWERS, tables, strict=True))
+        self._answers: dict[type[messages.Frame], PendingCalls[str]] = dict(zip(_ANSWERS, tables, strict=True))
         self._by_kind = {messages.kind_of(frame): calls for frame, calls in self._answers.items()}
         self._offered: set[tuple[str, str]] = set()
         self._events: frozenset[str] = frozenset()

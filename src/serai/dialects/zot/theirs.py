@@ -16,7 +16,7 @@ from serai.dialects.zot import messages
 from serai.dialects.zot.messages import NOTHING, ContentBlock, FromHost, HelloAck, PanelSpec
 from serai.dialects.zot.reading import Broken, Malformed, Odd, Reader, Stray, UnknownFrame, shown_in
 from serai.wire.codec import encode
-from serai.wire.framing import Oversize
+from serai.wire.stream import Oversize
 
 __all__ = [
     "CommandInvoked",

@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 from serai.testing.conformance.report import Failed, Finding, Patience, Report, Rule, Skip, Unopened
 from serai.testing.conformance.target import Target, Task
 from serai.testing.zot_host.process import ambient, with_python
-from serai.wire.environ import for_guest
+from serai.wire.child_environment import guest_environment
 
 __all__ = ["RULES", "UnknownRule", "assert_conforms", "check", "environment", "judged", "rules"]
 
@@ -45,7 +45,7 @@ def _table(dialect: str) -> Table:
 
 def environment(*, grants: Iterable[str] = ()) -> dict[str, str]:
     """Ours as a host hands it on: without what looks like a credential, except these."""
-    return for_guest(ambient(), grants=grants)
+    return guest_environment(ambient(), grants=grants)
 
 
 def check(

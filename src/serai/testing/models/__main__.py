@@ -12,7 +12,7 @@ import threading
 import msgspec
 
 from serai.testing.models.server import FakeModels
-from serai.wire import fast
+from serai.wire import event_loop
 
 
 def main() -> None:
@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0, help="0: any that is free")
     parser.add_argument("--key", default="", help="the only key that is taken; without it every key is")
     options = parser.parse_args()
-    fast.run(_serve(options.port, options.key))
+    event_loop.run(_serve(options.port, options.key))
 
 
 async def _serve(port: int, key: str) -> None:

@@ -20,9 +20,9 @@ from serai.errors import AgentFailed, LimitHit, OversizeFrame, PeerTimeout, Sera
 from serai.limits import Limits
 from serai.wire.channel import Channel, Tap
 from serai.wire.codec import Noise, Unknown
-from serai.wire.deadlines import Deadlines
-from serai.wire.framing import Oversize
+from serai.wire.event_loop import Deadlines
 from serai.wire.process import Child
+from serai.wire.stream import Oversize
 
 __all__ = ["Connection", "Owner"]
 

@@ -39,9 +39,9 @@ from serai.errors import AgentFailed, Closed, LimitHit, NotAllowed, PeerGone, Pe
 from serai.model.actions import Notice
 from serai.model.events import Noticed, Other, SessionStarted, StateChanged, Stderr, TurnResult
 from serai.wire.codec import Noise, Unknown
-from serai.wire.deadlines import Deadlines
-from serai.wire.framing import Oversize
-from serai.wire.stopping import stop
+from serai.wire.event_loop import Deadlines
+from serai.wire.process import stop_child
+from serai.wire.stream import Oversize
 
 __all__ = ["Claude"]
 
@@ -154,7 +154,7 @@ class Claude(Controls):
             if self._initialized is not None:
                 self._initialized.cancel()
             self._end_aside(connection)
-            how = await stop(connection.child, self.house.limits, polite=connection.channel.farewell)
+            how = await stop_child(connection.child, self.house.limits, polite=connection.channel.farewell)
             if self._well and how.step == "polite" and how.exit is not None and not how.exit.ok:
                 self._warn(f"it ended badly after all was done: {how.exit}")
             connection.channel.close()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 
 from serai.agents.drivers.claude.options import Options
-from serai.wire.environ import for_agent
+from serai.wire.child_environment import agent_environment
 
 __all__ = ["DROPPED", "KEPT", "KEPT_WITH", "LABEL", "environment", "path_without"]
 
@@ -56,7 +56,7 @@ _OURS = {
 
 def environment(base: Mapping[str, str], options: Options, cwd: str | os.PathLike[str]) -> dict[str, str]:
     """The child's whole environment: ours as far as it may be known, then what was said for it, which wins."""
-    chosen = for_agent(base, keep=_kept({**base, **options.env}), drop=DROPPED)
+    chosen = agent_environment(base, keep=_kept({**base, **options.env}), drop=DROPPED)
     if "PATH" in chosen:
         chosen["PATH"] = path_without(chosen["PATH"])
     return {**chosen, **options.env, "PWD": os.fsdecode(cwd), **_OURS}

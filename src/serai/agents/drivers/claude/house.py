@@ -26,8 +26,8 @@ from serai.limits import Limits
 from serai.model.contributions import PromptSection
 from serai.model.tools import ToolBox
 from serai.wire.channel import Tap
-from serai.wire.process import Child, Launch, PlainSpawner, Spawner
-from serai.wire.stopping import stop
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Child, Launch, Spawner, stop_child
 
 __all__ = ["House"]
 
@@ -124,7 +124,7 @@ class House:
 
     def end(self, child: Child, *, at_once: bool = False) -> None:
         """Its whole tree, by the ladder or without it; `ended` waits for that."""
-        how = child.close() if at_once else stop(child, self.limits)
+        how = child.close() if at_once else stop_child(child, self.limits)
         task: asyncio.Task[Any] = asyncio.get_running_loop().create_task(how, name="end claude")
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

@@ -20,10 +20,9 @@ from serai.errors import AgentFailed, LimitHit, NotCapable, PeerGone, PeerTimeou
 from serai.model.events import Message, SessionStarted, Stderr, Text, TurnResult
 from serai.model.tools import TextBlock
 from serai.wire.channel import Channel
-from serai.wire.deadlines import Deadlines
-from serai.wire.framing import Oversize
-from serai.wire.process import Child
-from serai.wire.stopping import stop
+from serai.wire.event_loop import Deadlines
+from serai.wire.process import Child, stop_child
+from serai.wire.stream import Oversize
 
 __all__ = ["TextClaude"]
 
@@ -63,7 +62,7 @@ class TextClaude(Driver):
             limit = LimitHit("agent_turn", self.house.limits.agent_turn or 0)
             cause = PeerTimeout("the turn took too long", who=self.name, limit=limit)
         finally:
-            await stop(child, self.house.limits)
+            await stop_child(child, self.house.limits)
             deadlines.close()
             self._child = None
         return self._result(answer, cause)
@@ -84,11 +83,11 @@ class TextClaude(Driver):
     async def interrupt(self, reason: str) -> None:
         self._interrupted = reason
         if self._child is not None:
-            await stop(self._child, self.house.limits.but(stop_polite=0.001))  # it reads nothing, so there is nothing to ask
+            await stop_child(self._child, self.house.limits.but(stop_polite=0.001))  # it reads nothing, so there is nothing to ask
 
     async def close(self) -> None:
         if self._child is not None:
-            await stop(self._child, self.house.limits)
+            await stop_child(self._child, self.house.limits)
         await self.house.close()
 
 

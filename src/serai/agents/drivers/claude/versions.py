@@ -13,7 +13,8 @@ from itertools import zip_longest
 from serai import paths
 from serai.errors import SeraiError
 from serai.limits import MIB, Limits
-from serai.wire.process import Child, Launch, PlainSpawner, Spawner
+from serai.wire.plain_process import PlainSpawner
+from serai.wire.process import Child, Launch, Spawner
 
 __all__ = ["UNKNOWN", "Versions", "banner", "known", "newer", "refused", "version_in"]
 

@@ -35,12 +35,10 @@ from serai.model.events import Event
 from serai.model.provider import Chunk, Completion, ModelMessage, ModelRequest
 from serai.model.tools import ToolCall, ToolResult
 from serai.wire import jsonrpc
-from serai.wire.calls import Call
 from serai.wire.codec import BAD_INPUT, Noise, Unknown
-from serai.wire.framing import Oversize
-from serai.wire.process import Child
-from serai.wire.rpc import Rpc
-from serai.wire.stopping import stop
+from serai.wire.jsonrpc_peer import JsonRpcPeer
+from serai.wire.process import Child, stop_child
+from serai.wire.stream import Call, Oversize
 
 __all__ = ["PigletGuest"]
 
@@ -98,7 +96,7 @@ class PigletGuest:
         child, limits = self._child, self._limits
         side = Side(way, Book(limits), tap)
         read, write = (child.extra[4], child.extra[3]) if way == "fd" else (child.stdout, child.stdin)
-        side.rpc = Rpc(
+        side.rpc = JsonRpcPeer(
             child,
             deadlines=self._taking.deadlines,
             limits=limits,
@@ -365,7 +363,7 @@ class PigletGuest:
         await side.rpc.served(self._limits.stop_polite)
         self._serving.stop()
         side.close(Closed(f"extension {self._name} closed", who=self._taking.who))
-        await stop(self._child, self._limits, polite=self._farewell)
+        await stop_child(self._child, self._limits, polite=self._farewell)
 
     async def _farewell(self) -> None:
         channel = self._wire.rpc.channel

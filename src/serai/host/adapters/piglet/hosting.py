@@ -39,7 +39,7 @@ from serai.limits import Limits
 from serai.model.actions import Action, Panel
 from serai.model.contributions import Contributions
 from serai.model.surface import Surface
-from serai.wire.process import PlainSpawner
+from serai.wire.plain_process import PlainSpawner
 
 __all__ = ["Host", "Supervisor", "Watcher", "discover_extensions", "load_manifest"]
 

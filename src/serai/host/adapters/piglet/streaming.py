@@ -21,7 +21,7 @@ from serai.model.provider import Chunk, Completion, Made, Model, ModelRequest, O
 from serai.record.lookalikes import mask_text
 from serai.store.messages import AssistantMessage
 from serai.store.neutral import to_model
-from serai.wire.environ import looks_secret
+from serai.wire.child_environment import looks_secret
 
 __all__ = ["Ask", "Stream", "Streaming", "params_of"]
 

@@ -25,10 +25,10 @@ from serai.host.logs import GuestLog
 from serai.host.mailbox import Mailbox
 from serai.limits import MIB
 from serai.wire.channel import Channel, Tap
-from serai.wire.deadlines import Deadlines
-from serai.wire.framing import Oversize
+from serai.wire.event_loop import Deadlines
+from serai.wire.jsonrpc_peer import JsonRpcPeer
 from serai.wire.process import Child
-from serai.wire.rpc import Rpc
+from serai.wire.stream import Oversize
 
 __all__ = ["EXTRA", "LateTap", "Later", "Printed", "Side", "Way", "Ways", "drained"]
 
@@ -48,7 +48,7 @@ class Side:
         self.tap = tap
         self.ours = Ours()
         self.later: Later | None = None  # until it is known whether this is the wire
-        self.rpc: Rpc
+        self.rpc: JsonRpcPeer
         self.mail: Mailbox
         self.ends: dict[int, Callable[[], None]] = {}  # how each of its subscriptions is ended
 

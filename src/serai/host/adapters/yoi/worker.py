@@ -27,9 +27,9 @@ from serai.host.adapters.yoi.compiling import Compiling, command, compiled
 from serai.host.logs import REMARK
 from serai.limits import MIB, Limits
 from serai.wire.channel import Channel, Tap
-from serai.wire.deadlines import Deadlines
-from serai.wire.framing import Oversize
+from serai.wire.event_loop import Deadlines
 from serai.wire.process import Child, Launch, Spawner
+from serai.wire.stream import Oversize
 
 __all__ = ["GRACE", "HostCall", "Worker", "open_worker"]
 

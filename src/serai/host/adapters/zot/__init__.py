@@ -23,12 +23,10 @@ from serai.model.contributions import Command, Contributions, EventHandler, Inte
 from serai.model.events import Event, SessionStarted
 from serai.model.tools import ToolCall, ToolResult, ToolSpec
 from serai.version import __version__
-from serai.wire.calls import Call
 from serai.wire.channel import Channel
 from serai.wire.codec import encode
-from serai.wire.framing import Oversize
-from serai.wire.process import Child, Launch
-from serai.wire.stopping import stop
+from serai.wire.process import Child, Launch, stop_child
+from serai.wire.stream import Call, Oversize
 
 __all__ = ["ADAPTER", "LIMITS", "ZotGuest", "start"]
 
@@ -387,7 +385,7 @@ class ZotGuest:
     async def _stop(self) -> None:
         for call in self.ours.leave():  # nobody waits for an answer until the process has ended
             self._fail(call, Closed("it was stopped before it answered", who=self._taking.who, id=call.id))
-        await stop(self.channel.child, self._limits, polite=self._farewell)
+        await stop_child(self.channel.child, self._limits, polite=self._farewell)
 
     async def _farewell(self) -> None:
         async with asyncio.timeout(max(self._limits.stop_polite - _LEAST, 0)):  # one that does not read gets the rest of its time

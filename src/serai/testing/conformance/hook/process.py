@@ -20,7 +20,7 @@ from typing import IO, Literal, NamedTuple
 
 from serai.boxes.hook_process import Answer
 from serai.errors import ExitStatus
-from serai.wire import proctree
+from serai.wire import process_tree
 from serai.wire.process import Launch, find_program, spawn_failed
 
 __all__ = ["Patience", "Ran", "run"]
@@ -60,14 +60,14 @@ class _Process:
     """A hook that runs."""
 
     def __init__(self, program: str, *, cwd: str, environ: Mapping[str, str], answer: Answer, stderr: IO[bytes]) -> None:
-        outer = environ.get(proctree.TAG, "")
+        outer = environ.get(process_tree.TAG, "")
         self._tag = f"{outer}/{secrets.token_hex(8)}".lstrip("/")  # by which all that it starts is known
         self._answer, self._stderr = answer, stderr
         self._began = time.monotonic()
         self._process = subprocess.Popen(
             [program],
             cwd=cwd,
-            env={**environ, proctree.TAG: self._tag},
+            env={**environ, process_tree.TAG: self._tag},
             stdin=subprocess.PIPE,
             stdout=answer.writer,
             stderr=stderr,
@@ -76,7 +76,7 @@ class _Process:
         )
         answer.handed_over()
         self._end = os.pidfd_open(self._process.pid)
-        self._root = proctree.read(self._process.pid)
+        self._root = process_tree.read_process(self._process.pid)
         self._how: How = "late"
         self._seconds = 0.0
         self._left: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class _Process:
 
     def close(self) -> None:
         """End what is left of it."""
-        proctree.kill_all(self._members, seconds=_KILLED)
+        process_tree.kill_until_gone(self._members, seconds=_KILLED)
         if self._process.stdin is not None:
             self._process.stdin.close()
         self._process.wait()
@@ -145,10 +145,10 @@ class _Process:
                 os.close(descriptor)
         return tuple(sorted(filter(None, map(_name, left))))
 
-    def _members(self) -> list[proctree.Process]:
+    def _members(self) -> list[process_tree.Process]:
         if self._root is None:
             return []
-        return proctree.tree(proctree.scan(self._root.started), [self._root], self._tag)
+        return process_tree.find_tree(process_tree.scan_processes(self._root.started), [self._root], self._tag)
 
 
 def run(
@@ -179,7 +179,7 @@ def _ends(descriptor: int, within: float) -> None:
     poll.poll(within * 1000)
 
 
-def _name(process: proctree.Process) -> str:
+def _name(process: process_tree.Process) -> str:
     try:
         return Path("/proc", str(process.pid), "comm").read_text().strip()
     except OSError:

@@ -3,6 +3,8 @@
 A child's tree is found three ways, because each alone can be escaped: by parent links, by the session the child leads, and by
 the tag in the environment, which survives `setsid`, double forks and re-parenting. A process that drops its environment and is
 re-parented at once escapes; what was seen before that is remembered by the caller and passed in as `known`.
+
+The name of a process that nobody else can be taken for later: the kernel reuses a pid.
 """
 
 from __future__ import annotations
@@ -17,16 +19,21 @@ from typing import NamedTuple, TypeGuard
 __all__ = [
     "TAG",
     "Process",
-    "kill",
-    "kill_all",
-    "left_nobody",
-    "patience",
-    "read",
-    "same",
-    "scan",
-    "told",
-    "tree",
-    "walk",
+    "exec_deadline",
+    "find_tree",
+    "has_no_descendants",
+    "identity_of",
+    "identity_pid",
+    "is_alive",
+    "is_gone",
+    "is_same_process",
+    "kill_process",
+    "kill_until_gone",
+    "own_identity",
+    "read_process",
+    "read_shown",
+    "scan_processes",
+    "walk_children",
     "with_survivors",
 ]
 
@@ -69,7 +76,7 @@ class Process(NamedTuple):
         return self.tag is not None and (self.tag == tag or self.tag.startswith((tag + ".", tag + "/")))
 
 
-def read(pid: int) -> Process | None:
+def read_process(pid: int) -> Process | None:
     """The process, or None when there is none of that pid."""
     try:
         stat = _contents(f"/proc/{pid}/stat")
@@ -83,10 +90,10 @@ def read(pid: int) -> Process | None:
     return Process(pid, int(parent), int(session), state.decode(), int(started), threads=int(threads))
 
 
-def scan(since: int = 0) -> dict[int, Process]:
+def scan_processes(since: int = 0) -> dict[int, Process]:
     """All processes of the machine that we may see; with their tags those that started `since` then, in the kernel's ticks."""
-    found = (read(int(name)) for name in os.listdir("/proc") if name.isdigit())
-    until = patience()
+    found = (read_process(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    until = exec_deadline()
     return {
         process.pid: process._replace(tag=_tag(process, until)) if process.started >= since else process
         for process in found
@@ -114,12 +121,12 @@ def _tag_in(path: str, until: float) -> str | None:
     return rest.partition(b"\0")[0].decode(errors="replace") if found else ""
 
 
-def told(path: str, until: float | None = None) -> bytes:
+def read_shown(path: str, until: float | None = None) -> bytes:
     """What a process shows of itself (environ, cmdline); nothing of one that is gone or somebody else's."""
-    return _shown(path, patience() if until is None else until) or b""
+    return _shown(path, exec_deadline() if until is None else until) or b""
 
 
-def patience() -> float:
+def exec_deadline() -> float:
     """Until when a look that begins now waits for those in the middle of their exec: all of them together."""
     return time.monotonic() + _PATIENCE
 
@@ -164,7 +171,7 @@ def _contents(path: str) -> bytes:
         os.close(descriptor)
 
 
-def walk(roots: Iterable[int]) -> set[int]:
+def walk_children(roots: Iterable[int]) -> set[int]:
     """The roots' descendants by the kernel's own child lists: cheap, but blind to what was re-parented."""
     seen: set[int] = set()
     queue = list(roots)
@@ -186,13 +193,13 @@ def walk(roots: Iterable[int]) -> set[int]:
     return seen
 
 
-def tree(everyone: dict[int, Process], roots: Iterable[Process], tag: str, known: Iterable[Process] = ()) -> list[Process]:
+def find_tree(everyone: dict[int, Process], roots: Iterable[Process], tag: str, known: Iterable[Process] = ()) -> list[Process]:
     """The living members of the trees that the roots lead, that carry the tag, or that were seen before.
 
     A root counts as the leader of its session only while it exists (a zombie will do): after that its number is free.
     """
-    leaders = {root.pid for root in roots if same(everyone.get(root.pid), root)}
-    members = leaders | {process.pid for process in known if same(everyone.get(process.pid), process)}
+    leaders = {root.pid for root in roots if is_same_process(everyone.get(root.pid), root)}
+    members = leaders | {process.pid for process in known if is_same_process(everyone.get(process.pid), process)}
     children: dict[int, list[int]] = {}
     for process in everyone.values():
         children.setdefault(process.parent, []).append(process.pid)
@@ -206,7 +213,7 @@ def tree(everyone: dict[int, Process], roots: Iterable[Process], tag: str, known
     return [everyone[pid] for pid in sorted(members - _ourselves(everyone)) if everyone[pid].alive]
 
 
-def left_nobody(pid: int, tag: str, seconds: float, strangers: Container[int] = ()) -> bool:
+def has_no_descendants(pid: int, tag: str, seconds: float, strangers: Container[int] = ()) -> bool:
     """Whether this program, which has ended and is not reaped, left nobody behind. A short proof: False means to look at everybody.
 
     The kernel gives out numbers in a circle. So whoever descends from it has one between its own and the last that was given,
@@ -219,11 +226,11 @@ def left_nobody(pid: int, tag: str, seconds: float, strangers: Container[int] = 
         return False
     if not young or not 0 <= last - pid <= _FEW:
         return False
-    found = [process for number in range(pid + 1, last + 1) if number not in strangers and (process := read(number))]
+    found = [process for number in range(pid + 1, last + 1) if number not in strangers and (process := read_process(number))]
     if found:
-        ended = read(pid)
+        ended = read_process(pid)
         everyone = {process.pid: process._replace(tag=_tag(process, 0)) for process in found}
-        if ended is None or tree({pid: ended, **everyone}, [ended], tag) or any(one.tag is None for one in everyone.values()):
+        if ended is None or find_tree({pid: ended, **everyone}, [ended], tag) or any(one.tag is None for one in everyone.values()):
             return False
     # Nobody was born while we looked: one that was alive may have had a child and ended before its turn to be looked at.
     return int(_contents("/proc/sys/kernel/ns_last_pid")) == last
@@ -235,7 +242,7 @@ def _round() -> float:
     return int(_contents("/proc/sys/kernel/pid_max")) * _NUMBER
 
 
-def kill_all(find: Callable[[], list[Process]], *, seconds: float) -> list[Process]:
+def kill_until_gone(find: Callable[[], list[Process]], *, seconds: float) -> list[Process]:
     """SIGKILL what `find` finds until it finds nothing and nobody of them lives; the survivors when the time is up.
 
     Again and again, because a process may have forked between the look and the kill.
@@ -245,7 +252,7 @@ def kill_all(find: Callable[[], list[Process]], *, seconds: float) -> list[Proce
     pause = 0.001
     while found:
         for process in found:
-            kill(process)
+            kill_process(process)
         if time.monotonic() >= end:
             return found
         time.sleep(pause)  # killed processes need a moment to go; there is nothing to wait on that is not our child
@@ -261,17 +268,17 @@ def with_survivors(found: list[Process], before: list[Process]) -> list[Process]
     """
     numbers = {process.pid for process in found}
     rest = [process for process in before if process.pid not in numbers]
-    return [*found, *(process for process in rest if same(now := read(process.pid), process) and now.alive)]
+    return [*found, *(process for process in rest if is_same_process(now := read_process(process.pid), process) and now.alive)]
 
 
-def kill(process: Process) -> None:
+def kill_process(process: Process) -> None:
     """SIGKILL one process, through a descriptor, so that the process checked is the process killed."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except OSError:
         return
     try:
-        if same(read(process.pid), process):
+        if is_same_process(read_process(process.pid), process):
             signal.pidfd_send_signal(descriptor, signal.SIGKILL)
     except OSError:
         pass
@@ -279,7 +286,7 @@ def kill(process: Process) -> None:
         os.close(descriptor)
 
 
-def same(one: Process | None, other: Process) -> TypeGuard[Process]:
+def is_same_process(one: Process | None, other: Process) -> TypeGuard[Process]:
     """Whether a process found is the one that was known."""
     return one is not None and one.started == other.started
 
@@ -293,3 +300,57 @@ def _ourselves(everyone: dict[int, Process]) -> set[int]:
         process = everyone.get(pid)
         pid = process.parent if process else 0
     return spared
+
+
+def identity_of(pid: int) -> str:
+    """The name of a process: its pid, when it started, since which boot of the machine that counts, and where pids mean that."""
+    process = read_process(pid)
+    return f"{pid}:{process.started if process else 0}:{_boot()}:{_namespace()}"
+
+
+def own_identity() -> str:
+    return identity_of(os.getpid())
+
+
+def identity_pid(owner: str) -> int:
+    pid = owner.partition(":")[0]
+    return int(pid) if pid.isdigit() else 0
+
+
+def is_alive(owner: str) -> bool:
+    """Whether it is seen to run; a zombie that nobody has reaped does not. What follows a `#` is the owner's own."""
+    pid, started, boot, namespace = _parts(owner)
+    if boot != _boot() or namespace != _namespace() or not pid.isdigit():
+        return False
+    process = read_process(int(pid))
+    return process is not None and process.alive and str(process.started) == started
+
+
+def is_gone(owner: str) -> bool:
+    """Whether it certainly runs no more. Of one in another container of this machine nobody here can say that."""
+    _, _, boot, namespace = _parts(owner)
+    elsewhere = boot == _boot() and namespace != _namespace()
+    return not elsewhere and not is_alive(owner)
+
+
+def _parts(owner: str) -> tuple[str, str, str, str]:
+    """A name without a namespace, as they once were, is of this one."""
+    pid, started, boot, namespace = (*owner.partition("#")[0].split(":"), "", "", "", "")[:4]
+    return pid, started, boot, namespace or _namespace()
+
+
+@cache
+def _boot() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _namespace() -> str:
+    """In which pids mean what they mean to us: each container has its own. Not kept: a fork may be in another."""
+    try:
+        return str(os.stat("/proc/self/ns/pid").st_ino)
+    except OSError:
+        return ""

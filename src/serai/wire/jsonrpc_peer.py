@@ -16,14 +16,13 @@ from msgspec import UNSET, Raw
 from serai.errors import BadFrame, LimitHit, OversizeFrame, PeerStalled, PeerTimeout, Refused, SeraiError
 from serai.limits import Limits
 from serai.wire import jsonrpc
-from serai.wire.calls import Call
 from serai.wire.channel import Channel, Tap
 from serai.wire.codec import Noise, Unknown
-from serai.wire.deadlines import Deadlines
-from serai.wire.framing import Oversize
+from serai.wire.event_loop import Deadlines
 from serai.wire.process import Child
+from serai.wire.stream import Call, Oversize
 
-__all__ = ["Rpc"]
+__all__ = ["JsonRpcPeer"]
 
 log = logging.getLogger("serai.wire")
 
@@ -32,7 +31,7 @@ Handler = Callable[[jsonrpc.Request], Awaitable[object]]
 Put = Callable[[bytes, Call[Any] | None], None]
 
 
-class Rpc:
+class JsonRpcPeer:
     """One JSON-RPC peer at the other end of a channel.
 
     `serve` answers the peer's requests: its result is sent back, `Refused` becomes that error, anything else an internal one.
@@ -53,13 +52,13 @@ class Rpc:
         odd: Callable[[Noise | Unknown | jsonrpc.Stray | Oversize], None] | None = None,
         ended: Callable[[SeraiError], None] | None = None,
         cancel: jsonrpc.CancelStyle | None = jsonrpc.LSP_CANCEL,
-        connection: jsonrpc.Connection | None = None,
+        connection: jsonrpc.JsonRpcConnection | None = None,
         put: Put | None = None,
         cancelled: Callable[[jsonrpc.Request], str] | None = None,
         read: int | None = None,
         write: int | None = None,
     ) -> None:
-        self.connection = jsonrpc.Connection(cancel=cancel) if connection is None else connection
+        self.connection = jsonrpc.JsonRpcConnection(cancel=cancel) if connection is None else connection
         self.put = put
         self._cancelled = cancelled
         self._serve = serve

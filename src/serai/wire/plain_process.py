@@ -1,10 +1,17 @@
-"""A child of this very process: its descriptors, its end, and the end of its tree."""
+"""A child of this very process: its descriptors, its end, and the end of its tree.
+
+Start a program that is to outlive us: no tag, no watchdog, nobody kills it when we go (a box's keeper).
+
+It is the one exception to "nothing is left behind", so whoever uses it must see to it that the program ends by itself.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+import secrets
+import signal
 import signal as signals
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,19 +19,21 @@ from contextvars import copy_context
 from functools import partial
 from math import inf
 from time import monotonic
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from serai.errors import Closed, ExitStatus
 from serai.limits import Limits
-from serai.wire import proctree
-from serai.wire.poller import Patient, Poller, Readers
-from serai.wire.tail import FileTail, Tail
+from serai.wire import process_tree
+from serai.wire.descriptors import ChildPipes, DelayedReaders, Direction, FileTail, Poller, Readers, Tail, close_descriptors
+from serai.wire.posix_spawn import EnvironmentBlock, c_strings, posix_spawn
+from serai.wire.process import Launch, find_program, spawn_failed
+from serai.wire.watchdog import Watchdog
 
-__all__ = ["House", "PlainChild", "ProcessTable"]
+__all__ = ["DetachedProcess", "PlainChild", "PlainSpawner", "ProcessTable", "SpawnerContext"]
 
 log = logging.getLogger("serai.wire")
 
-Table = dict[int, proctree.Process]
+Table = dict[int, process_tree.Process]
 
 # What an ended child left is looked for so many seconds later, unless it is closed before.
 _LATER = 0.02
@@ -40,7 +49,7 @@ class ProcessTable:
     """The machine's processes, read in a thread of its own. Those who ask while a reading is under way share the next one."""
 
     def __init__(self) -> None:
-        me = proctree.read(os.getpid())
+        me = process_tree.read_process(os.getpid())
         self._since = me.started if me else 0  # our children are younger than we are
         self._thread: ThreadPoolExecutor | None = None
         self._reading: asyncio.Task[Table | None] | None = None
@@ -85,20 +94,20 @@ class ProcessTable:
         # Not the loop's own threads: others may have filled them, and a stop must not wait for those.
         self._thread = self._thread or ThreadPoolExecutor(1, "serai-process-table")
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, proctree.scan, self._since)
+            return await asyncio.get_running_loop().run_in_executor(self._thread, process_tree.scan_processes, self._since)
         except (OSError, RuntimeError) as error:  # no /proc, or the interpreter is going down
             log.warning("the process table cannot be read, so only process groups are killed: %s", error)
             return None
 
 
-class House(NamedTuple):
+class SpawnerContext(NamedTuple):
     """What the children of one spawner share."""
 
     limits: Limits
     loop: asyncio.AbstractEventLoop
     table: ProcessTable
     poller: Poller
-    patient: Patient
+    patient: DelayedReaders
     on_closed: Callable[[PlainChild], None]
 
 
@@ -112,7 +121,7 @@ class PlainChild:
 
     def __init__(
         self,
-        house: House,
+        house: SpawnerContext,
         who: str,
         pid: int,
         tag: str,
@@ -146,8 +155,8 @@ class PlainChild:
         del self._users[descriptors[2]]  # the tail's
         self._waiting: list[asyncio.Future[ExitStatus]] = []
         self._on_exit: list[Callable[[], None]] = []
-        self._root: proctree.Process | None = None
-        self._left: list[proctree.Process] | None = None  # of its tree, when it ended; None while that is not known
+        self._root: process_tree.Process | None = None
+        self._left: list[process_tree.Process] | None = None  # of its tree, when it ended; None while that is not known
         self._reaped = False
         self._closed = False
         self._closing: asyncio.Task[None] | None = None
@@ -158,10 +167,10 @@ class PlainChild:
         return f"<{self.who} pid {self.pid}: {self.status or 'running'}>"
 
     @property
-    def root(self) -> proctree.Process | None:
+    def root(self) -> process_tree.Process | None:
         """Who it is. Looked up when first asked for: until it is reaped, its number cannot be another's."""
         if self._root is None and not self._reaped:
-            root = proctree.read(self.pid)
+            root = process_tree.read_process(self.pid)
             if _exit_status(self._pidfd) != _UNKNOWN:  # else somebody else reaped it, and that was anybody
                 self._root = root
         return self._root
@@ -223,13 +232,13 @@ class PlainChild:
         end = inf  # the time is for those who were killed to go: to look may take a while
         pause = 0.001
         killed: set[int] = set()
-        members: list[proctree.Process] = []
+        members: list[process_tree.Process] = []
         while True:
             # The group first and all at once, by the kernel: whoever forks meanwhile does not get away.
             self.signal(signals.SIGKILL, group=True)
-            members = proctree.with_survivors(await self._members(), members)
+            members = process_tree.with_survivors(await self._members(), members)
             for process in members:
-                proctree.kill(process)
+                process_tree.kill_process(process)
             if not members or monotonic() >= end:
                 break
             killed.update(process.pid for process in members)
@@ -276,7 +285,7 @@ class PlainChild:
 
     # -- its end ------------------------------------------------------------------------------------------------------------------
 
-    async def _members(self) -> list[proctree.Process]:
+    async def _members(self) -> list[process_tree.Process]:
         """The living processes of its tree, itself included."""
         if self.status is not None:
             self._settle()
@@ -285,9 +294,9 @@ class PlainChild:
             if self._left == []:  # nothing outlived it, so nothing can have come since
                 return []
         everyone = await self._house.table.now(self._house.limits.stop_kill)
-        return [] if everyone is None else proctree.tree(everyone, self._roots(), self._tag, self._left or ())
+        return [] if everyone is None else process_tree.find_tree(everyone, self._roots(), self._tag, self._left or ())
 
-    def _roots(self) -> list[proctree.Process]:
+    def _roots(self) -> list[process_tree.Process]:
         return [self.root] if self.root is not None and not self._reaped else []
 
     def _ended(self) -> None:
@@ -319,7 +328,7 @@ class PlainChild:
         """It has ended: see what outlived it, at once where a short look tells, else in a task. Idempotent."""
         if self._left is not None or self._settling is not None:
             return
-        if proctree.left_nobody(self.pid, self._tag, monotonic() - self._since, self._house.table.ours):
+        if process_tree.has_no_descendants(self.pid, self._tag, monotonic() - self._since, self._house.table.ours):
             self._left = []
             self._reap()
         else:
@@ -328,7 +337,7 @@ class PlainChild:
     async def _look(self) -> None:
         everyone = await self._house.table.now(self._house.limits.stop_kill)
         if everyone is not None:
-            self._left = proctree.tree(everyone, self._roots(), self._tag)
+            self._left = process_tree.find_tree(everyone, self._roots(), self._tag)
         if self._left == []:  # else only once the rest is killed: their group needs its number
             self._reap()
 
@@ -392,3 +401,178 @@ def _exit_status(pidfd: int) -> ExitStatus | None:
     if info is None:
         return None
     return ExitStatus(code=info.si_status) if info.si_code == os.CLD_EXITED else ExitStatus(signal=info.si_status)
+
+
+class PlainSpawner:
+    """Starts programs on the machine, each in a session of its own, all watched over by one watchdog.
+
+    `async with PlainSpawner() as spawner:` leaves nothing behind: at the end every child that still runs is killed. One spawner
+    per host is meant: it is handed to whoever starts programs.
+    """
+
+    def __init__(self, limits: Limits | None = None, *, watchdog: bool = True) -> None:
+        self.limits = limits or Limits()
+        self.children: set[PlainChild] = set()  # started and not yet closed, dead or alive
+        outer = os.environ.get(process_tree.TAG, "")
+        # A host inside a host keeps the outer tag in front, so that the outer watchdog finds its children too.
+        self.tag = f"{outer}/{secrets.token_hex(8)}" if outer else secrets.token_hex(8)
+        self._count = 0
+        self._environment = EnvironmentBlock(process_tree.TAG)
+        self._house: SpawnerContext | None = None
+        self._watchdog = Watchdog(self.tag, self.limits.see) if watchdog else None
+        self._busy = False  # a program was started in this turn of the loop
+        self._closed = False
+        self._closing: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def spawn(self, launch: Launch) -> PlainChild:
+        """Start a program. `SpawnFailed` says why not; nothing is left behind then."""
+        while self._busy:  # noqa: ASYNC110  (a turn of the loop is what we wait for)
+            await asyncio.sleep(0)  # starting takes a moment: one in a turn, or others would have to wait for many
+        if self._closed:
+            raise Closed("the spawner is closed", who=launch.who)
+        loop = asyncio.get_running_loop()
+        if self._house is not None and self._house.loop is not loop:
+            raise Closed(
+                "the spawner belongs to another event loop", who=launch.who, hint="make one for each loop, and close it there"
+            )
+        self._busy = True
+        loop.call_soon(self._turn_over)
+        try:
+            child = self._start(launch)
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            raise spawn_failed(launch, error) from None
+        self.children.add(child)
+        if self._watchdog is not None:
+            self._watchdog.add(child)
+        return child
+
+    async def close(self) -> None:
+        """Kill every child that is left, then let the watchdog sweep and end. Idempotent; a cancelled caller does not stop it."""
+        self._closed = True
+        if self._closing is None:
+            self._closing = asyncio.get_running_loop().create_task(self._close(), name="close the spawner")
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        await asyncio.gather(*(child.close() for child in list(self.children)), return_exceptions=True)
+        if self._watchdog is not None:
+            await self._watchdog.close(self.limits.stop_kill)
+        if self._house is not None:
+            for part in (self._house.table, self._house.patient, self._house.poller):
+                part.close()
+
+    def _turn_over(self) -> None:
+        self._busy = False
+
+    def _start(self, launch: Launch) -> PlainChild:
+        path = find_program(launch)
+        self._count += 1
+        tag = f"{self.tag}.{self._count}"
+        argv, env = c_strings(launch.argv), self._environment.strings(launch.env, tag)
+        stdin: Direction = "r" if launch.stdin == "pipe" else "null"
+        stderr: Direction | int = "w" if launch.stderr is None else launch.stderr
+        wanted: dict[int, Direction | int] = {0: stdin, 2: stderr, **launch.extra}
+        if launch.stdout is None:
+            wanted[1] = "w"
+        pipes = ChildPipes(wanted, launch.pipe)
+        try:
+            since = monotonic()
+            theirs = pipes.theirs if launch.stdout is None else {**pipes.theirs, 1: launch.stdout}
+            pid = posix_spawn(path, argv, env, launch.cwd, theirs)
+            return self._take(launch, path, pid, tag, pipes, since)
+        except BaseException:
+            close_descriptors(pipes.ours)
+            raise
+        finally:
+            close_descriptors(pipes.theirs)
+
+    def _take(self, launch: Launch, path: str, pid: int, tag: str, pipes: ChildPipes, since: float) -> PlainChild:
+        """A child for the program that runs already; should that fail, the program does not run on without an owner."""
+        try:
+            if self._house is None:
+                poller = Poller()
+                loop = asyncio.get_running_loop()
+                self._house = SpawnerContext(self.limits, loop, ProcessTable(), poller, DelayedReaders(poller), self._forget)
+            who = launch.who or path[path.rfind("/") + 1 :]
+            return PlainChild(
+                self._house, who, pid, tag, pipes.ours, since, logged=launch.stderr is not None, remarks=launch.remarks
+            )
+        except BaseException:
+            os.kill(pid, signals.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
+
+    def _forget(self, child: PlainChild) -> None:
+        self.children.discard(child)
+        if self._watchdog is not None:
+            self._watchdog.remove(child)
+
+
+class DetachedProcess:
+    """A program in a session of its own. `stdin` and `stdout` are ours to use and to close; it is reaped while our loop runs."""
+
+    def __init__(self, launch: Launch) -> None:
+        """`SpawnFailed` says why it cannot be started."""
+        env = {name: value for name, value in launch.env.items() if name != process_tree.TAG}
+        logged = launch.stderr is not None
+        try:
+            pipes = ChildPipes({0: "r", 1: "w"} if logged else {0: "r", 1: "w", 2: "null"}, None)
+            theirs = {**pipes.theirs, 2: launch.stderr} if launch.stderr is not None else pipes.theirs
+            try:
+                self.pid = posix_spawn(find_program(launch), c_strings(launch.argv), c_strings([*_pairs(env)]), launch.cwd, theirs)
+            except BaseException:
+                close_descriptors(pipes.ours)
+                raise
+            finally:
+                close_descriptors(pipes.theirs)
+        except (OSError, ValueError) as error:
+            raise spawn_failed(launch, error) from None
+        self.stdin, self.stdout = pipes.ours[0], pipes.ours[1]
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[None] = self._loop.create_future()
+        self._pidfd = os.pidfd_open(self.pid)
+        self._loop.add_reader(self._pidfd, self._reap)
+
+    def let_go(self) -> None:
+        """Close what is ours; the program goes on. Idempotent."""
+        for number in (self.stdin, self.stdout):
+            if number >= 0:
+                os.close(number)
+        self.stdin = self.stdout = -1
+
+    def forget(self) -> None:
+        """Stop waiting for its end as well: our loop is about to go. Whoever comes after us reaps it."""
+        self.let_go()
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+
+    async def end(self, seconds: float) -> None:
+        """It is to end after all, and has been told: wait for that, and kill it when it takes longer."""
+        self.let_go()
+        await asyncio.wait([self._ended], timeout=seconds)
+        if self._pidfd >= 0:
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+            await asyncio.wait([self._ended])
+
+    def _reap(self) -> None:
+        try:
+            os.waitpid(self.pid, os.WNOHANG)
+        except ChildProcessError:
+            pass
+        self._loop.remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._pidfd = -1
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+
+def _pairs(env: dict[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in env.items()]

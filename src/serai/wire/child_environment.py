@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
-__all__ = ["for_agent", "for_guest", "for_hook", "looks_secret", "withheld"]
+__all__ = ["agent_environment", "guest_environment", "hook_environment", "looks_secret", "withheld_names"]
 
 # A credential has one of these words in its name, or a word that ends in one of the second (`PGPASSWORD`, `authToken`).
 _WORDS = frozenset({
@@ -58,7 +58,7 @@ def looks_secret(name: str, value: str = "") -> bool:
     return any(fnmatchcase(name.upper(), family) for family in _FAMILIES) or bool(_SECRET_VALUE.search(value))
 
 
-def withheld(base: Mapping[str, str], grants: Iterable[str] = ()) -> list[str]:
+def withheld_names(base: Mapping[str, str], grants: Iterable[str] = ()) -> list[str]:
     """The names that a guest with these grants does not get, sorted."""
     granted = frozenset(grants)
     return sorted(name for name, value in base.items() if name not in granted and looks_secret(name, value))
@@ -67,16 +67,18 @@ def withheld(base: Mapping[str, str], grants: Iterable[str] = ()) -> list[str]:
 _OURS = frozenset({"PIGLET_FD"})
 
 
-def for_guest(base: Mapping[str, str], *, grants: Iterable[str] = (), extra: Mapping[str, str] | None = None) -> dict[str, str]:
+def guest_environment(
+    base: Mapping[str, str], *, grants: Iterable[str] = (), extra: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """A guest's environment. Grants are exact names: a pattern would grant tomorrow's secrets too.
 
     What tells a program that it has descriptors of a host is for the child of that host alone (spec piglet 2.1).
     """
-    hidden = frozenset(withheld(base, grants)) | _OURS
+    hidden = frozenset(withheld_names(base, grants)) | _OURS
     return {name: value for name, value in base.items() if name not in hidden} | dict(extra or {})
 
 
-def for_agent(
+def agent_environment(
     base: Mapping[str, str],
     *,
     keep: Iterable[str] = (),
@@ -93,7 +95,7 @@ def for_agent(
     return chosen | dict(extra or {})
 
 
-def for_hook(base: Mapping[str, str], *, extra: Mapping[str, str] | None = None, clear: bool = False) -> dict[str, str]:
+def hook_environment(base: Mapping[str, str], *, extra: Mapping[str, str] | None = None, clear: bool = False) -> dict[str, str]:
     """A box hook's environment: all of it, by protocol, unless its configuration says to start from nothing."""
     return ({} if clear else dict(base)) | dict(extra or {})
 
