@@ -13,7 +13,7 @@ from time import perf_counter, process_time
 import serai
 from serai.agents.drivers.mock.script import linear
 from serai.agents.driving import drive
-from serai.model.ask import Allow
+from serai.model.approvals import Allow
 from serai.model.surface import ScriptedSurface
 
 

@@ -22,10 +22,10 @@ from serai.agents.resident.house import House
 from serai.agents.resident.resident import Resident
 from serai.agents.session import Session
 from serai.limits import Limits
-from serai.model.ask import Allow, Approval, Deny
+from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import Text, Usage
 from serai.model.provider import Chunk, Completion, Model, ModelMessage, ModelProvider, ModelRequest
-from serai.model.tools import Tell, TextBlock, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import ProgressCallback, TextBlock, ToolCall, ToolResult, ToolSpec
 from serai.store import Sessions
 
 PIECE = "word and "
@@ -53,7 +53,7 @@ class Tools:
     def list(self) -> list[ToolSpec]:
         return [ToolSpec("noop")]
 
-    async def call(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
+    async def call(self, call: ToolCall, *, tell: ProgressCallback | None = None) -> ToolResult:
         return ToolResult.of("ok")
 
 

@@ -12,11 +12,11 @@ from serai.errors import PeerError as PeerError
 from serai.errors import SeraiError as SeraiError
 from serai.host.host import Host as Host
 from serai.limits import Limits as Limits
-from serai.model.ask import Allow as Allow
-from serai.model.ask import Answer as Answer
-from serai.model.ask import Approval as Approval
-from serai.model.ask import Deny as Deny
-from serai.model.ask import Question as Question
+from serai.model.approvals import Allow as Allow
+from serai.model.approvals import Answer as Answer
+from serai.model.approvals import Approval as Approval
+from serai.model.approvals import Deny as Deny
+from serai.model.approvals import Question as Question
 from serai.model.events import Text as Text
 from serai.model.events import Thinking as Thinking
 from serai.model.events import TurnResult as TurnResult

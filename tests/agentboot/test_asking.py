@@ -28,7 +28,7 @@ from serai.agents.agentboot import (
 )
 from serai.errors import ExitStatus
 from serai.limits import Limits
-from serai.model.ask import Allow, Answer, Deny
+from serai.model.approvals import Allow, Answer, Deny
 from tests.agentboot.toys import PATIENT, ToyTransport, farewell, plays, result, runner, said
 
 YES = ApprovalResponse(approved=True)

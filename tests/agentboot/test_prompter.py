@@ -35,7 +35,7 @@ from serai.agents.agentboot import (
     run_with_handler,
     run_with_prompter,
 )
-from serai.model.ask import Allow
+from serai.model.approvals import Allow
 from tests.agentboot.toys import farewell, plays, result, runner, said
 
 ASK: dict[str, Any] = {"type": "ask", "id": "a", "tool": "Bash", "input": {"command": "ls"}}

@@ -10,8 +10,8 @@ from serai.agents.driver import Prompt
 from serai.agents.driving import drive
 from serai.agents.stage import Stage
 from serai.errors import PeerGone
-from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Item, Question
-from serai.model.events import Event, Text, TurnResult, kind_of
+from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question, QuestionItem
+from serai.model.events import Event, Text, TurnResult, event_kind
 from serai.model.surface import HeadlessSurface, ScriptedSurface
 from serai.model.tools import ToolCall
 from tests.agents.drivers import session
@@ -22,7 +22,7 @@ CALL = ToolCall("bash", {"command": "ls"}, "c1")
 async def talks(stage: Stage, prompt: Prompt) -> TurnResult:
     stage.emit(Text(text="hello"))
     may = await stage.ask(Approval(id="a", call=CALL))
-    colour = await stage.ask(Question(id="q", items=(Item("colour?"),)))
+    colour = await stage.ask(Question(id="q", items=(QuestionItem("colour?"),)))
     return TurnResult(status="success", text=f"{may} {colour}")
 
 
@@ -33,7 +33,7 @@ async def test_messages_go_to_the_sink_requests_to_the_surface_and_decisions_bac
     async with session(talks) as there:
         result = await drive(there.turn("go"), surface, sunk.append)
     assert result.text == f"{Allow({'command': 'pwd'})} {Answer({'colour?': 'red'})}"
-    assert [kind_of(event) for event in sunk] == ["turn_started", "text", "approval", "question", "turn_ended"]
+    assert [event_kind(event) for event in sunk] == ["turn_started", "text", "approval", "question", "turn_ended"]
     assert [request.id for request in surface.asked] == ["a", "q"]
 
 
@@ -137,7 +137,7 @@ class Slow(HeadlessSurface):
         self.free = asyncio.Event()
 
     def tell(self, event: Event) -> None:
-        self.taken.append(kind_of(event))
+        self.taken.append(event_kind(event))
 
     @property
     def behind(self) -> bool:

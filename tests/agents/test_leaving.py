@@ -13,7 +13,7 @@ from serai.agents.stage import Stage
 from serai.agents.turn import Turn
 from serai.errors import Closed, NotCapable, NotWritten, SeraiError
 from serai.limits import Limits
-from serai.model.events import Event, Text, TurnResult, kind_of
+from serai.model.events import Event, Text, TurnResult, event_kind
 from serai.store import AssistantMessage, Sessions, UserMessage
 from serai.store.sessions import Current
 from tests.agents.drivers import Scripted, session
@@ -61,7 +61,7 @@ async def test_an_agent_that_cannot_be_interrupted_is_ended_and_its_last_words_a
                 if isinstance(event, Text) and event.text == "on it":
                     await turn.cancel("enough")
         assert [event.text for event in events if isinstance(event, Text)] == ["on it", "last words"]
-        assert kind_of(events[-1]) == "turn_ended"
+        assert event_kind(events[-1]) == "turn_ended"
         assert turn.outcome is not None
         assert (turn.outcome.status, turn.outcome.error) == ("cancelled", "enough")
         assert (await there.turn("go on")).text == "here"

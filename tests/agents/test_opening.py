@@ -16,9 +16,9 @@ from serai.agents.resident.resident import Resident
 from serai.agents.session import Session
 from serai.errors import BadSettings, ModelFailed, NoAgent, NoModel, TurnLimit
 from serai.limits import Limits
-from serai.model.ask import Allow, Approval, Deny
+from serai.model.approvals import Allow, Approval, Deny
 from serai.model.contributions import PromptSection
-from serai.model.events import Event, Noticed, ToolEnded, ToolProgress, ToolStarted
+from serai.model.events import Event, NoticeEvent, ToolEnded, ToolProgress, ToolStarted
 from serai.model.provider import Model
 from serai.model.tools import ToolCall
 from serai.store import Sessions
@@ -63,10 +63,10 @@ async def test_without_a_key_parrot_answers_and_says_so_once(resident: Open) -> 
     async with resident() as session:
         first = [event async for event in session.turn("hello")]
         second = [event async for event in session.turn("again")]
-    [notice] = [event.notice.text for event in first if isinstance(event, Noticed)]
+    [notice] = [event.notice.text for event in first if isinstance(event, NoticeEvent)]
     assert "parrot" in notice
     assert "ANTHROPIC_API_KEY" in notice
-    assert not any(isinstance(event, Noticed) for event in second)
+    assert not any(isinstance(event, NoticeEvent) for event in second)
     assert texts(conversation(session))[1] == "assistant: You said: hello"
 
 
@@ -327,4 +327,4 @@ async def test_a_model_of_ones_own_is_taken_as_it_is(resident: Open) -> None:
     model = Model("parrot", "Parrot", "parrot", "mine")
     async with resident(model=model) as session:
         events = [event async for event in session.turn("hi")]
-    assert not any(isinstance(event, Noticed) for event in events)
+    assert not any(isinstance(event, NoticeEvent) for event in events)

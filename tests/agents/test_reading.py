@@ -11,8 +11,8 @@ from serai.agents.session import Session
 from serai.agents.stage import Stage
 from serai.agents.turn import Turn
 from serai.limits import Limits
-from serai.model.ask import Approval
-from serai.model.events import Event, Message, Text, ToolProgress, TurnResult, kind_of
+from serai.model.approvals import Approval
+from serai.model.events import Event, Message, Text, ToolProgress, TurnResult, event_kind
 from serai.model.tools import ToolCall
 from tests.agents.drivers import Scripted, session
 
@@ -87,7 +87,7 @@ async def test_a_reader_may_leave_and_another_go_on() -> None:
         reading.cancel()
         await asyncio.wait([reading])
         gate.set()
-        assert [kind_of(event) for event in await told(turn)] == ["text", "turn_ended"]
+        assert [event_kind(event) for event in await told(turn)] == ["text", "turn_ended"]
 
 
 async def test_a_turn_that_waits_for_its_turn_has_nothing_to_answer() -> None:

@@ -12,8 +12,8 @@ from serai.agents.stage import Stage
 from serai.agents.turn import Turn
 from serai.errors import Closed, NotCapable, NotWritten, SpawnFailed, TurnInFlight
 from serai.limits import Limits
-from serai.model.ask import Approval
-from serai.model.events import Event, Message, Text, TurnEnded, TurnResult, TurnStarted, kind_of
+from serai.model.approvals import Approval
+from serai.model.events import Event, Message, Text, TurnEnded, TurnResult, TurnStarted, event_kind
 from serai.model.tools import ImageBlock, ToolCall
 from serai.store import Sessions, UserMessage
 from tests.agents.drivers import Scripted, session
@@ -80,7 +80,7 @@ async def test_leaving_a_session_ends_the_turn_that_runs() -> None:
         turn.taken = True
     assert turn.outcome is not None
     assert (turn.outcome.status, turn.outcome.error) == ("cancelled", "interrupted")
-    assert [kind_of(event) async for event in turn] == ["turn_started", "text", "turn_ended"]
+    assert [event_kind(event) async for event in turn] == ["turn_started", "text", "turn_ended"]
 
 
 async def test_an_agent_that_cannot_be_started_leaves_nothing() -> None:
@@ -163,7 +163,7 @@ async def test_a_turn_that_the_agent_begins_is_announced_read_and_ended_and_a_pr
             await there.send("mine")
         stage.emit(Text(text="by myself"))
         stage.end(turn, TurnResult(status="success", text="by myself"))
-        assert [kind_of(event) async for event in turn] == ["turn_started", "text", "turn_ended"]
+        assert [event_kind(event) async for event in turn] == ["turn_started", "text", "turn_ended"]
         assert (await turn).text == "by myself"
         assert (await there.turn("mine")).text == "MINE"
 
@@ -185,7 +185,7 @@ async def test_a_listener_hears_everything_before_the_reader_and_can_stop() -> N
         stop = there.listen(heard.append)
         async for event in there.turn("one"):
             assert heard[-1].seq >= event.seq
-        assert [kind_of(event) for event in heard] == ["turn_started", "turn_ended"]
+        assert [event_kind(event) for event in heard] == ["turn_started", "turn_ended"]
         stop()
         stop()
         await there.turn("two")
@@ -206,7 +206,7 @@ async def test_a_listener_that_cannot_keep_what_happened_ends_the_turn_with_its_
 
 async def test_a_listener_that_fails_at_the_very_end_is_the_error_of_the_turn() -> None:
     def full(event: Event) -> None:
-        if kind_of(event) in ("turn_ended", "request_cancelled"):
+        if event_kind(event) in ("turn_ended", "request_cancelled"):
             raise NotWritten("no space left on device", who="session.jsonl")
 
     async with session(answers) as there:
@@ -221,7 +221,7 @@ async def test_everybody_is_told_also_behind_one_who_fails_and_one_who_leaves() 
     async with session(answers) as there:
 
         def fails(event: Event) -> None:
-            if kind_of(event) == "turn_ended":
+            if event_kind(event) == "turn_ended":
                 raise NotWritten("no space left on device")
 
         def leaves(event: Event) -> None:
@@ -229,11 +229,11 @@ async def test_everybody_is_told_also_behind_one_who_fails_and_one_who_leaves() 
 
         there.listen(fails)
         stop = there.listen(leaves)
-        there.listen(lambda event: heard.append(kind_of(event)))
+        there.listen(lambda event: heard.append(event_kind(event)))
         read: list[str] = []
         with pytest.raises(NotWritten):
             async for event in there.turn("go"):
-                read.append(kind_of(event))  # noqa: PERF401  (it ends in an error)
+                read.append(event_kind(event))  # noqa: PERF401  (it ends in an error)
         assert heard == read == ["turn_started", "turn_ended"]
 
 

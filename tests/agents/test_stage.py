@@ -12,8 +12,8 @@ from serai.agents.stage import Stage
 from serai.agents.turn import Turn
 from serai.errors import NotWritten
 from serai.limits import Limits
-from serai.model.ask import Allow, Approval, Deny
-from serai.model.events import Event, RequestCancelled, Text, TurnEnded, TurnResult, kind_of
+from serai.model.approvals import Allow, Approval, Deny
+from serai.model.events import Event, RequestCancelled, Text, TurnEnded, TurnResult, event_kind
 from serai.model.provider import ModelMessage
 from serai.model.tools import ToolCall
 from tests.agents.drivers import Scripted, session
@@ -48,7 +48,7 @@ async def test_what_a_driver_leaves_open_is_withdrawn_in_its_own_lane_before_the
     async with session(play) as there:
         turn = there.turn("go")
         events = [event async for event in turn]
-        assert [kind_of(event) for event in events] == ["turn_started", "approval", "request_cancelled", "turn_ended"]
+        assert [event_kind(event) for event in events] == ["turn_started", "approval", "request_cancelled", "turn_ended"]
         cancelled = events[2]
         assert isinstance(cancelled, RequestCancelled)
         assert (cancelled.id, cancelled.lane, cancelled.reason) == ("a", "sub", "the turn is over")
@@ -70,7 +70,7 @@ async def test_a_request_is_withdrawn_although_somebody_cannot_be_told() -> None
         there.listen(full)
         turn = there.turn("go")
         events = [event async for event in turn]
-        assert kind_of(events[-2]) == "request_cancelled"
+        assert event_kind(events[-2]) == "request_cancelled"
         assert (await turn).text == repr(Deny("nobody answered within 0.001 s"))
 
 
@@ -149,7 +149,7 @@ async def test_after_the_end_of_a_session_nothing_is_told_kept_or_asked() -> Non
         await asyncio.sleep(0)
         assert there.pending
     assert not stage.pending
-    assert [kind_of(event) for event in heard] == ["approval", "request_cancelled"]  # type: ignore[arg-type]
+    assert [event_kind(event) for event in heard] == ["approval", "request_cancelled"]  # type: ignore[arg-type]
     [outcome] = await asyncio.gather(waiting, return_exceptions=True)
     assert isinstance(outcome, asyncio.CancelledError)
     heard.clear()

@@ -10,8 +10,8 @@ import pytest
 from serai.agents.driver import Prompt
 from serai.agents.driving import drive
 from serai.agents.stage import Stage
-from serai.model.ask import Allow, Approval, Decision, Deny, Question
-from serai.model.events import Event, TurnResult, kind_of
+from serai.model.approvals import Allow, Approval, Decision, Deny, Question
+from serai.model.events import Event, TurnResult, event_kind
 from serai.model.surface import HeadlessSurface
 from serai.model.tools import ToolCall
 from tests.agents.drivers import session
@@ -98,4 +98,4 @@ async def test_the_sink_is_told_of_what_was_withdrawn() -> None:
     sunk: list[Event] = []
     async with session(play) as there:
         await drive(there.turn("go"), Slow(), sunk.append)
-    assert [kind_of(event) for event in sunk] == ["turn_started", "approval", "request_cancelled", "turn_ended"]
+    assert [event_kind(event) for event in sunk] == ["turn_started", "approval", "request_cancelled", "turn_ended"]

@@ -11,7 +11,7 @@ from serai.agents.stage import Stage
 from serai.agents.turn import Turn
 from serai.errors import Closed, NoApproval, PeerGone
 from serai.limits import Limits
-from serai.model.ask import Allow, Answer, Approval, Deny, Item, Question
+from serai.model.approvals import Allow, Answer, Approval, Deny, Question, QuestionItem
 from serai.model.events import (
     Event,
     Message,
@@ -23,7 +23,7 @@ from serai.model.events import (
     TurnEnded,
     TurnResult,
     TurnStarted,
-    kind_of,
+    event_kind,
 )
 from serai.model.tools import ToolCall
 from tests.agents.drivers import session
@@ -65,7 +65,7 @@ async def test_a_turn_tells_its_beginning_its_end_states_stderr_and_withdrawn_re
 
     async with session(play) as there:
         events = await hears(there.turn("go"))
-    assert [kind_of(event) for event in events] == [
+    assert [event_kind(event) for event in events] == [
         *("turn_started", "state_changed", "stderr", "approval", "request_cancelled", "turn_ended"),
     ]
     start, *_, cancelled, end = events
@@ -111,7 +111,7 @@ async def test_the_error_comes_after_the_last_event_and_to_everybody_who_waits()
             async for event in turn:
                 events.append(event)  # noqa: PERF401  (it ends in an error)
         assert raised.value is failure
-        assert [kind_of(event) for event in events] == ["turn_started", "text", "turn_ended"]
+        assert [event_kind(event) for event in events] == ["turn_started", "text", "turn_ended"]
         for _ in range(2):
             with pytest.raises(PeerGone) as raised:
                 await turn.result()
@@ -202,7 +202,7 @@ async def test_several_requests_are_open_at_once_and_answered_in_any_order() -> 
     async def play(stage: Stage, prompt: Prompt) -> TurnResult:
         first, second, third = await asyncio.gather(
             stage.ask(Approval(id="1", call=CALL)),
-            stage.ask(Question(id="2", items=(Item("colour?"),))),
+            stage.ask(Question(id="2", items=(QuestionItem("colour?"),))),
             stage.ask(Approval(id="3", call=CALL)),
         )
         return TurnResult(status="success", text=f"{first} {second} {third}")
@@ -225,7 +225,7 @@ async def test_silence_is_no() -> None:
     async with session(asks, limits=Limits().but(approval=0.01)) as there:
         turn = there.turn("go")
         events = await hears(turn)
-        assert [kind_of(event) for event in events] == ["turn_started", "approval", "request_cancelled", "turn_ended"]
+        assert [event_kind(event) for event in events] == ["turn_started", "approval", "request_cancelled", "turn_ended"]
         assert (await turn).text == repr(Deny("nobody answered within 0.01 s"))
 
 

@@ -19,8 +19,8 @@ from serai.host.adapter import Adapter, Running, Taking
 from serai.host.finding import Found
 from serai.host.house import House
 from serai.host.manifest import Manifest
-from serai.model.actions import Action, Nothing, Prompt
-from serai.model.contributions import Command, Contributions, InputTransformer, MessageHook, Transformed
+from serai.model.actions import Action, NoAction, SubmitPrompt
+from serai.model.contributions import Command, Contributions, InputTransformer, MessageHook, TransformResult
 from serai.model.events import Event
 from serai.model.tools import TextBlock
 from serai.store.sessions import Sessions
@@ -146,7 +146,7 @@ class Helper(Fake):
         self,
         name: str = "helper",
         *,
-        transform: Callable[[str], Transformed | Awaitable[Transformed]] | None = None,
+        transform: Callable[[str], TransformResult | Awaitable[TransformResult]] | None = None,
         inject: Callable[[str], str] | None = None,
         commands: Mapping[str, Callable[[str], Action]] | None = None,
         immediate: bool = False,
@@ -164,10 +164,10 @@ class Helper(Fake):
         given = {} if offers is None else {field: getattr(offers, field) for field in offers.__struct_fields__}
         super().__init__(name, Contributions(**{**given, **{key: value for key, value in mine.items() if value}}), **settings)
 
-    async def transform(self, text: str) -> Transformed:
+    async def transform(self, text: str) -> TransformResult:
         assert self._transform is not None
         changed = self._transform(text)
-        return changed if isinstance(changed, Transformed) else await changed
+        return changed if isinstance(changed, TransformResult) else await changed
 
     async def inject(self, text: str) -> str:
         assert self._inject is not None
@@ -175,7 +175,7 @@ class Helper(Fake):
 
     async def run_command(self, name: str, args: str) -> Action:
         action = self._commands[name](args)
-        if not isinstance(action, Prompt | Nothing):  # a prompt is for whoever ran the command to send
+        if not isinstance(action, SubmitPrompt | NoAction):  # a prompt is for whoever ran the command to send
             self.wants(action)
         return action
 

@@ -12,9 +12,9 @@ import pytest
 from serai.app.app import App
 from serai.errors import BadSettings, Closed, GuardDown, NoAgent, NoModel, NoSession, NotCapable, SpawnFailed, TurnInFlight
 from serai.host.life import State
-from serai.model.actions import Action, AttachImage, DetachImage, Notice, Prompt, Quit, SetTitle
+from serai.model.actions import Action, AttachImage, DetachImage, Notice, Quit, SetTitle, SubmitPrompt
 from serai.model.contributions import Contributions, EventHandler
-from serai.model.events import Event, SessionStarted, TurnStarted, kind_of
+from serai.model.events import Event, SessionStarted, TurnStarted, event_kind
 from serai.model.surface import HeadlessSurface
 from serai.model.tools import ImageBlock, ToolCall
 from serai.record import Folder
@@ -88,7 +88,7 @@ async def test_what_a_guest_wants_is_done(monkeypatch: Monkey, tmp_path: Path) -
     helper, person = Helper(), Person()
     bring(monkeypatch, tmp_path, helper)
     async with opened(tmp_path, surface=person) as app:
-        helper.wants(Prompt("a guest's own"))
+        helper.wants(SubmitPrompt("a guest's own"))
         await app.idle()
         assert prompts_in(conversation(app.session)) == ["a guest's own"]
         helper.wants(SetTitle("Bees"))
@@ -97,7 +97,7 @@ async def test_what_a_guest_wants_is_done(monkeypatch: Monkey, tmp_path: Path) -
         assert app.quitting.is_set()
     assert [one.meta.title for one in sessions_of(tmp_path).list()] == ["Bees"]
     assert SetTitle("Bees") in person.actions  # it is seen too
-    assert not any(isinstance(action, Prompt | Quit) for action in person.actions)  # those were the app's to do
+    assert not any(isinstance(action, SubmitPrompt | Quit) for action in person.actions)  # those were the app's to do
 
 
 async def test_an_image_goes_with_the_next_prompt_alone_and_a_second_one_takes_it_off(monkeypatch: Monkey, tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ class Broken(HeadlessSurface):
         raise RuntimeError("no screen")
 
     def tell(self, event: Event) -> None:
-        self.failed.append(kind_of(event))
+        self.failed.append(event_kind(event))
         raise RuntimeError("no screen")
 
 

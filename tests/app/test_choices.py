@@ -13,7 +13,7 @@ from serai.app.services.group import Data, NoArguments, Operation
 from serai.errors import BadSettings, NoSession
 from serai.host.trust import Trust
 from serai.model.actions import Notice
-from serai.model.ask import Approval
+from serai.model.approvals import Approval
 from serai.model.tools import ToolCall
 from serai.policy import Decisions, Situation
 from serai.record import Folder, Recorder

@@ -12,7 +12,7 @@ import uvloop
 
 from serai.app.app import App
 from serai.errors import Closed, NoSession
-from serai.model.actions import Notice, Prompt
+from serai.model.actions import Notice, SubmitPrompt
 from serai.model.contributions import Contributions, EventHandler
 from serai.model.events import Event, SessionStarted
 from serai.record import Folder
@@ -56,7 +56,7 @@ class Eager(Helper):
         super().tell(event)
         if isinstance(event, SessionStarted):
             for text in self._texts:
-                self.wants(Prompt(text))
+                self.wants(SubmitPrompt(text))
 
 
 @pytest.mark.req("app.actions.done", "app.open.early")

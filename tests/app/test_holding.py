@@ -10,7 +10,7 @@ import pytest
 
 from serai.errors import GuardDown, NotAllowed, TurnInFlight
 from serai.model.actions import Display
-from serai.model.ask import Allow, Approval, Decision, Question
+from serai.model.approvals import Allow, Approval, Decision, Question
 from serai.model.contributions import Compactor, Contributions, Interceptor
 from serai.model.events import StepEnded, TurnEnded
 from serai.model.provider import ModelMessage

@@ -9,7 +9,7 @@ import pytest
 
 from serai.errors import Closed, NotAllowed
 from serai.model.actions import Notice
-from serai.model.contributions import Transformed
+from serai.model.contributions import TransformResult
 from serai.model.tools import ToolCall
 from tests.agents.resident.parts import Answers, conversation, said
 from tests.app.houses import Gated, Helper, Person, bring, opened, prompts_in, sessions_of
@@ -31,7 +31,7 @@ async def test_who_sends_and_waits_has_waited_for_what_was_sent(monkeypatch: Mon
 @pytest.mark.req("app.transform.typed")
 @pytest.mark.parametrize("text", ["hello", ""], ids=["a word", "nothing"])
 async def test_a_text_of_which_nothing_is_left_is_an_error_that_says_so(monkeypatch: Monkey, tmp_path: Path, text: str) -> None:
-    bring(monkeypatch, tmp_path, Helper(transform=lambda _text: Transformed("")))
+    bring(monkeypatch, tmp_path, Helper(transform=lambda _text: TransformResult("")))
     async with opened(tmp_path) as app:
         with pytest.raises(NotAllowed, match="the prompt is empty"):
             await app.submit(text)

@@ -14,7 +14,7 @@ from serai.app.app import App
 from serai.errors import Refused, TurnInFlight
 from serai.host.house import House
 from serai.host.manifest import Manifest
-from serai.model.ask import Allow
+from serai.model.approvals import Allow
 from serai.model.contributions import Contributions, Interceptor, Rewrite
 from serai.model.events import ToolEnded
 from serai.model.provider import ModelRequest

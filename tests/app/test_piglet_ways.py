@@ -10,8 +10,17 @@ from typing import Any
 import pytest
 
 from serai.errors import ModelFailed, NotAllowed, Refused
-from serai.model.actions import Action, Nothing, Notice, Prompt
-from serai.model.contributions import Contributions, Interceptor, MessageHook, Pass, Refuse, Stage, Transformed, Verdict
+from serai.model.actions import Action, NoAction, Notice, SubmitPrompt
+from serai.model.contributions import (
+    Contributions,
+    Interceptor,
+    InterceptPoint,
+    InterceptResult,
+    MessageHook,
+    Pass,
+    Refuse,
+    TransformResult,
+)
 from serai.model.events import Retrying, ToolEnded, ToolStarted
 from serai.model.provider import Chunk
 from serai.model.tools import ToolCall, ToolResult, ToolSpec
@@ -46,8 +55,8 @@ class Tooled(Fake):
 class Guard(Fake):
     """Judges every call by a function."""
 
-    def __init__(self, judge: Callable[[ToolCall], Verdict]) -> None:
-        stages: frozenset[Stage] = frozenset({"tool_call"})
+    def __init__(self, judge: Callable[[ToolCall], InterceptResult]) -> None:
+        stages: frozenset[InterceptPoint] = frozenset({"tool_call"})
         super().__init__("gate", Contributions(interceptors=(Interceptor("gate", stages),)), judge=lambda _stage, call: judge(call))
 
 
@@ -76,7 +85,7 @@ async def test_an_injection_is_there_for_the_first_call_of_the_model_and_its_ret
         seen.append(text)
         return f"It is about {text}."
 
-    bring(monkeypatch, tmp_path, Helper(inject=inject, transform=lambda text: Transformed(text.upper())), Tooled(look=fine))
+    bring(monkeypatch, tmp_path, Helper(inject=inject, transform=lambda text: TransformResult(text.upper())), Tooled(look=fine))
     busy = ModelFailed("overloaded", temporary=True)
     first: list[Piece] = [Chunk("ha"), busy]
     model, person = Answers(first, [busy], [said("", call("look"))], [said("done")]), Person()
@@ -152,14 +161,14 @@ async def test_a_hook_that_fails_loses_its_own_injection_alone(monkeypatch: Monk
 async def test_a_transformer_that_fails_fails_the_submission_in_its_protocols_words(monkeypatch: Monkey, tmp_path: Path) -> None:
     seen: list[str] = []
 
-    def transform(text: str) -> Transformed:
+    def transform(text: str) -> TransformResult:
         seen.append(text)
         if text.startswith("bad"):
             raise Refused("input transform: not that")  # the wire's part of it is the adapter's
-        return Transformed(text)
+        return TransformResult(text)
 
     def say(args: str) -> Action:
-        return Prompt(args) if args else Nothing()
+        return SubmitPrompt(args) if args else NoAction()
 
     helper, person = Helper("alias", transform=transform, commands={"say": say}), Person()
     bring(monkeypatch, tmp_path, helper)
@@ -232,7 +241,7 @@ async def test_a_blocked_call_gives_a_result_that_is_no_error(monkeypatch: Monke
 async def test_interceptors_decide_also_for_work_on_the_side_and_for_private_agents(monkeypatch: Monkey, tmp_path: Path) -> None:
     asked: list[tuple[str, str]] = []
 
-    def judge(call: ToolCall) -> Verdict:
+    def judge(call: ToolCall) -> InterceptResult:
         asked.append((call.name, call.asker))
         return Refuse("not here", is_error=False) if call.name == "read" else Pass()
 

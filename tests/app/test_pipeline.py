@@ -17,10 +17,10 @@ from serai.app.pipeline import Decided, Pipeline, Telling
 from serai.errors import NotWritten
 from serai.host.host import Host
 from serai.limits import Limits
-from serai.model.ask import Allow, Approval, Decision, Deny, Question
-from serai.model.contributions import Contributions, Interceptor, Pass, Refuse, Rewrite, Stage, Verdict
+from serai.model.approvals import Allow, Approval, Decision, Deny, Question
+from serai.model.contributions import Contributions, Interceptor, InterceptPoint, InterceptResult, Pass, Refuse, Rewrite
 from serai.model.surface import HeadlessSurface, ScriptedSurface, Surface
-from serai.model.tools import Native, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import NativeCall, ToolCall, ToolResult, ToolSpec
 from serai.policy import Decisions, Desk, Policy, Rules, Situation
 from serai.policy.rules import read_toml
 from serai.tools import BuiltIn
@@ -48,15 +48,15 @@ def station(**settings: Any) -> Fake:
     return Fake("station", Contributions(tools=(WEATHER,)), **settings)
 
 
-def guard(judge: Callable[[Any], Verdict], name: str = "gate", **settings: Any) -> Fake:
-    def judged(stage: Stage, subject: Any) -> Verdict:
+def guard(judge: Callable[[Any], InterceptResult], name: str = "gate", **settings: Any) -> Fake:
+    def judged(stage: InterceptPoint, subject: Any) -> InterceptResult:
         return judge(subject) if stage == "tool_call" else Pass()
 
     interceptor = Interceptor(name, frozenset({"tool_call"}))
     return Fake(name, Contributions(interceptors=(interceptor,)), judge=judged, **settings)
 
 
-def rewriting(**arguments: Any) -> Callable[[Any], Verdict]:
+def rewriting(**arguments: Any) -> Callable[[Any], InterceptResult]:
     return lambda _call: Rewrite(arguments)
 
 
@@ -231,7 +231,7 @@ async def test_an_agents_approval_takes_the_same_path_and_keeps_what_it_says(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     surface = ScriptedSurface([Allow()])
-    call = ToolCall("bash", {"command": "make"}, id="t1", asker="claude", native=Native("Bash", {"command": "make"}))
+    call = ToolCall("bash", {"command": "make"}, id="t1", asker="claude", native=NativeCall("Bash", {"command": "make"}))
     wanted = Approval(id="req-1", agent="claude", call=call, title="Run make", suggestions=("remember it",))
     gate = guard(lambda call: Rewrite({"command": "make -n"}) if call.name == "bash" else Pass())
     async with way(monkeypatch, tmp_path, gate, surface=surface) as the:
@@ -249,7 +249,7 @@ async def test_an_agents_own_tool_is_not_taken_for_a_guests_of_the_same_name(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     rules = RULES + '[[rule]]\nid = "station"\ndecide = "allow"\nowner = "fake:station"\n'
-    call = ToolCall("weather", {"anything": 1}, id="t1", asker="claude", native=Native("Weather", {"anything": 1}))
+    call = ToolCall("weather", {"anything": 1}, id="t1", asker="claude", native=NativeCall("Weather", {"anything": 1}))
     async with way(monkeypatch, tmp_path, station(), rules=rules) as the:
         assert (await the.decide("Paris")).by == "policy"
         decided = await the.pipeline.decide(call)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from serai.errors import Closed, GuardDown, NoCommand, NotAllowed, Refused
-from serai.model.actions import Action, Display, Nothing, Notice, Prompt
-from serai.model.contributions import Contributions, PromptSection, Transformed
+from serai.model.actions import Action, Display, NoAction, Notice, SubmitPrompt
+from serai.model.contributions import Contributions, PromptSection, TransformResult
 from serai.model.events import StepStarted, ToolStarted, TurnEnded, TurnStarted
 from serai.model.tools import ToolCall, ToolResult, ToolSpec
 from tests.agents.resident.parts import Answers, call, conversation, said
@@ -21,8 +21,8 @@ Monkey = pytest.MonkeyPatch
 WEATHER = Path(__file__).parents[2] / "examples" / "zot" / "weather-python"
 
 
-def shout(text: str) -> Transformed:
-    return Transformed(text.upper())
+def shout(text: str) -> TransformResult:
+    return TransformResult(text.upper())
 
 
 # -- one after the other
@@ -77,11 +77,11 @@ async def test_two_submits_run_one_after_the_other_in_their_order_also_when_a_gu
 ) -> None:
     slow, asked = asyncio.Event(), asyncio.Event()
 
-    async def transform(text: str) -> Transformed:
+    async def transform(text: str) -> TransformResult:
         if text == "first":
             asked.set()
             await slow.wait()
-        return Transformed(text)
+        return TransformResult(text)
 
     bring(monkeypatch, tmp_path, Helper(transform=transform))
     model = Gated([said("done")])
@@ -133,7 +133,7 @@ async def test_what_is_queued_during_a_turn_is_steered_in_when_a_tool_ends_and_t
 
     def note(args: str) -> Action:
         ran.append(f"{args} after {len(model.requests)}")
-        return Nothing()
+        return NoAction()
 
     bring(monkeypatch, tmp_path, slow, Helper(commands={"note": note}))
     model = Gated([said("", call("work"))], [said("done")], [said("both")])
@@ -166,7 +166,7 @@ async def test_a_command_that_is_immediate_runs_during_the_turn_and_any_other_af
 
     def note(_args: str) -> Action:
         ran.set()
-        return Nothing()
+        return NoAction()
 
     bring(monkeypatch, tmp_path, Helper(commands={"note": note}, immediate=immediate))
     model = Gated([said("done")])
@@ -190,7 +190,7 @@ async def test_a_command_during_the_turn_leaves_the_filter_of_tools_and_what_wai
 
     def note(_args: str) -> Action:
         ran.set()
-        return Nothing()
+        return NoAction()
 
     bring(monkeypatch, tmp_path, Helper(commands={"note": note}, immediate=True))
     model = Gated([said("one")], [said("two")])
@@ -215,7 +215,7 @@ async def test_a_guest_may_name_its_command_as_it_likes(monkeypatch: Monkey, tmp
 
     def clear(args: str) -> Action:
         ran.append(args)
-        return Nothing()
+        return NoAction()
 
     bring(monkeypatch, tmp_path, Helper(commands={"mem:clear": clear}))
     async with opened(tmp_path, surface=person) as app:
@@ -290,7 +290,7 @@ async def test_more_than_may_wait_is_refused_and_a_guest_that_wants_more_is_told
         app.queue("one")
         with pytest.raises(NotAllowed, match="too much waits"):
             app.queue("two")
-        helper.wants(Prompt("three"))
+        helper.wants(SubmitPrompt("three"))
         assert isinstance(person.actions[-1], Notice)
         assert person.actions[-1].text.startswith("a prompt was not sent: too much waits already")
         model.go()
@@ -318,11 +318,11 @@ async def test_a_transformer_changes_what_is_typed_but_no_command_and_nothing_qu
 ) -> None:
     slow, person, seen = Slow(), Person(), []
 
-    def transform(text: str) -> Transformed:
+    def transform(text: str) -> TransformResult:
         seen.append(text)
         return shout(text)
 
-    bring(monkeypatch, tmp_path, slow, Helper(transform=transform, commands={"say": Prompt}))
+    bring(monkeypatch, tmp_path, slow, Helper(transform=transform, commands={"say": SubmitPrompt}))
     answers = Answers([said("", call("work"))], [said("done")])
     async with opened(tmp_path, answers=answers, surface=person) as app:
         turn = asyncio.create_task(app.submit("typed"))
@@ -339,7 +339,7 @@ async def test_a_transformer_changes_what_is_typed_but_no_command_and_nothing_qu
 
 
 async def test_a_text_that_a_guest_has_handled_becomes_no_turn_and_is_kept_nowhere(monkeypatch: Monkey, tmp_path: Path) -> None:
-    bring(monkeypatch, tmp_path, Helper(transform=lambda text: Transformed(text, handled=True)))
+    bring(monkeypatch, tmp_path, Helper(transform=lambda text: TransformResult(text, handled=True)))
     person = Person()
     async with opened(tmp_path, surface=person) as app:
         assert await app.submit("hello") is None
@@ -351,10 +351,10 @@ async def test_a_text_that_a_guest_has_handled_becomes_no_turn_and_is_kept_nowhe
 async def test_a_transformer_that_fails_refuses_the_submission_and_the_next_one_gets_through(
     monkeypatch: Monkey, tmp_path: Path
 ) -> None:
-    def transform(text: str) -> Transformed:
+    def transform(text: str) -> TransformResult:
         if text == "bad":
             raise Refused("not that")
-        return Transformed(text)
+        return TransformResult(text)
 
     helper = Helper(transform=transform)
     bring(monkeypatch, tmp_path, helper)

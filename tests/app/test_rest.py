@@ -11,9 +11,9 @@ import pytest
 
 from serai.app.services.bus import BASH_TAIL
 from serai.errors import Closed
-from serai.model.actions import Prompt
-from serai.model.ask import Allow, Approval, Deny, Question
-from serai.model.contributions import Compactor, Contributions, Transformed
+from serai.model.actions import SubmitPrompt
+from serai.model.approvals import Allow, Approval, Deny, Question
+from serai.model.contributions import Compactor, Contributions, TransformResult
 from serai.model.provider import ModelMessage
 from serai.model.tools import TextBlock, ToolCall
 from serai.store.messages import AssistantMessage, ToolResultMessage
@@ -44,13 +44,13 @@ async def test_whoever_waits_for_the_end_of_an_app_is_told_of_it(tmp_path: Path)
 async def test_a_text_that_a_guest_still_looks_at_is_given_up_when_the_app_is_closed(monkeypatch: Monkey, tmp_path: Path) -> None:
     looking, given_up = asyncio.Event(), asyncio.Event()
 
-    async def transform(text: str) -> Transformed:
+    async def transform(text: str) -> TransformResult:
         looking.set()
         try:
             await asyncio.Event().wait()
         finally:
             given_up.set()
-        return Transformed(text)
+        return TransformResult(text)
 
     bring(monkeypatch, tmp_path, Helper(transform=transform))
     async with opened(tmp_path) as app:
@@ -96,7 +96,7 @@ async def test_the_last_turn_is_the_last_one_whose_end_is_known(tmp_path: Path) 
 
 
 async def test_a_command_whose_prompt_is_blank_wants_nothing_said(monkeypatch: Monkey, tmp_path: Path) -> None:
-    bring(monkeypatch, tmp_path, Helper(commands={"say": Prompt, "blank": lambda _args: Prompt(" \n")}))
+    bring(monkeypatch, tmp_path, Helper(commands={"say": SubmitPrompt, "blank": lambda _args: SubmitPrompt(" \n")}))
     model = Answers([said("done")])
     async with opened(tmp_path, answers=model) as app:
         assert await app.submit("/blank") is None
@@ -110,12 +110,12 @@ async def test_a_command_whose_prompt_is_blank_wants_nothing_said(monkeypatch: M
 async def test_the_prompt_of_a_command_waits_for_those_that_were_submitted_before(monkeypatch: Monkey, tmp_path: Path) -> None:
     looking, go = asyncio.Event(), asyncio.Event()
 
-    async def transform(text: str) -> Transformed:
+    async def transform(text: str) -> TransformResult:
         looking.set()
         await go.wait()
-        return Transformed(text)
+        return TransformResult(text)
 
-    bring(monkeypatch, tmp_path, Helper(transform=transform, commands={"say": Prompt}))
+    bring(monkeypatch, tmp_path, Helper(transform=transform, commands={"say": SubmitPrompt}))
     async with opened(tmp_path) as app:
         first = asyncio.create_task(app.submit("first"))
         await looking.wait()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from serai.errors import NoCommand
-from serai.model.actions import Nothing, Notice, Prompt
+from serai.model.actions import NoAction, Notice, SubmitPrompt
 from serai.testing import piglet_guests
 from serai.testing.piglet_guests import result, throw
 from tests.agents.resident.parts import Answers, conversation, said
@@ -20,13 +20,13 @@ async def test_a_pressed_key_has_its_guests_wish_done(tmp_path: Path) -> None:
     folder = piglet_guests.write(tmp_path, "weather", shortcuts=shortcuts)
     person = Person()
     async with opened(tmp_path, folder, answers=Answers([said("done")]), surface=person) as app:
-        assert (await app.shortcut("ctrl+g")).action == Prompt("check the alert")
+        assert (await app.shortcut("ctrl+g")).action == SubmitPrompt("check the alert")
         await app.idle()
         assert prompts_in(conversation(app.session)) == ["check the alert"]
         assert isinstance((await app.shortcut("ctrl+n")).action, Notice)
         assert [action.text for action in person.actions if isinstance(action, Notice)] == ["hello"]
         outcome = await app.shortcut("ctrl+x")
-        assert (outcome.action, outcome.error) == (Nothing(), "ext weather shortcut ctrl+x: no station")
+        assert (outcome.action, outcome.error) == (NoAction(), "ext weather shortcut ctrl+x: no station")
         assert person.actions[-1] == Notice(outcome.error, "error", "serai")
         with pytest.raises(NoCommand, match="no guest has the shortcut"):
             await app.shortcut("ctrl+q")

@@ -11,7 +11,7 @@ import pytest
 
 from serai.app.app import App
 from serai.errors import NotWritten, TurnInFlight
-from serai.model.ask import Allow, Approval, Decision, Question
+from serai.model.approvals import Allow, Approval, Decision, Question
 from serai.model.tools import ToolCall
 from serai.policy import Decisions
 from serai.store.session import Session as Stored

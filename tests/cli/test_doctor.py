@@ -23,7 +23,7 @@ from serai.cli import doctor_checks
 from serai.cli.discreet import Discreet, without_values
 from serai.cli.doctor_checks import CHECKS, Line, Look
 from serai.host.trust import Trust
-from serai.model.ask import Approval
+from serai.model.approvals import Approval
 from serai.model.tools import ToolCall
 from serai.policy import Decisions, Situation
 from tests.claude.launching.programs import program

@@ -29,7 +29,7 @@ from serai.cli import line
 from serai.cli.line import LineSurface, Terminal
 from serai.cli.printing import Printer
 from serai.limits import Limits
-from serai.model.ask import Allow, Answer, Approval, Choice, Decision, Deny, Item, Question
+from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question, QuestionItem, QuestionOption
 from serai.model.events import Text
 from serai.model.tools import ToolCall
 from serai.policy import Decisions, Desk, Policy, Situation
@@ -329,7 +329,9 @@ def test_what_is_withdrawn_says_so_and_takes_what_was_typed_along(loop: str) -> 
         assert terminal.heard() == b"next\n"
 
 
-DIALOG = Question(id="d", agent="fake:fun", items=(Item("Shall I tell a joke?", choices=(Choice("y"), Choice("n"))),))
+DIALOG = Question(
+    id="d", agent="fake:fun", items=(QuestionItem("Shall I tell a joke?", choices=(QuestionOption("y"), QuestionOption("n"))),)
+)
 
 
 @pytest.mark.req("app.line.typed-ahead")
@@ -479,8 +481,8 @@ def test_always_is_not_offered_where_it_would_not_hold(loop: str, tmp_path: Path
 
 # -- questions --------------------------------------------------------------------------------------------------------------------
 
-COLOR = Item("Which colour?", "Colour", (Choice("red"), Choice("blue", "like the sky")))
-NAME = Item("Which name?\n" + ANSWER)
+COLOR = QuestionItem("Which colour?", "Colour", (QuestionOption("red"), QuestionOption("blue", "like the sky")))
+NAME = QuestionItem("Which name?\n" + ANSWER)
 
 
 @pytest.mark.req("app.line.question")

@@ -18,7 +18,7 @@ import pytest
 
 from serai.cli.line import LineSurface, Terminal
 from serai.cli.printing import Printer
-from serai.model.ask import Allow, Approval, Deny
+from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import Retrying, Text, ToolEnded, ToolStarted
 from serai.model.tools import ToolCall, ToolResult
 from serai.policy import Decisions, Situation

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.model.ask import Remember
+from serai.model.approvals import Remember
 from serai.policy import Decisions, Remembered
 from serai.policy.rules import read_flag, read_toml
 from tests.cli.guests import Shell, objects

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from serai.cli import policy_answers
-from serai.model.ask import Allow, Answer, Approval, Choice, Deny, Item, Question
+from serai.model.approvals import Allow, Answer, Approval, Deny, Question, QuestionItem, QuestionOption
 from serai.model.surface import HeadlessSurface
 from serai.model.tools import ToolCall
 from serai.policy import Decisions, Desk, Pending, Policy, Rule, Rules, Situation
@@ -50,13 +50,13 @@ def ask(kept: Decisions, tool: str = "bash", arguments: Any = None, *, session: 
     return kept.ask(Approval(id="1", agent="claude", call=call, **fields), situation, "digest", HOUR)
 
 
-def question(kept: Decisions, *items: Item) -> Pending:
+def question(kept: Decisions, *items: QuestionItem) -> Pending:
     situation = Situation(cwd="/srv/project", session="s1")
     return kept.ask(Question(id="1", agent="claude", items=items), situation, "digest", HOUR)
 
 
-COLOUR = Item("Which colour?", choices=(Choice("Red", "like a rose"), Choice("Blue")))
-TOPPINGS = Item("Which toppings?", choices=(Choice("Salt"), Choice("Mint")), several=True)
+COLOUR = QuestionItem("Which colour?", choices=(QuestionOption("Red", "like a rose"), QuestionOption("Blue")))
+TOPPINGS = QuestionItem("Which toppings?", choices=(QuestionOption("Salt"), QuestionOption("Mint")), several=True)
 
 
 def lines(ran: subprocess.CompletedProcess[str]) -> list[str]:
@@ -103,7 +103,7 @@ def test_pending_shows_questions_with_their_choices(shell: Shell, kept: Decision
 def test_nothing_that_waits_acts_on_the_terminal_looks_like_ours_or_is_masked(shell: Shell, kept: Decisions) -> None:
     forged = "ls\r\n  waits until tomorrow"
     ask(kept, f"bash {HOSTILE}", {"command": f"curl {TOKEN} {HOSTILE}", f"a\n{HOSTILE}": forged}, reason=HOSTILE, title=HOSTILE)
-    question(kept, Item(HOSTILE, choices=(Choice(HOSTILE, HOSTILE),)))
+    question(kept, QuestionItem(HOSTILE, choices=(QuestionOption(HOSTILE, HOSTILE),)))
     shown = shell("policy", "pending")
     for ran in (shown, shell("policy", "pending", "--json")):
         assert (ran.stderr, ran.returncode) == ("", 0)
@@ -363,7 +363,7 @@ def test_what_does_not_wait_cannot_be_answered(shell: Shell, kept: Decisions, id
 
 ASKS = """
 import sys
-from serai.model.ask import Approval
+from serai.model.approvals import Approval
 from serai.model.tools import ToolCall
 from serai.policy import Decisions, Situation
 
@@ -403,7 +403,7 @@ def test_what_is_to_be_remembered_of_a_run_that_is_gone_is_remembered_at_once(
 
 @pytest.mark.req("policy.cli.answer")
 def test_words_that_are_no_text_are_spelt_out(shell: Shell, kept: Decisions) -> None:
-    one, two = ask(kept), question(kept, Item("Which?"))
+    one, two = ask(kept), question(kept, QuestionItem("Which?"))
     assert lines(shell("policy", "answer", one.id, "deny", "--why", ODD, LOGNAME=ODD)) == [f"{one.id}: denied"]
     answered = kept.find(one.id)
     assert (answered.decision, answered.answered_by) == (Deny(SPELT), SPELT)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serai.cli import policy_words as words
-from serai.model.ask import Approval
+from serai.model.approvals import Approval
 from serai.model.tools import ToolCall
 from serai.policy import Decisions, Pending, Situation
 from tests.cli.guests import Shell

@@ -17,13 +17,13 @@ import pytest
 
 from serai.cli.printing import JsonPrinter, Printer, glance
 from serai.model.actions import Display, Insert, Notice, SetTitle
-from serai.model.ask import Approval
+from serai.model.approvals import Approval
 from serai.model.events import (
     Compacted,
     Event,
     Message,
-    Noticed,
-    Other,
+    NoticeEvent,
+    OtherEvent,
     Retrying,
     Stderr,
     StepsExhausted,
@@ -189,8 +189,8 @@ def test_retries_compaction_and_notices_are_told_and_quiet_leaves_warnings() -> 
         Retrying(attempt=2, most=3, wait=0.5, error="overloaded\nmore"),
         Compacted(before=1200, after=12),
         StepsExhausted(count=30, most=30),
-        Noticed(notice=Notice("two\nlines", "success", "zot:weather")),
-        Noticed(notice=Notice("look out\n[serai] error: said by somebody", "warn")),
+        NoticeEvent(notice=Notice("two\nlines", "success", "zot:weather")),
+        NoticeEvent(notice=Notice("look out\n[serai] error: said by somebody", "warn")),
         Thinking(text="hm\n"),
         Stderr(line="noise"),
         DONE,
@@ -224,7 +224,7 @@ def test_what_others_chose_is_spelt_out_and_what_looks_like_a_secret_is_masked()
     _, err = printed(
         ToolStarted(call=ToolCall("bash", {"command": f"\x1b[2Jcurl -H 'Authorization: Bearer {KEY}'"}, id="1")),
         ToolEnded(call=BASH, result=ToolResult.error(f"\x1b[31mbad key {KEY}")),
-        Noticed(notice=Notice(f"\x9b{KEY}", source="zot:\x07")),
+        NoticeEvent(notice=Notice(f"\x9b{KEY}", source="zot:\x07")),
         Retrying(attempt=2, most=3, wait=1.0, error=KEY),
     )
     assert KEY not in err
@@ -299,8 +299,8 @@ def test_each_event_is_a_line_of_json() -> None:
         Text(text="a\nb\u2028\x9b", seq=7, native=b"raw"),
         ToolStarted(call=BASH, native={"own": "form"}),
         Approval(id="1", call=BASH),
-        Other(kind="odd", native=object()),
-        Other(kind="raw", native=msgspec.Raw(b"{}")),
+        OtherEvent(kind="odd", native=object()),
+        OtherEvent(kind="raw", native=msgspec.Raw(b"{}")),
         Text(text="\ud800"),
         ToolStarted(call=ToolCall("x", {"a": object()}), seq=9),
     )

@@ -16,12 +16,12 @@ from serai.host.host import Host
 from serai.host.house import House
 from serai.host.manifest import Manifest, Scope
 from serai.host.settings import GuestSettings
-from serai.model.actions import Action, Nothing
-from serai.model.contributions import Contributions, Interceptor, Pass, Stage, Verdict
+from serai.model.actions import Action, NoAction
+from serai.model.contributions import Contributions, Interceptor, InterceptPoint, InterceptResult, Pass
 from serai.model.events import Event
 from serai.model.tools import ToolCall, ToolResult
 
-Judge = Callable[[Stage, Any], Verdict]
+Judge = Callable[[InterceptPoint, Any], InterceptResult]
 
 
 class Fake:
@@ -38,7 +38,7 @@ class Fake:
         self.contributions = contributions
         self.settings = GuestSettings(**settings)
         self.judge = judge
-        self.asked: list[tuple[Stage, Any]] = []
+        self.asked: list[tuple[InterceptPoint, Any]] = []
         self.told: list[Event] = []
         self.panel: list[tuple[object, ...]] = []
         self.taking: Taking | None = None
@@ -50,9 +50,9 @@ class Fake:
         return ToolResult.of(f"{self.name} ran {call.name} with {call.arguments}")
 
     async def run_command(self, name: str, args: str) -> Action:
-        return Nothing()
+        return NoAction()
 
-    async def intercept(self, interceptor: Interceptor, stage: Stage, subject: Any, /) -> Verdict:
+    async def intercept(self, interceptor: Interceptor, stage: InterceptPoint, subject: Any, /) -> InterceptResult:
         self.asked.append((stage, subject))
         return Pass() if self.judge is None else self.judge(stage, subject)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from serai.errors import NoCommand
 from serai.host.adapters.zot import LIMITS as ZOT_LIMITS
 from serai.host.commands import Typed, parse
-from serai.model.actions import Action, Display, Insert, Nothing, OpenPanel, Outcome, Panel, Prompt
+from serai.model.actions import Action, CommandResult, Display, Insert, NoAction, OpenPanel, Panel, SubmitPrompt
 from tests.host.guests import Window, heard, make, opened
 
 NAME = st.text("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_", min_size=1)
@@ -85,12 +85,12 @@ async def test_built_in_commands_come_first_then_guests_and_an_unknown_one_is_to
 
     async def clear(args: str) -> Action:
         ran.append(args)
-        return Nothing()
+        return NoAction()
 
     async with opened(tmp_path, make(tmp_path, "remember(command('clear'), command('go'))"), commands={"clear": clear}) as host:
-        assert await host.typed("/clear all") == Outcome(Nothing())
+        assert await host.typed("/clear all") == CommandResult(NoAction())
         assert ran == ["all"]
-        assert await host.typed("/go") == Outcome(Nothing())
+        assert await host.typed("/go") == CommandResult(NoAction())
         with pytest.raises(NoCommand, match="unknown command /nope"):
             await host.typed("/nope")
         assert [frame["name"] for frame in await heard(host) if frame["type"] == "command_invoked"] == ["go"]
@@ -102,25 +102,25 @@ async def test_built_in_commands_come_first_then_guests_and_an_unknown_one_is_to
 @pytest.mark.parametrize(
     ("answer", "outcome", "shown"),
     [
-        ({"action": "prompt", "prompt": "do it"}, Outcome(Prompt("do it")), []),  # whoever ran it sends it
-        ({"action": "prompt", "prompt": " \n"}, Outcome(Nothing()), []),
-        ({"action": "insert", "insert": "at the cursor"}, Outcome(Insert("at the cursor")), [Insert("at the cursor")]),
-        ({"action": "display", "display": "look"}, Outcome(Display("look", "probe")), [Display("look", "probe")]),
-        ({"action": "open_panel"}, Outcome(Nothing()), []),
+        ({"action": "prompt", "prompt": "do it"}, CommandResult(SubmitPrompt("do it")), []),  # whoever ran it sends it
+        ({"action": "prompt", "prompt": " \n"}, CommandResult(NoAction()), []),
+        ({"action": "insert", "insert": "at the cursor"}, CommandResult(Insert("at the cursor")), [Insert("at the cursor")]),
+        ({"action": "display", "display": "look"}, CommandResult(Display("look", "probe")), [Display("look", "probe")]),
+        ({"action": "open_panel"}, CommandResult(NoAction()), []),
         (
             {"action": "open_panel", "open_panel": {"id": "p"}},
-            Outcome(OpenPanel(Panel("p", "probe", owner="zot:probe"))),
+            CommandResult(OpenPanel(Panel("p", "probe", owner="zot:probe"))),
             [OpenPanel(Panel("p", "probe", owner="zot:probe"))],
         ),
-        ({"action": "noop"}, Outcome(Nothing()), []),
-        ({"action": ""}, Outcome(Nothing()), []),
-        ({}, Outcome(Nothing()), []),
-        ({"action": "dance"}, Outcome(Nothing(), "extension /do: unknown action dance", "REFUSED"), []),
-        ({"action": "prompt", "prompt": "x", "error": "no"}, Outcome(Nothing(), "extension /do: no", "REFUSED"), []),
+        ({"action": "noop"}, CommandResult(NoAction()), []),
+        ({"action": ""}, CommandResult(NoAction()), []),
+        ({}, CommandResult(NoAction()), []),
+        ({"action": "dance"}, CommandResult(NoAction(), "extension /do: unknown action dance", "REFUSED"), []),
+        ({"action": "prompt", "prompt": "x", "error": "no"}, CommandResult(NoAction(), "extension /do: no", "REFUSED"), []),
     ],
 )
 async def test_each_answer_does_what_it_says_and_an_error_beats_every_action(
-    tmp_path: Path, answer: dict[str, Any], outcome: Outcome, shown: list[Action]
+    tmp_path: Path, answer: dict[str, Any], outcome: CommandResult, shown: list[Action]
 ) -> None:
     window = Window()
     async with opened(tmp_path, make(tmp_path, OBEDIENT), surface=window) as host:
@@ -132,9 +132,9 @@ async def test_each_answer_does_what_it_says_and_an_error_beats_every_action(
 async def test_without_its_guards_no_guest_runs_a_command(tmp_path: Path) -> None:
     ran: list[str] = []
 
-    async def own(args: str) -> Nothing:
+    async def own(args: str) -> NoAction:
         ran.append(args)
-        return Nothing()
+        return NoAction()
 
     folder = make(tmp_path, "hello(command('work'))\nfor frame in frames(): pass")
     config = {"guest": {"gate": {"guard": True}}}
@@ -151,7 +151,7 @@ async def test_a_late_command_is_told_in_the_protocols_words(tmp_path: Path) -> 
     body = "hello(command('slow'))\nfor frame in frames(): pass"
     async with opened(tmp_path, make(tmp_path, body), limits={"command": 0.1}) as host:
         outcome = await host.run_command("slow")
-    assert outcome == Outcome(Nothing(), "extension /slow: timeout waiting for probe/slow", "TIMEOUT")
+    assert outcome == CommandResult(NoAction(), "extension /slow: timeout waiting for probe/slow", "TIMEOUT")
 
 
 async def test_a_command_whose_guest_dies_is_told_at_once_and_one_of_a_guest_that_is_down_too(tmp_path: Path) -> None:

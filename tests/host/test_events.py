@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from serai.model.contributions import Contributions, EventHandler
-from serai.model.events import Message, Other, SessionStarted, StateChanged, StepEnded, StepStarted, Text, ToolCalled
+from serai.model.events import Message, OtherEvent, SessionStarted, StateChanged, StepEnded, StepStarted, Text, ToolCalled
 from serai.model.tools import TextBlock, ToolCall
 from tests.host.fakes import Fake, fake_house
 from tests.host.guests import Latch, heard, make, opened
@@ -32,7 +32,7 @@ def spoken(size: int) -> Message:
 async def test_a_guest_hears_what_it_subscribed_to_in_the_words_of_its_protocol(tmp_path: Path) -> None:
     some = make(tmp_path, "remember(subscribe(events=['turn_end']))", name="some")
     async with opened(tmp_path, some) as host:
-        for event in (StepStarted(step=1), Text(text="hi"), StepEnded(step=1), StateChanged(state="odd"), Other(kind="odd")):
+        for event in (StepStarted(step=1), Text(text="hi"), StepEnded(step=1), StateChanged(state="odd"), OtherEvent(kind="odd")):
             host.tell(event)
         events = [frame for frame in await heard(host) if frame["type"] == "event"]
     assert events == [{"type": "event", "event": "turn_end", "stop": "end"}]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serai.host.life import State
-from serai.model.actions import ClosePanel, Display, Insert, Notice, OpenPanel, Prompt
+from serai.model.actions import ClosePanel, Display, Insert, Notice, OpenPanel, SubmitPrompt
 from serai.model.contributions import Refuse, Rewrite
 from serai.model.events import StepEnded, ToolCalled
 from serai.model.tools import ImageBlock, ToolCall
@@ -43,7 +43,7 @@ async def test_the_weather_in_python(tmp_path: Path) -> None:
         assert shown.action == Display(result.text, "weather")
         asked = await host.typed("/forecast Bern")
         assert asked is not None
-        assert asked.action == Prompt(f"What should I wear today? The weather in {result.text}.")
+        assert asked.action == SubmitPrompt(f"What should I wear today? The weather in {result.text}.")
         assert (await host.run_command("weather")).error == "extension /weather: which city? As in: /weather Bern"
 
 

@@ -13,7 +13,7 @@ import pytest
 from serai.errors import PeerTimeout, Refused
 from serai.host.adapters.zot import LIMITS as ZOT_LIMITS
 from serai.host.life import State
-from serai.model.contributions import Contributions, Interceptor, Pass, Refuse, Rewrite, Stage, Verdict
+from serai.model.contributions import Contributions, Interceptor, InterceptPoint, InterceptResult, Pass, Refuse, Rewrite
 from serai.model.tools import ToolCall, ToolResult, ToolSpec
 from tests.host.fakes import Fake, fake_house
 from tests.host.guests import Latch, heard, log_of, make, opened, pid_of, until
@@ -126,7 +126,7 @@ async def test_a_question_that_is_not_read_ends_with_its_deadline(tmp_path: Path
 # -- priorities and results: for dialects that have them -------------------------------------------------------------------------
 
 
-def offering(*stages: Stage, priority: int = 0, tools: tuple[str, ...] = (), **options: Any) -> Contributions:
+def offering(*stages: InterceptPoint, priority: int = 0, tools: tuple[str, ...] = (), **options: Any) -> Contributions:
     return Contributions(
         tools=tuple(ToolSpec(name) for name in tools),
         interceptors=(Interceptor("it", frozenset(stages), priority, **options),) if stages else (),
@@ -138,7 +138,7 @@ async def test_a_higher_priority_is_asked_first_and_then_load_order_counts(monke
     order: list[str] = []
 
     def noting(name: str, priority: int) -> Fake:
-        def judge(stage: Stage, subject: Any) -> Verdict:
+        def judge(stage: InterceptPoint, subject: Any) -> InterceptResult:
             order.append(name)
             return Pass()
 
@@ -155,7 +155,7 @@ async def test_results_are_offered_to_interceptors_after_the_call_and_may_be_rew
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def adding(text: str) -> Any:
-        def judge(stage: Stage, subject: tuple[ToolCall, ToolResult]) -> Verdict:
+        def judge(stage: InterceptPoint, subject: tuple[ToolCall, ToolResult]) -> InterceptResult:
             return Rewrite(ToolResult.of(subject[1].text + text))
 
         return judge
@@ -178,7 +178,7 @@ async def test_a_block_that_is_no_error_is_none_to_the_model(monkeypatch: pytest
 async def test_an_interceptor_that_fails_closed_refuses_while_its_guest_is_down_or_late(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def late(stage: Stage, subject: Any) -> Verdict:
+    def late(stage: InterceptPoint, subject: Any) -> InterceptResult:
         raise PeerTimeout("no answer", who="fake:strict")
 
     strict = Fake("strict", offering("tool_call", on_failure="closed"), judge=late)
@@ -236,7 +236,7 @@ class Hard(Fake):
 async def test_no_interceptor_sees_the_result_of_a_call_that_was_blocked_or_failed_hard(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def judge(stage: Stage, subject: Any) -> Verdict:
+    def judge(stage: InterceptPoint, subject: Any) -> InterceptResult:
         return Refuse("not this") if stage == "tool_call" and subject.arguments else Pass()
 
     watcher = Fake("watcher", offering("tool_call", "tool_result"), judge=judge)
@@ -260,7 +260,7 @@ async def test_no_interceptor_sees_the_result_of_a_call_that_was_blocked_or_fail
 async def test_who_cannot_look_at_a_result_is_passed_over_unless_it_is_a_guard(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, guard: bool
 ) -> None:
-    def late(stage: Stage, subject: Any) -> Verdict:
+    def late(stage: InterceptPoint, subject: Any) -> InterceptResult:
         raise PeerTimeout("no answer", who="fake:strict")
 
     strict = Fake("strict", offering("tool_result", priority=1, on_failure="closed"), judge=late, guard=guard)

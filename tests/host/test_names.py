@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from serai.errors import ModelFailed, NoCommand, Refused
-from serai.model.actions import Action, Nothing, Notice, Prompt
+from serai.model.actions import Action, NoAction, Notice, SubmitPrompt
 from serai.model.contributions import Command, Compactor, Contributions, Provider, Shortcut
 from serai.model.provider import Chunk, Completion, Model, ModelMessage, ModelRequest
 from serai.model.tools import TextBlock, ToolSpec
@@ -38,7 +38,7 @@ class Keen(Fake):
         self.keys.append(key)
         if self.fails:
             raise Refused(self.fails, who=f"fake:{self.name}")
-        return Prompt(f"{self.name} was pressed")
+        return SubmitPrompt(f"{self.name} was pressed")
 
     async def compact(self, messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
         return (ModelMessage("user", (TextBlock(self.name),)),)
@@ -139,7 +139,7 @@ async def test_a_pressed_key_reaches_its_guest_and_what_it_wants_is_the_callers_
     guest = Keen("a")
     async with fake_house(monkeypatch, tmp_path, guest) as host:
         assert host.shortcuts == [Shortcut("ctrl+g", "a")]
-        assert (await host.run_shortcut("ctrl+g")).action == Prompt("a was pressed")
+        assert (await host.run_shortcut("ctrl+g")).action == SubmitPrompt("a was pressed")
         with pytest.raises(NoCommand, match="no guest has the shortcut ctrl\\+x"):
             await host.run_shortcut("ctrl+x")
     assert guest.keys == ["ctrl+g"]
@@ -153,7 +153,7 @@ async def test_a_shortcut_that_fails_is_told_to_the_person_and_to_the_caller(
     async with fake_house(monkeypatch, tmp_path, guest, surface=window) as host:
         outcome = await host.run_shortcut("ctrl+g")
         text = "ext a shortcut ctrl+g: it has no idea"
-        assert (outcome.action, outcome.error, outcome.code) == (Nothing(), text, "REFUSED")
+        assert (outcome.action, outcome.error, outcome.code) == (NoAction(), text, "REFUSED")
         assert window.actions == [Notice(text, "error", "serai")]
 
 

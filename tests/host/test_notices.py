@@ -9,7 +9,7 @@ import pytest
 
 from serai.host.manifest import Manifest
 from serai.host.screen import fitting
-from serai.model.actions import Action, Display, Nothing, Notice, Overlay, SetStatus, SetWidget, ShowOverlay
+from serai.model.actions import Action, Display, NoAction, Notice, Overlay, SetStatus, SetWidget, ShowOverlay
 from serai.model.surface import ScriptedSurface
 from tests.host.guests import Window, heard, make, opened
 
@@ -168,7 +168,7 @@ def test_what_stays_on_the_surface_is_no_longer_than_it_can_be_seen() -> None:
         fitting(SetWidget(long, "above-input", "a"))
         == fitting(ShowOverlay(Overlay(long)))
         == fitting(SetStatus(long, "a"))
-        == Nothing()
+        == NoAction()
     )
     widget, status = fitting(SetWidget("k", "above-input", long)), fitting(SetStatus("k", long))
     overlay = fitting(ShowOverlay(Overlay("k", long, long)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from serai.host.life import State
-from serai.model.tools import BUILT_IN, Tell, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import BUILT_IN, ProgressCallback, ToolCall, ToolResult, ToolSpec
 from tests.host.guests import Latch, closed, log_of, make, opened, unopened, until
 
 # Offers a tool and a command, and says who it is.
@@ -38,7 +38,7 @@ class Box:
     def list(self) -> Sequence[ToolSpec]:
         return [ToolSpec(name, "built in") for name in self.names]
 
-    async def call(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
+    async def call(self, call: ToolCall, *, tell: ProgressCallback | None = None) -> ToolResult:
         return ToolResult.of("built in")
 
 

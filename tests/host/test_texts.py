@@ -8,14 +8,7 @@ from pathlib import Path
 import pytest
 
 from serai.errors import NotAllowed, Refused
-from serai.model.contributions import (
-    Compactor,
-    Contributions,
-    InputTransformer,
-    MessageHook,
-    PromptSection,
-    Transformed,
-)
+from serai.model.contributions import Compactor, Contributions, InputTransformer, MessageHook, PromptSection, TransformResult
 from serai.model.provider import ModelMessage
 from serai.model.tools import TextBlock
 from tests.host.fakes import Fake, fake_house
@@ -30,11 +23,11 @@ class Wordy(Fake):
         self.fails = fails
         self.heard: list[str] = []
 
-    async def transform(self, text: str) -> Transformed:
+    async def transform(self, text: str) -> TransformResult:
         self.heard.append(text)
         if self.fails:
             raise Refused("it has no idea", who=self.name)
-        return Transformed(f"{text}+{self.name}", self.handles)
+        return TransformResult(f"{text}+{self.name}", self.handles)
 
     async def inject(self, text: str) -> str:
         self.heard.append(text)
@@ -61,7 +54,7 @@ async def test_transformers_are_asked_by_priority_then_load_order_and_each_gets_
 ) -> None:
     guests = transformer("late", 10), transformer("early", -1), transformer("a", 0), transformer("b", 0)
     async with fake_house(monkeypatch, tmp_path, *guests) as host:
-        assert await host.texts.transform("x") == Transformed("x+early+a+b+late")
+        assert await host.texts.transform("x") == TransformResult("x+early+a+b+late")
 
 
 @pytest.mark.parametrize("make", [transformer, hook])
@@ -71,7 +64,7 @@ async def test_a_guest_is_asked_once_in_the_place_of_its_first_however_many_it_h
     several, one = make("several", 5, -5, 0), make("one", -1)
     async with fake_house(monkeypatch, tmp_path, one, several) as host:
         if make is transformer:
-            assert await host.texts.transform("x") == Transformed("x+several+one")
+            assert await host.texts.transform("x") == TransformResult("x+several+one")
         else:
             assert await host.texts.inject("x") == ["several knows x", "one knows x"]
     assert (len(several.heard), len(one.heard)) == (1, 1)
@@ -103,7 +96,7 @@ async def test_who_is_down_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_p
     async with fake_house(monkeypatch, tmp_path, dead, alive) as host:
         dead.die()
         if make is transformer:
-            assert await host.texts.transform("x") == Transformed("x+alive")
+            assert await host.texts.transform("x") == TransformResult("x+alive")
         else:
             assert await host.texts.inject("x") == ["alive knows x"]
     assert dead.heard == []

@@ -16,9 +16,9 @@ from serai.host.adapters.zot import LIMITS as ZOT_LIMITS
 from serai.host.host import Host
 from serai.host.life import State
 from serai.limits import Limits
-from serai.model.ask import Allow, Answer, Decision, Deny
+from serai.model.approvals import Allow, Answer, Decision, Deny
 from serai.model.events import Message
-from serai.model.tools import ImageBlock, Tell, TextBlock, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import ImageBlock, ProgressCallback, TextBlock, ToolCall, ToolResult, ToolSpec
 from tests.host.guests import Latch, heard, log_of, make, opened, pid_of, until
 
 MORE_THAN_A_PIPE = 3_000_000  # one grows to a MiB when a frame does not fit
@@ -449,7 +449,7 @@ async def test_a_built_in_that_fails_is_an_error_result(tmp_path: Path) -> None:
         def list(self) -> list[ToolSpec]:
             return [ToolSpec("broken")]
 
-        async def call(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
+        async def call(self, call: ToolCall, *, tell: ProgressCallback | None = None) -> ToolResult:
             raise ZeroDivisionError("its defect")
 
     async with opened(tmp_path, built_in=Box()) as host:

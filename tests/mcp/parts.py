@@ -11,7 +11,7 @@ from typing import Any, Self
 from serai.app.mcp import TOKEN, Endpoint
 from serai.dialects.mcp import theirs
 from serai.limits import Limits
-from serai.model.tools import ImageBlock, Tell, TextBlock, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import ImageBlock, ProgressCallback, TextBlock, ToolCall, ToolResult, ToolSpec
 from serai.wire.stream import Call
 
 PROMPTLY = 20.0  # for what happens at once, on a busy machine
@@ -31,7 +31,7 @@ class Box:
     def list(self) -> Sequence[ToolSpec]:
         return self.tools
 
-    async def call(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
+    async def call(self, call: ToolCall, *, tell: ProgressCallback | None = None) -> ToolResult:
         self.calls.append(call)
         match call.name:
             case "add":

@@ -10,8 +10,8 @@ import pytest
 from serai.app.app import App
 from serai.app.mcp import Endpoint, GuestTools
 from serai.dialects.mcp.theirs import Done, Failed, Listed
-from serai.model.ask import Allow, Approval, Deny
-from serai.model.contributions import Contributions, Interceptor, Refuse, Rewrite, Verdict
+from serai.model.approvals import Allow, Approval, Deny
+from serai.model.contributions import Contributions, Interceptor, InterceptResult, Refuse, Rewrite
 from serai.model.tools import ToolCall, ToolSpec
 from tests.app.houses import Person, bring, opened
 from tests.host.fakes import Fake
@@ -28,8 +28,8 @@ def guests(app: App) -> GuestTools:
 def guard(say: Any) -> Fake:
     """A guest that judges every call."""
 
-    def judge(_stage: str, subject: Any) -> Verdict:
-        verdict: Verdict = say(subject)
+    def judge(_stage: str, subject: Any) -> InterceptResult:
+        verdict: InterceptResult = say(subject)
         return verdict
 
     return Fake("guard", Contributions(interceptors=(Interceptor("guard", frozenset({"tool_call"})),)), judge=judge)
@@ -82,7 +82,7 @@ async def test_a_guests_tool_runs_under_its_safe_name(monkeypatch: Monkey, tmp_p
 
 @pytest.mark.req("app.mcp.decided")
 async def test_a_guard_blocks_and_rewrites_what_comes_through_the_endpoint(monkeypatch: Monkey, tmp_path: Path) -> None:
-    def say(call: ToolCall) -> Verdict:
+    def say(call: ToolCall) -> InterceptResult:
         if call.arguments.get("city") == "Basel":
             return Refuse("not Basel")
         return Rewrite({"city": "Bern"})

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serai.errors import Closed
-from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Item, Question, stamped
+from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question, QuestionItem, with_run_stamps
 from serai.model.events import Event
 from serai.model.tools import ToolCall
 
@@ -20,7 +20,7 @@ def asking(decisions: list[Decision]) -> tuple[Approval, Question]:
         decisions.append(decision)
 
     approval = Approval(id="1", agent="claude", call=ToolCall("bash"))
-    question = Question(id="2", items=(Item("Which?"),))
+    question = Question(id="2", items=(QuestionItem("Which?"),))
     approval.answer_with(respond)
     question.answer_with(respond)
     return approval, question
@@ -110,12 +110,12 @@ RUN = {"chat_id": "42", "platform": "telegram", "bot_uuid": "b-1"}
     "ask",
     [
         Approval(id="1", session="own", routing={"platform": "matrix", "chat_id": ""}, call=ToolCall("bash", {"command": "ls"})),
-        Question(id="1", session="own", routing={"platform": "matrix", "chat_id": ""}, items=(Item("Which?"),)),
+        Question(id="1", session="own", routing={"platform": "matrix", "chat_id": ""}, items=(QuestionItem("Which?"),)),
     ],
     ids=["approval", "question"],
 )
 def test_an_ask_keeps_its_own_stamps_and_takes_those_of_the_run_where_it_has_none(ask: Approval | Question) -> None:
-    passed_on = stamped(ask, session="run", routing=RUN)
+    passed_on = with_run_stamps(ask, session="run", routing=RUN)
     assert passed_on.routing == {"chat_id": "42", "platform": "matrix", "bot_uuid": "b-1"}
     assert passed_on.session == "own"
     assert msgspec.structs.replace(passed_on, routing=ask.routing) == ask  # nothing else is another
@@ -125,10 +125,10 @@ def test_an_ask_keeps_its_own_stamps_and_takes_those_of_the_run_where_it_has_non
 @pytest.mark.req("agents.scenario.G7")
 def test_an_ask_without_stamps_takes_all_of_the_run_s_and_none_go_into_the_tool_s_arguments() -> None:
     approval = Approval(id="1", call=ToolCall("bash", {"command": "ls"}))
-    passed_on = stamped(approval, session="run", routing=RUN)
+    passed_on = with_run_stamps(approval, session="run", routing=RUN)
     assert (passed_on.session, passed_on.routing) == ("run", RUN)
     assert passed_on.call.arguments == {"command": "ls"}
-    assert stamped(approval) == approval
+    assert with_run_stamps(approval) == approval
 
 
 @pytest.mark.req("agents.scenario.G7", "host.model.ask-once")
@@ -143,8 +143,8 @@ async def test_an_ask_and_its_stamped_copies_are_answered_once_between_them(firs
     approval = Approval(id="1", agent="claude", call=ToolCall("bash"))
     if bound_first:
         approval.answer_with(respond)
-    copy = stamped(approval, routing=RUN)
-    all_of_them = [approval, copy, stamped(copy, session="s")]
+    copy = with_run_stamps(approval, routing=RUN)
+    all_of_them = [approval, copy, with_run_stamps(copy, session="s")]
     if not bound_first:
         approval.answer_with(respond)
     assert [ask.answered for ask in all_of_them] == [False] * 3
@@ -162,7 +162,7 @@ STAMPS = st.dictionaries(st.sampled_from(["chat_id", "platform", "bot_uuid", "th
 @pytest.mark.req("agents.scenario.G7")
 @given(own=STAMPS, run=STAMPS, session=st.sampled_from(["", "own"]))
 def test_of_every_stamp_the_own_one_counts_before_the_run_s(own: dict[str, str], run: dict[str, str], session: str) -> None:
-    found = stamped(Question(id="1", session=session, routing=own, items=()), session="run", routing=run)
+    found = with_run_stamps(Question(id="1", session=session, routing=own, items=()), session="run", routing=run)
     assert found.session == (session or "run")
     for name in own | run:
         assert found.routing.get(name, "") == (own.get(name) or run.get(name, ""))

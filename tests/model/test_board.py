@@ -17,23 +17,23 @@ from serai.model.actions import (
     DetachImage,
     Display,
     Insert,
-    Nothing,
+    NoAction,
     Notice,
     OpenPanel,
     Overlay,
     Panel,
     Placement,
-    Prompt,
     Quit,
+    ScreenState,
     SetStatus,
     SetTitle,
     SetWidget,
     ShowOverlay,
+    SubmitPrompt,
     Width,
     anchor_of,
     width_of,
 )
-from serai.model.board import Board
 from serai.model.tools import ImageBlock
 
 UNHURRIED = settings(deadline=None)  # a busy machine is no defect
@@ -53,8 +53,8 @@ ACTIONS: st.SearchStrategy[Action] = st.one_of(
 PICTURE = ImageBlock(b"1", "image/png")
 
 
-def after(*actions: Action) -> Board:
-    board = Board()
+def after(*actions: Action) -> ScreenState:
+    board = ScreenState()
     for action in actions:
         board = board.apply(action)
     return board
@@ -138,9 +138,9 @@ def test_an_empty_title_is_none() -> None:
     assert after(SetTitle("Trip"), SetTitle("")).title == "Trip"
 
 
-@pytest.mark.parametrize("action", [Prompt("x"), Display("x"), Notice("x"), Quit(), Nothing()])
+@pytest.mark.parametrize("action", [SubmitPrompt("x"), Display("x"), Notice("x"), Quit(), NoAction()])
 def test_what_passes_by_leaves_nothing_behind(action: Action) -> None:
-    assert after(action) == Board()
+    assert after(action) == ScreenState()
 
 
 # -- overlays ---------------------------------------------------------------------------------------------------------------------

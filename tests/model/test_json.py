@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from serai.model.actions import Action
-from serai.model.ask import Allow, Decision
-from serai.model.contributions import Verdict
+from serai.model.approvals import Allow, Decision
+from serai.model.contributions import InterceptResult
 from serai.model.events import Event
 from serai.model.provider import Chunk, Completion
 from serai.model.tools import Block, ImageBlock, ToolCall, ToolResult, ToolSpec
 
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no defect
-MODULES = ("actions", "ask", "contributions", "events", "provider", "tools")
+MODULES = ("actions", "approvals", "contributions", "events", "provider", "tools")
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -80,7 +80,14 @@ def test_every_value_is_the_same_after_a_round_trip(kind: type[msgspec.Struct], 
     same(data.draw(values(inspect.type_info(kind))), kind)
 
 
-UNIONS = {"event": Event, "action": Action, "decision": Decision, "verdict": Verdict, "block": Block, "piece": Chunk | Completion}
+UNIONS = {
+    "event": Event,
+    "action": Action,
+    "decision": Decision,
+    "verdict": InterceptResult,
+    "block": Block,
+    "piece": Chunk | Completion,
+}
 
 
 @pytest.mark.parametrize("union", UNIONS.values(), ids=UNIONS.keys())

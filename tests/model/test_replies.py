@@ -9,13 +9,24 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from serai.model.ask import Choice, Item
-from serai.model.replies import NO_QUESTIONS, OPTIONS, approval_reply, chosen, question_text, questions_of, typed_answer
+from serai.model.approvals import (
+    NO_QUESTIONS,
+    OPTIONS,
+    QuestionItem,
+    QuestionOption,
+    answer_of_option,
+    format_questions,
+    parse_approval_reply,
+    parse_questions,
+    parse_typed_answer,
+)
 from tests.model.test_json import JSON
 
-COLOUR = Item("Which colour?", "Colour", (Choice("Red", "warm"), Choice("Blue", "cold")))
-SIZES = Item("Which sizes?", choices=(Choice("S"), Choice("M"), Choice("Large, or larger")), several=True)
-NAME = Item("What is it called?")
+COLOUR = QuestionItem("Which colour?", "Colour", (QuestionOption("Red", "warm"), QuestionOption("Blue", "cold")))
+SIZES = QuestionItem(
+    "Which sizes?", choices=(QuestionOption("S"), QuestionOption("M"), QuestionOption("Large, or larger")), several=True
+)
+NAME = QuestionItem("What is it called?")
 
 # As Claude Code sends them (captured), and as they are sent when several may be chosen.
 ASKED_COLOUR = {
@@ -34,7 +45,7 @@ BOTH = [ASKED_COLOUR, ASKED_SIZES]
 @pytest.mark.req("agents.scenario.G6")
 def test_the_options_of_an_approval_are_allow_deny_and_always() -> None:
     assert OPTIONS == {"allow": ("1", "y", "yes"), "deny": ("2", "n", "no", "0"), "always": ("3", "a", "always")}
-    assert all(approval_reply(word) == reply for reply, words in OPTIONS.items() for word in words)
+    assert all(parse_approval_reply(word) == reply for reply, words in OPTIONS.items() for word in words)
 
 
 @pytest.mark.req("agents.scenario.G5")
@@ -56,14 +67,14 @@ def test_the_options_of_an_approval_are_allow_deny_and_always() -> None:
     ],
 )
 def test_a_reply_is_trimmed_and_lower_cased_and_whatever_else_is_invalid(text: str, reply: str | None) -> None:
-    assert approval_reply(text) == reply
+    assert parse_approval_reply(text) == reply
 
 
 @pytest.mark.req("agents.scenario.G5")
 @given(st.text())
 def test_no_other_text_is_a_yes_or_a_no(text: str) -> None:
     known = text.strip().lower() in {word for words in OPTIONS.values() for word in words}
-    assert (approval_reply(text) is not None) == known
+    assert (parse_approval_reply(text) is not None) == known
 
 
 # -- questions as they arrive -----------------------------------------------------------------------------------------------------
@@ -89,7 +100,7 @@ def test_no_other_text_is_a_yes_or_a_no(text: str) -> None:
     ],
 )
 def test_several_questions_are_the_same_in_whichever_shape_they_arrive(arguments: Any) -> None:
-    assert questions_of(arguments) == (COLOUR, SIZES)
+    assert parse_questions(arguments) == (COLOUR, SIZES)
 
 
 @pytest.mark.req("agents.scenario.G1")
@@ -98,7 +109,7 @@ def test_several_questions_are_the_same_in_whichever_shape_they_arrive(arguments
     [{"questions": [ASKED_COLOUR]}, {"questions": ASKED_COLOUR}, ASKED_COLOUR, {"questions": json.dumps(ASKED_COLOUR)}],
 )
 def test_one_question_is_the_same_in_whichever_shape_it_arrives(arguments: Any) -> None:
-    assert questions_of(arguments) == (COLOUR,)
+    assert parse_questions(arguments) == (COLOUR,)
 
 
 @pytest.mark.req("agents.scenario.G1")
@@ -113,7 +124,7 @@ def test_one_question_is_the_same_in_whichever_shape_it_arrives(arguments: Any) 
     ],
 )
 def test_a_question_without_options_asks_for_a_text(arguments: Any) -> None:
-    assert questions_of(arguments) == (NAME,)
+    assert parse_questions(arguments) == (NAME,)
 
 
 @pytest.mark.parametrize(
@@ -132,14 +143,18 @@ def test_a_question_without_options_asks_for_a_text(arguments: Any) -> None:
     ],
 )
 def test_what_is_no_question_gives_none(arguments: Any) -> None:
-    assert questions_of(arguments) == ()
+    assert parse_questions(arguments) == ()
 
 
 def test_what_is_odd_about_a_question_costs_that_alone() -> None:
     odd = {"question": "How many?", "options": [1, 2.5, True, None, {"description": "no label"}, ["list"]], "header": 7}
-    assert questions_of([odd]) == (Item("How many?", "7", (Choice("1"), Choice("2.5"), Choice("true"))),)
-    assert questions_of([{"header": "Colour", "options": [{"label": "Red"}]}]) == (Item("Colour", "Colour", (Choice("Red"),)),)
-    assert questions_of({"question": "[1] or [2]?"}) == (Item("[1] or [2]?"),)
+    assert parse_questions([odd]) == (
+        QuestionItem("How many?", "7", (QuestionOption("1"), QuestionOption("2.5"), QuestionOption("true"))),
+    )
+    assert parse_questions([{"header": "Colour", "options": [{"label": "Red"}]}]) == (
+        QuestionItem("Colour", "Colour", (QuestionOption("Red"),)),
+    )
+    assert parse_questions({"question": "[1] or [2]?"}) == (QuestionItem("[1] or [2]?"),)
 
 
 @given(JSON | st.fixed_dictionaries({"questions": JSON}) | st.fixed_dictionaries({"question": JSON, "options": JSON}))
@@ -147,11 +162,11 @@ def test_what_is_odd_about_a_question_costs_that_alone() -> None:
 @example({"questions": "\ud800"})
 @example({"questions": {"9" * 5000: "a", "²": "b"}})
 def test_whatever_the_arguments_are_they_can_be_shown_and_answered(arguments: Any) -> None:
-    items = questions_of(arguments)
-    assert question_text(items)
+    items = parse_questions(arguments)
+    assert format_questions(items)
     for item in items:
         assert item.text or item.choices
-        assert [typed_answer(item, str(number)) for number in range(1, len(item.choices) + 1)] == [
+        assert [parse_typed_answer(item, str(number)) for number in range(1, len(item.choices) + 1)] == [
             [choice.label] if item.several else choice.label for choice in item.choices
         ]
 
@@ -161,7 +176,7 @@ def test_whatever_the_arguments_are_they_can_be_shown_and_answered(arguments: An
 
 @pytest.mark.req("agents.scenario.G3")
 def test_the_text_of_questions_lists_their_options_by_number() -> None:
-    assert question_text([COLOUR, SIZES, NAME]).split("\n") == [
+    assert format_questions([COLOUR, SIZES, NAME]).split("\n") == [
         "[Colour] Which colour?",
         "1. Red: warm",
         "2. Blue: cold",
@@ -177,7 +192,12 @@ def test_the_text_of_questions_lists_their_options_by_number() -> None:
 
 @pytest.mark.req("agents.scenario.G3")
 def test_a_request_without_questions_has_a_text_of_its_own() -> None:
-    assert question_text(()) == question_text(questions_of({"questions": []})) == NO_QUESTIONS == "There is no question to answer."
+    assert (
+        format_questions(())
+        == format_questions(parse_questions({"questions": []}))
+        == NO_QUESTIONS
+        == "There is no question to answer."
+    )
 
 
 @pytest.mark.req("agents.scenario.G4")
@@ -200,7 +220,7 @@ def test_a_request_without_questions_has_a_text_of_its_own() -> None:
     ],
 )
 def test_a_typed_text_is_a_number_or_a_label_or_itself_and_blank_is_no_answer(text: str, answer: str | None) -> None:
-    assert typed_answer(COLOUR, text) == answer
+    assert parse_typed_answer(COLOUR, text) == answer
 
 
 @pytest.mark.req("agents.scenario.G4")
@@ -219,16 +239,16 @@ def test_a_typed_text_is_a_number_or_a_label_or_itself_and_blank_is_no_answer(te
     ],
 )
 def test_where_several_may_be_chosen_commas_separate_them(text: str, answer: list[str] | None) -> None:
-    assert typed_answer(SIZES, text) == answer
+    assert parse_typed_answer(SIZES, text) == answer
 
 
 def test_a_number_counts_options_before_it_is_a_label() -> None:
     """Else nobody could tell what "2" will do without reading all labels first."""
-    item = Item("How many?", choices=(Choice("2"), Choice("4"), Choice("8")))
-    assert [typed_answer(item, text) for text in ("2", "4", "8")] == ["4", "4", "8"]
+    item = QuestionItem("How many?", choices=(QuestionOption("2"), QuestionOption("4"), QuestionOption("8")))
+    assert [parse_typed_answer(item, text) for text in ("2", "4", "8")] == ["4", "4", "8"]
 
 
 @pytest.mark.req("agents.scenario.G4")
 def test_a_button_s_index_counts_from_zero() -> None:
-    assert [chosen(COLOUR, index) for index in (-1, 0, 1, 2)] == [None, "Red", "Blue", None]
-    assert chosen(NAME, 0) is None
+    assert [answer_of_option(COLOUR, index) for index in (-1, 0, 1, 2)] == [None, "Red", "Blue", None]
+    assert answer_of_option(NAME, 0) is None

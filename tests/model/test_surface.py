@@ -8,14 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from serai.model.actions import Action, Notice
-from serai.model.ask import Allow, Answer, Approval, Choice, Decision, Deny, Item, Question
+from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question, QuestionItem, QuestionOption
 from serai.model.events import Event, StepStarted, TurnEnded, TurnResult
-from serai.model.surface import CallbackSurface, Choosy, HeadlessSurface, ScriptedSurface, Surface
+from serai.model.surface import CallbackSurface, HeadlessSurface, ScriptedSurface, SelectiveSurface, Surface
 from serai.model.tools import ToolCall
 
 LS = {"command": "ls"}
 APPROVAL = Approval(id="1", agent="claude", call=ToolCall("bash", LS))
-QUESTION = Question(id="2", items=(Item("Which?", choices=(Choice("a"), Choice("b"))),))
+QUESTION = Question(id="2", items=(QuestionItem("Which?", choices=(QuestionOption("a"), QuestionOption("b"))),))
 NOBODY = Deny("nobody is there to approve it")
 HOUR = 3600.0  # a delay that no test waits for
 INSTANT = 1e-9  # a delay that lets all others run, and no more
@@ -259,7 +259,7 @@ def test_a_handler_that_nobody_would_wait_for_is_refused(name: str) -> None:
 
 @pytest.mark.req("agents.rule.22")
 def test_a_callback_surface_says_for_what_somebody_is_there() -> None:
-    asked = Question(id="1", items=(Item("Which?"),), tool="AskUserQuestion")
+    asked = Question(id="1", items=(QuestionItem("Which?"),), tool="AskUserQuestion")
     call = Approval(id="2", call=ToolCall("bash", {}))
 
     def no(_: object) -> Deny:
@@ -272,6 +272,6 @@ def test_a_callback_surface_says_for_what_somebody_is_there() -> None:
         (CallbackSurface(by_tool={"bash": no}), (False, True)),
         (CallbackSurface(by_tool={"AskUserQuestion": no}), (True, False)),
     ):
-        assert isinstance(surface, Choosy)
+        assert isinstance(surface, SelectiveSurface)
         assert (surface.answers(asked), surface.answers(call)) == expected
-    assert not isinstance(HeadlessSurface(), Choosy)
+    assert not isinstance(HeadlessSurface(), SelectiveSurface)

@@ -6,8 +6,8 @@ import pytest
 
 import serai.model
 from serai.model.actions import Display, Notice
-from serai.model.ask import Approval
-from serai.model.events import Event, Message, StepStarted, Text, Thinking, ToolInput, TurnResult, kind_of, merged
+from serai.model.approvals import Approval
+from serai.model.events import Event, Message, StepStarted, Text, Thinking, ToolInput, TurnResult, event_kind, merge_fragments
 from serai.model.provider import Model
 from serai.model.tools import ImageBlock, TextBlock, ToolCall, ToolResult, ToolSpec
 
@@ -45,15 +45,15 @@ def test_notes_carry_the_name_of_their_guest_on_each_line() -> None:
 
 
 def test_an_event_and_its_type_have_the_same_kind() -> None:
-    assert kind_of(StepStarted(step=1)) == kind_of(StepStarted) == "step_started"
-    assert kind_of(Approval(id="1", call=ToolCall("bash"))) == "approval"
+    assert event_kind(StepStarted(step=1)) == event_kind(StepStarted) == "step_started"
+    assert event_kind(Approval(id="1", call=ToolCall("bash"))) == "approval"
 
 
 @pytest.mark.parametrize("kind", [Text, Thinking, ToolInput])
 def test_pieces_of_one_stream_are_joined_and_keep_the_place_of_the_first(kind: type[Text]) -> None:
     first = kind(text="a", seq=1, at=1.0, session="s", index=2, native={"piece": 1})
     second = kind(text="b", seq=2, at=2.0, session="s", index=2, native={"piece": 2})
-    assert merged(first, second) == kind(text="ab", seq=1, at=1.0, session="s", index=2)
+    assert merge_fragments(first, second) == kind(text="ab", seq=1, at=1.0, session="s", index=2)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_pieces_of_one_stream_are_joined_and_keep_the_place_of_the_first(kind: t
     ],
 )
 def test_everything_else_stays_apart(first: Event, second: Event) -> None:
-    assert merged(first, second) is None
+    assert merge_fragments(first, second) is None
 
 
 def test_a_turn_is_well_only_when_it_succeeded() -> None:

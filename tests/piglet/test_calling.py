@@ -12,7 +12,7 @@ import pytest
 from serai.errors import NoCommand, Refused
 from serai.host.life import State
 from serai.model.actions import Display, Notice, SetStatus
-from serai.model.ask import Answer, Question
+from serai.model.approvals import Answer, Question
 from serai.model.events import ToolEnded
 from serai.model.tools import ImageBlock, TextBlock, ToolCall
 from serai.testing.piglet_guests import ask, crash, echo, fail, note, offer, result, say, tell, throw, wait, write

@@ -14,7 +14,7 @@ import pytest
 from serai.app.app import App
 from serai.host.life import State
 from serai.limits import MIB
-from serai.model.events import Compacted, Event, Noticed, Usage
+from serai.model.events import Compacted, Event, NoticeEvent, Usage
 from serai.testing.piglet_guests import Answer, crash, note, offer, relay, result, say, tell, throw, wait, write
 from tests.agents.resident.parts import Answers, call, conversation, said, texts
 from tests.app.houses import PATIENT, opened
@@ -206,7 +206,7 @@ async def test_after_three_failures_in_a_row_it_is_left_alone(tmp_path: Path) ->
         app.resident.shortening.clock = lambda: now
         await turns(app, *range(1, 9))
         assert len(compactions(tmp_path)) == 3
-        [told] = [event.notice.text for event in heard if isinstance(event, Noticed)]
+        [told] = [event.notice.text for event in heard if isinstance(event, NoticeEvent)]
         assert told == "the compactor failed 3 times in a row and is not asked for 5 minutes: piglet:digest: no idea"
         now += 299.0
         await turns(app, 9)

@@ -16,7 +16,7 @@ from serai.app.app import App
 from serai.errors import LimitHit, OversizeFrame
 from serai.host.life import State
 from serai.model.actions import Display
-from serai.model.ask import Answer, Question
+from serai.model.approvals import Answer, Question
 from serai.model.tools import ToolCall
 from serai.testing.piglet_guests import Step, ask, crash, fault, note, offer, relay, say, tell, wait, write
 from tests.app import houses

@@ -13,7 +13,7 @@ import pytest
 
 from serai.app.app import App
 from serai.host.life import State
-from serai.model.ask import Answer, Approval, Decision, Question
+from serai.model.approvals import Answer, Approval, Decision, Question
 from serai.model.events import ToolEnded
 from serai.testing.piglet_guests import ask, interceptor, note, offer, say, wait, write
 from tests.agents.resident.parts import Answers, call, conversation, said, texts

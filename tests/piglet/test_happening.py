@@ -11,16 +11,7 @@ import pytest
 from serai.app.app import App
 from serai.errors import ModelFailed
 from serai.limits import Limits
-from serai.model.actions import (
-    Action,
-    AttachImage,
-    DetachImage,
-    Display,
-    Nothing,
-    Notice,
-    SetStatus,
-    SetTitle,
-)
+from serai.model.actions import Action, AttachImage, DetachImage, Display, NoAction, Notice, SetStatus, SetTitle
 from serai.model.tools import ImageBlock
 from serai.testing.piglet_guests import Answer, crash, note, offer, result, say, throw, wait, write
 from tests.agents.resident.parts import Answers, call, conversation, said, texts
@@ -314,7 +305,7 @@ async def test_a_key_that_a_person_pressed_needs_no_grant(tmp_path: Path) -> Non
     odd = {"action": {"type": "attachImage", "payload": {"data": "éééé", "mimeType": "image/png"}}}
     folder = write(tmp_path, "weather", shortcuts={"ctrl+o": odd, "ctrl+t": title, "ctrl+q": {"action": {"type": "quit"}}})
     async with opened(tmp_path, folder) as app:
-        assert (await app.shortcut("ctrl+o")).action == Nothing()
+        assert (await app.shortcut("ctrl+o")).action == NoAction()
         await app.shortcut("ctrl+t")
         assert app.house.current is not None
         assert app.house.current.session.meta.title == "Weather"

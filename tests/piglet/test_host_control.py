@@ -11,8 +11,8 @@ import pytest
 from serai.host.adapters.piglet import LIMITS
 from serai.limits import HOUR, Limits
 from serai.model.actions import SetStatus
-from serai.model.ask import Allow, Answer, Approval, Decision, Question
-from serai.model.events import Noticed
+from serai.model.approvals import Allow, Answer, Approval, Decision, Question
+from serai.model.events import NoticeEvent
 from serai.testing.piglet_guests import ask, fault, interceptor, note, result, say, tell, throw
 from tests.agents.resident.parts import Answers, call, said, texts
 from tests.app.houses import PATIENT, Gated, Person
@@ -58,8 +58,8 @@ async def test_an_agent_works_on_the_side_until_it_is_done_or_cancelled(tmp_path
         assert await host("runBackground", prompt="another one") == {}  # beside it
         await model.began.get()
         model.go()
-        told = await host.person.saw(lambda event: isinstance(event, Noticed) and "Background task" in event.notice.text)
-        assert isinstance(told, Noticed)
+        told = await host.person.saw(lambda event: isinstance(event, NoticeEvent) and "Background task" in event.notice.text)
+        assert isinstance(told, NoticeEvent)
         assert told.notice.text == "Background task: summarise TODOs\n\nall is well"
         assert await host("isBackgroundRunning") == {"running": True}
         assert await host("cancelBackground") == {}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from serai.dialects.piglet.methods import METHODS
-from serai.model.ask import Answer
+from serai.model.approvals import Answer
 from serai.testing.piglet_guests import ask, fault, note, offer, seen, subscribe, wait, write
 from tests.agents.resident.parts import Answers, said
 from tests.app.houses import Person

@@ -12,8 +12,8 @@ from serai.dialects.piglet.messages import InterceptorAfterParams
 from serai.host.guest import Guest
 from serai.host.life import State
 from serai.host.trust import Trust
-from serai.model.ask import Deny
-from serai.model.contributions import Interceptor, Stage, Verdict
+from serai.model.approvals import Deny
+from serai.model.contributions import Interceptor, InterceptPoint, InterceptResult
 from serai.model.events import ToolEnded
 from serai.model.tools import TextBlock, ToolCall
 from serai.testing.piglet_guests import Answer, crash, echo, interceptor, offer, result, say, throw, wait, write
@@ -289,7 +289,7 @@ async def test_interceptors_of_all_dialects_are_asked_by_priority_then_in_load_o
     asked: list[str] = []
     intercept = Guest.intercept
 
-    async def noting(guest: Guest, link: Interceptor, stage: Stage, subject: Any) -> Verdict:
+    async def noting(guest: Guest, link: Interceptor, stage: InterceptPoint, subject: Any) -> InterceptResult:
         asked.append(f"{guest.id} {link.name}".strip())
         return await intercept(guest, link, stage, subject)
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from serai.app.app import App
-from serai.model.actions import Anchor, Display, Notice, Overlay, SetInput, SetWidget, Width
-from serai.model.board import Board
+from serai.model.actions import Anchor, Display, Notice, Overlay, ScreenState, SetInput, SetWidget, Width
 from serai.model.events import ToolStarted
 from serai.testing.piglet_guests import Step, ask, fault, say, tell, wait, write
 from tests.agents.resident.parts import Answers, call, conversation, said, texts
@@ -29,9 +28,9 @@ def telling(tmp_path: Path, *steps: Step, **more: Any) -> Path:
     return write(tmp_path, "weather", shortcuts={"ctrl+g": list(steps)}, journal=tmp_path / "journal", **more)
 
 
-def board(person: Person) -> Board:
+def board(person: Person) -> ScreenState:
     """What is to be seen by now."""
-    seen = Board()
+    seen = ScreenState()
     for action in person.actions:
         seen = seen.apply(action)
     return seen

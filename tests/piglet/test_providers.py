@@ -16,7 +16,7 @@ from serai.app.app import App
 from serai.errors import ModelFailed, TurnLimit
 from serai.host.life import State
 from serai.model.contributions import Provider
-from serai.model.events import Noticed, Retrying, Text, Thinking, ToolInput
+from serai.model.events import NoticeEvent, Retrying, Text, Thinking, ToolInput
 from serai.model.provider import Chunk, Completion, Model, ModelMessage, ModelRequest
 from serai.model.tools import TextBlock
 from serai.testing.piglet_guests import Step, crash, delta, fault, note, relay, result, say, throw, wait, write
@@ -254,8 +254,8 @@ async def test_turns_work_on_the_side_chats_and_private_agents_are_all_served_by
     async with opened(tmp_path, folder, model="acme/m1", surface=person) as app:
         assert await submit(app) == "from the guest"
         await ask("host/runBackground", prompt="look around")
-        told = await person.saw_a(Noticed)
-        assert isinstance(told, Noticed)
+        told = await person.saw_a(NoticeEvent)
+        assert isinstance(told, NoticeEvent)
         assert told.notice.text == "Background task: look around\n\nfrom the guest"
         # Inside its own tool: the stream comes back on the wire on which its call is still open.
         chat = await ask("host/chat", messages=[{"role": "user", "content": "hi"}], model="acme/m1")

@@ -10,7 +10,7 @@ import sys
 import msgspec
 
 from serai.errors import NoApproval
-from serai.model.ask import Deny
+from serai.model.approvals import Deny
 from serai.policy.memory import Decisions
 from tests.policy.asking import HERE, AskedSurface, approval, desk, never
 

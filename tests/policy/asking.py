@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from serai.model.ask import Approval, Decision, Item, Question
+from serai.model.approvals import Approval, Decision, Question, QuestionItem
 from serai.model.surface import HeadlessSurface
 from serai.model.tools import ToolCall
 from serai.policy.desk import Desk
@@ -41,7 +41,7 @@ def approval(command: str = "make test", *, id: str = "1", call: str = "call-1",
 
 
 def question(text: str = "Which?", *, id: str = "q") -> Question:
-    return Question(id=id, agent="claude", session="s1", items=(Item(text),))
+    return Question(id=id, agent="claude", session="s1", items=(QuestionItem(text),))
 
 
 class AskedSurface(HeadlessSurface):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count
 from typing import Any
 
-from serai.model.tools import Native, ToolCall
+from serai.model.tools import NativeCall, ToolCall
 from serai.policy.engine import Judgement, Policy, Remembered
 from serai.policy.matching import Match, match
 from serai.policy.rules import Decide, Rule, Rules, read_rule
@@ -36,7 +36,7 @@ def policy(*rules: Rule, mode: str = "", remembered: tuple[Rule, ...] = ()) -> P
 
 
 def subject(tool: str, arguments: Any, situation: Situation = HERE, *, native: str = "", asker: str = "") -> Subject:
-    return Subject(ToolCall(tool, arguments, asker=asker, native=Native(native) if native else None), situation)
+    return Subject(ToolCall(tool, arguments, asker=asker, native=NativeCall(native) if native else None), situation)
 
 
 def matched(rule: Rule, tool: str, arguments: Any, situation: Situation = HERE, *, native: str = "", asker: str = "") -> Match:

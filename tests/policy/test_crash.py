@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.model.ask import Allow, Deny
+from serai.model.approvals import Allow, Deny
 from serai.model.surface import ScriptedSurface
 from serai.policy.approvals import Pending
 from serai.policy.memory import NAME, Decisions

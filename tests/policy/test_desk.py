@@ -12,7 +12,7 @@ import pytest
 
 from serai.errors import NoApproval, NotAllowed, NotWritten, PeerTimeout, SpawnFailed, SurfaceFailed
 from serai.limits import Limits
-from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
+from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.surface import CallbackSurface, HeadlessSurface, ScriptedSurface
 from serai.model.tools import ToolCall
 from serai.policy.desk import Desk

@@ -13,7 +13,7 @@ import pytest
 
 from serai.errors import NoApproval, NotWritten, PeerTimeout
 from serai.limits import Limits
-from serai.model.ask import Allow, Decision, Deny
+from serai.model.approvals import Allow, Decision, Deny
 from serai.policy.approvals import Pending
 from serai.policy.desk import Desk
 from serai.policy.memory import NAME, Decisions

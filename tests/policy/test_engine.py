@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serai.model.ask import Allow, Answer, Approval, Item, Question
+from serai.model.approvals import Allow, Answer, Approval, Question, QuestionItem
 from serai.model.surface import ScriptedSurface
 from serai.model.tools import ToolCall
 from serai.policy.desk import Desk
@@ -203,7 +203,7 @@ async def test_only_an_agents_bypass_allows_without_asking_and_questions_are_ask
     made.set_mode("one", mode_of_agent(native))
     surface = ScriptedSurface([Answer({"which?": "this"})])
     desk = Desk(made, surface)
-    question = Question(id="q", items=(Item("which?"),))
+    question = Question(id="q", items=(QuestionItem("which?"),))
     assert (await desk.ask(question, HERE)).decision == Answer({"which?": "this"})
     ruling = await desk.decide(Approval(id="a", call=ToolCall("bash", BASH)), HERE)
     assert (ruling.allowed, ruling.by) == ((True, "policy") if native == "bypassPermissions" else (False, "person"))

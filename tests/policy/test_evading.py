@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serai.errors import BadSettings
-from serai.model.ask import Allow
+from serai.model.approvals import Allow
 from serai.model.tools import ToolCall
 from serai.policy.hosts import host_of
 from serai.policy.remembering import rule_for

@@ -16,7 +16,7 @@ import pytest
 
 from serai.errors import NoApproval, NotWritten
 from serai.limits import Limits
-from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Remember
+from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Remember
 from serai.model.tools import ToolCall
 from serai.policy.approvals import Pending, fits
 from serai.policy.engine import Policy

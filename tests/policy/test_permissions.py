@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from serai.errors import NoApproval, NotAllowed, NotWritten, PeerTimeout, SurfaceFailed
-from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
+from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.surface import HeadlessSurface, ScriptedSurface, Surface
 from serai.policy.memory import Decisions
 from serai.policy.permissions import (

@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from serai.limits import Limits
-from serai.model.ask import Allow, Deny
+from serai.model.approvals import Allow, Deny
 from serai.model.tools import ToolCall
 from serai.policy.engine import Policy, Remembered
 from serai.policy.matching import match

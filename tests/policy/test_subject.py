@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serai.model.ask import Allow, Deny
+from serai.model.approvals import Allow, Deny
 from serai.model.tools import ToolCall
 from serai.policy.matching import match
 from serai.policy.remembering import flag_for, rule_for

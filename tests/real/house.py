@@ -19,7 +19,7 @@ from serai.agents.drivers.claude.options import Options
 from serai.agents.session import Session
 from serai.agents.turn import Turn
 from serai.limits import Limits
-from serai.model.ask import Approval, Decision, Question
+from serai.model.approvals import Approval, Decision, Question
 from serai.model.events import Event
 from serai.testing.models.server import FakeModels
 from tests.wire.helpers import Ends

@@ -13,7 +13,7 @@ import pytest
 
 from serai.agents.joining import Ask
 from serai.app.app import App
-from serai.model.ask import Allow, Approval, Deny
+from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import ToolCalled, ToolEnded, TurnResult
 from serai.model.tools import ToolCall
 from tests.app.houses import PATIENT, Person

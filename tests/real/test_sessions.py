@@ -8,7 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from serai.agents.turn import Turn
-from serai.model.ask import Allow, Approval
+from serai.model.approvals import Allow, Approval
 from tests.real.house import Real, events, of
 
 

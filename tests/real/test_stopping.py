@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from serai.errors import PeerTimeout
-from serai.model.ask import Approval
+from serai.model.approvals import Approval
 from serai.model.events import Text
 from tests.real.house import LIMITS, Real, sleeping
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from serai.model.ask import Allow, Answer, Approval, Deny, Question
+from serai.model.approvals import Allow, Answer, Approval, Deny, Question
 from serai.model.events import Message, Text, ToolCalled, ToolEnded, UsageReported
 from tests.real.house import Real, events, of
 

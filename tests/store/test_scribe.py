@@ -16,7 +16,7 @@ from serai.errors import NotWritten
 from serai.limits import Limits
 from serai.model import events
 from serai.model.actions import Notice
-from serai.model.ask import Allow, Approval, Deny, Item, Question
+from serai.model.approvals import Allow, Approval, Deny, Question, QuestionItem
 from serai.model.events import Event, Message, StepEnded, StepStarted, TurnEnded, TurnResult, TurnStarted, Usage
 from serai.model.tools import TextBlock, ToolCall, ToolResult
 from serai.store import Current, Scribe, Session
@@ -170,13 +170,13 @@ def test_a_driven_agents_session_keeps_its_own_id_and_neutral_events(tmp_path: P
             events.SessionStarted(agent="claude", session="theirs"),
             TurnStarted(prompt="go"),
             approval,
-            Question(id="q1", items=(Item("Which?"),)),
+            Question(id="q1", items=(QuestionItem("Which?"),)),
             events.Plan(entries=(events.PlanEntry("one"),)),
-            events.Noticed(notice=Notice("careful", "warn")),
+            events.NoticeEvent(notice=Notice("careful", "warn")),
             events.Retrying(attempt=1, most=3, wait=0.5),
             events.UsageReported(usage=Usage(1), total=Usage(2)),
             events.RequestCancelled(id="q1"),
-            events.Other(kind="claude/rate_limit", native={"x": "y" * 5000}),
+            events.OtherEvent(kind="claude/rate_limit", native={"x": "y" * 5000}),
             events.Compacted(before=9, after=2),
             # and what is over when it is told
             events.StateChanged(state="busy"),
@@ -203,7 +203,7 @@ def test_an_agents_own_form_is_kept_when_it_is_short(tmp_path: Path) -> None:
     with new(tmp_path) as session:
         scribe = Scribe(session)
         for native in ({"id": 7}, {"x": "y" * 5000}, object()):
-            scribe.tell(events.Noticed(notice=Notice("n"), native=native))
+            scribe.tell(events.NoticeEvent(notice=Notice("n"), native=native))
         assert [entry.data.get("native") for entry in session.path()] == [{"id": 7}, None, None]
 
 
@@ -237,7 +237,7 @@ def test_a_result_that_is_too_long_keeps_its_beginning(tmp_path: Path) -> None:
     with new(tmp_path) as made, Session(made.file, limits=Limits().but(session_line=100_000)) as session:
         scribe = Scribe(session)
         told(scribe, called(BASH), StepEnded(), ended(BASH, "begin " + "x" * 200_000))
-        scribe.tell(events.Other(kind="huge", native="x" * 200_000))
+        scribe.tell(events.OtherEvent(kind="huge", native="x" * 200_000))
         [_, result, other] = [entry.data for entry in session.path()]
         assert result["content"][0]["text"].startswith(
             "[this was too long, or of a form that the session cannot keep; it began so:]\nbegin xxx"

@@ -13,7 +13,7 @@ import pytest
 from serai.errors import NotWritten
 from serai.limits import MIB, Limits
 from serai.model import events
-from serai.model.ask import Allow, Approval, Deny
+from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import Message, StepEnded, StepStarted, TurnEnded, TurnResult, TurnStarted
 from serai.model.tools import Block, OtherBlock, TextBlock, ToolCall, ToolResult
 from serai.store import Current, Scribe, Session, Sessions

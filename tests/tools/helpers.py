@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from serai.limits import Limits
-from serai.model.tools import Tell, ToolCall, ToolResult
+from serai.model.tools import ProgressCallback, ToolCall, ToolResult
 from serai.tools.builtin import BuiltIn
 from serai.tools.undo import Undo
 from serai.wire.process import Child, Launch, Spawner
@@ -23,7 +23,7 @@ class Tools:
         self.folder.mkdir(exist_ok=True)
         self.undo = Undo(folder / "undo", limits=limits)
         self.told: list[str] = []
-        self.tell: Tell | None = None
+        self.tell: ProgressCallback | None = None
         self.box = BuiltIn(self.folder, spawner=spawner, limits=limits, **{"undo": self.undo, **more})
 
     async def __call__(self, name: str, /, **arguments: Any) -> ToolResult:

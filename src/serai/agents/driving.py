@@ -9,9 +9,9 @@ from functools import partial
 
 from serai.agents.turn import Turn
 from serai.errors import Closed
-from serai.model.ask import Approval, Decision, Deny, Question
+from serai.model.approvals import Approval, Decision, Deny, Question
 from serai.model.events import Event, RequestCancelled, TurnResult
-from serai.model.surface import Paced, Surface
+from serai.model.surface import PacedSurface, Surface
 
 __all__ = ["drive", "put"]
 
@@ -28,7 +28,7 @@ async def drive(
     still asked when the turn is over, on behalf of work on the side, goes on in `left`, if there is one.
     """
     asking: dict[str, asyncio.Task[None]] = {}
-    paced = surface if isinstance(surface, Paced) else None
+    paced = surface if isinstance(surface, PacedSurface) else None
     try:
         async with turn:
             async for event in turn:
@@ -54,7 +54,7 @@ async def drive(
     return await turn.result()
 
 
-async def _room(paced: Paced, turn: Turn) -> None:
+async def _room(paced: PacedSurface, turn: Turn) -> None:
     """Until the surface has caught up, or the turn is over: then nothing more comes than is there."""
     waiting = [asyncio.ensure_future(paced.room()), asyncio.ensure_future(turn.over())]
     try:

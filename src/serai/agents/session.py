@@ -20,7 +20,7 @@ from serai.agents.stage import Listener, Stage
 from serai.agents.turn import Turn
 from serai.errors import Closed, SeraiError, TurnInFlight
 from serai.limits import Limits
-from serai.model.ask import Approval, Decision, Question
+from serai.model.approvals import Approval, Decision, Question
 from serai.model.events import TurnResult
 from serai.model.tools import ImageBlock
 from serai.store.session import Session as Stored

@@ -17,7 +17,7 @@ from msgspec.structs import force_setattr
 from serai.agents.turn import Turn
 from serai.errors import Closed, NoApproval
 from serai.limits import Limits
-from serai.model.ask import Answer, Approval, Decision, Deny, Question
+from serai.model.approvals import Answer, Approval, Decision, Deny, Question
 from serai.model.events import Event, RequestCancelled, TurnEnded, TurnResult, TurnStarted
 from serai.model.provider import ModelMessage
 

@@ -12,8 +12,8 @@ import msgspec
 
 from serai.agents.driver import Prompt
 from serai.errors import Closed
-from serai.model.ask import Approval, Decision, Question
-from serai.model.events import Event, Stderr, Text, Thinking, ToolInput, ToolProgress, TurnResult, merged
+from serai.model.approvals import Approval, Decision, Question
+from serai.model.events import Event, Stderr, Text, Thinking, ToolInput, ToolProgress, TurnResult, merge_fragments
 
 if TYPE_CHECKING:
     from serai.agents.stage import Stage
@@ -194,7 +194,11 @@ class Turn:
         newest of it, if anything. So it is with stderr, whose last words are kept elsewhere. The rest is always told."""
         last = self._events[-1]
         if isinstance(event, Text | Thinking | ToolInput):
-            if isinstance(last, Text | Thinking | ToolInput) and len(last.text) < _JOINED and (joined := merged(last, event)):
+            if (
+                isinstance(last, Text | Thinking | ToolInput)
+                and len(last.text) < _JOINED
+                and (joined := merge_fragments(last, event))
+            ):
                 self._events[-1] = joined
                 return False
             return True

@@ -15,7 +15,7 @@ from serai.app.joining import GuestInterceptors
 from serai.app.mcp import GuestTools
 from serai.errors import SeraiError
 from serai.host.trust import Trust
-from serai.model.ask import Allow, Deny
+from serai.model.approvals import Allow, Deny
 from serai.model.contributions import PromptSection
 from serai.model.provider import ModelMessage
 from serai.model.tools import ToolCall

@@ -34,8 +34,8 @@ from serai.host.commands import Typed
 from serai.host.host import Host
 from serai.host.report import LoadReport
 from serai.model import actions
-from serai.model.actions import Action, Notice, Outcome
-from serai.model.contributions import Transformed
+from serai.model.actions import Action, CommandResult, Notice
+from serai.model.contributions import TransformResult
 from serai.model.events import Event, SessionStarted, ToolProgress, TurnResult, TurnStarted
 from serai.model.tools import ImageBlock, ToolCall, ToolResult
 from serai.policy.subject import Situation
@@ -190,10 +190,10 @@ class App:
         else:
             self._inbox.submit(text, plain=plain)
 
-    async def shortcut(self, key: str) -> Outcome:
+    async def shortcut(self, key: str) -> CommandResult:
         """A key that was pressed. What goes wrong has been told by then, as nobody waits for a key (spec piglet 5.5)."""
         outcome = await self.host.run_shortcut(key)
-        if isinstance(outcome.action, actions.Prompt):
+        if isinstance(outcome.action, actions.SubmitPrompt):
             self._send(outcome.action.text)
         return outcome
 
@@ -324,7 +324,7 @@ class App:
         try:
             if self.quitting.is_set():
                 raise Closed("the app is about to be closed", hint="nothing was sent")
-            changed = await self.host.texts.transform(text) if fresh else Transformed(text)
+            changed = await self.host.texts.transform(text) if fresh else TransformResult(text)
             return None if changed.handled else await self._prepared(changed.text, relayed=True)  # a guest may have queued it
         except SeraiError as error:  # nobody waits for it, so it is told
             self.surface.act(Notice(f"a prompt was not sent: {error}", "error", "serai"))
@@ -344,7 +344,7 @@ class App:
         outcome = await self.host.run_command(*typed)
         if outcome.error:
             raise _failed(outcome)
-        if isinstance(outcome.action, actions.Prompt) and outcome.action.text.strip():
+        if isinstance(outcome.action, actions.SubmitPrompt) and outcome.action.text.strip():
             async with self._turns:
                 return await self._prompt(outcome.action.text, relayed=True)
         return None
@@ -358,12 +358,12 @@ class App:
         try:
             outcome = await self.host.run_command(*typed)
         except SeraiError as error:
-            outcome = Outcome(actions.Nothing(), str(error))
+            outcome = CommandResult(actions.NoAction(), str(error))
         finally:
             self._commanding.discard(id)
         if outcome.error:
             self.surface.act(Notice(outcome.error, "error", source))
-        elif isinstance(outcome.action, actions.Prompt):
+        elif isinstance(outcome.action, actions.SubmitPrompt):
             self._send(outcome.action.text)
 
     def _send(self, text: str) -> None:
@@ -397,7 +397,7 @@ class App:
     def do(self, action: Action) -> bool:
         """What a guest wants done, if that is the app's to do; else it is for the surface."""
         match action:
-            case actions.Prompt(text=text):
+            case actions.SubmitPrompt(text=text):
                 self._send(text)
             case actions.Quit():
                 self.quit()
@@ -415,5 +415,5 @@ class App:
         return True
 
 
-def _failed(outcome: Outcome) -> SeraiError:
+def _failed(outcome: CommandResult) -> SeraiError:
     return NotAllowed(outcome.error) if outcome.code in ("BLOCKED", "DENIED") else Refused(outcome.error)

@@ -10,7 +10,7 @@ from serai.agents.driving import drive, put
 from serai.agents.turn import Turn
 from serai.app.joining import Counter
 from serai.model.actions import Notice
-from serai.model.ask import Approval, Question
+from serai.model.approvals import Approval, Question
 from serai.model.events import Event, RequestCancelled, TurnResult
 
 if TYPE_CHECKING:

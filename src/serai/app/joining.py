@@ -16,11 +16,11 @@ from serai.app.pipeline import Decided, Pipeline, Telling, own
 from serai.host.host import Host
 from serai.host.registry import BuiltIn
 from serai.model.actions import Action, Notice
-from serai.model.ask import Allow, Approval, Decision, Deny, Question
+from serai.model.approvals import Allow, Approval, Decision, Deny, Question
 from serai.model.contributions import Refuse, Rewrite
-from serai.model.events import Event, Message, Noticed, ToolCalled, TurnStarted
-from serai.model.surface import Choosy, Paced, Surface
-from serai.model.tools import Block, Tell, TextBlock, ToolCall, ToolResult, ToolSpec
+from serai.model.events import Event, Message, NoticeEvent, ToolCalled, TurnStarted
+from serai.model.surface import PacedSurface, SelectiveSurface, Surface
+from serai.model.tools import Block, ProgressCallback, TextBlock, ToolCall, ToolResult, ToolSpec
 
 __all__ = ["Counter", "GuestInterceptors", "OnStage", "Steady", "Tools", "Wishes"]
 
@@ -60,7 +60,7 @@ class Tools:
             self._passes.popitem(last=False)
         return msgspec.structs.replace(decided.decision, arguments=shown)
 
-    async def call(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
+    async def call(self, call: ToolCall, *, tell: ProgressCallback | None = None) -> ToolResult:
         _, decided = self._passes.pop(id(call.arguments), (None, None))
         if decided is None or decided.call.name != call.name:
             decided = await self._pipeline().decide(call)
@@ -68,7 +68,7 @@ class Tools:
             return decided.result()
         return await self._run(decided, tell)
 
-    async def _run(self, decided: Decided, tell: Tell | None) -> ToolResult:
+    async def _run(self, decided: Decided, tell: ProgressCallback | None) -> ToolResult:
         lock = self._lock_of(decided.owner)
         if lock is not None and lock.locked() and decided.call.asker == decided.owner:
             why = f"{decided.call.name} would wait for itself: {decided.owner} answers one call after the other"
@@ -83,7 +83,7 @@ class Tools:
             working = self._works(host, decided, tell, turn)
             return await (self._to_its_end(working) if owner and tool is not None and tool.spec.interrupt == "block" else working)
 
-    async def _works(self, host: Host, decided: Decided, tell: Tell | None, turn: _Turn) -> ToolResult:
+    async def _works(self, host: Host, decided: Decided, tell: ProgressCallback | None, turn: _Turn) -> ToolResult:
         self._running[number := id(decided.call.arguments)] = decided
 
         def leave() -> None:
@@ -191,14 +191,14 @@ class Steady:
 
     def __init__(self, surface: Surface) -> None:
         self._surface = surface
-        self._paced = surface if isinstance(surface, Paced) else None
+        self._paced = surface if isinstance(surface, PacedSurface) else None
 
     @property
     def interactive(self) -> bool:
         return self._surface.interactive
 
     def answers(self, request: Approval | Question) -> bool:
-        return not isinstance(self._surface, Choosy) or self._surface.answers(request)
+        return not isinstance(self._surface, SelectiveSurface) or self._surface.answers(request)
 
     @property
     def behind(self) -> bool:
@@ -302,4 +302,4 @@ class OnStage(Telling):
 
     def nobody(self, request: Approval, hint: str) -> None:
         text = f"{request.tool} was denied, as nobody is there to approve it: {hint}"
-        self._stage.emit(Noticed(notice=Notice(text, "warn", "serai")))
+        self._stage.emit(NoticeEvent(notice=Notice(text, "warn", "serai")))

@@ -28,7 +28,7 @@ from serai.errors import Closed, NotWritten, SpawnFailed
 from serai.host.host import Host
 from serai.host.registry import BuiltIn, Tool
 from serai.limits import Limits
-from serai.model.tools import Tell, ToolBox, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import ProgressCallback, ToolBox, ToolCall, ToolResult, ToolSpec
 from serai.version import __version__
 from serai.wire.channel import Tap
 
@@ -58,7 +58,7 @@ class GuestTools:
     def _offers(self, tool: Tool) -> bool:
         return not isinstance(tool.owner, BuiltIn) and (self._only is None or tool.spec.name in self._only)
 
-    async def call(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
+    async def call(self, call: ToolCall, *, tell: ProgressCallback | None = None) -> ToolResult:
         tool = self._host().table.tools.get(call.name)
         if tool is None or not self._offers(tool):
             return ToolResult.error(f"no guest has a tool {call.name}", code="TOOL_UNAVAILABLE", hint="use a tool of your own")

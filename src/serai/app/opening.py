@@ -29,7 +29,7 @@ from serai.host.adapter import About
 from serai.host.host import Host
 from serai.host.trust import Trust
 from serai.limits import Limits
-from serai.model.ask import Approval, Question
+from serai.model.approvals import Approval, Question
 from serai.model.provider import ModelProvider
 from serai.model.surface import HeadlessSurface, Surface
 from serai.policy import Decisions, Desk, Policy, Rules, Situation, load

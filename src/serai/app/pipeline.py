@@ -21,7 +21,7 @@ from serai.errors import SeraiError
 from serai.host.host import Host
 from serai.host.judging import invalid
 from serai.host.registry import BuiltIn, Tool
-from serai.model.ask import Allow, Approval, Decision, Deny, Question
+from serai.model.approvals import Allow, Approval, Decision, Deny, Question
 from serai.model.contributions import Refuse, Rewrite
 from serai.model.tools import ToolCall, ToolResult
 from serai.policy.desk import Desk

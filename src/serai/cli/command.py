@@ -8,7 +8,7 @@ import msgspec
 from serai.cli import telling
 from serai.cli.opening import JSON, Options, Status, opened, run, status_of, with_options
 from serai.errors import NoCommand
-from serai.model.actions import Action, Display, Insert, OpenPanel, Panel, Prompt
+from serai.model.actions import Action, Display, Insert, OpenPanel, Panel, SubmitPrompt
 
 __all__ = ["command"]
 
@@ -93,7 +93,7 @@ def _print(action: Action) -> None:
     match action:
         case Display():
             telling.result("\n".join(action.lines()))
-        case Prompt(text=text):
+        case SubmitPrompt(text=text):
             if text.strip():  # blank text is nothing (spec zot 4.2)
                 click.echo("would send to the agent:", err=True)
                 telling.result(text)

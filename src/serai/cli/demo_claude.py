@@ -18,7 +18,7 @@ from serai.app.app import App
 from serai.cli.demo_guests import LIMITS, Teller, examples
 from serai.cli.printing import glance
 from serai.errors import SeraiError
-from serai.model.ask import Approval, Decision, Question
+from serai.model.approvals import Approval, Decision, Question
 from serai.model.tools import ToolCall, ToolResult
 
 if TYPE_CHECKING:

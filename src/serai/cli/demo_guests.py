@@ -21,7 +21,7 @@ from serai.host.guest import Guest
 from serai.host.life import State
 from serai.host.registry import BuiltIn
 from serai.model.actions import Action, Notice
-from serai.model.ask import Allow, Approval, Decision, Question
+from serai.model.approvals import Allow, Approval, Decision, Question
 from serai.model.events import Event, Message, StepStarted, ToolCalled, ToolEnded, ToolStarted, TurnStarted
 from serai.model.surface import ScriptedSurface
 from serai.model.tools import ToolCall, ToolResult

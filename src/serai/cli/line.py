@@ -23,9 +23,18 @@ from serai.cli.printing import Prints, colors_wanted
 from serai.errors import NotWritten
 from serai.limits import KIB, Limits
 from serai.model.actions import Action
-from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
+from serai.model.approvals import (
+    Allow,
+    Answer,
+    Approval,
+    Decision,
+    Deny,
+    Question,
+    format_questions,
+    parse_approval_reply,
+    parse_typed_answer,
+)
 from serai.model.events import Event
-from serai.model.replies import approval_reply, question_text, typed_answer
 
 if TYPE_CHECKING:
     from serai.policy import Decisions, Pending, Remembered
@@ -328,8 +337,8 @@ class LineSurface:
         for number, item in enumerate(request.items, start=1):
             part = f" ({number} of {len(request.items)})" if len(request.items) > 1 else ""
             head = f"a question{part}, asked by {self._asker(request)}"
-            await self._show(terminal, self._part(request, head, question_text([item]), terminal.columns))
-            answer = typed_answer(item, words.written(await terminal.ask("Your answer (Enter dismisses it): ")))
+            await self._show(terminal, self._part(request, head, format_questions([item]), terminal.columns))
+            answer = parse_typed_answer(item, words.written(await terminal.ask("Your answer (Enter dismisses it): ")))
             if answer is None:
                 return Answer({})
             answers[item.text] = answer
@@ -379,7 +388,7 @@ def _decision(typed: str, *, remembers: bool) -> Allow | Deny | None:
     why = _BECAUSE.sub("", rest, count=1) if _BECAUSE.match(rest) else rest
     if word in _STOP:
         return Deny(why or _STOPPED, interrupt=True)
-    reply = approval_reply(word)
+    reply = parse_approval_reply(word)
     if reply == "deny":
         return Deny(why or _SAID_NO)
     if reply == "allow" and not rest:

@@ -198,7 +198,7 @@ class Trial:
 
     def candidates(self) -> Iterator[Rule]:
         """From narrow to wide: what it means, all that it says, what of that a pattern can say, the tool alone."""
-        from serai.model.ask import Allow
+        from serai.model.approvals import Allow
         from serai.policy.globs import escaped
         from serai.policy.remembering import rule_for
 

@@ -19,7 +19,7 @@ from serai.cli.plain import printable
 from serai.errors import NoApproval, NotAllowed, NotWritten
 
 if TYPE_CHECKING:
-    from serai.model.ask import Allow, Answer, Approval, Deny, Question, Remember
+    from serai.model.approvals import Allow, Answer, Approval, Deny, Question, Remember
     from serai.policy import Decisions, Pending, Rule
 
 __all__ = ["answer", "forget", "looked_at", "parsed", "pending"]
@@ -107,7 +107,7 @@ def pending(id: str | None, *, everything: bool, as_json: bool) -> None:
 
 def _shown(one: Pending, *, whole: bool) -> Iterator[str]:
     """As a person has to see it who answers: nothing is masked, and nothing can be taken for something else."""
-    from serai.model.ask import Approval
+    from serai.model.approvals import Approval
 
     request = one.request
     who = words.name(request.agent or one.situation.agent or "somebody")
@@ -123,7 +123,7 @@ def _shown(one: Pending, *, whole: bool) -> Iterator[str]:
 
 def _next(one: Pending, *, cut: bool) -> Iterator[str]:
     """What can be done about it."""
-    from serai.model.ask import Approval
+    from serai.model.approvals import Approval
 
     if cut:
         yield f"  all of it: serai policy pending {one.id}"
@@ -175,7 +175,7 @@ def answer(
     An approval wants allow or deny. A question wants --answer, a text or the number of a choice; deny dismisses it.
     """
     _fit_together(verdict, why=why, interrupt=interrupt, arguments=arguments, scope=scope, pattern=pattern, answers=answers)
-    from serai.model.ask import Approval
+    from serai.model.approvals import Approval
 
     with closing(kept()) as decisions:
         one = decisions.find(words.written(id))
@@ -211,7 +211,7 @@ def _fit_together(verdict: str | None, *, scope: str, answers: Sequence[str], **
 def _decision(
     request: Approval, verdict: str | None, why: str, arguments: str | None, scope: Remember, *, interrupt: bool, answered: bool
 ) -> Allow | Deny:
-    from serai.model.ask import Allow, Deny
+    from serai.model.approvals import Allow, Deny
 
     if answered:
         raise click.UsageError(f"it asks whether {printable(request.tool)} may run: say allow or deny")
@@ -223,8 +223,7 @@ def _decision(
 
 
 def _answers(one: Pending, request: Question, verdict: str | None, texts: tuple[str, ...]) -> Answer:
-    from serai.model.ask import Answer
-    from serai.model.replies import typed_answer
+    from serai.model.approvals import Answer, parse_typed_answer
 
     if verdict == "allow":
         raise click.UsageError(f"it is a question: say --answer TEXT; `serai policy pending {one.id}` shows it")
@@ -235,7 +234,7 @@ def _answers(one: Pending, request: Question, verdict: str | None, texts: tuple[
     if len(texts) != len(items):
         parts = words.counted(len(items), "question")
         raise NoApproval(f"it asks {parts}, and there are {words.counted(len(texts), 'answer')}", id=one.id, hint=hint)
-    said = {item.text: typed_answer(item, words.written(text)) for item, text in zip(items, texts, strict=True)}
+    said = {item.text: parse_typed_answer(item, words.written(text)) for item, text in zip(items, texts, strict=True)}
     if None in said.values():
         raise NoApproval("an answer is empty", id=one.id, hint="say something, or deny to dismiss the question")
     return Answer(said)
@@ -243,7 +242,7 @@ def _answers(one: Pending, request: Question, verdict: str | None, texts: tuple[
 
 def _settle(decisions: Decisions, one: Pending, decision: Any, pattern: str | None, scope: Remember) -> None:
     """Answered first, then remembered: who is second has not decided anything."""
-    from serai.model.ask import Approval
+    from serai.model.approvals import Approval
     from serai.policy import remember, rule_as
     from serai.policy.subject import Subject
 
@@ -263,7 +262,7 @@ def _same_again(one: Pending, request: Approval, decision: Allow | Deny) -> Rule
     """What a run would remember of it, with the arguments that it is to have."""
     import msgspec
 
-    from serai.model.ask import Allow
+    from serai.model.approvals import Allow
     from serai.policy.remembering import rule_for
     from serai.policy.subject import Subject
 

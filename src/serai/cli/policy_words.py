@@ -15,7 +15,7 @@ from unicodedata import east_asian_width
 from serai import paths
 
 if TYPE_CHECKING:
-    from serai.model.ask import Approval, Question
+    from serai.model.approvals import Approval, Question
     from serai.policy import Remembered, Rule
 
 __all__ = [
@@ -248,11 +248,11 @@ def called(request: Approval, how: How, *, id: str = "", columns: int = 0) -> Ge
 
 def questioned(request: Question, how: How, *, columns: int = 0) -> Generator[str, None, bool]:
     """What a question asks; whether some of that was left out."""
-    from serai.model.replies import question_text
+    from serai.model.approvals import format_questions
 
     if not request.items:  # what was settled has none any more
         return False
-    return (yield from _told("it asks |", question_text(request.items), how, columns))
+    return (yield from _told("it asks |", format_questions(request.items), how, columns))
 
 
 def _name_of(head: str, text: str, short: str, how: How, columns: int) -> Generator[str, None, bool]:

@@ -17,12 +17,12 @@ from serai.cli import policy_words as words
 from serai.cli.plain import printable
 from serai.cli.sinking import Lost, Sink
 from serai.cli.telling import as_json, noted, plain_json
-from serai.model.actions import Action, Display, Insert, Nothing, Notice
+from serai.model.actions import Action, Display, Insert, NoAction, Notice
 from serai.model.events import (
     Compacted,
     Event,
     Message,
-    Noticed,
+    NoticeEvent,
     Retrying,
     Stderr,
     StepsExhausted,
@@ -33,7 +33,7 @@ from serai.model.events import (
     ToolStarted,
     TurnEnded,
     TurnResult,
-    kind_of,
+    event_kind,
 )
 from serai.model.tools import ToolCall, ToolResult
 from serai.record import lookalikes
@@ -144,7 +144,7 @@ class Printer:
                 self._say(text, 0)
             case TurnEnded(lane="", result=result):
                 self._end_of_turn(result)
-            case Noticed(notice=notice):
+            case NoticeEvent(notice=notice):
                 self.act(notice)
             case _ if not self._quiet:
                 self._progress(event)
@@ -314,8 +314,8 @@ class JsonPrinter:
 
     def act(self, action: Action) -> None:
         if isinstance(action, Notice):
-            self.tell(Noticed(notice=action))
-        elif not isinstance(action, Nothing):
+            self.tell(NoticeEvent(notice=action))
+        elif not isinstance(action, NoAction):
             self._out.write(as_json({"type": "action", "action": action}) + "\n")
 
     def result(self, result: TurnResult, **more: Any) -> None:
@@ -367,7 +367,7 @@ def _json_of(event: Event) -> str:
     try:
         return as_json(msgspec.structs.replace(event, native=None))  # which takes texts that are no UTF-8
     except _NO_JSON as error:
-        return as_json({"type": kind_of(event), "seq": event.seq, "unreadable": str(error)})
+        return as_json({"type": event_kind(event), "seq": event.seq, "unreadable": str(error)})
 
 
 def _inset(lane: str) -> str:

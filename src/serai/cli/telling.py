@@ -16,7 +16,7 @@ import msgspec
 
 from serai.cli.plain import printable
 from serai.model.actions import Action, Display, Notice
-from serai.model.ask import Approval, Decision, Question
+from serai.model.approvals import Approval, Decision, Question
 from serai.model.events import Event
 from serai.model.surface import HeadlessSurface
 from serai.record import lookalikes

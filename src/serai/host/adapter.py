@@ -17,7 +17,7 @@ from serai.host.manifest import Manifest
 from serai.host.services import Services
 from serai.limits import Limits
 from serai.model.actions import Action, Panel
-from serai.model.contributions import Contributions, Interceptor, Stage, Transformed, Verdict
+from serai.model.contributions import Contributions, Interceptor, InterceptPoint, InterceptResult, TransformResult
 from serai.model.events import Event
 from serai.model.provider import Chunk, Completion, ModelMessage, ModelRequest
 from serai.model.tools import ToolCall, ToolResult
@@ -120,7 +120,7 @@ class Running(Protocol):
 
     async def run_command(self, name: str, args: str) -> Action: ...
 
-    async def intercept(self, interceptor: Interceptor, stage: Stage, subject: Any, /) -> Verdict:
+    async def intercept(self, interceptor: Interceptor, stage: InterceptPoint, subject: Any, /) -> InterceptResult:
         """`subject` is a `ToolCall`, a step's number, a text, or a `(ToolCall, ToolResult)`, by stage."""
         ...
 
@@ -146,7 +146,7 @@ class Running(Protocol):
 class Transforms(Protocol):
     """A running guest that offers an input transformer."""
 
-    async def transform(self, text: str) -> Transformed: ...
+    async def transform(self, text: str) -> TransformResult: ...
 
 
 class Injects(Protocol):

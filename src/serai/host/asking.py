@@ -13,10 +13,10 @@ from serai.host.commands import Typed, parse
 from serai.host.house import House
 from serai.host.judging import Gate, Judge, invalid
 from serai.host.registry import Registry
-from serai.model.actions import Action, Nothing, Outcome
-from serai.model.contributions import Command, Refuse, Rewrite, Shortcut, Stage
+from serai.model.actions import Action, CommandResult, NoAction
+from serai.model.contributions import Command, InterceptPoint, Refuse, Rewrite, Shortcut
 from serai.model.provider import Chunk, Completion, Model, ModelProvider, ModelRequest
-from serai.model.tools import Tell, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import ProgressCallback, ToolCall, ToolResult, ToolSpec
 
 __all__ = ["Asking", "BuiltInCommand", "GuestProvider"]
 
@@ -48,12 +48,12 @@ class Asking:
         """The `ToolBox` protocol."""
         return self.tools
 
-    async def call(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
+    async def call(self, call: ToolCall, *, tell: ProgressCallback | None = None) -> ToolResult:
         """The `ToolBox` protocol."""
         return await self.call_tool(call, tell=tell)
 
     async def call_tool(
-        self, call: ToolCall | str, arguments: Any = None, *, gate: Gate | None = None, tell: Tell | None = None
+        self, call: ToolCall | str, arguments: Any = None, *, gate: Gate | None = None, tell: ProgressCallback | None = None
     ) -> ToolResult:
         """Interceptors, then `gate` on the final call if there is one, then the owner. Never raises for what a guest does wrong."""
         if type(call) is not ToolCall:
@@ -69,7 +69,9 @@ class Asking:
             call = decided
         return await self.run_tool(call, tell=tell)
 
-    async def run_tool(self, call: ToolCall, *, tell: Tell | None = None, leave: Callable[[], None] | None = None) -> ToolResult:
+    async def run_tool(
+        self, call: ToolCall, *, tell: ProgressCallback | None = None, leave: Callable[[], None] | None = None
+    ) -> ToolResult:
         """The owner, then the interceptors of results: for a call that was decided elsewhere (`serai.app.pipeline`).
 
         A tool that did not run to an answer has no result to look at (spec piglet 5.3). `leave` is called before others look at
@@ -99,7 +101,7 @@ class Asking:
 
     # -- who may say no -----------------------------------------------------------------------------------------------------------
 
-    async def intercept(self, stage: Stage, subject: Any) -> Refuse | Rewrite | None:
+    async def intercept(self, stage: InterceptPoint, subject: Any) -> Refuse | Rewrite | None:
         """What the interceptors of a stage make of this: for whoever runs a model. None: they let it pass unchanged."""
         return await self._judge.intercept(stage, subject)
 
@@ -122,18 +124,18 @@ class Asking:
         """What guests offer for a person to type, beside Serai's own."""
         return [command for _, command in self._registry.table.commands.values()]
 
-    async def run_command(self, name: str, args: str = "") -> Outcome:
+    async def run_command(self, name: str, args: str = "") -> CommandResult:
         """Serai's own first, then guests'. What it wants shown is shown; what it wants done is the caller's to do."""
         name = name.removeprefix("/")
         if built_in := self._built_in_commands.get(name):
-            outcome = Outcome(await built_in(args) or Nothing())
+            outcome = CommandResult(await built_in(args) or NoAction())
             self.house.act(outcome.action)
             return outcome
         owner = self._registry.table.commands.get(name)
         if owner is None:
             raise NoCommand(f"unknown command /{name}")
         if down := self._judge.down():
-            return Outcome(Nothing(), f"/{name} refused: {down}", "BLOCKED")
+            return CommandResult(NoAction(), f"/{name} refused: {down}", "BLOCKED")
         return await owner[0].run_command(name, args.strip())
 
     def parse(self, text: str) -> Typed | None:
@@ -145,7 +147,7 @@ class Asking:
 
         return parse(text, known)
 
-    async def typed(self, text: str) -> Outcome | None:
+    async def typed(self, text: str) -> CommandResult | None:
         """What a person typed: run as a command, or None when it is for the model."""
         typed = self.parse(text)
         return None if typed is None else await self.run_command(*typed)
@@ -155,7 +157,7 @@ class Asking:
         """The keys that guests want to be told of."""
         return [shortcut for _, shortcut in self._registry.table.shortcuts.values()]
 
-    async def run_shortcut(self, key: str) -> Outcome:
+    async def run_shortcut(self, key: str) -> CommandResult:
         """A key such as `ctrl+g` was pressed. What goes wrong is told as a notice too: nobody waits for a key (spec piglet 5.5)."""
         owner = self._registry.table.shortcuts.get(key)
         if owner is None:
@@ -163,7 +165,7 @@ class Asking:
         if down := self._judge.down():
             refused = f"shortcut {key} refused: {down}"
             self.house.notify("error", refused)
-            return Outcome(Nothing(), refused, "BLOCKED")
+            return CommandResult(NoAction(), refused, "BLOCKED")
         return await owner[0].handle(key)
 
     # -- models -----------------------------------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from serai.host.life import State
 from serai.host.logs import flooded
 from serai.host.outcomes import code_of, command_code
 from serai.host.supervising import Supervised
-from serai.model.actions import Nothing, OpenPanel, Outcome
-from serai.model.contributions import Interceptor, Pass, Refuse, Stage, Verdict
+from serai.model.actions import CommandResult, NoAction, OpenPanel
+from serai.model.contributions import Interceptor, InterceptPoint, InterceptResult, Pass, Refuse
 from serai.model.events import Event
 from serai.model.tools import ToolCall, ToolResult
 
@@ -43,33 +43,33 @@ class Guest(Supervised):
         explain = self.house.adapter(self.manifest).explain
         return ToolResult.error(explain("tool", self.manifest.name, call.name, error), code=code_of(error), hint=error.hint)
 
-    async def run_command(self, name: str, args: str) -> Outcome:
+    async def run_command(self, name: str, args: str) -> CommandResult:
         running = self.running
         if running is None:
-            return Outcome(Nothing(), f"extension /{name}: {self.why_down()}", "COMMAND_UNAVAILABLE")
+            return CommandResult(NoAction(), f"extension /{name}: {self.why_down()}", "COMMAND_UNAVAILABLE")
         try:
             action = await running.run_command(name, args)
             if isinstance(action, OpenPanel) and running is not self.running:  # replaced meanwhile: who would draw it?
-                action = Nothing()
-            return Outcome(action)
+                action = NoAction()
+            return CommandResult(action)
         except SeraiError as error:
             explain = self.house.adapter(self.manifest).explain
-            return Outcome(Nothing(), explain("command", self.manifest.name, name, error), command_code(error))
+            return CommandResult(NoAction(), explain("command", self.manifest.name, name, error), command_code(error))
 
-    async def handle(self, key: str) -> Outcome:
+    async def handle(self, key: str) -> CommandResult:
         """A pressed shortcut; what goes wrong is told at once, as nobody waits for it (spec piglet 5.5)."""
         running = self.running
         why, code = self.why_down(), "COMMAND_UNAVAILABLE"
         if running is not None:
             try:
-                return Outcome(await cast("Handles", running).handle(key))
+                return CommandResult(await cast("Handles", running).handle(key))
             except SeraiError as error:
                 why, code = self.cause(error), command_code(error)
         text = f"ext {self.manifest.shown} shortcut {key}: {why}"
         self.house.notify("error", text)
-        return Outcome(Nothing(), text, code)
+        return CommandResult(NoAction(), text, code)
 
-    async def intercept(self, interceptor: Interceptor, stage: Stage, subject: Any) -> Verdict:
+    async def intercept(self, interceptor: Interceptor, stage: InterceptPoint, subject: Any) -> InterceptResult:
         """Its verdict; what no verdict means is said by `on_failure`, or by its being a guard."""
         running = self.running
         if running is None:
@@ -117,7 +117,7 @@ class Guest(Supervised):
             elif self._launching is not None:
                 self._launching.cancel()
 
-    def _no_verdict(self, interceptor: Interceptor, stage: Stage, why: str) -> Verdict:
+    def _no_verdict(self, interceptor: Interceptor, stage: InterceptPoint, why: str) -> InterceptResult:
         # A result is there already: who cannot look at it is passed over, but for a guard (spec piglet 5.3).
         if not self.guard and (interceptor.on_failure == "open" or stage == "tool_result"):
             return _PASS

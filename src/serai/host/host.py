@@ -32,7 +32,7 @@ from serai.host.settings import changes_of, read_person
 from serai.host.texts import Texts
 from serai.host.trust import Trust
 from serai.limits import Limits
-from serai.model.events import Event, SessionStarted, kind_of
+from serai.model.events import Event, SessionStarted, event_kind
 from serai.model.surface import Surface
 from serai.model.tools import ToolBox
 from serai.record.recorder import Recorder
@@ -240,7 +240,7 @@ class Host(Asking):
         if isinstance(event, SessionStarted):
             self._session = event
         handlers = self._registry.table.handlers
-        for guest in handlers.get(kind_of(event), handlers["*"]):
+        for guest in handlers.get(event_kind(event), handlers["*"]):
             guest.tell(event)
 
     def attach(self, surface: Surface) -> None:
@@ -331,7 +331,7 @@ class Host(Asking):
         """A fresh process hears of the session that runs already (spec zot 5.5, ours)."""
         if self._session is not None:  # first: to look who wants it takes as long as many have come
             handlers = self.table.handlers
-            if guest in handlers.get(kind_of(self._session), handlers["*"]):
+            if guest in handlers.get(event_kind(self._session), handlers["*"]):
                 guest.tell(self._session)
 
     def _shadowed(self, entry: Shadowed) -> None:

@@ -25,7 +25,7 @@ from serai.host.panels import Panels
 from serai.host.screen import Screen, fitting
 from serai.host.services import NoServices, Services
 from serai.limits import KIB, MIB, Limits
-from serai.model.actions import Action, Display, Level, Nothing, Notice, OpenPanel
+from serai.model.actions import Action, Display, Level, NoAction, Notice, OpenPanel
 from serai.model.surface import Surface
 from serai.record.recorder import Recorder
 from serai.wire import child_environment
@@ -183,7 +183,7 @@ class House:
                 self.show(action)
         elif isinstance(action, OpenPanel):
             self.panels.show(action.panel)
-        elif not isinstance(action, Nothing):
+        elif not isinstance(action, NoAction):
             self.show(action)
 
     def show(self, action: Action) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 from serai.errors import GuardDown
 from serai.host.registry import Registry
-from serai.model.ask import Allow, Answer, Decision, Deny
-from serai.model.contributions import Refuse, Rewrite, Stage
+from serai.model.approvals import Allow, Answer, Decision, Deny
+from serai.model.contributions import InterceptPoint, Refuse, Rewrite
 from serai.model.tools import ToolCall, ToolResult
 
 __all__ = ["Gate", "Judge", "invalid"]
@@ -60,7 +60,7 @@ class Judge:
         why = "" if isinstance(decision, Answer) else decision.why
         return ToolResult.error(why or f"{call.name} was denied", code="DENIED")
 
-    async def intercept(self, stage: Stage, subject: Any) -> Refuse | Rewrite | None:
+    async def intercept(self, stage: InterceptPoint, subject: Any) -> Refuse | Rewrite | None:
         """Ask the interceptors of a stage, one after the other; each sees what the one before made of it.
 
         None means: unchanged. A guard that is not there is a refusal (design rule 8).
@@ -77,7 +77,7 @@ class Judge:
         seen = await self._passed("tool_result", (call, result))
         return _refused(seen) if isinstance(seen, Refuse) else seen[1]
 
-    async def _passed(self, stage: Stage, subject: Any) -> Any:
+    async def _passed(self, stage: InterceptPoint, subject: Any) -> Any:
         """What becomes of it on its way past them all, or the `Refuse` that ends it.
 
         A guard's yes is for what it saw. Whoever is behind it may change that, and chooses that place by its own number: then the
@@ -106,7 +106,7 @@ def invalid(call: ToolCall, problem: str) -> ToolResult:
     return ToolResult.error(f"{call.name}: {problem}", code="INVALID_ARGS", hint="correct the arguments and call again")
 
 
-def _with(stage: Stage, subject: Any, value: Any) -> Any:
+def _with(stage: InterceptPoint, subject: Any, value: Any) -> Any:
     """The subject of that stage with this instead."""
     if stage == "tool_result":
         return (subject[0], value)

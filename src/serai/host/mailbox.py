@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from serai.errors import FrameTooBig, LimitHit, PeerStalled, SeraiError
 from serai.limits import Limits
-from serai.model.events import is_piece, merged
+from serai.model.events import is_fragment, merge_fragments
 from serai.wire.channel import Channel
 from serai.wire.stream import Call
 
@@ -107,10 +107,14 @@ class Mailbox:
             return
         size, last = len(frame), self._queue[-1] if self._queue else None
         self._told += size
-        if isinstance(last, _Told) and last.size + size <= self._limits.send and (both := merged(last.event, event)) is not None:
+        if (
+            isinstance(last, _Told)
+            and last.size + size <= self._limits.send
+            and (both := merge_fragments(last.event, event)) is not None
+        ):
             self._queue[-1] = _Told(both, None, last.size + size)
         else:
-            self._queue.append(_Told(event if is_piece(event) else None, frame, size))
+            self._queue.append(_Told(event if is_fragment(event) else None, frame, size))
             self._events += 1
         while self._events > self._limits.events or (self._told > self._limits.backlog and self._events > 1):
             self._drop_oldest()

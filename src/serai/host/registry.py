@@ -19,15 +19,24 @@ from serai.errors import SeraiError
 from serai.host.guest import Guest
 from serai.host.life import State
 from serai.host.schemas import Checked, checker
-from serai.model.contributions import EVERY_EVENT, Command, Compactor, Contributions, Interceptor, Provider, Shortcut, Stage
-from serai.model.tools import BUILT_IN, Tell, ToolBox, ToolCall, ToolResult, ToolSpec
+from serai.model.contributions import (
+    EVERY_EVENT,
+    Command,
+    Compactor,
+    Contributions,
+    Interceptor,
+    InterceptPoint,
+    Provider,
+    Shortcut,
+)
+from serai.model.tools import BUILT_IN, ProgressCallback, ToolBox, ToolCall, ToolResult, ToolSpec
 
 log = logging.getLogger("serai.host")
 
 __all__ = ["BuiltIn", "Link", "Registry", "Shadowed", "Table", "Tool"]
 
 T = TypeVar("T")
-STAGES: tuple[Stage, ...] = ("tool_call", "tool_result", "turn_start", "assistant_message")
+STAGES: tuple[InterceptPoint, ...] = ("tool_call", "tool_result", "turn_start", "assistant_message")
 
 
 _HOLDS = (State.READY, State.STOPPED)  # one that was stopped on purpose is no guard any more
@@ -65,7 +74,7 @@ class BuiltIn:
     def way(self) -> Callable[[ToolCall], Awaitable[ToolResult]]:
         return self.call
 
-    async def call(self, call: ToolCall, tell: Tell | None = None) -> ToolResult:
+    async def call(self, call: ToolCall, tell: ProgressCallback | None = None) -> ToolResult:
         try:
             return await self.box.call(call, tell=tell)
         except SeraiError:
@@ -95,7 +104,7 @@ class Tool:
     def of(cls, spec: ToolSpec, owner: Owner, checked: Checked) -> Tool:
         return cls(spec, owner, owner.way(), checked.check, checked.problem)
 
-    def watched(self, call: ToolCall, tell: Tell) -> Awaitable[ToolResult]:
+    def watched(self, call: ToolCall, tell: ProgressCallback) -> Awaitable[ToolResult]:
         """Run it for somebody who watches; no guest's wire carries what its tool says meanwhile."""
         return self.owner.call(call, tell) if isinstance(self.owner, BuiltIn) else self.run(call)
 
@@ -131,7 +140,7 @@ class Table:
     shortcuts: Mapping[str, tuple[Guest, Shortcut]]  # by key
     providers: Mapping[str, Guest]  # by the API of the models they stream
     compactor: tuple[Guest, Compactor] | None
-    chains: Mapping[Stage, tuple[Link, ...]]
+    chains: Mapping[InterceptPoint, tuple[Link, ...]]
     handlers: Mapping[str, tuple[Guest, ...]]  # by the kind of event; "*" for those that want all
     shadowed: tuple[Shadowed, ...]
     missing: tuple[Guest, ...]  # guards that do not hold, or not yet
@@ -273,7 +282,7 @@ def _offers(guest: Guest, name: str) -> bool:
     return any(spec.name == name for spec in guest.tools)
 
 
-def _chain(present: list[Guest], stage: Stage) -> tuple[Link, ...]:
+def _chain(present: list[Guest], stage: InterceptPoint) -> tuple[Link, ...]:
     links = [Link(guest, one) for guest in present for one in guest.contributions.interceptors if stage in one.stages]
     return tuple(sorted(links, key=lambda link: -link.interceptor.priority))  # stable: then load order
 

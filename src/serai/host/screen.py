@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from serai.limits import KIB
-from serai.model.actions import Action, CloseOverlay, Nothing, SetStatus, SetWidget, ShowOverlay
+from serai.model.actions import Action, CloseOverlay, NoAction, SetStatus, SetWidget, ShowOverlay
 
 __all__ = ["Screen", "fitting"]
 
@@ -28,7 +28,7 @@ def fitting(action: Action) -> Action:
     """The same, no longer than it can be seen: what stays on the surface is kept there, and a guest may put much of it."""
     match action:
         case SetWidget(key=key) | SetStatus(key=key) | ShowOverlay(overlay=msgspec.Struct(key=key)) if len(key) > _KEY:
-            return Nothing()
+            return NoAction()
         case SetWidget(content=content) if len(content) > _CONTENT:
             return msgspec.structs.replace(action, content=f"{content[:_CONTENT]}…")
         case SetStatus(text=text) if len(text) > _CONTENT:

@@ -19,7 +19,7 @@ from serai.host.logs import GuestLog
 from serai.host.manifest import Manifest
 from serai.host.seeding import seed
 from serai.limits import Limits
-from serai.model.contributions import Contributions, Stage
+from serai.model.contributions import Contributions, InterceptPoint
 from serai.model.tools import ToolSpec
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Supervised:
         self.ever_ready = False
         self.judging: set[object] = set()  # what it was asked as an interceptor and has not answered
         self.log: GuestLog | None = None  # from its first start on
-        self._held: frozenset[Stage] = frozenset()  # what it intercepted before it crashed
+        self._held: frozenset[InterceptPoint] = frozenset()  # what it intercepted before it crashed
         self._why: SeraiError | None = None  # why we ended it
         self._last = _NOTHING  # what it offered when it was last seen
         self._lock = asyncio.Lock()
@@ -221,7 +221,7 @@ class Supervised:
         self.remark(f"crashed: {self.cause(cause)}")
         self._again(cause)
 
-    def _stages(self) -> frozenset[Stage]:
+    def _stages(self) -> frozenset[InterceptPoint]:
         return frozenset(stage for one in self.contributions.interceptors for stage in one.stages)
 
     # -- inside -----------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from serai.host.adapter import Compacts, Injects, Transforms
 from serai.host.guest import Guest
 from serai.host.life import State
 from serai.host.registry import Registry
-from serai.model.contributions import Compactor, Contributions, PromptSection, Transformed
+from serai.model.contributions import Compactor, Contributions, PromptSection, TransformResult
 from serai.model.provider import ModelMessage
 
 __all__ = ["Texts"]
@@ -28,7 +28,7 @@ class Texts:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
 
-    async def transform(self, text: str) -> Transformed:
+    async def transform(self, text: str) -> TransformResult:
         """What the input transformers make of it, one after the other. One that fails fails the submission (spec piglet 5.7)."""
         for guest in self._asked(lambda offered: offered.input_transformers):
             if guest.running is None:  # passed over
@@ -42,7 +42,7 @@ class Texts:
             if changed.handled:
                 return changed
             text = changed.text
-        return Transformed(text)
+        return TransformResult(text)
 
     async def inject(self, text: str) -> list[str]:
         """What the message hooks add to the system prompt. One that fails adds nothing (spec piglet 5.6, ours)."""

@@ -19,6 +19,8 @@ __all__ = [
     "EventHandler",
     "Ingress",
     "InputTransformer",
+    "InterceptPoint",
+    "InterceptResult",
     "Interceptor",
     "MessageHook",
     "OnFailure",
@@ -29,12 +31,10 @@ __all__ = [
     "Rewrite",
     "Service",
     "Shortcut",
-    "Stage",
-    "Transformed",
-    "Verdict",
+    "TransformResult",
 ]
 
-Stage = Literal["tool_call", "tool_result", "turn_start", "assistant_message"]
+InterceptPoint = Literal["tool_call", "tool_result", "turn_start", "assistant_message"]
 OnFailure = Literal["open", "closed"]
 
 EVERY_EVENT = frozenset({"*"})
@@ -52,7 +52,7 @@ class Interceptor(msgspec.Struct, frozen=True, omit_defaults=True):
     """Wants to be asked at these stages. Higher priority is asked first; `on_failure` says what no answer means (design rule 8)."""
 
     name: str
-    stages: frozenset[Stage]
+    stages: frozenset[InterceptPoint]
     priority: int = 0
     on_failure: OnFailure = "open"
 
@@ -95,7 +95,7 @@ class InputTransformer(msgspec.Struct, frozen=True, omit_defaults=True):
     priority: int = 0
 
 
-class Transformed(msgspec.Struct, frozen=True, omit_defaults=True):
+class TransformResult(msgspec.Struct, frozen=True, omit_defaults=True):
     """What became of a typed text; `handled`: it was taken, and nothing is left to do."""
 
     text: str
@@ -164,4 +164,4 @@ class Rewrite(msgspec.Struct, frozen=True, tag="rewrite"):
     value: Any
 
 
-Verdict = Pass | Refuse | Rewrite
+InterceptResult = Pass | Refuse | Rewrite

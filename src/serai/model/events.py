@@ -12,15 +12,15 @@ from typing import Any, Literal
 import msgspec
 
 from serai.model.actions import Notice
-from serai.model.ask import Approval, Question
+from serai.model.approvals import Approval, Question
 from serai.model.tools import Block, ImageBlock, TextBlock, ToolCall, ToolResult
 
 __all__ = [
     "Compacted",
     "Event",
     "Message",
-    "Noticed",
-    "Other",
+    "NoticeEvent",
+    "OtherEvent",
     "Plan",
     "PlanEntry",
     "RequestCancelled",
@@ -46,15 +46,15 @@ __all__ = [
     "TurnStarted",
     "Usage",
     "UsageReported",
-    "is_piece",
-    "kind_of",
-    "merged",
+    "event_kind",
+    "is_fragment",
+    "merge_fragments",
 ]
 
 Stop = Literal["end", "length", "tool_use", "error", "aborted"]
 
 
-class Base(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class EventBase(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`seq` counts within a session; `at` is seconds since 1970; `lane` is a sub-agent's, empty for the main one."""
 
     seq: int = 0
@@ -75,18 +75,18 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     cost_usd: float | None = None
 
 
-class SessionStarted(Base, frozen=True, kw_only=True, tag="session_started"):
+class SessionStarted(EventBase, frozen=True, kw_only=True, tag="session_started"):
     """Once after start-up; `messages` is how many a resumed session brings along."""
 
     messages: int = 0
 
 
-class TurnStarted(Base, frozen=True, kw_only=True, tag="turn_started"):
+class TurnStarted(EventBase, frozen=True, kw_only=True, tag="turn_started"):
     prompt: str = ""
     images: tuple[ImageBlock, ...] = ()  # that came with it
 
 
-class TurnPrepared(Base, frozen=True, kw_only=True, tag="turn_prepared"):
+class TurnPrepared(EventBase, frozen=True, kw_only=True, tag="turn_prepared"):
     """What the model will be told besides the prompt: so many messages of before, so many tools, this system prompt."""
 
     messages: int = 0
@@ -94,34 +94,34 @@ class TurnPrepared(Base, frozen=True, kw_only=True, tag="turn_prepared"):
     system: str = ""
 
 
-class StepStarted(Base, frozen=True, kw_only=True, tag="step_started"):
+class StepStarted(EventBase, frozen=True, kw_only=True, tag="step_started"):
     """A call of the model begins; `step` counts from 1 in each turn."""
 
     step: int
 
 
-class Text(Base, frozen=True, kw_only=True, tag="text"):
+class Text(EventBase, frozen=True, kw_only=True, tag="text"):
     """A piece of what the model says, as it streams."""
 
     text: str
     index: int = 0
 
 
-class Thinking(Base, frozen=True, kw_only=True, tag="thinking"):
+class Thinking(EventBase, frozen=True, kw_only=True, tag="thinking"):
     """A piece of its thinking."""
 
     text: str
     index: int = 0
 
 
-class ToolInput(Base, frozen=True, kw_only=True, tag="tool_input"):
+class ToolInput(EventBase, frozen=True, kw_only=True, tag="tool_input"):
     """A piece of a call's arguments, as they stream."""
 
     text: str
     index: int = 0
 
 
-class Message(Base, frozen=True, kw_only=True, tag="message"):
+class Message(EventBase, frozen=True, kw_only=True, tag="message"):
     """A whole message of the model, after interceptors; its tool calls follow as `ToolCalled`."""
 
     content: tuple[Block, ...] = ()
@@ -133,29 +133,29 @@ class Message(Base, frozen=True, kw_only=True, tag="message"):
         return "\n".join(block.text for block in self.content if isinstance(block, TextBlock))
 
 
-class ToolCalled(Base, frozen=True, kw_only=True, tag="tool_called"):
+class ToolCalled(EventBase, frozen=True, kw_only=True, tag="tool_called"):
     """The model wants a tool: as it said, before anybody is asked."""
 
     call: ToolCall
 
 
-class ToolStarted(Base, frozen=True, kw_only=True, tag="tool_started"):
+class ToolStarted(EventBase, frozen=True, kw_only=True, tag="tool_started"):
     """It runs, with these final arguments."""
 
     call: ToolCall
 
 
-class ToolProgress(Base, frozen=True, kw_only=True, tag="tool_progress"):
+class ToolProgress(EventBase, frozen=True, kw_only=True, tag="tool_progress"):
     call: ToolCall
     text: str
 
 
-class ToolEnded(Base, frozen=True, kw_only=True, tag="tool_ended"):
+class ToolEnded(EventBase, frozen=True, kw_only=True, tag="tool_ended"):
     call: ToolCall
     result: ToolResult
 
 
-class StepEnded(Base, frozen=True, kw_only=True, tag="step_ended"):
+class StepEnded(EventBase, frozen=True, kw_only=True, tag="step_ended"):
     """The model is done, its tools are not yet run."""
 
     step: int = 0
@@ -163,13 +163,13 @@ class StepEnded(Base, frozen=True, kw_only=True, tag="step_ended"):
     error: str = ""
 
 
-class StepSettled(Base, frozen=True, kw_only=True, tag="step_settled"):
+class StepSettled(EventBase, frozen=True, kw_only=True, tag="step_settled"):
     """Its tools have run too: every call has its result. What piglet calls the end of a turn."""
 
     step: int = 0
 
 
-class StepsExhausted(Base, frozen=True, kw_only=True, tag="steps_exhausted"):
+class StepsExhausted(EventBase, frozen=True, kw_only=True, tag="steps_exhausted"):
     """The model wanted to go on, and may not: so many steps were allowed."""
 
     count: int
@@ -193,11 +193,11 @@ class TurnResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.status == "success"
 
 
-class TurnEnded(Base, frozen=True, kw_only=True, tag="turn_ended"):
+class TurnEnded(EventBase, frozen=True, kw_only=True, tag="turn_ended"):
     result: TurnResult
 
 
-class UsageReported(Base, frozen=True, kw_only=True, tag="usage"):
+class UsageReported(EventBase, frozen=True, kw_only=True, tag="usage"):
     usage: Usage
     total: Usage | None = None
 
@@ -207,43 +207,43 @@ class PlanEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     status: Literal["pending", "in_progress", "completed"] = "pending"
 
 
-class Plan(Base, frozen=True, kw_only=True, tag="plan"):
+class Plan(EventBase, frozen=True, kw_only=True, tag="plan"):
     """What the agent means to do."""
 
     entries: tuple[PlanEntry, ...] = ()
 
 
-class Noticed(Base, frozen=True, kw_only=True, tag="noticed"):
+class NoticeEvent(EventBase, frozen=True, kw_only=True, tag="noticed"):
     """A word from a guest, the agent or Serai itself."""
 
     notice: Notice
 
 
-class RequestCancelled(Base, frozen=True, kw_only=True, tag="request_cancelled"):
+class RequestCancelled(EventBase, frozen=True, kw_only=True, tag="request_cancelled"):
     """An approval or question was withdrawn: nobody waits for its answer."""
 
     id: str
     reason: str = ""
 
 
-class Stderr(Base, frozen=True, kw_only=True, tag="stderr"):
+class Stderr(EventBase, frozen=True, kw_only=True, tag="stderr"):
     """A line that a driven agent wrote to its stderr."""
 
     line: str
 
 
-class StateChanged(Base, frozen=True, kw_only=True, tag="state_changed"):
+class StateChanged(EventBase, frozen=True, kw_only=True, tag="state_changed"):
     state: str
 
 
-class Retrying(Base, frozen=True, kw_only=True, tag="retrying"):
+class Retrying(EventBase, frozen=True, kw_only=True, tag="retrying"):
     attempt: int
     most: int
     wait: float
     error: str = ""
 
 
-class Compacted(Base, frozen=True, kw_only=True, tag="compacted"):
+class Compacted(EventBase, frozen=True, kw_only=True, tag="compacted"):
     """The conversation was shortened, from so many messages to so many."""
 
     before: int
@@ -251,7 +251,7 @@ class Compacted(Base, frozen=True, kw_only=True, tag="compacted"):
     tokens: int = 0
 
 
-class Other(Base, frozen=True, kw_only=True, tag="other"):
+class OtherEvent(EventBase, frozen=True, kw_only=True, tag="other"):
     """Something of the agent's own; `kind` is its word for it, `native` the thing itself."""
 
     kind: str
@@ -276,7 +276,7 @@ Event = (
     | TurnEnded
     | UsageReported
     | Plan
-    | Noticed
+    | NoticeEvent
     | Approval
     | Question
     | RequestCancelled
@@ -284,25 +284,25 @@ Event = (
     | StateChanged
     | Retrying
     | Compacted
-    | Other
+    | OtherEvent
 )
 
 _DELTAS = (Text, Thinking, ToolInput)
 
 
-def kind_of(event: Event | type[Base]) -> str:
+def event_kind(event: Event | type[EventBase]) -> str:
     """The tag of an event, which is what handlers name."""
     tag = event.__struct_config__.tag
     assert isinstance(tag, str)
     return tag
 
 
-def is_piece(event: object) -> bool:
+def is_fragment(event: object) -> bool:
     """Whether `merged` may make one of it and another."""
     return isinstance(event, _DELTAS)
 
 
-def merged(first: Event, second: Event) -> Event | None:
+def merge_fragments(first: Event, second: Event) -> Event | None:
     """Two pieces of one stream as one, or None: for who is behind (they say the same together)."""
     if type(first) is not type(second) or not isinstance(first, _DELTAS):
         return None

@@ -10,7 +10,7 @@ import msgspec
 from serai.model.events import Stop, Usage
 from serai.model.tools import Block, ToolCall, ToolSpec
 
-__all__ = ["Chunk", "Completion", "Cost", "Made", "Model", "ModelMessage", "ModelProvider", "ModelRequest", "Options"]
+__all__ = ["Chunk", "Completion", "Cost", "MessageOrigin", "Model", "ModelMessage", "ModelOptions", "ModelProvider", "ModelRequest"]
 
 
 class Cost(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -45,7 +45,7 @@ class Model(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"Model({self.key!r}, api={self.api!r})"
 
 
-class Made(msgspec.Struct, frozen=True, omit_defaults=True):
+class MessageOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
     """How a message came about: when, and an answer's model, usage and end (spec piglet 6.2). For who keeps or shows it: no model
     is told, and it makes no two messages different.
     """
@@ -58,7 +58,7 @@ class Made(msgspec.Struct, frozen=True, omit_defaults=True):
     error: str = ""
 
     def __eq__(self, other: object) -> bool:
-        return other is None or isinstance(other, Made)
+        return other is None or isinstance(other, MessageOrigin)
 
     def __hash__(self) -> int:
         return hash(None)  # it equals None
@@ -74,10 +74,10 @@ class ModelMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     is_error: bool = False
     thinking: str = ""
     native: Any = None  # what a provider needs again, such as signatures
-    made: Made | None = None
+    made: MessageOrigin | None = None
 
 
-class Options(msgspec.Struct, frozen=True, omit_defaults=True):
+class ModelOptions(msgspec.Struct, frozen=True, omit_defaults=True):
     temperature: float | None = None
     max_tokens: int | None = None
     thinking: Literal["off", "low", "medium", "high"] = "off"
@@ -93,7 +93,7 @@ class ModelRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     messages: tuple[ModelMessage, ...]
     system: str = ""
     tools: tuple[ToolSpec, ...] = ()
-    options: Options = Options()
+    options: ModelOptions = ModelOptions()
 
 
 class Chunk(msgspec.Struct, frozen=True, omit_defaults=True, tag="chunk"):

@@ -14,10 +14,10 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 from serai.model.actions import Action
-from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
+from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.events import Event, TurnEnded, TurnResult
 
-__all__ = ["CallbackSurface", "Choosy", "HeadlessSurface", "Paced", "ScriptedSurface", "Surface"]
+__all__ = ["CallbackSurface", "HeadlessSurface", "PacedSurface", "ScriptedSurface", "SelectiveSurface", "Surface"]
 
 log = logging.getLogger("serai.model")
 
@@ -48,7 +48,7 @@ class Surface(Protocol):
 
 
 @runtime_checkable
-class Choosy(Protocol):
+class SelectiveSurface(Protocol):
     """A surface that is there for some requests only says for which."""
 
     def answers(self, request: Approval | Question) -> bool:
@@ -57,7 +57,7 @@ class Choosy(Protocol):
 
 
 @runtime_checkable
-class Paced(Protocol):
+class PacedSurface(Protocol):
     """A surface that may be slower than an agent: whoever tells it waits while it is behind, and the agent with them."""
 
     @property

@@ -14,9 +14,9 @@ __all__ = [
     "BUILT_IN",
     "Block",
     "ImageBlock",
-    "Native",
+    "NativeCall",
     "OtherBlock",
-    "Tell",
+    "ProgressCallback",
     "TextBlock",
     "ToolBox",
     "ToolCall",
@@ -62,7 +62,7 @@ class ToolSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     background: bool = False  # may run for a background agent; never a guest's (spec piglet 6.7)
 
 
-class Native(msgspec.Struct, frozen=True, omit_defaults=True):
+class NativeCall(msgspec.Struct, frozen=True, omit_defaults=True):
     """A driven agent's own name and arguments for what a call says in neutral words."""
 
     name: str
@@ -79,7 +79,7 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     arguments: Any = msgspec.field(default_factory=dict)
     id: str = ""
     asker: str = ""
-    native: Native | None = None
+    native: NativeCall | None = None
 
 
 class ToolResult(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -109,7 +109,7 @@ class ToolResult(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return "\n".join(block.text for block in self.content if isinstance(block, TextBlock))
 
 
-Tell = Callable[[str], None]  # takes a piece of what a tool says while it runs
+ProgressCallback = Callable[[str], None]  # takes a piece of what a tool says while it runs
 
 
 class ToolBox(Protocol):
@@ -117,6 +117,6 @@ class ToolBox(Protocol):
 
     def list(self) -> Sequence[ToolSpec]: ...
 
-    async def call(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
+    async def call(self, call: ToolCall, *, tell: ProgressCallback | None = None) -> ToolResult:
         """Never raises for what a tool does wrong: that is an error result. `tell` is for people who watch it work."""
         ...

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import msgspec
 
 from serai.errors import NoApproval
-from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
+from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.tools import ToolCall
 from serai.policy.subject import Situation
 from serai.wire import process_tree

@@ -19,8 +19,8 @@ import msgspec
 
 from serai.errors import NoApproval, NotAllowed, NotWritten, SeraiError
 from serai.limits import Limits
-from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
-from serai.model.surface import Choosy, Surface
+from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
+from serai.model.surface import SelectiveSurface, Surface
 from serai.model.tools import ToolCall
 from serai.policy import rulings
 from serai.policy.approvals import Pending, State, fits
@@ -195,7 +195,7 @@ class Desk:
         return self._park or self._is_seen(request)
 
     def _is_seen(self, request: Approval | Question) -> bool:
-        return self.surface.interactive and (not isinstance(self.surface, Choosy) or self.surface.answers(request))
+        return self.surface.interactive and (not isinstance(self.surface, SelectiveSurface) or self.surface.answers(request))
 
     # -- waiting ------------------------------------------------------------------------------------------------------------------
 

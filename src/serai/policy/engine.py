@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from serai.model.ask import Remember
+from serai.model.approvals import Remember
 from serai.model.tools import ToolCall
 from serai.policy.matching import Match, match
 from serai.policy.rules import MODES, Decide, Mode, Rule, Rules

@@ -21,7 +21,7 @@ import msgspec
 from serai import paths
 from serai.database import MEMORY, Database
 from serai.errors import BadSettings, NoApproval, NotWritten
-from serai.model.ask import Approval, Decision, Deny, Question, Remember
+from serai.model.approvals import Approval, Decision, Deny, Question, Remember
 from serai.policy import approvals
 from serai.policy.approvals import Pending, State, fits, written
 from serai.policy.engine import Remembered

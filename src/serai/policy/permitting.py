@@ -14,8 +14,18 @@ import msgspec
 
 from serai.errors import NoApproval, SeraiError
 from serai.limits import Limits
-from serai.model.ask import Allow, Answer, Approval, Choice, Decision, Deny, Item, Question, Remember
-from serai.model.replies import questions_of
+from serai.model.approvals import (
+    Allow,
+    Answer,
+    Approval,
+    Decision,
+    Deny,
+    Question,
+    QuestionItem,
+    QuestionOption,
+    Remember,
+    parse_questions,
+)
 from serai.model.surface import HeadlessSurface, Surface
 from serai.model.tools import ToolCall
 from serai.policy.desk import Desk
@@ -239,11 +249,11 @@ def _is_yes_or_no(request: AskRequest) -> bool:
     return request.type in ("confirmation", "permission")
 
 
-def _items(request: AskRequest) -> tuple[Item, ...]:
-    if items := questions_of(request.input):
+def _items(request: AskRequest) -> tuple[QuestionItem, ...]:
+    if items := parse_questions(request.input):
         return items
-    choices = (Choice("Yes"), Choice("No")) if _is_yes_or_no(request) else ()
-    return (Item(request.message or request.reason, choices=choices),)
+    choices = (QuestionOption("Yes"), QuestionOption("No")) if _is_yes_or_no(request) else ()
+    return (QuestionItem(request.message or request.reason, choices=choices),)
 
 
 def _asked(request: AskRequest, ruling: Ruling, said: AskResult | None) -> AskResult:

@@ -14,7 +14,7 @@ from typing import Any
 
 from serai.errors import BadSettings
 from serai.limits import Limits
-from serai.model.ask import Allow, Deny, Remember
+from serai.model.approvals import Allow, Deny, Remember
 from serai.model.tools import ToolCall
 from serai.policy.approvals import written
 from serai.policy.engine import Judgement

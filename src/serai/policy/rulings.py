@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from serai.errors import LimitHit, NotAllowed, PeerTimeout, SeraiError, SurfaceFailed
-from serai.model.ask import Allow, Approval, Decision, Deny, Question
+from serai.model.approvals import Allow, Approval, Decision, Deny, Question
 from serai.policy.engine import Judgement
 from serai.policy.remembering import advice
 from serai.policy.subject import Situation

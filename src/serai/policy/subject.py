@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from serai.model.ask import Remember
+from serai.model.approvals import Remember
 from serai.model.tools import ToolCall
 from serai.policy.hosts import host_of
 from serai.policy.paths import lexical, meanings, resolve

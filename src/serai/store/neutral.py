@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from serai.model.events import Stop, Usage
-from serai.model.provider import Made, ModelMessage
+from serai.model.provider import MessageOrigin, ModelMessage
 from serai.model.tools import Block, ImageBlock, OtherBlock, TextBlock, ToolCall
 from serai.store import times
 from serai.store.entries import encode_data
@@ -42,14 +42,14 @@ def to_model(message: Message) -> ModelMessage:
     """What a model is shown of it."""
     if isinstance(message, UserMessage):
         text = (TextBlock(message.content),) if message.content else ()
-        return ModelMessage("user", (*text, *map(_block, message.blocks)), made=Made(_at(message)))
+        return ModelMessage("user", (*text, *map(_block, message.blocks)), made=MessageOrigin(_at(message)))
     if isinstance(message, ToolResultMessage):
         return ModelMessage(
             "tool",
             tuple(map(_block, message.content)),
             call_id=message.tool_call_id,
             is_error=message.is_error,
-            made=Made(_at(message)),
+            made=MessageOrigin(_at(message)),
         )
     calls = [item for item in message.content if isinstance(item, Call)]
     metas = {call.id: call.provider_meta for call in calls if call.provider_meta is not None}
@@ -63,10 +63,10 @@ def to_model(message: Message) -> ModelMessage:
     )
 
 
-def _made(message: AssistantMessage) -> Made:
+def _made(message: AssistantMessage) -> MessageOrigin:
     used = message.usage
     usage = Usage(used.input_tokens, used.output_tokens, used.cache_read_tokens, used.cache_write_tokens, used.cost or None)
-    return Made(_at(message), message.model, message.provider, usage, _REASONS.get(message.stop_reason), message.error)
+    return MessageOrigin(_at(message), message.model, message.provider, usage, _REASONS.get(message.stop_reason), message.error)
 
 
 def _at(message: Message) -> str:
@@ -88,7 +88,7 @@ def from_model(
 
     `timestamp` is for a message that does not know its own; now, when none is given.
     """
-    made = message.made or Made()
+    made = message.made or MessageOrigin()
     now = made.at or (times.text() if timestamp is None else timestamp)
     items = tuple(items_of(message.content))
     if message.role == "user":

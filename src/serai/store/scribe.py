@@ -14,7 +14,7 @@ from collections.abc import Callable
 import msgspec
 
 from serai.model import events
-from serai.model.ask import Allow, Approval, Decision
+from serai.model.approvals import Allow, Approval, Decision
 from serai.model.events import Event
 from serai.model.provider import ModelMessage
 from serai.model.tools import ToolCall
@@ -283,7 +283,7 @@ class Scribe:
     def _keep(self, event: Event) -> None:
         """As an entry of its own, which is no message."""
         bare = msgspec.structs.replace(event, native=None)
-        self._owe_event(_slim(event), bare, {"type": events.kind_of(event), "unfit": True})
+        self._owe_event(_slim(event), bare, {"type": events.event_kind(event), "unfit": True})
 
     def _owe_event(self, *forms: object) -> None:
         self._owed.append(tuple(map(_appending, forms)))
@@ -309,7 +309,7 @@ def _introduce(session: Session, event: events.SessionStarted) -> None:
 
 def _slim(event: Event) -> Event:
     """Without the agent's own form when that is long, unless it is all there is."""
-    if event.native is None or isinstance(event, events.Other):
+    if event.native is None or isinstance(event, events.OtherEvent):
         return event
     try:
         small = len(codec.encode(event.native)) <= _NATIVE

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from serai.errors import BadSettings, SeraiError
 from serai.limits import Limits
-from serai.model.tools import Tell, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import ProgressCallback, ToolCall, ToolResult, ToolSpec
 from serai.tools import bash, edit, read, searching, write
 from serai.tools.failing import Failed
 from serai.tools.files import Seen
@@ -85,7 +85,7 @@ class BuiltIn:
         except Failed:  # it will be refused
             return ()
 
-    async def call(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
+    async def call(self, call: ToolCall, *, tell: ProgressCallback | None = None) -> ToolResult:
         """The `ToolBox` protocol. Whoever cancels it ends what it runs.
 
         A change of a file that has begun is made, and waited for; one that has not never is.

@@ -7,7 +7,7 @@ import codecs
 import logging
 import re
 
-from serai.model.tools import Tell
+from serai.model.tools import ProgressCallback
 
 __all__ = ["Teller", "both_ends", "clean", "shorten"]
 
@@ -65,7 +65,7 @@ def _left_out(count: int) -> str:
 class Teller:
     """Tells whoever watches what a program says, as text and not too often; of a flood the newest."""
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, tell: ProgressCallback) -> None:
         self._tell = tell
         self._loop = asyncio.get_running_loop()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")

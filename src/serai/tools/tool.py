@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 
 from serai.limits import Limits
-from serai.model.tools import Tell, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import ProgressCallback, ToolCall, ToolResult, ToolSpec
 from serai.tools.failing import Failed
 from serai.tools.files import Seen
 from serai.tools.places import Place, Places
@@ -51,7 +51,7 @@ class Job:
 
     shop: Workshop
     call: ToolCall
-    tell: Tell | None = None
+    tell: ProgressCallback | None = None
     wanted: Wanted = field(default_factory=Wanted)
 
     def place(self, said: str) -> Place:

@@ -12,7 +12,7 @@ from serai.agents.agentboot.options import LaunchSpec
 from serai.agents.drivers.mock.script import Assistant, Permission, Wait
 from serai.agents.driving import drive
 from serai.errors import ExitStatus
-from serai.model.ask import Allow, Deny
+from serai.model.approvals import Allow, Deny
 from serai.model.surface import ScriptedSurface
 
 

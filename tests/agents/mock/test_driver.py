@@ -27,8 +27,8 @@ from serai.agents.driving import drive
 from serai.agents.session import Session
 from serai.agents.turn import Turn
 from serai.errors import AgentFailed, BadSettings, ModelFailed, NotCapable, TurnInFlight
-from serai.model.ask import Allow, Answer, Approval, Deny, Question
-from serai.model.events import Event, Message, StepStarted, Text, ToolEnded, ToolStarted, TurnEnded, kind_of
+from serai.model.approvals import Allow, Answer, Approval, Deny, Question
+from serai.model.events import Event, Message, StepStarted, Text, ToolEnded, ToolStarted, TurnEnded, event_kind
 from serai.model.surface import ScriptedSurface
 from serai.store import Sessions
 from tests.agents.resident.parts import Box
@@ -51,7 +51,7 @@ async def events_of(turn: Turn) -> list[Event]:
 
 
 def kinds(events: list[Event]) -> list[str]:
-    return [kind_of(event) for event in events]
+    return [event_kind(event) for event in events]
 
 
 async def test_a_turn_is_told_in_the_order_of_every_agents() -> None:
@@ -84,7 +84,7 @@ async def test_text_comes_exactly_once_and_every_call_has_one_result() -> None:
     assert started == ended
     assert len(set(ended)) == len(ended) == 5
     for step in {event.step for event in told if isinstance(event, StepStarted)}:
-        of = [kind_of(event) for event in told if getattr(event, "step", 0) == step]
+        of = [event_kind(event) for event in told if getattr(event, "step", 0) == step]
         assert of == ["step_started", "step_ended", "step_settled"]
 
 

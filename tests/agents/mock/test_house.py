@@ -9,7 +9,7 @@ import pytest
 
 from serai.agents.drivers.mock.script import Assistant, Permission, ToolResult
 from serai.app.opening import Choices
-from serai.model.ask import Allow, Approval, Deny
+from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import TurnResult
 from serai.model.surface import ScriptedSurface
 from tests.app.houses import opened

@@ -20,7 +20,7 @@ from serai.agents.drivers.mock.script import (
     ToolUse,
     linear,
 )
-from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
+from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.surface import ScriptedSurface, Surface
 
 LOOK = [

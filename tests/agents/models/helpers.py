@@ -12,7 +12,7 @@ import pytest
 from serai.agents.models.providers import ClosableProvider, provider_for
 from serai.errors import ModelFailed
 from serai.limits import Limits
-from serai.model.provider import Chunk, Completion, Model, ModelMessage, ModelRequest, Options
+from serai.model.provider import Chunk, Completion, Model, ModelMessage, ModelOptions, ModelRequest
 from serai.model.tools import ImageBlock, TextBlock, ToolSpec
 from serai.testing.models.server import FakeModels
 
@@ -37,7 +37,7 @@ class House:
         self, *messages: ModelMessage | str, thinking: str = "off", tools: tuple[ToolSpec, ...] = (READ, ODD)
     ) -> ModelRequest:
         said = tuple(ModelMessage("user", (TextBlock(one),)) if isinstance(one, str) else one for one in messages)
-        options = Options(thinking=thinking, headers=self.headers)  # type: ignore[arg-type]
+        options = ModelOptions(thinking=thinking, headers=self.headers)  # type: ignore[arg-type]
         return ModelRequest(self.model, said, "Be brief.", tools, options)
 
     async def ask(self, *messages: ModelMessage | str, thinking: str = "off") -> tuple[list[Chunk], Completion]:

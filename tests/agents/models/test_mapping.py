@@ -17,7 +17,7 @@ from serai.agents.models.wording import Names, arguments_of, priced, safe_id, sc
 from serai.errors import ModelFailed
 from serai.limits import Limits
 from serai.model.events import Usage
-from serai.model.provider import Completion, Cost, Model, ModelMessage, ModelRequest, Options
+from serai.model.provider import Completion, Cost, Model, ModelMessage, ModelOptions, ModelRequest
 from serai.model.tools import OtherBlock, TextBlock, ToolCall, ToolSpec
 from tests.support.profiles import examples
 
@@ -30,7 +30,7 @@ FOLDINGS: dict[str, Callable[[Answer], Folding]] = {
 
 
 def request(*messages: ModelMessage, model: Model = MODEL, **options: Any) -> ModelRequest:
-    return ModelRequest(model, messages, options=Options(**options))
+    return ModelRequest(model, messages, options=ModelOptions(**options))
 
 
 def folded(api: str, *events: dict[str, Any] | bytes, model: Model = MODEL) -> Completion:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from serai.model.events import Event, ToolEnded, ToolStarted, kind_of
+from serai.model.events import Event, ToolEnded, ToolStarted, event_kind
 
 _LETTERS = {
     "turn_started": "(",
@@ -37,7 +37,7 @@ _TURN = re.compile(rf"\(n*p({_STEP})*({_BROKEN})?\)")
 
 def in_order(events: Sequence[Event]) -> bool:
     """Whether they are one turn as the spec has it: a tool ends at most once, and if it starts, before it ends."""
-    letters = "".join(_LETTERS[kind_of(event)] for event in events)
+    letters = "".join(_LETTERS[event_kind(event)] for event in events)
     started: set[str] = set()
     ended: set[str] = set()
     for event in events:

@@ -10,10 +10,10 @@ from serai.agents.resident.house import House
 from serai.agents.resident.resident import Resident
 from serai.agents.session import Session
 from serai.limits import Limits
-from serai.model.ask import Allow, Deny
-from serai.model.events import Event, Stop, Usage, kind_of
+from serai.model.approvals import Allow, Deny
+from serai.model.events import Event, Stop, Usage, event_kind
 from serai.model.provider import Chunk, Completion, Cost, Model, ModelMessage, ModelRequest
-from serai.model.tools import Tell, TextBlock, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import ProgressCallback, TextBlock, ToolCall, ToolResult, ToolSpec
 
 MODEL = Model("m1", "Model One", provider="test", cost=Cost(1.0, 2.0, 0.1, 1.5), context_window=0)
 QUICK = Limits().but(model_wait=0.001, model_wait_most=0.002, interrupt=1.0)
@@ -57,7 +57,7 @@ class Answers:
             self.closed += 1
 
 
-Work = Callable[[ToolCall, Tell | None], Awaitable[ToolResult]]
+Work = Callable[[ToolCall, ProgressCallback | None], Awaitable[ToolResult]]
 
 
 class Box:
@@ -70,16 +70,16 @@ class Box:
     def list(self) -> list[ToolSpec]:
         return [spec for spec, _ in self.tools.values()]
 
-    async def call(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
+    async def call(self, call: ToolCall, *, tell: ProgressCallback | None = None) -> ToolResult:
         self.calls.append(call)
         return await self.tools[call.name][1](call, tell)
 
 
-async def echo(call: ToolCall, tell: Tell | None) -> ToolResult:
+async def echo(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
     return ToolResult.of(f"{call.name}: {call.arguments}")
 
 
-async def hang(call: ToolCall, tell: Tell | None) -> ToolResult:
+async def hang(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
     await asyncio.Event().wait()
     raise AssertionError
 
@@ -112,4 +112,4 @@ def texts(messages: Sequence[ModelMessage]) -> list[str]:
 
 
 def kinds(events: Sequence[Event]) -> list[str]:
-    return [kind_of(event) for event in events]
+    return [event_kind(event) for event in events]

@@ -9,8 +9,8 @@ import pytest
 from serai.agents.resident.resident import Resident
 from serai.agents.session import Session
 from serai.errors import ModelFailed, NotAllowed
-from serai.model.events import Event, Noticed
-from serai.model.tools import Tell, ToolCall, ToolResult, ToolSpec
+from serai.model.events import Event, NoticeEvent
+from serai.model.tools import ProgressCallback, ToolCall, ToolResult, ToolSpec
 from tests.agents.resident.parts import QUICK, Answers, Box, call, conversation, echo, resident, said, texts
 
 
@@ -23,7 +23,7 @@ def backgrounds(session: Session) -> Resident:
 async def test_it_has_only_the_tools_that_may_run_unseen_keeps_nothing_and_tells_its_answer() -> None:
     used: list[str] = []
 
-    async def look(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def look(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         used.append(call.name)
         return ToolResult.of("seen")
 
@@ -39,7 +39,7 @@ async def test_it_has_only_the_tools_that_may_run_unseen_keeps_nothing_and_tells
         assert used == ["look"]
         assert [tool.name for tool in provider.requests[0].tools] == ["look"]
         assert texts(provider.requests[1].messages)[-1] == "tool: unknown tool: guest"
-        assert [event.notice.text for event in heard if isinstance(event, Noticed)] == [said_at_end]
+        assert [event.notice.text for event in heard if isinstance(event, NoticeEvent)] == [said_at_end]
         assert len(heard) == 1
         assert conversation(session) == []
         assert not driver.backgrounds.running

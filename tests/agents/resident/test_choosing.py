@@ -17,9 +17,9 @@ from serai.agents.resident.resident import Resident
 from serai.agents.session import Session
 from serai.errors import BadSettings
 from serai.limits import Limits
-from serai.model.ask import Allow, Approval, Deny
+from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import Event, SessionStarted, ToolCalled, ToolEnded
-from serai.model.provider import Model, ModelMessage, Options
+from serai.model.provider import Model, ModelMessage, ModelOptions
 from serai.model.tools import ToolCall, ToolSpec
 from serai.store import Sessions
 from serai.tools import Undo
@@ -57,7 +57,7 @@ async def test_everything_that_is_given_is_used(resident: Open) -> None:
     given = {
         "interceptors": NoInterceptors(),
         "compactor": compactor,
-        "options": Options(temperature=0.5),
+        "options": ModelOptions(temperature=0.5),
         "step_mode": True,
         "decide": yes,
         "limits": Limits().but(steps=7),

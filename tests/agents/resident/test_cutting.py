@@ -14,9 +14,9 @@ from serai.agents.resident.conversation import Conversation
 from serai.agents.resident.resident import Resident
 from serai.agents.session import Session
 from serai.errors import ModelFailed
-from serai.model.events import Compacted, Event, Noticed, Text, Usage, UsageReported
-from serai.model.provider import Chunk, ModelMessage, Options
-from serai.model.tools import Tell, TextBlock, ToolCall, ToolResult
+from serai.model.events import Compacted, Event, NoticeEvent, Text, Usage, UsageReported
+from serai.model.provider import Chunk, ModelMessage, ModelOptions
+from serai.model.tools import ProgressCallback, TextBlock, ToolCall, ToolResult
 from serai.store import Sessions, ToolResultMessage
 from tests.agents.resident.parts import MODEL, QUICK, Answers, Box, call, conversation, echo, kinds, resident, said, texts
 from tests.agents.resident.test_values import is_whole
@@ -54,7 +54,7 @@ async def test_it_is_time_when_four_fifths_are_full_however_they_are_counted(usa
 
 
 async def test_what_tools_have_answered_since_the_model_counted_is_counted_too() -> None:
-    async def long(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def long(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         return ToolResult.of("z" * 4000)
 
     provider = Answers([said("", call("long"), usage=Usage(100, 10))], [said("brief")], [said("ok")])
@@ -94,7 +94,7 @@ async def test_a_compactor_that_hangs_is_given_up_and_that_is_told() -> None:
         async with asyncio.timeout(5.0):
             events = await heard(session)
         assert texts(conversation(session))[0].endswith("brief")
-    [notice] = [event.notice.text for event in events if isinstance(event, Noticed)]
+    [notice] = [event.notice.text for event in events if isinstance(event, NoticeEvent)]
     assert notice.endswith("summarised instead: TimeoutError")
 
 
@@ -136,7 +136,7 @@ async def test_a_model_is_not_asked_again_about_what_could_not_be_shortened() ->
 
 
 async def test_a_result_whose_call_goes_is_summarised_with_it() -> None:
-    async def work(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def work(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         return ToolResult.of("z" * 1500 if call.id == "c1" else "THE RESULT")
 
     provider = Answers([said("", call("work", "c1"), call("work", "c2"))], [said("end", usage=FULL)], [said("brief")])
@@ -173,7 +173,7 @@ async def test_a_call_is_told_to_the_one_who_summarises() -> None:
 
 async def test_a_summary_costs_what_it_costs_and_is_asked_for_as_the_person_wishes_but_not_streamed() -> None:
     provider = Answers([said("x" * 4000, usage=Usage(100, 10))], [Chunk("brief"), said("brief", usage=Usage(50, 5))])
-    options = Options(temperature=0.5)
+    options = ModelOptions(temperature=0.5)
     async with resident(provider, options=options) as session:
         await session.turn("tell me")
         events = await heard(session)
@@ -195,7 +195,7 @@ async def test_an_empty_summary_is_none() -> None:
         events = await heard(session)
         assert texts(conversation(session))[0] == "user: first"
         assert not any("Summary" in text for text in texts(conversation(session)))
-    assert any("it gave no summary" in event.notice.text for event in events if isinstance(event, Noticed))
+    assert any("it gave no summary" in event.notice.text for event in events if isinstance(event, NoticeEvent))
 
 
 async def test_results_that_stay_are_kept_with_the_names_of_their_tools(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from serai.agents.resident.resident import Resident
 from serai.errors import NotWritten
-from serai.model.ask import Allow, Approval, Deny
+from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import Event, ToolEnded, ToolProgress, ToolStarted
-from serai.model.tools import Tell, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import ProgressCallback, ToolCall, ToolResult, ToolSpec
 from tests.agents.resident.parts import QUICK, Answers, Box, call, conversation, echo, hang, kinds, resident, said, texts
 
 SHORT = QUICK.but(interrupt=0.2)
@@ -54,14 +54,14 @@ async def test_a_call_that_waits_to_be_approved_does_not_begin_once_somebody_has
 @pytest.mark.req("piglet.fix.22")
 async def test_what_is_said_in_the_name_of_a_call_that_is_over_is_not_heard() -> None:
     over = asyncio.Event()
-    tells: list[Tell] = []
+    tells: list[ProgressCallback] = []
 
-    async def quick(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def quick(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         assert tell is not None
         tells.append(tell)
         return ToolResult.of("done")
 
-    async def slow(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def slow(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         await over.wait()
         tells[0]("too late")
         return ToolResult.of("done")
@@ -80,7 +80,7 @@ async def test_what_is_said_in_the_name_of_a_call_that_is_over_is_not_heard() ->
 async def test_a_tool_that_was_too_slow_has_tidied_up_when_its_result_is_told_and_is_not_heard_meanwhile() -> None:
     order: list[str] = []
 
-    async def slow(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def slow(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         assert tell is not None
         try:
             await asyncio.Event().wait()
@@ -100,7 +100,7 @@ async def test_a_tool_that_was_too_slow_has_tidied_up_when_its_result_is_told_an
 async def test_when_a_turn_is_over_its_tools_have_tidied_up() -> None:
     tidy: list[str] = []
 
-    async def slow(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def slow(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         try:
             await asyncio.Event().wait()
         finally:
@@ -123,7 +123,7 @@ async def test_when_a_turn_is_over_its_tools_have_tidied_up() -> None:
 async def test_nobody_is_bothered_with_how_a_tool_ends_that_was_left_behind() -> None:
     release, ended = asyncio.Event(), asyncio.Event()
 
-    async def stubborn(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def stubborn(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         while not release.is_set():
             try:
                 await release.wait()
@@ -247,7 +247,7 @@ class Outside:
         place = places.pop(0) if len(places) > 1 else places[0]
         return (place,) if place.startswith("/") else ()
 
-    async def look(self, call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def look(self, call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         driver = self.session.driver
         assert isinstance(driver, Resident)
         self.allowed.append(driver.house.approved.get(id(call)))

@@ -14,7 +14,7 @@ import pytest
 from serai.agents.driver import Prompt
 from serai.agents.session import Session
 from serai.errors import ModelFailed, NotWritten
-from serai.model.ask import Allow, Deny
+from serai.model.approvals import Allow, Deny
 from serai.model.events import Event, Message, StepEnded, Text, ToolStarted, TurnPrepared, Usage
 from serai.model.provider import Chunk, Completion, Model, ModelRequest
 from serai.model.tools import ToolCall

@@ -15,10 +15,10 @@ from serai.agents.resident.house import House
 from serai.agents.resident.resident import Resident, Shared
 from serai.agents.session import Session
 from serai.errors import Closed, ModelFailed, NotAllowed, NotWritten, TurnInFlight, TurnLimit
-from serai.model.ask import Allow, Deny
-from serai.model.events import Event, Message, Noticed, Retrying, StepEnded, Text, ToolEnded, ToolStarted, UsageReported
+from serai.model.approvals import Allow, Deny
+from serai.model.events import Event, Message, NoticeEvent, Retrying, StepEnded, Text, ToolEnded, ToolStarted, UsageReported
 from serai.model.provider import Chunk, Completion, Cost, Model, ModelMessage, ModelRequest
-from serai.model.tools import ImageBlock, Tell, TextBlock, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import ImageBlock, ProgressCallback, TextBlock, ToolCall, ToolResult, ToolSpec
 from serai.store import Sessions, to_model
 from tests.agents.resident.order import in_order
 from tests.agents.resident.parts import MODEL, QUICK, Answers, Box, call, conversation, echo, hang, kinds, resident, said, texts
@@ -30,7 +30,7 @@ SHORT = QUICK.but(interrupt=0.2)
 def stubborn(release: asyncio.Event) -> object:
     """A tool that does not let itself be cancelled."""
 
-    async def work(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def work(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         while not release.is_set():
             try:
                 await release.wait()
@@ -71,7 +71,7 @@ class Clinging:
 async def test_a_run_that_does_not_end_is_not_heard_and_changes_nothing_in_the_next_turn() -> None:
     release, finish = asyncio.Event(), asyncio.Event()
 
-    async def slow(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def slow(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         await finish.wait()
         return ToolResult.of("RESULT")
 
@@ -284,7 +284,7 @@ async def test_a_providers_calls_are_bounded_in_number_and_depth_whoever_it_is()
 
 
 async def test_half_a_character_does_not_spoil_a_session() -> None:
-    async def odd(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def odd(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         return ToolResult.of("half \ud83d")
 
     async with resident(Answers([said("", call("odd"))], [said("ok")]), Box(odd=odd)) as session:
@@ -342,7 +342,7 @@ async def test_what_is_held_back_is_seen_as_it_may_be_and_kept_as_it_was(show: o
         messages = [event.text for event in events if isinstance(event, Message) and event.text]
         assert seen == ("secret" if show == "as it is" else "")
         assert messages == ({"as it is": ["secret"], "replaced": ["replaced"]}.get(str(show), []))
-        assert any(isinstance(event, Noticed) for event in events) is isinstance(show, Exception)
+        assert any(isinstance(event, NoticeEvent) for event in events) is isinstance(show, Exception)
         assert texts(conversation(session))[:2] == ["user: go", "assistant: secret echo()"]
         assert loaded(tmp_path, stored.id) == texts(conversation(session))
 
@@ -370,10 +370,10 @@ ENDINGS: dict[str, list[list[object]]] = {
 
 @pytest.mark.parametrize("ending", ENDINGS)
 async def test_however_it_ends_the_disk_has_what_memory_has(ending: str, tmp_path: Path) -> None:
-    async def empty(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def empty(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         return ToolResult()
 
-    async def breaks(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def breaks(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         raise RuntimeError("broken")
 
     stored = Sessions(str(tmp_path)).new("/app")

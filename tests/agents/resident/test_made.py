@@ -12,7 +12,7 @@ from serai.agents.session import Session
 from serai.app.services.conversation import messages_data
 from serai.errors import ModelFailed
 from serai.model.events import Text, Usage
-from serai.model.provider import Chunk, Made, ModelMessage
+from serai.model.provider import Chunk, MessageOrigin, ModelMessage
 from serai.model.tools import TextBlock, ToolCall
 from serai.store import Sessions, times, to_model
 from serai.store.messages import AssistantMessage, UserMessage
@@ -22,7 +22,7 @@ from tests.agents.resident.parts import QUICK, Answers, Box, call, conversation,
 SPENT = Usage(100, 10, 3, 4)
 
 
-def made(message: ModelMessage) -> Made:
+def made(message: ModelMessage) -> MessageOrigin:
     assert message.made is not None
     return message.made
 
@@ -98,22 +98,22 @@ async def test_what_is_compacted_keeps_it_on_disk(tmp_path: Path) -> None:
 
 def test_no_two_messages_differ_by_it_and_no_default_does_harm() -> None:
     plain = ModelMessage("user", (TextBlock("hi"),))
-    stamped = ModelMessage("user", (TextBlock("hi"),), made=Made("2026-02-03T10:00:00Z"))
+    stamped = ModelMessage("user", (TextBlock("hi"),), made=MessageOrigin("2026-02-03T10:00:00Z"))
     assert plain == stamped
     assert stamped == plain
-    assert stamped == ModelMessage("user", (TextBlock("hi"),), made=Made(error="x"))
+    assert stamped == ModelMessage("user", (TextBlock("hi"),), made=MessageOrigin(error="x"))
     assert stamped != ModelMessage("user", (TextBlock("ho"),), made=stamped.made)
     assert hash(plain) == hash(stamped)
 
 
 def test_a_result_that_never_came_is_of_the_time_of_its_call() -> None:
-    asked = ModelMessage("assistant", (), (ToolCall("echo", {}, "c1"),), made=Made("2026-02-03T10:00:00Z", "m1"))
+    asked = ModelMessage("assistant", (), (ToolCall("echo", {}, "c1"),), made=MessageOrigin("2026-02-03T10:00:00Z", "m1"))
     [_, result] = history.repaired([asked])
     assert (made(result).at, made(result).model) == ("2026-02-03T10:00:00Z", "")
 
 
 def test_what_is_said_beside_a_message_comes_first_and_a_zero_time_is_none() -> None:
-    answer = ModelMessage("assistant", (), made=Made("2026-02-03T10:00:00Z", "m1", "acme", Usage(1, 2), "length", "oh"))
+    answer = ModelMessage("assistant", (), made=MessageOrigin("2026-02-03T10:00:00Z", "m1", "acme", Usage(1, 2), "length", "oh"))
     kept = from_model(answer, model="m2", provider="other", usage=Usage(5), stop="end", error="no", timestamp=times.ZERO)
     assert isinstance(kept, AssistantMessage)
     assert (kept.model, kept.provider, kept.usage.input_tokens, kept.stop_reason, kept.error) == ("m2", "other", 5, "stop", "no")

@@ -9,7 +9,7 @@ import pytest
 
 from serai.errors import Closed, ModelFailed, TurnLimit
 from serai.limits import Limits
-from serai.model.ask import Allow, Approval, Deny
+from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import (
     Event,
     Message,
@@ -27,7 +27,7 @@ from serai.model.events import (
     UsageReported,
 )
 from serai.model.provider import Chunk, ModelMessage
-from serai.model.tools import ImageBlock, OtherBlock, Tell, TextBlock, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import ImageBlock, OtherBlock, ProgressCallback, TextBlock, ToolCall, ToolResult, ToolSpec
 from tests.agents.resident.parts import QUICK, Answers, Box, call, conversation, echo, hang, kinds, resident, said, texts
 
 INTERRUPTED = "[error:TOOL_INTERRUPTED] tool execution did not complete before session was interrupted; result unavailable"
@@ -123,7 +123,7 @@ async def test_tools_run_side_by_side_and_their_results_keep_the_order_of_the_ca
     together = asyncio.Barrier(3)
     released = [asyncio.Event() for _ in range(3)]
 
-    async def work(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def work(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         await together.wait()  # all three, or nobody gets on
         number = call.arguments["n"]
         if number < 2:
@@ -144,7 +144,7 @@ async def test_tools_run_side_by_side_and_their_results_keep_the_order_of_the_ca
 async def test_so_many_tools_run_at_once(step_mode: bool, most: int) -> None:
     running = peak = 0
 
-    async def work(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def work(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         nonlocal running, peak
         running += 1
         peak = max(peak, running)
@@ -165,16 +165,16 @@ async def test_so_many_tools_run_at_once(step_mode: bool, most: int) -> None:
 async def test_a_hard_failure_cancels_the_other_calls_of_the_step() -> None:
     started = asyncio.Event()
 
-    async def waits(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def waits(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         started.set()
         await asyncio.Event().wait()
         raise AssertionError
 
-    async def breaks(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def breaks(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         await started.wait()
         raise RuntimeError("the wire is broken")
 
-    async def quick(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def quick(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         return ToolResult.of("done before")
 
     provider = Answers([said("", call("quick", "c0"), call("waits", "c1"), call("breaks", "c2"))], [said("I see")])
@@ -206,7 +206,7 @@ async def test_a_call_that_has_not_even_begun_is_cancelled_too() -> None:
 
 
 async def test_an_error_result_is_no_hard_failure() -> None:
-    async def unavailable(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def unavailable(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         return ToolResult.error("it is down", code="TOOL_UNAVAILABLE", hint="start it")
 
     provider = Answers([said("", call("unavailable", "c1"), call("echo", "c2"))], [said("ok")])
@@ -224,7 +224,7 @@ async def test_a_tool_that_hangs_ends_at_its_deadline() -> None:
 
 
 async def test_what_a_tool_says_meanwhile_is_told() -> None:
-    async def work(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def work(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         assert tell is not None
         tell("half")
         return ToolResult.of("whole")
@@ -239,7 +239,7 @@ async def test_what_a_tool_says_or_answers_after_its_turn_is_never_heard() -> No
     release = asyncio.Event()
     late = asyncio.Event()
 
-    async def stubborn(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def stubborn(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         assert tell is not None
         while not release.is_set():
             try:
@@ -280,10 +280,10 @@ async def test_what_a_tool_says_or_answers_after_its_turn_is_never_heard() -> No
 
 @pytest.mark.req("piglet.fix.23")
 async def test_a_tool_is_looked_up_when_it_is_called() -> None:
-    async def old(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def old(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         return ToolResult.of("old process")
 
-    async def new(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def new(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         return ToolResult.of("new process")
 
     box = Box(work=old)
@@ -295,7 +295,7 @@ async def test_a_tool_is_looked_up_when_it_is_called() -> None:
 
 
 async def test_a_long_result_is_cut_in_the_middle() -> None:
-    async def long(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def long(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         return ToolResult.of("a" * 1000 + "b" * 1000)
 
     async with resident(
@@ -308,10 +308,10 @@ async def test_a_long_result_is_cut_in_the_middle() -> None:
 
 
 async def test_images_and_other_things_of_a_result_are_bounded_too() -> None:
-    async def work(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def work(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         return ToolResult((TextBlock("seen"), ImageBlock(b"x" * 6_000_000, "image/png"), OtherBlock("video", {"a": "y" * 1000})))
 
-    async def small(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def small(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         return ToolResult((ImageBlock(b"x" * 1000, "image/png"), OtherBlock("video", {"a": 1})))
 
     provider = Answers([said("", call("work", "c1"), call("small", "c2"))], [said("ok")])
@@ -451,7 +451,7 @@ async def test_a_text_that_no_later_step_would_take_is_refused_and_not_lost() ->
 async def test_a_text_that_comes_during_tools_cancels_those_that_may_be_cancelled() -> None:
     release = asyncio.Event()
 
-    async def finishes(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def finishes(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         await release.wait()
         return ToolResult.of("finished")
 

@@ -18,7 +18,7 @@ from serai.agents.session import Session
 from serai.agents.turn import Turn
 from serai.errors import ModelFailed, TurnLimit
 from serai.limits import Limits
-from serai.model.ask import Allow, Approval, Deny
+from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import Event, Message, Retrying, Text, ToolEnded, ToolStarted, TurnEnded
 from serai.model.tools import ToolCall, ToolSpec
 from serai.testing.models.faults import Fault

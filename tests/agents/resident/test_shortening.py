@@ -15,9 +15,9 @@ from serai.agents.resident.shortening import Counts
 from serai.agents.session import Session
 from serai.errors import NotCapable, NotWritten, PeerTimeout, Refused, TurnInFlight
 from serai.limits import Limits
-from serai.model.events import Compacted, Event, Noticed, StepStarted, TurnEnded, Usage
+from serai.model.events import Compacted, Event, NoticeEvent, StepStarted, TurnEnded, Usage
 from serai.model.provider import ModelMessage
-from serai.model.tools import Tell, ToolCall, ToolResult
+from serai.model.tools import ProgressCallback, ToolCall, ToolResult
 from serai.store import Sessions, to_model
 from tests.agents.resident.parts import MODEL, QUICK, Answers, Box, Piece, call, conversation, echo, kinds, resident, said, texts
 from tests.agents.resident.test_values import is_whole
@@ -134,7 +134,7 @@ async def test_after_three_failures_in_a_row_it_is_left_alone_for_five_minutes()
             await turns(session, number)
             await settled(session)
         assert len(compactor.asked) == 3
-        [told] = [event.notice.text for event in heard if isinstance(event, Noticed)]
+        [told] = [event.notice.text for event in heard if isinstance(event, NoticeEvent)]
         assert told == "the compactor failed 3 times in a row and is not asked for 5 minutes: no idea"
         now += 299.0
         await turns(session, 9)
@@ -181,7 +181,7 @@ async def test_what_was_said_meanwhile_follows_in_memory_and_on_disk(tmp_path: P
 async def test_while_tools_run_it_waits_for_their_results(tmp_path: Path) -> None:
     compactor, begun, go = Shortens(free=False), asyncio.Event(), asyncio.Event()
 
-    async def slow(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def slow(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         begun.set()
         await go.wait()
         return ToolResult.of("worked")

@@ -16,10 +16,10 @@ from serai.agents.resident.results import fit
 from serai.agents.session import Session
 from serai.agents.turn import Turn
 from serai.errors import Closed, ModelFailed, NotWritten, TurnInFlight
-from serai.model.ask import Allow, Approval, Deny
+from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import Event, Text, ToolStarted, TurnEnded, TurnResult, Usage
 from serai.model.provider import Chunk, Completion, Model, ModelMessage, ModelRequest
-from serai.model.tools import ImageBlock, Tell, TextBlock, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import ImageBlock, ProgressCallback, TextBlock, ToolCall, ToolResult, ToolSpec
 from serai.store import Sessions, to_model
 from tests.agents.resident.parts import MODEL, QUICK, Answers, Box, call, conversation, echo, resident, said, texts
 
@@ -130,7 +130,7 @@ async def test_work_on_the_side_that_swallows_its_cancel_does_nothing_after_the_
 async def test_what_runs_on_the_side_takes_nobodys_yes_away() -> None:
     gate, during = asyncio.Event(), []
 
-    async def look(call: ToolCall, tell: Tell | None) -> ToolResult:
+    async def look(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         await gate.wait()
         during.append(dict(session.driver.house.approved))  # type: ignore[attr-defined]
         return ToolResult.of("seen")

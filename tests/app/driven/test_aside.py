@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from serai.model.actions import Notice
-from serai.model.ask import Allow, Approval, Decision, Deny, Question
+from serai.model.approvals import Allow, Approval, Decision, Deny, Question
 from serai.model.events import Event, Message, RequestCancelled, TurnEnded, TurnStarted
 from serai.testing.claude.script import Script
 from tests.app.driven.houses import House, ended, ends, hello, messages, said

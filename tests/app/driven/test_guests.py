@@ -10,7 +10,7 @@ import pytest
 
 from serai.app.mcp import GuestTools
 from serai.errors import NotAllowed
-from serai.model.ask import Allow
+from serai.model.approvals import Allow
 from serai.model.events import ToolEnded, ToolStarted, TurnEnded
 from serai.model.tools import ToolCall
 from serai.testing.claude.script import Script

@@ -11,10 +11,10 @@ import pytest
 from serai.agents.joining import Ask
 from serai.app import pipeline as pipelines
 from serai.app.pipeline import Decided
-from serai.model.ask import Allow, Approval, Decision, Deny, Question
-from serai.model.contributions import Pass, Refuse, Rewrite, Verdict
+from serai.model.approvals import Allow, Approval, Decision, Deny, Question
+from serai.model.contributions import InterceptResult, Pass, Refuse, Rewrite
 from serai.model.surface import ScriptedSurface
-from serai.model.tools import Native, ToolCall
+from serai.model.tools import NativeCall, ToolCall
 from tests.app.test_pipeline import Way, guard, station, way
 
 Monkey = pytest.MonkeyPatch
@@ -29,11 +29,11 @@ rule = [
 def bash(command: str, **more: Any) -> ToolCall:
     """A call of Claude's own, as its driver makes it."""
     given = {"command": command, **more}
-    return ToolCall("bash", given, id="t1", asker="claude", native=Native("Bash", dict(given)))
+    return ToolCall("bash", given, id="t1", asker="claude", native=NativeCall("Bash", dict(given)))
 
 
-def swapping(old: str, new: str) -> Callable[[ToolCall], Verdict]:
-    def judge(call: ToolCall) -> Verdict:
+def swapping(old: str, new: str) -> Callable[[ToolCall], InterceptResult]:
+    def judge(call: ToolCall) -> InterceptResult:
         command = call.arguments["command"]
         return Rewrite({**call.arguments, "command": command.replace(old, new)}) if old in command else Pass()
 
@@ -76,7 +76,7 @@ async def test_rules_say_yes_or_no_or_that_a_person_is_to_be_asked(
         assert said.arguments == {"command": command}
     elif isinstance(said, Ask):
         assert said.call.arguments == {"command": command}
-        assert said.call.native == Native("Bash", {"command": command})
+        assert said.call.native == NativeCall("Bash", {"command": command})
     assert surface.asked == []  # that is for whoever puts it to a person
 
 
@@ -131,7 +131,7 @@ async def test_what_is_nested_too_deep_to_be_looked_at_is_a_no(monkeypatch: Monk
 async def test_a_guests_tool_of_the_same_name_has_no_say(monkeypatch: Monkey, tmp_path: Path) -> None:
     """Its schema is not that of the agent's own, and neither is its owner the one whose rules count."""
     rules = '[[rule]]\nid = "station"\ndecide = "allow"\nowner = "fake:station"\n'
-    wanted = ToolCall("weather", {"where": 1}, id="t1", asker="claude", native=Native("Weather", {"where": 1}))
+    wanted = ToolCall("weather", {"where": 1}, id="t1", asker="claude", native=NativeCall("Weather", {"where": 1}))
     async with way(monkeypatch, tmp_path, station(), rules=rules, surface=ScriptedSurface([Allow()])) as the:
         decided = await the.pipeline.decide(approval((await asked(the, wanted)).call))
     assert final(decided) == {"where": 1}

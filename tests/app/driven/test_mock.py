@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from serai.agents.drivers.mock.script import Assistant, Background, Permission
-from serai.model.ask import Allow, Approval
+from serai.model.approvals import Allow, Approval
 from serai.model.events import TurnEnded
 from tests.app.houses import Person, opened, sessions_of
 from tests.host.guests import make

@@ -15,7 +15,7 @@ from serai.agents.drivers.claude.driver import Claude
 from serai.cli.mcp_attach import mcp_attach
 from serai.errors import PeerGone
 from serai.host.trust import Trust
-from serai.model.ask import Approval, Deny
+from serai.model.approvals import Approval, Deny
 from tests.app.driven.houses import House, ended, hello
 from tests.app.houses import Person
 from tests.claude.driver.scenes import PROGRAM, until

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from serai.errors import AgentFailed
-from serai.model.ask import Allow, Answer, Approval, Deny, Question
+from serai.model.approvals import Allow, Answer, Approval, Deny, Question
 from serai.model.events import Message, Text, TurnEnded
 from serai.testing.claude.script import Script
 from tests.app.driven.houses import House, ended, ends, hello, messages, said, seen, shell

@@ -10,7 +10,7 @@ from serai.agents.session import Session
 from serai.app.services.background import Background
 from serai.errors import BadRequest, NotAllowed
 from serai.model.actions import Action, SetStatus
-from serai.model.events import Event, Noticed
+from serai.model.events import Event, NoticeEvent
 from tests.agents.resident.parts import Answers, said
 from tests.app.services.parts import Desk, driver, resident
 
@@ -37,7 +37,7 @@ async def test_work_on_the_side_is_shown_while_it_runs_and_told_at_its_end() -> 
         while len(shown) < 2:
             await asyncio.sleep(0)
     assert shown[1] == SetStatus("bg", "")
-    [notice] = [event.notice.text for event in heard if isinstance(event, Noticed)]
+    [notice] = [event.notice.text for event in heard if isinstance(event, NoticeEvent)]
     assert notice == "Background task: summarise all of the TODOs\n\n4 to do"
 
 

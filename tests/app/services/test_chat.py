@@ -13,7 +13,7 @@ from serai.agents.resident.house import House
 from serai.app.services.chat import Chat
 from serai.errors import BadRequest, ModelFailed, NoModel
 from serai.limits import Limits
-from serai.model.ask import Allow, Deny
+from serai.model.approvals import Allow, Deny
 from serai.model.events import Message, Usage
 from serai.model.provider import Model, ModelProvider
 from serai.model.tools import TextBlock, ToolCall, ToolSpec

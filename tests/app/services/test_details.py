@@ -24,7 +24,7 @@ from serai.app.services.models import Models
 from serai.errors import NotWritten
 from serai.limits import MIB, Limits
 from serai.model.actions import Action, SetStatus
-from serai.model.ask import Allow, Answer, Decision, Question
+from serai.model.approvals import Allow, Answer, Decision, Question
 from serai.model.provider import Model, ModelMessage
 from serai.model.tools import TextBlock, ToolCall
 from tests.agents.resident.parts import MODEL, QUICK, Answers, Box, call, conversation, echo, said, yes

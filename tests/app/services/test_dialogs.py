@@ -10,7 +10,7 @@ import pytest
 from serai.app.services.dialogs import Dialogs
 from serai.errors import BadRequest
 from serai.limits import Limits
-from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
+from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.surface import HeadlessSurface, ScriptedSurface
 from serai.policy import Desk as PolicyDesk
 from serai.policy import Policy, Situation

@@ -11,7 +11,7 @@ import pytest
 from serai.agents.resident.toolset import ToolSet
 from serai.app.services.tools import OPEN_CALLS, Tools
 from serai.errors import NotCapable, NoTool, SeraiError
-from serai.model.contributions import Contributions, Interceptor, Pass, Rewrite, Stage, Verdict
+from serai.model.contributions import Contributions, Interceptor, InterceptPoint, InterceptResult, Pass, Rewrite
 from serai.model.tools import ImageBlock, TextBlock, ToolCall, ToolResult, ToolSpec
 from tests.agents.resident.parts import Box, echo
 from tests.app.services.parts import GUEST, Desk
@@ -123,7 +123,7 @@ async def test_who_has_an_agent_of_another_kind_can_call_and_not_filter() -> Non
 async def test_a_guests_call_meets_the_interceptors_and_reaches_another_guest(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def judge(stage: Stage, subject: Any) -> Verdict:
+    def judge(stage: InterceptPoint, subject: Any) -> InterceptResult:
         assert subject.asker == GUEST
         return Rewrite({"city": "Bern"})
 
@@ -143,7 +143,7 @@ class Circular(Fake):
     ask: Desk
     error: SeraiError | None = None
 
-    async def intercept(self, interceptor: Interceptor, stage: Stage, subject: Any, /) -> Verdict:
+    async def intercept(self, interceptor: Interceptor, stage: InterceptPoint, subject: Any, /) -> InterceptResult:
         self.depth += 1
         try:
             await asyncio.ensure_future(self.ask("call", name="own"))

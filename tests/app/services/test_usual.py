@@ -17,7 +17,7 @@ from serai.errors import PeerTimeout, Refused
 from serai.host.host import Host
 from serai.host.services import GROUPS
 from serai.model.actions import SetStatus, SetTitle
-from serai.model.ask import Answer, Question
+from serai.model.approvals import Answer, Question
 from serai.model.surface import ScriptedSurface
 from serai.policy import Desk, Situation, rulings
 from serai.policy.rulings import Ruling

@@ -17,7 +17,7 @@ from serai.agents.session import Session
 from serai.agents.turn import Turn
 from serai.errors import SeraiError
 from serai.limits import Limits
-from serai.model.ask import Allow, Approval, Decision, Question
+from serai.model.approvals import Allow, Approval, Decision, Question
 from serai.model.events import Event, Message, TurnResult
 from serai.testing.claude.making import ScriptedClaude
 from serai.testing.claude.script import Script

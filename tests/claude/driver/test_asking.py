@@ -10,8 +10,8 @@ import pytest
 
 from serai.agents.joining import Ask
 from serai.errors import AgentFailed, Closed, NoApproval, SeraiError
-from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question, Remember
-from serai.model.events import Noticed, RequestCancelled, Text, ToolStarted
+from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question, Remember
+from serai.model.events import NoticeEvent, RequestCancelled, Text, ToolStarted
 from serai.model.tools import ToolCall
 from serai.testing.claude.script import Script
 from tests.claude.driver.scenes import Seen, driver_of, given_to, heard, play, program, read, scene, texts
@@ -305,12 +305,12 @@ async def test_an_answer_that_nobody_reads_is_told_and_the_end_has_its_own_reaso
     session = program(tmp_path, CLOSED)
     async with session:
         seen = Seen(session.turn("go"))
-        told = asyncio.ensure_future(heard(session, lambda event: isinstance(event, Noticed)))
+        told = asyncio.ensure_future(heard(session, lambda event: isinstance(event, NoticeEvent)))
         reading = asyncio.ensure_future(read(seen))
         notice = await told
         (tmp_path / "go").touch()
         await reading
-    assert isinstance(notice, Noticed)
+    assert isinstance(notice, NoticeEvent)
     assert "not delivered" in notice.notice.text
     assert isinstance(seen.error, AgentFailed)
     assert seen.error.exit is not None

@@ -10,7 +10,7 @@ import pytest
 from serai.agents.session import Session
 from serai.agents.turn import Turn
 from serai.errors import AgentFailed, TurnInFlight
-from serai.model.ask import Allow, Approval, Question
+from serai.model.approvals import Allow, Approval, Question
 from serai.model.events import Event, RequestCancelled, TurnEnded
 from serai.testing.claude.script import Script
 from tests.claude.driver.scenes import QUICK, Answering, Seen, driver_of, heard, play, program, read, scene, until

@@ -16,7 +16,7 @@ from serai.agents.joining import Ask
 from serai.agents.session import Session
 from serai.errors import BadSettings
 from serai.host.trust import Trust
-from serai.model.ask import Allow, Approval, Deny
+from serai.model.approvals import Allow, Approval, Deny
 from serai.model.tools import ToolCall
 from tests.claude.driver.scenes import driver_of, play, program, until
 

@@ -12,8 +12,8 @@ import pytest
 
 from serai.agents.session import Session
 from serai.agents.turn import Turn
-from serai.model.ask import Approval
-from serai.model.events import Event, Message, Noticed, Stderr, TurnEnded, TurnStarted
+from serai.model.approvals import Approval
+from serai.model.events import Event, Message, NoticeEvent, Stderr, TurnEnded, TurnStarted
 from serai.testing.claude.script import Script
 from serai.wire.plain_process import PlainSpawner
 from serai.wire.process import Child, Launch
@@ -274,7 +274,7 @@ DEAF = (Script().init().result("zero").prompt().init().text("one").exits("killed
 
 def noticed(session: Session) -> list[str]:
     found: list[str] = []
-    session.listen(lambda event: found.append(event.notice.text) if isinstance(event, Noticed) else None)
+    session.listen(lambda event: found.append(event.notice.text) if isinstance(event, NoticeEvent) else None)
     return found
 
 

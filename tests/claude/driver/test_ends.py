@@ -9,7 +9,7 @@ from time import monotonic
 import pytest
 
 from serai.errors import AgentFailed, PeerTimeout
-from serai.model.ask import Allow
+from serai.model.approvals import Allow
 from serai.model.events import Event, StateChanged, ToolEnded
 from serai.testing.claude.script import Script
 from tests.claude.driver.scenes import QUICK, driver_of, heard, play, program, scene

@@ -12,7 +12,7 @@ import pytest
 import serai
 from serai.errors import AgentFailed, BadSettings, Closed, FrameTooBig, PeerTimeout, SeraiError
 from serai.limits import MIB, Limits
-from serai.model.ask import Approval
+from serai.model.approvals import Approval
 from serai.model.events import Retrying, StateChanged, Stderr, Text
 from serai.testing.claude.script import Script
 from serai.wire.plain_process import PlainSpawner

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.model.ask import Approval, Deny
+from serai.model.approvals import Approval, Deny
 from serai.model.events import StateChanged
 from tests.claude.driver.scenes import driver_of, heard, play, program, until
 

@@ -11,7 +11,7 @@ import pytest
 
 from serai.agents.joining import Ask, Judge
 from serai.errors import AgentFailed
-from serai.model.ask import Allow, Answer, Approval, Deny, Question
+from serai.model.approvals import Allow, Answer, Approval, Deny, Question
 from serai.model.events import ToolCalled, ToolStarted
 from serai.model.tools import ToolCall
 from serai.testing.claude.script import Script

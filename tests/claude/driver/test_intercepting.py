@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from serai.errors import NotAllowed
-from serai.model.ask import Approval
-from serai.model.events import Event, Message, Noticed, Text, ToolCalled, ToolEnded, TurnEnded, kind_of
+from serai.model.approvals import Approval
+from serai.model.events import Event, Message, NoticeEvent, Text, ToolCalled, ToolEnded, TurnEnded, event_kind
 from serai.model.tools import TextBlock
 from serai.store import Sessions
 from serai.testing.claude.making import ScriptedClaude
@@ -129,7 +129,7 @@ async def test_who_cannot_say_that_it_may_be_seen_has_not_said_it(tmp_path: Path
         seen = await play(session)
     assert "xyzzy" not in all_of(seen.events)
     assert seen.result.text == ""
-    assert [event for event in seen.of(Noticed) if event.notice.level == "warn"]
+    assert [event for event in seen.of(NoticeEvent) if event.notice.level == "warn"]
 
 
 @pytest.mark.req("agents.driver.hidden")
@@ -166,7 +166,7 @@ async def test_what_may_be_seen_comes_as_it_was_said_and_in_order(tmp_path: Path
     for session in (plain, held):
         async with session:
             seen = await play(session)
-            kinds.append(joined([(kind_of(event), getattr(event, "text", "")) for event in seen.events if event.lane == ""]))
+            kinds.append(joined([(event_kind(event), getattr(event, "text", "")) for event in seen.events if event.lane == ""]))
             assert seen.result.text == "All done."
     assert kinds[0] == kinds[1]
 

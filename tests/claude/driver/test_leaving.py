@@ -12,9 +12,9 @@ import pytest
 
 from serai.agents.joining import Ask
 from serai.errors import Closed, SeraiError
-from serai.model.ask import Allow, Approval, Deny
+from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import Message, RequestCancelled
-from serai.model.tools import Tell, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import ProgressCallback, ToolCall, ToolResult, ToolSpec
 from serai.store import AssistantMessage, Sessions, UserMessage
 from serai.testing.claude.script import Script
 from serai.wire.plain_process import PlainSpawner
@@ -200,7 +200,7 @@ class Stubborn:
     def list(self) -> list[ToolSpec]:
         return [ToolSpec("slow")]
 
-    async def call(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
+    async def call(self, call: ToolCall, *, tell: ProgressCallback | None = None) -> ToolResult:
         self.begun.set()
         while not self.go.is_set():
             try:

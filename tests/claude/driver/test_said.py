@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from serai.errors import PeerTimeout
-from serai.model.ask import Approval
+from serai.model.approvals import Approval
 from serai.testing.claude.script import Script
 from tests.claude.driver.scenes import QUICK, given_to, play, program, scene
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from serai.agents.joining import Ask
-from serai.model.ask import Allow, Approval, Deny
+from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import ToolCalled, ToolEnded, ToolProgress
-from serai.model.tools import Tell, ToolCall, ToolResult, ToolSpec
+from serai.model.tools import ProgressCallback, ToolCall, ToolResult, ToolSpec
 from serai.testing.claude.script import Script
 from tests.claude.driver.scenes import QUICK, driver_of, given_to, play, program, scene, texts
 
@@ -34,7 +34,7 @@ class Box:
             raise RuntimeError("lost its head")
         return [ToolSpec("weather", "How it is outside", {"type": "object", "properties": {"city": {"type": "string"}}})]
 
-    async def call(self, call: ToolCall, *, tell: Tell | None = None) -> ToolResult:
+    async def call(self, call: ToolCall, *, tell: ProgressCallback | None = None) -> ToolResult:
         self.calls.append(call)
         self.begun.set()
         try:

@@ -8,7 +8,7 @@ import pytest
 from serai.agents.drivers.claude.telling import Telling
 from serai.agents.stage import Stage
 from serai.limits import Limits
-from serai.model.events import Event, Other, Thinking, ToolInput
+from serai.model.events import Event, OtherEvent, Thinking, ToolInput
 from tests.claude.driver.guests import Guests
 
 DELTA = b'{"type":"stream_event","event":{"type":"content_block_delta"}}'
@@ -19,7 +19,9 @@ STATUS = b'{"type":"system","subtype":"status"}'
 @pytest.mark.parametrize(
     ("line", "kept"), [(DELTA, False), (b"[" + DELTA + b"," + DELTA + b"]", False), (STATUS, True)], ids=["one", "many", "status"]
 )
-@pytest.mark.parametrize("made", [Thinking(text="hm"), ToolInput(text="{}"), Other(kind="x")], ids=["thinking", "input", "other"])
+@pytest.mark.parametrize(
+    "made", [Thinking(text="hm"), ToolInput(text="{}"), OtherEvent(kind="x")], ids=["thinking", "input", "other"]
+)
 async def test_lines_of_what_the_model_said_are_not_told_while_somebody_may_hide_it(line: bytes, kept: bool, made: Event) -> None:
     stage = Stage("claude", "s1", Limits())
     told: list[Event] = []

@@ -11,8 +11,8 @@ import pytest
 from serai.agents.driver import Prompt
 from serai.agents.joining import Ask
 from serai.errors import AgentFailed, BadSettings, NotCapable, PeerTimeout
-from serai.model.ask import Allow, Deny
-from serai.model.events import Other, Stderr, Text
+from serai.model.approvals import Allow, Deny
+from serai.model.events import OtherEvent, Stderr, Text
 from serai.model.tools import ToolCall
 from tests.claude.driver.guests import Guests
 from tests.claude.driver.scenes import QUICK, Seen, play, program, read, until
@@ -37,7 +37,7 @@ os.write(1, b"\\xa9")
     assert (seen.result.status, seen.result.steps) == ("success", 1)
     assert "".join(event.text for event in seen.of(Text)) == seen.result.text
     assert seen.said == [seen.result.text]
-    assert not seen.of(Other)
+    assert not seen.of(OtherEvent)
 
 
 @pytest.mark.req("agents.edge.33")

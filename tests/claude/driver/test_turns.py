@@ -14,17 +14,8 @@ from serai.agents.driver import Prompt
 from serai.agents.drivers.claude.prompting import content
 from serai.agents.session import Session
 from serai.errors import AgentFailed, BadSession, OversizeFrame, PeerGone, SeraiError
-from serai.model.ask import Deny
-from serai.model.events import (
-    Compacted,
-    Noticed,
-    Other,
-    SessionStarted,
-    StateChanged,
-    Stderr,
-    Text,
-    TurnEnded,
-)
+from serai.model.approvals import Deny
+from serai.model.events import Compacted, NoticeEvent, OtherEvent, SessionStarted, StateChanged, Stderr, Text, TurnEnded
 from serai.model.tools import ImageBlock
 from serai.store import Sessions
 from serai.testing.claude.script import Script
@@ -147,7 +138,9 @@ async def test_everything_that_it_says_is_an_event(tmp_path: Path) -> None:
         session.listen(lambda event: stderr.append(event.line) if isinstance(event, Stderr) else None)
         seen = await play(session)
         await until(lambda: stderr)
-    kinds = {event.kind: str(event.native) if event.kind == "noise" else bytes(event.native).decode() for event in seen.of(Other)}
+    kinds = {
+        event.kind: str(event.native) if event.kind == "noise" else bytes(event.native).decode() for event in seen.of(OtherEvent)
+    }
     assert "a line that is none" in kinds["noise"]
     assert "grey" in kinds["weather"]
     assert "system/task_moved" in kinds
@@ -167,7 +160,7 @@ async def test_what_it_wants_and_nobody_knows_is_refused_and_told(tmp_path: Path
     answers = claude.given().answers()
     assert answers["r1"]["subtype"] == "error"
     assert answers["r2"]["response"] == {"action": "decline"}
-    assert "control_request" in [event.kind for event in seen.of(Other)]
+    assert "control_request" in [event.kind for event in seen.of(OtherEvent)]
 
 
 @pytest.mark.req("agents.driver.cost")
@@ -228,7 +221,7 @@ async def test_a_crash_after_a_success_is_a_success_and_a_warning(
     claude, session = scene(tmp_path, Script().init().text("hello").result("hello").exits(-11, at_once=at_once))
     warned: list[str] = []
     async with session:
-        session.listen(lambda event: warned.append(event.notice.text) if isinstance(event, Noticed) else None)
+        session.listen(lambda event: warned.append(event.notice.text) if isinstance(event, NoticeEvent) else None)
         seen = await play(session)
         assert (seen.result.status, seen.error) == ("success", None)
         if at_once:
@@ -244,7 +237,7 @@ async def test_a_good_end_is_no_warning(tmp_path: Path) -> None:
     over: list[SeraiError] = []
     async with session:
         driver_of(session).on_terminated.append(over.append)
-        session.listen(lambda event: warned.append(event) if isinstance(event, Noticed) else None)
+        session.listen(lambda event: warned.append(event) if isinstance(event, NoticeEvent) else None)
         await play(session)
     assert not warned
     assert not over  # it was us
@@ -255,7 +248,7 @@ async def test_an_exit_that_only_repeats_an_error_is_no_warning(tmp_path: Path) 
     _, session = scene(tmp_path, failed.exits(1, at_once=False))
     warned: list[object] = []
     async with session:
-        session.listen(lambda event: warned.append(event) if isinstance(event, Noticed) else None)
+        session.listen(lambda event: warned.append(event) if isinstance(event, NoticeEvent) else None)
         assert (await play(session)).error is not None
     assert not warned
 
@@ -296,7 +289,7 @@ rest()
     async with program(tmp_path, source) as session:
         seen = await play(session)
     assert seen.result.text == "ours"
-    assert [event.kind for event in seen.of(Other)].count("result") == 2
+    assert [event.kind for event in seen.of(OtherEvent)].count("result") == 2
     assert len(seen.of(TurnEnded)) == 1
 
 
@@ -332,7 +325,7 @@ async def test_a_result_that_is_too_long_fails_its_turn(tmp_path: Path) -> None:
         seen = await play(session)
         assert isinstance(seen.error, AgentFailed)
         assert seen.error.kind == "garbled"
-        assert [event for event in seen.of(Noticed) if "skipped" in event.notice.text]
+        assert [event for event in seen.of(NoticeEvent) if "skipped" in event.notice.text]
         assert (await play(session)).result.text == "two"
 
 

@@ -60,7 +60,7 @@ def folded(name: str) -> tuple[list[Event], Fold]:
 
 
 def kinds(found: Iterable[Event]) -> list[str]:
-    return [events.kind_of(event) for event in found]
+    return [events.event_kind(event) for event in found]
 
 
 def texts(found: list[Event]) -> list[str]:

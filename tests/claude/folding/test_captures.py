@@ -11,8 +11,8 @@ from serai.model import events
 from serai.model.events import (
     Event,
     Message,
-    Noticed,
-    Other,
+    NoticeEvent,
+    OtherEvent,
     Retrying,
     StateChanged,
     StepEnded,
@@ -30,7 +30,7 @@ from serai.model.events import (
     Usage,
     UsageReported,
 )
-from serai.model.tools import Native, TextBlock, ToolCall, ToolResult
+from serai.model.tools import NativeCall, TextBlock, ToolCall, ToolResult
 from serai.store import Scribe
 from serai.store.messages import AssistantMessage, Call, ToolResultMessage
 from serai.store.messages import Text as Words
@@ -44,11 +44,11 @@ WRITE_A_FILE = {"command": "echo hi > f.txt && cat f.txt", "description": "write
 
 
 def native(name: str, arguments: Any, id: str = "toolu_1") -> ToolCall:
-    return ToolCall(name, arguments, id, "claude", Native(name, arguments))
+    return ToolCall(name, arguments, id, "claude", NativeCall(name, arguments))
 
 
 def bash(arguments: dict[str, Any], id: str = "toolu_1") -> ToolCall:
-    return ToolCall("bash", arguments, id, "claude", Native("Bash", arguments))
+    return ToolCall("bash", arguments, id, "claude", NativeCall("Bash", arguments))
 
 
 def step(number: int, pieces: list[str], *, index: int = 0, stop: Stop = "end", inside: list[Event] | None = None) -> list[Event]:
@@ -138,18 +138,18 @@ WHOLE: dict[str, list[Event]] = {
     "tool-errorresponse": [*WRITES, denied("Tool permission request failed: Error: callback blew up"), *DONE],
     "hooks-command": [
         *WRITES[:9],
-        Other(kind="system/hook_started"),
+        OtherEvent(kind="system/hook_started"),
         *WRITES[9:],
-        Other(kind="system/hook_response"),
+        OtherEvent(kind="system/hook_response"),
         *ran(bash(WRITE_A_FILE), "hi", RAN),
         *DONE,
     ],
     "message-mid-turn": [
         ASKING,
-        Other(kind="user/replay"),
+        OtherEvent(kind="user/replay"),
         *WRITES[1:],
         *ran(bash(WRITE_A_FILE), "hi", RAN),
-        Other(kind="user/replay"),
+        OtherEvent(kind="user/replay"),
         *DONE,
     ],
     "twotools": [
@@ -206,8 +206,8 @@ WHOLE: dict[str, list[Event]] = {
         ASKING,
         StepStarted(step=1),
         *[Text(text="word ")] * 10,
-        Other(kind="retracted"),
-        Other(kind="user/text"),
+        OtherEvent(kind="retracted"),
+        OtherEvent(kind="user/text"),
         UsageReported(usage=Usage(100, 1)),
         StepEnded(step=1, stop="aborted"),
         StepSettled(step=1),
@@ -281,18 +281,18 @@ def test_a_sub_agent_is_in_a_lane_of_its_own() -> None:
         ToolInput(text='{"description": "look around", "prompt": "Say hi from belo'),
         ToolInput(text='w", "subagent_type": "Explore", "run_in_background": false}'),
         ToolCalled(call=LOOKS),
-        Other(kind="system/task_started"),
+        OtherEvent(kind="system/task_started"),
         UsageReported(usage=Usage(100, 20)),
         StepEnded(step=1, stop="tool_use"),
-        Other(kind="user/text", lane=lane),
+        OtherEvent(kind="user/text", lane=lane),
         StepStarted(step=1, lane=lane),
         Text(text="Hi from below.", lane=lane),
         Message(content=(TextBlock("Hi from below."),), model=MODEL, lane=lane),
         UsageReported(usage=Usage(100, 1), lane=lane),
         StepEnded(step=1, lane=lane),
         StepSettled(step=1, lane=lane),
-        Other(kind="system/task_updated"),
-        Other(kind="system/task_notification"),
+        OtherEvent(kind="system/task_updated"),
+        OtherEvent(kind="system/task_notification"),
         ToolStarted(call=LOOKS),
         ToolEnded(call=LOOKS, result=report),
         ASKING,
@@ -310,12 +310,12 @@ def test_who_is_not_allowed_by_claude_itself_is_told_to_the_person() -> None:
     answer = ToolResult(
         (TextBlock(frame["message"]["content"][0]["content"]),), is_error=True, code="DENIED", details=frame["tool_use_result"]
     )
-    [notice] = [event.notice for event in found if isinstance(event, Noticed)]
+    [notice] = [event.notice for event in found if isinstance(event, NoticeEvent)]
     assert (notice.level, notice.source) == ("warn", "claude")
     assert notice.text.startswith("Bash was not allowed: Permission to use Bash has been denied because")
     assert "\n" not in notice.text
     assert len(notice.text) < 400
-    assert found == [*WRITES, Noticed(notice=notice), ToolEnded(call=bash(WRITE_A_FILE), result=answer), *DONE]
+    assert found == [*WRITES, NoticeEvent(notice=notice), ToolEnded(call=bash(WRITE_A_FILE), result=answer), *DONE]
 
 
 @pytest.mark.parametrize("name", CAPTURES)
@@ -325,7 +325,7 @@ def test_only_what_has_no_neutral_word_is_other(name: str) -> None:
         *("system/hook_started", "system/hook_response", "user/text", "user/replay", "retracted"),
     }
     found, fold = folded(name)
-    assert {event.kind for event in found if isinstance(event, Other)} <= words
+    assert {event.kind for event in found if isinstance(event, OtherEvent)} <= words
     # What has begun has an end, and each lane's steps count from one.
     found += fold.folding.end(interrupted=True, gone=True)
     for lane in {event.lane for event in found}:

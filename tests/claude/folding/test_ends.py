@@ -9,8 +9,8 @@ from serai.model import events
 from serai.model.actions import Notice
 from serai.model.events import (
     Message,
-    Noticed,
-    Other,
+    NoticeEvent,
+    OtherEvent,
     Retrying,
     StepEnded,
     StepSettled,
@@ -61,7 +61,7 @@ def test_an_aborted_block_is_no_part_of_the_message() -> None:
     fold = Fold()
     found = fold(assistant(text("Kept."), uuid="u1"), assistant(text("Cut o"), uuid="u2", aborted=True), result())
     assert said(found) == ["Kept."]
-    assert Other(kind="retracted") in found
+    assert OtherEvent(kind="retracted") in found
     assert StepEnded(step=1, stop="aborted") in found
 
 
@@ -71,7 +71,7 @@ def test_what_a_frame_supersedes_is_taken_back() -> None:
     fold(assistant(text("Wrong."), uuid="u1"), assistant(text("Right."), uuid="u2"))
     found = fold(assistant(text("Better."), uuid="u3", supersedes=["u1"], id="m2"), result())
     assert said(found) == ["Right.", "Better."]
-    assert found[0] == Other(kind="retracted")
+    assert found[0] == OtherEvent(kind="retracted")
 
 
 @pytest.mark.req("agents.rule.72")
@@ -85,7 +85,7 @@ def test_a_call_that_is_taken_back_ends_and_one_that_runs_does_not() -> None:
     found = fold(frame)
     assert {id: answer.code for id, answer in ends(found).items()} == {"c1": "TOOL_INTERRUPTED"}
     assert kinds(found) == ["other", "tool_ended", "noticed"]
-    assert found[-1] == Noticed(notice=Notice("opus would not answer; sonnet is asked instead", "warn", "claude"))
+    assert found[-1] == NoticeEvent(notice=Notice("opus would not answer; sonnet is asked instead", "warn", "claude"))
 
 
 @pytest.mark.req("agents.rule.72")
@@ -175,7 +175,7 @@ def test_each_sub_agent_has_its_own_lane_and_its_own_steps() -> None:
     assert fold.folding.lane("a1") == ""
     assert [event.lane for event in found if isinstance(event, ToolCalled)] == ["a1"]
     found = fold(result_of("a1"))
-    assert [(event.lane, events.kind_of(event)) for event in found] == [
+    assert [(event.lane, events.event_kind(event)) for event in found] == [
         ("", "step_ended"),
         ("", "tool_started"),
         ("a1", "step_ended"),

@@ -17,8 +17,8 @@ from serai.model.actions import Notice
 from serai.model.events import (
     Compacted,
     Event,
-    Noticed,
-    Other,
+    NoticeEvent,
+    OtherEvent,
     StateChanged,
     StepEnded,
     StepSettled,
@@ -87,37 +87,37 @@ def test_two_results_in_one_process_and_the_text_of_ours() -> None:
             system("compact_boundary", compact_metadata={"trigger": "auto", "pre_tokens": 99}),
             [Compacted(before=0, after=0, tokens=99)],
         ),
-        (system("informational", content="so", level="warning"), [Noticed(notice=Notice("so", "warn", "claude"))]),
-        (system("informational", content="\x1b[1mso\x1b[0m", level="notice"), [Noticed(notice=Notice("so", "info", "claude"))]),
-        (system("notification", key="k", text="look", priority="low"), [Noticed(notice=Notice("look", "info", "claude"))]),
-        (system("local_command_output", content="cost: 0"), [Noticed(notice=Notice("cost: 0", "info", "claude"))]),
-        (system("informational"), [Other(kind="system/informational")]),
+        (system("informational", content="so", level="warning"), [NoticeEvent(notice=Notice("so", "warn", "claude"))]),
+        (system("informational", content="\x1b[1mso\x1b[0m", level="notice"), [NoticeEvent(notice=Notice("so", "info", "claude"))]),
+        (system("notification", key="k", text="look", priority="low"), [NoticeEvent(notice=Notice("look", "info", "claude"))]),
+        (system("local_command_output", content="cost: 0"), [NoticeEvent(notice=Notice("cost: 0", "info", "claude"))]),
+        (system("informational"), [OtherEvent(kind="system/informational")]),
         (
             system("permission_denied", tool_name="Bash", message="no\nmore", decision_reason="a \x1b[31mrule"),
-            [Noticed(notice=Notice("Bash was not allowed: a rule", "warn", "claude"))],
+            [NoticeEvent(notice=Notice("Bash was not allowed: a rule", "warn", "claude"))],
         ),
         (
             system("hook_response", hook_name="Stop", outcome="error", stderr="boom\nbang", exit_code=2),
-            [Noticed(notice=Notice("the hook Stop failed: boom", "warn", "claude"))],
+            [NoticeEvent(notice=Notice("the hook Stop failed: boom", "warn", "claude"))],
         ),
-        (system("hook_response", hook_name="Stop", outcome="success"), [Other(kind="system/hook_response")]),
-        (system("brand_new", x=1), [Other(kind="system/brand_new")]),
+        (system("hook_response", hook_name="Stop", outcome="success"), [OtherEvent(kind="system/hook_response")]),
+        (system("brand_new", x=1), [OtherEvent(kind="system/brand_new")]),
         (
             {
                 "type": "rate_limit_event",
                 "rate_limit_info": {"status": "allowed_warning", "rateLimitType": "five_hour", "utilization": 0.9},
             },
-            [Noticed(notice=Notice("the rate limit (five_hour) is near: 90% of it is used", "warn", "claude"))],
+            [NoticeEvent(notice=Notice("the rate limit (five_hour) is near: 90% of it is used", "warn", "claude"))],
         ),
         (
             {"type": "rate_limit_event", "rate_limit_info": {"status": "rejected"}},
-            [Noticed(notice=Notice("the rate limit is reached", "error", "claude"))],
+            [NoticeEvent(notice=Notice("the rate limit is reached", "error", "claude"))],
         ),
-        ({"type": "rate_limit_event", "rate_limit_info": {"status": "allowed"}}, [Other(kind="rate_limit_event")]),
-        ({"type": "brand_new"}, [Other(kind="brand_new")]),
+        ({"type": "rate_limit_event", "rate_limit_info": {"status": "allowed"}}, [OtherEvent(kind="rate_limit_event")]),
+        ({"type": "brand_new"}, [OtherEvent(kind="brand_new")]),
         ({"type": "keep_alive"}, []),
         ({"type": "control_cancel_request", "request_id": "r"}, []),
-        (user("said", isSynthetic=True), [Other(kind="user/synthetic")]),
+        (user("said", isSynthetic=True), [OtherEvent(kind="user/synthetic")]),
     ],
 )
 def test_everything_else_in_neutral_words(frame: dict[str, Any], expected: list[Event]) -> None:
@@ -209,7 +209,7 @@ def test_whatever_comes_what_has_begun_has_an_end(frames: list[dict[str, Any]]) 
         elif isinstance(event, ToolEnded):
             running.remove(event.call.id)
         elif isinstance(event, StepStarted | StepEnded | StepSettled):
-            steps.setdefault(event.lane, []).append(events.kind_of(event))
+            steps.setdefault(event.lane, []).append(events.event_kind(event))
     assert not running
     for course in steps.values():
         assert course.count("step_started") == course.count("step_ended") >= course.count("step_settled")

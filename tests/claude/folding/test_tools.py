@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from serai.dialects.claude.tools import Tools
 from serai.limits import Limits
-from serai.model.tools import BUILT_IN, Native, ToolCall
+from serai.model.tools import BUILT_IN, NativeCall, ToolCall
 from serai.policy.engine import Policy
 from serai.tools import bash, edit, read, searching, write
 from tests.policy.helpers import HERE, policy, rule
@@ -88,7 +88,7 @@ BOTH_WAYS: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("name", "input", "neutral", "arguments"), BOTH_WAYS)
 def test_a_tool_in_neutral_words_and_back(name: str, input: dict[str, Any], neutral: str, arguments: dict[str, Any]) -> None:
     assert TOOLS.neutral(name, input) == (neutral, arguments)
-    assert TOOLS.native(Native(name, input), arguments) == input
+    assert TOOLS.native(NativeCall(name, input), arguments) == input
 
 
 def test_our_own_tools_take_what_we_call_it() -> None:
@@ -110,7 +110,7 @@ def test_every_neutral_name_is_one_of_ours() -> None:
 def test_a_call_keeps_its_native_form() -> None:
     given = {"file_path": "/a", "content": "x"}
     call = TOOLS.call("c1", "Write", given)
-    assert call == ToolCall("write", {"path": "/a", "content": "x"}, "c1", "claude", Native("Write", given))
+    assert call == ToolCall("write", {"path": "/a", "content": "x"}, "c1", "claude", NativeCall("Write", given))
     assert given == {"file_path": "/a", "content": "x"}
 
 
@@ -159,12 +159,12 @@ def test_tools_of_serai_have_their_own_names() -> None:
 def test_only_what_changed_is_changed(name: str, input: dict[str, Any], change: dict[str, Any], expected: dict[str, Any]) -> None:
     _, arguments = TOOLS.neutral(name, input)
     before = repr(input)
-    assert TOOLS.native(Native(name, input), arguments | change) == expected
+    assert TOOLS.native(NativeCall(name, input), arguments | change) == expected
     assert repr(input) == before
 
 
 def test_what_is_left_out_is_left_out() -> None:
-    native = Native("Bash", {"command": "ls", "timeout": 5, "run_in_background": True})
+    native = NativeCall("Bash", {"command": "ls", "timeout": 5, "run_in_background": True})
     assert TOOLS.native(native, {"command": "ls"}) == {"command": "ls"}
 
 
@@ -188,7 +188,7 @@ def test_what_is_left_out_is_left_out() -> None:
 )
 def test_what_cannot_be_told_is_an_error(name: str, input: dict[str, Any], arguments: Any) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        TOOLS.native(Native(name, input), arguments)
+        TOOLS.native(NativeCall(name, input), arguments)
 
 
 def test_arguments_that_nobody_can_look_through_are_an_error() -> None:
@@ -196,7 +196,7 @@ def test_arguments_that_nobody_can_look_through_are_an_error() -> None:
     for _ in range(100_000):
         deep = [deep]
     with pytest.raises(ValueError, match="nested too deep"):
-        TOOLS.native(Native("mcp__x__y", {"a": deep}), {"a": [deep]})
+        TOOLS.native(NativeCall("mcp__x__y", {"a": deep}), {"a": [deep]})
 
 
 _names = st.sampled_from(sorted({name for name, *_ in BOTH_WAYS}))
@@ -220,7 +220,7 @@ def test_nothing_that_a_call_says_is_hidden(name: str, input: dict[str, Any]) ->
     if neutral == "fetch" and name == "Monitor":
         extra = {"url"}
     assert len(arguments) == len(input) + len(extra)
-    assert TOOLS.native(Native(name, input), dict(arguments)) == input
+    assert TOOLS.native(NativeCall(name, input), dict(arguments)) == input
 
 
 @given(_names, _inputs, _inputs)
@@ -228,7 +228,7 @@ def test_what_goes_back_is_what_was_decided_or_nothing_goes_back(name: str, inpu
     neutral, arguments = TOOLS.neutral(name, input)
     decided = {**arguments, **change}
     try:
-        back = TOOLS.native(Native(name, input), decided)
+        back = TOOLS.native(NativeCall(name, input), decided)
     except ValueError:
         return
     again, said = TOOLS.neutral(name, back)
@@ -327,7 +327,9 @@ def test_a_guard_sees_the_path_that_counts() -> None:
     """A second one, under our word, is no path of this tool's."""
     _, arguments = TOOLS.neutral("Write", {"path": "decoy", "file_path": "/etc/passwd"})
     assert arguments == {"path": "/etc/passwd", "native_path": "decoy"}
-    assert TOOLS.native(Native("Write", {"path": "decoy", "file_path": "/etc/passwd"}), {"path": "/b", "native_path": "decoy"}) == {
+    assert TOOLS.native(
+        NativeCall("Write", {"path": "decoy", "file_path": "/etc/passwd"}), {"path": "/b", "native_path": "decoy"}
+    ) == {
         "path": "decoy",
         "file_path": "/b",
     }

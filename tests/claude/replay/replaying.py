@@ -15,7 +15,7 @@ from serai.agents.turn import Turn
 from serai.dialects.claude.tools import Tools
 from serai.errors import SeraiError
 from serai.limits import Limits
-from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
+from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.events import Event, TurnResult
 from serai.testing.claude.making import Given, ScriptedClaude
 

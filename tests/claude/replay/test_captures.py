@@ -11,7 +11,7 @@ import pytest
 from serai.agents.session import Session
 from serai.agents.turn import Turn
 from serai.errors import AgentFailed
-from serai.model.ask import Allow, Approval, Deny, Question
+from serai.model.approvals import Allow, Approval, Deny, Question
 from serai.model.events import Event, Message, Retrying, Stderr, Text, Thinking, ToolCalled, ToolEnded
 from serai.model.tools import TextBlock, ToolCall, ToolResult, ToolSpec
 from tests.claude.replay.replaying import LIMITS, NAMES, Capture, Played, play

@@ -11,8 +11,8 @@ import pytest
 
 from serai.errors import AgentFailed, SeraiError
 from serai.limits import Limits
-from serai.model.ask import Allow, Approval
-from serai.model.events import Other, Stderr, Text
+from serai.model.approvals import Allow, Approval
+from serai.model.events import OtherEvent, Stderr, Text
 from serai.testing.claude.making import ScriptedClaude
 from serai.testing.claude.script import Script
 from serai.wire.plain_process import PlainSpawner
@@ -41,12 +41,12 @@ async def test_lines_that_are_no_frames_do_no_harm(tmp_path: Path) -> None:
     seen = await play(Capture("tool-allow"), tmp_path, "--noise")
     assert seen.result is not None
     assert seen.result.text == "All done."
-    assert [event for event in seen.events if isinstance(event, Other) and event.kind == "noise"]
+    assert [event for event in seen.events if isinstance(event, OtherEvent) and event.kind == "noise"]
 
 
 async def test_a_huge_line_is_one_frame(tmp_path: Path) -> None:
     seen = await play(Capture("text"), tmp_path, "--huge", str(800 * 1024))
-    [huge] = [event for event in seen.events if isinstance(event, Other) and event.kind == "system/huge"]
+    [huge] = [event for event in seen.events if isinstance(event, OtherEvent) and event.kind == "system/huge"]
     assert len(bytes(huge.native)) in (800 * 1024, 800 * 1024 - 1)
     assert seen.result is not None
     assert seen.result.status == "success"

@@ -38,7 +38,7 @@ from serai.errors import (
 from serai.host.services import NoServices
 from serai.limits import Limits
 from serai.model.actions import SetStatus
-from serai.model.ask import Answer
+from serai.model.approvals import Answer
 from serai.model.contributions import (
     Command,
     Compactor,

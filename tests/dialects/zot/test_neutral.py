@@ -15,7 +15,7 @@ from serai.dialects.zot.neutral import CommandError
 from serai.dialects.zot.ours import Ours
 from serai.errors import BadFrame
 from serai.model import events
-from serai.model.actions import Display, Insert, Nothing, Notice, OpenPanel, Panel, Prompt
+from serai.model.actions import Display, Insert, NoAction, Notice, OpenPanel, Panel, SubmitPrompt
 from serai.model.contributions import Pass, Refuse, Rewrite
 from serai.model.tools import ImageBlock, TextBlock, ToolCall, ToolResult
 from serai.wire.codec import encode
@@ -147,14 +147,14 @@ def test_a_text_replaces_only_a_message_and_an_empty_one_nothing() -> None:
 @pytest.mark.parametrize(
     ("frame", "wanted"),
     [
-        (CommandResponse("1", "prompt", prompt="go"), Prompt("go")),
-        (CommandResponse("1", "prompt", prompt=" \n"), Nothing()),
+        (CommandResponse("1", "prompt", prompt="go"), SubmitPrompt("go")),
+        (CommandResponse("1", "prompt", prompt=" \n"), NoAction()),
         (CommandResponse("1", "insert", insert="here"), Insert("here")),
         (CommandResponse("1", "display", display="a\nb"), Display("a\nb", source="tides")),
         (CommandResponse("1", "open_panel", open_panel=PanelSpec("p", "T")), OpenPanel(Panel("p", "T", owner="zot:tides"))),
-        (CommandResponse("1", "open_panel"), Nothing()),
-        (CommandResponse("1", "noop", prompt="not asked for"), Nothing()),
-        (CommandResponse("1", ""), Nothing()),
+        (CommandResponse("1", "open_panel"), NoAction()),
+        (CommandResponse("1", "noop", prompt="not asked for"), NoAction()),
+        (CommandResponse("1", ""), NoAction()),
         (CommandResponse("1", "dance"), CommandError("unknown action dance")),
         (CommandResponse("1", "prompt", prompt="go", error="no tide"), CommandError("no tide")),
     ],
@@ -268,7 +268,7 @@ def test_every_name_of_the_protocol_has_its_neutral_word() -> None:
         events.StepEnded(),
     ]
     for sample in samples:
-        assert neutral.KINDS[told(sample)["event"]] == events.kind_of(sample)
+        assert neutral.KINDS[told(sample)["event"]] == events.event_kind(sample)
 
 
 def test_absent_arguments_are_the_one_nothing() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from serai.host.adapters.piglet.telling import TYPES, Payload, Translator
 from serai.model import events
-from serai.model.ask import Approval
+from serai.model.approvals import Approval
 from serai.model.events import Event, TurnResult, Usage
 from serai.model.tools import ImageBlock, OtherBlock, TextBlock, ToolCall, ToolResult
 
@@ -176,5 +176,5 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
     st.builds(events.Compacted, before=st.just(2), after=st.just(1)),
     st.builds(Approval, id=_TEXTS, call=_CALLS, reason_type=st.sampled_from(["", "step"])),
     st.builds(events.TurnEnded, result=st.just(OK)),
-    st.builds(events.Other, kind=_TEXTS, lane=st.sampled_from(["", "sub"])),
+    st.builds(events.OtherEvent, kind=_TEXTS, lane=st.sampled_from(["", "sub"])),
 )

@@ -14,14 +14,16 @@ from msgspec import Raw
 from serai.dialects.piglet.messages import CompactMessage
 from serai.host.adapters.piglet.conversing import args_of, from_compact, read, to_compact, untagged
 from serai.model.events import Usage
-from serai.model.provider import Made, ModelMessage
+from serai.model.provider import MessageOrigin, ModelMessage
 from serai.model.tools import ImageBlock, TextBlock, ToolCall
 
 AT = "2026-02-03T10:00:00Z"
 CALL = ToolCall("weather", {"city": "Bern"}, "t1")
 TALK = (
-    ModelMessage("user", (TextBlock("look"), ImageBlock(b"png", "image/png")), made=Made(AT)),
-    ModelMessage("assistant", (TextBlock("I do"),), (CALL,), thinking="hm", made=Made(AT, "m1", "acme", Usage(5, 1), "tool_use")),
+    ModelMessage("user", (TextBlock("look"), ImageBlock(b"png", "image/png")), made=MessageOrigin(AT)),
+    ModelMessage(
+        "assistant", (TextBlock("I do"),), (CALL,), thinking="hm", made=MessageOrigin(AT, "m1", "acme", Usage(5, 1), "tool_use")
+    ),
     ModelMessage("tool", (TextBlock("fog"),), call_id="t1", is_error=True),
 )
 

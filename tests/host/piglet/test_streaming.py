@@ -32,7 +32,7 @@ from serai.errors import (
 from serai.host.adapters.piglet.streaming import Streaming, params_of
 from serai.limits import Limits
 from serai.model.events import Usage
-from serai.model.provider import Chunk, Completion, Cost, Model, ModelMessage, ModelRequest, Options
+from serai.model.provider import Chunk, Completion, Cost, Model, ModelMessage, ModelOptions, ModelRequest
 from serai.model.tools import TextBlock, ToolCall, ToolSpec
 
 MODEL = Model("m1", "M One", "anthropic", "acme", context_window=8000, max_tokens=500, cost=Cost(1.0, 2.0))
@@ -118,7 +118,7 @@ async def test_the_number_of_the_stream_is_drawn_right_before_that_of_the_reques
 
 def test_a_request_is_that_of_the_spec() -> None:
     tool = ToolSpec("weather", "Forecast", {"type": "object"})
-    options = Options(0.5, 100, "low", {"X-Trace": "1"})
+    options = ModelOptions(0.5, 100, "low", {"X-Trace": "1"})
     request = msgspec.structs.replace(REQUEST, tools=(tool,), options=options)
     assert msgspec.json.decode(msgspec.json.encode(params_of(18, "anthropic", request))) == {
         "requestId": 18,
@@ -150,7 +150,7 @@ def test_without_tools_there_are_none_and_options_are_there_all_the_same() -> No
 def test_no_key_goes_out(name: str) -> None:
     headers = {name: "hush-hush", "X-Trace": "1", "X-Custom": "Bearer hush-hush"}
     model = msgspec.structs.replace(MODEL, headers=headers, base_url="https://me:hush-hush@acme.test/v1?version=2")
-    asked = params_of(1, "x", msgspec.structs.replace(REQUEST, model=model, options=Options(headers=headers)))
+    asked = params_of(1, "x", msgspec.structs.replace(REQUEST, model=model, options=ModelOptions(headers=headers)))
     assert b"hush-hush" not in msgspec.json.encode(asked)
     assert asked.model["headers"] == asked.options["headers"] == {"X-Trace": "1"}
     assert asked.model["baseUrl"] == "https://acme.test/v1?version=2"

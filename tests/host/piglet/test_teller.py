@@ -152,7 +152,7 @@ async def test_there_is_a_task_only_while_there_is_something_to_tell() -> None:
     guests = [Guest() for _ in range(300)]
     before = len(asyncio.all_tasks())
     for guest in guests:
-        guest.tell(events.Other(kind="odd"), events.ToolProgress(call=CALL, text="…"))
+        guest.tell(events.OtherEvent(kind="odd"), events.ToolProgress(call=CALL, text="…"))
     assert len(asyncio.all_tasks()) == before
     for guest in guests:
         guest.tell(*steps(1))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from serai.host.adapters.piglet.telling import TYPES, Translator, kinds_for
 from serai.model import events
-from serai.model.ask import Approval
-from serai.model.events import Event, Usage, kind_of
+from serai.model.approvals import Approval
+from serai.model.events import Event, Usage, event_kind
 from serai.model.provider import Chunk
 from serai.model.tools import OtherBlock, TextBlock, ToolCall, ToolResult
 from tests.agents.resident.parts import QUICK, Answers, Box, call, echo, resident, said
@@ -51,7 +51,13 @@ def test_what_a_sub_agent_does_is_not_told() -> None:
 
 
 def test_what_piglet_has_no_word_for_is_not_told() -> None:
-    odd = (events.SessionStarted(), events.Plan(), events.Stderr(line="x"), events.StateChanged(state="x"), events.Other(kind="x"))
+    odd = (
+        events.SessionStarted(),
+        events.Plan(),
+        events.Stderr(line="x"),
+        events.StateChanged(state="x"),
+        events.OtherEvent(kind="x"),
+    )
     assert told(*odd) == []
 
 
@@ -115,13 +121,13 @@ def test_the_kinds_that_a_type_needs_are_enough_for_it(type: str) -> None:
     """Who is told only these kinds hears the same as who is told everything."""
     kinds = kinds_for([type])
     everything = told(*(event for event, _ in RUN), wanted=type.__eq__)
-    assert told(*(event for event, _ in RUN if kind_of(event) in kinds), wanted=type.__eq__) == everything
+    assert told(*(event for event, _ in RUN if event_kind(event) in kinds), wanted=type.__eq__) == everything
     assert bool(everything) == bool(kinds)
 
 
 @pytest.mark.parametrize("types", [None, [], frozenset(), TYPES])
 def test_no_types_are_all(types: Any) -> None:
-    assert kinds_for(types) == {kind_of(event) for event, expected in RUN if expected} | {"message", "tool_called", "usage"}
+    assert kinds_for(types) == {event_kind(event) for event, expected in RUN if expected} | {"message", "tool_called", "usage"}
 
 
 def test_unknown_types_need_nothing() -> None:

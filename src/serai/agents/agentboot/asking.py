@@ -14,9 +14,8 @@ from serai.agents.agentboot.roles import AgentTransport
 from serai.agents.agentboot.stream import ApprovalRequestEvent, ApprovalResponse, AskRequestEvent, AskResponse, ControlResponse
 from serai.agents.stage import Stage
 from serai.errors import Closed, NoApproval
-from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Item, Question
-from serai.model.replies import questions_of
-from serai.model.tools import Native, ToolCall
+from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question, QuestionItem, parse_questions
+from serai.model.tools import NativeCall, ToolCall
 
 __all__ = ["Asking", "decision_of", "must_fit", "response_of"]
 
@@ -105,11 +104,11 @@ class Asking:
         shown = msgspec.structs.replace(request, input=copy.deepcopy(request.input), **missing)
         routing = {name: stamp for name in ("chat_id", "platform", "bot_uuid") if (stamp := getattr(shown, name))}
         if isinstance(shown, AskRequestEvent):
-            items = questions_of(shown.input) or (Item(shown.message or shown.reason or shown.tool_name),)
+            items = parse_questions(shown.input) or (QuestionItem(shown.message or shown.reason or shown.tool_name),)
             return Question(id=shown.id, items=items, tool=shown.tool_name, call_id=shown.call_id, routing=routing, native=shown)
         call = ToolCall(
             shown.tool_name, shown.input, id=shown.tool_use_id or str(shown.id), asker=self._agent,
-            native=Native(shown.tool_name, shown.input),
+            native=NativeCall(shown.tool_name, shown.input),
         )  # fmt: skip
         return Approval(
             id=shown.id,

@@ -16,7 +16,7 @@ from serai.agents.agentboot.prompting import run_with_prompter
 from serai.agents.agentboot.result import Waited
 from serai.agents.agentboot.roles import ExecutionHandle
 from serai.agents.agentboot.stream import ErrorEvent
-from serai.model.ask import Allow
+from serai.model.approvals import Allow
 from serai.policy.permissions import AskRequest, AskResult, PermissionRequest, PermissionResult
 
 __all__ = [

@@ -36,7 +36,7 @@ from serai.agents.session import Session
 from serai.agents.turn import Turn
 from serai.errors import AgentFailed, LimitHit
 from serai.model import events as model
-from serai.model.ask import Approval, Question
+from serai.model.approvals import Approval, Question
 
 __all__ = ["Execution", "Handle", "Translate", "keep", "told"]
 

@@ -50,7 +50,7 @@ def messages_of(event: model.Event, agent: AgentType, session: str) -> list[Agen
             told = {"attempt": event.attempt, "max_retries": event.most, "retry_delay_ms": round(event.wait * 1000)}
             data = {"subtype": "api_retry", **told, "error": event.error}
             return [GenericMessage(type=EventTypeSystem, data=data, **common)]
-        case model.Noticed(notice=notice):
+        case model.NoticeEvent(notice=notice):
             data = {"subtype": "notice", "level": notice.level, "text": notice.text, **beside}
             return [GenericMessage(type=EventTypeSystem, data=data, **common)]
         case model.TurnEnded(result=result):
@@ -73,7 +73,7 @@ def _result(result: model.TurnResult, common: dict[str, Any]) -> ResultMessage:
 
 def noise_of(event: model.Event) -> NoiseEvent | None:
     """A line that was no frame."""
-    if isinstance(event, model.Other) and event.kind == "noise":
+    if isinstance(event, model.OtherEvent) and event.kind == "noise":
         text = event.native
         return NoiseEvent(text.encode() if isinstance(text, str) else b"", "not a JSON object")
     return None

@@ -180,7 +180,7 @@ class TransportDriver(Driver):
             self._tell(MessageEvent(StreamDeltaMessage(agent_type=self.name, session_id=self._account.session_id, delta=text)))
 
     def _tell(self, event: StreamEvent) -> None:
-        self._stage.emit(model.Other(kind="agentboot", native=event))
+        self._stage.emit(model.OtherEvent(kind="agentboot", native=event))
 
     def _stderr(self, line: str) -> None:
         turn = self._stage.turn

@@ -140,7 +140,7 @@ class Runner:
 
 
 def _translated(event: model.Event, account: Account) -> list[StreamEvent]:
-    if isinstance(event, model.Other) and event.kind == "agentboot":
+    if isinstance(event, model.OtherEvent) and event.kind == "agentboot":
         return [event.native]
     return told(event, account)
 

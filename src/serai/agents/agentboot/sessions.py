@@ -25,7 +25,7 @@ from serai.agents.session import Session
 from serai.errors import Closed, NoAgent, NoApproval, SeraiError, SpawnFailed
 from serai.limits import Limits
 from serai.model import events as model
-from serai.model.ask import Allow, Approval, Question
+from serai.model.approvals import Allow, Approval, Question
 from serai.wire.stream import Oversize
 
 __all__ = ["SessionAgent", "SessionRun"]

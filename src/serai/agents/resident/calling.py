@@ -16,7 +16,7 @@ from serai.agents.resident.house import House
 from serai.agents.resident.results import fit
 from serai.agents.resident.scene import Scene, forget
 from serai.agents.resident.toolset import ToolSet
-from serai.model.ask import Allow, Approval, Deny
+from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import ToolEnded, ToolProgress, ToolStarted
 from serai.model.tools import ToolCall, ToolResult, ToolSpec
 from serai.store.messages import INTERRUPTED

@@ -18,7 +18,7 @@ from serai.agents.resident.scene import Scene
 from serai.agents.resident.shortening import Shortening
 from serai.errors import ModelFailed
 from serai.model.actions import Notice
-from serai.model.events import Compacted, Noticed, UsageReported
+from serai.model.events import Compacted, NoticeEvent, UsageReported
 from serai.model.provider import ModelMessage, ModelRequest
 from serai.model.tools import TextBlock
 
@@ -130,7 +130,7 @@ class Compacting:
         return text
 
     def _tell(self, text: str) -> None:
-        self._scene.emit(Noticed(notice=Notice(text, "warn", "serai")))
+        self._scene.emit(NoticeEvent(notice=Notice(text, "warn", "serai")))
 
 
 def _words(error: Exception) -> str:

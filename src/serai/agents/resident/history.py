@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 
-from serai.model.provider import Made, ModelMessage
+from serai.model.provider import MessageOrigin, ModelMessage
 from serai.model.tools import ImageBlock, TextBlock
 from serai.store.messages import INTERRUPTED
 from serai.wire import codec
@@ -42,16 +42,16 @@ def _is_mark(message: ModelMessage) -> bool:
     return isinstance(first, TextBlock) and first.text.startswith(_MARK)
 
 
-def interrupted(call_id: str, made: Made | None = None) -> ModelMessage:
+def interrupted(call_id: str, made: MessageOrigin | None = None) -> ModelMessage:
     """The result of a call that never came to its end; it is of the time of its call."""
-    return ModelMessage("tool", (TextBlock(INTERRUPTED),), call_id=call_id, is_error=True, made=made and Made(made.at))
+    return ModelMessage("tool", (TextBlock(INTERRUPTED),), call_id=call_id, is_error=True, made=made and MessageOrigin(made.at))
 
 
 def repaired(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
     """The same conversation with one result for each call, right behind it; results without a call go, empty answers too."""
     found: list[ModelMessage] = []
     owed: list[str] = []  # calls of the last answer that have no result yet
-    made: Made | None = None  # of that answer
+    made: MessageOrigin | None = None  # of that answer
     for message in messages:
         if message.role == "tool":
             if message.call_id in owed:

@@ -9,7 +9,7 @@ from serai.agents.joining import Compactor, Decide, Interceptors, NoInterceptors
 from serai.agents.resident.prompting import PromptParts, system_prompt
 from serai.agents.resident.toolset import ToolSet, is_compact
 from serai.limits import Limits
-from serai.model.provider import Model, ModelProvider, Options
+from serai.model.provider import Model, ModelOptions, ModelProvider
 from serai.model.tools import ToolCall
 
 __all__ = ["House"]
@@ -27,7 +27,7 @@ class House:
     compactor: Compactor | None = None
     compact_at: Callable[[], int] = lambda: 0  # tokens at which the compactor is asked after a step; 0: never (spec piglet 5.8)
     parts: Callable[[], PromptParts] = PromptParts
-    options: Options = field(default_factory=Options)
+    options: ModelOptions = field(default_factory=ModelOptions)
     step_mode: bool = False
     asker: str = "resident"  # whose its calls are
     leads_outside: Callable[[ToolCall], Sequence[str]] = lambda _call: ()  # the paths of a call that are not the agent's to go

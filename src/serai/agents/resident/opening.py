@@ -16,7 +16,7 @@ from serai.agents.session import Session
 from serai.errors import BadSettings
 from serai.limits import Limits
 from serai.model.contributions import PromptSection
-from serai.model.provider import Model, ModelMessage, ModelProvider, Options
+from serai.model.provider import Model, ModelMessage, ModelOptions, ModelProvider
 from serai.model.tools import ToolBox
 from serai.store.neutral import to_model, usage_in
 from serai.store.session import Session as Stored
@@ -44,7 +44,7 @@ def resident(
     interceptors: Interceptors | None = None,
     compactor: Compactor | None = None,
     compact_at: Callable[[], int] = lambda: 0,
-    options: Options | None = None,
+    options: ModelOptions | None = None,
     step_mode: bool = False,
     limits: Limits | None = None,
     environ: Mapping[str, str] = os.environ,
@@ -90,7 +90,7 @@ def resident(
         compactor=compactor,
         compact_at=compact_at,
         parts=parts,
-        options=options or Options(),
+        options=options or ModelOptions(),
         step_mode=step_mode,
     )
     spawner: PlainSpawner | None = None

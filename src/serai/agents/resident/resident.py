@@ -21,7 +21,7 @@ from serai.agents.resident.toolset import ToolSet
 from serai.agents.stage import Stage
 from serai.errors import Closed, NotAllowed, SeraiError
 from serai.model.actions import Notice
-from serai.model.events import Noticed, SessionStarted, TurnResult
+from serai.model.events import NoticeEvent, SessionStarted, TurnResult
 from serai.model.provider import Model, ModelMessage, ModelProvider
 from serai.model.tools import ToolBox
 
@@ -187,4 +187,4 @@ class Resident(Driver):
             await self._shared.give_back()
 
     def _tell(self, text: str) -> None:
-        self.stage.emit(Noticed(notice=Notice(text, "info", "serai")))
+        self.stage.emit(NoticeEvent(notice=Notice(text, "info", "serai")))

@@ -32,7 +32,7 @@ from serai.errors import Closed, LimitHit, ModelFailed, NotAllowed, TurnLimit
 from serai.model import events
 from serai.model.actions import Notice
 from serai.model.events import StepEnded, StepSettled, StepsExhausted, StepStarted, ToolCalled, TurnPrepared, TurnResult, Usage
-from serai.model.provider import Completion, Made, ModelMessage, ModelRequest
+from serai.model.provider import Completion, MessageOrigin, ModelMessage, ModelRequest
 from serai.model.tools import ToolCall
 from serai.store import times
 
@@ -229,11 +229,11 @@ class Run:
             return await self._house.interceptors.message(said)
         except Exception as error:  # what might be hidden is (design rule 7)
             log.exception("an interceptor failed")
-            self._scene.emit(events.Noticed(notice=Notice(f"what the model said is not shown: {error}", "warn", "serai")))
+            self._scene.emit(events.NoticeEvent(notice=Notice(f"what the model said is not shown: {error}", "warn", "serai")))
             return None
 
     def _made(self, message: ModelMessage, usage: Usage, stop: events.Stop, error: str = "") -> ModelMessage:
-        made = Made(times.text(), self._model.id, self._model.provider, usage, stop, error)
+        made = MessageOrigin(times.text(), self._model.id, self._model.provider, usage, stop, error)
         return msgspec.structs.replace(message, made=made)
 
     def _spend(self, usage: Usage) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from serai.agents.stage import Stage
-from serai.model.ask import Approval, Decision, Deny
+from serai.model.approvals import Approval, Decision, Deny
 from serai.model.events import Event
 from serai.model.provider import ModelMessage
 

@@ -18,7 +18,7 @@ from serai.agents.resident.house import House
 from serai.agents.stage import Stage
 from serai.errors import LimitHit, NotCapable, PeerTimeout, Refused, TurnInFlight
 from serai.model.actions import Notice
-from serai.model.events import Compacted, Event, Noticed, StepSettled, TurnEnded
+from serai.model.events import Compacted, Event, NoticeEvent, StepSettled, TurnEnded
 from serai.model.provider import ModelMessage
 
 __all__ = ["Counts", "Shortening"]
@@ -130,7 +130,7 @@ class Shortening:
             self._failures = 0
             self._paused = self.clock() + _PAUSE
             text = f"the compactor failed {_FAILURES} times in a row and is not asked for {_PAUSE / 60:g} minutes: {error}"
-            self._tell(Noticed(notice=Notice(text, "warn", "serai")))
+            self._tell(NoticeEvent(notice=Notice(text, "warn", "serai")))
 
     # -- how
 
@@ -175,7 +175,7 @@ class Shortening:
         self._tell(Compacted(before=counts.before, after=counts.after, tokens=tokens))
         return counts
 
-    def _tell(self, event: Compacted | Noticed) -> None:
+    def _tell(self, event: Compacted | NoticeEvent) -> None:
         try:
             if self._stage is not None:
                 self._stage.emit(event)

@@ -22,7 +22,7 @@ from serai.app.services.group import Data, Operation
 from serai.errors import BadRequest, Refused, TurnLimit
 from serai.limits import Limits
 from serai.model.events import Event, Message, Usage
-from serai.model.provider import Model, ModelMessage, ModelProvider, ModelRequest, Options
+from serai.model.provider import Model, ModelMessage, ModelOptions, ModelProvider, ModelRequest
 from serai.model.tools import TextBlock, ToolBox
 
 __all__ = ["Chat"]
@@ -87,7 +87,7 @@ class Chat:
         if not ask.messages:
             raise BadRequest("chat: messages must not be empty", who=guest)
         model, provider = self._take(ask.model or "")
-        options = Options(max_tokens=ask.max_tokens if ask.max_tokens and ask.max_tokens > 0 else None)
+        options = ModelOptions(max_tokens=ask.max_tokens if ask.max_tokens and ask.max_tokens > 0 else None)
         request = ModelRequest(model, tuple(map(_message, ask.messages)), ask.system or "", options=options)
         answer = await Answering(Scene(), self._limits.but(model_attempts=1)).get(provider, request)
         text = "".join(block.text for block in answer.message.content if isinstance(block, TextBlock))

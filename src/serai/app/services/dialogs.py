@@ -11,7 +11,7 @@ import msgspec
 
 from serai.app.services.group import Data, Operation
 from serai.errors import BadRequest
-from serai.model.ask import Answer, Choice, Decision, Item, Question
+from serai.model.approvals import Answer, Decision, Question, QuestionItem, QuestionOption
 
 __all__ = ["Dialogs"]
 
@@ -50,7 +50,7 @@ class Dialogs:
     async def ask(self, guest: str, wanted: Ask) -> Data:
         if not wanted.choices:
             raise BadRequest("ask: choices must not be empty", who=guest)
-        place = await self._chosen(guest, wanted.prompt, [Choice(choice) for choice in wanted.choices])
+        place = await self._chosen(guest, wanted.prompt, [QuestionOption(choice) for choice in wanted.choices])
         dismissed = place == DISMISSED
         return {"selected": "" if dismissed else wanted.choices[place], "cancelled": dismissed}
 
@@ -58,16 +58,16 @@ class Dialogs:
         if not wanted.items:
             return {"selected": ""}
         place = await self._chosen(
-            guest, wanted.title, [Choice(row.label or row.id, row.desc or "", row.id) for row in wanted.items]
+            guest, wanted.title, [QuestionOption(row.label or row.id, row.desc or "", row.id) for row in wanted.items]
         )
         return {"selected": "" if place == DISMISSED else wanted.items[place].id}
 
-    async def _chosen(self, guest: str, text: str, choices: Sequence[Choice]) -> int:
+    async def _chosen(self, guest: str, text: str, choices: Sequence[QuestionOption]) -> int:
         """The place of the choice, or `DISMISSED`."""
         if not self._interactive():
             return DISMISSED
         self._count += 1
-        item = Item(text, header=guest, choices=tuple(_told_apart(choices)))
+        item = QuestionItem(text, header=guest, choices=tuple(_told_apart(choices)))
         question = Question(id=f"dialog-{self._count}", agent=guest, items=(item,))
         async with self._turn:  # whoever is cancelled withdraws it
             decision = await self._ask(question)
@@ -76,10 +76,10 @@ class Dialogs:
         return next((place for place, choice in enumerate(item.choices) if answer == choice.label), DISMISSED)
 
 
-def _told_apart(choices: Sequence[Choice]) -> list[Choice]:
+def _told_apart(choices: Sequence[QuestionOption]) -> list[QuestionOption]:
     """With labels of their own: by these a person's answer is known."""
     often = Counter(choice.label for choice in choices)
-    found: list[Choice] = []
+    found: list[QuestionOption] = []
     taken: set[str] = set()
     for place, choice in enumerate(choices, start=1):
         label = choice.label
@@ -88,5 +88,5 @@ def _told_apart(choices: Sequence[Choice]) -> list[Choice]:
         while label in taken:
             label = f"{label} ({place})"
         taken.add(label)
-        found.append(Choice(label, choice.description, choice.id))
+        found.append(QuestionOption(label, choice.description, choice.id))
     return found

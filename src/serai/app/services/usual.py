@@ -26,9 +26,9 @@ from serai.app.services.tools import Tools
 from serai.app.services.undo import Undo
 from serai.errors import LimitHit, NotCapable, PeerTimeout
 from serai.model.actions import SetTitle
-from serai.model.ask import Decision, Question, stamped
+from serai.model.approvals import Decision, Question, with_run_stamps
 from serai.model.provider import Model, ModelProvider
-from serai.model.tools import Native, ToolCall
+from serai.model.tools import NativeCall, ToolCall
 
 if TYPE_CHECKING:
     from serai.app.app import App
@@ -74,7 +74,9 @@ def usual(app: App) -> dict[str, Group]:
     async def ask(question: Question) -> Decision:
         """A dialog waits longer than an approval, and that nobody answered it is no dismissal (spec piglet 2.7, design rule 6)."""
         most = house.limits.call
-        ruling = await house.desk.ask(stamped(question, session=session.id), app.situation(question.agent), timeout=most or inf)
+        ruling = await house.desk.ask(
+            with_run_stamps(question, session=session.id), app.situation(question.agent), timeout=most or inf
+        )
         if ruling.by == "timeout":
             raise PeerTimeout("nobody answered in time", who=question.agent, limit=None if most is None else LimitHit("call", most))
         return ruling.decision
@@ -86,7 +88,7 @@ def usual(app: App) -> dict[str, Group]:
 
     async def may_write(guest: str, path: str) -> str:
         """To put a file back is to write it, and decided so."""
-        call = ToolCall("write", {"path": path}, asker=guest, native=Native("undo.restore", {"path": path}))
+        call = ToolCall("write", {"path": path}, asker=guest, native=NativeCall("undo.restore", {"path": path}))
         decided = await house.pipeline.decide(call)
         return "" if decided.allowed else decided.result().text
 

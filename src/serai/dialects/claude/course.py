@@ -169,7 +169,7 @@ class Course:
             return []
         lane.said = [said for said in lane.said if said.index < first]
         calls = [one for id, one in self.calls.items() if id in lane.called and one.index >= first]
-        return [events.Other(kind="retracted", lane=lane.name, native=native), *self._taken(calls, native)]
+        return [events.OtherEvent(kind="retracted", lane=lane.name, native=native), *self._taken(calls, native)]
 
     def _taken(self, calls: list[Opened], native: Raw) -> list[Event]:
         """Those that run already do run."""

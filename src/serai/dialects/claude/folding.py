@@ -218,7 +218,7 @@ class Folding:
         message = frame.message
         found: list[Event] = []
         if frame.supersedes:
-            found.append(events.Other(kind="retracted", lane=lane.name, native=native))
+            found.append(events.OtherEvent(kind="retracted", lane=lane.name, native=native))
             found += self._course.retract(lane, frame.supersedes, native)
         found += self._course.begin(lane, message.id, message.model, native)
         lane.uses(message.usage)
@@ -256,7 +256,7 @@ class Folding:
             found.append(events.Text(text=text, index=index, lane=lane.name, native=native))
         if frame.aborted:  # cut off: no part of what the model said in the end
             lane.aborted = True
-            return [*found, events.Other(kind="retracted", lane=lane.name, native=native)]
+            return [*found, events.OtherEvent(kind="retracted", lane=lane.name, native=native)]
         if not isinstance(block, blocks.Text) or block.text:
             lane.said.append(Said(block_of(block), frame.uuid, index))
         return found
@@ -271,13 +271,13 @@ class Folding:
         results = [block for block in said if isinstance(block, blocks.ToolResult)] if isinstance(said, list) else []
         if not results:
             kind = "replay" if frame.isReplay else "synthetic" if frame.isSynthetic else "text"
-            return [*found, events.Other(kind=f"user/{kind}", lane=lane.name, native=native)]
+            return [*found, events.OtherEvent(kind=f"user/{kind}", lane=lane.name, native=native)]
         refused = _refused(frame.tool_result_meta)
         details = plain(frame.tool_use_result) if len(results) == 1 else None
         for block in results:
             opened = self._course.calls.get(block.tool_use_id)
             if opened is None:  # of before, or long over
-                found.append(events.Other(kind="user/tool_result", lane=lane.name, native=native))
+                found.append(events.OtherEvent(kind="user/tool_result", lane=lane.name, native=native))
                 continue
             content = content_of(block.content)
             code = refused.get(block.tool_use_id)
@@ -321,7 +321,7 @@ class Folding:
         if over is not None and over.name:
             found += self._course.leave(over, native)
         if frame.retracted_message_uuids:
-            found.append(events.Other(kind="retracted", native=native))
+            found.append(events.OtherEvent(kind="retracted", native=native))
             for lane in list(self._lanes.values()):
                 found += self._course.retract(lane, frame.retracted_message_uuids, native)
         return [*found, *told(frame, native)]
@@ -337,8 +337,8 @@ class Folding:
     def _unknown(self, frame: Unknown, line: bytes) -> list[Event]:
         native = Raw(line)
         if frame.kind == "rate_limit_event" and (notice := notice_of_limit(native)) is not None:
-            return [events.Noticed(notice=notice, native=native)]
-        return [events.Other(kind=frame.kind or "unknown", native=native)]
+            return [events.NoticeEvent(notice=notice, native=native)]
+        return [events.OtherEvent(kind=frame.kind or "unknown", native=native)]
 
 
 def _joined(kind: type, part: Part, index: int, text: str, lines: list[bytes]) -> list[Event]:

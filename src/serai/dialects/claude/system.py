@@ -95,7 +95,7 @@ def told(frame: System, native: Raw) -> list[Event]:
     """The event that a frame is; an `Other` where no word fits."""
     make = _TOLD.get(frame.subtype)
     found = make(frame, native) if make is not None else None
-    return [events.Other(kind=f"system/{frame.subtype}", native=native)] if found is None else found
+    return [events.OtherEvent(kind=f"system/{frame.subtype}", native=native)] if found is None else found
 
 
 def _retrying(frame: System, native: Raw) -> list[Event]:  # noqa: ARG001  (its words have had several spellings)
@@ -186,7 +186,7 @@ def _notice(text: Any, native: Raw, level: Level = "info") -> list[Event] | None
 
 
 def _noticed(text: str, native: Raw, level: Level = "info") -> Event:
-    return events.Noticed(notice=Notice(text, level, ASKER), native=native)
+    return events.NoticeEvent(notice=Notice(text, level, ASKER), native=native)
 
 
 def notice_of_limit(line: Raw) -> Notice | None:

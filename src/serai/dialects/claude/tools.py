@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from serai.model.tools import Native, ToolCall
+from serai.model.tools import NativeCall, ToolCall
 
 __all__ = ["ASKER", "PREFIX", "Tools"]
 
@@ -74,7 +74,7 @@ class Tools:
             return self._ours(name) or name, input
         return shape.name, _neutral(shape, input) if isinstance(input, dict) else input
 
-    def native(self, native: Native, arguments: Any) -> Any:
+    def native(self, native: NativeCall, arguments: Any) -> Any:
         """The input to send back for these arguments: only what changed is changed, and what is not ours stays.
 
         Raises `ValueError` for what Claude's tool cannot be told.
@@ -84,7 +84,7 @@ class Tools:
         except RecursionError:
             raise ValueError(f"the arguments of {native.name} are nested too deep") from None
 
-    def _native(self, native: Native, arguments: Any) -> Any:
+    def _native(self, native: NativeCall, arguments: Any) -> Any:
         name, before = self.neutral(native.name, native.arguments)
         if _same(before, arguments):
             return native.arguments
@@ -103,7 +103,7 @@ class Tools:
     def call(self, id: str, name: str, input: Any) -> ToolCall:
         """What the model wants, as everybody here sees it."""
         neutral, arguments = self.neutral(name, input)
-        return ToolCall(neutral, arguments, id, ASKER, Native(name, input))
+        return ToolCall(neutral, arguments, id, ASKER, NativeCall(name, input))
 
     def is_ours(self, name: str) -> bool:
         """Whether it is decided where it runs, and not when Claude asks for it."""

@@ -17,16 +17,16 @@ from serai.model.actions import (
     DetachImage,
     Display,
     Level,
-    Nothing,
+    NoAction,
     Notice,
     Overlay,
-    Prompt,
     Quit,
     SetInput,
     SetStatus,
     SetTitle,
     SetWidget,
     ShowOverlay,
+    SubmitPrompt,
     anchor_of,
     width_of,
 )
@@ -36,6 +36,8 @@ from serai.model.contributions import (
     EventHandler,
     InputTransformer,
     Interceptor,
+    InterceptPoint,
+    InterceptResult,
     MessageHook,
     Pass,
     PromptSection,
@@ -43,8 +45,6 @@ from serai.model.contributions import (
     Refuse,
     Rewrite,
     Shortcut,
-    Stage,
-    Verdict,
 )
 from serai.model.tools import Block, ImageBlock, OtherBlock, TextBlock, ToolResult, ToolSpec
 from serai.wire.codec import BAD_INPUT, FoldingDecoder, decode, paired
@@ -65,7 +65,7 @@ __all__ = [
 ]
 
 PASS = Pass()
-_STAGES: frozenset[Stage] = frozenset({"tool_call", "tool_result"})
+_STAGES: frozenset[InterceptPoint] = frozenset({"tool_call", "tool_result"})
 _LEVELS: dict[str, Level] = {"warn": "warn", "error": "error"}
 _MODIFIERS = ("ctrl", "alt", "shift")
 _sorted = msgspec.json.Encoder(order="sorted")
@@ -210,7 +210,7 @@ def _base64(text: str) -> bytes:
 # -- interceptors (spec piglet 5.3) -----------------------------------------------------------------------------------------------
 
 
-def before(result: messages.InterceptorBeforeResult, name: str, asked: Any) -> Verdict:
+def before(result: messages.InterceptorBeforeResult, name: str, asked: Any) -> InterceptResult:
     """What the interceptor of that name says to a call with these arguments. A block is no error to the model (spec piglet 10.4),
     and its text is that of this answer alone (FIX-15). Null arguments, or equal ones, change nothing."""
     if not result.allow:
@@ -227,7 +227,7 @@ def details_of(result: ToolResult) -> Any:
     return {"content": msgspec.to_builtins(content_blocks(result.content)), "isError": result.is_error}
 
 
-def after(result: messages.InterceptorAfterResult, shown: ToolResult, told: Any = None) -> Verdict:
+def after(result: messages.InterceptorAfterResult, shown: ToolResult, told: Any = None) -> InterceptResult:
     """What an after interceptor makes of a result; `told` is what `details_of` gave for it, where that is at hand.
 
     Details replace details, absent ones by nothing; where there were none, an object with `content` or `output` replaces what the
@@ -317,11 +317,11 @@ def action(result: ActionResult, source: str) -> Action | None:
 def _wanted(type: str, payload: Any, source: str) -> Action:
     match type:
         case "notify":
-            return _notice(payload, source) or Nothing()
+            return _notice(payload, source) or NoAction()
         case "showMessage":
             return Display(payload.text, source=source)
         case "setSessionTitle":  # an empty one is no title
-            return SetTitle(payload.title) if payload.title.strip() else Nothing()
+            return SetTitle(payload.title) if payload.title.strip() else NoAction()
         case "setStatus":
             return SetStatus(payload.key, payload.text)
         case "attachImage":
@@ -329,7 +329,7 @@ def _wanted(type: str, payload: Any, source: str) -> Action:
         case "detachImage":
             return DetachImage()
         case "sendMessage":
-            return Prompt(payload.content) if payload.content.strip() else Nothing()
+            return SubmitPrompt(payload.content) if payload.content.strip() else NoAction()
         case _:
             return Quit()
 
@@ -338,7 +338,7 @@ def told(method: str, params: Any, source: str) -> Action | None:
     """What a notification wants seen (spec piglet 7.2); None for one that is no matter of the surface, such as `steer`."""
     match method:
         case "notify":
-            return _notice(params, source) or Nothing()
+            return _notice(params, source) or NoAction()
         case "showMessage":
             return Display(params.text, source=source)
         case "setWidget":

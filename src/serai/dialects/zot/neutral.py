@@ -12,8 +12,8 @@ from serai.dialects.zot.heard import PanelRendered
 from serai.dialects.zot.messages import NOTHING, CommandResponse, ContentBlock, EventInterceptResponse, PanelRender, PanelSpec
 from serai.errors import BadFrame
 from serai.model import events
-from serai.model.actions import Action, Display, Insert, Level, Nothing, Notice, OpenPanel, Panel, Prompt
-from serai.model.contributions import Pass, Refuse, Rewrite, Stage, Verdict
+from serai.model.actions import Action, Display, Insert, Level, NoAction, Notice, OpenPanel, Panel, SubmitPrompt
+from serai.model.contributions import InterceptPoint, InterceptResult, Pass, Refuse, Rewrite
 from serai.model.tools import Block, ImageBlock, TextBlock, ToolResult
 from serai.wire.codec import BAD_INPUT, decode
 
@@ -34,13 +34,13 @@ __all__ = [
 
 # zot's names for events, and the tags of what happens here. What zot calls a turn is one step of ours.
 KINDS: dict[str, str] = {
-    "session_start": events.kind_of(events.SessionStarted),
-    "turn_start": events.kind_of(events.StepStarted),
-    "assistant_message": events.kind_of(events.Message),
-    "tool_call": events.kind_of(events.ToolCalled),
-    "turn_end": events.kind_of(events.StepEnded),
+    "session_start": events.event_kind(events.SessionStarted),
+    "turn_start": events.event_kind(events.StepStarted),
+    "assistant_message": events.event_kind(events.Message),
+    "tool_call": events.event_kind(events.ToolCalled),
+    "turn_end": events.event_kind(events.StepEnded),
 }
-STAGES: dict[str, Stage] = {"tool_call": "tool_call", "turn_start": "turn_start", "assistant_message": "assistant_message"}
+STAGES: dict[str, InterceptPoint] = {"tool_call": "tool_call", "turn_start": "turn_start", "assistant_message": "assistant_message"}
 # The values of `panel_key.key`; no others may be sent (spec zot 4.6). Esc is none of them: it closes the panel.
 KEYS = (
     "up", "down", "left", "right", "enter", "tab", "backspace", "delete", "home", "end", "pageup", "pagedown", "rune", "unknown",
@@ -100,7 +100,7 @@ def _base64(block: ContentBlock) -> bytes:
 # -- interceptors (spec zot 4.4) ------------------------------------------------------------------------------------------------
 
 
-def verdict(event: str, frame: EventInterceptResponse, asked: object = None) -> Verdict:
+def verdict(event: str, frame: EventInterceptResponse, asked: object = None) -> InterceptResult:
     """What an interceptor decided on this event. `asked` are the arguments it was asked about.
 
     Block wins over every rewrite. A rewrite counts only where it belongs and only if it changes something. Raises `BadFrame` for
@@ -115,7 +115,7 @@ def verdict(event: str, frame: EventInterceptResponse, asked: object = None) -> 
     return PASS
 
 
-def _new_arguments(frame: EventInterceptResponse, asked: object) -> Verdict:
+def _new_arguments(frame: EventInterceptResponse, asked: object) -> InterceptResult:
     """Objects only; null is absence, a list or a scalar no rewrite (spec zot 4.4, ours)."""
     try:
         arguments = decode(_value, frame.modified_args)
@@ -136,15 +136,15 @@ def action(frame: CommandResponse, *, source: str, owner: str) -> Action | Comma
         return CommandError(frame.error)
     match frame.action:
         case "prompt":
-            return Prompt(frame.prompt) if frame.prompt.strip() else Nothing()
+            return SubmitPrompt(frame.prompt) if frame.prompt.strip() else NoAction()
         case "insert":
             return Insert(frame.insert)
         case "display":
             return Display(frame.display, source=source)
         case "open_panel":
-            return Nothing() if frame.open_panel is None else OpenPanel(panel(frame.open_panel, owner))
+            return NoAction() if frame.open_panel is None else OpenPanel(panel(frame.open_panel, owner))
         case "noop" | "":
-            return Nothing()
+            return NoAction()
     return CommandError(f"unknown action {frame.action}")
 
 

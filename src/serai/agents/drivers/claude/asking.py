@@ -31,9 +31,8 @@ from serai.dialects.claude.texts import shown
 from serai.dialects.claude.tools import Tools
 from serai.errors import NoApproval
 from serai.model.actions import Notice
-from serai.model.ask import Allow, Answer, Approval, Decision, Deny, Question
-from serai.model.events import Noticed
-from serai.model.replies import questions_of
+from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question, parse_questions
+from serai.model.events import NoticeEvent
 from serai.model.tools import ToolCall
 
 __all__ = ["HOOK", "Asking"]
@@ -224,7 +223,7 @@ class Asking:
         request = heard.request
         judged = self._judged.get((request.tool_use_id, request.tool_name))
         given = request.input if judged is None else self._native(judged.call)
-        items = questions_of(given)
+        items = parse_questions(given)
         if not items:
             await self._approval(heard)
             return
@@ -250,7 +249,7 @@ class Asking:
         except NoApproval:  # it was withdrawn in the meantime: nothing is written (spec agents 5.3 Z2)
             return
         if not await self._connection.deliver(frame, what):
-            self._telling.tell([Noticed(notice=Notice(f"{what} was not delivered: the agent is gone", "warn", "serai"))])
+            self._telling.tell([NoticeEvent(notice=Notice(f"{what} was not delivered: the agent is gone", "warn", "serai"))])
 
     def _call(self, name: str, given: dict[str, Any], id: str) -> ToolCall:
         """What the CLI says now: it has made paths absolute that the model had not."""

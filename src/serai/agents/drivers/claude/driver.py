@@ -37,7 +37,7 @@ from serai.dialects.claude.outcome import outcome
 from serai.dialects.claude.reading import shown_in
 from serai.errors import AgentFailed, Closed, LimitHit, NotAllowed, PeerGone, PeerTimeout, SeraiError
 from serai.model.actions import Notice
-from serai.model.events import Noticed, Other, SessionStarted, StateChanged, Stderr, TurnResult
+from serai.model.events import NoticeEvent, OtherEvent, SessionStarted, StateChanged, Stderr, TurnResult
 from serai.wire.codec import Noise, Unknown
 from serai.wire.event_loop import Deadlines
 from serai.wire.process import stop_child
@@ -277,7 +277,7 @@ class Claude(Controls):
         assert self._asking is not None
         match what:
             case Odd(value=Noise(raw=raw)):  # which is no frame
-                self._tell(Other(kind="noise", native=raw.decode(errors="replace")))
+                self._tell(OtherEvent(kind="noise", native=raw.decode(errors="replace")))
                 return
             case Told():
                 self._told(what)
@@ -288,7 +288,7 @@ class Claude(Controls):
                 assert self._telling is not None
                 self._telling.tell(self.folding.fold(value, line))
             case Unsupported(line=line):  # and answered so already
-                self._tell(Other(kind="control_request", native=msgspec.Raw(line)))
+                self._tell(OtherEvent(kind="control_request", native=msgspec.Raw(line)))
             case _:
                 self._asking.heard(what)
         self._watching.heard()
@@ -352,7 +352,7 @@ class Claude(Controls):
             telling.then(lambda: background.ends(how, telling))
             self._end_turn()
         else:  # of a turn that began right before ours, or one that nobody waits for any more
-            telling.tell([*events, Other(kind="result", native=msgspec.Raw(line))])
+            telling.tell([*events, OtherEvent(kind="result", native=msgspec.Raw(line))])
         self._changed.set()
 
     def skipped(self, frame: Oversize) -> None:
@@ -415,7 +415,7 @@ class Claude(Controls):
 
     def _warn(self, text: str) -> None:
         log.warning("claude: %s", text)
-        self._tell(Noticed(notice=Notice(text, "warn", "serai")))
+        self._tell(NoticeEvent(notice=Notice(text, "warn", "serai")))
 
     def _give_up(self, error: SeraiError, *, at_once: bool = False) -> None:
         """Nothing good can come of it any more: the process is ended, tree and all."""

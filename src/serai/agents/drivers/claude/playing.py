@@ -15,7 +15,7 @@ from serai.agents.stage import Stage
 from serai.agents.turn import Turn
 from serai.dialects.claude.outcome import Outcome
 from serai.errors import SeraiError
-from serai.model.ask import Deny
+from serai.model.approvals import Deny
 from serai.model.events import TurnResult
 
 __all__ = ["Background", "Costs", "Play"]

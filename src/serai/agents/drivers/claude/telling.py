@@ -17,7 +17,7 @@ import msgspec
 from serai.agents.joining import Interceptors
 from serai.agents.stage import Stage
 from serai.model.actions import Notice
-from serai.model.events import Event, Message, Noticed, Text
+from serai.model.events import Event, Message, NoticeEvent, Text
 
 __all__ = ["Telling"]
 
@@ -142,7 +142,7 @@ class Telling:
                 raise
             log.exception("an interceptor failed")
             why = str(error) or type(error).__name__
-            self._emit(Noticed(notice=Notice(f"what the model said is not shown: {why}", "warn", "serai")))
+            self._emit(NoticeEvent(notice=Notice(f"what the model said is not shown: {why}", "warn", "serai")))
             return None
 
 

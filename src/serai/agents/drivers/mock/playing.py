@@ -16,9 +16,9 @@ from serai.agents.stage import Stage
 from serai.errors import AgentFailed, SeraiError
 from serai.model import events
 from serai.model.actions import Notice
-from serai.model.ask import Allow, Answer, Approval, Choice, Decision, Deny, Item, Question
-from serai.model.events import Other, StepEnded, StepSettled, StepStarted, Stop, ToolCalled, ToolEnded, ToolStarted, TurnResult
-from serai.model.tools import Native, TextBlock, ToolCall, ToolResult
+from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question, QuestionItem, QuestionOption
+from serai.model.events import OtherEvent, StepEnded, StepSettled, StepStarted, Stop, ToolCalled, ToolEnded, ToolStarted, TurnResult
+from serai.model.tools import NativeCall, TextBlock, ToolCall, ToolResult
 from serai.store.messages import INTERRUPTED
 
 __all__ = ["Playing"]
@@ -114,7 +114,7 @@ class Playing:
                 await self._ask(step)
             case script.Error():
                 self._stage.emit(
-                    events.Noticed(notice=Notice(step.message, "error", "mock"), native=message("error", error=step.message))
+                    events.NoticeEvent(notice=Notice(step.message, "error", "mock"), native=message("error", error=step.message))
                 )
             case script.Wait():
                 await self._wait(step)
@@ -198,7 +198,7 @@ class Playing:
         id = id or f"mock-{self._number()}"
         if id in self._calls:  # results are told apart by them
             id = f"{id}-{self._number()}"
-        call = ToolCall(tool, dict(input), id, asker="mock", native=Native(tool, dict(input)))
+        call = ToolCall(tool, dict(input), id, asker="mock", native=NativeCall(tool, dict(input)))
         self._calls[id] = call
         self._denied = False
         told = message("tool_use", tool_id=id, tool_name=tool, input=call.arguments) if tell else None
@@ -289,7 +289,7 @@ class Playing:
         told = message(
             "permission_result", request_id=id, approved=approved, reason=why, **({"remember": True} if remember else {})
         )
-        self._stage.emit(Other(kind="permission_result", native=told))
+        self._stage.emit(OtherEvent(kind="permission_result", native=told))
 
     def _refused(self, call: ToolCall, decision: Decision, status: Status, *, ends: bool) -> None:
         why = decision.why if isinstance(decision, Deny) else ""
@@ -339,11 +339,11 @@ class Playing:
         return Unfinished(failure, result)
 
 
-def _item(asked: dict[str, Any]) -> Item:
+def _item(asked: dict[str, Any]) -> QuestionItem:
     """A question as Claude Code has it (spec agents 2.9)."""
     choices = []
     for option in asked.get("options", ()):
         named = option if isinstance(option, dict) else {"label": str(option)}
-        choices.append(Choice(str(named.get("label", "")), str(named.get("description", ""))))
+        choices.append(QuestionOption(str(named.get("label", "")), str(named.get("description", ""))))
     text, header = str(asked.get("question", "")), str(asked.get("header", ""))
-    return Item(text, header, tuple(choices), several=bool(asked.get("multiSelect", False)))
+    return QuestionItem(text, header, tuple(choices), several=bool(asked.get("multiSelect", False)))

@@ -29,8 +29,8 @@ from serai.host.adapters.piglet.transport import Later, LateTap, Side, Way, Ways
 from serai.host.logs import shown
 from serai.host.mailbox import Mailbox
 from serai.host.outcomes import start_hint
-from serai.model.actions import Action, Nothing, Prompt
-from serai.model.contributions import Contributions, Interceptor, Stage, Transformed, Verdict
+from serai.model.actions import Action, NoAction, SubmitPrompt
+from serai.model.contributions import Contributions, Interceptor, InterceptPoint, InterceptResult, TransformResult
 from serai.model.events import Event
 from serai.model.provider import Chunk, Completion, ModelMessage, ModelRequest
 from serai.model.tools import ToolCall, ToolResult
@@ -197,9 +197,9 @@ class PigletGuest:
     async def run_command(self, name: str, args: str) -> Action:
         params = messages.CommandExecuteParams(name, " ".join(args.split()))  # runs of blanks are lost (spec piglet 5.2)
         await self.call(Method.COMMAND_EXECUTE, params, timeout=self._limits.command)
-        return Nothing()
+        return NoAction()
 
-    async def intercept(self, interceptor: Interceptor, stage: Stage, subject: Any) -> Verdict:
+    async def intercept(self, interceptor: Interceptor, stage: InterceptPoint, subject: Any) -> InterceptResult:
         name, timeout = interceptor.name, self._limits.intercept
         try:
             if stage == "tool_call":
@@ -214,13 +214,13 @@ class PigletGuest:
             why = f"interceptor {name} {when}: interceptor {when}: {error.message}"
             raise Refused(why, code=error.code, who=self._taking.who) from error
 
-    async def transform(self, text: str) -> Transformed:
+    async def transform(self, text: str) -> TransformResult:
         try:
             params = messages.InputTransformParams(text)
             answer = await self.call(Method.INPUT_TRANSFORM, params, timeout=self._limits.transform)
         except Refused as error:
             raise Refused(f"input transform: {error.message}", code=error.code, who=self._taking.who) from error
-        return Transformed(answer.output, answer.handled)
+        return TransformResult(answer.output, answer.handled)
 
     async def inject(self, text: str) -> str:
         answer = await self.call(Method.MESSAGE_HOOK_ON_MESSAGE, messages.MessageHookParams(text), timeout=self._limits.inject)
@@ -235,9 +235,9 @@ class PigletGuest:
         params = messages.ShortcutHandleParams(self._wire.book.spelt(key))
         answer = await self.call(Method.SHORTCUT_HANDLE, params, timeout=self._limits.shortcut)
         action = None if answer.action is None else neutral.action(answer.action, self._shown)
-        if action is not None and not isinstance(action, Prompt):  # that is for whoever pressed the key to send
+        if action is not None and not isinstance(action, SubmitPrompt):  # that is for whoever pressed the key to send
             self._listener.acted(action)
-        return action or Nothing()
+        return action or NoAction()
 
     def stream(self, api: str, request: ModelRequest) -> AsyncIterator[Chunk | Completion]:
         ask = partial(self.call, Method.PROVIDER_STREAM, timeout=self._limits.provider)

@@ -15,7 +15,7 @@ from serai.errors import LimitHit, Refused, SeraiError
 from serai.host.adapter import Taking
 from serai.host.adapters.piglet.conversing import spelt
 from serai.host.adapters.piglet.transport import Side
-from serai.model.actions import Action, Prompt, Quit, SetTitle
+from serai.model.actions import Action, Quit, SetTitle, SubmitPrompt
 from serai.wire import jsonrpc
 
 __all__ = ["Serving"]
@@ -56,7 +56,7 @@ class Serving:
         """What the answer to an event wants of the app, which no person asked for, needs the same grant as the service that does
         it; False when it wants nothing of the app."""
         match action:
-            case Prompt(text=text):
+            case SubmitPrompt(text=text):
                 ask = services.Ask("control", "send", {"content": text})
             case Quit():
                 ask = services.Ask("control", "quit", {})

@@ -17,7 +17,7 @@ from serai.dialects.piglet.messages import ProviderDeltaParams, ProviderStreamPa
 from serai.errors import Closed, FrameTooBig, LimitHit, ModelFailed, OversizeFrame, PeerGone, PeerTimeout, SeraiError
 from serai.host.adapters.piglet.conversing import UNREADABLE, read, untagged
 from serai.limits import Limits
-from serai.model.provider import Chunk, Completion, Made, Model, ModelRequest, Options
+from serai.model.provider import Chunk, Completion, MessageOrigin, Model, ModelOptions, ModelRequest
 from serai.record.lookalikes import mask_text
 from serai.store.messages import AssistantMessage
 from serai.store.neutral import to_model
@@ -200,7 +200,7 @@ def _model(model: Model, api: str) -> dict[str, Any]:
     return found
 
 
-def _options(options: Options) -> dict[str, Any]:
+def _options(options: ModelOptions) -> dict[str, Any]:
     found: dict[str, Any] = {"temperature": options.temperature, "maxTokens": options.max_tokens}
     found |= {"thinking": None if options.thinking == "off" else options.thinking, "headers": _harmless(options.headers) or None}
     return {name: value for name, value in found.items() if value is not None}
@@ -243,7 +243,7 @@ def _completion(result: ProviderStreamResult) -> Completion:
     if message.error and message.stop_reason in ("error", ""):
         raise ModelFailed(_cut(message.error), temporary=True)
     answer = to_model(message)
-    made = answer.made or Made()
+    made = answer.made or MessageOrigin()
     return Completion(answer, made.stop or ("tool_use" if answer.calls else "end"), made.usage)
 
 

@@ -16,7 +16,7 @@ from serai.errors import FrameTooBig, SeraiError
 from serai.host.adapters.piglet.conversing import args_of
 from serai.limits import Limits
 from serai.model import events
-from serai.model.ask import Approval
+from serai.model.approvals import Approval
 from serai.model.events import Event
 from serai.model.tools import Block, ToolCall
 from serai.store import messages, times

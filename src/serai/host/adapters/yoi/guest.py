@@ -29,7 +29,7 @@ from serai.host.adapters.yoi.life import Offer, Tools, tool_failure
 from serai.host.adapters.yoi.services import Services
 from serai.host.adapters.yoi.worker import Worker
 from serai.model.actions import Action
-from serai.model.contributions import Contributions, Interceptor, Stage, Verdict
+from serai.model.contributions import Contributions, Interceptor, InterceptPoint, InterceptResult
 from serai.model.events import Event as HostEvent
 from serai.model.tools import TextBlock, ToolCall, ToolResult
 
@@ -129,7 +129,7 @@ class YoiGuest:
     async def run_command(self, name: str, args: str) -> Action:
         raise Refused(f"a plugin has no command: /{name} {args}".rstrip(), who=self.who)
 
-    async def intercept(self, _interceptor: Interceptor, stage: Stage, _subject: Any, /) -> Verdict:
+    async def intercept(self, _interceptor: Interceptor, stage: InterceptPoint, _subject: Any, /) -> InterceptResult:
         raise Refused(f"a plugin intercepts nothing: {stage}", who=self.who)  # it offers none, so nobody asks
 
     def tell(self, event: HostEvent) -> None:

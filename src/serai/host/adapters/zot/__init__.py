@@ -18,8 +18,8 @@ from serai.host.logs import REMARK
 from serai.host.mailbox import Mailbox
 from serai.host.outcomes import start_hint
 from serai.limits import MIB
-from serai.model.actions import Action, Prompt
-from serai.model.contributions import Command, Contributions, EventHandler, Interceptor, Stage, Verdict
+from serai.model.actions import Action, SubmitPrompt
+from serai.model.contributions import Command, Contributions, EventHandler, Interceptor, InterceptPoint, InterceptResult
 from serai.model.events import Event, SessionStarted
 from serai.model.tools import ToolCall, ToolResult, ToolSpec
 from serai.version import __version__
@@ -90,7 +90,7 @@ class ZotGuest:
         self._tools: dict[str, ToolSpec] = {}
         self._commands: dict[str, Command] = {}
         self._events: frozenset[str] = frozenset()
-        self._stages: frozenset[Stage] = frozenset()
+        self._stages: frozenset[InterceptPoint] = frozenset()
         self._stopping: asyncio.Task[Any] | None = None
         self._idle: asyncio.Future[None] | None = None
         self._met = False  # it was told of a session
@@ -135,7 +135,7 @@ class ZotGuest:
         action: Action = await self._ask(asked, frame)
         return action
 
-    async def intercept(self, _interceptor: Interceptor, stage: Stage, subject: Any) -> Verdict:
+    async def intercept(self, _interceptor: Interceptor, stage: InterceptPoint, subject: Any) -> InterceptResult:
         waiter: asyncio.Future[messages.EventInterceptResponse] = self._loop.create_future()
         now, timeout = monotonic(), self._limits.intercept
         asked_about: Any = None
@@ -268,7 +268,7 @@ class ZotGuest:
         if isinstance(action, neutral.CommandError):
             waiter.set_exception(Refused(action.text, who=self._taking.who))
         else:
-            if not isinstance(action, Prompt):  # that is for whoever ran the command to send
+            if not isinstance(action, SubmitPrompt):  # that is for whoever ran the command to send
                 self._listener.acted(action)
             waiter.set_result(action)
 
