@@ -32,7 +32,7 @@ from serai.model.events import Event, Usage
 from serai.model.provider import Chunk, Completion, Model, ModelMessage, ModelRequest
 from serai.model.surface import HeadlessSurface
 from serai.model.tools import TextBlock, ToolCall
-from serai.store import Sessions
+from serai.store import SessionFolder
 
 LISTENERS = ("one", "two", "three")
 CALLS = 5  # in each step of a turn of many
@@ -117,7 +117,7 @@ async def house(place: Path, listeners: Sequence[str], *more: Path, **choices: A
 async def alone(place: Path, provider: Quick) -> AsyncIterator[Session]:
     """The resident with the same tools and the same store, and everything allowed."""
     folder, limits, env = project(place), Limits().but(**LIMITS), environ(place)
-    stored = Sessions.usual(env, limits=limits).new(str(folder), agent="resident")
+    stored = SessionFolder.usual(env, limits=limits).new(str(folder), agent="resident")
     given = {"model": MODEL, "provider": provider, "decide": yes, "settings": {}, "environ": env, "limits": limits}
     async with agent("resident", cwd=folder, store=stored, **given) as session:
         yield session

@@ -26,7 +26,7 @@ from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import Text, Usage
 from serai.model.provider import Chunk, Completion, Model, ModelMessage, ModelProvider, ModelRequest
 from serai.model.tools import ProgressCallback, TextBlock, ToolCall, ToolResult, ToolSpec
-from serai.store import Sessions
+from serai.store import SessionFolder
 
 PIECE = "word and "
 MODELS = {"anthropic": "anthropic", "openai": "openai", "openai-responses": "openai"}
@@ -74,7 +74,7 @@ async def pieces(how: str, count: int) -> dict[str, float]:
         request = ModelRequest(model, (ModelMessage("user"),))
         return await timed(count, lambda: drained(provider.stream(request)))
     with tempfile.TemporaryDirectory() as folder:
-        store = Sessions(folder).new(folder) if how == "kept" else None
+        store = SessionFolder(folder).new(folder) if how == "kept" else None
         async with session(provider, model, store=store) as there:
             return await timed(count, lambda: drained(there.turn("go")))
 

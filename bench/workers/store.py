@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator
 from time import perf_counter
 
 from serai.limits import Limits
-from serai.store import Session, Sessions
-from serai.store.backwards import load
-from serai.store.entries import Problems
-from serai.store.file import File
+from serai.store import SessionFolder, StoredSession
+from serai.store.entries import ReadProblems
+from serai.store.session_file import SessionFile
+from serai.store.session_tree import load
 
 ENTRIES = 100_000
 SESSIONS = 1000
@@ -91,7 +91,7 @@ def make(folder: str) -> None:
         _rows(os.path.join(folder, name))
     resumed = os.path.join(folder, "resumed.jsonl")
     shutil.copyfile(os.path.join(folder, "mixed.jsonl"), resumed)
-    with Session(resumed) as session:
+    with StoredSession(resumed) as session:
         session.compact([])
         for number in range(100):
             session.user(f"{number} " + "x" * 1000)
@@ -106,7 +106,7 @@ def make(folder: str) -> None:
 
 def _rows(path: str) -> None:
     """The same entries as rows of sqlite."""
-    tree = load(File(path + ".jsonl", Limits()), Problems())
+    tree = load(SessionFile(path + ".jsonl", Limits()), ReadProblems())
     rows = sqlite3.connect(path + ".db")
     with rows:
         rows.execute("create table entries (place integer primary key, id text, parent text, type text, ts text, data text)")
@@ -124,7 +124,7 @@ def read(path: str) -> int:
 
 
 def load_serai(path: str) -> int:
-    return len(load(File(path, Limits()), Problems()).entries)
+    return len(load(SessionFile(path, Limits()), ReadProblems()).entries)
 
 
 def load_json(path: str) -> int:
@@ -138,15 +138,15 @@ def load_sqlite(path: str) -> int:
 
 
 def resume(path: str) -> int:
-    return len(Session(path).messages())
+    return len(StoredSession(path).messages())
 
 
 def resume_whole(path: str) -> int:
-    return len(load(File(path, Limits()), Problems()).messages())
+    return len(load(SessionFile(path, Limits()), ReadProblems()).messages())
 
 
 def list_serai(folder: str) -> int:
-    return len(Sessions(folder).list())
+    return len(SessionFolder(folder).list())
 
 
 def list_whole(folder: str) -> int:
@@ -158,7 +158,7 @@ TEXT = {"content": "x" * 900, "timestamp": TS}
 
 
 def append_serai(path: str, *, sync: bool) -> Callable[[], int]:
-    session = Sessions(path).new("/app")
+    session = SessionFolder(path).new("/app")
 
     def run() -> int:
         for _ in range(300 if sync else 10_000):

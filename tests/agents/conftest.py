@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from serai.store.session import Session
+from serai.store.stored_session import StoredSession
 
 
 @pytest.fixture(autouse=True)
 def _stored_sessions_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Each has a file open. Agents do not close what they were given."""
-    made: list[Session] = []
-    begin = Session.__init__
+    made: list[StoredSession] = []
+    begin = StoredSession.__init__
 
-    def remembered(self: Session, *arguments: Any, **options: Any) -> None:
+    def remembered(self: StoredSession, *arguments: Any, **options: Any) -> None:
         begin(self, *arguments, **options)
         made.append(self)
 
-    monkeypatch.setattr(Session, "__init__", remembered)
+    monkeypatch.setattr(StoredSession, "__init__", remembered)
     yield
     for session in made:
         session.close()

@@ -14,8 +14,8 @@ from serai.agents.turn import Turn
 from serai.errors import Closed, NotCapable, NotWritten, SeraiError
 from serai.limits import Limits
 from serai.model.events import Event, Text, TurnResult, event_kind
-from serai.store import AssistantMessage, Sessions, UserMessage
-from serai.store.sessions import Current
+from serai.store import AssistantMessage, SessionFolder, UserMessage
+from serai.store.session_folder import CurrentSession
 from tests.agents.drivers import Scripted, session
 from tests.agents.resident.parts import QUICK, Answers, resident, said
 
@@ -89,7 +89,7 @@ async def test_the_mark_of_an_interrupt_is_kept_once_also_when_the_agent_ends_la
                     continue
             return TurnResult(status="cancelled", error="at last")
 
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     async with Session(Stubborn(answers), store=stored, limits=SHORT) as there:
         turn = await there.send("go")
         await asyncio.sleep(0)
@@ -99,7 +99,7 @@ async def test_the_mark_of_an_interrupt_is_kept_once_also_when_the_agent_ends_la
         assert over
         assert there._playing is not None
         await asyncio.wait([there._playing])
-    with Sessions(str(tmp_path)).open(stored.id) as again:
+    with SessionFolder(str(tmp_path)).open(stored.id) as again:
         said = [message.content for message in again.messages() if isinstance(message, UserMessage)]
     assert said == ["go", "[Request interrupted: enough]"]
 
@@ -111,7 +111,7 @@ async def test_when_the_mark_cannot_be_kept_the_turn_ends_with_that_error(tmp_pa
     def full(reason: str) -> None:
         raise NotWritten("no space left on device")
 
-    async with Session(Scripted(leaves), store=Sessions(str(tmp_path)).new("/app")) as there:
+    async with Session(Scripted(leaves), store=SessionFolder(str(tmp_path)).new("/app")) as there:
         assert there._keeping is not None
         there._keeping.aborted = full
         async with asyncio.timeout(5.0):
@@ -150,14 +150,14 @@ async def test_what_the_agent_refuses_to_be_told_is_not_kept_as_said(tmp_path: P
         def steer(self, text: str) -> None:
             raise Closed("the turn is about to end")
 
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     async with Session(Busy(waits), store=stored) as there:
         turn = await there.send("go")
         await begun(turn)
         with pytest.raises(Closed):
             there.steer("too late")
         await turn.cancel("enough")
-    with Sessions(str(tmp_path)).open(stored.id) as again:
+    with SessionFolder(str(tmp_path)).open(stored.id) as again:
         assert "too late" not in str(again.messages())
 
 
@@ -247,8 +247,8 @@ async def test_what_was_said_outside_of_turns_is_on_disk_at_the_end_and_nobody_w
             await super().open(stage)
             stage.emit(Text(text="hello"))
 
-    sessions = Sessions(str(tmp_path))
-    current = Current(sessions.new("/app"))
+    sessions = SessionFolder(str(tmp_path))
+    current = CurrentSession(sessions.new("/app"))
     async with Session(Greets(answers), store=current):
         assert len(current.writers) == 1
     assert current.writers == []
@@ -264,7 +264,7 @@ async def test_an_end_that_cannot_be_written_is_told_and_the_session_is_closed(
     def full(*_: object) -> None:
         raise NotWritten("no space left on device")
 
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     async with Session(Scripted(answers), store=stored) as there:
         stored.sync = full  # type: ignore[method-assign]
     assert there.state == "closed"

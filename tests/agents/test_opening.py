@@ -21,7 +21,7 @@ from serai.model.contributions import PromptSection
 from serai.model.events import Event, NoticeEvent, ToolEnded, ToolProgress, ToolStarted
 from serai.model.provider import Model
 from serai.model.tools import ToolCall
-from serai.store import Sessions
+from serai.store import SessionFolder
 from serai.tools import Undo
 from tests.agents.resident.parts import Answers, Box, call, conversation, echo, said, texts
 
@@ -228,7 +228,7 @@ async def test_a_change_can_be_undone(resident: Open, tmp_path: Path) -> None:
 
 @pytest.mark.req("resident.open.resume")
 async def test_a_kept_conversation_goes_on_where_it_was(resident: Open, tmp_path: Path) -> None:
-    sessions = Sessions(str(tmp_path / "sessions"))
+    sessions = SessionFolder(str(tmp_path / "sessions"))
     stored = sessions.new(str(tmp_path / "work"))
     async with resident(store=stored, decide=yes) as session:
         assert session.id == stored.id
@@ -250,7 +250,7 @@ async def test_a_kept_conversation_goes_on_where_it_was(resident: Open, tmp_path
 
 @pytest.mark.req("piglet.rule.loop-interrupted", "resident.open.resume")
 async def test_a_session_that_was_killed_in_the_middle_of_a_tool_goes_on(resident: Open, tmp_path: Path) -> None:
-    sessions = Sessions(str(tmp_path / "sessions"))
+    sessions = SessionFolder(str(tmp_path / "sessions"))
     stored = sessions.new(str(tmp_path / "work"))
     async with resident(store=stored, decide=yes) as session:
         turn = await session.send('go\n>> say wait\n>> call bash {"command": "sleep 1000"}')
@@ -268,7 +268,7 @@ async def test_a_session_that_was_killed_in_the_middle_of_a_tool_goes_on(residen
 
 
 async def test_a_persons_decision_is_on_disk_before_it_has_an_effect(resident: Open, tmp_path: Path) -> None:
-    sessions = Sessions(str(tmp_path / "sessions"))
+    sessions = SessionFolder(str(tmp_path / "sessions"))
     stored = sessions.new(str(tmp_path / "work"))
     async with resident(store=stored) as session:
         async for event in session.turn('go\n>> call bash {"command": "true"}'):

@@ -15,7 +15,7 @@ from serai.limits import Limits
 from serai.model.approvals import Approval
 from serai.model.events import Event, Message, Text, TurnEnded, TurnResult, TurnStarted, event_kind
 from serai.model.tools import ImageBlock, ToolCall
-from serai.store import Sessions, UserMessage
+from serai.store import SessionFolder, UserMessage
 from tests.agents.drivers import Scripted, session
 
 
@@ -329,10 +329,10 @@ async def test_a_conversation_is_kept_where_the_caller_says(tmp_path: object) ->
         stage.emit(Text(text="lo"))
         return TurnResult(status="success", text="hello")
 
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     async with Session(Scripted(talks), store=stored) as there:
         await there.turn("hi")
-    with Sessions(str(tmp_path)).open(stored.id) as again:
+    with SessionFolder(str(tmp_path)).open(stored.id) as again:
         user, assistant = again.messages()
     assert isinstance(user, UserMessage)
     assert user.content == "hi"
@@ -340,13 +340,13 @@ async def test_a_conversation_is_kept_where_the_caller_says(tmp_path: object) ->
 
 
 async def test_the_mark_of_an_interrupted_turn_is_kept_after_what_was_said(tmp_path: object) -> None:
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     async with Session(Scripted(waits), store=stored) as there, there.turn("hi") as turn:
         async for event in turn:
             if isinstance(event, TurnStarted):
                 there.steer("and quickly")
             if isinstance(event, Text):
                 await turn.cancel("it took too long")
-    with Sessions(str(tmp_path)).open(stored.id) as again:
+    with SessionFolder(str(tmp_path)).open(stored.id) as again:
         texts = [message.content if isinstance(message, UserMessage) else "assistant" for message in again.messages()]
     assert texts == ["hi", "assistant", "and quickly", "[Request interrupted: it took too long]"]

@@ -23,7 +23,7 @@ from serai.model.actions import Action, NoAction, SubmitPrompt
 from serai.model.contributions import Command, Contributions, InputTransformer, MessageHook, TransformResult
 from serai.model.events import Event
 from serai.model.tools import TextBlock
-from serai.store.sessions import Sessions
+from serai.store.session_folder import SessionFolder
 from serai.wire import process_tree
 from tests.agents.resident.parts import MODEL, Answer, Answers
 from tests.host.fakes import Fake
@@ -77,8 +77,8 @@ async def closed(app: App) -> None:
     assert not left, f"left running: {left}"
 
 
-def sessions_of(tmp_path: Path) -> Sessions:
-    return Sessions.usual(home_of(tmp_path))
+def sessions_of(tmp_path: Path) -> SessionFolder:
+    return SessionFolder.usual(home_of(tmp_path))
 
 
 # -- a person

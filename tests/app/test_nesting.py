@@ -19,7 +19,7 @@ from serai.model.contributions import Contributions, Interceptor, Rewrite
 from serai.model.events import ToolEnded
 from serai.model.provider import ModelRequest
 from serai.model.tools import ToolCall, ToolResult, ToolSpec
-from serai.store.neutral import to_model
+from serai.store.messages import to_model_message
 from tests.agents.resident.parts import MODEL, Answers, call, conversation, said, texts
 from tests.app.houses import Person, bring, opened
 from tests.host.fakes import Fake
@@ -58,7 +58,7 @@ async def ok(_call: ToolCall) -> ToolResult:
 def kept(app: App) -> list[str]:
     """The conversation as it goes on another time."""
     assert app.house.current is not None
-    return texts(history.repaired(map(to_model, app.house.current.session.messages())))
+    return texts(history.repaired(map(to_model_message, app.house.current.session.messages())))
 
 
 # -- what is kept is what the model said

@@ -14,7 +14,7 @@ from serai.errors import NotWritten, TurnInFlight
 from serai.model.approvals import Allow, Approval, Decision, Question
 from serai.model.tools import ToolCall
 from serai.policy import Decisions
-from serai.store.session import Session as Stored
+from serai.store.stored_session import StoredSession as Stored
 from tests.agents.resident.parts import Answers, conversation, said, texts
 from tests.app.houses import Gated, Helper, Person, bring, opened, sessions_of
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from serai.cli import main
-from serai.store.sessions import Sessions
+from serai.store.session_folder import SessionFolder
 from serai.wire import process_tree
 from tests.cli import warm
 from tests.cli.guests import Shell
@@ -286,8 +286,8 @@ def result(ran: subprocess.CompletedProcess[str] | Run) -> dict[str, Any]:
     return last
 
 
-def sessions(shell: Shell) -> Sessions:
-    return Sessions(shell.home / "sessions")
+def sessions(shell: Shell) -> SessionFolder:
+    return SessionFolder(shell.home / "sessions")
 
 
 def kept(shell: Shell, id: str = "") -> list[str]:

@@ -16,7 +16,7 @@ from serai.agents.opening import AGENTS
 from serai.cli import completion
 from serai.cli.completion import complete_agents, complete_guests, complete_models, complete_sessions
 from serai.cli.main import COMMANDS
-from serai.store.sessions import Sessions
+from serai.store.session_folder import SessionFolder
 from tests.cli.guests import Shell, guest
 
 SHELLS = ("bash", "zsh", "fish")
@@ -103,7 +103,7 @@ def test_the_models_of_the_home_that_the_line_names_are_offered(shell: Shell) ->
 
 
 def test_the_sessions_of_this_folder_are_offered_the_newest_first(shell: Shell) -> None:
-    sessions = Sessions(shell.home / "sessions")
+    sessions = SessionFolder(shell.home / "sessions")
     made = [sessions.new(str(cwd), title=title) for cwd, title in ((shell.cwd, "a"), (shell.cwd, "b\nc, d"), ("/elsewhere", "e"))]
     for number, one in enumerate(made):
         one.close()

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from serai.store import AssistantMessage, Session, Sessions, ToolResultMessage, UserMessage
-from serai.store.messages import Call, Image, Text, Thinking
+from serai.store import AssistantMessage, SessionFolder, StoredSession, ToolResultMessage, UserMessage
+from serai.store.messages import StoredImage, StoredText, StoredThinking, StoredToolCall
 from tests.cli.guests import Shell, objects
 from tests.cli.inside import Inside
 
@@ -28,22 +28,26 @@ def shell(tmp_path: Path) -> Inside:
 
 
 @pytest.fixture
-def new(shell: Shell) -> Callable[..., Session]:
-    def make(cwd: str | Path | None = None, **about: str) -> Session:
-        return Sessions.usual({"SERAI_HOME": str(shell.home)}).new(str(cwd or shell.cwd), **about)
+def new(shell: Shell) -> Callable[..., StoredSession]:
+    def make(cwd: str | Path | None = None, **about: str) -> StoredSession:
+        return SessionFolder.usual({"SERAI_HOME": str(shell.home)}).new(str(cwd or shell.cwd), **about)
 
     return make
 
 
 @pytest.fixture
-def talk(new: Callable[..., Session]) -> Session:
+def talk(new: Callable[..., StoredSession]) -> StoredSession:
     """A conversation with a tool, a label, and a second branch, which is the active one."""
     with new(title="make the tests pass", agent="claude", model="m1") as one:
         asked = one.user("please make\nthe tests pass")
-        said = (Thinking("is there\na Makefile?"), Text("I run them."), Call("c1", "bash", {"command": "make test"}))
+        said = (
+            StoredThinking("is there\na Makefile?"),
+            StoredText("I run them."),
+            StoredToolCall("c1", "bash", {"command": "make test"}),
+        )
         one.say(AssistantMessage(said, "m1", timestamp=AT))
-        one.say(ToolResultMessage("c1", "bash", (Text(LONG), Image("aGVsbG8h", "image/png")), timestamp=AT))
-        end = one.say(AssistantMessage((Text("They pass."),), "m1", timestamp=AT))
+        one.say(ToolResultMessage("c1", "bash", (StoredText(LONG), StoredImage("aGVsbG8h", "image/png")), timestamp=AT))
+        end = one.say(AssistantMessage((StoredText("They pass."),), "m1", timestamp=AT))
         one.label(asked.id, "start")
         one.branch(end.id, "")
         one.user("thank you")
@@ -63,7 +67,7 @@ def lines(ran: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 @pytest.mark.req("store.cli.list")
-def test_list_has_the_newest_first_and_a_star_for_those_of_this_folder(shell: Shell, new: Callable[..., Session]) -> None:
+def test_list_has_the_newest_first_and_a_star_for_those_of_this_folder(shell: Shell, new: Callable[..., StoredSession]) -> None:
     made = [new(title="first", agent="claude", model="m1"), new("/srv/other", title="second")]
     for one in made:
         one.close()
@@ -78,7 +82,7 @@ def test_list_has_the_newest_first_and_a_star_for_those_of_this_folder(shell: Sh
 
 
 @pytest.mark.req("store.cli.list")
-def test_list_as_json(shell: Shell, new: Callable[..., Session]) -> None:
+def test_list_as_json(shell: Shell, new: Callable[..., StoredSession]) -> None:
     with new(title="first", agent="claude", agent_session="abc") as one:
         pass
     [form] = objects(run(shell, "list", "--json"))
@@ -95,7 +99,7 @@ def test_list_as_json(shell: Shell, new: Callable[..., Session]) -> None:
 
 
 @pytest.mark.req("store.cli.list")
-def test_one_bad_file_is_told_and_hides_no_other(shell: Shell, talk: Session) -> None:
+def test_one_bad_file_is_told_and_hides_no_other(shell: Shell, talk: StoredSession) -> None:
     (Path(talk.file).parent / "bad.jsonl").write_text("rubbish\n")
     ran = run(shell, "list")
     assert len(ran.stdout.splitlines()) == 2
@@ -114,7 +118,7 @@ def test_without_any_sessions_that_is_said_and_nothing_is_made(shell: Shell) -> 
 
 
 @pytest.mark.req("store.cli.show")
-def test_show_is_the_conversation_of_the_active_branch(shell: Shell, talk: Session) -> None:
+def test_show_is_the_conversation_of_the_active_branch(shell: Shell, talk: StoredSession) -> None:
     said = lines(run(shell, "show"))
     assert said[0] == "make the tests pass"
     assert said[1].startswith(f"  {talk.id}, claude, m1, {shell.cwd}, 20")
@@ -141,7 +145,7 @@ def test_show_is_the_conversation_of_the_active_branch(shell: Shell, talk: Sessi
 
 
 @pytest.mark.req("store.cli.show")
-def test_show_can_be_full_and_can_be_the_end_only(shell: Shell, talk: Session) -> None:
+def test_show_can_be_full_and_can_be_the_end_only(shell: Shell, talk: StoredSession) -> None:
     full = lines(run(shell, "show", "--full"))
     assert "  line 29" in full
     assert full[full.index("  (thinks) is there") + 1] == "  (thinks) a Makefile?"
@@ -154,7 +158,7 @@ def test_show_can_be_full_and_can_be_the_end_only(shell: Shell, talk: Session) -
 
 
 @pytest.mark.req("store.cli.show")
-def test_show_as_json_has_each_message(shell: Shell, talk: Session) -> None:
+def test_show_as_json_has_each_message(shell: Shell, talk: StoredSession) -> None:
     forms = objects(run(shell, "show", "--json"))
     assert [form["role"] for form in forms] == ["user", "assistant", "tool_result", "assistant", "user"]
     assert forms[0]["content"] == "please make\nthe tests pass"
@@ -163,7 +167,7 @@ def test_show_as_json_has_each_message(shell: Shell, talk: Session) -> None:
 
 
 @pytest.mark.req("store.cli.show")
-def test_without_an_id_the_latest_of_this_folder_is_meant(shell: Shell, new: Callable[..., Session]) -> None:
+def test_without_an_id_the_latest_of_this_folder_is_meant(shell: Shell, new: Callable[..., StoredSession]) -> None:
     with new() as first, new() as second, new("/srv/other") as other:
         second.user("second")
         other.user("other")
@@ -177,7 +181,7 @@ def test_without_an_id_the_latest_of_this_folder_is_meant(shell: Shell, new: Cal
 
 
 @pytest.mark.req("store.cli.show")
-def test_a_session_without_a_word_says_so(shell: Shell, new: Callable[..., Session]) -> None:
+def test_a_session_without_a_word_says_so(shell: Shell, new: Callable[..., StoredSession]) -> None:
     with new() as one:
         pass
     ran = run(shell, "show")
@@ -186,7 +190,7 @@ def test_a_session_without_a_word_says_so(shell: Shell, new: Callable[..., Sessi
 
 
 @pytest.mark.req("store.cli.show")
-def test_what_cannot_be_read_of_a_session_is_told_beside_it(shell: Shell, talk: Session) -> None:
+def test_what_cannot_be_read_of_a_session_is_told_beside_it(shell: Shell, talk: StoredSession) -> None:
     with open(talk.file, "ab") as file:
         file.write(b"rubbish\n")
     for command in ("show", "tree", "export"):
@@ -201,7 +205,7 @@ def test_what_cannot_be_read_of_a_session_is_told_beside_it(shell: Shell, talk: 
 
 
 @pytest.mark.req("store.cli.tree")
-def test_tree_has_every_branch_the_labels_and_stars_for_the_active_one(shell: Shell, talk: Session) -> None:
+def test_tree_has_every_branch_the_labels_and_stars_for_the_active_one(shell: Shell, talk: StoredSession) -> None:
     shown = lines(run(shell, "tree"))[2:]
     assert [line[:2] for line in shown] == ["* "] * 6 + ["  "]
     assert shown[0].endswith("  user  please make the tests pass  [start]")
@@ -215,7 +219,7 @@ def test_tree_has_every_branch_the_labels_and_stars_for_the_active_one(shell: Sh
 
 
 @pytest.mark.req("store.cli.tree")
-def test_tree_as_json(shell: Shell, talk: Session) -> None:
+def test_tree_as_json(shell: Shell, talk: StoredSession) -> None:
     forms = objects(run(shell, "tree", "--json"))
     assert [form["type"] for form in forms] == [
         "user",
@@ -231,7 +235,7 @@ def test_tree_as_json(shell: Shell, talk: Session) -> None:
 
 
 @pytest.mark.req("store.cli.tree")
-def test_a_long_chain_goes_straight_down_and_many_forks_not_out_of_sight(shell: Shell, new: Callable[..., Session]) -> None:
+def test_a_long_chain_goes_straight_down_and_many_forks_not_out_of_sight(shell: Shell, new: Callable[..., StoredSession]) -> None:
     with new() as one:
         for number in range(60):
             last = one.user(f"step {number}")
@@ -246,7 +250,7 @@ def test_a_long_chain_goes_straight_down_and_many_forks_not_out_of_sight(shell: 
 
 
 @pytest.mark.req("store.cli.export")
-def test_export_is_a_markdown_page(shell: Shell, talk: Session) -> None:
+def test_export_is_a_markdown_page(shell: Shell, talk: StoredSession) -> None:
     page = run(shell, "export").stdout
     assert page.startswith("# make the tests pass\n\n- Session: `")
     assert LONG in page
@@ -255,7 +259,7 @@ def test_export_is_a_markdown_page(shell: Shell, talk: Session) -> None:
 
 
 @pytest.mark.req("store.cli.export")
-def test_export_writes_a_file_for_this_user_alone_and_replaces_none_unasked(shell: Shell, talk: Session) -> None:
+def test_export_writes_a_file_for_this_user_alone_and_replaces_none_unasked(shell: Shell, talk: StoredSession) -> None:
     page = run(shell, "export").stdout
     path = shell.cwd / "talk.md"
     ran = run(shell, "export", talk.id, "-o", "talk.md")
@@ -273,7 +277,7 @@ def test_export_writes_a_file_for_this_user_alone_and_replaces_none_unasked(shel
 
 @pytest.mark.req("store.cli.export")
 @pytest.mark.parametrize("place", ["nowhere/talk.md", "."])
-def test_a_file_that_cannot_be_written_is_told_and_nothing_is_left(shell: Shell, talk: Session, place: str) -> None:
+def test_a_file_that_cannot_be_written_is_told_and_nothing_is_left(shell: Shell, talk: StoredSession, place: str) -> None:
     for force in ([], ["--force"]):
         ran = run(shell, "export", "-o", place, *force)
         assert (ran.stdout, ran.returncode) == ("", 1)
@@ -282,10 +286,10 @@ def test_a_file_that_cannot_be_written_is_told_and_nothing_is_left(shell: Shell,
 
 
 @pytest.mark.req("store.cli.export")
-def test_export_as_json_is_a_session_again(shell: Shell, talk: Session, tmp_path: Path) -> None:
+def test_export_as_json_is_a_session_again(shell: Shell, talk: StoredSession, tmp_path: Path) -> None:
     path = tmp_path / "copy.jsonl"
     path.write_text(run(shell, "export", "--json").stdout)
-    with Session(str(path)) as copy, Session(talk.file) as one:
+    with StoredSession(str(path)) as copy, StoredSession(talk.file) as one:
         assert copy.messages() == one.messages()
         assert [entry.id for entry in copy.path()] == [entry.id for entry in one.path()]
         assert copy.meta == one.meta
@@ -308,7 +312,7 @@ def test_export_as_json_is_a_session_again(shell: Shell, talk: Session, tmp_path
         ["export", "--json"],
     ],
 )
-def test_nothing_of_a_session_acts_on_the_terminal(shell: Shell, new: Callable[..., Session], arguments: list[str]) -> None:
+def test_nothing_of_a_session_acts_on_the_terminal(shell: Shell, new: Callable[..., StoredSession], arguments: list[str]) -> None:
     hostile(new)
     ran = run(shell, *arguments)
     assert ran.returncode == 0
@@ -316,11 +320,15 @@ def test_nothing_of_a_session_acts_on_the_terminal(shell: Shell, new: Callable[.
     assert "\x1b[2J".encode("unicode_escape").decode() in ran.stdout or "\\u001b[2J" in ran.stdout
 
 
-def hostile(new: Callable[..., Session]) -> Session:
+def hostile(new: Callable[..., StoredSession]) -> StoredSession:
     with new(title=f"{HOSTILE}\nyou", agent=HOSTILE, model=HOSTILE) as one:
-        first = one.say(UserMessage(f"{HOSTILE}\r\n\nclaude", (Text(HOSTILE), Image("aGk=", HOSTILE)), HOSTILE))
-        one.say(AssistantMessage((Thinking(HOSTILE), Text(HOSTILE), Call(HOSTILE, HOSTILE, {HOSTILE: HOSTILE})), error=HOSTILE))
-        one.say(ToolResultMessage(HOSTILE, HOSTILE, (Text(HOSTILE),), True))
+        first = one.say(UserMessage(f"{HOSTILE}\r\n\nclaude", (StoredText(HOSTILE), StoredImage("aGk=", HOSTILE)), HOSTILE))
+        one.say(
+            AssistantMessage(
+                (StoredThinking(HOSTILE), StoredText(HOSTILE), StoredToolCall(HOSTILE, HOSTILE, {HOSTILE: HOSTILE})), error=HOSTILE
+            )
+        )
+        one.say(ToolResultMessage(HOSTILE, HOSTILE, (StoredText(HOSTILE),), True))
         one.entry(f"ext:{HOSTILE}", {HOSTILE: HOSTILE})
         one.label(first.id, HOSTILE)
     return one
@@ -329,14 +337,14 @@ def hostile(new: Callable[..., Session]) -> Session:
 @pytest.mark.req("store.cli.show")
 @pytest.mark.parametrize(("term", "no_color", "coloured"), [("xterm", "", True), ("xterm", "1", False), ("dumb", "", False)])
 def test_there_are_colours_unless_somebody_wants_none(
-    shell: Inside, talk: Session, term: str, no_color: str, coloured: bool
+    shell: Inside, talk: StoredSession, term: str, no_color: str, coloured: bool
 ) -> None:
     shell.coloured = True
     assert ("\x1b[" in shell("session", "show", TERM=term, NO_COLOR=no_color).stdout) is coloured
 
 
 @pytest.mark.req("store.cli.terminal")
-def test_no_text_can_be_taken_for_a_heading(shell: Shell, new: Callable[..., Session]) -> None:
+def test_no_text_can_be_taken_for_a_heading(shell: Shell, new: Callable[..., StoredSession]) -> None:
     with new() as one:
         one.user("hello\n\nclaude  2026-01-01 00:00:00\nI agree.")
     headings = [line for line in lines(run(shell, "show"))[2:] if line and not line.startswith("  ")]
@@ -344,7 +352,7 @@ def test_no_text_can_be_taken_for_a_heading(shell: Shell, new: Callable[..., Ses
 
 
 @pytest.mark.req("store.cli.export")
-def test_what_is_no_file_is_written_to_and_not_replaced(shell: Shell, talk: Session) -> None:
+def test_what_is_no_file_is_written_to_and_not_replaced(shell: Shell, talk: StoredSession) -> None:
     page = run(shell, "export").stdout
     pipe = shell.cwd / "pipe"
     os.mkfifo(pipe)
@@ -362,7 +370,7 @@ def test_what_is_no_file_is_written_to_and_not_replaced(shell: Shell, talk: Sess
 
 
 @pytest.mark.req("store.cli.terminal", "store.cli.export")
-def test_a_page_goes_into_a_pipe_as_it_is_and_is_spelt_out_on_a_terminal(shell: Shell, new: Callable[..., Session]) -> None:
+def test_a_page_goes_into_a_pipe_as_it_is_and_is_spelt_out_on_a_terminal(shell: Shell, new: Callable[..., StoredSession]) -> None:
     one = hostile(new)
     assert "\x1b[2J" in run(shell, "export").stdout
     master, slave = pty.openpty()
@@ -391,7 +399,7 @@ def test_a_page_goes_into_a_pipe_as_it_is_and_is_spelt_out_on_a_terminal(shell: 
         ("/", "it is no regular file\n"),
     ],
 )
-def test_what_is_no_session_is_told(shell: Shell, talk: Session, command: str, id: str, said: str) -> None:
+def test_what_is_no_session_is_told(shell: Shell, talk: StoredSession, command: str, id: str, said: str) -> None:
     ran = run(shell, command, id)
     assert (ran.stdout, ran.returncode) == ("", 1)
     assert said in ran.stderr
@@ -399,7 +407,7 @@ def test_what_is_no_session_is_told(shell: Shell, talk: Session, command: str, i
 
 
 @pytest.mark.req("store.cli.show")
-def test_the_start_of_an_id_has_to_be_of_one_session(shell: Shell, talk: Session) -> None:
+def test_the_start_of_an_id_has_to_be_of_one_session(shell: Shell, talk: StoredSession) -> None:
     path = Path(talk.file)
     (path.parent / f"{talk.id[:8]}-other.jsonl").write_bytes(path.read_bytes())
     ran = run(shell, "show", talk.id[:8])
@@ -417,7 +425,7 @@ ODD = [
 
 
 @pytest.mark.req("store.cli.terminal")
-def test_whatever_is_in_a_file_json_is_one_object_per_line_and_nothing_fails(shell: Shell, talk: Session) -> None:
+def test_whatever_is_in_a_file_json_is_one_object_per_line_and_nothing_fails(shell: Shell, talk: StoredSession) -> None:
     with open(talk.file, "ab") as file:
         file.write(b"\n".join([*ODD, b""]))
     for options in (["show"], ["show", "--full"], ["tree"], ["export"]):

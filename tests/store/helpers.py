@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from serai.limits import Limits
-from serai.store import Session, Sessions
-from serai.store.entries import Problems
-from serai.store.file import CHUNK, File
-from serai.store.messages import AssistantMessage, Call, Text, Thinking, ToolResultMessage, UserMessage
-from serai.store.tree import Tree
+from serai.store import SessionFolder, StoredSession
+from serai.store.entries import ReadProblems
+from serai.store.messages import AssistantMessage, StoredText, StoredThinking, StoredToolCall, ToolResultMessage, UserMessage
+from serai.store.session_file import CHUNK, SessionFile
+from serai.store.session_tree import SessionTree
 
 META = {"id": "6f1c", "cwd": "/app", "model": "m1", "createdAt": "2026-02-03T10:00:00.1Z"}
 TS = "2026-02-03T10:00:01.000000001Z"
 
 
-def new(folder: Path, limits: Limits | None = None, **about: str) -> Session:
-    return Sessions(folder / "sessions", limits=limits).new("/app", **about)
+def new(folder: Path, limits: Limits | None = None, **about: str) -> StoredSession:
+    return SessionFolder(folder / "sessions", limits=limits).new("/app", **about)
 
 
 def line(type: str, id: str | None = None, parent: str | None = None, data: Any = None, **more: Any) -> bytes:
@@ -47,18 +47,18 @@ def lines_in(path: str | Path) -> list[dict[str, Any]]:
     return [json.loads(text) for text in Path(path).read_bytes().splitlines()]
 
 
-def whole(path: str | Path, *, chunk: int = CHUNK, limits: Limits | None = None) -> Tree:
+def whole(path: str | Path, *, chunk: int = CHUNK, limits: Limits | None = None) -> SessionTree:
     """The file, read from its beginning."""
-    from serai.store.backwards import load
+    from serai.store.session_tree import load
 
-    file = File(str(path), limits or Limits(), chunk=chunk)
+    file = SessionFile(str(path), limits or Limits(), chunk=chunk)
     try:
-        return load(file, Problems())
+        return load(file, ReadProblems())
     finally:
         file.close()
 
 
-def said(session: Session) -> list[str]:
+def said(session: StoredSession) -> list[str]:
     """A conversation in short."""
     return [short(message) for message in session.messages()]
 
@@ -72,22 +72,22 @@ def short(message: UserMessage | AssistantMessage | ToolResultMessage) -> str:
 
 def _short(item: object) -> str:
     match item:
-        case Text(text=text):
+        case StoredText(text=text):
             return text
-        case Thinking(thinking=text):
+        case StoredThinking(thinking=text):
             return f"({text})"
-        case Call(id=id, name=name):
+        case StoredToolCall(id=id, name=name):
             return f"[{id} {name}]"
     return "?"
 
 
-def every_kind(session: Session) -> Iterator[str]:
+def every_kind(session: StoredSession) -> Iterator[str]:
     """Append one of each kind of entry; their ids."""
     first = session.user("hello\nthere").id
     yield first
-    calls = (Thinking("hm"), Text("I look"), Call("c1", "read", {"path": "a"}))
+    calls = (StoredThinking("hm"), StoredText("I look"), StoredToolCall("c1", "read", {"path": "a"}))
     yield session.say(AssistantMessage(calls, "m1", "p", stop_reason="toolUse", timestamp=TS)).id
-    yield session.say(ToolResultMessage("c1", "read", (Text("text é"),), timestamp=TS)).id
+    yield session.say(ToolResultMessage("c1", "read", (StoredText("text é"),), timestamp=TS)).id
     session.title("A title")
     yield session.custom("assistant", "by a guest").id
     yield session.entry("ext:memory:facts", {"n": [1, None, 2.5]}).id

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from serai.errors import NotWritten
 from serai.limits import Limits
-from serai.store import Session, Sessions
-from serai.store.backwards import find, load, look
-from serai.store.entries import Problems
-from serai.store.file import CHUNK, File
+from serai.store import SessionFolder, StoredSession
+from serai.store.entries import ReadProblems
 from serai.store.messages import UserMessage
-from serai.store.tree import Until, messages_of
+from serai.store.session_file import CHUNK, SessionFile
+from serai.store.session_tree import Until, find_entry, load, messages_of, read_tail
 from tests.store.helpers import META, file_of, line, meta, said, user
 from tests.support.profiles import examples
 
@@ -99,18 +98,18 @@ def agree(content: bytes, chunk: int, limits: Limits = SMALL) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "x.jsonl")
         Path(path).write_bytes(content)
-        file = File(path, limits, chunk=chunk)
+        file = SessionFile(path, limits, chunk=chunk)
         try:
-            problems = Problems()
+            problems = ReadProblems()
             tree = load(file, problems)
             for until in ("leaf", "compact", "root"):
-                behind = Problems()
-                end = look(file, behind, until=until, meta=True)
+                behind = ReadProblems()
+                end = read_tail(file, behind, until=until, meta=True)
                 assert end.path == tree.path(until)
                 assert end.meta == tree.meta
-            assert messages_of(look(file, Problems(), until="compact").path) == tree.messages()
+            assert messages_of(read_tail(file, ReadProblems(), until="compact").path) == tree.messages()
             for id in {entry.id for entry in tree.entries} | {"nobody"}:
-                assert find(file, id) == tree.get(id)
+                assert find_entry(file, id) == tree.get(id)
         finally:
             file.close()
 
@@ -126,7 +125,7 @@ def test_both_ways_agree_on_leaf_path_messages_and_meta(content: bytes, chunk: i
     agree(content, chunk)
 
 
-class Counting(File):
+class Counting(SessionFile):
     """Counts what is read."""
 
     def __init__(self, path: str) -> None:
@@ -142,7 +141,7 @@ class Counting(File):
 @pytest.mark.req("store.read.backwards")
 @pytest.mark.parametrize(("until", "most"), [("leaf", CHUNK), ("compact", 3 * CHUNK)])
 def test_who_resumes_reads_the_end_of_the_file_only(tmp_path: Path, until: Until, most: int) -> None:
-    with Session(str(file_of(tmp_path, meta()))) as session:
+    with StoredSession(str(file_of(tmp_path, meta()))) as session:
         for number in range(100):
             session.user(f"{number} " + "x" * 20_000)
         session.compact([UserMessage("short")])
@@ -151,7 +150,7 @@ def test_who_resumes_reads_the_end_of_the_file_only(tmp_path: Path, until: Until
         assert len(said(session)) == 6
     file = Counting(session.file)
     try:
-        end = look(file, Problems(), until=until, meta=True)
+        end = read_tail(file, ReadProblems(), until=until, meta=True)
         assert len(end.path) == (1 if until == "leaf" else 6)
         assert end.meta == session.meta
         assert file.read <= most < file.size / 10
@@ -164,7 +163,7 @@ def test_a_meta_at_the_beginning_alone_is_found(tmp_path: Path) -> None:
     """Other writers do not write it again."""
     lines = [user(f"{number:08x}", f"{number - 1:08x}" if number else None, "x" * 1000) for number in range(1000)]
     file = file_of(tmp_path, meta(title="far away"), *lines)
-    with Session(str(file)) as session:
+    with StoredSession(str(file)) as session:
         assert session.meta.title == "far away"
         assert session.leaf == f"{999:08x}"
         session.user("brings it along")
@@ -173,7 +172,7 @@ def test_a_meta_at_the_beginning_alone_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.req("store.list.meta-near")
 def test_what_we_write_always_has_a_meta_near_its_end(tmp_path: Path) -> None:
-    with Session(str(file_of(tmp_path, meta(title="it")))) as session:
+    with StoredSession(str(file_of(tmp_path, meta(title="it")))) as session:
         for size in [10, 30_000, 30_000, 200_000, 100, 47_000, 2000, 1000] * 3:
             session.user("x" * size)
             end = Path(session.file).read_bytes()[-CHUNK:]
@@ -186,7 +185,7 @@ def test_what_we_write_always_has_a_meta_near_its_end(tmp_path: Path) -> None:
 
 @pytest.mark.req("store.list.meta-near")
 def test_a_meta_is_not_written_again_because_another_process_appends(tmp_path: Path) -> None:
-    with Session(str(file_of(tmp_path, meta()))) as ours, Session(ours.file) as theirs:
+    with StoredSession(str(file_of(tmp_path, meta()))) as ours, StoredSession(ours.file) as theirs:
         for _ in range(100):
             ours.user("x" * 1000)
             theirs.user("y" * 1000)
@@ -196,7 +195,7 @@ def test_a_meta_is_not_written_again_because_another_process_appends(tmp_path: P
 @pytest.mark.req("store.list.meta-near")
 def test_a_title_that_is_too_long_is_refused(tmp_path: Path) -> None:
     """It would be written again and again, and nobody who lists sessions would find it."""
-    sessions = Sessions(tmp_path)
+    sessions = SessionFolder(tmp_path)
     with pytest.raises(NotWritten, match="at most 16384"):
         sessions.new("/app", title="x" * 60_000)
     with sessions.new("/app", title="short") as session:
@@ -212,13 +211,13 @@ def test_a_title_that_is_too_long_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.req("store.list.meta-near")
 def test_a_meta_to_which_others_added_a_lot_is_not_written_again(tmp_path: Path) -> None:
-    with Session(str(file_of(tmp_path, meta(notes="x" * 100_000)))) as session:
+    with StoredSession(str(file_of(tmp_path, meta(notes="x" * 100_000)))) as session:
         for _ in range(20):
             session.user("x")
         session.compact([])
         assert Path(session.file).stat().st_size < 110_000
         session.title("still possible")
-        with Session(session.file) as again:
+        with StoredSession(session.file) as again:
             assert (again.meta.title, len(again.meta.others["notes"])) == ("still possible", 100_002)
 
 

@@ -9,27 +9,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.store import Session, markdown
-from serai.store.exporting import fenced
-from serai.store.messages import AssistantMessage, Call, Image, Text, Thinking, ToolResultMessage, UserMessage
+from serai.store import StoredSession, session_to_markdown
+from serai.store.markdown_export import fenced
+from serai.store.messages import (
+    AssistantMessage,
+    StoredImage,
+    StoredText,
+    StoredThinking,
+    StoredToolCall,
+    ToolResultMessage,
+    UserMessage,
+)
 from tests.store.helpers import every_kind, file_of, line, meta, new
 
 
-def page(session: Session) -> str:
-    return "".join(markdown(session))
+def page(session: StoredSession) -> str:
+    return "".join(session_to_markdown(session))
 
 
 @pytest.mark.req("store.export.markdown")
 def test_the_page_has_all_that_was_said_on_the_active_path(tmp_path: Path) -> None:
     with new(tmp_path, title="A `title`\nof two lines", model="m1", agent="claude", agent_session="theirs") as session:
-        first = session.user("What is *this*?", [Image("QUJD" * 100, "image/png")])
+        first = session.user("What is *this*?", [StoredImage("QUJD" * 100, "image/png")])
         session.user("left behind")
         session.branch(first.id, "went another way")
         arguments = {"command": "echo '```'"}
         session.say(
-            AssistantMessage((Thinking("hm </DETAILS> hm"), Text("I look."), Call("c1", "bash", arguments)), error="too slow")
+            AssistantMessage(
+                (StoredThinking("hm </DETAILS> hm"), StoredText("I look."), StoredToolCall("c1", "bash", arguments)),
+                error="too slow",
+            )
         )
-        session.say(ToolResultMessage("c1", "bash", (Text("````\ncode\n````"), Image("QUJD", "image/gif")), is_error=True))
+        session.say(
+            ToolResultMessage("c1", "bash", (StoredText("````\ncode\n````"), StoredImage("QUJD", "image/gif")), is_error=True)
+        )
         session.entry("ext:x:y", {"hidden": 1})
         shown = page(session)
     assert shown.startswith("# A `title` of two lines\n\n")
@@ -68,7 +81,7 @@ def test_what_was_compacted_and_what_is_broken_is_shown_too(tmp_path: Path) -> N
         assert shown.index("long ago") < shown.index("## Compacted") < shown.index("in short")
     odd = [{"type": "audio", "clip": 1}, {"data": "x", "mimeType": "a/b"}]
     lines = [line("user", "a", None, 5), line("assistant", "b", "a", {"content": odd}), line("branch_summary", "c", "b", 7)]
-    with Session(str(file_of(tmp_path, meta(createdAt="9999-99-99T00:00:00Z"), *lines))) as session:
+    with StoredSession(str(file_of(tmp_path, meta(createdAt="9999-99-99T00:00:00Z"), *lines))) as session:
         shown = page(session)
         assert "```\n5\n```" in shown
         assert '{"type":"audio","clip":1}' in shown
@@ -96,7 +109,7 @@ def test_what_was_compacted_and_what_is_broken_is_shown_too(tmp_path: Path) -> N
 def test_a_text_that_would_hide_what_follows_is_shown_as_code(tmp_path: Path, text: str) -> None:
     with new(tmp_path, title="a <!-- title") as session:
         session.user(text)
-        session.say(AssistantMessage((Text(text),), error=text))
+        session.say(AssistantMessage((StoredText(text),), error=text))
         first = session.user("x")
         session.branch(first.id, text)
         shown = page(session)
@@ -122,7 +135,7 @@ def test_a_text_that_hurts_nobody_stays_as_it_is(tmp_path: Path, text: str) -> N
 
 
 def test_the_page_has_the_title_of_now(tmp_path: Path) -> None:
-    with new(tmp_path, title="old") as ours, Session(ours.file) as theirs:
+    with new(tmp_path, title="old") as ours, StoredSession(ours.file) as theirs:
         theirs.title("new")
         assert page(ours).startswith("# new\n")
 

@@ -18,13 +18,13 @@ import pytest
 
 from serai.errors import BadSession, Closed, NotWritten
 from serai.limits import Limits
-from serai.store import Session, Sessions
+from serai.store import SessionFolder, StoredSession
 from tests.store.helpers import every_kind, lines_in, new, said, whole
 
 CHILD = """
 import sys
-from serai.store import Session
-with Session(sys.argv[1]) as session:
+from serai.store import StoredSession
+with StoredSession(sys.argv[1]) as session:
     print("ready", flush=True)
     sys.stdin.readline()
     for number in range(int(sys.argv[3])):
@@ -33,8 +33,8 @@ with Session(sys.argv[1]) as session:
 
 ENDLESS = """
 import sys
-from serai.store import Session
-with Session(sys.argv[1]) as session:
+from serai.store import StoredSession
+with StoredSession(sys.argv[1]) as session:
     for number in range(int(sys.argv[2]), 10**9):
         session.user(f"{number} " + "x" * (number % 50 * 1000), sync=number % 20 == 0)
         print(number, flush=True)
@@ -43,8 +43,8 @@ with Session(sys.argv[1]) as session:
 FULL = """
 import os, resource, sys
 from serai.errors import NotWritten
-from serai.store import Session
-session = Session(sys.argv[1])
+from serai.store import StoredSession
+session = StoredSession(sys.argv[1])
 session.user("before")
 size = os.stat(sys.argv[1]).st_size
 soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -93,7 +93,7 @@ def test_a_folder_that_is_open_to_others_is_closed_and_a_private_one_stays_so(tm
         folder = tmp_path / oct(before)
         folder.mkdir()
         folder.chmod(before)
-        Sessions(folder).new("/app").close()
+        SessionFolder(folder).new("/app").close()
         assert mode(folder) == after
 
 
@@ -184,13 +184,13 @@ def test_a_thread_waits_while_another_appends(tmp_path: Path, monkeypatch: pytes
 
 
 def test_what_others_changed_is_not_changed_back(tmp_path: Path) -> None:
-    with new(tmp_path) as ours, Session(ours.file) as theirs:
+    with new(tmp_path) as ours, StoredSession(ours.file) as theirs:
         theirs.title("theirs")
         first = theirs.user("a")
         ours.model("m2")
         assert ours.user("b").parent == first.id
         assert (ours.meta.title, ours.meta.model) == ("theirs", "m2")
-        with Session(ours.file) as third:
+        with StoredSession(ours.file) as third:
             assert (third.meta.title, third.meta.model, third.leaf) == ("theirs", "m2", ours.leaf)
 
 
@@ -210,7 +210,7 @@ def test_a_writer_killed_at_random_moments_loses_nothing_that_it_had_appended(tm
             writer.send_signal(signal.SIGKILL)
             rest = writer.stdout.read().split()
         promised = int(rest[-1]) if rest else promised
-        with Session(path) as session:
+        with StoredSession(path) as session:
             numbers = [int(text.removeprefix("user: ").split(" ")[0]) for text in said(session)]
             assert numbers == list(range(len(numbers)))
             assert len(numbers) > promised
@@ -234,9 +234,9 @@ def test_cut_at_every_byte_it_loads_and_the_next_append_repairs_it(tmp_path: Pat
         expected = [form["id"] for form in there if form["type"] != "meta"]
         if not there:
             with pytest.raises(BadSession, match="session file has no metadata"):
-                Session(str(path))
+                StoredSession(str(path))
             continue
-        with Session(str(path)) as cut:
+        with StoredSession(str(path)) as cut:
             tree = cut.tree()
             torn = size not in ends and size - 1 not in ends
             assert [entry.id for entry in tree.entries] == expected
@@ -357,5 +357,5 @@ def test_a_file_that_somebody_emptied_gets_its_meta_again(tmp_path: Path) -> Non
         session.user("a")
         os.truncate(session.file, 0)
         assert session.user("b").parent == ""
-        with Session(session.file) as again:
+        with StoredSession(session.file) as again:
             assert (again.meta.title, said(again)) == ("t", ["user: b"])

@@ -12,7 +12,7 @@ import pytest
 
 from serai.errors import BadSession, NoSession, NotWritten
 from serai.limits import MIB, Limits
-from serai.store import Session
+from serai.store import StoredSession
 from serai.store.messages import UserMessage
 from tests.store.helpers import META, file_of, line, meta, new, said, user
 
@@ -22,7 +22,7 @@ from tests.store.helpers import META, file_of, line, meta, new, said, user
 def test_a_file_without_meta_is_no_session(tmp_path: Path, content: bytes) -> None:
     path = file_of(tmp_path, content)
     with pytest.raises(BadSession, match="session file has no metadata") as caught:
-        Session(str(path))
+        StoredSession(str(path))
     assert caught.value.who == str(path)
     assert path.read_bytes() == content
 
@@ -32,12 +32,12 @@ def test_what_is_no_file_is_no_session_and_nobody_waits_for_it(tmp_path: Path) -
     (tmp_path / "folder.jsonl").mkdir()
     for name in ("fifo.jsonl", "folder.jsonl"):
         with pytest.raises(BadSession, match="no regular file"):
-            Session(str(tmp_path / name))
+            StoredSession(str(tmp_path / name))
     (tmp_path / "loop.jsonl").symlink_to(tmp_path / "loop.jsonl")
     with pytest.raises(BadSession, match="cannot be read"):
-        Session(str(tmp_path / "loop.jsonl"))
+        StoredSession(str(tmp_path / "loop.jsonl"))
     with pytest.raises(NoSession, match="no such session"):
-        Session(str(tmp_path / "none.jsonl"))
+        StoredSession(str(tmp_path / "none.jsonl"))
 
 
 GOOD = user("good", None, "good")
@@ -66,7 +66,7 @@ HOSTILE = {
 def test_a_bad_line_hurts_itself_alone(tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture) -> None:
     before, after = user("a", None, "before"), user("b", "a", "after")
     path = file_of(tmp_path, meta(), before, HOSTILE[name], b"\n", after)
-    with caplog.at_level(logging.WARNING), Session(str(path)) as session:
+    with caplog.at_level(logging.WARNING), StoredSession(str(path)) as session:
         assert said(session) == ["user: before", "user: after"]
         assert [entry.id for entry in session.tree().entries] == ["a", "b"]
         [problem] = session.problems
@@ -92,7 +92,7 @@ MENDED = {
 @pytest.mark.parametrize("name", MENDED)
 def test_an_odd_line_that_can_be_understood_is(tmp_path: Path, name: str) -> None:
     path = file_of(tmp_path, meta(), user("a", None, "before"), MENDED[name], b"\n", user("b", "x", "after"))
-    with Session(str(path)) as session:
+    with StoredSession(str(path)) as session:
         assert said(session) == ["user: before", "user: it", "user: after"]
         assert (session.problems, session.tree().problems) == ((), ())
 
@@ -103,7 +103,7 @@ def test_an_odd_line_that_can_be_understood_is(tmp_path: Path, name: str) -> Non
 def test_data_that_is_not_what_its_type_says_is_passed_over(tmp_path: Path, type: str, data: bytes) -> None:
     odd = b'{"type":"%s","id":"x","parentId":"a","data":%s}\n' % (type.encode(), data)
     path = file_of(tmp_path, meta(), user("a", None, "before"), odd, user("b", "x", "after"))
-    with Session(str(path)) as session:
+    with StoredSession(str(path)) as session:
         texts = said(session)
         assert texts[-1] == "user: after"
         assert "user: before" in texts or (type, data) in (("compact", b"[]"), ("compact", b"null"))
@@ -121,7 +121,7 @@ def test_a_line_of_gigabytes_does_not_fill_the_memory(tmp_path: Path) -> None:
         file.write(b"\n" + user("b", "a", "after"))
     tracemalloc.start()
     try:
-        with Session(str(path)) as session:
+        with StoredSession(str(path)) as session:
             assert said(session) == ["user: before", "user: after"]
             assert len(session.tree().entries) == 2
         assert tracemalloc.get_traced_memory()[1] < 25 * MIB
@@ -131,7 +131,7 @@ def test_a_line_of_gigabytes_does_not_fill_the_memory(tmp_path: Path) -> None:
 
 def test_text_of_another_encoding_is_replaced_and_kept(tmp_path: Path) -> None:
     path = file_of(tmp_path, meta(), b'{"type":"user","id":"a","data":{"content":"caf\xe9 \\ud83d"}}\n')
-    with Session(str(path)) as session:
+    with StoredSession(str(path)) as session:
         assert said(session) == ["user: caf\ufffd \ufffd"]
         with session.fork() as fork:
             assert said(fork) == said(session)
@@ -139,14 +139,14 @@ def test_text_of_another_encoding_is_replaced_and_kept(tmp_path: Path) -> None:
 
 def test_the_problems_of_a_file_of_noise_are_counted(tmp_path: Path) -> None:
     path = file_of(tmp_path, meta(), b"noise\n" * 5000)
-    with Session(str(path)) as session:
+    with StoredSession(str(path)) as session:
         tree = session.tree()
         assert (len(tree.problems), tree.problems[-1]) == (101, "and 4900 more")
 
 
 def test_a_line_is_as_long_as_the_limit_allows(tmp_path: Path) -> None:
     limits = Limits().but(session_line=2000)
-    with Session(str(file_of(tmp_path, line("meta", data=META))), limits=limits) as session:
+    with StoredSession(str(file_of(tmp_path, line("meta", data=META))), limits=limits) as session:
         with pytest.raises(NotWritten):
             session.user("x" * 2000)
         session.user("x" * 1800)

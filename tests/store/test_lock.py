@@ -15,7 +15,7 @@ import pytest
 
 from serai.errors import BadSession, Closed, NotWritten
 from serai.limits import Limits
-from serai.store import Session
+from serai.store import StoredSession
 from tests.store.helpers import file_of, lines_in, meta, new, said, user
 
 SHORT = Limits().but(session_lock=0.05)
@@ -118,7 +118,7 @@ def replaced(path: str, *more: bytes) -> None:
 @pytest.mark.req("store.file.writers")
 @pytest.mark.parametrize("appended", [False, True])
 def test_a_file_that_was_replaced_is_gone_on_with(tmp_path: Path, *, appended: bool) -> None:
-    with Session(str(file_of(tmp_path, meta(), user("a", None, "one")))) as session:
+    with StoredSession(str(file_of(tmp_path, meta(), user("a", None, "one")))) as session:
         if appended:
             session.user("two")
         os.link(session.file, session.file + ".backup")
@@ -145,7 +145,7 @@ def test_a_file_that_was_replaced_is_gone_on_with(tmp_path: Path, *, appended: b
 
 @pytest.mark.req("store.file.writers")
 def test_a_file_that_was_replaced_by_one_of_the_same_length_is_looked_at_again(tmp_path: Path) -> None:
-    with Session(str(file_of(tmp_path, meta(), user("a", None, "one")))) as session:
+    with StoredSession(str(file_of(tmp_path, meta(), user("a", None, "one")))) as session:
         Path(session.file + ".new").write_bytes(meta() + user("z", None, "two"))
         os.rename(session.file + ".new", session.file)
         assert session.user("ours").parent == "z"
@@ -154,7 +154,7 @@ def test_a_file_that_was_replaced_by_one_of_the_same_length_is_looked_at_again(t
 
 @pytest.mark.req("piglet.rule.session-file")
 def test_a_lock_that_was_removed_is_not_held_beside_another(tmp_path: Path) -> None:
-    with new(tmp_path, SHORT) as ours, Session(ours.file, limits=SHORT) as theirs:
+    with new(tmp_path, SHORT) as ours, StoredSession(ours.file, limits=SHORT) as theirs:
         ours.user("a")
         os.unlink(ours.file + ".lock")
         theirs.user("b")
@@ -171,7 +171,7 @@ def test_whoever_comes_by_a_link_takes_the_same_lock(tmp_path: Path) -> None:
     with new(tmp_path, SHORT) as session:
         link = tmp_path / "links" / "x.jsonl"
         link.symlink_to(session.file)
-        with Session(str(link), limits=SHORT) as linked:
+        with StoredSession(str(link), limits=SHORT) as linked:
             with session._disk.locked(), pytest.raises(NotWritten, match="lock"):
                 linked.user("a")
             linked.user("b")

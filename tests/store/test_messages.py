@@ -14,19 +14,19 @@ from msgspec import Raw
 from serai.model.events import Usage
 from serai.model.provider import ModelMessage
 from serai.model.tools import ImageBlock, OtherBlock, TextBlock, ToolCall
-from serai.store import from_model, to_model
+from serai.store import from_model_message, to_model_message
 from serai.store.messages import (
     INTERRUPTED,
     AssistantMessage,
-    Call,
-    Image,
     Item,
-    Message,
-    Text,
-    Thinking,
+    StoredImage,
+    StoredMessage,
+    StoredText,
+    StoredThinking,
+    StoredToolCall,
+    StoredUnknown,
     TokenUsage,
     ToolResultMessage,
-    Unknown,
     UserMessage,
     decode_message,
     decode_untagged,
@@ -44,7 +44,7 @@ def raw(data: Any) -> Raw:
     return Raw(json.dumps(data).encode())
 
 
-def decoded(type: str, data: Any) -> Message:
+def decoded(type: str, data: Any) -> StoredMessage:
     return decode_message(type, raw(data))
 
 
@@ -52,17 +52,17 @@ def decoded(type: str, data: Any) -> Message:
 @pytest.mark.parametrize(
     ("item", "is_"),
     [
-        ({"text": "a"}, Text("a")),
-        ({"thinking": "b"}, Thinking("b")),
-        ({"text": "a", "thinking": "b"}, Thinking("b")),
-        ({"id": "1", "name": "read", "arguments": {"p": 1}}, Call("1", "read", {"p": 1})),
-        ({"id": "1", "arguments": None}, Call("1", "", None)),
-        ({"name": "read", "text": "a", "thinking": "b"}, Call("", "read", None)),
-        ({"id": "1", "name": "x", "arguments": {}, "providerMeta": {"s": 1}}, Call("1", "x", {}, {"s": 1})),
-        ({"id": "", "name": "", "thinking": ""}, Text("")),
-        ({"id": None, "name": None, "thinking": None, "text": None}, Text("")),
-        ({"type": "tool_call", "text": "the type is not asked"}, Text("the type is not asked")),
-        ({}, Text("")),
+        ({"text": "a"}, StoredText("a")),
+        ({"thinking": "b"}, StoredThinking("b")),
+        ({"text": "a", "thinking": "b"}, StoredThinking("b")),
+        ({"id": "1", "name": "read", "arguments": {"p": 1}}, StoredToolCall("1", "read", {"p": 1})),
+        ({"id": "1", "arguments": None}, StoredToolCall("1", "", None)),
+        ({"name": "read", "text": "a", "thinking": "b"}, StoredToolCall("", "read", None)),
+        ({"id": "1", "name": "x", "arguments": {}, "providerMeta": {"s": 1}}, StoredToolCall("1", "x", {}, {"s": 1})),
+        ({"id": "", "name": "", "thinking": ""}, StoredText("")),
+        ({"id": None, "name": None, "thinking": None, "text": None}, StoredText("")),
+        ({"type": "tool_call", "text": "the type is not asked"}, StoredText("the type is not asked")),
+        ({}, StoredText("")),
     ],
 )
 def test_an_item_of_an_assistant_is_told_by_what_is_not_empty(item: Any, is_: Item) -> None:
@@ -76,14 +76,14 @@ def test_an_item_of_an_assistant_is_told_by_what_is_not_empty(item: Any, is_: It
 def test_an_item_of_a_user_or_a_tool_is_an_image_or_a_text(type: str, key: str) -> None:
     blocks = [{"data": "QQ==", "mimeType": "image/png"}, {"text": "a"}, {"mimeType": "", "text": "b"}, {"id": "1", "text": "c"}]
     message = decoded(type, {key: blocks})
-    assert getattr(message, key) == (Image("QQ==", "image/png"), Text("a"), Text("b"), Text("c"))
+    assert getattr(message, key) == (StoredImage("QQ==", "image/png"), StoredText("a"), StoredText("b"), StoredText("c"))
 
 
 @pytest.mark.parametrize("item", [{"type": "audio", "clip": 1}, {"text": 5}, 7, None, "text", ["a"]])
 def test_an_item_that_nobody_knows_comes_out_as_it_went_in(item: Any) -> None:
     message = decoded("assistant", {"content": [{"text": "a"}, item]})
     assert isinstance(message, AssistantMessage)
-    assert isinstance(message.content[1], Unknown)
+    assert isinstance(message.content[1], StoredUnknown)
     assert json.loads(bytes(encode(message)))["content"][1] == item
 
 
@@ -113,9 +113,9 @@ def test_a_message_that_stands_alone_says_its_role_and_every_item_its_type() -> 
     forms = [
         json.loads(bytes(encode(message, tagged=False)))
         for message in (
-            UserMessage("hi", (Image("QQ==", "image/png"),)),
-            AssistantMessage((Text("a"), Thinking("b"), Call("1", "read"))),
-            ToolResultMessage("1", "read", (Text("c"),)),
+            UserMessage("hi", (StoredImage("QQ==", "image/png"),)),
+            AssistantMessage((StoredText("a"), StoredThinking("b"), StoredToolCall("1", "read"))),
+            ToolResultMessage("1", "read", (StoredText("c"),)),
         )
     ]
     assert [form["role"] for form in forms] == ["user", "assistant", "tool_result"]
@@ -127,7 +127,9 @@ def test_a_message_that_stands_alone_says_its_role_and_every_item_its_type() -> 
 
 
 def test_the_keys_are_those_of_the_protocol() -> None:
-    full = AssistantMessage((Call("1", "read", None, {"s": 1}),), "m", "p", TokenUsage(1, 2, 3, 4, 0.5), "error", "why", TS)
+    full = AssistantMessage(
+        (StoredToolCall("1", "read", None, {"s": 1}),), "m", "p", TokenUsage(1, 2, 3, 4, 0.5), "error", "why", TS
+    )
     assert json.loads(bytes(encode(full))) == {
         "content": [{"type": "tool_call", "id": "1", "name": "read", "arguments": None, "providerMeta": {"s": 1}}],
         "model": "m",
@@ -170,9 +172,9 @@ def test_data_that_is_no_message_is_refused(data: Any) -> None:
 
 def test_an_odd_detail_does_not_cost_the_message() -> None:
     odd = {"content": [{"text": "said"}], "model": 5, "usage": "much", "stopReason": "stop", "timestamp": []}
-    assert decoded("assistant", odd) == AssistantMessage((Text("said"),), stop_reason="stop")
+    assert decoded("assistant", odd) == AssistantMessage((StoredText("said"),), stop_reason="stop")
     result = {"toolCallId": "c", "content": [{"text": "r"}], "isError": "yes", "code": 7}
-    assert decoded("tool_result", result) == ToolResultMessage("c", "", (Text("r"),))
+    assert decoded("tool_result", result) == ToolResultMessage("c", "", (StoredText("r"),))
     with pytest.raises(codec.BAD_INPUT):
         decoded("tool_result", result | {"toolCallId": 5})
 
@@ -188,9 +190,9 @@ json_data = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
     max_leaves=8,
 )
-calls = st.builds(Call, texts.filter(bool), texts, st.none() | st.dictionaries(texts, json_data), st.none() | json_data)
-parts = st.one_of(st.builds(Text, texts), st.builds(Thinking, texts.filter(bool)), calls)
-blocks = st.one_of(st.builds(Text, texts), st.builds(Image, texts, texts.filter(bool)))
+calls = st.builds(StoredToolCall, texts.filter(bool), texts, st.none() | st.dictionaries(texts, json_data), st.none() | json_data)
+parts = st.one_of(st.builds(StoredText, texts), st.builds(StoredThinking, texts.filter(bool)), calls)
+blocks = st.one_of(st.builds(StoredText, texts), st.builds(StoredImage, texts, texts.filter(bool)))
 kept = st.one_of(
     st.builds(UserMessage, texts, st.lists(blocks).map(tuple), texts.filter(bool)),
     st.builds(
@@ -209,7 +211,7 @@ kept = st.one_of(
 
 
 @given(kept)
-def test_what_is_encoded_is_what_is_decoded(message: Message) -> None:
+def test_what_is_encoded_is_what_is_decoded(message: StoredMessage) -> None:
     assert decode_message(role_of(message), encode(message)) == message
 
 
@@ -245,29 +247,37 @@ neutral = st.one_of(
 @pytest.mark.req("store.message.neutral")
 @given(neutral)
 def test_what_a_model_said_is_what_it_is_shown_again(message: ModelMessage) -> None:
-    stored = from_model(message)
+    stored = from_model_message(message)
     again = decode_message(role_of(stored), encode(stored))
-    assert to_model(again) == message
+    assert to_model_message(again) == message
 
 
 @pytest.mark.req("store.message.neutral")
 def test_what_a_provider_needs_again_comes_back() -> None:
     signed = {"providerMeta": {"c1": {"signature": "x"}}}
     message = ModelMessage("assistant", (TextBlock("a"),), (ToolCall("read", {}, "c1"),), native=signed)
-    stored = from_model(message, model="m", provider="p", usage=Usage(1, 2, 3, 4, 0.5), stop="tool_use", error="e", timestamp=TS)
-    assert stored == AssistantMessage(
-        (Text("a"), Call("c1", "read", {}, {"signature": "x"})), "m", "p", TokenUsage(1, 2, 3, 4, 0.5), "toolUse", "e", TS
+    stored = from_model_message(
+        message, model="m", provider="p", usage=Usage(1, 2, 3, 4, 0.5), stop="tool_use", error="e", timestamp=TS
     )
-    assert to_model(stored) == message
-    result = from_model(ModelMessage("tool", (TextBlock("b"),), call_id="c1", is_error=True), tool="read", timestamp=TS)
-    assert result == ToolResultMessage("c1", "read", (Text("b"),), True, TS)
+    assert stored == AssistantMessage(
+        (StoredText("a"), StoredToolCall("c1", "read", {}, {"signature": "x"})),
+        "m",
+        "p",
+        TokenUsage(1, 2, 3, 4, 0.5),
+        "toolUse",
+        "e",
+        TS,
+    )
+    assert to_model_message(stored) == message
+    result = from_model_message(ModelMessage("tool", (TextBlock("b"),), call_id="c1", is_error=True), tool="read", timestamp=TS)
+    assert result == ToolResultMessage("c1", "read", (StoredText("b"),), True, TS)
 
 
 def test_an_image_that_is_none_is_shown_as_something_else() -> None:
-    assert to_model(UserMessage("", (Image("%%%", "image/png"),))).content == (
+    assert to_model_message(UserMessage("", (StoredImage("%%%", "image/png"),))).content == (
         OtherBlock("image", {"data": "%%%", "mimeType": "image/png"}),
     )
-    assert to_model(UserMessage("", (Unknown(Raw(b'{"type":"audio","clip":1}')),))).content == (
+    assert to_model_message(UserMessage("", (StoredUnknown(Raw(b'{"type":"audio","clip":1}')),))).content == (
         OtherBlock("audio", {"type": "audio", "clip": 1}),
     )
 
@@ -276,11 +286,11 @@ def test_an_image_that_is_none_is_shown_as_something_else() -> None:
 
 
 def asks(*ids: str) -> AssistantMessage:
-    return AssistantMessage(tuple(Call(id, "bash") for id in ids))
+    return AssistantMessage(tuple(StoredToolCall(id, "bash") for id in ids))
 
 
 def gives(id: str) -> ToolResultMessage:
-    return ToolResultMessage(id, "bash", (Text("ok"),))
+    return ToolResultMessage(id, "bash", (StoredText("ok"),))
 
 
 @pytest.mark.req("store.message.interrupted")
@@ -301,10 +311,10 @@ def gives(id: str) -> ToolResultMessage:
         ([gives("a"), asks("a")], ["a: ok", "assistant: [a bash]", f"a: {INTERRUPTED}"]),
     ],
 )
-def test_a_call_without_a_result_gets_one_right_after_it(messages: list[Message], expected: list[str]) -> None:
+def test_a_call_without_a_result_gets_one_right_after_it(messages: list[StoredMessage], expected: list[str]) -> None:
     found = with_results(messages)
     assert [short(message) for message in found] == expected
-    assert all(m.is_error == (m.content[0] == Text(INTERRUPTED)) for m in found if isinstance(m, ToolResultMessage))
+    assert all(m.is_error == (m.content[0] == StoredText(INTERRUPTED)) for m in found if isinstance(m, ToolResultMessage))
 
 
 def test_messages_are_values() -> None:

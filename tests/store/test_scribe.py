@@ -19,7 +19,7 @@ from serai.model.actions import Notice
 from serai.model.approvals import Allow, Approval, Deny, Question, QuestionItem
 from serai.model.events import Event, Message, StepEnded, StepStarted, TurnEnded, TurnResult, TurnStarted, Usage
 from serai.model.tools import TextBlock, ToolCall, ToolResult
-from serai.store import Current, Scribe, Session
+from serai.store import CurrentSession, SessionWriter, StoredSession
 from serai.store.messages import INTERRUPTED
 from tests.store.helpers import lines_in, new, said
 
@@ -27,7 +27,7 @@ READ = ToolCall("read", {"path": "a"}, "c1")
 BASH = ToolCall("bash", {"command": "ls"}, "c2")
 
 
-def told(scribe: Scribe, *happened: Event) -> None:
+def told(scribe: SessionWriter, *happened: Event) -> None:
     for event in happened:
         scribe.tell(event)
 
@@ -52,14 +52,14 @@ def done(status: Any = "success") -> TurnEnded:
     return TurnEnded(result=TurnResult(status=status))
 
 
-def types(session: Session) -> list[str]:
+def types(session: StoredSession) -> list[str]:
     return [entry.type for entry in session.path()]
 
 
 @pytest.mark.req("piglet.rule.session-persist")
 def test_each_thing_is_written_when_it_has_happened(tmp_path: Path) -> None:
     with new(tmp_path) as session:
-        scribe = Scribe(session, provider="p")
+        scribe = SessionWriter(session, provider="p")
         scribe.tell(TurnStarted(prompt="look"))
         assert said(session) == ["user: look"]
         told(scribe, StepStarted(step=1), events.Thinking(text="h"), events.Thinking(text="m"), events.Text(text="I l"))
@@ -82,7 +82,7 @@ def test_each_thing_is_written_when_it_has_happened(tmp_path: Path) -> None:
 @pytest.mark.req("piglet.fix.19")
 def test_steered_texts_and_the_mark_of_an_abort_come_after_the_step_they_interrupted(tmp_path: Path) -> None:
     with new(tmp_path) as session:
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         told(scribe, TurnStarted(prompt="go"), StepStarted(step=1), message("first"), called(BASH))
         scribe.steered("not there")
         told(scribe, StepEnded(step=1, stop="tool_use"), started(BASH))
@@ -106,7 +106,7 @@ def test_steered_texts_and_the_mark_of_an_abort_come_after_the_step_they_interru
 @pytest.mark.req("piglet.fix.19")
 def test_an_abort_in_the_middle_of_a_step_keeps_what_was_said(tmp_path: Path) -> None:
     with new(tmp_path) as session:
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         told(scribe, TurnStarted(prompt="go"), StepStarted(step=1), events.Text(text="I wou"))
         scribe.aborted("by hand")
         scribe.tell(done("cancelled"))
@@ -114,7 +114,7 @@ def test_an_abort_in_the_middle_of_a_step_keeps_what_was_said(tmp_path: Path) ->
         assert session.path()[1].data["stopReason"] == "aborted"
 
 
-def noted(monkeypatch: pytest.MonkeyPatch, session: Session) -> list[str]:
+def noted(monkeypatch: pytest.MonkeyPatch, session: StoredSession) -> list[str]:
     """Each append and each sync, in order."""
     done_: list[str] = []
     append, sync = session.append, session.sync
@@ -138,7 +138,7 @@ def test_it_is_on_the_disk_at_the_end_of_a_turn_and_before_a_tool_that_changes_s
 ) -> None:
     with new(tmp_path) as session:
         happened = noted(monkeypatch, session)
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         told(scribe, TurnStarted(prompt="go"), StepStarted(step=1), called(READ), called(BASH), StepEnded(step=1))
         told(scribe, started(READ), ended(READ))
         assert happened == ["user", "assistant", "tool_result"]
@@ -155,14 +155,14 @@ def test_every_tool_that_is_not_known_to_be_harmless_is_announced(
     with new(tmp_path) as session:
         happened = noted(monkeypatch, session)
         call = ToolCall(tool, {}, "c")
-        told(Scribe(session), called(call), started(call))  # from an agent that does not tell of steps
+        told(SessionWriter(session), called(call), started(call))  # from an agent that does not tell of steps
         assert happened == ["assistant", "sync"]
 
 
 @pytest.mark.req("store.scribe.driven")
 def test_a_driven_agents_session_keeps_its_own_id_and_neutral_events(tmp_path: Path) -> None:
     with new(tmp_path) as session:
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         approval = Approval(id="r1", call=BASH, agent="claude", native={"request": 1})
         told(
             scribe,
@@ -201,7 +201,7 @@ def test_a_driven_agents_session_keeps_its_own_id_and_neutral_events(tmp_path: P
 @pytest.mark.req("store.scribe.driven")
 def test_an_agents_own_form_is_kept_when_it_is_short(tmp_path: Path) -> None:
     with new(tmp_path) as session:
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         for native in ({"id": 7}, {"x": "y" * 5000}, object()):
             scribe.tell(events.NoticeEvent(notice=Notice("n"), native=native))
         assert [entry.data.get("native") for entry in session.path()] == [{"id": 7}, None, None]
@@ -209,7 +209,7 @@ def test_an_agents_own_form_is_kept_when_it_is_short(tmp_path: Path) -> None:
 
 def test_a_sub_agents_words_are_no_part_of_the_conversation(tmp_path: Path) -> None:
     with new(tmp_path) as session:
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         told(
             scribe, TurnStarted(prompt="go"), Message(content=(TextBlock("inner"),), lane="sub"), events.Text(text="x", lane="sub")
         )
@@ -220,7 +220,7 @@ def test_a_sub_agents_words_are_no_part_of_the_conversation(tmp_path: Path) -> N
 
 def test_arguments_that_somebody_rewrote_are_kept_beside_those_that_were_called(tmp_path: Path) -> None:
     with new(tmp_path) as session:
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         told(scribe, called(BASH), StepEnded(), started(ToolCall("bash", {"command": "ls -l"}, "c2")), ended(BASH))
         [_, event, _] = [entry.data for entry in session.path()]
         assert (event["type"], event["call"]["arguments"]) == ("tool_started", {"command": "ls -l"})
@@ -228,14 +228,14 @@ def test_arguments_that_somebody_rewrote_are_kept_beside_those_that_were_called(
 
 def test_a_step_that_failed_says_why(tmp_path: Path) -> None:
     with new(tmp_path) as session:
-        told(Scribe(session), TurnStarted(prompt="go"), StepEnded(step=1, stop="error", error="overloaded"))
+        told(SessionWriter(session), TurnStarted(prompt="go"), StepEnded(step=1, stop="error", error="overloaded"))
         data = session.path()[-1].data
         assert (data["stopReason"], data["error"], data["content"]) == ("error", "overloaded", [])
 
 
 def test_a_result_that_is_too_long_keeps_its_beginning(tmp_path: Path) -> None:
-    with new(tmp_path) as made, Session(made.file, limits=Limits().but(session_line=100_000)) as session:
-        scribe = Scribe(session)
+    with new(tmp_path) as made, StoredSession(made.file, limits=Limits().but(session_line=100_000)) as session:
+        scribe = SessionWriter(session)
         told(scribe, called(BASH), StepEnded(), ended(BASH, "begin " + "x" * 200_000))
         scribe.tell(events.OtherEvent(kind="huge", native="x" * 200_000))
         [_, result, other] = [entry.data for entry in session.path()]
@@ -255,7 +255,7 @@ def test_what_a_full_disk_refused_is_written_when_there_is_room(tmp_path: Path, 
         raise OSError(28, "No space left on device")
 
     with new(tmp_path) as session:
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         told(scribe, TurnStarted(prompt="go"), message("a"), called(BASH))
         with monkeypatch.context() as patched:
             patched.setattr(os, "write", no)
@@ -269,8 +269,8 @@ def test_what_a_full_disk_refused_is_written_when_there_is_room(tmp_path: Path, 
 
 @pytest.mark.req("piglet.fix.20")
 def test_after_a_fork_the_scribe_writes_into_the_fork(tmp_path: Path) -> None:
-    current = Current(new(tmp_path))
-    scribe = Scribe(current)
+    current = CurrentSession(new(tmp_path))
+    scribe = SessionWriter(current)
     scribe.tell(TurnStarted(prompt="a"))
     old = current.session.file
     fork = current.fork()
@@ -284,8 +284,8 @@ WRITER = """
 import sys
 from serai.model.events import *
 from serai.model.tools import *
-from serai.store import Scribe, Session
-scribe = Scribe(Session(sys.argv[1]))
+from serai.store import SessionWriter, StoredSession
+scribe = SessionWriter(StoredSession(sys.argv[1]))
 call = ToolCall("bash", {}, "c1")
 for event in (TurnStarted(prompt="go"), Message(content=(TextBlock("run it"),)), ToolCalled(call=call), StepEnded()):
     scribe.tell(event)

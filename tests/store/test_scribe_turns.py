@@ -16,8 +16,8 @@ from serai.model import events
 from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import Message, StepEnded, StepStarted, TurnEnded, TurnResult, TurnStarted
 from serai.model.tools import Block, OtherBlock, TextBlock, ToolCall, ToolResult
-from serai.store import Current, Scribe, Session, Sessions
-from serai.store.messages import INTERRUPTED, AssistantMessage, Call
+from serai.store import CurrentSession, SessionFolder, SessionWriter, StoredSession
+from serai.store.messages import INTERRUPTED, AssistantMessage, StoredToolCall
 from tests.store.helpers import new, said
 from tests.store.test_scribe import BASH, READ, called, done, ended, message, noted, started, told, types
 
@@ -31,7 +31,7 @@ def no(*_: object) -> None:
 @pytest.mark.req("store.scribe.driven")
 def test_a_lock_that_somebody_holds_costs_nothing(tmp_path: Path) -> None:
     with new(tmp_path, Limits().but(session_lock=0.02)) as session:
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         told(scribe, TurnStarted(prompt="go"), called(BASH), StepEnded())
         with open(session.file + ".lock", "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -45,7 +45,7 @@ def test_a_lock_that_somebody_holds_costs_nothing(tmp_path: Path) -> None:
 @pytest.mark.req("store.scribe.driven")
 def test_an_agent_that_tells_of_no_calls_has_them_written_all_the_same(tmp_path: Path) -> None:
     with new(tmp_path) as session:
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         told(scribe, TurnStarted(prompt="go"), started(BASH))
         assert said(session) == ["user: go", "assistant: [c2 bash]", LOST]  # before it runs
         told(scribe, started(BASH), ended(BASH), ended(READ, "text"), called(READ), called(READ), ended(READ, "more"), done())
@@ -58,7 +58,7 @@ def test_an_agent_that_tells_of_no_calls_has_them_written_all_the_same(tmp_path:
 @pytest.mark.parametrize("end", [done("cancelled"), TurnStarted(prompt="two"), events.SessionStarted(), StepStarted(step=2)])
 def test_a_call_that_is_open_when_its_turn_is_over_has_a_result_that_says_so(tmp_path: Path, end: events.Event) -> None:
     with new(tmp_path) as session:
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         told(scribe, TurnStarted(prompt="go"), called(BASH), StepEnded(stop="tool_use"), started(BASH))
         scribe.aborted("by hand")
         scribe.tell(end)
@@ -79,7 +79,7 @@ def test_a_call_that_is_open_when_its_turn_is_over_has_a_result_that_says_so(tmp
 
 def test_the_id_of_a_call_may_be_used_again(tmp_path: Path) -> None:
     with new(tmp_path) as session:
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         for number in ("1", "2"):
             told(scribe, TurnStarted(prompt=number), called(BASH), StepEnded(), started(BASH), done("cancelled"))
             told(scribe, TurnStarted(prompt="on"), started(BASH), ended(BASH, number), done())
@@ -91,7 +91,7 @@ def test_the_id_of_a_call_may_be_used_again(tmp_path: Path) -> None:
 @pytest.mark.req("store.scribe.driven")
 def test_calls_at_once_of_an_agent_that_tells_no_steps_have_their_results(tmp_path: Path) -> None:
     with new(tmp_path) as session:
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         told(scribe, TurnStarted(prompt="go"), called(BASH), started(BASH), called(READ), started(READ), events.Text(text="al"))
         told(scribe, ended(READ, "r"), ended(BASH, "b"), events.Text(text="so"), done())
         assert said(session) == ["user: go", "assistant: [c2 bash]", "c2: b", "assistant: [c1 read]", "c1: r", "assistant: also"]
@@ -103,7 +103,7 @@ def answered(text: str, status: Any = "success") -> TurnEnded:
 
 def test_an_answer_that_only_the_result_has_is_said(tmp_path: Path) -> None:
     with new(tmp_path) as session:
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         told(scribe, TurnStarted(prompt="one"), answered("the answer"), TurnStarted(prompt="two"), called(BASH))
         scribe.steered("hurry")
         told(scribe, answered("another"), answered("told twice"))
@@ -115,14 +115,14 @@ def test_an_answer_that_only_the_result_has_is_said(tmp_path: Path) -> None:
 
 def test_a_result_that_differs_from_what_was_said_is_kept(tmp_path: Path) -> None:
     with new(tmp_path) as session:
-        told(Scribe(session), TurnStarted(prompt="go"), message("a\nb"), StepEnded(), answered("in short: ab"))
+        told(SessionWriter(session), TurnStarted(prompt="go"), message("a\nb"), StepEnded(), answered("in short: ab"))
         assert said(session) == ["user: go", "assistant: a\nb"]
         assert session.path()[-1].data["result"]["text"] == "in short: ab"
 
 
 def test_what_streams_after_a_message_is_written_too(tmp_path: Path) -> None:
     with new(tmp_path) as session:
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         told(
             scribe, TurnStarted(prompt="go"), events.Text(text="A"), message("A"), events.Text(text="B ha"), events.Text(text="lf")
         )
@@ -133,7 +133,7 @@ def test_what_streams_after_a_message_is_written_too(tmp_path: Path) -> None:
 @pytest.mark.req("piglet.fix.19")
 def test_what_a_person_says_between_turns_is_written_at_once(tmp_path: Path) -> None:
     with new(tmp_path) as session:
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         told(scribe, TurnStarted(prompt="go"), done("cancelled"))
         scribe.aborted("by hand")
         scribe.steered("and this")
@@ -142,7 +142,7 @@ def test_what_a_person_says_between_turns_is_written_at_once(tmp_path: Path) -> 
 
 def test_what_an_agent_that_died_had_said_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with new(tmp_path) as session:
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         told(scribe, events.SessionStarted(session="one"), TurnStarted(prompt="go"), message("first life"))
         told(scribe, events.SessionStarted(session="two"), message("second life"), called(BASH))
         scribe.steered("hello?")
@@ -160,10 +160,10 @@ def test_what_an_agent_that_died_had_said_is_written(tmp_path: Path, monkeypatch
 
 @pytest.mark.req("piglet.fix.20")
 def test_nothing_of_a_session_gets_into_the_one_that_is_loaded_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sessions = Sessions(tmp_path)
+    sessions = SessionFolder(tmp_path)
     first, second = sessions.new("/a"), sessions.new("/b")
-    current = Current(first)
-    scribe = Scribe(current)
+    current = CurrentSession(first)
+    scribe = SessionWriter(current)
     told(scribe, TurnStarted(prompt="a's"), message("a's answer"), called(BASH))
     scribe.steered("to a")
     happened = noted(monkeypatch, first)
@@ -173,7 +173,7 @@ def test_nothing_of_a_session_gets_into_the_one_that_is_loaded_after_it(tmp_path
     told(scribe, TurnStarted(prompt="b's"), ended(READ))
     assert said(second) == ["user: b's", "assistant: [c1 read]", "c1: ok"]
     current.close()
-    with Session(first.file) as again:
+    with StoredSession(first.file) as again:
         assert said(again) == ["user: a's", "assistant: a's answer[c2 bash]", LOST, "user: to a"]
 
 
@@ -182,10 +182,10 @@ def test_nothing_of_a_session_gets_into_the_one_that_is_loaded_after_it(tmp_path
 def test_a_session_to_which_something_is_owed_is_not_left_unless_by_force(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, force: bool
 ) -> None:
-    sessions = Sessions(tmp_path)
+    sessions = SessionFolder(tmp_path)
     first, second = sessions.new("/a"), sessions.new("/b")
-    current = Current(first)
-    scribe = Scribe(current)
+    current = CurrentSession(first)
+    scribe = SessionWriter(current)
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", no)
         with pytest.raises(NotWritten):
@@ -200,14 +200,14 @@ def test_a_session_to_which_something_is_owed_is_not_left_unless_by_force(
     scribe.tell(TurnStarted(prompt="b's"))
     assert said(second) == ["user: b's"]
     current.close()
-    with Session(first.file) as again:
+    with StoredSession(first.file) as again:
         assert said(again) == ([] if force else ["user: a's"])
 
 
 @pytest.mark.req("piglet.fix.20")
 def test_a_turn_goes_on_in_a_fork(tmp_path: Path) -> None:
-    current = Current(new(tmp_path))
-    scribe = Scribe(current)
+    current = CurrentSession(new(tmp_path))
+    scribe = SessionWriter(current)
     told(scribe, TurnStarted(prompt="go"), called(BASH), StepEnded(), started(BASH), events.Text(text="in the mid"))
     scribe.steered("on")
     fork = current.fork()
@@ -218,9 +218,9 @@ def test_a_turn_goes_on_in_a_fork(tmp_path: Path) -> None:
 
 @pytest.mark.req("piglet.fix.20")
 def test_what_is_owed_to_a_session_is_in_it_and_in_its_fork(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    current = Current(new(tmp_path))
+    current = CurrentSession(new(tmp_path))
     first = current.session.file
-    scribe = Scribe(current)
+    scribe = SessionWriter(current)
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", no)
         with pytest.raises(NotWritten):
@@ -229,17 +229,17 @@ def test_what_is_owed_to_a_session_is_in_it_and_in_its_fork(tmp_path: Path, monk
             current.fork()
     assert current.session.file == first
     fork = current.fork()
-    with Session(first) as again:
+    with StoredSession(first) as again:
         assert said(again) == said(fork) == ["user: go"]
     current.close()
 
 
 @pytest.mark.req("piglet.fix.20")
 def test_whoever_writes_while_a_session_is_swapped_writes_into_the_new_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sessions = Sessions(tmp_path)
+    sessions = SessionFolder(tmp_path)
     first, second = sessions.new("/a"), sessions.new("/b")
-    current = Current(first)
-    scribe = Scribe(current)
+    current = CurrentSession(first)
+    scribe = SessionWriter(current)
     writing = threading.Thread(target=scribe.tell, args=(TurnStarted(prompt="go"),))
 
     def meanwhile() -> None:
@@ -256,9 +256,9 @@ def test_whoever_writes_while_a_session_is_swapped_writes_into_the_new_one(tmp_p
 
 @pytest.mark.req("piglet.fix.20")
 def test_a_session_is_not_swapped_in_the_middle_of_what_is_written(tmp_path: Path) -> None:
-    sessions = Sessions(tmp_path)
-    current = Current(sessions.new("/a"))
-    scribe = Scribe(current)
+    sessions = SessionFolder(tmp_path)
+    current = CurrentSession(sessions.new("/a"))
+    scribe = SessionWriter(current)
     stop, failed, count = threading.Event(), list[BaseException](), 0
 
     def write() -> None:
@@ -280,7 +280,7 @@ def test_a_session_is_not_swapped_in_the_middle_of_what_is_written(tmp_path: Pat
     assert failed == []
     texts = []
     for one in sessions.list():
-        with Session(one.path) as session:
+        with StoredSession(one.path) as session:
             texts += said(session)
             assert session.problems == ()
     assert (texts.count("user: x"), texts.count("assistant: y")) == (count, count)
@@ -293,7 +293,7 @@ def test_a_session_is_not_swapped_in_the_middle_of_what_is_written(tmp_path: Pat
 def test_what_an_agent_may_do_is_on_the_disk_before_it_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with new(tmp_path) as session:
         happened = noted(monkeypatch, session)
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         told(scribe, TurnStarted(prompt="go"), message("I try"), called(BASH), Approval(id="r1", call=BASH))
         assert happened == ["user", "assistant", "event"]
         scribe.decided("r1", Allow())
@@ -325,7 +325,7 @@ def deep(levels: int) -> Any:
 def test_arguments_that_do_not_fit_do_not_cost_the_step(tmp_path: Path, arguments: Any) -> None:
     call = ToolCall("write", arguments, "c9")
     with new(tmp_path) as session:
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         told(scribe, TurnStarted(prompt="go"), message("I write it"), called(call), StepEnded(stop="tool_use"))
         told(scribe, started(call), Approval(id="r", call=call), ended(call, "written"))
         scribe.decided("r", Allow(arguments))
@@ -334,7 +334,7 @@ def test_arguments_that_do_not_fit_do_not_cost_the_step(tmp_path: Path, argument
         [_, assistant, _] = session.messages()
         assert isinstance(assistant, AssistantMessage)
         kept = assistant.content[1]
-        assert isinstance(kept, Call)
+        assert isinstance(kept, StoredToolCall)
         assert "it began so" in kept.arguments["unfit"]
         assert os.path.getsize(session.file) < MIB
         decided = [entry.data for entry in session.path() if entry.type == "event" and entry.data["type"] == "decided"]
@@ -343,9 +343,9 @@ def test_arguments_that_do_not_fit_do_not_cost_the_step(tmp_path: Path, argument
 
 @pytest.mark.req("store.file.limit")
 def test_a_message_of_many_long_parts_is_cut_down_until_it_fits(tmp_path: Path) -> None:
-    with new(tmp_path) as made, Session(made.file, limits=Limits().but(session_line=100_000)) as session:
+    with new(tmp_path) as made, StoredSession(made.file, limits=Limits().but(session_line=100_000)) as session:
         blocks: tuple[Block, ...] = (*(TextBlock(f"{number} " + "x" * 70_000) for number in range(5)), OtherBlock("odd", object()))
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         told(scribe, Message(content=blocks), called(BASH), StepEnded())
         scribe.tell(events.ToolEnded(call=BASH, result=ToolResult(blocks)))
         for entry in session.path():
@@ -356,8 +356,8 @@ def test_a_message_of_many_long_parts_is_cut_down_until_it_fits(tmp_path: Path) 
 
 
 def test_what_comes_after_something_that_does_not_fit_is_written(tmp_path: Path) -> None:
-    with new(tmp_path) as made, Session(made.file, limits=Limits().but(session_line=100_000)) as session:
-        scribe = Scribe(session)
+    with new(tmp_path) as made, StoredSession(made.file, limits=Limits().but(session_line=100_000)) as session:
+        scribe = SessionWriter(session)
         told(scribe, TurnStarted(prompt="go"), message("said"))
         scribe.steered("x" * 200_000)
         with pytest.raises(NotWritten, match="too long"):
@@ -370,7 +370,7 @@ def test_what_comes_after_something_that_does_not_fit_is_written(tmp_path: Path)
 @pytest.mark.req("store.file.full-disk")
 def test_the_agents_own_id_is_written_when_there_is_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with new(tmp_path) as session:
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         with monkeypatch.context() as patched:
             patched.setattr(os, "write", no)
             with pytest.raises(NotWritten):

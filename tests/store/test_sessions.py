@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from serai.errors import Closed, NoSession, NotWritten
-from serai.store import Current, Session, Sessions
+from serai.store import CurrentSession, SessionFolder, StoredSession
 from tests.store.helpers import file_of, line, lines_in, meta, said, user
 
 
@@ -18,7 +18,7 @@ def made(folder: Path, name: str, created: str, *lines: bytes, cwd: str = "/app"
 
 
 def test_a_new_session_is_listed_with_what_it_is_about(tmp_path: Path) -> None:
-    sessions = Sessions(tmp_path / "a" / "b")
+    sessions = SessionFolder(tmp_path / "a" / "b")
     assert sessions.list() == []
     with sessions.new("/app", model="m", title="t", agent="claude", agent_session="theirs") as session:
         session.user("x")
@@ -35,7 +35,7 @@ def test_a_new_session_is_listed_with_what_it_is_about(tmp_path: Path) -> None:
 
 
 def test_the_usual_folder_is_in_the_home(tmp_path: Path) -> None:
-    assert Sessions.usual({"SERAI_HOME": str(tmp_path)}).folder == str(tmp_path / "sessions")
+    assert SessionFolder.usual({"SERAI_HOME": str(tmp_path)}).folder == str(tmp_path / "sessions")
 
 
 def test_the_newest_comes_first_whatever_its_folder(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_the_newest_comes_first_whatever_its_folder(tmp_path: Path) -> None:
     made(tmp_path, "new", "2026-01-01T13:00:00.5+01:00", cwd="/other")  # noon and a bit in UTC
     made(tmp_path, "mid", "2026-01-01T12:00:00Z")
     made(tmp_path, "unset", "0001-01-01T00:00:00Z")
-    assert [one.id for one in Sessions(tmp_path).list()] == ["new", "mid", "old", "unset"]
+    assert [one.id for one in SessionFolder(tmp_path).list()] == ["new", "mid", "old", "unset"]
 
 
 def test_the_last_title_is_listed_wherever_it_is(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_the_last_title_is_listed_wherever_it_is(tmp_path: Path) -> None:
     file_of(tmp_path, meta(title="short"), user("a", None, "said"), name="c.jsonl")
     file_of(tmp_path, meta(title="whole"), meta(title="torn")[:-10], name="d.jsonl")
     file_of(tmp_path, meta(title="said"), user("a", None, '{"type":"meta","data":{"title":"fake"}}'), name="e.jsonl")
-    found = {one.id: one.meta.title for one in Sessions(tmp_path).list()}
+    found = {one.id: one.meta.title for one in SessionFolder(tmp_path).list()}
     assert found == {"a": "at the end", "b": "at the beginning", "c": "short", "d": "whole", "e": "said"}
 
 
@@ -76,7 +76,7 @@ def test_one_bad_file_hurts_itself_alone(tmp_path: Path) -> None:
     (tmp_path / "good.jsonl.lock").touch()
     (tmp_path / "half.jsonl.part").write_bytes(meta())
     (tmp_path / os.fsdecode(b"\xff.jsonl")).write_bytes(meta())
-    listing = Sessions(tmp_path).scan()
+    listing = SessionFolder(tmp_path).scan()
     assert sorted(one.id for one in listing.sessions) == ["good", "huge", "link", "\udcff"]
     bad = sorted(problem.split(".jsonl: ")[0] for problem in listing.problems)
     assert bad == ["deep", "empty", "fifo", "folder", "gone", "loop", "noise", "nul", "only-huge", "wrong"]
@@ -104,7 +104,7 @@ def test_listing_a_thousand_sessions_reads_none_in_full(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(os, "open", counted_open)
     monkeypatch.setattr(os, "pread", counted_pread)
-    found = Sessions(tmp_path).list()
+    found = SessionFolder(tmp_path).list()
     monkeypatch.undo()
     assert len(found) == len(opened) == len(set(opened)) == 1000
     assert {one.meta.title for one in found} == {"first"} | {f"last {number}" for number in range(1, 1000, 2)}
@@ -115,7 +115,7 @@ def test_listing_a_thousand_sessions_reads_none_in_full(tmp_path: Path, monkeypa
 def test_a_session_is_found_by_its_id_or_the_beginning_of_it(tmp_path: Path) -> None:
     for name in ("abc", "abcd", "abx"):
         made(tmp_path, name, "2026-01-01T10:00:00Z")
-    sessions = Sessions(tmp_path)
+    sessions = SessionFolder(tmp_path)
     for wanted, id in (("abc", "abc"), ("abcd", "abcd"), ("abx", "abx")):
         with sessions.open(wanted) as session:
             assert session.id == id
@@ -127,7 +127,7 @@ def test_a_session_is_found_by_its_id_or_the_beginning_of_it(tmp_path: Path) -> 
 
 
 def test_the_latest_is_the_one_where_something_happened_last(tmp_path: Path) -> None:
-    sessions = Sessions(tmp_path / "sessions")
+    sessions = SessionFolder(tmp_path / "sessions")
     (tmp_path / "here").mkdir()
     here = str(tmp_path / "here")
     assert sessions.latest(here) is None
@@ -145,18 +145,18 @@ def test_the_latest_is_the_one_where_something_happened_last(tmp_path: Path) -> 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(NotWritten):
-        Sessions(tmp_path / "file" / "sessions").new("/app")
+        SessionFolder(tmp_path / "file" / "sessions").new("/app")
     with pytest.raises(NotWritten):
-        Sessions(tmp_path / "file").new("/app")
+        SessionFolder(tmp_path / "file").new("/app")
     with pytest.raises(NoSession):
-        Sessions(tmp_path / "file").list()
+        SessionFolder(tmp_path / "file").list()
 
 
 def test_a_full_disk_leaves_no_half_of_a_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    sessions = Sessions(tmp_path)
+    sessions = SessionFolder(tmp_path)
     monkeypatch.setattr(os, "fsync", no)
     with pytest.raises(NotWritten, match="No space left"):
         sessions.new("/app")
@@ -169,14 +169,14 @@ def test_drafts_of_who_was_killed_are_cleaned_away(tmp_path: Path) -> None:
         path.write_bytes(meta())
     for path in (old, tmp_path / "notes.part"):
         os.utime(path, (0, 0))
-    Sessions(tmp_path).new("/app").close()
+    SessionFolder(tmp_path).new("/app").close()
     assert [path.name for path in sorted(tmp_path.glob("*.part"))] == ["notes.part", "young.jsonl.part"]
 
 
 @pytest.mark.req("piglet.fix.20")
 def test_after_a_swap_everybody_acts_on_the_new_session(tmp_path: Path) -> None:
-    sessions = Sessions(tmp_path)
-    current = Current()
+    sessions = SessionFolder(tmp_path)
+    current = CurrentSession()
     with pytest.raises(NoSession, match="no active session"):
         current.session.user("nowhere")
     first = sessions.new("/app")
@@ -193,7 +193,7 @@ def test_after_a_swap_everybody_acts_on_the_new_session(tmp_path: Path) -> None:
     current.swap(loaded)
     current.session.user("c")
     assert said(loaded) == ["user: a", "user: c"]
-    with Session(fork.file) as again:
+    with StoredSession(fork.file) as again:
         assert said(again) == ["user: a", "user: b"]
     current.close()
     current.close()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.store import times
+from serai.store import entries
 
 SECOND = 1_000_000_000
 
@@ -31,20 +31,20 @@ SECOND = 1_000_000_000
     ],
 )
 def test_nanoseconds_offsets_and_z_all_parse(text: str, ns: int) -> None:
-    assert times.parse(text) == ns
+    assert entries.parse_time(text) == ns
 
 
 @pytest.mark.req("piglet.edge.17")
 @pytest.mark.parametrize(
     "text",
-    [times.ZERO, "", "yesterday", "2026-02-30T00:00:00Z", "2026-13-01T00:00:00Z", "2026-02-03", "2026-02-03T25:00:00Z", "٢٠٢٦"],
+    [entries.ZERO, "", "yesterday", "2026-02-30T00:00:00Z", "2026-13-01T00:00:00Z", "2026-02-03", "2026-02-03T25:00:00Z", "٢٠٢٦"],
 )
 def test_the_zero_time_and_what_is_no_time_are_zero(text: str) -> None:
-    assert times.parse(text) == 0
+    assert entries.parse_time(text) == 0
 
 
 @given(st.integers(0, 4_000_000_000 * SECOND))
 def test_what_is_written_is_what_is_read(ns: int) -> None:
-    written = times.text(ns)
-    assert times.parse(written) == ns
+    written = entries.format_time(ns)
+    assert entries.parse_time(written) == ns
     assert datetime.fromisoformat(written[:26] + "Z").astimezone(UTC).timestamp() == pytest.approx(ns / SECOND, abs=1e-5)

@@ -9,14 +9,14 @@ import pytest
 
 from serai.errors import NoEntry, NotAllowed, NotWritten
 from serai.limits import Limits
-from serai.store import Session
-from serai.store.entries import Entry
+from serai.store import StoredSession
+from serai.store.entries import SessionEntry
 from serai.store.messages import UserMessage
-from serai.store.tree import Row
+from serai.store.session_tree import TreeRow
 from tests.store.helpers import META, TS, file_of, line, lines_in, meta, new, said, short, user, whole
 
 
-def ids(entries: list[Entry]) -> list[str]:
+def ids(entries: list[SessionEntry]) -> list[str]:
     return [entry.id for entry in entries]
 
 
@@ -53,9 +53,9 @@ def test_a_compact_that_cannot_be_read_does_not_cost_the_history(tmp_path: Path)
     bad = line(
         "compact", "d", "c", [5, {"type": "user", "data": {"content": "kept"}}, {"type": "user", "data": 7}, {"type": "odd"}]
     )
-    with Session(str(file_of(tmp_path, *lines))) as session:
+    with StoredSession(str(file_of(tmp_path, *lines))) as session:
         assert said(session) == ["user: one", "user: two"]
-    with Session(str(file_of(tmp_path, *lines, bad))) as session:
+    with StoredSession(str(file_of(tmp_path, *lines, bad))) as session:
         assert said(session) == ["user: kept"]
 
 
@@ -145,7 +145,7 @@ def test_a_path_ends_where_a_parent_is_not_above(tmp_path: Path, lines: list[byt
     assert ids(tree.path()) == path
     assert [row.id for row in tree.full() if row.active] == path
     assert len(tree.full()) == len(lines)
-    with Session(str(file)) as session:
+    with StoredSession(str(file)) as session:
         assert ids(session.path()) == path
         assert len(session.messages()) == len(path)
 
@@ -156,7 +156,7 @@ def test_entries_without_id_are_named_and_chained(tmp_path: Path) -> None:
     file = file_of(tmp_path, meta(), *legacy[:2], meta(title="x"), legacy[2])
     tree = whole(file)
     assert [(entry.id, entry.parent) for entry in tree.entries] == [("L0", ""), ("L1", "L0"), ("L2", "L1")]
-    with Session(str(file)) as session:
+    with StoredSession(str(file)) as session:
         assert session.leaf == "L2"
         assert session.user("d").parent == "L2"
         assert said(session) == ["user: a", "user: b", "user: c", "user: d"]
@@ -186,17 +186,17 @@ def test_the_form_of_an_entry(tmp_path: Path) -> None:
 @pytest.mark.req("piglet.rule.session-entry")
 def test_the_last_meta_wins_and_keys_of_others_stay(tmp_path: Path) -> None:
     file = file_of(tmp_path, meta(theirs={"x": [1]}), user("a", None, "1"), meta(title="second", theirs={"x": [2]}))
-    with Session(str(file)) as session:
+    with StoredSession(str(file)) as session:
         assert (session.meta.title, session.meta.model) == ("second", "m1")
         session.title("third")
         session.model("m2")
     assert lines_in(file)[-1]["data"] == META | {"title": "third", "model": "m2", "theirs": {"x": [2]}}
     file = file_of(tmp_path, meta(title="good"), line("meta", data={"title": 5}), line("meta", data=[]))
-    with Session(str(file)) as session:
+    with StoredSession(str(file)) as session:
         assert session.meta.title == whole(file).meta.title == "good"  # type: ignore[union-attr]
 
 
-def rows(tree_rows: list[Row]) -> list[tuple[str, int, int, bool]]:
+def rows(tree_rows: list[TreeRow]) -> list[tuple[str, int, int, bool]]:
     return [(row.id, row.depth, row.children, row.active) for row in tree_rows]
 
 
@@ -296,31 +296,31 @@ def test_a_long_fork_ends_with_its_meta(tmp_path: Path) -> None:
 
 def test_ids_are_never_the_same_in_one_file(tmp_path: Path) -> None:
     """Of as many random ones two would be the same, more likely than not."""
-    from serai.store.session import _id_at
+    from serai.store.stored_session import _id_at
 
     assert len({_id_at(offset, 12345) for offset in range(0, 100_000_000, 1000)}) == 100_000
 
 
 def test_an_id_is_not_that_of_the_parent(tmp_path: Path) -> None:
-    from serai.store.session import _id_at, _key
+    from serai.store.stored_session import _id_at, _key
 
     start = len(meta())
     size = len(user("00000000", None, "x"))
     clash, other = _id_at(start + size, _key("6f1c")), _id_at(start + size + 1, _key("6f1c"))
-    with Session(str(file_of(tmp_path, meta(), user(clash, None, "x")))) as session:
+    with StoredSession(str(file_of(tmp_path, meta(), user(clash, None, "x")))) as session:
         entry = session.user("y")
         assert (entry.id, entry.parent) == (other, clash)
 
 
 def test_a_compact_of_null_is_an_empty_one(tmp_path: Path) -> None:
     lines = [meta(), user("a", None, "one"), line("compact", "b", "a", None), user("c", "b", "two")]
-    with Session(str(file_of(tmp_path, *lines))) as session:
+    with StoredSession(str(file_of(tmp_path, *lines))) as session:
         assert said(session) == ["user: two"]
 
 
 def test_an_odd_key_does_not_cost_the_meta(tmp_path: Path) -> None:
     file = file_of(tmp_path, meta(title="good"), meta(title="newer", model=5, forkPoint="x", parentId=None))
-    with Session(str(file)) as session:
+    with StoredSession(str(file)) as session:
         assert (session.meta.title, session.meta.model, session.meta.id) == ("newer", "", "6f1c")
         session.title("ours")
         assert lines_in(file)[-1]["data"] == META | {"title": "ours", "model": 5, "forkPoint": "x"}
@@ -330,7 +330,7 @@ def test_an_odd_key_does_not_cost_the_meta(tmp_path: Path) -> None:
 
 @pytest.mark.req("piglet.rule.session-fork")
 def test_a_fork_has_the_model_that_another_process_chose(tmp_path: Path) -> None:
-    with new(tmp_path, model="m1") as ours, Session(ours.file) as theirs:
+    with new(tmp_path, model="m1") as ours, StoredSession(ours.file) as theirs:
         theirs.model("m2")
         with ours.fork() as fork:
             assert fork.meta.model == "m2"
@@ -342,7 +342,7 @@ def test_a_fork_has_the_model_that_another_process_chose(tmp_path: Path) -> None
 def test_a_fork_that_would_lose_a_message_is_refused(tmp_path: Path) -> None:
     limits = Limits().but(session_line=2000)
     short, long = user("a", None, "x"), user("b", None, "x" * 1850)
-    with Session(
+    with StoredSession(
         str(file_of(tmp_path, meta(), short, long[:-1].replace(b'"ts"', b'"parentId":"a","ts"') + b"\n")), limits=limits
     ) as session:
         assert len(session.messages()) == 2
@@ -364,6 +364,6 @@ def test_a_chain_of_a_hundred_thousand_entries_needs_no_recursion(tmp_path: Path
     assert ids(tree.path()) == names
     last = tree.full()[-1]
     assert (last.id, last.depth, last.active) == (names[-1], 99_999, True)
-    with Session(str(file)) as session:
+    with StoredSession(str(file)) as session:
         assert len(session.messages()) == 100_000
         assert short(session.messages()[-1]) == "user: x"

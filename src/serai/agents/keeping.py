@@ -7,10 +7,10 @@ import logging
 from serai.agents.stage import Stage
 from serai.errors import SeraiError
 from serai.model.provider import ModelMessage
-from serai.store.neutral import from_model
-from serai.store.scribe import Scribe
-from serai.store.session import Session as Stored
-from serai.store.sessions import Current
+from serai.store.messages import from_model_message
+from serai.store.session_folder import CurrentSession
+from serai.store.session_writer import SessionWriter
+from serai.store.stored_session import StoredSession as Stored
 
 __all__ = ["Keeping"]
 
@@ -20,9 +20,9 @@ log = logging.getLogger("serai.agents")
 class Keeping:
     """Writes what happens on a stage into a stored session. It is told first: what cannot be written must not be acted upon."""
 
-    def __init__(self, store: Stored | Current, stage: Stage) -> None:
-        self._current = store if isinstance(store, Current) else Current(store)
-        self._scribe = Scribe(self._current)
+    def __init__(self, store: Stored | CurrentSession, stage: Stage) -> None:
+        self._current = store if isinstance(store, CurrentSession) else CurrentSession(store)
+        self._scribe = SessionWriter(self._current)
         self.steered = self._scribe.steered
         self.aborted = self._scribe.aborted
         stage.listeners.insert(0, self._scribe.tell)
@@ -32,7 +32,7 @@ class Keeping:
 
     def _compacted(self, messages: tuple[ModelMessage, ...], tokens: int) -> None:
         names = {call.id: call.name for message in messages for call in message.calls}
-        kept = [from_model(message, tool=names.get(message.call_id, "")) for message in messages]
+        kept = [from_model_message(message, tool=names.get(message.call_id, "")) for message in messages]
         with self._current.turn:
             self._scribe.write()
             self._current.session.compact(kept, tokens)

@@ -23,8 +23,8 @@ from serai.limits import Limits
 from serai.model.approvals import Approval, Decision, Question
 from serai.model.events import TurnResult
 from serai.model.tools import ImageBlock
-from serai.store.session import Session as Stored
-from serai.store.sessions import Current
+from serai.store.session_folder import CurrentSession
+from serai.store.stored_session import StoredSession as Stored
 from serai.wire import codec
 
 __all__ = ["Session"]
@@ -37,7 +37,7 @@ State = Literal["new", "idle", "running", "closed"]
 class Session:
     """One conversation. Every method may be called from any task of its loop."""
 
-    def __init__(self, driver: Driver, *, store: Stored | Current | None = None, limits: Limits | None = None) -> None:
+    def __init__(self, driver: Driver, *, store: Stored | CurrentSession | None = None, limits: Limits | None = None) -> None:
         """`store` is where it is kept; without one it is forgotten."""
         self.driver = driver
         self.limits = limits or Limits()

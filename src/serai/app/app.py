@@ -39,8 +39,8 @@ from serai.model.contributions import TransformResult
 from serai.model.events import Event, SessionStarted, ToolProgress, TurnResult, TurnStarted
 from serai.model.tools import ImageBlock, ToolCall, ToolResult
 from serai.policy.subject import Situation
-from serai.store.neutral import to_model, usage_in
-from serai.store.session import Session as Stored
+from serai.store.messages import to_model_message, usage_in
+from serai.store.stored_session import StoredSession as Stored
 
 __all__ = ["App"]
 
@@ -278,7 +278,7 @@ class App:
         resident.tools.only(self.house.config.tools)
         self._steered.clear()  # they were for the other one
         self._images.clear()
-        resident.conversation.replace(history.repaired(map(to_model, said)), usage_in(said))
+        resident.conversation.replace(history.repaired(map(to_model_message, said)), usage_in(said))
         self.session.stage.emit(SessionStarted(session=stored.id, messages=len(resident.conversation.messages)))
 
     def refresh(self) -> None:
@@ -286,7 +286,7 @@ class App:
         self.must_be_idle()
         if self.house.current is not None:
             messages = self.house.current.session.messages()
-            self.resident.conversation.replace(history.repaired(map(to_model, messages)), usage_in(messages))
+            self.resident.conversation.replace(history.repaired(map(to_model_message, messages)), usage_in(messages))
 
     def must_be_idle(self) -> None:
         """Raises `TurnInFlight` while anything belongs to this conversation that is not over."""

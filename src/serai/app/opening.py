@@ -34,8 +34,8 @@ from serai.model.provider import ModelProvider
 from serai.model.surface import HeadlessSurface, Surface
 from serai.policy import Decisions, Desk, Policy, Rules, Situation, load
 from serai.record import Folder, Recorder, Secrets
-from serai.store.session import Session as Stored
-from serai.store.sessions import Current, Sessions
+from serai.store.session_folder import CurrentSession, SessionFolder
+from serai.store.stored_session import StoredSession as Stored
 from serai.tools import BuiltIn, Undo
 from serai.wire.plain_process import PlainSpawner
 
@@ -91,8 +91,8 @@ class House:
     decisions: Decisions
     policy: Policy
     desk: Desk
-    sessions: Sessions | None
-    current: Current | None
+    sessions: SessionFolder | None
+    current: CurrentSession | None
     is_new: bool  # the session was made for this run
     recorder: Recorder | None
     owns_recorder: bool
@@ -188,10 +188,10 @@ def opened(app: App, choices: Choices) -> House:
     opener(config.agent)
     if config.agent == "resident" and not {"model", "provider"} & choices.get("options", {}).keys():
         shelf.take(config.model, None, unchecked=True)  # one that nobody knows; what it needs, guests may have
-    sessions = Sessions.usual(environ, limits=limits) if choices.get("keep", True) else None
+    sessions = SessionFolder.usual(environ, limits=limits) if choices.get("keep", True) else None
     stored, is_new = _conversation(choices.get("session", ""), sessions, cwd, config.agent, environ)
     with ExitStack() as undone:
-        current = None if stored is None else Current(stored)
+        current = None if stored is None else CurrentSession(stored)
         if current is not None:
             undone.callback(_end_session, current, is_new=is_new)
         recorder, owned = _recorder(choices, config, environ)
@@ -297,7 +297,7 @@ def _rules(choices: Choices, cwd: str, environ: Mapping[str, str], trust: Trust)
 
 
 def _conversation(
-    wanted: str | Stored, sessions: Sessions | None, cwd: str, agent: str, environ: Mapping[str, str]
+    wanted: str | Stored, sessions: SessionFolder | None, cwd: str, agent: str, environ: Mapping[str, str]
 ) -> tuple[Stored | None, bool]:
     """The session to go on with, or a new one; and whether it is new. One that the agent alone has kept is new to us."""
     if isinstance(wanted, Stored):
@@ -321,7 +321,7 @@ def _conversation(
         return sessions.new(cwd, agent=agent, agent_session=own), True
 
 
-def _end_session(current: Current, *, is_new: bool) -> None:
+def _end_session(current: CurrentSession, *, is_new: bool) -> None:
     try:
         stored = current.session
     except NoSession:

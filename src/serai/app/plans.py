@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from serai.errors import BadSession, BadSettings, SeraiError
-from serai.store.session import Session as Stored
+from serai.store.stored_session import StoredSession as Stored
 
 if TYPE_CHECKING:
     from serai.app.opening import House

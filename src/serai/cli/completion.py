@@ -91,11 +91,11 @@ def complete_agents(ctx: click.Context, incomplete: str) -> Iterator[CompletionI
 @_silently
 def complete_sessions(ctx: click.Context, incomplete: str) -> Iterator[CompletionItem[str]]:
     """The sessions of this folder, the newest first."""
-    from serai.store.sessions import Sessions
+    from serai.store.session_folder import SessionFolder
 
     cwd = _cwd(ctx)
     places = {cwd, os.path.realpath(cwd)}
-    found = [one for one in Sessions.usual(_environ(ctx)).list() if one.meta.cwd in places and one.id.startswith(incomplete)]
+    found = [one for one in SessionFolder.usual(_environ(ctx)).list() if one.meta.cwd in places and one.id.startswith(incomplete)]
     found.sort(key=lambda one: -one.modified)
     return (_item(one.id, one.meta.title) for one in found[:_SESSIONS])
 

@@ -20,7 +20,7 @@ from serai.cli.plain import printable
 from serai.errors import NoSession, NotWritten
 
 if TYPE_CHECKING:
-    from serai.store import Listed, Message, Row, Session
+    from serai.store import SessionSummary, StoredMessage, StoredSession, TreeRow
     from serai.store.messages import Item
 
 __all__ = ["session"]
@@ -52,9 +52,9 @@ def session() -> None:
 @JSON
 def list_(*, here: bool, cwd: str, as_json: bool) -> None:
     """The sessions there are, the newest first; those of this folder have a star."""
-    from serai.store import Sessions
+    from serai.store import SessionFolder
 
-    sessions = Sessions.usual(limits=limits_of_the_person())
+    sessions = SessionFolder.usual(limits=limits_of_the_person())
     found, problems = sessions.scan()
     places = {os.path.abspath(cwd), os.path.realpath(cwd)}
     shown = [one for one in found if not here or one.meta.cwd in places]
@@ -69,13 +69,13 @@ def list_(*, here: bool, cwd: str, as_json: bool) -> None:
         telling.tell(f"left out: {problem}")
 
 
-def _row(one: Listed, places: set[str]) -> tuple[str, ...]:
+def _row(one: SessionSummary, places: set[str]) -> tuple[str, ...]:
     meta = one.meta
     agent = " ".join(filter(None, (meta.agent, meta.model)))
     return ("*" if meta.cwd in places else "", one.id[:_SHORT], _when(meta.at), agent, _line(meta.title), meta.cwd)
 
 
-def _form(one: Listed) -> dict[str, Any]:
+def _form(one: SessionSummary) -> dict[str, Any]:
     meta = one.meta
     form = {
         "id": one.id,
@@ -119,21 +119,21 @@ def show(id: str | None, *, last: int | None, full: bool, cwd: str, as_json: boo
         telling.tell("nothing was said yet")
 
 
-def _heading(one: Session) -> Iterator[str]:
+def _heading(one: StoredSession) -> Iterator[str]:
     meta = one.meta
     yield _line(meta.title) or f"session {one.id}"
     facts = (one.id if meta.title else "", meta.agent, meta.model, meta.cwd, _when(meta.at))
     yield "  " + ", ".join(_line(fact) for fact in facts if fact)
 
 
-def _say(message: Message, agent: str, *, full: bool) -> None:
+def _say(message: StoredMessage, agent: str, *, full: bool) -> None:
     """Who, and below it what they said, moved to the right: no text can be taken for a heading."""
-    from serai.store.messages import Text, ToolResultMessage, UserMessage
-    from serai.store.times import parse
+    from serai.store.entries import parse_time
+    from serai.store.messages import StoredText, ToolResultMessage, UserMessage
 
-    when = _when(parse(message.timestamp) / 1e9)
+    when = _when(parse_time(message.timestamp) / 1e9)
     if isinstance(message, UserMessage):
-        who, items = "you", (Text(message.content), *message.blocks)
+        who, items = "you", (StoredText(message.content), *message.blocks)
     elif isinstance(message, ToolResultMessage):
         who, items = f"{message.tool_name or 'tool'} {'failed' if message.is_error else 'answered'}", message.content
     else:
@@ -152,18 +152,18 @@ def _say(message: Message, agent: str, *, full: bool) -> None:
 
 
 def _lines(item: Item, *, full: bool) -> Iterable[str]:
-    from serai.store.messages import Call, Image, Text, Thinking
+    from serai.store.messages import StoredImage, StoredText, StoredThinking, StoredToolCall
 
     match item:
-        case Text(text=text):
+        case StoredText(text=text):
             return telling.safe(text).split("\n") if text else ()
-        case Thinking(thinking=text):
+        case StoredThinking(thinking=text):
             return (
                 [f"(thinks) {line}" for line in telling.safe(text).split("\n")] if full else [f"(thinks, {len(text)} characters)"]
             )
-        case Call(name=name, arguments=arguments):
+        case StoredToolCall(name=name, arguments=arguments):
             return [f"calls {printable(name)} {telling.as_json(arguments)}"]
-        case Image(data=data, mime_type=mime):
+        case StoredImage(data=data, mime_type=mime):
             return [f"[image {printable(mime)}, {len(data) * 3 // 4} bytes]"]
         case _:
             return [_plain(item.raw)]
@@ -192,7 +192,7 @@ def tree(id: str | None, *, cwd: str, as_json: bool) -> None:
         telling.say(f"{'*' if row.active else ' '} {place}{row.id}  {row.type}{preview}{label}")
 
 
-def _placed(rows: Iterable[Row]) -> Iterator[tuple[Row, str]]:
+def _placed(rows: Iterable[TreeRow]) -> Iterator[tuple[TreeRow, str]]:
     """What stands before each: a chain goes straight down, where it forks each branch begins with a plus, further to the right."""
     above: list[tuple[int, int]] = []  # level and children of those on the way here
     for row in rows:
@@ -218,10 +218,10 @@ def export(id: str | None, *, output: str | None, force: bool, cwd: str, as_json
 
     With --json everything on that branch, also labels, events and what extensions keep there.
     """
-    from serai.store import markdown
+    from serai.store import session_to_markdown
 
     with _opened(id, cwd) as one:
-        parts = _entries(one) if as_json else markdown(one)
+        parts = _entries(one) if as_json else session_to_markdown(one)
         if output is not None:
             _write(output, parts, replace=force)
             telling.say(f"{output}: written")
@@ -232,7 +232,7 @@ def export(id: str | None, *, output: str | None, force: bool, cwd: str, as_json
                 click.echo(part, nl=False, color=True)  # else click would take colours out of what was said
 
 
-def _entries(one: Session) -> Iterator[str]:
+def _entries(one: StoredSession) -> Iterator[str]:
     """As they stand in the file, so that what reads one reads the other."""
     from serai.store.entries import encode
 
@@ -267,19 +267,19 @@ def _write(path: str, parts: Iterable[str], *, replace: bool) -> None:
 
 
 @contextmanager
-def _opened(id: str | None, cwd: str) -> Iterator[Session]:
+def _opened(id: str | None, cwd: str) -> Iterator[StoredSession]:
     """The one that is meant; what could not be read of it is told at the end."""
-    from serai.store import Session, Sessions
+    from serai.store import SessionFolder, StoredSession
 
     limits = limits_of_the_person()
-    sessions = Sessions.usual(limits=limits)
+    sessions = SessionFolder.usual(limits=limits)
     if id is None:
         latest = sessions.latest(cwd)
         if latest is None:
             raise NoSession("this folder has no sessions", who=os.path.abspath(cwd))
-        one = Session(latest.path, limits=limits)
+        one = StoredSession(latest.path, limits=limits)
     else:
-        one = Session(id, limits=limits) if os.sep in id else sessions.open(id)
+        one = StoredSession(id, limits=limits) if os.sep in id else sessions.open(id)
     with one:
         yield one
         problems = one.problems

@@ -2,11 +2,16 @@
 
 Every line is decoded by itself and only as deep as the tree needs it: an entry's `raw` data stays bytes until somebody asks. A line
 that is no entry is skipped, told as a problem, and hurts no other.
+
+Times as sessions write them: RFC 3339, in UTC, to the nanosecond.
 """
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Iterable, Iterator
+from datetime import date
 from io import BytesIO
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -14,17 +19,62 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw
 
-from serai.store import times
 from serai.wire import codec
 
-__all__ = ["Entry", "Meta", "Problems", "decode_fields", "decode_run", "encode", "encode_data", "meta_in", "name_legacy"]
+__all__ = [
+    "ZERO",
+    "ReadProblems",
+    "SessionEntry",
+    "SessionMeta",
+    "decode_fields",
+    "decode_run",
+    "encode",
+    "encode_data",
+    "format_time",
+    "meta_in",
+    "name_legacy",
+    "parse_time",
+]
+
+# What other writers put where no time was set.
+ZERO = "0001-01-01T00:00:00Z"
+
+_SECOND = 1_000_000_000
+_FORM = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt ]([01]\d|2[0-3]):([0-5]\d):([0-5]\d|60)(?:[.,](\d+))?(?:[Zz]|([+-])(\d\d):?([0-5]\d))?", re.ASCII
+)
+_EPOCH = date(1970, 1, 1).toordinal()
+
+
+def format_time(ns: int | None = None) -> str:
+    """A time in nanoseconds since 1970, or now."""
+    seconds, rest = divmod(time.time_ns() if ns is None else ns, _SECOND)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:09}Z"
+
+
+def parse_time(written: str) -> int:
+    """Nanoseconds since 1970; 0 for the zero time and for what is no time: nobody chokes on those (spec piglet 6.2)."""
+    match = _FORM.fullmatch(written)
+    if match is None or written == ZERO:
+        return 0
+    year, month, day, hour, minute, second, fraction, sign, ahead, minutes = match.groups()
+    try:
+        days = date(int(year), int(month), int(day)).toordinal() - _EPOCH
+    except ValueError:  # the 30th of February
+        return 0
+    seconds = ((days * 24 + int(hour)) * 60 + int(minute)) * 60 + int(second)
+    if sign:
+        offset = (int(ahead) * 60 + int(minutes)) * 60
+        seconds += offset if sign == "-" else -offset
+    return seconds * _SECOND + int((fraction or "0")[:9].ljust(9, "0"))
+
 
 T = TypeVar("T")
 
 NULL = Raw(b"null")
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class SessionEntry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One line. Only a meta has no `id`; only a root has no `parent`; `tokens_before` is a compact's."""
 
     type: str
@@ -45,7 +95,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     @property
     def at(self) -> float:
         """Seconds since 1970; 0 when nobody set it."""
-        return times.parse(self.ts) / 1e9
+        return parse_time(self.ts) / 1e9
 
 
 class _Loose(msgspec.Struct):
@@ -61,11 +111,11 @@ class _Loose(msgspec.Struct):
 
 _anything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 _loose = msgspec.json.Decoder(_Loose)
-_decode = msgspec.json.Decoder(Entry).decode
+_decode = msgspec.json.Decoder(SessionEntry).decode
 members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
 
 
-class Problems:
+class ReadProblems:
     """What was skipped, and why. The first hundred are kept, the rest is counted: a file may have millions."""
 
     __slots__ = ("_kept", "count")
@@ -90,7 +140,7 @@ class Problems:
         return (*self._kept, f"and {more} more") if more else tuple(self._kept)
 
 
-def decode_run(run: bytes, at: int, problems: Problems) -> list[Entry]:
+def decode_run(run: bytes, at: int, problems: ReadProblems) -> list[SessionEntry]:
     """The entries of whole lines that begin at offset `at`, in order.
 
     Not by msgspec's `decode_lines`: it also takes an object spread over lines and two on one line, which here are a torn entry
@@ -98,7 +148,7 @@ def decode_run(run: bytes, at: int, problems: Problems) -> list[Entry]:
     """
     lines = BytesIO(run).readlines()
     rest = iter(lines)
-    entries: list[Entry] = []
+    entries: list[SessionEntry] = []
     done = 0
     while True:
         before = len(entries)
@@ -114,19 +164,19 @@ def decode_run(run: bytes, at: int, problems: Problems) -> list[Entry]:
             done = bad + 1
 
 
-def _mended(line: bytes, at: int, problems: Problems) -> Iterator[Entry]:
+def _mended(line: bytes, at: int, problems: ReadProblems) -> Iterator[SessionEntry]:
     """An entry that only its text or its nulls made unreadable, or nothing."""
     try:
         found = codec.decode(_loose, line)
         tokens = found.tokensBefore or 0
         if tokens != int(tokens):
             raise msgspec.ValidationError("tokensBefore is no whole number")
-        yield Entry(found.type, found.id or "", found.parentId or "", found.ts or "", found.data, int(tokens))
+        yield SessionEntry(found.type, found.id or "", found.parentId or "", found.ts or "", found.data, int(tokens))
     except codec.BAD_INPUT as again:
         problems.add(at, f"a line that is no entry: {again}")
 
 
-def encode(entry: Entry) -> bytes:
+def encode(entry: SessionEntry) -> bytes:
     """Its line. Data that somebody laid out over several lines is closed up; what no reader would take is a `ValueError`."""
     try:
         line = codec.encode(entry)
@@ -167,11 +217,11 @@ def _sound(decoder: msgspec.json.Decoder[T], key: str, value: Raw) -> bool:
     return True
 
 
-def name_legacy(entries: list[Entry]) -> list[Entry]:
+def name_legacy(entries: list[SessionEntry]) -> list[SessionEntry]:
     """Entries from before there were ids become `L0`, `L1`, …, each the child of the one before it (spec piglet 6.1)."""
     if "" not in map(attrgetter("id"), entries):
         return entries
-    named: list[Entry] = []
+    named: list[SessionEntry] = []
     above, count = "", 0
     for entry in entries:
         if not entry.id:
@@ -200,7 +250,7 @@ class _Known(msgspec.Struct):
 _known = msgspec.json.Decoder(_Known)
 
 
-class Meta(msgspec.Struct, frozen=True, kw_only=True):
+class SessionMeta(msgspec.Struct, frozen=True, kw_only=True):
     """What a session is about; the last one in a file counts. `others` is what other writers say, kept as it came."""
 
     id: str
@@ -217,10 +267,10 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def at(self) -> float:
-        return times.parse(self.created) / 1e9
+        return parse_time(self.created) / 1e9
 
     @classmethod
-    def of(cls, raw: Raw) -> Meta:
+    def of(cls, raw: Raw) -> SessionMeta:
         """Raises one of `codec.BAD_INPUT` when it is none."""
         known = decode_fields(_known, raw, "id")
         ours = {key for key in _Known.__struct_fields__ if getattr(known, key) is not None}
@@ -241,7 +291,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
 
     def line(self) -> bytes:
         """It as an entry's line."""
-        form: dict[str, object] = {"id": self.id, "cwd": self.cwd, "createdAt": self.created or times.ZERO}
+        form: dict[str, object] = {"id": self.id, "cwd": self.cwd, "createdAt": self.created or ZERO}
         optional = {"model": self.model, "title": self.title, "parentId": self.parent, "agent": self.agent}
         form |= {key: value for key, value in optional.items() if value}
         if self.fork_point is not None:
@@ -250,28 +300,28 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
             form["agentSession"] = self.agent_session
         if self.plugins:
             form["plugins"] = self.plugins
-        return encode(Entry("meta", ts=times.text(), raw=encode_data(self.others | form)))
+        return encode(SessionEntry("meta", ts=format_time(), raw=encode_data(self.others | form)))
 
 
-def newest_meta(newest_first: Iterable[Entry]) -> Meta | None:
+def newest_meta(newest_first: Iterable[SessionEntry]) -> SessionMeta | None:
     """The first of them whose data is a meta's."""
     for entry in newest_first:
         if entry.type == "meta":
             try:
-                return Meta.of(entry.raw)
+                return SessionMeta.of(entry.raw)
             except codec.BAD_INPUT:
                 continue  # as any other line that says nothing
     return None
 
 
-def meta_in(run: bytes) -> tuple[Meta, int] | None:
+def meta_in(run: bytes) -> tuple[SessionMeta, int] | None:
     """The last meta among whole lines, and where among them it begins. Only lines that may be one are decoded."""
     if not may_have_meta(run):
         return None
     at = len(run)
     for line in reversed(BytesIO(run).readlines()):
         at -= len(line)
-        if may_have_meta(line) and (meta := newest_meta(decode_run(line, 0, Problems()))):
+        if may_have_meta(line) and (meta := newest_meta(decode_run(line, 0, ReadProblems()))):
             return meta, at
     return None
 

@@ -2,41 +2,54 @@
 
 Content items have no discriminator there, so their keys tell what they are. We write one all the same: `type` on every item, and
 `role` on a message that stands alone (FIX-21); readers that do not know these ignore them.
+
+Messages as sessions keep them and as models see them: there and back, losing nothing that both can say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+import binascii
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw
 
-from serai.store import times
+from serai.model.events import Stop, Usage
+from serai.model.provider import MessageOrigin, ModelMessage
+from serai.model.tools import Block, ImageBlock, OtherBlock, TextBlock, ToolCall
+from serai.store import entries
 from serai.store.entries import decode_fields, encode_data, members
 from serai.wire import codec
 
 __all__ = [
     "INTERRUPTED",
+    "STOPS",
     "AssistantMessage",
-    "Call",
-    "Image",
     "Item",
-    "Message",
     "StopReason",
-    "Text",
-    "Thinking",
+    "StoredImage",
+    "StoredMessage",
+    "StoredText",
+    "StoredThinking",
+    "StoredToolCall",
+    "StoredUnknown",
     "TokenUsage",
     "ToolResultMessage",
-    "Unknown",
     "UserMessage",
     "custom",
     "decode_message",
     "decode_untagged",
     "encode",
+    "from_model_message",
     "interrupted",
+    "items_of",
     "role_of",
+    "to_model_message",
+    "usage_in",
+    "usage_of",
     "with_results",
 ]
 
@@ -46,15 +59,15 @@ INTERRUPTED = "[error:TOOL_INTERRUPTED] tool execution did not complete before s
 StopReason = Literal["stop", "length", "toolUse", "error", "aborted", ""]
 
 
-class Text(msgspec.Struct, frozen=True, tag="text"):
+class StoredText(msgspec.Struct, frozen=True, tag="text"):
     text: str
 
 
-class Thinking(msgspec.Struct, frozen=True, tag="thinking"):
+class StoredThinking(msgspec.Struct, frozen=True, tag="thinking"):
     thinking: str
 
 
-class Call(msgspec.Struct, frozen=True, tag="tool_call", rename="camel", omit_defaults=True):
+class StoredToolCall(msgspec.Struct, frozen=True, tag="tool_call", rename="camel", omit_defaults=True):
     """A tool that the model wants. `provider_meta` is what its provider needs again."""
 
     id: str
@@ -63,20 +76,20 @@ class Call(msgspec.Struct, frozen=True, tag="tool_call", rename="camel", omit_de
     provider_meta: Any = None
 
 
-class Image(msgspec.Struct, frozen=True, tag="image", rename="camel"):
+class StoredImage(msgspec.Struct, frozen=True, tag="image", rename="camel"):
     """An image, in base64."""
 
     data: str
     mime_type: str
 
 
-class Unknown(msgspec.Struct, frozen=True):
+class StoredUnknown(msgspec.Struct, frozen=True):
     """An item that none of the words fits, as it came (design rule 4)."""
 
     raw: Raw
 
 
-Item = Text | Thinking | Call | Image | Unknown
+Item = StoredText | StoredThinking | StoredToolCall | StoredImage | StoredUnknown
 
 
 class TokenUsage(msgspec.Struct, frozen=True, rename="camel"):
@@ -95,7 +108,7 @@ def _always(value: Any) -> Any:
 class UserMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     content: str = ""
     blocks: tuple[Item, ...] = ()
-    timestamp: str = _always(times.ZERO)
+    timestamp: str = _always(entries.ZERO)
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -107,7 +120,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, rename="camel", omit_default
     usage: TokenUsage = _always(TokenUsage())
     stop_reason: StopReason = _always("")
     error: str = ""
-    timestamp: str = _always(times.ZERO)
+    timestamp: str = _always(entries.ZERO)
     native: Any = None
 
 
@@ -118,16 +131,16 @@ class ToolResultMessage(msgspec.Struct, frozen=True, rename="camel", omit_defaul
     tool_name: str = _always("")
     content: tuple[Item, ...] = _always(())
     is_error: bool = _always(False)
-    timestamp: str = _always(times.ZERO)
+    timestamp: str = _always(entries.ZERO)
     code: str = ""
 
 
-Message = UserMessage | AssistantMessage | ToolResultMessage
+StoredMessage = UserMessage | AssistantMessage | ToolResultMessage
 Role = Literal["user", "assistant", "tool_result"]
-_ROLES: dict[type[Message], Role] = {UserMessage: "user", AssistantMessage: "assistant", ToolResultMessage: "tool_result"}
+_ROLES: dict[type[StoredMessage], Role] = {UserMessage: "user", AssistantMessage: "assistant", ToolResultMessage: "tool_result"}
 
 
-def role_of(message: Message) -> Role:
+def role_of(message: StoredMessage) -> Role:
     """Which is also the type of its entry."""
     return _ROLES[type(message)]
 
@@ -193,11 +206,11 @@ _custom = msgspec.json.Decoder(_RawCustom)
 _STOPS: dict[str, StopReason] = {"stop": "stop", "length": "length", "toolUse": "toolUse", "error": "error", "aborted": "aborted"}
 
 
-def decode_message(type: str, raw: Raw) -> Message:
+def decode_message(type: str, raw: Raw) -> StoredMessage:
     """The message of an entry of this type; one of `codec.BAD_INPUT` when the data is none. Odd details are left out."""
     if type == "user":
         user = decode_fields(_user, raw, "content")
-        return UserMessage(user.content or "", tuple(map(_block, user.blocks or ())), user.timestamp or times.ZERO)
+        return UserMessage(user.content or "", tuple(map(_block, user.blocks or ())), user.timestamp or entries.ZERO)
     if type == "assistant":
         return _as_assistant(decode_fields(_assistant, raw, "content"))
     if type == "tool_result":
@@ -207,7 +220,7 @@ def decode_message(type: str, raw: Raw) -> Message:
             found.tool_name or "",
             tuple(map(_block, found.content or ())),
             bool(found.is_error),
-            found.timestamp or times.ZERO,
+            found.timestamp or entries.ZERO,
             found.code or "",
         )
     if type == "custom_message":
@@ -231,17 +244,17 @@ def _as_assistant(found: _RawAssistant) -> AssistantMessage:
         ),
         _STOPS.get(found.stop_reason or "", ""),
         found.error or "",
-        found.timestamp or times.ZERO,
+        found.timestamp or entries.ZERO,
         found.native,
     )
 
 
-def custom(role: str, content: str) -> Message:
+def custom(role: str, content: str) -> StoredMessage:
     """A message that a guest added: one text of the assistant, or of the user whatever else the role says (spec piglet 6.1)."""
-    return AssistantMessage((Text(content),)) if role == "assistant" else UserMessage(content)
+    return AssistantMessage((StoredText(content),)) if role == "assistant" else UserMessage(content)
 
 
-def decode_untagged(raw: Raw) -> Message:
+def decode_untagged(raw: Raw) -> StoredMessage:
     """A message that does not say what it is, by its keys (spec piglet 6.2)."""
     keys = codec.decode(members, raw)
     if _says(keys.get("toolCallId")):
@@ -259,18 +272,18 @@ def _part(raw: Raw) -> Item:
     """An item of an assistant: who it is by what is not empty."""
     found = _raw_item(raw)
     if found is None:
-        return Unknown(raw.copy())
+        return StoredUnknown(raw.copy())
     if found.id or found.name:
-        return Call(found.id or "", found.name or "", found.arguments, found.provider_meta)
-    return Thinking(found.thinking) if found.thinking else _text(found, raw)
+        return StoredToolCall(found.id or "", found.name or "", found.arguments, found.provider_meta)
+    return StoredThinking(found.thinking) if found.thinking else _text(found, raw)
 
 
 def _block(raw: Raw) -> Item:
     """An item of a user or a tool."""
     found = _raw_item(raw)
     if found is None:
-        return Unknown(raw.copy())
-    return Image(found.data or "", found.mime_type) if found.mime_type else _text(found, raw)
+        return StoredUnknown(raw.copy())
+    return StoredImage(found.data or "", found.mime_type) if found.mime_type else _text(found, raw)
 
 
 def _raw_item(raw: Raw) -> _RawItem | None:
@@ -284,13 +297,13 @@ def _text(found: _RawItem, raw: Raw) -> Item:
     """All else is text; but what has none and says something else is kept as it is, so that it is not lost."""
     if found.text is None:
         if found.mime_type:  # an assistant's image
-            return Image(found.data or "", found.mime_type)
+            return StoredImage(found.data or "", found.mime_type)
         if any(_says(value) for key, value in codec.decode(members, raw).items() if key != "type"):
-            return Unknown(raw.copy())
-    return Text(found.text or "")
+            return StoredUnknown(raw.copy())
+    return StoredText(found.text or "")
 
 
-def encode(message: Message, *, tagged: bool = True) -> Raw:
+def encode(message: StoredMessage, *, tagged: bool = True) -> Raw:
     """Its JSON; a `ValueError` when it has none.
 
     `tagged`: it stands beside its type, as in an entry; else it says its `role` (FIX-21).
@@ -300,16 +313,18 @@ def encode(message: Message, *, tagged: bool = True) -> Raw:
     return data if tagged else Raw(b'{"role":"%s",' % role_of(message).encode() + bytes(data)[1:])
 
 
-def _with_raw_items(message: Message) -> Message:
+def _with_raw_items(message: StoredMessage) -> StoredMessage:
     """What we do not understand is written as it came."""
     name = "blocks" if isinstance(message, UserMessage) else "content"
     items: tuple[Item, ...] = getattr(message, name)
-    if not any(isinstance(item, Unknown) for item in items):
+    if not any(isinstance(item, StoredUnknown) for item in items):
         return message
-    return msgspec.structs.replace(message, **{name: tuple(item.raw if isinstance(item, Unknown) else item for item in items)})
+    return msgspec.structs.replace(
+        message, **{name: tuple(item.raw if isinstance(item, StoredUnknown) else item for item in items)}
+    )
 
 
-def with_results(messages: list[Message]) -> list[Message]:
+def with_results(messages: list[StoredMessage]) -> list[StoredMessage]:
     """Each call's result after the message that made it, and an error for each call that has none (spec piglet 6.4).
 
     Some writers put what a person said meanwhile in between (FIX-19); agents that run tools at once, their next call. Some
@@ -334,16 +349,16 @@ class _Placed:
 
     __slots__ = ("has", "lacks", "message")
 
-    def __init__(self, message: Message) -> None:
+    def __init__(self, message: StoredMessage) -> None:
         self.message = message
-        self.has: list[Message] = []
-        self.lacks: dict[str, list[Call]] = {}
+        self.has: list[StoredMessage] = []
+        self.lacks: dict[str, list[StoredToolCall]] = {}
         if isinstance(message, AssistantMessage):
             for item in message.content:
-                if isinstance(item, Call):
+                if isinstance(item, StoredToolCall):
                     self.lacks.setdefault(item.id, []).append(item)
 
-    def all(self) -> Iterator[Message]:
+    def all(self) -> Iterator[StoredMessage]:
         yield self.message
         for call in chain.from_iterable(self.lacks.values()):
             yield interrupted(call.id, call.name, self.message.timestamp)
@@ -352,4 +367,153 @@ class _Placed:
 
 def interrupted(id: str, name: str, timestamp: str) -> ToolResultMessage:
     """The result of a call that never came to its end."""
-    return ToolResultMessage(id, name, (Text(INTERRUPTED),), True, timestamp, "TOOL_INTERRUPTED")
+    return ToolResultMessage(id, name, (StoredText(INTERRUPTED),), True, timestamp, "TOOL_INTERRUPTED")
+
+
+STOPS: dict[Stop, StopReason] = {"end": "stop", "length": "length", "tool_use": "toolUse", "error": "error", "aborted": "aborted"}
+_REASONS: dict[StopReason, Stop] = {reason: stop for stop, reason in STOPS.items()}
+_anything: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+_PROVIDER_META = "providerMeta"
+
+
+def to_model_message(message: StoredMessage) -> ModelMessage:
+    """What a model is shown of it."""
+    if isinstance(message, UserMessage):
+        text = (TextBlock(message.content),) if message.content else ()
+        return ModelMessage("user", (*text, *map(_model_block, message.blocks)), made=MessageOrigin(_at(message)))
+    if isinstance(message, ToolResultMessage):
+        return ModelMessage(
+            "tool",
+            tuple(map(_model_block, message.content)),
+            call_id=message.tool_call_id,
+            is_error=message.is_error,
+            made=MessageOrigin(_at(message)),
+        )
+    calls = [item for item in message.content if isinstance(item, StoredToolCall)]
+    metas = {call.id: call.provider_meta for call in calls if call.provider_meta is not None}
+    return ModelMessage(
+        "assistant",
+        tuple(_model_block(item) for item in message.content if not isinstance(item, StoredToolCall | StoredThinking)),
+        tuple(ToolCall(call.name, call.arguments if call.arguments is not None else {}, call.id) for call in calls),
+        thinking="\n".join(item.thinking for item in message.content if isinstance(item, StoredThinking)),
+        native=message.native if message.native is not None else {_PROVIDER_META: metas} if metas else None,
+        made=_made(message),
+    )
+
+
+def _made(message: AssistantMessage) -> MessageOrigin:
+    used = message.usage
+    usage = Usage(used.input_tokens, used.output_tokens, used.cache_read_tokens, used.cache_write_tokens, used.cost or None)
+    return MessageOrigin(_at(message), message.model, message.provider, usage, _REASONS.get(message.stop_reason), message.error)
+
+
+def _at(message: StoredMessage) -> str:
+    return "" if message.timestamp == entries.ZERO else message.timestamp
+
+
+def from_model_message(
+    message: ModelMessage,
+    *,
+    tool: str = "",
+    model: str = "",
+    provider: str = "",
+    usage: Usage | None = None,
+    stop: Stop | None = None,
+    error: str = "",
+    timestamp: str | None = None,
+) -> StoredMessage:
+    """As a session keeps it. What a `ModelMessage` does not say is said beside it: a result's tool, an answer's model and usage.
+
+    `timestamp` is for a message that does not know its own; now, when none is given.
+    """
+    made = message.made or MessageOrigin()
+    now = made.at or (entries.format_time() if timestamp is None else timestamp)
+    items = tuple(items_of(message.content))
+    if message.role == "user":
+        first = items[0] if items else None
+        if isinstance(first, StoredText) and first.text:
+            return UserMessage(first.text, items[1:], now)
+        return UserMessage("", items, now)
+    if message.role == "tool":
+        return ToolResultMessage(message.call_id, tool, items, message.is_error, now)
+    native: Any = message.native
+    metas: dict[str, Any] = {}
+    if isinstance(native, dict) and native.keys() == {_PROVIDER_META} and isinstance(native[_PROVIDER_META], dict):
+        metas, native = native[_PROVIDER_META], None
+    thinking = (StoredThinking(message.thinking),) if message.thinking else ()
+    calls = (StoredToolCall(call.id, call.name, call.arguments, metas.get(call.id)) for call in message.calls)
+    stop = stop or made.stop
+    return AssistantMessage(
+        (*thinking, *items, *calls),
+        model or made.model,
+        provider or made.provider,
+        usage_of(usage or made.usage),
+        STOPS[stop] if stop else "",
+        error or made.error,
+        now,
+        native,
+    )
+
+
+def usage_in(messages: Iterable[StoredMessage]) -> Usage:
+    """What the answers among them took together."""
+    taken = [message.usage for message in messages if isinstance(message, AssistantMessage)]
+    return Usage(
+        sum(one.input_tokens for one in taken),
+        sum(one.output_tokens for one in taken),
+        sum(one.cache_read_tokens for one in taken),
+        sum(one.cache_write_tokens for one in taken),
+        sum(one.cost for one in taken) if taken else None,
+    )
+
+
+def usage_of(usage: Usage | None) -> TokenUsage:
+    if usage is None:
+        return TokenUsage()
+    return TokenUsage(usage.input, usage.output, usage.cache_read, usage.cache_write, usage.cost_usd or 0.0)
+
+
+def items_of(blocks: tuple[Block, ...]) -> Iterator[Item]:
+    """Neutral content as items."""
+    for block in blocks:
+        if isinstance(block, TextBlock):
+            yield StoredText(block.text)
+        elif isinstance(block, ImageBlock) and block.mime:  # by which others know an image
+            yield StoredImage(base64.b64encode(block.data).decode(), block.mime)
+        else:
+            yield StoredUnknown(encode_data(_Kept(block)))
+
+
+def _model_block(item: Item) -> Block:
+    if isinstance(item, StoredText):
+        return TextBlock(item.text)
+    if isinstance(item, StoredImage):
+        try:
+            return ImageBlock(base64.b64decode(item.data, validate=True), item.mime_type)
+        except (binascii.Error, ValueError):
+            return OtherBlock("image", {"data": item.data, "mimeType": item.mime_type})
+    assert isinstance(item, StoredUnknown)
+    return _unknown(item)
+
+
+class _Kept(msgspec.Struct, tag="block"):
+    """A block of ours that the protocol has no item for."""
+
+    block: Block
+
+
+_kept = msgspec.json.Decoder(_Kept)
+
+
+def _unknown(item: StoredUnknown) -> Block:
+    """One of our own blocks, or a thing of somebody else's."""
+    try:
+        return codec.decode(_kept, item.raw).block
+    except codec.BAD_INPUT:
+        pass
+    try:
+        native = codec.decode(_anything, item.raw)
+    except codec.BAD_INPUT:
+        native = None
+    kind = native.get("type") if isinstance(native, dict) else None
+    return OtherBlock(kind if isinstance(kind, str) and kind else "unknown", native)

@@ -30,7 +30,7 @@ from serai.errors import AgentFailed, BadSettings, ModelFailed, NotCapable, Turn
 from serai.model.approvals import Allow, Answer, Approval, Deny, Question
 from serai.model.events import Event, Message, StepStarted, Text, ToolEnded, ToolStarted, TurnEnded, event_kind
 from serai.model.surface import ScriptedSurface
-from serai.store import Sessions
+from serai.store import SessionFolder
 from tests.agents.resident.parts import Box
 
 
@@ -258,7 +258,7 @@ async def test_fifty_sessions_with_approvals_at_once() -> None:
 
 
 async def test_it_is_kept_like_any_other(tmp_path: Path) -> None:
-    sessions = Sessions(str(tmp_path))
+    sessions = SessionFolder(str(tmp_path))
     stored = sessions.new(str(tmp_path))
     async with mock(
         Assistant(text="I look"), Permission(tool="bash"), ToolResult(text="x"), Assistant(text="done"), store=stored

@@ -21,7 +21,7 @@ from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import Event, SessionStarted, ToolCalled, ToolEnded
 from serai.model.provider import Model, ModelMessage, ModelOptions
 from serai.model.tools import ToolCall, ToolSpec
-from serai.store import Sessions
+from serai.store import SessionFolder
 from serai.tools import Undo
 from serai.wire.plain_process import PlainSpawner
 from tests.agents.resident.parts import MODEL, Answers, Box, conversation, echo, said, texts
@@ -109,7 +109,7 @@ async def test_which_model_it_is_is_told_at_the_beginning_and_when_it_changes() 
 
 
 async def test_a_stored_session_says_which_model_it_is_with(resident: Open, tmp_path: Path) -> None:
-    stored = Sessions(str(tmp_path / "sessions")).new(str(tmp_path / "work"))
+    stored = SessionFolder(str(tmp_path / "sessions")).new(str(tmp_path / "work"))
     async with resident(store=stored, model=MODEL, provider=Answers([said("ok")])):
         assert stored.meta.model == "test/m1"
 

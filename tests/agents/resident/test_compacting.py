@@ -15,7 +15,7 @@ from serai.errors import ModelFailed, TurnInFlight
 from serai.model.events import Compacted, Event, NoticeEvent, Usage
 from serai.model.provider import ModelMessage
 from serai.model.tools import ProgressCallback, ToolCall, ToolResult
-from serai.store import Sessions, to_model
+from serai.store import SessionFolder, to_model_message
 from tests.agents.resident.parts import MODEL, QUICK, Answers, Box, call, conversation, echo, kinds, resident, said, texts
 from tests.agents.resident.test_values import is_whole
 
@@ -155,15 +155,15 @@ async def test_what_is_kept_on_disk_is_what_the_conversation_is_now(tmp_path: ob
         [said("They talked.")],
         [said("ok")],
     )
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     made = resident(provider, model=SMALL)
     async with Session(made.driver, store=stored, limits=QUICK) as session:
         await session.turn("one")
         await session.turn("two")
         await session.turn("three")
         now = conversation(session)
-    with Sessions(str(tmp_path)).open(stored.id) as again:
-        loaded = [to_model(message) for message in again.messages()]
+    with SessionFolder(str(tmp_path)).open(stored.id) as again:
+        loaded = [to_model_message(message) for message in again.messages()]
     assert texts(loaded) == texts(now)
     assert "They talked." in texts(now)[0]
     assert isinstance(session.driver, Resident)

@@ -17,7 +17,7 @@ from serai.errors import ModelFailed
 from serai.model.events import Compacted, Event, NoticeEvent, Text, Usage, UsageReported
 from serai.model.provider import Chunk, ModelMessage, ModelOptions
 from serai.model.tools import ProgressCallback, TextBlock, ToolCall, ToolResult
-from serai.store import Sessions, ToolResultMessage
+from serai.store import SessionFolder, ToolResultMessage
 from tests.agents.resident.parts import MODEL, QUICK, Answers, Box, call, conversation, echo, kinds, resident, said, texts
 from tests.agents.resident.test_values import is_whole
 
@@ -200,13 +200,13 @@ async def test_an_empty_summary_is_none() -> None:
 
 async def test_results_that_stay_are_kept_with_the_names_of_their_tools(tmp_path: Path) -> None:
     provider = Answers([said("x" * 4000)], [said("", call("echo", "c1"))], [said("end")], [said("brief")])
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     made = resident(provider, Box(echo=echo))
     async with Session(made.driver, store=stored, limits=QUICK) as session:
         await session.turn("one")
         await session.turn("two")
         await session.compact()
         assert "tool: echo: {}" in texts(conversation(session))
-    with Sessions(str(tmp_path)).open(stored.id) as again:
+    with SessionFolder(str(tmp_path)).open(stored.id) as again:
         [result] = [message for message in again.messages() if isinstance(message, ToolResultMessage)]
     assert result.tool_name == "echo"

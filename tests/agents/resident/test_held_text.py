@@ -11,7 +11,7 @@ from serai.agents.session import Session
 from serai.errors import ModelFailed
 from serai.model.events import Event, Message, Text, Thinking
 from serai.model.provider import Chunk
-from serai.store import Sessions
+from serai.store import SessionFolder
 from tests.agents.resident.parts import QUICK, Answers, call, conversation, kinds, resident, said, texts
 
 
@@ -44,7 +44,7 @@ async def test_after_another_attempt_it_is_told_once() -> None:
 
 @pytest.mark.parametrize("how", ["cancelled", "failed"])
 async def test_what_nobody_has_looked_at_is_not_seen_when_the_turn_ends_early(how: str, tmp_path: Path) -> None:
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     end = asyncio.Event() if how == "cancelled" else ModelFailed("bad request", status=400)
     made = resident(Answers([Chunk("the secret"), Chunk("hm", "thinking"), end]), interceptors=Holding())
     async with Session(made.driver, store=stored, limits=QUICK) as session:
@@ -61,7 +61,7 @@ async def test_what_nobody_has_looked_at_is_not_seen_when_the_turn_ends_early(ho
         assert "thinking" in kinds(events)
         assert "secret" not in repr(events)
         assert "secret" not in repr(conversation(session))
-        with Sessions(str(tmp_path)).open(stored.id) as again:
+        with SessionFolder(str(tmp_path)).open(stored.id) as again:
             assert "secret" not in repr(again.messages())
 
 

@@ -18,7 +18,7 @@ from serai.model.approvals import Allow, Deny
 from serai.model.events import Event, Message, StepEnded, Text, ToolStarted, TurnPrepared, Usage
 from serai.model.provider import Chunk, Completion, Model, ModelRequest
 from serai.model.tools import ToolCall
-from serai.store import Sessions, to_model
+from serai.store import SessionFolder, to_model_message
 from tests.agents.resident.parts import MODEL, QUICK, Answers, Box, call, conversation, hang, kinds, resident, said, texts
 
 SHORT = QUICK.but(interrupt=0.1)
@@ -26,8 +26,8 @@ SMALL = msgspec.structs.replace(MODEL, context_window=1000)
 
 
 def kept(folder: Path, id: str) -> list[str]:
-    with Sessions(str(folder)).open(id) as again:
-        return texts([to_model(message) for message in again.messages()])
+    with SessionFolder(str(folder)).open(id) as again:
+        return texts([to_model_message(message) for message in again.messages()])
 
 
 # -- said
@@ -35,7 +35,7 @@ def kept(folder: Path, id: str) -> list[str]:
 
 @pytest.mark.req("piglet.rule.loop-interrupted")
 async def test_what_the_model_had_said_when_it_was_cancelled_stays_said(tmp_path: Path) -> None:
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     made = resident(Answers([Chunk("so "), Chunk("far"), asyncio.Event()]))
     async with Session(made.driver, store=stored, limits=QUICK) as session:
         events: list[Event] = []
@@ -55,15 +55,15 @@ async def test_what_the_model_had_said_when_it_was_cancelled_stays_said(tmp_path
 async def test_of_an_answer_that_is_too_long_the_disk_has_the_beginning_that_memory_has(
     what: Literal["text", "thinking"], tmp_path: Path
 ) -> None:
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     made = resident(Answers([*[Chunk("x" * 1000, what)] * 200, said("never")]), limits=QUICK.but(model_answer=100_000))
     async with Session(made.driver, store=stored, limits=QUICK) as session:
         with pytest.raises(ModelFailed, match="too long"):
             await session.turn("go")
     _, partial = conversation(session)
     assert len(texts([partial])[0]) + len(partial.thinking) == len("assistant: ") + 64 * 1024
-    with Sessions(str(tmp_path)).open(stored.id) as again:
-        assert [to_model(message) for message in again.messages()][1] == partial
+    with SessionFolder(str(tmp_path)).open(stored.id) as again:
+        assert [to_model_message(message) for message in again.messages()][1] == partial
 
 
 @pytest.mark.req("piglet.rule.loop-interrupted")
@@ -78,7 +78,7 @@ async def test_what_was_said_before_a_tool_is_said_once_when_the_tool_is_cancell
 
 
 async def test_a_turn_cancelled_without_a_reason_is_marked_alike_in_memory_and_on_disk(tmp_path: Path) -> None:
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     made = resident(Answers([asyncio.Event()]))
     async with Session(made.driver, store=stored, limits=QUICK) as session:
         turn = await session.send("go")
@@ -220,7 +220,7 @@ async def test_a_run_that_heeds_only_the_second_word_is_told_twice() -> None:
 async def test_nobody_is_bothered_with_how_a_run_ends_that_was_left_behind(end: BaseException | None, tmp_path: Path) -> None:
     bothered: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: bothered.append(context))
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     provider = Stubborn(10, end)
     made = resident(provider, limits=SHORT)  # type: ignore[arg-type]
     async with Session(made.driver, store=stored, limits=SHORT) as session:
@@ -233,5 +233,5 @@ async def test_nobody_is_bothered_with_how_a_run_ends_that_was_left_behind(end: 
         assert bothered == []
         said_so_far = ["user: go", "assistant: hm", "user: and this", "user: [Request interrupted: enough]"]
         assert texts(conversation(session)) == said_so_far
-        with Sessions(str(tmp_path)).open(stored.id) as again:
-            assert texts([to_model(message) for message in again.messages()]) == said_so_far
+        with SessionFolder(str(tmp_path)).open(stored.id) as again:
+            assert texts([to_model_message(message) for message in again.messages()]) == said_so_far

@@ -19,7 +19,7 @@ from serai.model.approvals import Allow, Deny
 from serai.model.events import Event, Message, NoticeEvent, Retrying, StepEnded, Text, ToolEnded, ToolStarted, UsageReported
 from serai.model.provider import Chunk, Completion, Cost, Model, ModelMessage, ModelRequest
 from serai.model.tools import ImageBlock, ProgressCallback, TextBlock, ToolCall, ToolResult, ToolSpec
-from serai.store import Sessions, to_model
+from serai.store import SessionFolder, to_model_message
 from tests.agents.resident.order import in_order
 from tests.agents.resident.parts import MODEL, QUICK, Answers, Box, call, conversation, echo, hang, kinds, resident, said, texts
 from tests.agents.resident.test_values import is_whole
@@ -333,7 +333,7 @@ async def test_a_step_that_is_refused_is_not_made_and_says_why(refuse: str, told
 
 @pytest.mark.parametrize("show", ["as it is", "replaced", None, RuntimeError("broken")], ids=str)
 async def test_what_is_held_back_is_seen_as_it_may_be_and_kept_as_it_was(show: object, tmp_path: Path) -> None:
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     provider = Answers([Chunk("sec"), Chunk("ret"), said("secret", call("echo"))], [said("")])
     made = resident(provider, interceptors=Watching(show=show))
     async with Session(made.driver, store=stored, limits=QUICK) as session:
@@ -351,8 +351,8 @@ async def test_what_is_held_back_is_seen_as_it_may_be_and_kept_as_it_was(show: o
 
 
 def loaded(folder: Path, id: str) -> list[str]:
-    with Sessions(str(folder)).open(id) as again:
-        return texts([to_model(message) for message in again.messages()])
+    with SessionFolder(str(folder)).open(id) as again:
+        return texts([to_model_message(message) for message in again.messages()])
 
 
 ENDINGS: dict[str, list[list[object]]] = {
@@ -376,15 +376,15 @@ async def test_however_it_ends_the_disk_has_what_memory_has(ending: str, tmp_pat
     async def breaks(call: ToolCall, tell: ProgressCallback | None) -> ToolResult:
         raise RuntimeError("broken")
 
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     made = resident(Answers(*ENDINGS[ending]), Box(echo=echo, empty=empty, breaks=breaks))  # type: ignore[arg-type]
     async with Session(made.driver, store=stored, limits=QUICK) as session:
         try:
             await session.turn("go")
         except ModelFailed:
             pass
-        with Sessions(str(tmp_path)).open(stored.id) as again:
-            kept = [to_model(message) for message in again.messages()]
+        with SessionFolder(str(tmp_path)).open(stored.id) as again:
+            kept = [to_model_message(message) for message in again.messages()]
         memory = conversation(session)
         assert texts(kept) == texts(memory)
         assert [(m.role, m.thinking, m.native, m.is_error, m.call_id) for m in kept] == [
@@ -394,13 +394,13 @@ async def test_however_it_ends_the_disk_has_what_memory_has(ending: str, tmp_pat
 
 async def test_images_of_a_prompt_are_kept(tmp_path: Path) -> None:
     image = ImageBlock(b"\x89PNG", "image/png")
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     made = resident(Answers([said("nice")]))
     async with Session(made.driver, store=stored, limits=QUICK) as session:
         await session.turn("look", images=[image])
         await session.turn(Prompt("", (image,)))
-        with Sessions(str(tmp_path)).open(stored.id) as again:
-            kept = [to_model(message).content for message in again.messages()]
+        with SessionFolder(str(tmp_path)).open(stored.id) as again:
+            kept = [to_model_message(message).content for message in again.messages()]
         assert kept == [message.content for message in conversation(session)]
         assert kept[0] == (TextBlock("look"), image)
         assert kept[2] == (image,)
@@ -452,7 +452,7 @@ async def test_a_conversation_is_not_shortened_while_it_is_shortened_nor_prompte
 
 
 async def test_closing_ends_a_conversations_being_shortened(tmp_path: Path) -> None:
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     made = resident(Answers([said("x" * 4000)], [asyncio.Event()]))
     async with Session(made.driver, store=stored, limits=QUICK) as session:
         await session.turn("tell me")

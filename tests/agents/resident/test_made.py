@@ -14,9 +14,8 @@ from serai.errors import ModelFailed
 from serai.model.events import Text, Usage
 from serai.model.provider import Chunk, MessageOrigin, ModelMessage
 from serai.model.tools import TextBlock, ToolCall
-from serai.store import Sessions, times, to_model
-from serai.store.messages import AssistantMessage, UserMessage
-from serai.store.neutral import from_model
+from serai.store import SessionFolder, entries, to_model_message
+from serai.store.messages import AssistantMessage, UserMessage, from_model_message
 from tests.agents.resident.parts import QUICK, Answers, Box, call, conversation, echo, resident, said
 
 SPENT = Usage(100, 10, 3, 4)
@@ -28,14 +27,14 @@ def made(message: ModelMessage) -> MessageOrigin:
 
 
 async def test_an_answer_knows_its_model_its_usage_and_its_end_and_all_know_their_time() -> None:
-    before = times.text()
+    before = entries.format_time()
     async with resident(Answers([said("I look.", call("echo"), usage=SPENT)], [said("Done.", stop="length")])) as session:
         await session.turn("hi")
     messages = conversation(session)
     assert [message.role for message in messages] == ["user", "assistant", "tool", "assistant"]
     when = [made(message).at for message in messages]
     assert when == sorted(when)
-    assert before < when[0] < times.text()
+    assert before < when[0] < entries.format_time()
     answer = made(messages[1])
     assert (answer.model, answer.provider, answer.stop, answer.error) == ("m1", "test", "tool_use", "")
     assert (answer.usage.input, answer.usage.output, answer.usage.cache_read, answer.usage.cache_write) == (100, 10, 3, 4)
@@ -60,22 +59,22 @@ async def test_an_answer_that_did_not_come_to_its_end_says_so(how: str) -> None:
     [answer] = [message for message in conversation(session) if message.role == "assistant"]
     assert (made(answer).stop, made(answer).model) == (how, "m1")
     assert ("it broke off" in made(answer).error) is (how == "error")
-    assert all(times.parse(made(message).at) for message in conversation(session))
+    assert all(entries.parse_time(made(message).at) for message in conversation(session))
 
 
 async def test_it_is_the_same_on_disk_and_when_it_is_loaded_again(tmp_path: Path) -> None:
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     parts = resident(Answers([said("I look.", call("echo"), usage=SPENT)], [said("Done.")]))
     async with Session(parts.driver, store=stored, limits=QUICK) as session:
         await session.turn("hi")
         now = [made(message) for message in conversation(session)]
-    with Sessions(str(tmp_path)).open(stored.id) as again:
-        loaded = [to_model(message) for message in again.messages()]
+    with SessionFolder(str(tmp_path)).open(stored.id) as again:
+        loaded = [to_model_message(message) for message in again.messages()]
         answers = [message for message in again.messages() if isinstance(message, AssistantMessage)]
     assert [(one.model, one.provider, one.stop_reason) for one in answers] == [("m1", "test", "toolUse"), ("m1", "test", "stop")]
     for here, there in zip(now, map(made, loaded), strict=True):
         assert (here.model, here.provider, here.usage, here.stop) == (there.model, there.provider, there.usage, there.stop)
-        assert times.parse(there.at)
+        assert entries.parse_time(there.at)
     assert made(loaded[1]).at == now[1].at
 
 
@@ -83,7 +82,7 @@ async def test_what_is_compacted_keeps_it_on_disk(tmp_path: Path) -> None:
     async def compactor(messages: object) -> list[ModelMessage]:
         return conversation(session)[:2]
 
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     parts = resident(Answers([said("x" * 4000, usage=SPENT)]), compactor=compactor)
     async with Session(parts.driver, store=stored, limits=QUICK) as session:
         await session.turn("one")
@@ -114,20 +113,20 @@ def test_a_result_that_never_came_is_of_the_time_of_its_call() -> None:
 
 def test_what_is_said_beside_a_message_comes_first_and_a_zero_time_is_none() -> None:
     answer = ModelMessage("assistant", (), made=MessageOrigin("2026-02-03T10:00:00Z", "m1", "acme", Usage(1, 2), "length", "oh"))
-    kept = from_model(answer, model="m2", provider="other", usage=Usage(5), stop="end", error="no", timestamp=times.ZERO)
+    kept = from_model_message(answer, model="m2", provider="other", usage=Usage(5), stop="end", error="no", timestamp=entries.ZERO)
     assert isinstance(kept, AssistantMessage)
     assert (kept.model, kept.provider, kept.usage.input_tokens, kept.stop_reason, kept.error) == ("m2", "other", 5, "stop", "no")
     assert kept.timestamp == "2026-02-03T10:00:00Z"
-    assert made(to_model(UserMessage("hi"))).at == ""
+    assert made(to_model_message(UserMessage("hi"))).at == ""
     [shown] = messages_data([ModelMessage("user", (TextBlock("hi"),))])
-    assert shown["timestamp"] == times.ZERO
+    assert shown["timestamp"] == entries.ZERO
 
 
 async def test_guests_are_shown_it(tmp_path: Path) -> None:
     async with resident(Answers([said("Done.", usage=SPENT)]), Box(echo=echo)) as session:
         await session.turn("hi")
         [asked, answer] = messages_data(conversation(session))
-    assert times.parse(asked["timestamp"]) <= times.parse(answer["timestamp"])
+    assert entries.parse_time(asked["timestamp"]) <= entries.parse_time(answer["timestamp"])
     assert (answer["model"], answer["provider"], answer["stopReason"]) == ("m1", "test", "stop")
     assert answer["usage"] == {
         "inputTokens": 100, "outputTokens": 10, "cacheReadTokens": 3, "cacheWriteTokens": 4, "cost": answer["usage"]["cost"],

@@ -18,7 +18,7 @@ from serai.limits import Limits
 from serai.model.events import Compacted, Event, NoticeEvent, StepStarted, TurnEnded, Usage
 from serai.model.provider import ModelMessage
 from serai.model.tools import ProgressCallback, ToolCall, ToolResult
-from serai.store import Sessions, to_model
+from serai.store import SessionFolder, to_model_message
 from tests.agents.resident.parts import MODEL, QUICK, Answers, Box, Piece, call, conversation, echo, kinds, resident, said, texts
 from tests.agents.resident.test_values import is_whole
 
@@ -164,7 +164,7 @@ async def test_failures_count_only_when_they_come_one_after_the_other() -> None:
 @MERGE
 async def test_what_was_said_meanwhile_follows_in_memory_and_on_disk(tmp_path: Path) -> None:
     compactor = Shortens(free=False)
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     async with Session(agent(compactor).driver, store=stored, limits=QUICK) as session:
         await turns(session, 1, 2, 3, 4, 5)
         compactor.go.set()
@@ -173,8 +173,8 @@ async def test_what_was_said_meanwhile_follows_in_memory_and_on_disk(tmp_path: P
         await turns(session, 6)
         now = texts(conversation(session))
         assert [entry.type for entry in stored.path() if entry.type != "event"][-3:] == ["compact", "user", "assistant"]
-    with Sessions(str(tmp_path)).open(stored.id) as again:
-        assert texts([to_model(message) for message in again.messages()]) == now
+    with SessionFolder(str(tmp_path)).open(stored.id) as again:
+        assert texts([to_model_message(message) for message in again.messages()]) == now
 
 
 @MERGE
@@ -186,7 +186,7 @@ async def test_while_tools_run_it_waits_for_their_results(tmp_path: Path) -> Non
         await go.wait()
         return ToolResult.of("worked")
 
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     answers = [*([said("ok", usage=SENT)] for _ in range(4)), [said("", call("echo", "a"), call("slow", "b"))], [said("done")]]
     made = agent(compactor, *answers, box=Box(echo=echo, slow=slow))
     async with Session(made.driver, store=stored, limits=QUICK) as session:
@@ -206,14 +206,14 @@ async def test_while_tools_run_it_waits_for_their_results(tmp_path: Path) -> Non
         assert now[:2] == ["user: in short", "user: prompt 5"]
         assert "user: and be quick" in now
         assert is_whole(conversation(session))
-    with Sessions(str(tmp_path)).open(stored.id) as again:
-        assert texts([to_model(message) for message in again.messages()]) == now
+    with SessionFolder(str(tmp_path)).open(stored.id) as again:
+        assert texts([to_model_message(message) for message in again.messages()]) == now
 
 
 @MERGE
 async def test_a_turn_that_is_cancelled_meanwhile_is_part_of_what_follows(tmp_path: Path) -> None:
     compactor, streaming = Shortens(free=False), asyncio.Event()
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     answers: list[Sequence[Piece]] = [*([said("ok", usage=SENT)] for _ in range(4)), [asyncio.Event()]]
     async with Session(agent(compactor, *answers).driver, store=stored, limits=QUICK) as session:
         await turns(session, 1, 2, 3, 4)
@@ -225,8 +225,8 @@ async def test_a_turn_that_is_cancelled_meanwhile_is_part_of_what_follows(tmp_pa
         await settled(session)
         now = texts(conversation(session))
         assert now == ["user: in short", "user: prompt 5", "user: [Request interrupted: enough]"]
-    with Sessions(str(tmp_path)).open(stored.id) as again:
-        assert texts([to_model(message) for message in again.messages()]) == now
+    with SessionFolder(str(tmp_path)).open(stored.id) as again:
+        assert texts([to_model_message(message) for message in again.messages()]) == now
 
 
 @MERGE
@@ -298,7 +298,7 @@ async def test_a_session_that_is_closed_waits_for_no_compactor() -> None:
 
 @pytest.mark.req("piglet.fix.30")
 async def test_somebody_may_want_it_now_and_it_is_kept(tmp_path: Path) -> None:
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     async with Session(agent(Shortens(), at=0).driver, store=stored, limits=QUICK) as session:
         await turns(session, 1, 2)
         assert await driver(session).shortening.now() == Counts(4, 1)

@@ -20,7 +20,7 @@ from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import Event, Text, ToolStarted, TurnEnded, TurnResult, Usage
 from serai.model.provider import Chunk, Completion, Model, ModelMessage, ModelRequest
 from serai.model.tools import ImageBlock, ProgressCallback, TextBlock, ToolCall, ToolResult, ToolSpec
-from serai.store import Sessions, to_model
+from serai.store import SessionFolder, to_model_message
 from tests.agents.resident.parts import MODEL, QUICK, Answers, Box, call, conversation, echo, resident, said, texts
 
 pytestmark = pytest.mark.loops
@@ -197,7 +197,7 @@ async def test_nor_is_it_lost_when_nobody_can_summarise() -> None:
 
 
 async def test_what_could_not_be_kept_is_not_shortened(tmp_path: Path) -> None:
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     made = resident(Answers([said("x" * 4000)], [said("brief")]))
     async with Session(made.driver, store=stored, limits=QUICK) as session:
         await session.turn("tell me")
@@ -300,14 +300,14 @@ async def test_what_waits_when_the_session_is_closed_is_left() -> None:
 
 
 async def test_a_text_right_behind_the_prompt_is_kept_in_its_order(tmp_path: Path) -> None:
-    stored = Sessions(str(tmp_path)).new("/app")
+    stored = SessionFolder(str(tmp_path)).new("/app")
     made = resident(Answers([said("ok")]))
     async with Session(made.driver, store=stored, limits=QUICK) as session:
         turn = await session.send("go")
         session.steer("and this")
         await turn
-        with Sessions(str(tmp_path)).open(stored.id) as again:
-            assert texts([to_model(message) for message in again.messages()]) == texts(conversation(session))
+        with SessionFolder(str(tmp_path)).open(stored.id) as again:
+            assert texts([to_model_message(message) for message in again.messages()]) == texts(conversation(session))
 
 
 async def test_a_text_at_the_very_end_does_not_get_into_the_next_turn() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from serai.app.app import App
 from serai.model.events import Message, Text, ToolEnded
-from serai.store.sessions import Sessions
+from serai.store.session_folder import SessionFolder
 from serai.testing.claude.making import ScriptedClaude
 from serai.testing.claude.script import Script
 from tests.app.houses import PATIENT, Person, closed, home_of
@@ -81,7 +81,7 @@ def seen(person: Person) -> str:
 
 def said(house: House) -> list[str]:
     """What the only session of the store has."""
-    sessions = Sessions.usual(house.environ)
+    sessions = SessionFolder.usual(house.environ)
     [one] = sessions.list()
     with sessions.open(one.id) as session:
         return conversation(session)
@@ -89,7 +89,7 @@ def said(house: House) -> list[str]:
 
 def ends(house: House) -> list[str]:
     """How its turns have ended, as it is kept."""
-    sessions = Sessions.usual(house.environ)
+    sessions = SessionFolder.usual(house.environ)
     [one] = sessions.list()
     rows = [json.loads(line) for line in Path(one.path).read_text("utf-8").splitlines()]
     events = [row["data"] for row in rows if row["type"] == "event"]

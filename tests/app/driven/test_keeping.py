@@ -10,7 +10,7 @@ import pytest
 from serai.app.opening import LATEST
 from serai.errors import BadSession, NoSession, NotAllowed
 from serai.record import Folder, Recording
-from serai.store.sessions import Listed, Sessions
+from serai.store.session_folder import SessionFolder, SessionSummary
 from serai.testing.claude.script import Script
 from tests.app.driven.houses import House, hello, said, shell
 from tests.history.helpers import assistant, user
@@ -20,8 +20,8 @@ SECRET = "sk-ant-of-nobody-but-me-0123456789"
 OWN = "0a1b2c3d-0000-4000-8000-000000000000"
 
 
-def listed(house: House) -> Listed:
-    [one] = Sessions.usual(house.environ).list()
+def listed(house: House) -> SessionSummary:
+    [one] = SessionFolder.usual(house.environ).list()
     return one
 
 
@@ -132,13 +132,13 @@ async def test_one_in_which_nothing_was_said_is_not_kept(tmp_path: Path) -> None
     house = House(tmp_path, hello())
     async with house.opened():
         pass
-    assert Sessions.usual(house.environ).list() == []
+    assert SessionFolder.usual(house.environ).list() == []
 
 
 async def test_what_is_kept_nowhere_is_kept_nowhere(tmp_path: Path) -> None:
     house = House(tmp_path, hello())
     await turn(house, keep=False)
-    assert Sessions.usual(house.environ).list() == []
+    assert SessionFolder.usual(house.environ).list() == []
 
 
 # -- the recording

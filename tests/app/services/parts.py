@@ -11,8 +11,8 @@ from serai.app.services.grants import Grants
 from serai.app.services.group import Group
 from serai.app.services.router import AppServices
 from serai.host.services import GROUPS
-from serai.store.session import Session as Stored
-from serai.store.sessions import Current
+from serai.store.session_folder import CurrentSession
+from serai.store.stored_session import StoredSession as Stored
 from tests.agents.resident.parts import MODEL, QUICK, Answers, Box, echo, yes
 
 GUEST = "fake:weather"
@@ -30,7 +30,7 @@ class Desk:
         return await self.services.ask(self.guest, "group", what, arguments)
 
 
-def resident(provider: Answers, box: Box | None = None, *, store: Stored | Current | None = None, **house: Any) -> Session:
+def resident(provider: Answers, box: Box | None = None, *, store: Stored | CurrentSession | None = None, **house: Any) -> Session:
     """A session in which every call may run, kept in `store`."""
     parts = House(model=MODEL, provider=provider, limits=QUICK, **{"decide": yes, **house})
     return Session(Resident(parts, box or Box(echo=echo)), store=store, limits=QUICK)

@@ -15,7 +15,7 @@ from serai.app.services.control import Control
 from serai.errors import BadRequest, NotCapable, Refused, TurnInFlight
 from serai.model.provider import ModelMessage
 from serai.store.messages import UserMessage
-from serai.store.sessions import Sessions
+from serai.store.session_folder import SessionFolder
 from tests.agents.resident.parts import Answers, call, conversation, said, texts
 from tests.app.services.parts import Desk, driver, resident
 
@@ -104,7 +104,7 @@ async def test_an_abort_ends_the_turn_and_is_nothing_when_none_runs() -> None:
 @pytest.mark.req("piglet.fix.33")
 @pytest.mark.parametrize("running", [True, False])
 async def test_the_mark_of_an_abort_is_in_memory_and_on_disk(tmp_path: Path, running: bool) -> None:
-    with Sessions(tmp_path).new(str(tmp_path)) as stored:
+    with SessionFolder(tmp_path).new(str(tmp_path)) as stored:
         async with resident(Answers([asyncio.Event()] if running else [said("x")]), store=stored) as session:
             turn = await session.send("hi")
             if not running:
@@ -119,7 +119,7 @@ async def test_the_mark_of_an_abort_is_in_memory_and_on_disk(tmp_path: Path, run
 
 @pytest.mark.req("piglet.fix.30")
 async def test_a_conversation_that_is_shortened_is_shorter_on_disk_too(tmp_path: Path) -> None:
-    with Sessions(tmp_path).new(str(tmp_path)) as stored:
+    with SessionFolder(tmp_path).new(str(tmp_path)) as stored:
         long = said("word " * 2000)
         async with resident(Answers([long], [long], [long], [said("In short.")]), store=stored) as session:
             ask = House(session).ask

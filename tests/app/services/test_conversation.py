@@ -12,9 +12,9 @@ from serai.app.services.conversation import Conversation
 from serai.errors import BadRequest, TurnInFlight
 from serai.model.events import Usage
 from serai.model.tools import ToolSpec
-from serai.store import times
+from serai.store import entries
 from serai.store.messages import INTERRUPTED
-from serai.store.sessions import Sessions
+from serai.store.session_folder import SessionFolder
 from tests.agents.resident.parts import Answers, Box, call, conversation, echo, said, texts
 from tests.app.services.parts import Desk, driver, resident
 
@@ -29,7 +29,7 @@ async def test_messages_say_whose_they_are_and_what_their_parts_are() -> None:
         messages = (await desk(session)("messages"))["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant", "tool_result", "assistant"]
     assert messages[0] == {"role": "user", "content": "hi", "timestamp": messages[0]["timestamp"]}
-    assert all(times.parse(message["timestamp"]) for message in messages)
+    assert all(entries.parse_time(message["timestamp"]) for message in messages)
     assert messages[1]["content"] == [
         {"type": "text", "text": "I look."},
         {"type": "tool_call", "id": "c1", "name": "echo", "arguments": {"x": 1}},
@@ -50,7 +50,7 @@ async def test_what_is_read_can_be_set_again() -> None:
 
 
 async def test_a_conversation_is_replaced_in_memory_and_the_session_stays(tmp_path: Path) -> None:
-    with Sessions(tmp_path).new(str(tmp_path)) as stored:
+    with SessionFolder(tmp_path).new(str(tmp_path)) as stored:
         provider = Answers([said("Hello.")])
         async with resident(provider, store=stored) as session:
             await session.turn("hi")

@@ -11,9 +11,9 @@ import pytest
 from serai.app.services.sessions import Sessions
 from serai.errors import BadRequest, NoEntry, NoSession, NotAllowed, TurnInFlight
 from serai.store.messages import UserMessage
-from serai.store.session import Session
-from serai.store.sessions import Current
-from serai.store.sessions import Sessions as Folder
+from serai.store.session_folder import CurrentSession
+from serai.store.session_folder import SessionFolder as Folder
+from serai.store.stored_session import StoredSession
 from tests.app.services.parts import Desk
 
 
@@ -22,7 +22,7 @@ class House:
 
     def __init__(self, path: Path) -> None:
         self.folder = Folder(path / "sessions")
-        self.current = Current(self.folder.new("/app", model="m1"))
+        self.current = CurrentSession(self.folder.new("/app", model="m1"))
         self.busy = False
         self.refreshed = 0
         self.titles: list[str] = []
@@ -40,7 +40,7 @@ class House:
         if self.busy:
             raise TurnInFlight("busy")
 
-    async def swap(self, stored: Session) -> None:
+    async def swap(self, stored: StoredSession) -> None:
         self.current.swap(stored)
 
     def refresh(self) -> None:
@@ -111,9 +111,9 @@ async def test_a_fork_begins_where_the_conversation_is(house: House) -> None:
 
 
 async def test_a_session_that_cannot_be_taken_up_is_closed_again(house: House) -> None:
-    taken: list[Session] = []
+    taken: list[StoredSession] = []
 
-    async def swap(stored: Session) -> None:
+    async def swap(stored: StoredSession) -> None:
         taken.append(stored)
         raise TurnInFlight("no")
 

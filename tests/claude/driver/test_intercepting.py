@@ -13,7 +13,7 @@ from serai.errors import NotAllowed
 from serai.model.approvals import Approval
 from serai.model.events import Event, Message, NoticeEvent, Text, ToolCalled, ToolEnded, TurnEnded, event_kind
 from serai.model.tools import TextBlock
-from serai.store import Sessions
+from serai.store import SessionFolder
 from serai.testing.claude.making import ScriptedClaude
 from serai.testing.claude.script import Script
 from tests.claude.driver.guests import Guests
@@ -99,7 +99,7 @@ async def test_what_is_not_to_be_seen_is_nowhere(tmp_path: Path, script: Script,
     def shown(message: Message) -> Message | None:
         return None if show is None else msgspec.structs.replace(message, content=(TextBlock(show),))
 
-    stored = Sessions(tmp_path / "store").new(str(tmp_path))
+    stored = SessionFolder(tmp_path / "store").new(str(tmp_path))
     guests = Guests(show=shown)
     _, session = scene(tmp_path, script, interceptors=guests, store=stored)
     everything: list[Event] = []

@@ -15,7 +15,7 @@ from serai.errors import Closed, SeraiError
 from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import Message, RequestCancelled
 from serai.model.tools import ProgressCallback, ToolCall, ToolResult, ToolSpec
-from serai.store import AssistantMessage, Sessions, UserMessage
+from serai.store import AssistantMessage, SessionFolder, UserMessage
 from serai.testing.claude.script import Script
 from serai.wire.plain_process import PlainSpawner
 from tests.claude.driver.guests import Guests
@@ -59,7 +59,7 @@ def descriptors() -> set[tuple[str, str]]:
 @pytest.mark.req("agents.rule.48", "agents.edge.11")
 @pytest.mark.parametrize("stay", [False, True])
 async def test_leaving_it_leaves_nothing_and_what_was_said_is_kept(tmp_path: Path, stay: bool) -> None:
-    stored = Sessions(tmp_path / "store").new(str(tmp_path))
+    stored = SessionFolder(tmp_path / "store").new(str(tmp_path))
     async with nothing_left() as spawner:
         options = ("--stay", "--ignore-term", "--grandchild") if stay else ()
         claude, session = scene(tmp_path, TALK, options=options, limits=QUICK, spawner=spawner, store=stored)

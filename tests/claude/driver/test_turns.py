@@ -17,7 +17,7 @@ from serai.errors import AgentFailed, BadSession, OversizeFrame, PeerGone, Serai
 from serai.model.approvals import Deny
 from serai.model.events import Compacted, NoticeEvent, OtherEvent, SessionStarted, StateChanged, Stderr, Text, TurnEnded
 from serai.model.tools import ImageBlock
-from serai.store import Sessions
+from serai.store import SessionFolder
 from serai.testing.claude.script import Script
 from tests.agents.resident.parts import Answers, resident, said
 from tests.claude.driver.guests import Guests
@@ -493,7 +493,7 @@ async def test_which_conversation_it_is_can_be_said(tmp_path: Path, choice: dict
 
 @pytest.mark.req("agents.driver.session")
 async def test_a_stored_conversation_goes_on_where_it_was(tmp_path: Path) -> None:
-    sessions = Sessions(tmp_path / "store")
+    sessions = SessionFolder(tmp_path / "store")
     stored = sessions.new(str(tmp_path))
     claude, session = scene(tmp_path, TALK, TALK, store=stored)
     async with session:
@@ -510,7 +510,7 @@ async def test_a_stored_conversation_goes_on_where_it_was(tmp_path: Path) -> Non
 
 @pytest.mark.req("agents.driver.session")
 async def test_what_is_stored_of_another_agent_is_refused(tmp_path: Path) -> None:
-    sessions = Sessions(tmp_path / "store")
+    sessions = SessionFolder(tmp_path / "store")
     stored = sessions.new(str(tmp_path))
     async with Session(resident(Answers([said("hello")])).driver, store=stored) as other:
         await other.turn("go")

@@ -31,9 +31,9 @@ from serai.model.events import (
     UsageReported,
 )
 from serai.model.tools import NativeCall, TextBlock, ToolCall, ToolResult
-from serai.store import Scribe
-from serai.store.messages import AssistantMessage, Call, ToolResultMessage
-from serai.store.messages import Text as Words
+from serai.store import SessionWriter
+from serai.store.messages import AssistantMessage, StoredToolCall, ToolResultMessage
+from serai.store.messages import StoredText as Words
 from tests.claude.folding.helpers import CAPTURES, captured, folded
 from tests.store.helpers import new, said
 
@@ -340,7 +340,7 @@ def test_only_what_has_no_neutral_word_is_other(name: str) -> None:
 def test_a_store_reads_back_a_sound_conversation(name: str, tmp_path: Path) -> None:
     """Every call has its result right after it, and what was said stands there once."""
     with new(tmp_path) as session:
-        scribe = Scribe(session)
+        scribe = SessionWriter(session)
         found, fold = folded(name)
         found += fold.folding.end(interrupted=True, gone=True)
         for event in [TurnStarted(prompt="go"), *found]:
@@ -350,7 +350,7 @@ def test_a_store_reads_back_a_sound_conversation(name: str, tmp_path: Path) -> N
         scribe.close()
         messages = session.messages()
         answers = [message.content for message in messages if isinstance(message, AssistantMessage)]
-        calls = [item.id for content in answers for item in content if isinstance(item, Call)]
+        calls = [item.id for content in answers for item in content if isinstance(item, StoredToolCall)]
         results = [message.tool_call_id for message in messages if isinstance(message, ToolResultMessage)]
         assert sorted(calls) == sorted(results)
         assert len(set(results)) == len(results)

@@ -15,7 +15,7 @@ from serai.dialects.yoi.grants import Record
 from serai.dialects.yoi.package import digest
 from serai.errors import BadSession, NotAllowed
 from serai.host.host import Host
-from serai.store.session import Session as Stored
+from serai.store.stored_session import StoredSession as Stored
 from serai.tools import BuiltIn
 from serai.wire.plain_process import PlainSpawner
 from tests.agents.resident.parts import Answers, call, said

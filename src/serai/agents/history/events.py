@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from serai.agents.history.metadata import moment
 from serai.agents.history.rows import row_of, string
-from serai.store import times
+from serai.store import entries
 from serai.wire.codec import BAD_INPUT, decode
 
 __all__ = [
@@ -198,4 +198,4 @@ def event_of(line: bytes) -> SessionEvent | None:
             data = decode(decoder, line)
         except BAD_INPUT:  # another shape than this type had so far
             pass
-    return SessionEvent(kind, subtype, moment(times.parse(string(row.timestamp))), data, Raw(line))
+    return SessionEvent(kind, subtype, moment(entries.parse_time(string(row.timestamp))), data, Raw(line))

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from serai.agents.history.rows import Message, Row, amount, message_of, prompt_text, said_text, string, text_of, whole
-from serai.store import times
+from serai.store import entries
 
 __all__ = ["Gathering", "SessionMetadata", "SessionStatus", "moment"]
 
@@ -96,7 +96,7 @@ class Gathering:
 
     def tell(self, row: Row) -> None:
         self.rows += 1
-        if at := times.parse(string(row.timestamp)):
+        if at := entries.parse_time(string(row.timestamp)):
             self._begun = self._begun or at
             self._ended = at
         if cwd := string(row.cwd):

@@ -9,7 +9,7 @@ import msgspec
 from serai.agents.resident import history, spending
 from serai.model.events import Usage
 from serai.model.provider import MessageOrigin, ModelMessage
-from serai.store import times
+from serai.store import entries
 
 __all__ = ["Conversation"]
 
@@ -27,7 +27,9 @@ class Conversation:
 
     def add(self, message: ModelMessage) -> None:
         """The newest message; one that does not say when it was said was said now."""
-        self.messages.append(message if message.made else msgspec.structs.replace(message, made=MessageOrigin(times.text())))
+        self.messages.append(
+            message if message.made else msgspec.structs.replace(message, made=MessageOrigin(entries.format_time()))
+        )
 
     def taken(self) -> Usage:
         """What the answers in it took together (spec piglet 7.1)."""

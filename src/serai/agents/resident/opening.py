@@ -18,9 +18,9 @@ from serai.limits import Limits
 from serai.model.contributions import PromptSection
 from serai.model.provider import Model, ModelMessage, ModelOptions, ModelProvider
 from serai.model.tools import ToolBox
-from serai.store.neutral import to_model, usage_in
-from serai.store.session import Session as Stored
-from serai.store.sessions import Current
+from serai.store.messages import to_model_message, usage_in
+from serai.store.session_folder import CurrentSession
+from serai.store.stored_session import StoredSession as Stored
 from serai.tools import BuiltIn, Undo
 from serai.wire.plain_process import PlainSpawner
 
@@ -38,7 +38,7 @@ def resident(
     decide: Decide | None = None,
     system: str | None = None,
     sections: Iterable[PromptSection] | Callable[[], Iterable[PromptSection]] = (),
-    store: Stored | Current | None = None,
+    store: Stored | CurrentSession | None = None,
     history: Iterable[ModelMessage] = (),
     session_id: str = "",
     interceptors: Interceptors | None = None,
@@ -118,7 +118,7 @@ def resident(
     driver = Resident(
         house,
         tools,
-        before=[*history, *map(to_model, said)],
+        before=[*history, *map(to_model_message, said)],
         session_id=session_id or (stored.id if stored is not None else ""),
         switch=lambda query: shelf.take(query, None)[:2],
         notice=notice,
@@ -160,11 +160,11 @@ def _order(settings: Mapping[str, Any]) -> dict[str, int]:
     return order
 
 
-def _stored(store: Stored | Current | None) -> Stored | None:
-    return store.session if isinstance(store, Current) else store
+def _stored(store: Stored | CurrentSession | None) -> Stored | None:
+    return store.session if isinstance(store, CurrentSession) else store
 
 
-def _remember(store: Stored | Current | None, key: str) -> None:
+def _remember(store: Stored | CurrentSession | None, key: str) -> None:
     stored = _stored(store)
     if stored is not None and stored.meta.model != key:
         stored.model(key)

@@ -34,7 +34,7 @@ from serai.model.actions import Notice
 from serai.model.events import StepEnded, StepSettled, StepsExhausted, StepStarted, ToolCalled, TurnPrepared, TurnResult, Usage
 from serai.model.provider import Completion, MessageOrigin, ModelMessage, ModelRequest
 from serai.model.tools import ToolCall
-from serai.store import times
+from serai.store import entries
 
 __all__ = ["Run", "Status"]
 
@@ -233,7 +233,7 @@ class Run:
             return None
 
     def _made(self, message: ModelMessage, usage: Usage, stop: events.Stop, error: str = "") -> ModelMessage:
-        made = MessageOrigin(times.text(), self._model.id, self._model.provider, usage, stop, error)
+        made = MessageOrigin(entries.format_time(), self._model.id, self._model.provider, usage, stop, error)
         return msgspec.structs.replace(message, made=made)
 
     def _spend(self, usage: Usage) -> None:

@@ -16,9 +16,8 @@ from serai.app.services.tools import spec_data
 from serai.errors import BadRequest
 from serai.model.provider import ModelMessage
 from serai.model.tools import TextBlock
-from serai.store import times
-from serai.store.messages import Message, decode_message, encode
-from serai.store.neutral import from_model, to_model, usage_in
+from serai.store import entries
+from serai.store.messages import StoredMessage, decode_message, encode, from_model_message, to_model_message, usage_in
 from serai.wire import codec
 
 __all__ = ["Conversation", "messages_data"]
@@ -59,7 +58,7 @@ class Conversation:
         resident = self._resident()
         self._must_be_idle()
         said = list(_decoded(wanted.messages or (), guest))
-        resident.conversation.replace(history.repaired(map(to_model, said)), usage_in(said))
+        resident.conversation.replace(history.repaired(map(to_model_message, said)), usage_in(said))
         return {}
 
     async def snapshot(self, _guest: str, _arguments: NoArguments) -> Data:
@@ -98,11 +97,11 @@ class Conversation:
 def messages_data(said: Sequence[ModelMessage]) -> list[Any]:
     """As spec piglet 6.2 has them, each with its `role` and the `type` of its parts (FIX-21)."""
     names = {call.id: call.name for message in said for call in message.calls}
-    kept = (from_model(message, tool=names.get(message.call_id, ""), timestamp=times.ZERO) for message in said)
+    kept = (from_model_message(message, tool=names.get(message.call_id, ""), timestamp=entries.ZERO) for message in said)
     return [msgspec.json.decode(encode(message, tagged=False)) for message in kept]
 
 
-def _decoded(tagged: Iterable[Tagged], guest: str) -> Iterable[Message]:
+def _decoded(tagged: Iterable[Tagged], guest: str) -> Iterable[StoredMessage]:
     for place, message in enumerate(tagged):
         if message.type in _TYPES:
             try:

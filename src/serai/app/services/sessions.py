@@ -12,11 +12,11 @@ import msgspec
 
 from serai.app.services.group import Data, NoArguments, Operation
 from serai.errors import BadRequest, NoSession, NotAllowed
-from serai.store import times
-from serai.store.session import SUFFIX, Session
-from serai.store.sessions import Current, Listed
-from serai.store.sessions import Sessions as Folder
-from serai.store.tree import Row
+from serai.store import entries
+from serai.store.session_folder import CurrentSession, SessionSummary
+from serai.store.session_folder import SessionFolder as Folder
+from serai.store.session_tree import TreeRow
+from serai.store.stored_session import SUFFIX, StoredSession
 
 __all__ = ["Sessions"]
 
@@ -59,9 +59,9 @@ class Sessions:
     def __init__(
         self,
         folder: Folder | None,
-        current: Current | None,
+        current: CurrentSession | None,
         *,
-        swap: Callable[[Session], Awaitable[object]],
+        swap: Callable[[StoredSession], Awaitable[object]],
         refresh: Callable[[], object],
         idle: Callable[[], None],
         titled: Callable[[str], object] = lambda _title: None,
@@ -112,7 +112,7 @@ class Sessions:
         await self._become(fork, made=True)
         return data
 
-    async def _become(self, stored: Session, *, made: bool = False) -> None:
+    async def _become(self, stored: StoredSession, *, made: bool = False) -> None:
         """`made`: for this alone, so that it goes when it cannot be."""
         try:
             await self._swap(stored)
@@ -174,7 +174,7 @@ class Sessions:
     async def tree(self, _guest: str, _arguments: NoArguments) -> Data:
         return {"nodes": [_entry(row) | _node(row) for row in self._session().tree().full()]}
 
-    def _session(self) -> Session:
+    def _session(self) -> StoredSession:
         if self._current is None:
             raise _none()
         return self._current.session
@@ -192,22 +192,22 @@ def _none() -> NoSession:
     return NoSession("no active session", hint="this run keeps none")
 
 
-def _listed(one: Listed) -> Data:
-    meta, created = one.meta, times.parse(one.meta.created)
+def _listed(one: SessionSummary) -> Data:
+    meta, created = one.meta, entries.parse_time(one.meta.created)
     data = {"id": one.id, "title": meta.title, "cwd": meta.cwd, "created_at": _seconds(created), "path": one.path}
     return data | ({"parent_id": meta.parent} if meta.parent else {})
 
 
 def _seconds(ns: int) -> str:
-    return times.text(ns)[:19] + "Z" if ns else times.ZERO
+    return entries.format_time(ns)[:19] + "Z" if ns else entries.ZERO
 
 
-def _entry(row: Row) -> Data:
+def _entry(row: TreeRow) -> Data:
     data: Data = {"id": row.id, "type": row.type, "timestamp": row.ts, "children": row.children}
     return data | ({"parent_id": row.parent} if row.parent else {})
 
 
-def _node(row: Row) -> Data:
+def _node(row: TreeRow) -> Data:
     data: Data = {"on_active_path": row.active, "depth": row.depth}
     others = {"preview": row.preview, "label": row.label, "tokens_before": row.tokens_before}
     return data | {key: value for key, value in others.items() if value}

@@ -23,8 +23,8 @@ from serai.limits import Limits
 from serai.model.contributions import PromptSection
 from serai.model.tools import ToolBox
 from serai.store.messages import AssistantMessage
-from serai.store.session import Session as Stored
-from serai.store.sessions import Current
+from serai.store.session_folder import CurrentSession
+from serai.store.stored_session import StoredSession as Stored
 from serai.wire.channel import Tap
 from serai.wire.process import Spawner
 
@@ -41,7 +41,7 @@ def claude(
     latest: bool = False,
     fork: bool = False,
     trusted: bool | Callable[[], bool] = False,
-    store: Stored | Current | None = None,
+    store: Stored | CurrentSession | None = None,
     judge: Judge | None = None,
     interceptors: Interceptors | None = None,
     tools: ToolBox | None = None,
@@ -116,7 +116,7 @@ def _options(
 
 def _conversation(
     options: Options,
-    store: Stored | Current | None,
+    store: Stored | CurrentSession | None,
     session_id: str,
     resume: str,
     environ: Mapping[str, str],
@@ -131,7 +131,7 @@ def _conversation(
         return {"session_id": session_id, "resume": False}
     if options.session_id or options.continue_last:
         return {}
-    stored = store.session if isinstance(store, Current) else store
+    stored = store.session if isinstance(store, CurrentSession) else store
     if stored is None:
         return {"session_id": str(uuid4())}
     if not stored.leaf:

@@ -9,8 +9,8 @@ from serai.agents.drivers.mock.driver import Mock
 from serai.agents.drivers.mock.script import Script
 from serai.agents.session import Session
 from serai.limits import Limits
-from serai.store.session import Session as Stored
-from serai.store.sessions import Current
+from serai.store.session_folder import CurrentSession
+from serai.store.stored_session import StoredSession as Stored
 
 __all__ = ["mock"]
 
@@ -18,7 +18,7 @@ __all__ = ["mock"]
 def mock(
     *,
     script: Script | str | bytes | Mapping[str, Any] | Iterable[Any] | None = None,
-    store: Stored | Current | None = None,
+    store: Stored | CurrentSession | None = None,
     session_id: str = "",
     limits: Limits | None = None,
     **_: Any,
@@ -30,7 +30,7 @@ def mock(
 
     What the app hands to every agent (a model, tools, …) is nothing to a script; that is not told as an error.
     """
-    stored = store.session if isinstance(store, Current) else store
+    stored = store.session if isinstance(store, CurrentSession) else store
     driver = Mock(
         Script.of(script),
         session_id=session_id or (stored.id if stored is not None else ""),

@@ -11,9 +11,8 @@ from msgspec import Raw
 from serai.dialects.piglet.messages import CompactMessage
 from serai.model.provider import ModelMessage
 from serai.model.tools import ToolCall
-from serai.store.messages import Message, decode_message, encode, role_of
-from serai.store.neutral import from_model, to_model
-from serai.store.times import ZERO
+from serai.store.entries import ZERO
+from serai.store.messages import StoredMessage, decode_message, encode, from_model_message, role_of, to_model_message
 from serai.wire.codec import BAD_INPUT
 
 __all__ = ["UNREADABLE", "args_of", "from_compact", "read", "spelt", "to_compact", "untagged"]
@@ -53,7 +52,7 @@ def args_of(call: ToolCall) -> Any:
     return call.arguments or None
 
 
-def read(type: str, raw: Raw) -> Message:
+def read(type: str, raw: Raw) -> StoredMessage:
     """A message of this type, however its keys are spelt; one of `UNREADABLE` when it is none."""
     return decode_message(type, spelt(raw))
 
@@ -92,7 +91,7 @@ def from_compact(messages: Sequence[CompactMessage] | None) -> list[ModelMessage
     for message in messages or ():
         if message.type in _TYPES:
             try:
-                found.append(to_model(read(message.type, message.data)))
+                found.append(to_model_message(read(message.type, message.data)))
             except UNREADABLE:
                 continue
     return found
@@ -103,9 +102,9 @@ def untagged(messages: Sequence[ModelMessage]) -> list[Raw]:
     return [encode(message, tagged=False) for message in _stored(messages)]
 
 
-def _stored(messages: Sequence[ModelMessage]) -> Iterator[Message]:
+def _stored(messages: Sequence[ModelMessage]) -> Iterator[StoredMessage]:
     """As a session keeps them. A result is of the tool whose call has its id; ids may come again, and the last one counts."""
     tools: dict[str, str] = {}
     for message in messages:
         tools.update((call.id, call.name) for call in message.calls)
-        yield from_model(message, tool=tools.get(message.call_id, ""), timestamp=ZERO)
+        yield from_model_message(message, tool=tools.get(message.call_id, ""), timestamp=ZERO)

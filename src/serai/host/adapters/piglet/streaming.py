@@ -19,8 +19,7 @@ from serai.host.adapters.piglet.conversing import UNREADABLE, read, untagged
 from serai.limits import Limits
 from serai.model.provider import Chunk, Completion, MessageOrigin, Model, ModelOptions, ModelRequest
 from serai.record.lookalikes import mask_text
-from serai.store.messages import AssistantMessage
-from serai.store.neutral import to_model
+from serai.store.messages import AssistantMessage, to_model_message
 from serai.wire.child_environment import looks_secret
 
 __all__ = ["Ask", "Stream", "Streaming", "params_of"]
@@ -242,7 +241,7 @@ def _completion(result: ProviderStreamResult) -> Completion:
     assert isinstance(message, AssistantMessage)
     if message.error and message.stop_reason in ("error", ""):
         raise ModelFailed(_cut(message.error), temporary=True)
-    answer = to_model(message)
+    answer = to_model_message(message)
     made = answer.made or MessageOrigin()
     return Completion(answer, made.stop or ("tool_use" if answer.calls else "end"), made.usage)
 

@@ -19,9 +19,9 @@ from serai.model import events
 from serai.model.approvals import Approval
 from serai.model.events import Event
 from serai.model.tools import Block, ToolCall
-from serai.store import messages, times
-from serai.store.neutral import STOPS
-from serai.store.steps import Step, items
+from serai.store import entries, messages
+from serai.store.messages import STOPS
+from serai.store.session_writer import StepDraft, content_items
 
 __all__ = ["TYPES", "Payload", "Teller", "Translator", "kinds_for"]
 
@@ -82,7 +82,7 @@ class Translator:
         self._wanted = wanted
         self._prompt = ""
         self._open = False  # a turn in piglet's sense: a step of ours
-        self._step = Step()
+        self._step = StepDraft()
         self._assistant: Raw | None = None
         self._calls: tuple[str, ...] = ()  # of the step that ended, in order
         self._results: dict[str, Raw] = {}  # by the id of the call
@@ -158,7 +158,7 @@ class Translator:
 
     def _begin_step(self, *, is_open: bool) -> None:
         self._open = is_open
-        self._step, self._assistant, self._calls = Step(), None, ()
+        self._step, self._assistant, self._calls = StepDraft(), None, ()
         self._results.clear()
 
     def _gather(self, event: Event) -> None:
@@ -175,7 +175,7 @@ class Translator:
     def _step_ended(self, event: events.StepEnded) -> list[tuple[str, Payload]]:
         if not self._gathers:
             return []
-        step, self._step = self._step, Step()
+        step, self._step = self._step, StepDraft()
         provider, slash, model = step.model.partition("/")  # a model's key
         said = step.message(provider if slash else "", STOPS[event.stop], event.error)
         said = msgspec.structs.replace(said, model=model if slash else step.model, timestamp=_at(event))
@@ -187,7 +187,7 @@ class Translator:
         call, result = event.call, event.result
         if self._gathers and self._wanted("EventTurnEnd"):
             said = messages.ToolResultMessage(
-                call.id, call.name, tuple(items(result.content)), result.is_error, _at(event), result.code
+                call.id, call.name, tuple(content_items(result.content)), result.is_error, _at(event), result.code
             )
             self._results[call.id] = messages.encode(said, tagged=False)
         told = _blocks(result.content) if result.is_error else result.details
@@ -210,11 +210,11 @@ def _call(call: ToolCall) -> Payload:
 
 def _blocks(content: tuple[Block, ...]) -> list[object]:
     """As messages have them (spec piglet 6.2), each with its `type`."""
-    return [item.raw if isinstance(item, messages.Unknown) else item for item in items(content)]
+    return [item.raw if isinstance(item, messages.StoredUnknown) else item for item in content_items(content)]
 
 
 def _at(event: Event) -> str:
-    return times.text(round(event.at * 1e6) * 1000) if event.at else times.ZERO
+    return entries.format_time(round(event.at * 1e6) * 1000) if event.at else entries.ZERO
 
 
 def _joined(first: tuple[str, Payload], second: tuple[str, Payload]) -> bool:

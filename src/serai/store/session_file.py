@@ -1,4 +1,6 @@
-"""One session's file: read from either end, appended to by whoever holds its lock.
+"""The lock of one session's file, `<file>.lock`: between processes, as every writer of sessions takes it (spec piglet 6.1).
+
+One session's file: read from either end, appended to by whoever holds its lock.
 
 Several processes may have it open, some of them not ours. All hold `<file>.lock` while they append, readers hold nothing: what they
 find at the very end may be half written. One append is one `write` of whole lines; one that fails is cut back, so that the session
@@ -7,26 +9,110 @@ goes on when there is room again, and one that a killed writer left half done is
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
+from weakref import WeakSet
 
-from serai.errors import BadSession, Closed, NoSession, NotWritten
+from serai.errors import BadSession, Closed, LimitHit, NoSession, NotWritten
 from serai.limits import KIB, Limits
-from serai.store.entries import Entry, Problems, decode_run
-from serai.store.lock import Lock, on_fork
+from serai.store.entries import ReadProblems, SessionEntry, decode_run
 from serai.wire.stream import Framer, Oversize
 
-__all__ = ["CHUNK", "File", "create"]
+__all__ = ["CHUNK", "SessionFile", "SessionLock", "create_session_file", "on_fork"]
+
+_LOOK_AGAIN = 0.002
+
+
+class ForkAware(Protocol):
+    def after_fork(self) -> None: ...
+
+
+# Whoever has locks: a thread that held one in the parent is not there in the child and never gives it back.
+_forking: WeakSet[ForkAware] = WeakSet()
+
+
+def on_fork(one: ForkAware) -> None:
+    """Have its `after_fork` called in every child that this process forks, as long as it lives."""
+    _forking.add(one)
+
+
+def _after_fork() -> None:
+    for one in list(_forking):
+        one.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class SessionLock:
+    """Opened when it is first taken. It does not keep the threads of a process apart."""
+
+    def __init__(self, path: str, who: str, wait: float) -> None:
+        self._path = path
+        self._who = who
+        self._wait = wait
+        self._descriptor = -1
+
+    def take(self, given_up: Callable[[], None]) -> None:
+        """Wait for it; `given_up` is called now and then and raises when nobody wants it any more."""
+        deadline = time.monotonic() + self._wait
+        while not self._try():
+            given_up()
+            if time.monotonic() > deadline:
+                limit = LimitHit("session_lock", self._wait)
+                raise NotWritten("somebody else holds its lock", who=self._who, limit=limit, hint="end whoever holds it")
+            time.sleep(_LOOK_AGAIN)
+
+    def give_back(self) -> None:
+        if self._descriptor >= 0:  # not so in a child that was forked while its parent held it: that is still the parent's
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """In a forked child it lets go of the parent's lock, which stays the parent's."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
+
+    def _try(self) -> bool:
+        try:
+            if self._descriptor < 0:
+                self._open()
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _same_file(self._descriptor, self._path):
+                return True
+            self.close()  # somebody removed it, and others lock the one that is there now
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            raise NotWritten(f"the session cannot be locked: {error.strerror}", who=self._who) from None
+        return False
+
+    def _open(self) -> None:
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        if os.fstat(self._descriptor).st_uid == os.geteuid():
+            os.fchmod(self._descriptor, 0o600)  # whatever the umask took
+
+
+def _same_file(descriptor: int, path: str) -> bool:
+    """Whether that is the file of this name: not after it was removed or replaced."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+    except FileNotFoundError:
+        return False
+
 
 CHUNK = 64 * KIB
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a FIFO of that name must not make anybody wait
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
 
 
-class File:
+class SessionFile:
     """An open session file. Threads may share it. Its descriptor for appending is opened when it is first needed."""
 
     def __init__(self, path: str, limits: Limits, *, chunk: int = CHUNK) -> None:
@@ -44,7 +130,7 @@ class File:
             raise NoSession("there is no such session", who=path) from None
         except (OSError, ValueError) as error:
             raise BadSession(f"the file cannot be read: {getattr(error, 'strerror', error)}", who=path) from None
-        self._lock = Lock(f"{self._real}.lock", path, limits.session_lock)
+        self._lock = SessionLock(f"{self._real}.lock", path, limits.session_lock)
         self.after_fork()
         on_fork(self)
 
@@ -102,7 +188,7 @@ class File:
         finally:
             turn.release()
 
-    def forwards(self, start: int, problems: Problems) -> Iterator[list[Entry]]:
+    def forwards(self, start: int, problems: ReadProblems) -> Iterator[list[SessionEntry]]:
         """The entries from there on, in order, some at a time; of a line that is too long only its head is ever in memory."""
         framer = Framer(self._limit)
         at = read = start
@@ -119,7 +205,7 @@ class File:
             if not chunk:
                 return
 
-    def backwards(self, problems: Problems) -> Iterator[tuple[int, bytes]]:
+    def backwards(self, problems: ReadProblems) -> Iterator[tuple[int, bytes]]:
         """Stretches of whole lines with their offsets, the last one first."""
         later: list[bytes] = []  # the rest of a line whose beginning is not found yet, its last piece first
         kept = 0
@@ -139,7 +225,7 @@ class File:
             if kept > self._limit:
                 later.clear()  # only its length matters now
 
-    def _joined(self, run: bytes, later: list[bytes], kept: int, at: int, problems: Problems) -> bytes:
+    def _joined(self, run: bytes, later: list[bytes], kept: int, at: int, problems: ReadProblems) -> bytes:
         """A run and the line that ends it, unless that is too long."""
         last = run.rfind(b"\n") + 1
         if len(run) - last + kept > self._limit:
@@ -226,7 +312,7 @@ class File:
             os.close(own)
 
 
-def create(path: str, lines: Iterator[bytes]) -> None:
+def create_session_file(path: str, lines: Iterator[bytes]) -> None:
     """Make a session's file with these lines: for this user alone, on the disk, and whole or not at all."""
     draft = f"{path}.part"
     folder = os.path.dirname(path)

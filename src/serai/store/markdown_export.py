@@ -12,24 +12,24 @@ from datetime import UTC, datetime
 import msgspec
 
 from serai.store import messages
-from serai.store.entries import Entry, Meta
+from serai.store.entries import SessionEntry, SessionMeta
 from serai.store.messages import (
     AssistantMessage,
-    Call,
-    Image,
     Item,
-    Message,
-    Text,
-    Thinking,
+    StoredImage,
+    StoredMessage,
+    StoredText,
+    StoredThinking,
+    StoredToolCall,
+    StoredUnknown,
     ToolResultMessage,
-    Unknown,
     UserMessage,
 )
-from serai.store.session import Session
-from serai.store.tree import compacted, messages_of
+from serai.store.session_tree import compacted, messages_of
+from serai.store.stored_session import StoredSession
 from serai.wire import codec
 
-__all__ = ["fenced", "markdown"]
+__all__ = ["fenced", "session_to_markdown"]
 
 _TICKS = re.compile("`+")
 _FENCE = re.compile(r"(`{3,}|~{3,})([^`]*)$")
@@ -39,7 +39,7 @@ _TAME = re.compile(r"(?<![`\\])(`+)(?!`)[^`].*?(?<!`)\1(?!`)|<https?://[^\s<>]*>
 _WILD = re.compile(r"<[!?/A-Za-z]|^[\s>*+\-\d.)]*(`{3}|~{3})")
 
 
-def markdown(session: Session) -> Iterator[str]:
+def session_to_markdown(session: StoredSession) -> Iterator[str]:
     """Paragraph by paragraph; joined they are the page."""
     path = session.path()
     yield from _head(session.id, session.meta)
@@ -47,7 +47,7 @@ def markdown(session: Session) -> Iterator[str]:
         yield from _entry(entry)
 
 
-def _head(id: str, meta: Meta) -> Iterator[str]:
+def _head(id: str, meta: SessionMeta) -> Iterator[str]:
     yield f"# {_inert(meta.title) or 'Session ' + id}\n\n"
     facts = {
         "Session": id,
@@ -61,7 +61,7 @@ def _head(id: str, meta: Meta) -> Iterator[str]:
     yield "".join(f"- {name}: {_code(value)}\n" for name, value in facts.items() if value) + "\n"
 
 
-def _entry(entry: Entry) -> Iterator[str]:
+def _entry(entry: SessionEntry) -> Iterator[str]:
     if compacted(entry) is not None:
         yield f"## Compacted{_at(entry)}\n\nFrom here on the conversation was this:\n\n"
         for message in messages_of([entry]):
@@ -79,7 +79,7 @@ def _entry(entry: Entry) -> Iterator[str]:
             yield from _message(message, _at(entry))
 
 
-def _message(message: Message, at: str) -> Iterator[str]:
+def _message(message: StoredMessage, at: str) -> Iterator[str]:
     if isinstance(message, UserMessage):
         yield f"## User{at}\n\n" + _text(message.content)
         yield from map(_item, message.blocks)
@@ -99,22 +99,22 @@ def _message(message: Message, at: str) -> Iterator[str]:
 def _result(message: ToolResultMessage, at: str) -> Iterator[str]:
     yield f"### {'Error' if message.is_error else 'Result'} of {_code(message.tool_name or message.tool_call_id)}{at}\n\n"
     for item in message.content:
-        yield fenced(item.text) if isinstance(item, Text) else _item(item)
+        yield fenced(item.text) if isinstance(item, StoredText) else _item(item)
 
 
 def _item(item: Item) -> str:
     match item:
-        case Text():
+        case StoredText():
             return _text(item.text)
-        case Thinking():
+        case StoredThinking():
             # As code, so that no tag in it ends the fold; a blank line on either side, or it would not be read as Markdown.
             return f"<details><summary>Thinking</summary>\n\n{fenced(item.thinking)}</details>\n\n"
-        case Call():
+        case StoredToolCall():
             arguments = msgspec.json.format(codec.encode(item.arguments)[:-1], indent=2).decode()
             return f"### Calls {_code(item.name)}\n\n{fenced(arguments, 'json')}"
-        case Image():
+        case StoredImage():
             return f"*An image ({_inert(item.mime_type)}, {len(item.data) * 3 // 4:,} bytes)*\n\n"
-        case Unknown():
+        case StoredUnknown():
             return fenced(bytes(item.raw).decode(errors="replace"), "json")
 
 
@@ -163,7 +163,7 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _at(entry: Entry) -> str:
+def _at(entry: SessionEntry) -> str:
     return f" · {when}" if (when := _when(entry.at)) else ""
 
 

@@ -19,14 +19,14 @@ from msgspec import Raw
 
 from serai.errors import BadSession, LimitHit, NoEntry, NotAllowed, NotWritten
 from serai.limits import KIB, Limits
-from serai.store import backwards, entries, messages, times
-from serai.store.entries import Entry, Meta, Problems
-from serai.store.file import File, create
-from serai.store.messages import Item, Message
-from serai.store.tree import Tree, Until, messages_of, spoken
+from serai.store import entries, messages, session_tree
+from serai.store.entries import ReadProblems, SessionEntry, SessionMeta
+from serai.store.messages import Item, StoredMessage
+from serai.store.session_file import SessionFile, create_session_file
+from serai.store.session_tree import SessionTree, Until, messages_of, spoken
 from serai.wire import codec
 
-__all__ = ["RESERVED", "SUFFIX", "Session", "Unfit"]
+__all__ = ["RESERVED", "SUFFIX", "StoredSession", "Unfit"]
 
 SUFFIX = ".jsonl"
 # What only the session itself writes.
@@ -46,7 +46,7 @@ class Unfit(NotWritten):
     default_hint = "keep less in one entry, and only what JSON can say: other readers would skip it"
 
 
-class Session:
+class StoredSession:
     """A handle on one session's file; several may be open, here and in other processes. Close it, or use it with `with`."""
 
     def __init__(self, path: str, *, limits: Limits | None = None) -> None:
@@ -56,9 +56,9 @@ class Session:
         self.problems: tuple[str, ...] = ()  # what the last reading had to skip
         self._limits = limits or Limits()
         self._key = _key(self.id)
-        self._disk = File(self.file, self._limits)
+        self._disk = SessionFile(self.file, self._limits)
         self._leaf = ""  # this and what follows was true when the file was as long as `_disk.seen`
-        self._meta = Meta(id=self.id)
+        self._meta = SessionMeta(id=self.id)
         self._meta_at = 0
         try:
             known = self._look()
@@ -70,12 +70,12 @@ class Session:
             raise BadSession("session file has no metadata", who=self.file)
 
     @classmethod
-    def create(cls, folder: str, meta: Meta | None = None, *, limits: Limits | None = None) -> Session:
+    def create(cls, folder: str, meta: SessionMeta | None = None, *, limits: Limits | None = None) -> StoredSession:
         """A new one in that folder, which is there; it is on the disk when this returns. Its id and its time are made here."""
         id = str(uuid.uuid4())
-        meta = msgspec.structs.replace(meta or Meta(id=id), id=id, created=times.text())
+        meta = msgspec.structs.replace(meta or SessionMeta(id=id), id=id, created=entries.format_time())
         path = os.path.join(folder, id + SUFFIX)
-        create(path, iter([_meta_line(meta, path)]))
+        create_session_file(path, iter([_meta_line(meta, path)]))
         return cls(path, limits=limits)
 
     def __enter__(self) -> Self:
@@ -93,7 +93,7 @@ class Session:
         return self._disk.closed
 
     @property
-    def meta(self) -> Meta:
+    def meta(self) -> SessionMeta:
         """As of the last append or reading."""
         return self._meta
 
@@ -104,31 +104,31 @@ class Session:
 
     # -- reading
 
-    def messages(self) -> list[Message]:
+    def messages(self) -> list[StoredMessage]:
         """The conversation as it stands, read from the end of the file; calls that were interrupted have a result saying so."""
-        problems = Problems()
+        problems = ReadProblems()
         said = messages_of(self._path("compact", problems), problems)
         self._tell(problems)
         return said
 
-    def path(self) -> list[Entry]:
+    def path(self) -> list[SessionEntry]:
         """All entries of the active path, from its root."""
-        problems = Problems()
+        problems = ReadProblems()
         found = self._path("root", problems)
         self._tell(problems)
         return found
 
-    def tree(self) -> Tree:
+    def tree(self) -> SessionTree:
         """Everything that was ever written."""
         self._catch_up()
-        problems = Problems()
-        tree = backwards.load(self._disk, problems)
+        problems = ReadProblems()
+        tree = session_tree.load(self._disk, problems)
         self._tell(problems)
         return tree
 
-    def _path(self, until: Until, problems: Problems) -> list[Entry]:
+    def _path(self, until: Until, problems: ReadProblems) -> list[SessionEntry]:
         self._catch_up()
-        return backwards.look(self._disk, problems, until=until).path
+        return session_tree.read_tail(self._disk, problems, until=until).path
 
     def _catch_up(self) -> None:
         """What others have changed is true for who reads, too."""
@@ -138,9 +138,9 @@ class Session:
 
     def _look(self) -> bool:
         """Learn how the file ends, and whether there is a meta at all."""
-        problems = Problems()
+        problems = ReadProblems()
         size = self._disk.size
-        end = backwards.look(self._disk, problems, until="leaf", meta=True)
+        end = session_tree.read_tail(self._disk, problems, until="leaf", meta=True)
         self._tell(problems)
         self._leaf = end.path[-1].id if end.path else ""
         if end.meta is None:
@@ -151,14 +151,14 @@ class Session:
         self._disk.seen = -1 if self._disk.ends_open(size) else size
         return True
 
-    def _tell(self, problems: Problems) -> None:
+    def _tell(self, problems: ReadProblems) -> None:
         if problems.texts and problems.texts != self.problems:
             _log.warning("%s: %d lines were skipped; the first: %s", self.file, problems.count, problems.texts[0])
         self.problems = problems.texts
 
     # -- writing
 
-    def say(self, message: Message, *, sync: bool = False) -> Entry:
+    def say(self, message: StoredMessage, *, sync: bool = False) -> SessionEntry:
         """Append a message of whatever kind."""
         try:
             data = messages.encode(message)
@@ -166,39 +166,39 @@ class Session:
             raise Unfit(f"the message is no JSON: {error}", who=self.file) from None
         return self.append(messages.role_of(message), data, sync=sync)
 
-    def user(self, text: str, blocks: Sequence[Item] = (), *, sync: bool = False) -> Entry:
+    def user(self, text: str, blocks: Sequence[Item] = (), *, sync: bool = False) -> SessionEntry:
         """Append what a person said."""
-        return self.say(messages.UserMessage(text, tuple(blocks), times.text()), sync=sync)
+        return self.say(messages.UserMessage(text, tuple(blocks), entries.format_time()), sync=sync)
 
-    def custom(self, role: str, content: str) -> Entry:
+    def custom(self, role: str, content: str) -> SessionEntry:
         """Append a guest's message: part of the conversation from the next reading on."""
         return self.append("custom_message", {"role": role, "content": content})
 
-    def entry(self, type: str, data: object) -> Entry:
+    def entry(self, type: str, data: object) -> SessionEntry:
         """Append something of an extension's own; no part of the conversation."""
         if type in RESERVED:
             hint = "choose a type of your own, such as ext:NAME:WHAT"
             raise NotAllowed(f"entries of type {type!r} are written by the session itself", who=self.file, hint=hint)
         return self.append(type, data)
 
-    def compact(self, kept: Sequence[Message], tokens_before: int = 0) -> Entry:
+    def compact(self, kept: Sequence[StoredMessage], tokens_before: int = 0) -> SessionEntry:
         """From here on the conversation is these messages; what was before stays in the tree."""
-        data = [{"type": messages.role_of(message), "ts": times.ZERO, "data": messages.encode(message)} for message in kept]
+        data = [{"type": messages.role_of(message), "ts": entries.ZERO, "data": messages.encode(message)} for message in kept]
         return self.append("compact", data, tokens_before=tokens_before)
 
-    def label(self, target: str, text: str) -> Entry:
+    def label(self, target: str, text: str) -> SessionEntry:
         """Give an entry a name, or with an empty text take it away."""
         with self._writing() as size:
             self._must_have(target)
             return self._write(size, "label", {"targetId": target, "label": text}, self._leaf)
 
-    def branch(self, to: str, summary: str = "") -> Entry:
+    def branch(self, to: str, summary: str = "") -> SessionEntry:
         """Go on from that entry; what came after it stays in the tree."""
         with self._writing() as size:
             self._must_have(to)
             return self._write(size, "branch_summary", {"summary": summary, "fromId": self._leaf}, to)
 
-    def reset(self, summary: str = "") -> Entry:
+    def reset(self, summary: str = "") -> SessionEntry:
         """Go on from nothing: an empty conversation beside the old one."""
         with self._writing() as size:
             return self._write(size, "branch_summary", {"summary": summary, "fromId": self._leaf}, "")
@@ -210,7 +210,7 @@ class Session:
     def plugins(self) -> Raw | None:
         """What was kept of that last."""
         self._catch_up()
-        found = backwards.find(self._disk, self._meta.plugins) if self._meta.plugins else None
+        found = session_tree.find_entry(self._disk, self._meta.plugins) if self._meta.plugins else None
         return found.raw if found is not None and found.type == "plugins" else None
 
     def title(self, text: str) -> None:
@@ -228,7 +228,7 @@ class Session:
             self._disk.write(gap + line, size)
             self._meta, self._meta_at, self._disk.seen = meta, start, start + len(line)
 
-    def append(self, type: str, data: object, *, tokens_before: int = 0, sync: bool = False) -> Entry:
+    def append(self, type: str, data: object, *, tokens_before: int = 0, sync: bool = False) -> SessionEntry:
         """Append a child of the leaf, which becomes the leaf. All of it is written, or nothing and an error is raised."""
         if type == "meta":
             raise NotAllowed("a meta is no entry of the tree", who=self.file, hint="`about` changes it")
@@ -242,17 +242,17 @@ class Session:
         """All that was appended is on the disk when this returns."""
         self._disk.sync()
 
-    def fork(self) -> Session:
+    def fork(self) -> StoredSession:
         """A new session that begins with this conversation as it stands after compaction (spec piglet 6.1)."""
-        problems = Problems()
+        problems = ReadProblems()
         said = list(_as_messages(spoken(self._path("compact", problems))))
         self._tell(problems)
         id = str(uuid.uuid4())
-        meta = Meta(id=id, cwd=self._meta.cwd, model=self._meta.model, created=times.text(), agent=self._meta.agent)
+        meta = SessionMeta(id=id, cwd=self._meta.cwd, model=self._meta.model, created=entries.format_time(), agent=self._meta.agent)
         path = os.path.join(os.path.dirname(self.file), id + SUFFIX)
         forked = msgspec.structs.replace(meta, parent=self.id, fork_point=len(said))
-        create(path, self._forked([meta.line(), forked.line()], said, _key(id)))
-        fork = Session(path, limits=self._limits)
+        create_session_file(path, self._forked([meta.line(), forked.line()], said, _key(id)))
+        fork = StoredSession(path, limits=self._limits)
         if (plan := self.plugins()) is not None:
             fork.keep_plugins(plan)
         return fork
@@ -262,7 +262,7 @@ class Session:
         yield from metas
         at, parent = sum(map(len, metas)), ""
         for type_, raw in said:
-            entry = Entry(type_, _id_at(at, key, parent), parent, times.text(), raw)
+            entry = SessionEntry(type_, _id_at(at, key, parent), parent, entries.format_time(), raw)
             line = self._line(entry)
             yield line
             at, parent = at + len(line), entry.id
@@ -281,11 +281,11 @@ class Session:
         """Where the next line begins, and what goes before it: an end for a line that somebody left without one."""
         return (size + 1, b"\n") if size != self._disk.seen and self._disk.ends_open(size) else (size, b"")
 
-    def _write(self, size: int, type: str, data: object, parent: str, tokens_before: int = 0) -> Entry:
+    def _write(self, size: int, type: str, data: object, parent: str, tokens_before: int = 0) -> SessionEntry:
         start, gap = self._start(size)
         id = _id_at(start, self._key, self._leaf, parent)
         try:
-            entry = Entry(type, id, parent, times.text(), entries.encode_data(data), tokens_before)
+            entry = SessionEntry(type, id, parent, entries.format_time(), entries.encode_data(data), tokens_before)
         except ValueError as error:
             raise Unfit(f"the entry is no JSON: {error}", who=self.file) from None
         line = self._line(entry)
@@ -308,7 +308,7 @@ class Session:
         line = self._meta.line()
         return line if len(line) <= _META else b""
 
-    def _line(self, entry: Entry) -> bytes:
+    def _line(self, entry: SessionEntry) -> bytes:
         try:
             return self._fitting(entries.encode(entry))
         except ValueError as error:
@@ -321,7 +321,7 @@ class Session:
         return line
 
     def _must_have(self, id: str) -> None:
-        if not id or backwards.find(self._disk, id) is None:
+        if not id or session_tree.find_entry(self._disk, id) is None:
             raise NoEntry(f"entry {id} not found", who=self.file, id=id)
 
 
@@ -340,7 +340,7 @@ def _id_at(offset: int, key: int, *taken: str) -> str:
     return id
 
 
-def _meta_line(meta: Meta, who: str) -> bytes:
+def _meta_line(meta: SessionMeta, who: str) -> bytes:
     """Refused when what we say in it is too long; what others added to it is theirs."""
     length = len(msgspec.structs.replace(meta, others={}).line())
     if length > _META:

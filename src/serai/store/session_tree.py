@@ -2,22 +2,49 @@
 
 A parent is looked for *above* its child in the file, and the nearest entry of that id is meant; what is not there ends the path. So
 there are no cycles, and a file read from its end gives the same path as one read from its beginning (spec piglet 10.19).
+
+The end of a session's file, read from there: who resumes a conversation does not read all that came before.
+
+The very lines that a whole reading decodes are decoded here, by the same decoder, and nothing is guessed from their bytes; so both
+agree on every file. Entries of before there were ids get theirs by counting from the beginning: then, and only then, all is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import Raw
 
-from serai.store import messages, times
-from serai.store.entries import Entry, Meta, Problems, name_legacy, newest_meta
-from serai.store.messages import AssistantMessage, Message, Text, UserMessage
+from serai.store import entries, messages
+from serai.store.entries import (
+    ReadProblems,
+    SessionEntry,
+    SessionMeta,
+    decode_run,
+    may_have_meta,
+    meta_in,
+    name_legacy,
+    newest_meta,
+)
+from serai.store.messages import AssistantMessage, StoredMessage, StoredText, UserMessage
+from serai.store.session_file import SessionFile
 from serai.wire import codec
 
-__all__ = ["Active", "Row", "Tree", "Until", "compacted", "messages_of", "spoken"]
+__all__ = [
+    "ActivePath",
+    "SessionTail",
+    "SessionTree",
+    "TreeRow",
+    "Until",
+    "compacted",
+    "find_entry",
+    "load",
+    "messages_of",
+    "read_tail",
+    "spoken",
+]
 
 PREVIEW = 60
 _TALK = frozenset({"user", "assistant", "tool_result", "custom_message"})
@@ -40,7 +67,7 @@ _sub_entry = msgspec.json.Decoder(_SubEntry)
 _label = msgspec.json.Decoder(_Label)
 
 
-def compacted(entry: Entry) -> list[Raw] | None:
+def compacted(entry: SessionEntry) -> list[Raw] | None:
     """What a compact puts in the place of everything before it, or None: one that cannot be read must not cost the history.
 
     Other writers say null for an empty list.
@@ -57,18 +84,18 @@ def compacted(entry: Entry) -> list[Raw] | None:
 Until = Literal["leaf", "compact", "root"]
 
 
-class Active:
+class ActivePath:
     """The active path, found by being told the entries from the last to the first. Metas and entries without id are not for it."""
 
     __slots__ = ("_until", "_wanted", "done", "newest_first")
 
     def __init__(self, until: Until) -> None:
-        self.newest_first: list[Entry] = []
+        self.newest_first: list[SessionEntry] = []
         self.done = False
         self._until = until
         self._wanted = ""
 
-    def tell(self, entry: Entry) -> None:
+    def tell(self, entry: SessionEntry) -> None:
         if self.newest_first and entry.id != self._wanted:
             return
         self.newest_first.append(entry)
@@ -76,11 +103,11 @@ class Active:
         self.done = not entry.parent or self._until == "leaf" or (self._until == "compact" and compacted(entry) is not None)
 
     @property
-    def path(self) -> list[Entry]:
+    def path(self) -> list[SessionEntry]:
         return self.newest_first[::-1]
 
 
-def spoken(branch: Iterable[Entry]) -> Iterator[tuple[str, Raw]]:
+def spoken(branch: Iterable[SessionEntry]) -> Iterator[tuple[str, Raw]]:
     """Type and data of every message on a path, after compaction. Not all of the data needs to be readable."""
     found: list[tuple[str, Raw]] = []
     for entry in branch:
@@ -101,9 +128,9 @@ def _inside(raws: list[Raw]) -> Iterator[tuple[str, Raw]]:
             yield sub.type, sub.data
 
 
-def messages_of(branch: Iterable[Entry], problems: Problems | None = None) -> list[Message]:
+def messages_of(branch: Iterable[SessionEntry], problems: ReadProblems | None = None) -> list[StoredMessage]:
     """The conversation on a path, each result after its call; a call that was interrupted has one that says so."""
-    found: list[Message] = []
+    found: list[StoredMessage] = []
     for type_, raw in spoken(branch):
         try:
             found.append(messages.decode_message(type_, raw))
@@ -113,7 +140,7 @@ def messages_of(branch: Iterable[Entry], problems: Problems | None = None) -> li
     return messages.with_results(found)
 
 
-class Row(msgspec.Struct, frozen=True):
+class TreeRow(msgspec.Struct, frozen=True):
     """One entry in the full tree. `children` counts the direct ones."""
 
     id: str
@@ -129,32 +156,32 @@ class Row(msgspec.Struct, frozen=True):
     tokens_before: int = 0
 
 
-class Tree:
+class SessionTree:
     """All entries of a session, in the order of the file."""
 
-    def __init__(self, entries: list[Entry], problems: tuple[str, ...] = ()) -> None:
+    def __init__(self, entries: list[SessionEntry], problems: tuple[str, ...] = ()) -> None:
         self.entries = name_legacy([entry for entry in entries if entry.type != "meta"])
-        self.meta: Meta | None = newest_meta([entry for entry in entries if entry.type == "meta"][::-1])
+        self.meta: SessionMeta | None = newest_meta([entry for entry in entries if entry.type == "meta"][::-1])
         self.problems = problems
 
     @property
-    def leaf(self) -> Entry | None:
+    def leaf(self) -> SessionEntry | None:
         """What the next entry would be a child of."""
         return self.entries[-1] if self.entries else None
 
-    def path(self, until: Until = "root") -> list[Entry]:
+    def path(self, until: Until = "root") -> list[SessionEntry]:
         """From there to the leaf."""
-        active = Active(until)
+        active = ActivePath(until)
         for entry in reversed(self.entries):
             active.tell(entry)
             if active.done:
                 break
         return active.path
 
-    def messages(self) -> list[Message]:
+    def messages(self) -> list[StoredMessage]:
         return messages_of(self.path("compact"))
 
-    def get(self, id: str) -> Entry | None:
+    def get(self, id: str) -> SessionEntry | None:
         """The last entry of that id."""
         return next((entry for entry in reversed(self.entries) if entry.id == id), None)
 
@@ -171,19 +198,19 @@ class Tree:
                 found[written.targetId] = written.label or ""
         return {target: text for target, text in found.items() if text}
 
-    def full(self) -> list[Row]:
+    def full(self) -> list[TreeRow]:
         """Depth first; roots by time; of the children the active one first, then by time."""
         children = self._children()
         active = self._active_places()
         labels = self.labels
-        rows: list[Row] = []
+        rows: list[TreeRow] = []
         waiting = [(place, 0) for place in reversed(self._in_order(children.get(-1, []), set()))]
         while waiting:
             place, depth = waiting.pop()
             below = children.get(place, [])
             entry = self.entries[place]
             rows.append(
-                Row(
+                TreeRow(
                     entry.id,
                     entry.parent,
                     entry.type,
@@ -221,10 +248,10 @@ class Tree:
         return places
 
     def _in_order(self, places: list[int], active: set[int]) -> list[int]:
-        return sorted(places, key=lambda place: (place not in active, times.parse(self.entries[place].ts)))
+        return sorted(places, key=lambda place: (place not in active, entries.parse_time(self.entries[place].ts)))
 
 
-def preview(entry: Entry) -> str:
+def preview(entry: SessionEntry) -> str:
     """The beginning of what was said, for a line in a list; empty for what is no text."""
     if entry.type not in ("user", "assistant"):
         return ""
@@ -236,5 +263,59 @@ def preview(entry: Entry) -> str:
     if isinstance(message, UserMessage):
         text = message.content
     elif isinstance(message, AssistantMessage):
-        text = next((item.text for item in message.content if isinstance(item, Text)), "")
+        text = next((item.text for item in message.content if isinstance(item, StoredText)), "")
     return text[:PREVIEW] + "..." if len(text) > PREVIEW else text
+
+
+class SessionTail(NamedTuple):
+    """The active path as far as it was wanted, and the newest meta with its offset in the file."""
+
+    path: list[SessionEntry]
+    meta: SessionMeta | None = None
+    meta_at: int = 0
+
+
+def load(file: SessionFile, problems: ReadProblems) -> SessionTree:
+    """Everything."""
+    entries: list[SessionEntry] = []
+    for some in file.forwards(0, problems):
+        entries += some
+    return SessionTree(entries, problems.texts)
+
+
+def read_tail(file: SessionFile, problems: ReadProblems, *, until: Until, meta: bool = False) -> SessionTail:
+    """The path up to there, and the meta when that is wanted too."""
+    active = ActivePath(until)
+    found: tuple[SessionMeta, int] | None = None
+    for at, run in file.backwards(problems):
+        if active.done and not may_have_meta(run):  # then only the meta is missing
+            continue
+        entries = decode_run(run, at, problems)
+        for entry in reversed(entries):
+            if entry.type != "meta" and not active.done:
+                if not entry.id:
+                    return _look_at_all(file, until)
+                active.tell(entry)
+        if meta and found is None:
+            found = (last[0], at + last[1]) if (last := meta_in(run)) else None
+        if active.done and (found or not meta):
+            break
+    return SessionTail(active.path, *(found or (None, 0)))
+
+
+def _look_at_all(file: SessionFile, until: Until) -> SessionTail:
+    tree = load(file, ReadProblems())
+    return SessionTail(tree.path(until), tree.meta)
+
+
+def find_entry(file: SessionFile, id: str) -> SessionEntry | None:
+    """The last entry of that id."""
+    for at, run in file.backwards(problems := ReadProblems()):
+        for entry in reversed(decode_run(run, at, problems)):
+            if entry.type == "meta":
+                continue
+            if not entry.id:
+                return load(file, ReadProblems()).get(id)
+            if entry.id == id:
+                return entry
+    return None

@@ -1,4 +1,6 @@
-"""What happens in a session, written as it happens: neutral events in, entries out. The same for every agent.
+"""What a model says until it is done, and what is kept of a message that no session takes as it is.
+
+What happens in a session, written as it happens: neutral events in, entries out. The same for every agent.
 
 A person's text is written at once, what the model said when its step has ended, a tool's result when the tool has. Texts that come
 in the middle of a turn wait until the step they interrupt and its results are there (FIX-19): only so do calls and results stand
@@ -9,7 +11,9 @@ a turn, and before a tool with side effects runs or may run (design rule 14).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 
@@ -17,15 +21,163 @@ from serai.model import events
 from serai.model.approvals import Allow, Approval, Decision
 from serai.model.events import Event
 from serai.model.provider import ModelMessage
-from serai.model.tools import ToolCall
-from serai.store import messages, neutral, times
-from serai.store.messages import Message, StopReason, ToolResultMessage, UserMessage
-from serai.store.session import Session, Unfit
-from serai.store.sessions import Current
-from serai.store.steps import Step, items, shorter
+from serai.model.tools import Block, ToolCall
+from serai.store import entries, messages
+from serai.store.entries import encode_data
+from serai.store.messages import (
+    AssistantMessage,
+    Item,
+    StopReason,
+    StoredImage,
+    StoredMessage,
+    StoredText,
+    StoredThinking,
+    StoredToolCall,
+    StoredUnknown,
+    ToolResultMessage,
+    UserMessage,
+)
+from serai.store.session_folder import CurrentSession
+from serai.store.stored_session import StoredSession, Unfit
 from serai.wire import codec
 
-__all__ = ["Scribe"]
+__all__ = ["SessionWriter", "StepDraft", "content_items", "shorten_message"]
+
+_DEEP = 200  # what may be around a call's arguments where they are read, and in the reader: it counts these as one
+UNFIT = "[this was too long, or of a form that the session cannot keep; it began so:]\n"
+
+
+class StepDraft:
+    """What the model has said since its last step was written."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, ToolCall] = {}
+        self.content: list[Item] = []
+        self.model = ""
+        self.provider = ""
+        self.at = ""
+        self.usage: events.Usage | None = None
+        self._streamed: list[str] = []  # for when no whole message comes
+        self._thinking: list[str] = []
+        self.native: Any = None  # what a provider needs again
+        self._whole = False  # all of it is known
+
+    @property
+    def empty(self) -> bool:
+        return not (self.content or self.calls or self._streamed or self._thinking)
+
+    def streams(self, text: str) -> None:
+        if not self._whole:
+            self._streamed.append(text)
+
+    def thinks(self, text: str) -> None:
+        if not self._whole:
+            self._thinking.append(text)
+
+    def again(self) -> None:
+        """The model starts its answer anew: what had streamed of it counts no more."""
+        self._streamed.clear()
+        self._thinking.clear()
+
+    def answers(self, message: ModelMessage, model: str) -> None:
+        """The whole of it, calls aside, which are told one by one; nothing that is shown of it adds to that."""
+        self._streamed.clear()
+        self._thinking = [message.thinking] if message.thinking else []
+        self.content = content_items(message.content)
+        self.native = message.native
+        self.model = model
+        if (made := message.made) is not None:
+            self.model, self.provider, self.at = made.model, made.provider, made.at
+        self._whole = True
+
+    def says(self, message: events.Message) -> None:
+        """All of what streamed before, in its final form."""
+        if self._whole:
+            return
+        if message.content:
+            self._streamed.clear()
+        self.content += content_items(message.content)
+        self.model = message.model or self.model
+
+    @property
+    def text(self) -> str:
+        return "".join(item.text for item in self.content if isinstance(item, StoredText)) + "".join(self._streamed)
+
+    def message(self, provider: str, stop: StopReason, error: str) -> AssistantMessage:
+        content: list[Item] = [StoredThinking("".join(self._thinking))] if self._thinking else []
+        content += self.content
+        content += [StoredText("".join(self._streamed))] if self._streamed else []
+        content += map(_call, self.calls.values())
+        usage, now = messages.usage_of(self.usage), self.at or entries.format_time()
+        return AssistantMessage(tuple(content), self.model, self.provider or provider, usage, stop, error, now, self.native)
+
+
+def content_items(blocks: Iterable[Block]) -> list[Item]:
+    """Neutral content as items; a block that is no JSON does not cost the others."""
+    found: list[Item] = []
+    for block in blocks:
+        try:
+            found += messages.items_of((block,))
+        except ValueError:
+            found.append(StoredText(UNFIT + _beginning(block, 1024)))
+    return found
+
+
+Cut = AssistantMessage | ToolResultMessage
+
+
+def shorten_message(message: Cut, room: int) -> Cut:
+    """The beginnings of what is long in it, and all of the rest: without its calls and results a conversation cannot go on."""
+    short = msgspec.structs.replace(message, content=tuple(_shorter(item, room) for item in message.content))
+    if isinstance(short, AssistantMessage):
+        short = msgspec.structs.replace(short, error=short.error[:room], native=None)
+    return short
+
+
+def _shorter(item: Item, room: int) -> Item:
+    match item:
+        case StoredText():
+            return item if len(item.text) <= room else StoredText(UNFIT + item.text[:room])
+        case StoredThinking():
+            return item if len(item.thinking) <= room else StoredThinking(UNFIT + item.thinking[:room])
+        case StoredToolCall():
+            return item if _length(item.arguments) <= room else StoredToolCall(item.id, item.name, _unfit(item.arguments, room))
+        case StoredImage():
+            return (
+                item
+                if len(item.data) <= room
+                else StoredText(f"[an image that was too long for the session: {len(item.data)} bytes]")
+            )
+        case StoredUnknown():
+            return item if len(bytes(item.raw)) <= room else StoredText(UNFIT + bytes(item.raw)[:room].decode(errors="replace"))
+
+
+def _call(call: ToolCall) -> StoredToolCall:
+    """With arguments that can be read back."""
+    sound = _length(call.arguments) >= 0
+    return StoredToolCall(call.id, call.name, call.arguments if sound else _unfit(call.arguments, 1024))
+
+
+def _length(data: object) -> int:
+    """Of its JSON; -1 when it has none, or is so deep that a reader may not take it."""
+    try:
+        text = bytes(encode_data(data))
+        msgspec.json.decode(b"[" * _DEEP + text + b"]" * _DEEP)
+    except (ValueError, RecursionError):
+        return -1
+    return len(text)
+
+
+def _unfit(data: object, room: int) -> dict[str, str]:
+    return {"unfit": UNFIT + _beginning(data, room)}
+
+
+def _beginning(data: object, room: int) -> str:
+    try:
+        return json.dumps(data, default=repr, ensure_ascii=False)[:room]
+    except (ValueError, TypeError, RecursionError):
+        return ""
+
 
 # Tools that change nothing: all others are announced to the disk first.
 _HARMLESS = frozenset({"read", "grep", "find"})
@@ -41,18 +193,18 @@ _PASSING = (
 )
 
 # One way to write something. When a session does not take it as it is, the next way keeps less of it.
-Attempt = Callable[[Session], object]
+Attempt = Callable[[StoredSession], object]
 
 
-class Scribe:
+class SessionWriter:
     """Writes one agent's events into the current session. Tell it each event before anybody acts on it; close it at the end."""
 
-    def __init__(self, session: Session | Current, *, provider: str = "") -> None:
-        self._current = session if isinstance(session, Current) else Current(session)
+    def __init__(self, session: StoredSession | CurrentSession, *, provider: str = "") -> None:
+        self._current = session if isinstance(session, CurrentSession) else CurrentSession(session)
         self._provider = provider
         self._owed: list[tuple[Attempt, ...]] = []  # what is not in the file yet
         self._in_turn = False
-        self._step = Step()
+        self._step = StepDraft()
         self._open: dict[str, ToolCall] = {}  # calls in the file that have no result there
         self._over: dict[str, bool] = {}  # those that have one; true when that says that it was interrupted
         self._waiting: list[str] = []  # people's texts, for after the step
@@ -61,7 +213,7 @@ class Scribe:
         self._current.writers.append(self)
 
     @property
-    def session(self) -> Session:
+    def session(self) -> StoredSession:
         return self._current.session
 
     def steered(self, text: str) -> None:
@@ -167,7 +319,7 @@ class Scribe:
             case events.UsageReported():
                 self._used(event)
             case events.StepEnded():
-                self._end_step(neutral.STOPS[event.stop], event.error)
+                self._end_step(messages.STOPS[event.stop], event.error)
             case Approval():
                 self._approval(event)
             case events.ToolStarted():
@@ -195,7 +347,7 @@ class Scribe:
         self._in_turn = True
         self._said.clear()
         if event.prompt or event.images:
-            self._say(UserMessage(event.prompt, tuple(items(event.images)), times.text()))
+            self._say(UserMessage(event.prompt, tuple(content_items(event.images)), entries.format_time()))
 
     def _turn_ended(self, event: events.TurnEnded) -> None:
         result = event.result
@@ -212,14 +364,14 @@ class Scribe:
         """Nothing is open any more: what the model had said, a result for every call, then what people had said."""
         self._end_step(stop)
         for id, call in self._open.items():
-            self._say(messages.interrupted(id, call.name, times.text()))
+            self._say(messages.interrupted(id, call.name, entries.format_time()))
             self._over[id] = True
         self._open.clear()
         if answer and self._in_turn and not self._said:  # an agent that tells its answer only with the result
             self._step.streams(answer)
             self._end_step(stop)
         for text in self._waiting:
-            self._say(UserMessage(text, (), times.text()))
+            self._say(UserMessage(text, (), entries.format_time()))
         self._waiting.clear()
 
     def _used(self, event: events.UsageReported) -> None:
@@ -229,7 +381,7 @@ class Scribe:
             self._step.usage = event.usage
 
     def _end_step(self, stop: StopReason = "", error: str = "") -> None:
-        step, self._step = self._step, Step()
+        step, self._step = self._step, StepDraft()
         if step.empty and not error:
             return
         self._open |= step.calls
@@ -269,11 +421,15 @@ class Scribe:
         self._be_written(call)
         del self._open[call.id]
         self._over[call.id] = False
-        self._say(ToolResultMessage(call.id, call.name, tuple(items(result.content)), result.is_error, times.text(), result.code))
+        self._say(
+            ToolResultMessage(
+                call.id, call.name, tuple(content_items(result.content)), result.is_error, entries.format_time(), result.code
+            )
+        )
 
     # -- what is owed
 
-    def _say(self, message: Message) -> None:
+    def _say(self, message: StoredMessage) -> None:
         """Of what is too long the beginnings are kept: a call without its result, or the other way round, spoils what follows."""
         if isinstance(message, UserMessage):
             self._owed.append((_saying(message),))
@@ -289,9 +445,9 @@ class Scribe:
         self._owed.append(tuple(map(_appending, forms)))
 
 
-def _saying(message: Message, room: int = 0) -> Attempt:
+def _saying(message: StoredMessage, room: int = 0) -> Attempt:
     if room and not isinstance(message, UserMessage):
-        return lambda session: session.say(shorter(message, room))
+        return lambda session: session.say(shorten_message(message, room))
     return lambda session: session.say(message)
 
 
@@ -299,7 +455,7 @@ def _appending(form: object) -> Attempt:
     return lambda session: session.append("event", form)
 
 
-def _introduce(session: Session, event: events.SessionStarted) -> None:
+def _introduce(session: StoredSession, event: events.SessionStarted) -> None:
     meta = session.meta
     own = event.session if event.session != session.id else ""
     agent, agent_session = event.agent or meta.agent, own or meta.agent_session

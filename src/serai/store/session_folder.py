@@ -15,37 +15,36 @@ import msgspec
 from serai import paths
 from serai.errors import NoSession, NotWritten, SeraiError
 from serai.limits import Limits
-from serai.store import times
-from serai.store.entries import Meta, meta_in
-from serai.store.file import CHUNK
-from serai.store.lock import on_fork
-from serai.store.session import SUFFIX, Session
+from serai.store import entries
+from serai.store.entries import SessionMeta, meta_in
+from serai.store.session_file import CHUNK, on_fork
+from serai.store.stored_session import SUFFIX, StoredSession
 
-__all__ = ["Current", "Listed", "Sessions"]
+__all__ = ["CurrentSession", "SessionFolder", "SessionSummary"]
 
 DRAFT = SUFFIX + ".part"
 _ABANDONED = 3600.0
 _LOOK = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a FIFO of that name must not make anybody wait
 
 
-class Listed(msgspec.Struct, frozen=True):
+class SessionSummary(msgspec.Struct, frozen=True):
     """A session as the list shows it. `modified` is in seconds since 1970."""
 
     id: str
     path: str
-    meta: Meta
+    meta: SessionMeta
     size: int
     modified: float
 
 
-class Listing(NamedTuple):
+class SessionListing(NamedTuple):
     """The newest first, and what could not be listed, with the reason."""
 
-    sessions: list[Listed]
+    sessions: list[SessionSummary]
     problems: list[str]
 
 
-class Sessions:
+class SessionFolder:
     """The sessions in one folder, which need not be there yet."""
 
     def __init__(self, folder: str | os.PathLike[str], *, limits: Limits | None = None) -> None:
@@ -53,19 +52,19 @@ class Sessions:
         self._limits = limits or Limits()
 
     @classmethod
-    def usual(cls, environ: Mapping[str, str] = os.environ, *, limits: Limits | None = None) -> Sessions:
+    def usual(cls, environ: Mapping[str, str] = os.environ, *, limits: Limits | None = None) -> SessionFolder:
         return cls(os.path.join(paths.state_folder(environ), "sessions"), limits=limits)
 
-    def new(self, cwd: str, *, model: str = "", title: str = "", agent: str = "", agent_session: str = "") -> Session:
+    def new(self, cwd: str, *, model: str = "", title: str = "", agent: str = "", agent_session: str = "") -> StoredSession:
         """An empty one. The folder is made when it is not there."""
         self._make_folder()
         self._clean()
-        meta = Meta(id="", cwd=cwd, model=model, title=title, agent=agent, agent_session=agent_session)
-        return Session.create(self.folder, meta, limits=self._limits)
+        meta = SessionMeta(id="", cwd=cwd, model=model, title=title, agent=agent, agent_session=agent_session)
+        return StoredSession.create(self.folder, meta, limits=self._limits)
 
-    def open(self, wanted: str) -> Session:
+    def open(self, wanted: str) -> StoredSession:
         """The one of that id, or the only one whose id begins so. Reads no more than its end."""
-        return Session(self.find(wanted), limits=self._limits)
+        return StoredSession(self.find(wanted), limits=self._limits)
 
     def find(self, wanted: str) -> str:
         """The path of its file."""
@@ -78,24 +77,24 @@ class Sessions:
             raise NoSession(f"there is no session {wanted}", who=self.folder)
         return os.path.join(self.folder, names[0])
 
-    def list(self) -> list[Listed]:
+    def list(self) -> list[SessionSummary]:
         """All that can be listed, the newest first."""
         return self.scan().sessions
 
-    def latest(self, cwd: str, *, begun: bool = False) -> Listed | None:
+    def latest(self, cwd: str, *, begun: bool = False) -> SessionSummary | None:
         """The one of that folder in which something happened last. `begun`: not one in which nothing was said yet."""
         places = {os.path.abspath(cwd), os.path.realpath(cwd)}
         here = sorted((one for one in self.list() if one.meta.cwd in places), key=lambda one: -one.modified)
         return next((one for one in here if not begun or self._says_something(one)), None)
 
-    def _says_something(self, one: Listed) -> bool:
+    def _says_something(self, one: SessionSummary) -> bool:
         try:
-            with Session(one.path, limits=self._limits) as session:
+            with StoredSession(one.path, limits=self._limits) as session:
                 return bool(session.leaf)
         except SeraiError:  # it is gone by now, or cannot be read
             return False
 
-    def scan(self) -> Listing:
+    def scan(self) -> SessionListing:
         """Look at the end of each file, else at its beginning, and never at all of it. One bad file hurts itself alone."""
         found, problems = [], []
         for name in self._names():
@@ -105,8 +104,8 @@ class Sessions:
                 problems.append(f"{name}: {error.strerror}")
             except ValueError as error:
                 problems.append(f"{name}: {error}")
-        found.sort(key=lambda one: (-times.parse(one.meta.created), one.id))
-        return Listing(found, problems)
+        found.sort(key=lambda one: (-entries.parse_time(one.meta.created), one.id))
+        return SessionListing(found, problems)
 
     def _names(self) -> Iterator[str]:
         try:
@@ -138,7 +137,7 @@ class Sessions:
             raise NotWritten(f"the folder of sessions cannot be used: {error.strerror}", who=self.folder) from None
 
 
-def _glance(path: str, id: str) -> Listed:
+def _glance(path: str, id: str) -> SessionSummary:
     """What a session is about. A `ValueError` says why it cannot be told."""
     descriptor = os.open(path, _LOOK)
     try:
@@ -155,10 +154,10 @@ def _glance(path: str, id: str) -> Listed:
         os.close(descriptor)
     if found is None:
         raise ValueError("session file has no metadata" if not start else "no metadata at its beginning or end")
-    return Listed(id, path, found[0], about.st_size, about.st_mtime)
+    return SessionSummary(id, path, found[0], about.st_size, about.st_mtime)
 
 
-class Writes(Protocol):
+class BufferedSessionWriter(Protocol):
     """Who writes into the current session, and may have something that is not written yet."""
 
     def flush(self) -> None: ...
@@ -166,16 +165,16 @@ class Writes(Protocol):
     def forget(self) -> None: ...
 
 
-class Current:
+class CurrentSession:
     """The session that everybody acts on, also after another was loaded or forked (FIX-20).
 
     Who keeps a `Session` keeps one that may be closed under them; who keeps this asks for it each time. Nothing of one session gets
     into another: those who write into it (`writers`) finish what they have before it is left.
     """
 
-    def __init__(self, session: Session | None = None) -> None:
+    def __init__(self, session: StoredSession | None = None) -> None:
         self._session = session
-        self.writers: list[Writes] = []
+        self.writers: list[BufferedSessionWriter] = []
         self.after_fork()
         on_fork(self)
 
@@ -183,12 +182,12 @@ class Current:
         self.turn = threading.RLock()  # one writes, or another session becomes the current one
 
     @property
-    def session(self) -> Session:
+    def session(self) -> StoredSession:
         if self._session is None:
             raise NoSession("no active session", hint="start one, or load one of `serai session list`")
         return self._session
 
-    def swap(self, session: Session, *, force: bool = False) -> None:
+    def swap(self, session: StoredSession, *, force: bool = False) -> None:
         """From now on this one is meant; the old one gets what is still to be written to it, and is closed.
 
         When that cannot be written the old one stays, unless it is `force`d: then it is lost.
@@ -205,7 +204,7 @@ class Current:
                     writer.forget()
             self._replace(session)
 
-    def fork(self) -> Session:
+    def fork(self) -> StoredSession:
         """Go on in a fork: a turn that is under way goes on there."""
         with self.turn:
             for writer in self.writers:
@@ -230,7 +229,7 @@ class Current:
             if not self._session.closed:
                 self._session.sync()
 
-    def _replace(self, session: Session | None) -> None:
+    def _replace(self, session: StoredSession | None) -> None:
         old, self._session = self._session, session
         if old is not None:
             old.close()
