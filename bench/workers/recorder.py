@@ -13,14 +13,14 @@ from pathlib import Path
 
 from bench.workers.roundtrip import main
 from bench.workers.timing import Shape
-from serai.record import Folder, Recorder, Recording, Secrets
+from serai.record import Recorder, Recording, RecordingFolder, Secrets
 from serai.wire import event_loop
 
 
 def run(peer: str, shape: Shape, how: str, secrets: int) -> dict[str, float]:
     values = [(f"TOKEN_{number}", f"tok_{number}_{'aB3xY9' * 6}") for number in range(secrets)]
     with tempfile.TemporaryDirectory() as place:
-        folder = Folder(Path(place) / "recordings")
+        folder = RecordingFolder(Path(place) / "recordings")
         with Recorder(folder, secrets=Secrets(values)) as recorder:
             tap = recorder.wire("bench:echo", kind="guest", dialect="zot")
             with asyncio.Runner(loop_factory=event_loop.loop_factory() if how == "uvloop" else None) as runner:

@@ -17,7 +17,7 @@ from serai.model.contributions import Contributions, EventHandler
 from serai.model.events import Event, SessionStarted, TurnStarted, event_kind
 from serai.model.surface import HeadlessSurface
 from serai.model.tools import ImageBlock, ToolCall
-from serai.record import Folder
+from serai.record import RecordingFolder
 from tests.agents.resident.order import in_order
 from tests.agents.resident.parts import Answers, conversation, said, texts
 from tests.app.houses import Gated, Helper, Person, bring, closed, home_of, opened, prompts_in, sessions_of, unopened
@@ -369,7 +369,7 @@ async def test_what_cannot_be_opened_leaves_nothing(tmp_path: Path, choices: dic
         await app.open()
     await app.close()
     assert files_of(tmp_path) == []
-    assert not any(recording.live for recording in Folder.usual(home_of(tmp_path)).runs())
+    assert not any(recording.live for recording in RecordingFolder.usual(home_of(tmp_path)).runs())
 
 
 @pytest.mark.req("app.open.nothing-left")
@@ -387,7 +387,7 @@ async def test_an_agent_that_does_not_start_leaves_no_guest_no_session_and_no_op
     assert not app.host.guest("guard").running
     await closed(app)
     assert files_of(tmp_path) == []
-    (recording,) = Folder.usual(home_of(tmp_path)).runs()
+    (recording,) = RecordingFolder.usual(home_of(tmp_path)).runs()
     assert not recording.live
 
 

@@ -16,7 +16,7 @@ from serai.model.actions import Notice
 from serai.model.approvals import Approval
 from serai.model.tools import ToolCall
 from serai.policy import Decisions, Situation
-from serai.record import Folder, Recorder
+from serai.record import Recorder, RecordingFolder
 from tests.agents.resident.parts import Answers, said
 from tests.app.houses import Helper, Person, bring, home_of, opened, unopened
 
@@ -69,12 +69,12 @@ async def test_who_wants_no_recording_has_none(tmp_path: Path) -> None:
     settings(tmp_path, "record = false\n")
     async with opened(tmp_path, record=True) as app:
         assert app.house.recorder is None
-    assert Folder.usual(home_of(tmp_path)).runs() == []
+    assert RecordingFolder.usual(home_of(tmp_path)).runs() == []
 
 
 @pytest.mark.req("app.choices.record")
 async def test_a_recorder_that_is_somebody_elses_stays_open(tmp_path: Path) -> None:
-    with Recorder(Folder(tmp_path / "mine")) as recorder:
+    with Recorder(RecordingFolder(tmp_path / "mine")) as recorder:
         async with opened(tmp_path, record=recorder):
             pass
         [run] = recorder.folder.runs()
@@ -91,7 +91,7 @@ async def test_the_secrets_of_the_given_environment_are_on_no_record(tmp_path: P
         assert app.house.recorder is not None
         tap = app.house.recorder.wire("zot:weather", kind="guest", dialect="zot")
         tap.frames("received", 0.0, b'{"say":"quite-unlike-a-key"}\n')
-    [run] = Folder.usual(environ).runs()
+    [run] = RecordingFolder.usual(environ).runs()
     recorded = b"".join(file.read_bytes() for file in run.files)
     assert b"zot:weather" in recorded
     assert b"quite-unlike-a-key" not in recorded

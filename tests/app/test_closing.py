@@ -15,7 +15,7 @@ from serai.errors import Closed, NoSession
 from serai.model.actions import Notice, SubmitPrompt
 from serai.model.contributions import Contributions, EventHandler
 from serai.model.events import Event, SessionStarted
-from serai.record import Folder
+from serai.record import RecordingFolder
 from tests.agents.resident.parts import Answers, conversation, said
 from tests.app.houses import Gated, Helper, Person, bring, closed, home_of, opened, prompts_in, sessions_of, unopened
 from tests.host.guests import Latch, make
@@ -86,7 +86,7 @@ async def test_services_that_are_none_leave_nothing(tmp_path: Path) -> None:
         await app.open()
     assert open_files(tmp_path) == []
     assert files_of(tmp_path) == []
-    assert not any(recording.live for recording in Folder.usual(home_of(tmp_path)).runs())
+    assert not any(recording.live for recording in RecordingFolder.usual(home_of(tmp_path)).runs())
 
 
 @pytest.mark.req("app.open.nothing-left")
@@ -152,6 +152,6 @@ def test_an_app_whose_loop_ends_while_it_closes_leaves_neither_session_nor_recor
     assert app.house.current is not None
     with pytest.raises(NoSession):
         _ = app.house.current.session
-    assert not any(recording.live for recording in Folder.usual(home_of(tmp_path)).runs())
+    assert not any(recording.live for recording in RecordingFolder.usual(home_of(tmp_path)).runs())
     with sessions_of(tmp_path).open(app.session.id) as stored:
         assert "kept" in repr(stored.messages())

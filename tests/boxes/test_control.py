@@ -20,8 +20,8 @@ import pytest
 from serai.boxes.control import Control, ExecResult, FileAttributes, InitResult
 from serai.errors import BadFrame, Closed, FrameTooBig, NotWritten, OversizeFrame, PeerGone, PeerTimeout, Refused
 from serai.limits import Limits
-from serai.record.folder import Folder
 from serai.record.recorder import Recorder
+from serai.record.recording_folder import RecordingFolder
 from tests.boxes.launching import carrying, until
 from tests.boxes.porters import PATIENCE, Porter, running
 from tests.wire.helpers import Ends, lives
@@ -389,7 +389,7 @@ async def test_a_request_above_the_limit_is_not_sent(tmp_path: Path) -> None:
 
 
 async def test_requests_and_answers_are_on_record_and_contents_are_not(porter: Porter, tmp_path: Path) -> None:
-    folder = Folder(tmp_path / "records")
+    folder = RecordingFolder(tmp_path / "records")
     with Recorder(folder, secrets=None) as recorder:
         tap = recorder.wire("box:test", kind="box", dialect="porter", framing="bodies")
         control = Control(str(porter.address), who="box:test", tap=tap)

@@ -16,7 +16,7 @@ from serai.boxes.backends.local import LocalBackend
 from serai.cli.demo import COLUMNS, Stage
 from serai.cli.demo_boxes import boxes
 from serai.errors import BoxFailed
-from serai.record import Folder, Recorder
+from serai.record import Recorder, RecordingFolder
 from serai.testing.claude.making import ScriptedClaude
 from serai.testing.claude.script import Script
 from serai.wire import process_tree
@@ -270,7 +270,7 @@ def test_a_demo_whose_reader_has_read_enough_ends_quietly_and_leaves_nothing(per
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    with Recorder(Folder(tmp_path / "recordings"), command="a test") as recorder:
+    with Recorder(RecordingFolder(tmp_path / "recordings"), command="a test") as recorder:
         yield Stage(recorder, tmp_path, color=False)
 
 

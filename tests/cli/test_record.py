@@ -13,8 +13,8 @@ from time import monotonic, time
 import pytest
 
 from serai.cli import timeline
-from serai.record import Folder, Recorder, Secrets
-from serai.record.folder import Run
+from serai.record import Recorder, RecordingFolder, Secrets
+from serai.record.recording_folder import RecordedRun
 from tests.cli import warm
 
 TOKEN = "ghp" + "_abcdefghijklmnopqrstuvwxyz0123456789"
@@ -30,9 +30,9 @@ def home(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def recorded(home: dict[str, str]) -> Run:
+def recorded(home: dict[str, str]) -> RecordedRun:
     """A guest that was asked twice, and a model that was told a secret."""
-    folder = Folder(Path(home["SERAI_HOME"]) / "recordings")
+    folder = RecordingFolder(Path(home["SERAI_HOME"]) / "recordings")
     now = monotonic()
     with Recorder(folder, command="serai run hello", secrets=Secrets()) as recorder:
         guest = recorder.wire("piglet:notes", kind="guest", dialect="jsonrpc", pid=17)
@@ -50,7 +50,7 @@ def lines(text: str) -> list[str]:
 
 
 @pytest.mark.req("record.cli.commands")
-def test_list_tells_what_there_is(home: dict[str, str], recorded: Run) -> None:
+def test_list_tells_what_there_is(home: dict[str, str], recorded: RecordedRun) -> None:
     ran = run("record", "list", **home)
     size = f"{recorded.size} B".rjust(10)
     assert ran.stdout == f"{recorded.name}  {recorded.started:%Y-%m-%d %H:%M:%S}  {size}  serai run hello\n"
@@ -65,7 +65,7 @@ def test_list_tells_what_there_is(home: dict[str, str], recorded: Run) -> None:
 
 
 @pytest.mark.req("record.cli.commands")
-def test_list_shows_the_good_ones_beside_a_bad_one(home: dict[str, str], recorded: Run) -> None:
+def test_list_shows_the_good_ones_beside_a_bad_one(home: dict[str, str], recorded: RecordedRun) -> None:
     (recorded.files[0].parent / "20200101T000000-000-aaaa.000.rec").write_bytes(b"rubbish")
     ran = run("record", "list", **home)
     assert ran.returncode == 0
@@ -74,7 +74,7 @@ def test_list_shows_the_good_ones_beside_a_bad_one(home: dict[str, str], recorde
 
 
 @pytest.mark.req("record.cli.commands", "record.secrets.lookalikes", "record.timeline.terminal")
-def test_show_is_a_timeline_of_all_wires(home: dict[str, str], recorded: Run) -> None:
+def test_show_is_a_timeline_of_all_wires(home: dict[str, str], recorded: RecordedRun) -> None:
     ran = run("record", "show", **home)
     assert ran.stdout.splitlines()[0] == f"{recorded.name}: 2 wires, 2 frames sent, 2 received"
     assert lines(ran.stdout)[1:] == [
@@ -107,7 +107,7 @@ def test_show_is_a_timeline_of_all_wires(home: dict[str, str], recorded: Run) ->
         (["--since", "2020-01-01", "--until", "1d"], []),
     ],
 )
-def test_show_can_be_narrowed(home: dict[str, str], recorded: Run, options: list[str], shown: list[str]) -> None:
+def test_show_can_be_narrowed(home: dict[str, str], recorded: RecordedRun, options: list[str], shown: list[str]) -> None:
     ran = run("record", "show", recorded.name, "--json", *options, **home)
     assert ran.returncode == 0, ran.stderr
     items = [json.loads(line) for line in ran.stdout.splitlines()]
@@ -115,7 +115,7 @@ def test_show_can_be_narrowed(home: dict[str, str], recorded: Run, options: list
 
 
 @pytest.mark.req("record.cli.commands", "record.secrets.lookalikes")
-def test_show_as_json_has_everything(home: dict[str, str], recorded: Run) -> None:
+def test_show_as_json_has_everything(home: dict[str, str], recorded: RecordedRun) -> None:
     items = [json.loads(line) for line in run("record", "show", "--json", **home).stdout.splitlines()]
     assert [item["what"] for item in items] == ["open", "open", "frame", "frame", "frame", "frame", "end"]
     asked, _, answered, noise = items[2:6]
@@ -137,7 +137,7 @@ def test_show_as_json_has_everything(home: dict[str, str], recorded: Run) -> Non
 
 
 @pytest.mark.req("record.cli.commands", "record.timeline.terminal")
-def test_show_can_print_frames_in_full(home: dict[str, str], recorded: Run) -> None:
+def test_show_can_print_frames_in_full(home: dict[str, str], recorded: RecordedRun) -> None:
     ran = run("record", "show", "--pretty", **home)
     assert '    {\n      "jsonrpc": "2.0",\n      "id": 1,\n      "result": {\n        "ok": true\n      }\n    }\n' in ran.stdout
     assert "    \\x1b[31mnoise\\x07\n" in ran.stdout
@@ -146,7 +146,7 @@ def test_show_can_print_frames_in_full(home: dict[str, str], recorded: Run) -> N
 
 
 @pytest.mark.req("record.cli.commands", "record.export.one-file")
-def test_an_export_can_be_shown_anywhere(home: dict[str, str], recorded: Run, tmp_path: Path) -> None:
+def test_an_export_can_be_shown_anywhere(home: dict[str, str], recorded: RecordedRun, tmp_path: Path) -> None:
     path = tmp_path / "bug.rec"
     ran = run("record", "export", "-o", str(path), "--guest", "piglet:*", **home)
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -165,7 +165,7 @@ def test_an_export_can_be_shown_anywhere(home: dict[str, str], recorded: Run, tm
 
 
 @pytest.mark.req("record.cli.commands", "record.replay.either-side")
-def test_replay_prints_what_the_dialect_makes_of_it(home: dict[str, str], recorded: Run) -> None:
+def test_replay_prints_what_the_dialect_makes_of_it(home: dict[str, str], recorded: RecordedRun) -> None:
     ran = run("record", "replay", "--wire", "1", "--json", **home)
     events = [json.loads(line) for line in ran.stdout.splitlines()]
     assert [event["event"] for event in events] == ["Answer", "Noise"]
@@ -195,7 +195,7 @@ def test_replay_prints_what_the_dialect_makes_of_it(home: dict[str, str], record
     ],
 )
 def test_what_cannot_be_is_said_in_a_line_or_two(
-    home: dict[str, str], recorded: Run, arguments: list[str], status: int, said: str
+    home: dict[str, str], recorded: RecordedRun, arguments: list[str], status: int, said: str
 ) -> None:
     ran = run("record", *arguments, **home)
     assert ran.returncode == status
@@ -227,7 +227,7 @@ HOSTILE = "\x1b]0;title\x07\x1b[2J"
     ],
 )
 def test_nothing_that_was_recorded_acts_on_the_terminal_or_shows_a_token(home: dict[str, str], arguments: list[str]) -> None:
-    folder = Folder(Path(home["SERAI_HOME"]) / "recordings")
+    folder = RecordingFolder(Path(home["SERAI_HOME"]) / "recordings")
     with Recorder(folder, command=f"{HOSTILE} {TOKEN}", secrets=Secrets()) as recorder:
         tap = recorder.wire(f"{HOSTILE} {TOKEN}", kind="guest", dialect="jsonrpc")
         for frame in (
@@ -256,13 +256,13 @@ def test_a_token_at_the_end_of_what_is_shown_is_masked_before_it_is_cut(place: i
 
 
 @pytest.mark.parametrize("env", [{"LC_ALL": "C", "PYTHONUTF8": "0"}, {"PYTHONIOENCODING": "ascii"}])
-def test_a_terminal_that_lacks_characters_is_no_trouble(home: dict[str, str], recorded: Run, env: dict[str, str]) -> None:
+def test_a_terminal_that_lacks_characters_is_no_trouble(home: dict[str, str], recorded: RecordedRun, env: dict[str, str]) -> None:
     ran = run("record", "show", **home, **env)
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
 @pytest.mark.req("record.export.one-file")
-def test_an_export_may_replace_its_own_source(home: dict[str, str], recorded: Run, tmp_path: Path) -> None:
+def test_an_export_may_replace_its_own_source(home: dict[str, str], recorded: RecordedRun, tmp_path: Path) -> None:
     path = tmp_path / "bug.rec"
     assert run("record", "export", "-o", str(path), **home).returncode == 0
     before = path.read_bytes()
@@ -272,7 +272,7 @@ def test_an_export_may_replace_its_own_source(home: dict[str, str], recorded: Ru
 
 
 @pytest.mark.req("record.cli.commands", "record.file.age-and-size")
-def test_prune_removes_what_it_is_told_to(home: dict[str, str], recorded: Run) -> None:
+def test_prune_removes_what_it_is_told_to(home: dict[str, str], recorded: RecordedRun) -> None:
     folder = recorded.files[0].parent
     for name in ("20200101T000000-000-aaaa", "20990101T000000-000-bbbb"):
         (folder / f"{name}.000.rec").write_bytes(b"x" * 2048)
@@ -284,7 +284,7 @@ def test_prune_removes_what_it_is_told_to(home: dict[str, str], recorded: Run) -
     assert "1 files removed, 0 B left" in run("record", "prune", "--all", **home).stdout
 
 
-def test_times_are_those_of_the_place(home: dict[str, str], recorded: Run) -> None:
+def test_times_are_those_of_the_place(home: dict[str, str], recorded: RecordedRun) -> None:
     here, there = (run("record", "show", **home | {"TZ": zone}).stdout.splitlines()[1][:8] for zone in ("UTC", "XXX-05:30"))
     day = timedelta(hours=24)
     assert (_time(there) - _time(here)) % day == timedelta(hours=5.5)

@@ -17,7 +17,7 @@ from serai.cli.run import Outcome, Wanted, _outcome
 from serai.model.actions import Quit
 from serai.model.contributions import Contributions, EventHandler
 from serai.model.events import Event, TurnStarted
-from serai.record import Folder
+from serai.record import RecordingFolder
 from tests.app.houses import Helper, bring
 from tests.cli.guests import Shell
 from tests.cli.runs import Run, result, run, script
@@ -75,7 +75,7 @@ def test_what_is_not_yet_on_record_is_written_before_the_second_signal_ends_ever
     with Run(shell, "--model", "parrot", "--json", "--allow", "bash", prompt) as going:
         going.until('"text":"begun')
         assert going.insist(signal.SIGINT) == -signal.SIGINT
-    [recording] = Folder(shell.home / "recordings").runs()
+    [recording] = RecordingFolder(shell.home / "recordings").runs()
     assert b" with resident" in b"".join(file.read_bytes() for file in recording.files)
 
 

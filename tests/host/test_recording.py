@@ -10,7 +10,7 @@ import pytest
 
 from serai.host.life import State
 from serai.record import Recorder, Recording
-from serai.record.replaying import describe, replay
+from serai.record.replayer import describe, replay
 from tests.host.guests import make, opened, pid_of, until
 from tests.record.helpers import all_bytes, folder_in
 

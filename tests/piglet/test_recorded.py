@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from serai.host.life import State
-from serai.record import Folder, Recorder, Recording
-from serai.record.replaying import describe, replay
+from serai.record import Recorder, Recording, RecordingFolder
+from serai.record.replayer import describe, replay
 from serai.record.segment import Frames
 from serai.testing.piglet_guests import ask, crash, fault, interceptor, write
 from tests.host.guests import opened, pid_of, until
@@ -21,7 +21,7 @@ from tests.record.helpers import folder_in
 pytestmark = ONE_LOOP
 
 
-def frames(folder: Folder, number: int = 0) -> list[tuple[str, dict[str, Any]]]:
+def frames(folder: RecordingFolder, number: int = 0) -> list[tuple[str, dict[str, Any]]]:
     """All frames of a wire, the only one unless told otherwise, as they were: which way, and what."""
     with Recording.open("", folder) as recording:
         (wire,) = (number,) if number else tuple(recording.wires)

@@ -9,7 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from serai.record import Folder, Recorder, Recording
+from serai.record import Recorder, Recording, RecordingFolder
 from serai.testing import faults
 from serai.wire import Deadlines, JsonRpcPeer, Launch, PlainSpawner
 from tests.conftest import QUICK
@@ -18,15 +18,15 @@ CALL = b'{"type":"tool_call","id":"%d","name":"weather"}\n'
 RESULT = b'{"type":"tool_result","id":"%d","content":[]}\n'
 
 
-def folder_in(path: Path) -> Folder:
-    return Folder(path / "recordings")
+def folder_in(path: Path) -> RecordingFolder:
+    return RecordingFolder(path / "recordings")
 
 
-def opened(folder: Folder) -> Recording:
+def opened(folder: RecordingFolder) -> Recording:
     return Recording.open("", folder)
 
 
-def all_bytes(folder: Folder) -> bytes:
+def all_bytes(folder: RecordingFolder) -> bytes:
     """Everything that lies in the folder."""
     return b"".join(file.read_bytes() for run in folder.runs() for file in run.files)
 

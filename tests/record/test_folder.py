@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from serai.errors import NoRecording, NotRecorded
-from serai.record import Folder, Recorder
-from serai.record.folder import new_run
+from serai.record import Recorder, RecordingFolder
+from serai.record.recording_folder import new_run
 from tests.record.helpers import folder_in, small_talk
 
 NAMES = ("20261110T000000-000-aaaa", "20261112T000000-001-bbbb", "20261112T000000-002-cccb")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
+def folder(tmp_path: Path) -> RecordingFolder:
     folder = folder_in(tmp_path)
     folder.create()
     for number, name in enumerate(NAMES):
@@ -32,11 +32,11 @@ def folder(tmp_path: Path) -> Folder:
     return folder
 
 
-def left(folder: Folder) -> list[str]:
+def left(folder: RecordingFolder) -> list[str]:
     return sorted(path.name for path in folder.path.iterdir())
 
 
-def test_runs_are_listed_by_age_with_their_files_in_order(folder: Folder) -> None:
+def test_runs_are_listed_by_age_with_their_files_in_order(folder: RecordingFolder) -> None:
     runs = folder.runs()
     assert [(run.name, len(run.files), run.size) for run in runs] == [(NAMES[0], 1, 100), (NAMES[1], 2, 200), (NAMES[2], 3, 300)]
     assert runs[0].started == datetime(2026, 11, 10, tzinfo=UTC)
@@ -50,20 +50,20 @@ def test_a_folder_that_is_not_there_has_no_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("wanted", "name"), [("", NAMES[2]), ("20261110", NAMES[0]), ("bbbb", NAMES[1]), (NAMES[1], NAMES[1])])
-def test_a_run_is_found_by_its_name_or_a_part_of_it(folder: Folder, wanted: str, name: str) -> None:
+def test_a_run_is_found_by_its_name_or_a_part_of_it(folder: RecordingFolder, wanted: str, name: str) -> None:
     assert folder.find(wanted).name == name
 
 
 @pytest.mark.parametrize(
     ("wanted", "why"), [("nonsense", "there is no recording nonsense"), ("20261112", "2 recordings"), ("b", "2 rec")]
 )
-def test_a_name_that_fits_none_or_several_is_an_error(folder: Folder, wanted: str, why: str) -> None:
+def test_a_name_that_fits_none_or_several_is_an_error(folder: RecordingFolder, wanted: str, why: str) -> None:
     with pytest.raises(NoRecording, match=why):
         folder.find(wanted)
 
 
 @pytest.mark.req("record.file.age-and-size")
-def test_what_is_too_old_goes_and_nothing_of_anybody_else(folder: Folder) -> None:
+def test_what_is_too_old_goes_and_nothing_of_anybody_else(folder: RecordingFolder) -> None:
     removed = folder.prune(days=2, now=datetime(2026, 11, 13, tzinfo=UTC))
     assert [file.name for file in removed] == [f"{NAMES[0]}.000.rec"]
     assert len(left(folder)) == 7
@@ -71,13 +71,13 @@ def test_what_is_too_old_goes_and_nothing_of_anybody_else(folder: Folder) -> Non
 
 
 @pytest.mark.req("record.file.age-and-size")
-def test_the_oldest_files_go_until_the_rest_fits(folder: Folder) -> None:
+def test_the_oldest_files_go_until_the_rest_fits(folder: RecordingFolder) -> None:
     folder.prune(total=250)
     assert left(folder) == [f"{NAMES[2]}.001.rec", f"{NAMES[2]}.002.rec", "20261340T000000-000-aaaa.000.rec", "notes.txt"]
 
 
 @pytest.mark.req("record.file.age-and-size")
-def test_no_age_is_too_great(folder: Folder) -> None:
+def test_no_age_is_too_great(folder: RecordingFolder) -> None:
     assert folder.prune(days=10**12) == []
 
 
@@ -117,8 +117,8 @@ def test_the_file_of_a_killed_writer_is_not_in_use(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from serai.record import Folder, Recorder
-recorder = Recorder(Folder(Path(sys.argv[1])))
+from serai.record import RecordingFolder, Recorder
+recorder = Recorder(RecordingFolder(Path(sys.argv[1])))
 print("ready", flush=True)
 sys.stdin.read()
 """

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.record import Folder, Recording
+from serai.record import Recording, RecordingFolder
 from tests.record.helpers import folder_in
 
 # Calls a real peer without end, in rotating files, and says from time to time how many answers are certainly written.
@@ -19,12 +19,12 @@ HOST = """
 import asyncio, os, sys
 from pathlib import Path
 from serai.limits import Limits
-from serai.record import Folder, Recorder
+from serai.record import RecordingFolder, Recorder
 from serai.testing import faults
 from serai.wire import Deadlines, Launch, PlainSpawner, JsonRpcPeer
 
 async def main():
-    with Recorder(Folder(Path(sys.argv[1])), limits=Limits().but(record_segment=100_000, record_batch=0.002)) as recorder:
+    with Recorder(RecordingFolder(Path(sys.argv[1])), limits=Limits().but(record_segment=100_000, record_batch=0.002)) as recorder:
         async with PlainSpawner() as spawner:
             child = await spawner.spawn(Launch(argv=faults.peer(), env=dict(os.environ)))
             tap = recorder.wire("peer", kind="guest", dialect="jsonrpc", pid=child.pid)
@@ -77,7 +77,7 @@ def test_a_recording_cut_at_any_byte_opens(tmp_path: Path) -> None:
     seen = -1
     for size in range(len(whole) + 1):
         path.write_bytes(whole[:size])
-        with Recording.open("", Folder(folder.path)) as recording:
+        with Recording.open("", RecordingFolder(folder.path)) as recording:
             frames = sum(item.what == "frame" for item in recording.timeline())
         assert frames >= seen  # never less than with fewer bytes
         seen = frames

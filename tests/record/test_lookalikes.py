@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.record.lookalikes import mask, mask_run
+from serai.record.secret_patterns import mask, mask_run
 
 # Made up, and put together here so that no scanner takes them for real ones.
 TOKENS = [

@@ -23,7 +23,7 @@ import pytest
 
 from serai.errors import ExitStatus, NotRecorded, PeerGone, SeraiError
 from serai.limits import Limits
-from serai.record import Folder, Recorder, Recording, Secrets, segment
+from serai.record import Recorder, Recording, RecordingFolder, Secrets, segment
 from serai.record.segment import Dropped, Frames, Note
 from serai.wire import PlainSpawner
 from serai.wire.stream import Oversize
@@ -36,11 +36,11 @@ def entries(data: bytes) -> list[segment.Entry]:
     return list(segment.read(io.BufferedReader(io.BytesIO(data))))
 
 
-def notes(folder: Folder) -> list[str]:
+def notes(folder: RecordingFolder) -> list[str]:
     return [entry.text for entry in entries(all_bytes(folder)) if isinstance(entry, Note)]
 
 
-def frames_of(folder: Folder, way: str) -> bytes:
+def frames_of(folder: RecordingFolder, way: str) -> bytes:
     return b"".join(entry.run for entry in entries(all_bytes(folder)) if isinstance(entry, Frames) and entry.way == way)
 
 
@@ -143,7 +143,7 @@ def test_files_are_for_their_owner_alone(tmp_path: Path) -> None:
 def test_the_folders_above_are_for_their_owner_alone_too(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        Folder(tmp_path / "state" / "serai" / "recordings").create()
+        RecordingFolder(tmp_path / "state" / "serai" / "recordings").create()
     finally:
         os.umask(before)
     made = [tmp_path / name for name in ("state", "state/serai", "state/serai/recordings")]
@@ -220,7 +220,7 @@ def test_a_place_that_cannot_be_written_is_an_error_at_once(tmp_path: Path) -> N
 # -- under pressure
 
 
-class Blocked(Folder):
+class Blocked(RecordingFolder):
     """A folder on a disk that takes nothing more once a pipe is full: a pipe."""
 
     def new_file(self, run: str, part: int) -> int:
@@ -471,7 +471,7 @@ def test_a_clock_that_was_set_is_taken_anew(tmp_path: Path, monkeypatch: pytest.
         tap = recorder.wire("a", kind="guest", dialect="zot")
         tap.frames("sent", monotonic(), b"before\n")
         recorder.flush()
-        monkeypatch.setattr("serai.record.writer.time", lambda: now + 7200)
+        monkeypatch.setattr("serai.record.recorder.time", lambda: now + 7200)
         tap.frames("sent", monotonic(), b"after\n")
     with opened(folder_in(tmp_path)) as recording:
         before, after = (item.at / 1e6 for item in recording.timeline() if item.what == "frame")
@@ -483,9 +483,9 @@ def test_a_fork_of_the_writer_does_not_keep_its_file_in_use(tmp_path: Path) -> N
     program = """
 import os, sys, warnings
 from pathlib import Path
-from serai.record import Folder, Recorder
+from serai.record import RecordingFolder, Recorder
 warnings.simplefilter("ignore")
-recorder = Recorder(Folder(Path(sys.argv[1])))
+recorder = Recorder(RecordingFolder(Path(sys.argv[1])))
 if os.fork() == 0:
     sys.stdin.read()
     os._exit(0)
@@ -497,7 +497,7 @@ os.wait()
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout
         assert process.stdout.readline() == b"closed\n"
-        assert not Folder(tmp_path).find().live
+        assert not RecordingFolder(tmp_path).find().live
 
 
 @pytest.mark.req("record.file.age-and-size")
@@ -515,14 +515,14 @@ def test_a_program_that_just_ends_loses_nothing(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from serai.record import Folder, Recorder
-recorder = Recorder(Folder(Path(sys.argv[1])))
+from serai.record import RecordingFolder, Recorder
+recorder = Recorder(RecordingFolder(Path(sys.argv[1])))
 recorder.wire("a", kind="guest", dialect="zot").frames("sent", 1.0, b"the last words\\n")
 sys.exit(3)
 """
     ran = subprocess.run([sys.executable, "-c", program, str(tmp_path)], timeout=30, check=False)
     assert ran.returncode == 3
-    assert b"the last words\n" in all_bytes(Folder(tmp_path))
+    assert b"the last words\n" in all_bytes(RecordingFolder(tmp_path))
 
 
 # -- secrets
@@ -633,8 +633,8 @@ def test_recordings_are_made_unless_turned_off(tmp_path: Path, monkeypatch: pyte
     recorder = Recorder.start(command="x")
     assert recorder is not None
     recorder.close()
-    assert [run.name for run in Folder.usual().runs()] == [recorder.run]
-    assert Folder.usual().path == tmp_path / "recordings"
+    assert [run.name for run in RecordingFolder.usual().runs()] == [recorder.run]
+    assert RecordingFolder.usual().path == tmp_path / "recordings"
     (tmp_path / "config.toml").write_text("record = false\n")
     assert Recorder.start(command="x") is None
 

@@ -19,9 +19,9 @@ import pytest
 from serai.cli import timeline
 from serai.errors import NoRecording, NotRecorded
 from serai.limits import Limits
-from serai.record import Filter, Recorder, Recording, Secrets, export, segment
-from serai.record.glance import glance
-from serai.record.segment import Way
+from serai.record import Recorder, Recording, Secrets, TimelineFilter, export_recording, segment
+from serai.record.frame_summary import summarize_frame
+from serai.record.segment import FrameDirection
 from tests.record.helpers import CALL, RESULT, all_bytes, folder_in, opened
 
 
@@ -44,7 +44,7 @@ def recording(tmp_path: Path) -> Iterator[Recording]:
 
 
 def seen(recording: Recording, **wanted: Any) -> list[str]:
-    items = recording.timeline(Filter(**wanted))
+    items = recording.timeline(TimelineFilter(**wanted))
     return [f"{item.wire}{'>' if item.way == 'sent' else '<'}{item.type}" for item in items if item.way]
 
 
@@ -80,7 +80,7 @@ def test_a_timeline_can_be_narrowed_by_time(recording: Recording) -> None:
 
 @pytest.mark.req("record.timeline.pairs")
 def test_answers_know_their_requests_and_both_the_time_between(recording: Recording) -> None:
-    items = {item.number: item for item in recording.timeline(Filter(pairs=True))}
+    items = {item.number: item for item in recording.timeline(TimelineFilter(pairs=True))}
     pairs = [(items[item.request].type, item.type, item.latency) for item in items.values() if item.request]
     assert pairs == [("tool_call", "tool_result", 250_000), ("tool/execute", "error", 500_000), ("host/x", "result", 1_500_000)]
     assert sorted(item.latency or 0 for item in items.values()) == [250_000, 250_000, 500_000, 500_000, 1_500_000, 1_500_000]
@@ -122,14 +122,14 @@ def test_answers_know_their_requests_and_both_the_time_between(recording: Record
     ],
 )
 def test_what_a_frame_is_at_a_glance(frame: bytes, type_: str, id: bytes, role: str) -> None:
-    assert glance(frame) == (type_, id, role)
+    assert summarize_frame(frame) == (type_, id, role)
 
 
 @pytest.mark.req("record.timeline.pairs")
 def test_an_id_used_again_pairs_again(tmp_path: Path) -> None:
     with Recorder(folder_in(tmp_path)) as recorder:
         tap = recorder.wire("a", kind="guest", dialect="zot")
-        ways: list[tuple[Way, bytes]] = [("sent", CALL), ("received", RESULT)] * 2
+        ways: list[tuple[FrameDirection, bytes]] = [("sent", CALL), ("received", RESULT)] * 2
         for number, (way, frame) in enumerate(ways):
             tap.frames(way, float(number), frame % 1)
     with opened(folder_in(tmp_path)) as recording:
@@ -238,7 +238,7 @@ def test_a_filter_takes_any_number_of_wires(tmp_path: Path) -> None:
     opens = b"".join(b'\x1e{"entry":"open","wire":%d,"who":"w"}\n' % number for number in range(1, 40_000))
     path.write_bytes(b'\x1e{"entry":"recording","format":1,"run":"x"}\n' + opens)
     with Recording.open(path) as recording:
-        assert sum(1 for _ in recording.timeline(Filter(who="w"))) == 39_999
+        assert sum(1 for _ in recording.timeline(TimelineFilter(who="w"))) == 39_999
 
 
 def test_more_frames_than_are_indexed_at_once(tmp_path: Path) -> None:
@@ -295,7 +295,7 @@ def test_a_clock_set_back_gives_no_negative_time(tmp_path: Path) -> None:
         tap.frames("sent", 100.0, CALL % 1)
         tap.frames("received", 50.0, RESULT % 1)
     with opened(folder_in(tmp_path)) as recording:
-        assert [item.latency for item in recording.timeline(Filter(pairs=True))] == [0, 0]
+        assert [item.latency for item in recording.timeline(TimelineFilter(pairs=True))] == [0, 0]
 
 
 def test_a_file_that_goes_while_it_is_opened_is_an_error_of_its_own(tmp_path: Path) -> None:
@@ -311,7 +311,7 @@ def test_an_export_opens_like_the_recording_itself(recording: Recording, tmp_pat
     path = tmp_path / "bug.rec"
     before = os.umask(0)
     try:
-        size = export(recording, path)
+        size = export_recording(recording, path)
     finally:
         os.umask(before)
     assert (path.stat().st_size, stat.S_IMODE(path.stat().st_mode)) == (size, 0o600)
@@ -322,7 +322,7 @@ def test_an_export_opens_like_the_recording_itself(recording: Recording, tmp_pat
 
 @pytest.mark.req("record.export.one-file")
 def test_only_the_chosen_wires_are_exported(recording: Recording, tmp_path: Path) -> None:
-    export(recording, tmp_path / "bug.rec", keep={2}.__contains__)
+    export_recording(recording, tmp_path / "bug.rec", keep={2}.__contains__)
     assert b"weather" not in (tmp_path / "bug.rec").read_bytes()
     with Recording.open(tmp_path / "bug.rec") as again:
         assert seen(again) == ["2>tool/execute", "2<error", "2<host/x", "2>result"]
@@ -333,9 +333,9 @@ def test_an_existing_file_stays_unless_told_otherwise(recording: Recording, tmp_
     path = tmp_path / "mine.rec"
     path.write_text("dear to me" * 999)
     with pytest.raises(NotRecorded, match="exists already"):
-        export(recording, path)
+        export_recording(recording, path)
     assert path.read_text().startswith("dear to me")
-    export(recording, path, replace=True)
+    export_recording(recording, path, replace=True)
     with Recording.open(path) as again:
         assert seen(again) == ALL
 
@@ -350,7 +350,7 @@ def test_what_looks_like_a_secret_is_not_exported(tmp_path: Path) -> None:
     assert all_bytes(folder_in(tmp_path)).count(token.encode()) == 3
     path = tmp_path / "bug.rec"
     with opened(folder_in(tmp_path)) as recording:
-        export(recording, path)
+        export_recording(recording, path)
     assert token.encode() not in path.read_bytes()
     with Recording.open(path) as again:
         [frame] = [item for item in again.timeline() if item.what == "frame"]
@@ -364,7 +364,7 @@ def test_a_key_in_one_line_does_not_mask_the_frames_behind_it(tmp_path: Path) ->
         tap.frames("received", monotonic(), b'-----BEGIN PRIVATE KEY-----\n{"id":1,"result":2}\n')
         tap.end(stderr='-----BEGIN RSA PRIVATE KEY-----\nMII "x"')
     with opened(folder_in(tmp_path)) as recording:
-        export(recording, tmp_path / "bug.rec")
+        export_recording(recording, tmp_path / "bug.rec")
         original = [item.raw for item in recording.timeline()]
     with Recording.open(tmp_path / "bug.rec") as again:
         assert [item.raw for item in again.timeline()] == original
@@ -380,16 +380,16 @@ def test_an_export_that_fails_leaves_nothing_behind(recording: Recording, tmp_pa
     (tmp_path / "mine.rec").write_text("dear to me")
     monkeypatch.setattr(os, "replace", fails)
     with pytest.raises(NotRecorded, match="Input/output error"):
-        export(recording, tmp_path / "mine.rec", replace=True)
+        export_recording(recording, tmp_path / "mine.rec", replace=True)
     with pytest.raises(NotRecorded, match="Input/output error"):
-        export(recording, tmp_path / "new.rec")
+        export_recording(recording, tmp_path / "new.rec")
     assert sorted(os.listdir(tmp_path)) == ["mine.rec", "recordings"]
     assert (tmp_path / "mine.rec").read_text() == "dear to me"
 
 
 def test_a_place_that_cannot_be_written_is_an_error(recording: Recording, tmp_path: Path) -> None:
     with pytest.raises(NotRecorded, match="cannot be written"):
-        export(recording, tmp_path / "nowhere" / "bug.rec")
+        export_recording(recording, tmp_path / "nowhere" / "bug.rec")
     assert os.listdir(tmp_path) == ["recordings"]
 
 

@@ -15,8 +15,8 @@ from serai.dialects.zot.ours import Ours
 from serai.dialects.zot.theirs import Theirs
 from serai.errors import NoRecording, SeraiError
 from serai.limits import Limits
-from serai.record import Recorder, Recording, export, replay
-from serai.record.replaying import DIALECTS, describe, side_of
+from serai.record import Recorder, Recording, export_recording, replay
+from serai.record.replayer import DIALECTS, describe, side_of
 from serai.wire import JsonRpcPeer, PlainSpawner
 from serai.wire.jsonrpc import JsonRpcConnection, Request
 from serai.wire.stream import Oversize
@@ -105,7 +105,7 @@ async def test_an_export_replays_as_the_recording_does(tmp_path: Path, spawner: 
         async with talking(recorder, spawner, "stranger") as rpc:
             await converse(rpc, 15)
     with opened(folder) as recording:
-        export(recording, tmp_path / "bug.rec")
+        export_recording(recording, tmp_path / "bug.rec")
         original = [describe(event) for _, event in replay(recording, 1)]
     with Recording.open(tmp_path / "bug.rec") as recording:
         assert [describe(event) for _, event in replay(recording, 1)] == original

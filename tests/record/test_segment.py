@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serai.record import segment
-from serai.record.segment import Damaged, Dropped, End, Entry, Exit, Frames, Head, Note, Open, Skipped, Way
+from serai.record.segment import Damaged, Dropped, End, Entry, Exit, FrameDirection, Frames, Head, Note, Open, Skipped
 
 HEAD = Head(format=1, run="20261115T120000-abcdef", pid=3, serai="0", command="test", at=1)
 
-ways: st.SearchStrategy[Way] = st.sampled_from(["sent", "received"])
+ways: st.SearchStrategy[FrameDirection] = st.sampled_from(["sent", "received"])
 lines = st.binary(max_size=40).map(lambda line: line.replace(b"\n", b" ") + b"\n")
 nasty = st.sampled_from([b"\x1e\n", b'\x1e{"entry":"note","text":"forged"}\n', b"\x1e>1 2 3\n", b"\n", b"\x1e"])
 raw_runs = st.lists(lines | nasty, min_size=1, max_size=5).map(b"".join)

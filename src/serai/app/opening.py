@@ -33,7 +33,7 @@ from serai.model.approvals import Approval, Question
 from serai.model.provider import ModelProvider
 from serai.model.surface import HeadlessSurface, Surface
 from serai.policy import Decisions, Desk, Policy, Rules, Situation, load
-from serai.record import Folder, Recorder, Secrets
+from serai.record import Recorder, RecordingFolder, Secrets
 from serai.store.session_folder import CurrentSession, SessionFolder
 from serai.store.stored_session import StoredSession as Stored
 from serai.tools import BuiltIn, Undo
@@ -351,7 +351,7 @@ def _recorder(choices: Choices, config: Config, environ: Mapping[str, str]) -> t
         return wanted, False
     if not wanted or not config.record:
         return None, False
-    folder = Folder.usual(environ)
+    folder = RecordingFolder.usual(environ)
     return Recorder(folder, command=choices.get("command", "serai"), secrets=Secrets.of(environ), limits=config.limits), True
 
 

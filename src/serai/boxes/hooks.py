@@ -22,7 +22,7 @@ from serai.dialects.hookproto.ours import BadResponse, Injection, read_response,
 from serai.dialects.hookproto.theirs import response_bytes
 from serai.errors import BadSettings, ExitStatus, HookFailed, LimitHit, NotWritten, SpawnFailed
 from serai.limits import KIB, Limits
-from serai.record import lookalikes
+from serai.record import secret_patterns
 from serai.wire.child_environment import hook_environment
 from serai.wire.process import Launch, Spawner
 
@@ -152,7 +152,7 @@ class Runner:
                 continue
             failure = await self._revoke(hook, Request(EVENT_BOX_DESTROY, box, state))
             if failure is not None:
-                log.warning("box %s: %s failed on destroy: %s", box.box_id, failure.who, lookalikes.mask_text(failure.message))
+                log.warning("box %s: %s failed on destroy: %s", box.box_id, failure.who, secret_patterns.mask_text(failure.message))
                 first = first or failure
             if on_done is not None and not (failure is not None and failure.temporary):
                 await on_done(hook.key)
@@ -223,7 +223,7 @@ class Runner:
         failed = self._failure(hook, ran, wrong)
         tape.ended(failed, ran)
         if failed is None and ran.stderr and log.isEnabledFor(logging.DEBUG):
-            log.debug("%s said: %s", launch.who, _last(lookalikes.mask_text(ran.stderr), _IN_LOG))
+            log.debug("%s said: %s", launch.who, _last(secret_patterns.mask_text(ran.stderr), _IN_LOG))
         return Tried(response, failed, ran.stderr)
 
     def _env(self, hook: Hook) -> dict[str, str]:

@@ -20,7 +20,7 @@ from serai.cli import telling
 from serai.cli.box_inside import complain, exec_, get, put, shell, variables
 from serai.cli.opening import JSON, NamedPath, Status, limits_of_the_person, run
 from serai.errors import SeraiError
-from serai.record import lookalikes
+from serai.record import secret_patterns
 
 if TYPE_CHECKING:
     from serai.boxes import Boxes, BoxRecord, Capabilities
@@ -232,7 +232,7 @@ async def _logs(box_id: str) -> Status:
         except FileNotFoundError:
             text = ""
     if text:
-        telling.result(lookalikes.mask_text(text).rstrip("\n"))
+        telling.result(secret_patterns.mask_text(text).rstrip("\n"))
     for line in record.last_error.splitlines():
         telling.tell(line)
     return Status.OK

@@ -114,10 +114,10 @@ def _shown(value: Value) -> str:
 
 def _as_json(value: Value) -> str:
     """What looks like a secret is masked: the name beside a value may be what says so."""
-    from serai.record import lookalikes
+    from serai.record import secret_patterns
 
     name = telling.as_json(value.key.rpartition(".")[2])
-    return lookalikes.mask_text(f"{name}:{telling.as_json(value.value)}")[len(name) + 1 :]
+    return secret_patterns.mask_text(f"{name}:{telling.as_json(value.value)}")[len(name) + 1 :]
 
 
 def _whence(value: Value, *, reasons: bool = True) -> str:

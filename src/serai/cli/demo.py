@@ -21,8 +21,8 @@ from serai.cli.demo_claude import claude
 from serai.cli.demo_guests import guests
 from serai.cli.demo_plugins import plugins
 from serai.cli.plain import printable
-from serai.record import Folder, Recorder, Recording
-from serai.record.recording import Item
+from serai.record import Recorder, Recording, RecordingFolder
+from serai.record.recording import TimelineItem
 from serai.wire import event_loop, process_tree
 
 __all__ = ["Stage", "demo"]
@@ -99,7 +99,7 @@ def demo(*, color: bool | None) -> None:
     """
     with tempfile.TemporaryDirectory(prefix="serai-demo-") as name:
         place = Path(name).resolve()
-        folder = Folder(place / "recordings")
+        folder = RecordingFolder(place / "recordings")
         with Recorder(folder, command="serai demo") as recorder:
             stage = Stage(recorder, place, color=color)
             about = "One run of Serai, as it happens. The model is a parrot, who does what a script in the prompt says."
@@ -133,7 +133,7 @@ def _what_is_on_record(stage: Stage, recording: Recording) -> None:
         stage.write(head + click.style(rest, dim=True))
 
 
-def _chosen(stage: Stage, recording: Recording) -> Iterator[Item]:
+def _chosen(stage: Stage, recording: Recording) -> Iterator[TimelineItem]:
     """Some lines of the timeline; all of them would fill pages."""
     left = {shown: shown.most for shown in SHOWN}
     asked: set[int] = set()

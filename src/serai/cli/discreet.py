@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from serai.limits import MIB
-from serai.record import lookalikes
+from serai.record import secret_patterns
 from serai.record.secrets import Secrets
 
 __all__ = ["Discreet", "without_values"]
@@ -42,7 +42,7 @@ class Discreet:
 
     def __call__(self, text: str) -> str:
         """The same, to be shown to anybody. Secrets first: half of one would not be known any more."""
-        return self._names.sub(_instead, lookalikes.mask_text(self._secrets.mask_text(text)))
+        return self._names.sub(_instead, secret_patterns.mask_text(self._secrets.mask_text(text)))
 
 
 def _instead(found: re.Match[str]) -> str:

@@ -14,7 +14,7 @@ from serai.cli.doctor_checks import Check, Line, Look
 from serai.cli.opening import JSON, Options, with_options
 from serai.cli.plain import printable
 from serai.errors import SeraiError
-from serai.record import lookalikes
+from serai.record import secret_patterns
 
 __all__ = ["doctor"]
 
@@ -36,7 +36,7 @@ def doctor(*, options: Options, as_json: bool) -> None:
     marks = [line.mark for _, lines in found for line in lines]
     summary = {mark: marks.count(mark) for mark in ("problem", "note")}
     page = _objects(found, summary) if as_json else _page(found, summary)
-    click.echo(lookalikes.mask_text("\n".join(page)))
+    click.echo(secret_patterns.mask_text("\n".join(page)))
     if summary["problem"]:
         raise click.exceptions.Exit(1)
 

@@ -17,7 +17,7 @@ from serai.cli.opening import JSON, Options, with_options
 from serai.errors import NoGuest
 from serai.host import installing
 from serai.host.logs import log_file, open_log
-from serai.record import lookalikes
+from serai.record import secret_patterns
 
 __all__ = ["logs"]
 
@@ -91,7 +91,7 @@ class _Readable:
     def _masked(self, line: bytes) -> bytes:
         begun, text = len(self._key), self._key + line
         self._key = _KEY if _IN_KEY.search(text) else b""
-        return lookalikes.mask(text)[begun:]  # as long as it was
+        return secret_patterns.mask(text)[begun:]  # as long as it was
 
 
 def _whole(text: bytes) -> tuple[bytes, bytes]:

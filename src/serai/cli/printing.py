@@ -36,7 +36,7 @@ from serai.model.events import (
     event_kind,
 )
 from serai.model.tools import ToolCall, ToolResult
-from serai.record import lookalikes
+from serai.record import secret_patterns
 
 __all__ = ["JsonPrinter", "Lost", "Printer", "Prints", "colors_wanted", "glance"]
 
@@ -80,7 +80,7 @@ def colors_wanted() -> bool:
 
 def glance(call: ToolCall) -> str:
     """What a call is about, in one line of at most 80 columns."""
-    return words.fitted(f"{words.name(call.name)}  {lookalikes.mask_text(_main_of(call))}".rstrip(), _WIDE)
+    return words.fitted(f"{words.name(call.name)}  {secret_patterns.mask_text(_main_of(call))}".rstrip(), _WIDE)
 
 
 def _main_of(call: ToolCall) -> str:
@@ -255,7 +255,7 @@ class Printer:
         if self._same_screen:
             self._end_line()
         self._out.flush()
-        line = printable(lookalikes.mask_text(text.expandtabs().removesuffix("\r")))
+        line = printable(secret_patterns.mask_text(text.expandtabs().removesuffix("\r")))
         self._err.write((click.style(line, fg=fg, dim=dim or None) if self._color else line) + "\n")
         self._last = ""
 

@@ -16,10 +16,10 @@ import msgspec
 from serai.cli import timeline
 from serai.cli.opening import limits_of_the_person
 from serai.errors import NoRecording
-from serai.record import Filter, Folder, Recording, export, lookalikes, replay
-from serai.record.folder import Run
+from serai.record import Recording, RecordingFolder, TimelineFilter, export_recording, replay, secret_patterns
 from serai.record.recording import head_of
-from serai.record.replaying import DIALECTS, describe, side_of
+from serai.record.recording_folder import RecordedRun
+from serai.record.replayer import DIALECTS, describe, side_of
 
 __all__ = ["record"]
 
@@ -42,7 +42,7 @@ def record() -> None:
 @JSON
 def list_(*, as_json: bool) -> None:
     """The recordings there are, the latest last."""
-    folder = Folder.usual()
+    folder = RecordingFolder.usual()
     if not (runs := folder.runs()):
         click.echo(f"nothing was recorded yet in {timeline.shown(str(folder.path))}", err=True)
     for run in runs:
@@ -55,7 +55,7 @@ def list_(*, as_json: bool) -> None:
             click.echo(f"{run.name}  {run.started.astimezone():%Y-%m-%d %H:%M:%S}  {_bytes(run.size):>10}  {command}{state}")
 
 
-def _command(run: Run) -> str:
+def _command(run: RecordedRun) -> str:
     try:
         return head_of(run.files[0]).command
     except (NoRecording, OSError) as error:  # one bad file must not hide the others
@@ -116,8 +116,8 @@ def export_(run: str, *, output: Path, wire: int | None, who: str, force: bool) 
     with Recording.open(run) as recording:
         if wire is not None:
             recording.wire(wire)
-        kept = recording.fitting(Filter(wire=wire, who=who))
-        size = export(recording, output, keep=kept.__contains__, replace=force)
+        kept = recording.fitting(TimelineFilter(wire=wire, who=who))
+        size = export_recording(recording, output, keep=kept.__contains__, replace=force)
     click.echo(f"{output}: {len(kept)} wires, {_bytes(size)}. Open it with: serai record show {output}")
 
 
@@ -132,7 +132,7 @@ def replay_(run: str, *, wire: int | None, side: Literal["ours", "theirs"], dial
     with Recording.open(run) as recording:
         about = recording.wire(wire)
         chosen = side_of(dialect or about.dialect, side)
-        for at, event in replay(recording, about.number, chosen, view=side, mask=lookalikes.mask_run):
+        for at, event in replay(recording, about.number, chosen, view=side, mask=secret_patterns.mask_run):
             plain = describe(event)
             if as_json:
                 click.echo(msgspec.json.encode({"at": at / 1e6, **plain}))
@@ -147,7 +147,7 @@ def replay_(run: str, *, wire: int | None, side: Literal["ours", "theirs"], dial
 @click.option("--all", "everything", is_flag=True, help="All but what is being written.")
 def prune(*, older: str, total: str, everything: bool) -> None:
     """Remove recordings; without options what the limits say. One that is being written stays."""
-    folder = Folder.usual()
+    folder = RecordingFolder.usual()
     if everything:
         removed = folder.prune(total=0)
     elif older or total:
@@ -159,8 +159,8 @@ def prune(*, older: str, total: str, everything: bool) -> None:
     click.echo(f"{len(removed)} files removed, {_bytes(sum(run.size for run in folder.runs()))} left")
 
 
-def _filter(*, type_: str, since: str, until: str, **others: Any) -> Filter:
-    return Filter(type=type_, since=_moment(since), until=_moment(until), **others)
+def _filter(*, type_: str, since: str, until: str, **others: Any) -> TimelineFilter:
+    return TimelineFilter(type=type_, since=_moment(since), until=_moment(until), **others)
 
 
 def _moment(text: str) -> datetime | None:

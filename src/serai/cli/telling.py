@@ -19,7 +19,7 @@ from serai.model.actions import Action, Display, Notice
 from serai.model.approvals import Approval, Decision, Question
 from serai.model.events import Event
 from serai.model.surface import HeadlessSurface
-from serai.record import lookalikes
+from serai.record import secret_patterns
 
 __all__ = ["Notices", "as_json", "lines", "masked", "noted", "plain_json", "result", "safe", "say", "similar", "table", "tell"]
 
@@ -38,13 +38,13 @@ def say(text: str) -> None:
 
 def tell(text: str) -> None:
     """A line beside the result, on stderr."""
-    click.echo(printable(lookalikes.mask_text(text)), err=True)
+    click.echo(printable(secret_patterns.mask_text(text)), err=True)
 
 
 def masked(value: Any) -> Any:
     """The same, with what looks like a secret masked in each text of it."""
     if isinstance(value, str):
-        return lookalikes.mask_text(value)
+        return secret_patterns.mask_text(value)
     if isinstance(value, dict):
         return {key: masked(item) for key, item in value.items()}
     return [masked(item) for item in value] if isinstance(value, list | tuple) else value

@@ -13,8 +13,8 @@ import click
 import msgspec
 
 from serai.cli.plain import printable
-from serai.record import lookalikes
-from serai.record.recording import Item, Recording, Wire
+from serai.record import secret_patterns
+from serai.record.recording import RecordedWire, Recording, TimelineItem
 
 __all__ = ["as_json", "line", "moment", "pretty", "shown", "summary", "width_of"]
 
@@ -28,7 +28,7 @@ _BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 def shown(text: str | bytes, width: int = _WIDTH) -> str:
     """The beginning of a text as it may be shown, on one line."""
     raw = text[: 4 * width + 400]  # more than is shown, so that a secret that begins in it is seen whole
-    masked = lookalikes.mask(raw if isinstance(raw, bytes) else raw.encode(errors="replace")).decode(errors="replace")
+    masked = secret_patterns.mask(raw if isinstance(raw, bytes) else raw.encode(errors="replace")).decode(errors="replace")
     text = printable(masked)
     return text if len(text) <= width else text[: width - 1] + "…"
 
@@ -41,12 +41,12 @@ def summary(recording: Recording) -> str:
     return about + (f", {recording.damage:,} bytes cannot be read" if recording.damage else "")
 
 
-def width_of(wires: dict[int, Wire]) -> int:
+def width_of(wires: dict[int, RecordedWire]) -> int:
     """How wide the column of names has to be."""
     return max((len(shown(wire.who, _NAME)) for wire in wires.values()), default=0)
 
 
-def line(item: Item, wires: dict[int, Wire], width: int = 0) -> str:
+def line(item: TimelineItem, wires: dict[int, RecordedWire], width: int = 0) -> str:
     """One item in one line; `width` is that of the names."""
     wire = wires.get(item.wire)
     who = shown(wire.who if wire else "", _NAME).ljust(width)
@@ -59,9 +59,9 @@ def line(item: Item, wires: dict[int, Wire], width: int = 0) -> str:
     return head + label + click.style(shown(item.raw), dim=True)
 
 
-def pretty(item: Item) -> str:
+def pretty(item: TimelineItem) -> str:
     """The frame in full, indented; as it is when it is no JSON."""
-    frame = lookalikes.mask(item.raw)
+    frame = secret_patterns.mask(item.raw)
     try:
         text = msgspec.json.format(frame, indent=2).decode()
     except _BAD:
@@ -69,18 +69,23 @@ def pretty(item: Item) -> str:
     return "\n".join(f"    {printable(part)}" for part in text.splitlines())
 
 
-def as_json(item: Item, wires: dict[int, Wire]) -> str:
+def as_json(item: TimelineItem, wires: dict[int, RecordedWire]) -> str:
     """The item as one line of JSON; the frame as JSON in it, or as text when it is none."""
     wire = wires.get(item.wire)
     form: dict[str, Any] = {"number": item.number, "what": item.what, "at": item.at / 1e6, "wire": item.wire}
-    form |= {"who": lookalikes.mask_text(wire.who)} if wire else {}
+    form |= {"who": secret_patterns.mask_text(wire.who)} if wire else {}
     if item.what == "frame":
-        form |= {"way": item.way, "type": lookalikes.mask_text(item.type), "id": lookalikes.mask_text(item.id), "size": item.size}
+        form |= {
+            "way": item.way,
+            "type": secret_patterns.mask_text(item.type),
+            "id": secret_patterns.mask_text(item.id),
+            "size": item.size,
+        }
         form |= {"request": item.request} if item.request is not None else {}
         form |= {"latency_us": item.latency} if item.latency is not None else {}
-        form["frame"] = _frame(lookalikes.mask(item.raw))
+        form["frame"] = _frame(secret_patterns.mask(item.raw))
     else:
-        form["text"] = lookalikes.mask_text(item.text)
+        form["text"] = secret_patterns.mask_text(item.text)
     return msgspec.json.encode(form).decode()
 
 

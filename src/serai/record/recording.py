@@ -2,26 +2,44 @@
 
 Opening reads the files once and builds an index in a private SQLite database, which spills to disk when it is large; frames
 themselves stay in the files and are read when they are asked for.
+
+One file of a recording that another person can open: look-alikes of secrets masked, and only the wires that matter.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
 from io import BufferedReader
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from serai.errors import ExitStatus, NoRecording
-from serai.record import segment
-from serai.record.folder import Folder
-from serai.record.glance import Glance, glance, part_of
-from serai.record.segment import Damaged, Dropped, End, Entry, Frames, Head, Note, Open, Skipped, Way
+from serai.errors import ExitStatus, NoRecording, NotRecorded
+from serai.record import secret_patterns, segment
+from serai.record.frame_summary import FrameSummary, frame_role, summarize_frame
+from serai.record.recording_folder import RecordingFolder
+from serai.record.segment import (
+    Damaged,
+    Dropped,
+    End,
+    Entry,
+    FrameDirection,
+    Frames,
+    Head,
+    Note,
+    Open,
+    Skipped,
+    frames_head,
+    pack,
+    with_texts,
+)
 
-__all__ = ["Filter", "Item", "Recording", "Wire", "head_of"]
+__all__ = ["RecordedWire", "Recording", "TimelineFilter", "TimelineItem", "export_bytes", "export_recording", "head_of"]
 
 _SCHEMA = """
 CREATE TABLE items (
@@ -35,7 +53,7 @@ _MANY = 10_000
 
 
 @dataclass(slots=True)
-class Wire:
+class RecordedWire:
     """Who was at the other end, and how it went. Times are microseconds since 1970; `ended` is 0 when no end is on record."""
 
     number: int
@@ -51,20 +69,20 @@ class Wire:
     error: str = ""
     exit: ExitStatus | None = None
     stderr: str = ""
-    frames: dict[Way, int] = field(default_factory=lambda: {"sent": 0, "received": 0})
-    bytes: dict[Way, int] = field(default_factory=lambda: {"sent": 0, "received": 0})
+    frames: dict[FrameDirection, int] = field(default_factory=lambda: {"sent": 0, "received": 0})
+    bytes: dict[FrameDirection, int] = field(default_factory=lambda: {"sent": 0, "received": 0})
     dropped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class TimelineItem:
     """One line of the timeline. `what` is "frame", or what happened to a wire or to the recording, said in `text`."""
 
     number: int
     what: Literal["frame", "open", "end", "skipped", "dropped", "note", "damaged"]
     at: int
     wire: int
-    way: Way | None = None
+    way: FrameDirection | None = None
     type: str = ""
     id: str = ""
     size: int = 0
@@ -75,13 +93,13 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
+class TimelineFilter:
     """What to see of a timeline; everything by default. `who` and `type` match a whole name, or its start before a `*`."""
 
     wire: int | None = None
     who: str = ""
     type: str = ""
-    way: Way | None = None
+    way: FrameDirection | None = None
     since: datetime | None = None
     until: datetime | None = None
     text: str = ""
@@ -96,7 +114,7 @@ class Recording:
         self.run = files[0].name.split(".")[0]  # for a file whose head was not written when its host was killed
         self.command = ""
         self.started = 0
-        self.wires: dict[int, Wire] = {}
+        self.wires: dict[int, RecordedWire] = {}
         self.damage = 0  # bytes that could not be read
         self._opened: list[BufferedReader] = []
         self._index = sqlite3.connect("")  # private, in memory until it is large
@@ -111,7 +129,7 @@ class Recording:
             raise
 
     @classmethod
-    def open(cls, wanted: str | Path = "", folder: Folder | None = None) -> Recording:
+    def open(cls, wanted: str | Path = "", folder: RecordingFolder | None = None) -> Recording:
         """A run by its name (or the start or the end of it), an exported file by its path, or the latest run."""
         path = Path(wanted)
         if isinstance(wanted, Path) or "/" in wanted or wanted.endswith(".rec"):
@@ -119,7 +137,7 @@ class Recording:
                 raise NoRecording("there is no such file", who=str(path))
             head_of(path)
             return cls([path])
-        return cls(list((folder or Folder.usual()).find(wanted).files))
+        return cls(list((folder or RecordingFolder.usual()).find(wanted).files))
 
     def __enter__(self) -> Self:
         return self
@@ -134,9 +152,9 @@ class Recording:
 
     # -- looking ----------------------------------------------------------------------------------------------------------------
 
-    def timeline(self, wanted: Filter | None = None) -> Iterator[Item]:
+    def timeline(self, wanted: TimelineFilter | None = None) -> Iterator[TimelineItem]:
         """Everything that fits, in order."""
-        wanted = wanted or Filter()
+        wanted = wanted or TimelineFilter()
         where, values = self._where(wanted)
         text = wanted.text.encode(errors="surrogateescape")
         for row in self._index.execute(f"SELECT * FROM items WHERE {where} ORDER BY number", values):  # noqa: S608  (our own words)
@@ -148,12 +166,12 @@ class Recording:
         """What the files hold, as it was written: runs of frames, not single ones. A part's repetitions are left out."""
         return (entry for _, entry in self._read())
 
-    def fitting(self, wanted: Filter) -> list[int]:
+    def fitting(self, wanted: TimelineFilter) -> list[int]:
         """The numbers of the wires that a filter lets through."""
         pattern = _glob(wanted.who) or "*"
         return [n for n, wire in self.wires.items() if wanted.wire in (None, n) and fnmatchcase(wire.who, pattern)]
 
-    def wire(self, number: int | None = None) -> Wire:
+    def wire(self, number: int | None = None) -> RecordedWire:
         """A wire by its number; the only one when nothing is said."""
         if number is None and len(self.wires) == 1:
             return next(iter(self.wires.values()))
@@ -163,7 +181,7 @@ class Recording:
             raise NoRecording(why, who=self.run, hint=f"it has {there}{' and more' * (len(self.wires) > 20)}" if there else "")
         return self.wires[number]
 
-    def _where(self, wanted: Filter) -> tuple[str, list[object]]:
+    def _where(self, wanted: TimelineFilter) -> tuple[str, list[object]]:
         parts: list[str] = ["1"]
         values: list[object] = []
         if wanted.wire is not None or wanted.who:
@@ -182,7 +200,7 @@ class Recording:
             parts.append("latency IS NOT NULL")
         return " AND ".join(parts), values
 
-    def _item(self, row: tuple[object, ...]) -> Item:
+    def _item(self, row: tuple[object, ...]) -> TimelineItem:
         number, what, at, wire, way, type_, id, file, offset, size, request, latency, text = row
         raw = b""
         if file is not None:
@@ -190,7 +208,7 @@ class Recording:
             source.seek(offset)
             raw = source.read(size)
         shown = id.decode(errors="replace").strip('"') if isinstance(id, bytes) else ""
-        return Item(number, what, at, wire, way, type_ or "", shown, size or 0, request, latency, text or "", raw)  # type: ignore[arg-type]
+        return TimelineItem(number, what, at, wire, way, type_ or "", shown, size or 0, request, latency, text or "", raw)  # type: ignore[arg-type]
 
     # -- the index --------------------------------------------------------------------------------------------------------------
 
@@ -233,12 +251,12 @@ class Recording:
         self._index.executemany("UPDATE items SET latency = ? WHERE number = ?", pairs.latencies)
 
     def _frames(self, entry: Frames, file: int, pairs: _Pairs) -> Iterator[tuple[object, ...]]:
-        wire = self.wires.setdefault(entry.wire, Wire(entry.wire, f"wire {entry.wire}", started=entry.at))
+        wire = self.wires.setdefault(entry.wire, RecordedWire(entry.wire, f"wire {entry.wire}", started=entry.at))
         for start, line in _split(entry.run, wire.framing):
             self._number += 1
             wire.frames[entry.way] += 1
             wire.bytes[entry.way] += len(line)
-            seen = glance(line)
+            seen = summarize_frame(line)
             request, latency = pairs.see(self._number, entry, seen, wire.dialect)
             yield (
                 self._number, "frame", entry.at, entry.wire, entry.way, seen.type, seen.id, file, entry.offset + start, len(line),
@@ -273,7 +291,7 @@ class Recording:
         yield (self._number, what, getattr(entry, "at", 0), getattr(entry, "wire", 0), *[None] * 8, text)
 
     def _end(self, entry: End) -> str:
-        wire = self.wires.setdefault(entry.wire, Wire(entry.wire, f"wire {entry.wire}"))
+        wire = self.wires.setdefault(entry.wire, RecordedWire(entry.wire, f"wire {entry.wire}"))
         wire.ended, wire.why, wire.error, wire.stderr = entry.at, entry.why, entry.error, entry.stderr
         wire.exit = ExitStatus(entry.exit.code, entry.exit.signal) if entry.exit is not None else None
         text = wire.why or "ended"
@@ -286,15 +304,15 @@ class _Pairs:
     """Which answer belongs to which request, by id, as the frames come."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[int, Way, str, bytes], tuple[int, int]] = {}  # number and time of the request
+        self._open: dict[tuple[int, FrameDirection, str, bytes], tuple[int, int]] = {}  # number and time of the request
         self.latencies: list[tuple[int, int]] = []
 
-    def see(self, number: int, entry: Frames, seen: Glance, dialect: str) -> tuple[int | None, int | None]:
+    def see(self, number: int, entry: Frames, seen: FrameSummary, dialect: str) -> tuple[int | None, int | None]:
         """The number of the request that this frame answers, and how long that took."""
-        role, kind = part_of(seen, dialect)
+        role, kind = frame_role(seen, dialect)
         if not role:
             return None, None
-        other: Way = "received" if entry.way == "sent" else "sent"
+        other: FrameDirection = "received" if entry.way == "sent" else "sent"
         asked = self._open.pop((entry.wire, other, kind, seen.id), None) if role != "request" else None
         if asked is None:
             if role != "answer":
@@ -321,12 +339,12 @@ def head_of(path: Path) -> Head:
     return entry
 
 
-def _wire(entry: Open) -> Wire:
+def _wire(entry: Open) -> RecordedWire:
     about = (entry.kind, entry.dialect, entry.generation, entry.pid, entry.framing)
-    return Wire(entry.wire, entry.who, *about, started=entry.at)
+    return RecordedWire(entry.wire, entry.who, *about, started=entry.at)
 
 
-def _describe(wire: Wire) -> str:
+def _describe(wire: RecordedWire) -> str:
     parts = [
         f"wire {wire.number}",
         f"{wire.kind} speaks {wire.dialect}",
@@ -354,3 +372,55 @@ def _split(run: bytes, framing: str) -> Iterator[tuple[int, bytes]]:
 def _glob(wanted: str) -> str:
     """SQLite's pattern for a name in which only `*` is special."""
     return "".join(f"[{char}]" if char in "?[" else char for char in wanted)
+
+
+def export_recording(
+    recording: Recording, path: Path, *, keep: Callable[[int], bool] = lambda _: True, replace: bool = False
+) -> int:
+    """Write the wires that `keep` names to `path`, for this user alone; the size. An existing file stays unless `replace`."""
+    try:
+        # Beside it first: the recording may be that very file, and a full disk must not cost it.
+        descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # for this user alone
+        try:
+            with open(descriptor, "wb") as file:
+                size = sum(file.write(part) for part in export_bytes(recording, keep))
+            _place(draft, path, replace=replace)
+        except BaseException:
+            os.unlink(draft)
+            raise
+        return size
+    except FileExistsError:
+        raise NotRecorded(
+            "the file exists already", who=str(path), hint="choose another name, or replace it with --force"
+        ) from None
+    except OSError as error:
+        raise NotRecorded(f"the file cannot be written: {error.strerror}", who=str(path), hint="choose another place") from None
+
+
+def _place(draft: str, path: Path, *, replace: bool) -> None:
+    if not replace:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))  # fails when there is one; else it is ours to replace
+    try:
+        os.replace(draft, path)
+    except OSError:
+        if not replace:
+            os.unlink(path)
+        raise
+
+
+def export_bytes(recording: Recording, keep: Callable[[int], bool]) -> Iterator[bytes]:
+    """The entries, masked at equal length: the file replays as the recording does."""
+    for entry in recording.entries():
+        if isinstance(entry, Damaged) or not _kept(entry, keep):
+            continue
+        if isinstance(entry, Frames):
+            lines = recording.wire(entry.wire).framing == "lines"
+            yield frames_head(entry.wire, entry.way, entry.at, len(entry.run))
+            yield secret_patterns.mask_run(entry.run) if lines else secret_patterns.mask(entry.run)
+        else:
+            yield pack(with_texts(entry, secret_patterns.mask_text))
+
+
+def _kept(entry: Entry, keep: Callable[[int], bool]) -> bool:
+    wire: Any = getattr(entry, "wire", 0)
+    return isinstance(entry, Head) or not wire or keep(wire)

@@ -25,7 +25,7 @@ from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
 from serai.wire import child_environment
 
-__all__ = ["SHORTEST", "Secrets", "encoded"]
+__all__ = ["SHORTEST", "Secrets", "encode_secret"]
 
 SHORTEST = 6
 # A searcher with more patterns than this loses its SIMD prefilter and gets ten times slower: two searchers are quicker.
@@ -88,7 +88,7 @@ class Secrets:
 
     def mask_text(self, text: str) -> str:
         """The same for text, which can be encoded afterwards whatever it held."""
-        return self.mask(encoded(text)).decode(errors="replace")
+        return self.mask(encode_secret(text)).decode(errors="replace")
 
     def mask_piece(self, data: bytes) -> bytes:
         """Like `mask`, for a piece cut out of something longer: parts of values at its two ends are masked too."""
@@ -115,7 +115,7 @@ class Secrets:
         return bytes(masked)
 
 
-def encoded(text: str) -> bytes:
+def encode_secret(text: str) -> bytes:
     """As the operating system has it, where it came from there; what cannot be encoded at all is replaced."""
     try:
         return text.encode(errors="surrogateescape")
@@ -143,9 +143,14 @@ def _leaves(value: object) -> Iterator[str]:
 
 def _forms(value: str) -> Iterator[tuple[bytes, bytes]]:
     """Every form of a value on a wire, with its mask."""
-    raw = encoded(value)
+    raw = encode_secret(value)
     number = re.fullmatch(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?", value)
-    for form in {raw, raw.decode(errors="replace").encode(), *map(encoded, _escaped(value)), *map(str.encode, _percent(value))}:
+    for form in {
+        raw,
+        raw.decode(errors="replace").encode(),
+        *map(encode_secret, _escaped(value)),
+        *map(str.encode, _percent(value)),
+    }:
         yield form, re.sub(rb"[0-9]", b"1", form) if number else b"*" * len(form)
     for form in (raw.hex().encode(), raw.hex().upper().encode()):
         yield form, b"1" * len(form)
@@ -162,7 +167,7 @@ def _forms(value: str) -> Iterator[tuple[bytes, bytes]]:
 def _percent(value: str) -> Iterator[str]:
     """As URLs carry it: encoders differ in what they leave alone, and in the case of the digits."""
     for safe in ("", "/", "!'()*", "/!'()*"):
-        for form in (quote(encoded(value), safe=safe), quote_plus(encoded(value), safe=safe)):
+        for form in (quote(encode_secret(value), safe=safe), quote_plus(encode_secret(value), safe=safe)):
             yield form
             yield re.sub(r"%[0-9A-F]{2}", lambda found: found[0].lower(), form)
 

@@ -37,12 +37,12 @@ __all__ = [
     "End",
     "Entry",
     "Exit",
+    "FrameDirection",
     "Frames",
     "Head",
     "Note",
     "Open",
     "Skipped",
-    "Way",
     "frames_head",
     "guarded",
     "pack",
@@ -59,9 +59,9 @@ _CHUNK = 1 << 16
 # The longest entry line: an end with 64 KiB of stderr, each byte of which may be escaped to six.
 _LONGEST = 1 << 20
 
-Way = Literal["sent", "received"]
-_SIGN: dict[Way, bytes] = {"sent": b">", "received": b"<"}
-_WAYS: dict[bytes, Way] = {sign: way for way, sign in _SIGN.items()}
+FrameDirection = Literal["sent", "received"]
+_SIGN: dict[FrameDirection, bytes] = {"sent": b">", "received": b"<"}
+_WAYS: dict[bytes, FrameDirection] = {sign: way for way, sign in _SIGN.items()}
 _HEAD = re.compile(MARK + rb"([<>])(\d{1,9}) (\d{1,18}) (\d{1,18})\n")
 
 
@@ -139,7 +139,7 @@ class Frames(msgspec.Struct, frozen=True, gc=False):
     """A run of whole frames. `offset` is where it starts in its file."""
 
     wire: int
-    way: Way
+    way: FrameDirection
     at: int
     run: bytes
     offset: int = 0
@@ -172,7 +172,7 @@ def with_texts(entry: Written, change: Callable[[str], str]) -> Written:
     return msgspec.structs.replace(entry, **{name: change(text) for name, text in texts.items()})
 
 
-def frames_head(wire: int, way: Way, at: int, size: int) -> bytes:
+def frames_head(wire: int, way: FrameDirection, at: int, size: int) -> bytes:
     """The line before a run; the run follows as it is."""
     return b"\x1e%b%d %d %d\n" % (_SIGN[way], wire, at, size)
 

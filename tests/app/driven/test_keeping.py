@@ -9,7 +9,7 @@ import pytest
 
 from serai.app.opening import LATEST
 from serai.errors import BadSession, NoSession, NotAllowed
-from serai.record import Folder, Recording
+from serai.record import Recording, RecordingFolder
 from serai.store.session_folder import SessionFolder, SessionSummary
 from serai.testing.claude.script import Script
 from tests.app.driven.houses import House, hello, said, shell
@@ -150,7 +150,7 @@ async def test_every_frame_is_on_record_and_secrets_are_not(tmp_path: Path) -> N
     house = House(tmp_path, script)
     environ = {**house.environ, "ANTHROPIC_API_KEY": SECRET}
     await turn(house, "go", mode="skip", record=True, environ=environ)
-    folder = Folder.usual(house.environ)
+    folder = RecordingFolder.usual(house.environ)
     with Recording.open("", folder) as recording:
         [wire] = recording.wires.values()
         assert (wire.who, wire.kind, wire.dialect, wire.generation) == ("claude", "agent", "claude", 1)
@@ -177,5 +177,5 @@ async def test_a_process_that_was_started_again_is_another_generation(tmp_path: 
             await app.submit("two")
         except Exception:  # the process died of it
             await app.submit("three")
-    with Recording.open("", Folder.usual(house.environ)) as recording:
+    with Recording.open("", RecordingFolder.usual(house.environ)) as recording:
         assert [(wire.who, wire.generation) for wire in recording.wires.values()] == [("claude", 1), ("claude", 2)]

@@ -16,7 +16,7 @@ from serai.dialects.claude.heard import CanUseTool, Heard, Odd, Stray, Told, Uns
 from serai.dialects.claude.messages import Assistant, Result, StreamEvent, System, User
 from serai.dialects.claude.ours import Ours
 from serai.dialects.claude.theirs import Passed, Theirs
-from serai.record.replaying import describe
+from serai.record.replayer import describe
 from serai.wire.codec import Noise, encode
 from serai.wire.stream import Framer
 from tests.claude.dialect.helpers import RESULT, SYSTEM, line

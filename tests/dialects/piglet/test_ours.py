@@ -26,7 +26,7 @@ from serai.dialects.piglet.messages import RegisterEventHandlerParams, RegisterP
 from serai.dialects.piglet.methods import METHODS
 from serai.dialects.piglet.ours import Ours
 from serai.dialects.piglet.theirs import Theirs
-from serai.record.replaying import side_of
+from serai.record.replayer import side_of
 from serai.wire import jsonrpc
 from serai.wire.codec import Noise
 from serai.wire.stream import Framer, Oversize

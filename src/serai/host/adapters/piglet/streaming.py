@@ -18,7 +18,7 @@ from serai.errors import Closed, FrameTooBig, LimitHit, ModelFailed, OversizeFra
 from serai.host.adapters.piglet.conversing import UNREADABLE, read, untagged
 from serai.limits import Limits
 from serai.model.provider import Chunk, Completion, MessageOrigin, Model, ModelOptions, ModelRequest
-from serai.record.lookalikes import mask_text
+from serai.record.secret_patterns import mask_text
 from serai.store.messages import AssistantMessage, to_model_message
 from serai.wire.child_environment import looks_secret
 

@@ -17,7 +17,7 @@ from serai.dialects.hookproto.ours import BadResponse, read_response, request_by
 from serai.dialects.hookproto.theirs import response_bytes
 from serai.errors import SpawnFailed
 from serai.limits import Limits
-from serai.record import lookalikes
+from serai.record import secret_patterns
 from serai.testing.conformance.hook import process
 from serai.testing.conformance.hook.process import Patience, Ran
 from serai.testing.conformance.report import Finding, Unopened, failed
@@ -194,7 +194,7 @@ class Examination:
     def said(self, run: Run) -> str:
         """The end of its stderr, with stars for what it has answered with and for what looks like a secret."""
         known = (secret for one in self.runs for secret in secrets_of(one))
-        return lookalikes.mask_text(hidden(run.ran.stderr, known))[-_TAIL:].strip()
+        return secret_patterns.mask_text(hidden(run.ran.stderr, known))[-_TAIL:].strip()
 
     def _start_hint(self, error: SpawnFailed) -> str:
         if "/" not in self._path and os.path.exists(self._path):

@@ -21,7 +21,7 @@ from serai import paths
 from serai.errors import NoRecording, NotRecorded
 from serai.limits import Limits
 
-__all__ = ["Folder", "Run", "new_run"]
+__all__ = ["RecordedRun", "RecordingFolder", "new_run"]
 
 _FILE = re.compile(r"(\d{8}T\d{6}-\d{3}-[0-9a-f]{4})\.(\d{3,})\.rec")
 _TIME = "%Y%m%dT%H%M%S"
@@ -35,7 +35,7 @@ def new_run() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RecordedRun:
     """The files of one run that are left, in order."""
 
     name: str
@@ -56,13 +56,13 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Folder:
+class RecordingFolder:
     """Where recordings lie; not necessarily there yet."""
 
     path: Path
 
     @classmethod
-    def usual(cls, environ: Mapping[str, str] = os.environ) -> Folder:
+    def usual(cls, environ: Mapping[str, str] = os.environ) -> RecordingFolder:
         return cls(Path(paths.state_folder(environ)) / "recordings")
 
     def create(self) -> None:
@@ -92,15 +92,15 @@ class Folder:
         """Take back a file that could not be begun."""
         (self.path / f"{run}.{part:03}.rec").unlink(missing_ok=True)
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RecordedRun]:
         """All runs, the oldest first."""
         found: dict[str, list[tuple[int, Path]]] = {}
         for path in self.path.iterdir() if self.path.is_dir() else ():
             if (match := _FILE.fullmatch(path.name)) and _is_time(match[1][:15]):
                 found.setdefault(match[1], []).append((int(match[2]), path))
-        return [Run(name, tuple(path for _, path in sorted(parts))) for name, parts in sorted(found.items())]
+        return [RecordedRun(name, tuple(path for _, path in sorted(parts))) for name, parts in sorted(found.items())]
 
-    def find(self, wanted: str = "") -> Run:
+    def find(self, wanted: str = "") -> RecordedRun:
         """The run whose name starts or ends so, if it is the only one; the latest when nothing is said."""
         runs = self.runs()
         if not wanted and runs:

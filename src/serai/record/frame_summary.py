@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec import Raw
 
-__all__ = ["Glance", "Role", "glance", "part_of"]
+__all__ = ["FrameSummary", "Role", "frame_role", "summarize_frame"]
 
 _NOTHING = Raw()
 Role = Literal["request", "answer", "either", ""]
@@ -38,7 +38,7 @@ _PARTS: dict[str, dict[str, tuple[Role, str]]] = {
 }
 
 
-class Glance(NamedTuple):
+class FrameSummary(NamedTuple):
     """`role` says what the frame's own shape tells; "either" when only the other side's frames can."""
 
     type: str
@@ -72,32 +72,32 @@ _string: msgspec.json.Decoder[str] = msgspec.json.Decoder(str)
 _BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-def glance(frame: bytes) -> Glance:
+def summarize_frame(frame: bytes) -> FrameSummary:
     try:
         seen = _frame.decode(frame)
     except msgspec.ValidationError:
-        return Glance("json")  # but no object
+        return FrameSummary("json")  # but no object
     except _BAD:
-        return Glance("noise")
+        return FrameSummary("noise")
     id = _id(seen.id) or _id(seen.request_id)
     if method := _text(seen.method):
-        return Glance(method, id, "request" if id else "")
+        return FrameSummary(method, id, "request" if id else "")
     kind = _text(seen.type)
     if not kind:
         if bytes(seen.error) not in (b"", b"null"):
-            return Glance("error", id, "answer" if id else "")
+            return FrameSummary("error", id, "answer" if id else "")
         if bytes(seen.result) or seen.jsonrpc is not _NOTHING:  # JSON-RPC without either is an answer of null
-            return Glance("result", id, "answer" if id else "")
-        return Glance("object", id)
+            return FrameSummary("result", id, "answer" if id else "")
+        return FrameSummary("object", id)
     inner = _inner(seen)
     detail = _text(seen.subtype) or _text(seen.event)
     if inner is not None:
         detail = detail or _text(inner.subtype) or _text(inner.type)
         id = id or _id(inner.request_id)
-    return Glance(f"{kind}:{detail}" if detail else kind, id, "either" if id else "")
+    return FrameSummary(f"{kind}:{detail}" if detail else kind, id, "either" if id else "")
 
 
-def part_of(seen: Glance, dialect: str) -> tuple[Role, str]:
+def frame_role(seen: FrameSummary, dialect: str) -> tuple[Role, str]:
     """The role of a frame in its dialect, and the kind of exchange if its dialect tells several apart."""
     parts = _PARTS.get(dialect)
     if parts is None:
