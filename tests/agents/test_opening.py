@@ -22,7 +22,7 @@ from serai.model.events import Event, NoticeEvent, ToolEnded, ToolProgress, Tool
 from serai.model.provider import Model
 from serai.model.tools import ToolCall
 from serai.store import SessionFolder
-from serai.tools import Undo
+from serai.tools import FileSnapshots
 from tests.agents.resident.parts import Answers, Box, call, conversation, echo, said, texts
 
 Open = Callable[..., Session]
@@ -217,7 +217,7 @@ async def test_a_change_can_be_undone(resident: Open, tmp_path: Path) -> None:
     async with resident(decide=yes) as session:
         await session.turn('go\n>> call read {"path": "a.txt"}\n>> say read\n>> call write {"path": "a.txt", "content": "after"}')
     assert target.read_text() == "after"
-    undo = Undo.usual({"SERAI_HOME": str(tmp_path / "home")})
+    undo = FileSnapshots.usual({"SERAI_HOME": str(tmp_path / "home")})
     assert undo.snapshots() == {str(target): 6}
     undo.restore(str(target))
     assert target.read_text() == "before"

@@ -23,7 +23,7 @@ from serai.model.surface import HeadlessSurface, ScriptedSurface, Surface
 from serai.model.tools import NativeCall, ToolCall, ToolResult, ToolSpec
 from serai.policy import Decisions, Desk, Policy, Rules, Situation
 from serai.policy.rules import read_toml
-from serai.tools import BuiltIn
+from serai.tools import BuiltInTools
 from serai.wire.plain_process import PlainSpawner
 from tests.host.fakes import Fake, fake_house
 
@@ -595,7 +595,7 @@ async def working(
         def outside(call: ToolCall, path: str) -> bool:
             return holder[0].may_lead(call, path)
 
-        box = BuiltIn(inside, spawner=spawner, outside=outside)
+        box = BuiltInTools(inside, spawner=spawner, outside=outside)
         async with way(monkeypatch, tmp_path, *fakes, surface=surface, rules=rules, leads=box.leads_outside, built_in=box) as the:
             the.cwd = str(inside)
             holder.append(the.tools)

@@ -10,8 +10,8 @@ from typing import Any
 
 from serai.limits import Limits
 from serai.model.tools import ProgressCallback, ToolCall, ToolResult
-from serai.tools.builtin import BuiltIn
-from serai.tools.undo import Undo
+from serai.tools.builtin_tools import BuiltInTools
+from serai.tools.workspace import FileSnapshots
 from serai.wire.process import Child, Launch, Spawner
 
 
@@ -21,10 +21,10 @@ class Tools:
     def __init__(self, folder: Path, spawner: Spawner, limits: Limits, **more: Any) -> None:
         self.folder = folder / "work"
         self.folder.mkdir(exist_ok=True)
-        self.undo = Undo(folder / "undo", limits=limits)
+        self.undo = FileSnapshots(folder / "undo", limits=limits)
         self.told: list[str] = []
         self.tell: ProgressCallback | None = None
-        self.box = BuiltIn(self.folder, spawner=spawner, limits=limits, **{"undo": self.undo, **more})
+        self.box = BuiltInTools(self.folder, spawner=spawner, limits=limits, **{"undo": self.undo, **more})
 
     async def __call__(self, name: str, /, **arguments: Any) -> ToolResult:
         return await self.box.call(ToolCall(name, arguments), tell=self.tell)

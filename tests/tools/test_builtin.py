@@ -21,11 +21,9 @@ from hypothesis import strategies as st
 from serai.errors import BadSettings
 from serai.model.tools import ToolBox, ToolCall, ToolResult
 from serai.policy.subject import BESIDE, CWD, GLOBS
-from serai.tools import BuiltIn
-from serai.tools.failing import Failed
-from serai.tools.files import opened
-from serai.tools.places import Place, Places
-from serai.tools.programs.walking import descend
+from serai.tools import BuiltInTools
+from serai.tools.programs.file_walk import open_folder
+from serai.tools.workspace import ToolFailure, Workspace, WorkspacePath, hold_file
 from serai.wire.plain_process import PlainSpawner
 from tests.conftest import QUICK
 from tests.support.profiles import examples
@@ -62,13 +60,13 @@ async def test_every_argument_is_one_that_policy_understands(tools: Tools) -> No
 
 @pytest.mark.req("resident.tools.offered")
 async def test_only_some_can_be_offered(tmp_path: Path, spawner: PlainSpawner) -> None:
-    box = BuiltIn(tmp_path, spawner=spawner, only=("read", "find"))
+    box = BuiltInTools(tmp_path, spawner=spawner, only=("read", "find"))
     assert [spec.name for spec in box.list()] == ["find", "read"]
     assert failed(await box.call(ToolCall("bash", {"command": "true"})), "UNKNOWN_TOOL", "bash", "find, read")
     with pytest.raises(BadSettings, match="reed"):
-        BuiltIn(tmp_path, spawner=spawner, only=("reed",))
+        BuiltInTools(tmp_path, spawner=spawner, only=("reed",))
     with pytest.raises(BadSettings, match="no folder"):
-        BuiltIn(tmp_path / "none", spawner=spawner)
+        BuiltInTools(tmp_path / "none", spawner=spawner)
 
 
 BAD: list[tuple[str, Any, str]] = [
@@ -245,13 +243,13 @@ def test_a_link_that_is_put_in_the_way_after_the_look_leads_nowhere(tmp_path: Pa
     outside, inside = tmp_path / "outside", tmp_path / "inside"
     outside.mkdir()
     inside.symlink_to(outside)
-    place = Place(str(inside / "below" / "file"), "inside/below/file")  # judged when `inside` was a folder
-    with pytest.raises(Failed, match="a link was put in its way") as caught, opened(place, make=make):
+    place = WorkspacePath(str(inside / "below" / "file"), "inside/below/file")  # judged when `inside` was a folder
+    with pytest.raises(ToolFailure, match="a link was put in its way") as caught, hold_file(place, make=make):
         raise AssertionError("it was followed")
     assert caught.value.code == "PERMISSION_DENIED"
     assert os.listdir(outside) == []
     with pytest.raises(NotADirectoryError):  # the same for a search, which opens its folder by itself
-        descend(str(inside))
+        open_folder(str(inside))
 
 
 @pytest.mark.req("resident.tools.links")
@@ -259,9 +257,9 @@ def test_a_link_that_is_put_in_the_place_of_a_file_is_not_read_and_not_written(t
     (tmp_path / "file").write_text(SECRET)
     link = tmp_path / "link"
     link.symlink_to("file")
-    with opened(Place(str(link), "link")) as spot:
+    with hold_file(WorkspacePath(str(link), "link")) as spot:
         for use in (lambda: spot.read(100), spot.status, lambda: spot.replace(b"", None)):
-            with pytest.raises(Failed, match="link") as caught:
+            with pytest.raises(ToolFailure, match="link") as caught:
                 use()
             assert caught.value.code == "NOT_REGULAR_FILE"
     assert (tmp_path / "file").read_text() == SECRET
@@ -298,8 +296,8 @@ def test_whatever_is_said_a_place_is_inside_or_refused(tmp_path: Path, said: str
         (work / "a").mkdir(parents=True)
         (work / "up").symlink_to("..")
         (work / "a" / "round").symlink_to("../a")
-    places = Places(work, (), lambda _, __: False)
-    with contextlib.suppress(Failed):
+    places = Workspace(work, (), lambda _, __: False)
+    with contextlib.suppress(ToolFailure):
         place = places.find(said, ToolCall("read"))
         assert f"{place.path}/".startswith(f"{os.path.realpath(work)}/")
 

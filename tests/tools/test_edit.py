@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serai.tools.edit import counts, cut, diff
+from serai.tools.file_tools import counts, cut, diff
 from serai.wire.plain_process import PlainSpawner
 from tests.conftest import QUICK
 from tests.support.profiles import examples

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.tools.output import Teller, both_ends, clean, shorten
+from serai.plain_text import strip_terminal_codes
+from serai.tools.process_tools import OutputReporter, both_ends, shorten
 
 PIECES = st.lists(
     st.sampled_from(
@@ -34,13 +35,13 @@ PIECES = st.lists(
 @pytest.mark.req("resident.tools.bash-text")
 @given(text=PIECES)
 def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
-    assert not {char for char in clean(text) if char != "\n" and not char.isprintable()}
+    assert not {char for char in strip_terminal_codes(text) if char != "\n" and not char.isprintable()}
 
 
 @pytest.mark.req("resident.tools.bash-text")
 @given(text=st.text(st.characters(exclude_categories=["Cc", "Cs"])))
 def test_text_is_left_as_it_is(text: str) -> None:
-    assert clean(text) == text
+    assert strip_terminal_codes(text) == text
 
 
 @pytest.mark.req("resident.tools.bash-bounded")
@@ -68,7 +69,7 @@ def test_however_it_is_cut_who_watches_hears_the_same(text: str, sizes: list[int
     told: list[str] = []
 
     async def tell() -> None:
-        teller, data, at, turn = Teller(told.append), text.encode(), 0, 0
+        teller, data, at, turn = OutputReporter(told.append), text.encode(), 0, 0
         while at < len(data):
             size = sizes[turn % len(sizes)]
             teller.take(data[at : at + size])
@@ -76,13 +77,13 @@ def test_however_it_is_cut_who_watches_hears_the_same(text: str, sizes: list[int
         teller.finish()
 
     asyncio.run(tell())
-    assert "".join(told) == clean(text)
+    assert "".join(told) == strip_terminal_codes(text)
 
 
 @pytest.mark.req("resident.tools.bash-told")
 async def test_an_escape_that_never_ends_is_not_waited_for() -> None:
     told: list[str] = []
-    teller = Teller(told.append)
+    teller = OutputReporter(told.append)
     for _ in range(100):
         teller.take(b"\x1b[" + b"0" * 1000)
     assert len(teller._held) <= 1100

@@ -11,7 +11,7 @@ import pytest
 
 from serai.errors import NoSnapshot, NotWritten
 from serai.limits import Limits
-from serai.tools import Undo
+from serai.tools import FileSnapshots
 from serai.wire.plain_process import PlainSpawner
 from tests.conftest import QUICK
 from tests.tools.helpers import Tools, failed
@@ -60,7 +60,7 @@ async def test_a_model_that_does_not_know_of_the_restoring_reads_again(tools: To
 
 @pytest.mark.req("resident.undo.none")
 def test_without_a_copy_nothing_is_restored(tmp_path: Path) -> None:
-    undo = Undo(tmp_path / "undo")
+    undo = FileSnapshots(tmp_path / "undo")
     with pytest.raises(NoSnapshot, match=f"no snapshot for path: {tmp_path / 'a'}"):
         undo.restore(tmp_path / "a")
     assert undo.snapshots() == {}
@@ -68,7 +68,7 @@ def test_without_a_copy_nothing_is_restored(tmp_path: Path) -> None:
 
 @pytest.mark.req("piglet.rule.undo-snapshot")
 def test_what_is_no_plain_file_or_too_long_is_not_copied(tmp_path: Path) -> None:
-    undo = Undo(tmp_path / "undo", limits=Limits().but(undo=10))
+    undo = FileSnapshots(tmp_path / "undo", limits=Limits().but(undo=10))
     (tmp_path / "long").write_text("x" * 11)
     (tmp_path / "just").write_text("x" * 10)
     (tmp_path / "folder").mkdir()
@@ -104,7 +104,7 @@ def test_a_copy_that_breaks_off_leaves_the_older_one(tmp_path: Path) -> None:
     import resource
     import signal
 
-    undo, path = Undo(tmp_path / "undo"), tmp_path / "a"
+    undo, path = FileSnapshots(tmp_path / "undo"), tmp_path / "a"
     path.write_text("old\n")
     assert undo.before(path)
     path.write_text("x" * 100_000)
@@ -123,7 +123,7 @@ def test_a_copy_that_breaks_off_leaves_the_older_one(tmp_path: Path) -> None:
 
 @pytest.mark.req("resident.undo.links")
 def test_a_link_put_in_the_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
-    undo, path = Undo(tmp_path / "undo"), tmp_path / "a"
+    undo, path = FileSnapshots(tmp_path / "undo"), tmp_path / "a"
     path.write_text("old\n")
     undo.before(path)
     (tmp_path / "other").write_text("precious\n")
@@ -136,4 +136,4 @@ def test_a_link_put_in_the_place_of_a_file_is_not_followed(tmp_path: Path) -> No
 
 @pytest.mark.req("resident.undo.usual")
 def test_it_is_usually_kept_with_the_state_of_serai(tmp_path: Path) -> None:
-    assert Undo.usual({"SERAI_HOME": str(tmp_path)}).folder == str(tmp_path / "undo")
+    assert FileSnapshots.usual({"SERAI_HOME": str(tmp_path)}).folder == str(tmp_path / "undo")

@@ -12,10 +12,8 @@ import pytest
 
 from serai.limits import Limits
 from serai.model.tools import ToolCall
-from serai.tools.files import Spot
-from serai.tools.tool import Job
-from serai.tools.undo import Undo
-from serai.tools.working import GivenUp, Threads, Wanted
+from serai.tools.tool import CallAbandoned, CancelCheck, FileThreads, ToolJob
+from serai.tools.workspace import FileSnapshots, HeldFile
 from serai.wire.plain_process import PlainSpawner
 from tests.conftest import QUICK
 from tests.tools.helpers import Tools, failed
@@ -42,7 +40,7 @@ class Gate:
         self._open.set()
 
 
-class SlowUndo(Undo):
+class SlowUndo(FileSnapshots):
     """A disk that is slow when the copy is made, which is when a change has begun."""
 
     gate: Gate
@@ -101,7 +99,7 @@ async def test_a_call_that_still_looks_when_it_is_cancelled_changes_nothing(
     tools = Tools(tmp_path, spawner, PATIENT)
     tools.file("a", "old")
     await tools("read", path="a")
-    holder, what = {"place": (Job, "place"), "status": (Spot, "status")}[step]
+    holder, what = {"place": (ToolJob, "place"), "status": (HeldFile, "status")}[step]
     usual = getattr(holder, what)
 
     def held(*arguments: object) -> object:
@@ -169,13 +167,13 @@ async def test_when_every_thread_of_the_tools_is_held_up_the_rest_of_the_program
 
 @pytest.mark.req("resident.tools.codes")
 async def test_work_that_was_given_up_ends_at_its_next_look(gate: Gate) -> None:
-    threads, wanted, ended = Threads(1), Wanted(), Gate()
+    threads, wanted, ended = FileThreads(1), CancelCheck(), Gate()
 
     def work() -> None:
         gate.hold()
         try:
             wanted.check()
-        except GivenUp:
+        except CallAbandoned:
             ended.open()
             ended.hold()
             raise

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.tools.files import opened
-from serai.tools.places import Place
+from serai.tools.workspace import WorkspacePath, hold_file
 from serai.wire.plain_process import PlainSpawner
 from tests.conftest import QUICK
 from tests.tools.helpers import Tools, failed
@@ -85,7 +84,7 @@ async def test_a_file_that_changed_since_it_was_read_is_not_overwritten(tools: T
 def test_what_somebody_writes_in_the_last_moment_is_not_lost(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("one\n")
-    with pytest.raises(Exception, match="just now") as caught, opened(Place(str(path), "a")) as spot:
+    with pytest.raises(Exception, match="just now") as caught, hold_file(WorkspacePath(str(path), "a")) as spot:
         _, status = spot.read(100)
         path.write_text("somebody else's\n")
         spot.replace(b"mine", status)

@@ -36,7 +36,7 @@ from serai.policy import Decisions, Desk, Policy, Rules, Situation, load
 from serai.record import Recorder, RecordingFolder, Secrets
 from serai.store.session_folder import CurrentSession, SessionFolder
 from serai.store.stored_session import StoredSession as Stored
-from serai.tools import BuiltIn, Undo
+from serai.tools import BuiltInTools, FileSnapshots
 from serai.wire.plain_process import PlainSpawner
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class House:
     surface: Steady
     spawner: PlainSpawner
     shelf: Shelf
-    undo: Undo
+    undo: FileSnapshots
     decisions: Decisions
     policy: Policy
     desk: Desk
@@ -99,7 +99,7 @@ class House:
     owns_decisions: bool
     bus: Bus
     tools: Tools
-    built_in: BuiltIn
+    built_in: BuiltInTools
     notes: list[str] = field(default_factory=list)  # what a person should know of the agent
     session: Session = field(init=False)
     host: Host = field(init=False)
@@ -203,7 +203,7 @@ def opened(app: App, choices: Choices) -> House:
         surface = Steady(choices.get("surface", HeadlessSurface()))
         policy = rules if isinstance(rules, Policy) else Policy(rules, memory=decisions)
         spawner = PlainSpawner(limits)
-        undo = Undo.usual(environ, limits=limits)
+        undo = FileSnapshots.usual(environ, limits=limits)
         tools = Tools(lambda: house.host, lambda: house.pipeline)
         house = House(
             config=config,
@@ -225,7 +225,7 @@ def opened(app: App, choices: Choices) -> House:
             owns_decisions=owns_decisions,
             bus=Bus(),
             tools=tools,
-            built_in=BuiltIn(cwd, spawner=spawner, outside=tools.may_lead, undo=undo, limits=limits, environ=environ),
+            built_in=BuiltInTools(cwd, spawner=spawner, outside=tools.may_lead, undo=undo, limits=limits, environ=environ),
         )
         house.session = session_of(house, choices, trust)
         house.host = _host(app, house, choices)

@@ -1,2 +1,2 @@
-from serai.tools.builtin import BuiltIn as BuiltIn
-from serai.tools.undo import Undo as Undo
+from serai.tools.builtin_tools import BuiltInTools as BuiltInTools
+from serai.tools.workspace import FileSnapshots as FileSnapshots

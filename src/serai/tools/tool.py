@@ -1,8 +1,15 @@
-"""What a built-in tool is, and what all of them share."""
+"""What a built-in tool is, and what all of them share.
+
+The threads that work on files: a slow disk must not stop the loop, nor those who need threads for something else.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import threading
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -10,17 +17,82 @@ import msgspec
 
 from serai.limits import Limits
 from serai.model.tools import ProgressCallback, ToolCall, ToolResult, ToolSpec
-from serai.tools.failing import Failed
-from serai.tools.files import Seen
-from serai.tools.places import Place, Places
-from serai.tools.undo import Undo
-from serai.tools.working import Threads, Wanted
+from serai.tools.workspace import FileSnapshots, SeenFiles, ToolFailure, Workspace, WorkspacePath
 from serai.wire.process import Spawner
 
-__all__ = ["Arguments", "Job", "Tool", "Workshop", "changing", "looking", "make_tool"]
+__all__ = [
+    "BuiltInTool",
+    "CallAbandoned",
+    "CancelCheck",
+    "FileThreads",
+    "ToolArguments",
+    "ToolContext",
+    "ToolJob",
+    "in_read_thread",
+    "in_write_thread",
+    "make_tool",
+]
+
+log = logging.getLogger("serai.tools")
+
+_THREADS = 4
+
+T = TypeVar("T")
 
 
-class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class CallAbandoned(Exception):
+    """Nobody waits for this work any more."""
+
+
+class CancelCheck:
+    """Whether somebody still waits for a call. Whoever works on it in a thread looks between its steps."""
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+
+    def end(self) -> None:
+        self._over.set()
+
+    def check(self) -> None:
+        """`GivenUp` when nobody does."""
+        if self._over.is_set():
+            raise CallAbandoned
+
+
+class FileThreads:
+    """The threads of one box of tools. None of them ever waits for another: who has to wait does so in the loop."""
+
+    def __init__(self, patience: float) -> None:
+        self._pool = ThreadPoolExecutor(_THREADS, "serai-tools")
+        self._patience = patience  # seconds, with work that was given up
+        self._changing = asyncio.Lock()  # one change of a file at a time: each looks, then replaces
+
+    async def look(self, work: Callable[[], T], wanted: CancelCheck) -> T:
+        """Work that changes nothing. When this is cancelled, it is left to itself and ends at its next look."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+        except asyncio.CancelledError:
+            wanted.end()
+            raise
+
+    async def change(self, work: Callable[[], T], wanted: CancelCheck) -> T:
+        """Work that changes a file. When this is cancelled and it has not begun, it never does; what has begun is waited for."""
+        await self._changing.acquire()
+        begun = self._pool.submit(work)
+        done = asyncio.wrap_future(begun)
+        done.add_done_callback(lambda _: self._changing.release())  # not before, even when nobody waits for it any more
+        try:
+            return await asyncio.shield(done)
+        except asyncio.CancelledError:
+            wanted.end()
+            if not begun.cancel():
+                await asyncio.wait([done], timeout=self._patience)
+                if not done.done():
+                    log.error("a change of a file does not end: the disk does not answer")
+            raise
+
+
+class ToolArguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The arguments of a tool; its schema is made of this too."""
 
     def leads(self) -> str:
@@ -28,33 +100,32 @@ class Arguments(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return str(getattr(self, "path", ""))
 
 
-A = TypeVar("A", bound=Arguments)
-T = TypeVar("T")
+A = TypeVar("A", bound=ToolArguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workshop:
+class ToolContext:
     """What the tools of one session share."""
 
-    places: Places
+    places: Workspace
     spawner: Spawner
     limits: Limits
     environ: Mapping[str, str]  # of the commands that they run
-    undo: Undo | None
-    seen: Seen
-    threads: Threads
+    undo: FileSnapshots | None
+    seen: SeenFiles
+    threads: FileThreads
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ToolJob:
     """One call of a tool."""
 
-    shop: Workshop
+    shop: ToolContext
     call: ToolCall
     tell: ProgressCallback | None = None
-    wanted: Wanted = field(default_factory=Wanted)
+    wanted: CancelCheck = field(default_factory=CancelCheck)
 
-    def place(self, said: str) -> Place:
+    def place(self, said: str) -> WorkspacePath:
         return self.shop.places.find(said, self.call)
 
     async def look(self, work: Callable[[], T]) -> T:
@@ -62,24 +133,26 @@ class Job:
         return await self.shop.threads.look(work, self.wanted)
 
 
-class Tool(NamedTuple):
+class BuiltInTool(NamedTuple):
     """A tool: what is told of it, what it takes, and what it does."""
 
     spec: ToolSpec
-    takes: type[Arguments]
-    run: Callable[[Any, Job], Awaitable[ToolResult]]
+    takes: type[ToolArguments]
+    run: Callable[[Any, ToolJob], Awaitable[ToolResult]]
 
-    def read(self, said: object) -> Arguments:
+    def read(self, said: object) -> ToolArguments:
         """The arguments of a call, checked. A null is the same as nothing: some models name everything they might say."""
         if said is not None and not isinstance(said, dict):
-            raise Failed("INVALID_ARGS", f"the arguments of {self.spec.name} are no JSON object", self._hint())
+            raise ToolFailure("INVALID_ARGS", f"the arguments of {self.spec.name} are no JSON object", self._hint())
         given = {name: value for name, value in (said or {}).items() if value is not None}
         try:
             return msgspec.convert(given, self.takes)
         except UnicodeEncodeError:
-            raise Failed("INVALID_ARGS", f"{self.spec.name}: half a character (a lone surrogate) in a name", self._hint()) from None
+            raise ToolFailure(
+                "INVALID_ARGS", f"{self.spec.name}: half a character (a lone surrogate) in a name", self._hint()
+            ) from None
         except (msgspec.ValidationError, RecursionError, OverflowError) as error:
-            raise Failed("INVALID_ARGS", f"{self.spec.name}: {str(error).replace('$.', '')}", self._hint()) from None
+            raise ToolFailure("INVALID_ARGS", f"{self.spec.name}: {str(error).replace('$.', '')}", self._hint()) from None
 
     def _hint(self) -> str:
         names = (f"{field.name}{'' if field.required else '?'}" for field in msgspec.structs.fields(self.takes))
@@ -89,38 +162,38 @@ class Tool(NamedTuple):
 def make_tool(
     name: str,
     takes: type[A],
-    run: Callable[[A, Job], Awaitable[ToolResult]],
+    run: Callable[[A, ToolJob], Awaitable[ToolResult]],
     description: str,
     *,
     hint: str = "",
     interrupt: Literal["cancel", "block"] = "cancel",
     background: bool = False,
-) -> Tool:
+) -> BuiltInTool:
     spec = ToolSpec(
         name=name, description=description, schema=_schema(takes), hint=hint, interrupt=interrupt, background=background
     )
-    return Tool(spec, takes, run)
+    return BuiltInTool(spec, takes, run)
 
 
-def looking(run: Callable[[A, Job], ToolResult]) -> Callable[[A, Job], Awaitable[ToolResult]]:
+def in_read_thread(run: Callable[[A, ToolJob], ToolResult]) -> Callable[[A, ToolJob], Awaitable[ToolResult]]:
     """For a tool that looks into files, in a thread."""
 
-    async def look(arguments: A, job: Job) -> ToolResult:
+    async def look(arguments: A, job: ToolJob) -> ToolResult:
         return await job.look(lambda: run(arguments, job))
 
     return look
 
 
-def changing(run: Callable[[A, Job], ToolResult]) -> Callable[[A, Job], Awaitable[ToolResult]]:
+def in_write_thread(run: Callable[[A, ToolJob], ToolResult]) -> Callable[[A, ToolJob], Awaitable[ToolResult]]:
     """For one that changes a file. It calls `job.wanted.check` right before it begins to."""
 
-    async def change(arguments: A, job: Job) -> ToolResult:
+    async def change(arguments: A, job: ToolJob) -> ToolResult:
         return await job.shop.threads.change(lambda: run(arguments, job), job.wanted)
 
     return change
 
 
-def _schema(takes: type[Arguments]) -> dict[str, Any]:
+def _schema(takes: type[ToolArguments]) -> dict[str, Any]:
     """Without references, which not every model's provider takes; and without titles and empty defaults, which only cost."""
     (schema,), parts = msgspec.json.schema_components([takes], ref_template="{name}")
 

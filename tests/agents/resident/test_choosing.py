@@ -22,7 +22,7 @@ from serai.model.events import Event, SessionStarted, ToolCalled, ToolEnded
 from serai.model.provider import Model, ModelMessage, ModelOptions
 from serai.model.tools import ToolCall, ToolSpec
 from serai.store import SessionFolder
-from serai.tools import Undo
+from serai.tools import FileSnapshots
 from serai.wire.plain_process import PlainSpawner
 from tests.agents.resident.parts import MODEL, Answers, Box, conversation, echo, said, texts
 
@@ -181,7 +181,7 @@ async def test_the_limits_hold_for_the_tools_and_their_copies_too(
         [long, short] = await result_of(session, 'go\n>> call read {"path": "long.txt"}\n>> call read {"path": "short.txt"}')
         assert (bool(long), short) == (True, "")
         await result_of(session, 'go\n>> call write {"path": "short.txt", "content": "y"}')
-    assert Undo.usual({"SERAI_HOME": str(tmp_path / "home")}).snapshots() == {}
+    assert FileSnapshots.usual({"SERAI_HOME": str(tmp_path / "home")}).snapshots() == {}
     assert spawners == [limits]
 
 

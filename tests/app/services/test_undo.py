@@ -8,7 +8,7 @@ import pytest
 
 from serai.app.services.undo import Undo
 from serai.errors import NoSnapshot, NotAllowed, Refused
-from serai.tools.undo import Undo as Copies
+from serai.tools.workspace import FileSnapshots as Copies
 from tests.app.services.parts import Desk
 
 

@@ -12,7 +12,7 @@ from serai.dialects.claude.tools import Tools
 from serai.limits import Limits
 from serai.model.tools import BUILT_IN, NativeCall, ToolCall
 from serai.policy.engine import Policy
-from serai.tools import bash, edit, read, searching, write
+from serai.tools import file_tools, process_tools
 from tests.policy.helpers import HERE, policy, rule
 
 TOOLS = Tools()
@@ -93,7 +93,17 @@ def test_a_tool_in_neutral_words_and_back(name: str, input: dict[str, Any], neut
 
 def test_our_own_tools_take_what_we_call_it() -> None:
     """The neutral words are those of Serai's tools: a guard that knows these knows Claude's."""
-    offered = [make(Limits()).spec for make in (bash.tool, edit.tool, searching.find, searching.grep, read.tool, write.tool)]
+    offered = [
+        make(Limits()).spec
+        for make in (
+            process_tools.bash_tool,
+            file_tools.edit_tool,
+            process_tools.find_tool,
+            process_tools.grep_tool,
+            file_tools.read_tool,
+            file_tools.write_tool,
+        )
+    ]
     ours = {spec.name: set(spec.schema["properties"]) for spec in offered}
     shared = {"Bash": 3, "Read": 3, "Write": 2, "Edit": 4, "MultiEdit": 2, "Grep": 6, "Glob": 2}
     for name, _, neutral, arguments in BOTH_WAYS:

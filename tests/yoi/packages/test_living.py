@@ -16,7 +16,7 @@ from serai.dialects.yoi.package import digest
 from serai.errors import BadSession, NotAllowed
 from serai.host.host import Host
 from serai.store.stored_session import StoredSession as Stored
-from serai.tools import BuiltIn
+from serai.tools import BuiltInTools
 from serai.wire.plain_process import PlainSpawner
 from tests.agents.resident.parts import Answers, call, said
 from tests.app.houses import closed, home_of, opened, sessions_of, unopened
@@ -86,7 +86,7 @@ async def test_a_tool_named_like_a_built_in_one_loses_unless_the_guest_may_repla
     plugin(store_of(tmp_path), content=echo(tool="read"))
     config = enabled(granted("user:echo", echo(tool="read"), tool="read"))
     async with PlainSpawner() as spawner:
-        built_in = BuiltIn(str(tmp_path), spawner=spawner)
+        built_in = BuiltInTools(str(tmp_path), spawner=spawner)
         async with guests.opened(tmp_path, config=config, built_in=built_in) as host:
             assert host.table.tools["read"].owner.id == "serai"
             assert [(entry.guest, entry.name, entry.by) for entry in host.table.shadowed] == [("yoi:echo", "read", "serai")]

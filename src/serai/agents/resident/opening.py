@@ -21,7 +21,7 @@ from serai.model.tools import ToolBox
 from serai.store.messages import to_model_message, usage_in
 from serai.store.session_folder import CurrentSession
 from serai.store.stored_session import StoredSession as Stored
-from serai.tools import BuiltIn, Undo
+from serai.tools import BuiltInTools, FileSnapshots
 from serai.wire.plain_process import PlainSpawner
 
 __all__ = ["resident"]
@@ -96,12 +96,12 @@ def resident(
     spawner: PlainSpawner | None = None
     if tools is None:
         spawner = PlainSpawner(limits)
-        tools = BuiltIn(
+        tools = BuiltInTools(
             folder,
             spawner=spawner,
             outside=lambda call, path: path in house.approved.get(id(call), ()),
             also=also,
-            undo=Undo.usual(environ, limits=limits),
+            undo=FileSnapshots.usual(environ, limits=limits),
             limits=limits,
             environ=environ,
         )

@@ -11,7 +11,7 @@ import msgspec
 
 from serai.app.services.group import Data, NoArguments, Operation
 from serai.errors import NoSnapshot, NotAllowed, Refused
-from serai.tools.undo import Undo as Copies
+from serai.tools.workspace import FileSnapshots as Copies
 
 __all__ = ["Undo"]
 

@@ -12,7 +12,8 @@ import resource
 import stat
 import sys
 
-from serai.tools.programs.walking import FILE, FOLDER, Tree, descend, printable
+from serai.plain_text import escape_line
+from serai.tools.programs.file_walk import FILE, FOLDER, FolderWalk, open_folder
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class _Out:
 
 
 def _find(asked: Search, glob: Callable[[str], bool], out: _Out) -> None:
-    tree = Tree(_folder(asked["path"]))
+    tree = FolderWalk(_folder(asked["path"]))
     kind, count = asked.get("kind", "any"), 0
     try:
         for path, is_folder, _ in tree:
@@ -147,14 +148,14 @@ def _pattern(asked: Search) -> Callable[[str], re.Match[str] | None]:
 def _grep(asked: Search, search: Callable[[str], re.Match[str] | None], glob: Callable[[str], bool] | None, out: _Out) -> None:
     grep = _Grep(asked, search, out)
     above, name = os.path.split(asked["path"])
-    folder = descend(above)
+    folder = open_folder(above)
     status = os.stat(name or ".", dir_fd=folder, follow_symlinks=False)
-    tree = Tree(folder)
+    tree = FolderWalk(folder)
     try:
         if stat.S_ISREG(status.st_mode):
             grep.file(name, folder, asked["shown"])
         else:
-            tree = Tree(os.open(name or ".", FOLDER, dir_fd=folder))
+            tree = FolderWalk(os.open(name or ".", FOLDER, dir_fd=folder))
             for path, is_folder, here in tree:
                 if not is_folder and (glob is None or glob(path)):
                     grep.file(path.rpartition("/")[2], here, _named(asked, path))
@@ -255,14 +256,14 @@ def _is_file(name: str, folder: int) -> bool:
 
 def _folder(path: str) -> int:
     above, name = os.path.split(path)
-    return os.open(name or ".", FOLDER, dir_fd=descend(above))
+    return os.open(name or ".", FOLDER, dir_fd=open_folder(above))
 
 
 def _named(asked: Search, path: str) -> str:
-    return printable(f"{asked['shown'].rstrip('/')}/{path}" if asked["shown"] else path)
+    return escape_line(f"{asked['shown'].rstrip('/')}/{path}" if asked["shown"] else path)
 
 
-def _tell_unread(tree: Tree, out: _Out) -> None:
+def _tell_unread(tree: FolderWalk, out: _Out) -> None:
     if tree.unread:
         out.remark(f"{tree.unread} places could not be read")
 

@@ -8,7 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["FILE", "FOLDER", "SKIPPED", "Tree", "descend", "printable"]
+__all__ = ["FILE", "FOLDER", "SKIPPED", "FolderWalk", "open_folder"]
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -18,14 +18,7 @@ _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC  # needs no ri
 SKIPPED = frozenset({".git", ".hg", ".svn", ".venv", "__pycache__", "node_modules"})
 
 
-def printable(text: str) -> str:
-    """On one line, and with no bytes that are no text: names may hold anything."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text)
-
-
-def descend(path: str, *, make: bool = False) -> int:
+def open_folder(path: str, *, make: bool = False) -> int:
     """A descriptor of the folder with this absolute path, in which there is no link. It is for names below it, not for listing.
 
     `make`: what is missing is made. The `filename` of an error is how far the way went.
@@ -57,7 +50,7 @@ def _step(here: int, name: str, *, make: bool) -> int:
     return os.open(name, _STEP, dir_fd=here)
 
 
-class Tree:
+class FolderWalk:
     """Everything below a folder, each folder's names sorted. Links are named and not followed; `unread` counts what is closed."""
 
     def __init__(self, folder: int) -> None:

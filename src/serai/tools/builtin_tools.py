@@ -10,27 +10,30 @@ from collections.abc import Collection, Mapping, Sequence
 from serai.errors import BadSettings, SeraiError
 from serai.limits import Limits
 from serai.model.tools import ProgressCallback, ToolCall, ToolResult, ToolSpec
-from serai.tools import bash, edit, read, searching, write
-from serai.tools.failing import Failed
-from serai.tools.files import Seen
-from serai.tools.places import Outside, Places, plain
-from serai.tools.tool import Job, Tool, Workshop
-from serai.tools.undo import Undo
-from serai.tools.working import Threads
+from serai.tools import file_tools, process_tools
+from serai.tools.tool import BuiltInTool, FileThreads, ToolContext, ToolJob
+from serai.tools.workspace import FileSnapshots, Outside, SeenFiles, ToolFailure, Workspace, plain
 from serai.wire.process import Spawner
 
-__all__ = ["BuiltIn"]
+__all__ = ["BuiltInTools"]
 
 log = logging.getLogger("serai.tools")
 
-_TOOLS = (bash.tool, edit.tool, searching.find, searching.grep, read.tool, write.tool)
+_TOOLS = (
+    process_tools.bash_tool,
+    file_tools.edit_tool,
+    process_tools.find_tool,
+    process_tools.grep_tool,
+    file_tools.read_tool,
+    file_tools.write_tool,
+)
 
 
 def never(_: ToolCall, __: str) -> bool:
     return False
 
 
-class BuiltIn:
+class BuiltInTools:
     """read, write, edit, bash, grep and find in one working directory, for one session.
 
     Paths lead into `cwd` and the folders of `also`; further only when `outside` says that this very call was allowed to lead to
@@ -45,27 +48,27 @@ class BuiltIn:
         spawner: Spawner,
         also: Sequence[str | os.PathLike[str]] = (),
         outside: Outside = never,
-        undo: Undo | None = None,
+        undo: FileSnapshots | None = None,
         limits: Limits | None = None,
         environ: Mapping[str, str] = os.environ,
         grants: Sequence[str] = (),
         only: Collection[str] | None = None,
     ) -> None:
         limits = limits or Limits()
-        self._shop = Workshop(
-            places=Places(cwd, also, outside),
+        self._shop = ToolContext(
+            places=Workspace(cwd, also, outside),
             spawner=spawner,
             limits=limits,
-            environ=bash.environment(environ, grants),
+            environ=process_tools.environment(environ, grants),
             undo=undo,
-            seen=Seen(),
-            threads=Threads(limits.interrupt),
+            seen=SeenFiles(),
+            threads=FileThreads(limits.interrupt),
         )
         tools = [make(limits) for make in _TOOLS]
         names = [tool.spec.name for tool in tools]
         if unknown := sorted(set(names if only is None else only) - set(names)):
             raise BadSettings(f"there is no built-in tool {unknown[0]!r}", hint=f"there are {', '.join(names)}")
-        self._tools: dict[str, Tool] = {tool.spec.name: tool for tool in tools if only is None or tool.spec.name in only}
+        self._tools: dict[str, BuiltInTool] = {tool.spec.name: tool for tool in tools if only is None or tool.spec.name in only}
 
     @property
     def cwd(self) -> str:
@@ -82,7 +85,7 @@ class BuiltIn:
             tool = self._tools.get(call.name)
             said = tool.read(call.arguments).leads() if tool else ""
             return self._shop.places.outside(said) if said else ()
-        except Failed:  # it will be refused
+        except ToolFailure:  # it will be refused
             return ()
 
     async def call(self, call: ToolCall, *, tell: ProgressCallback | None = None) -> ToolResult:
@@ -98,8 +101,8 @@ class BuiltIn:
         seconds = self._shop.limits.tool
         try:
             async with asyncio.timeout(seconds):
-                return await tool.run(tool.read(call.arguments), Job(self._shop, call, tell))
-        except Failed as failed:
+                return await tool.run(tool.read(call.arguments), ToolJob(self._shop, call, tell))
+        except ToolFailure as failed:
             return failed.result()
         except TimeoutError:
             hint = "look at what it has done before you try again"
