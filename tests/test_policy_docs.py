@@ -10,9 +10,9 @@ import pytest
 
 from serai.limits import Limits
 from serai.model.tools import ToolCall
-from serai.policy import Policy, Situation
-from serai.policy.approvals import LOST, State
-from serai.policy.rules import default, read_file, read_toml
+from serai.policy import CallContext, Policy
+from serai.policy.decision_store import LOST, ApprovalState
+from serai.policy.rules import default_rules, read_file, read_toml
 from tests import pages
 
 PAGE = pages.DOCS / "policy.md"
@@ -52,7 +52,7 @@ def test_the_limits_on_the_page_are_those_of_the_code() -> None:
 def test_the_states_of_an_approval_are_all_named() -> None:
     [line] = [line for line in (pages.DOCS / "cli.md").read_text().splitlines() if line.startswith("`pending` has ")]
     named = re.findall(r"`([^`]+)`", line.partition("(")[2].partition(")")[0])
-    assert set(named) - {"--all"} == set(get_args(State))
+    assert set(named) - {"--all"} == set(get_args(ApprovalState))
 
 
 # -- what recipes must not let through --------------------------------------------------------------------------------------------
@@ -62,8 +62,10 @@ def decided(recipe: str, tool: str, cwd: str = "/srv/project", owner: str = "", 
     """By the rules of a recipe and what Serai ships."""
     found = re.search(rf"^```toml {re.escape(recipe)}\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     assert found, recipe
-    rules = read_toml(found[1].encode(), recipe) + default()
-    return Policy(rules).judge(ToolCall(tool, arguments, asker="claude"), Situation(cwd=cwd, agent="claude", owner=owner)).decision
+    rules = read_toml(found[1].encode(), recipe) + default_rules()
+    return (
+        Policy(rules).judge(ToolCall(tool, arguments, asker="claude"), CallContext(cwd=cwd, agent="claude", owner=owner)).decision
+    )
 
 
 @pytest.mark.req("policy.cli.cookbook")

@@ -1,7 +1,16 @@
+"""Characters that a person does not see although Python calls them printable.
+
+`make test` with a Hangul filler at its end looks like `make test` and is another command: nothing with one of these is taken as
+read.
+"""
+
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+import unicodedata
+from typing import TYPE_CHECKING, Final
+
+__all__ = ["find_invisible", "name_character"]
 
 if TYPE_CHECKING:
     pass
@@ -27,3 +36,31 @@ def escape_line(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape", "surrogatepass").decode() for char in text)
+
+
+# Unicode's default-ignorable code points, which are shown as nothing, and others that fonts draw as a blank.
+_IGNORED: Final = (
+    *((0x00AD, 0x00AD), (0x034F, 0x034F), (0x061C, 0x061C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F)),
+    *((0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF)),
+    *((0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF)),
+)
+_BLANK: Final = (
+    *((0x1680, 0x1680), (0x2800, 0x2800), (0x2D7F, 0x2D7F), (0x303F, 0x303F), (0xFFFC, 0xFFFC), (0x1107F, 0x1107F)),
+    *((0x13430, 0x1345F), (0x16FE4, 0x16FE4), (0x1D159, 0x1D159)),
+)
+_RANGES = "".join(f"{chr(first)}-{chr(last)}" for first, last in _IGNORED + _BLANK)
+_NOT_SEEN = re.compile(f"[{_RANGES}]")
+
+
+def find_invisible(text: str) -> str | None:
+    """The first character of the text that cannot be seen, or that is not read the same everywhere; None if there is none."""
+    if text.isprintable():
+        found = None if text.isascii() else _NOT_SEEN.search(text)
+        return found[0] if found else None
+    return next(char for char in text if not char.isprintable() or _NOT_SEEN.match(char))
+
+
+def name_character(char: str) -> str:
+    """The character as a message has it."""
+    name = unicodedata.name(char, "")
+    return f"U+{ord(char):04X}" + (f" ({name.lower()})" if name else "")

@@ -15,7 +15,7 @@ from serai.host.trust import Trust
 from serai.model.actions import Notice
 from serai.model.approvals import Approval
 from serai.model.tools import ToolCall
-from serai.policy import Decisions, Situation
+from serai.policy import CallContext, DecisionStore
 from serai.record import Recorder, RecordingFolder
 from tests.agents.resident.parts import Answers, said
 from tests.app.houses import Helper, Person, bring, home_of, opened, unopened
@@ -128,10 +128,10 @@ async def test_a_person_is_told_what_waits_of_the_session_they_go_on_with_and_of
     async with opened(tmp_path) as app:
         await app.submit("hello")
         id = app.session.id
-    with closing(Decisions.usual(home_of(tmp_path))) as decisions:
+    with closing(DecisionStore.usual(home_of(tmp_path))) as decisions:
         for session, tool in ((id, "bash"), ("another", "fetch")):
             request = Approval(id="1", agent="resident", session=session, call=ToolCall(tool, {}, id="1"))
-            decisions.ask(request, Situation(cwd="/", session=session), tool, 600.0)
+            decisions.ask(request, CallContext(cwd="/", session=session), tool, 600.0)
         decisions._db.rows.execute("UPDATE approvals SET owner = ?", [DEAD])
     person = Person()
     async with opened(tmp_path, session=id, surface=person):

@@ -21,7 +21,7 @@ from serai.model.approvals import Allow, Approval, Decision, Deny, Question
 from serai.model.contributions import Contributions, Interceptor, InterceptPoint, InterceptResult, Pass, Refuse, Rewrite
 from serai.model.surface import HeadlessSurface, ScriptedSurface, Surface
 from serai.model.tools import NativeCall, ToolCall, ToolResult, ToolSpec
-from serai.policy import Decisions, Desk, Policy, Rules, Situation
+from serai.policy import Approver, CallContext, DecisionStore, Policy, Rules
 from serai.policy.rules import read_toml
 from serai.tools import BuiltInTools
 from serai.wire.plain_process import PlainSpawner
@@ -90,15 +90,15 @@ class Way:
         self.host = host
         self.surface = surface
         self.told = Told()
-        self.decisions = Decisions.in_memory()
+        self.decisions = DecisionStore.in_memory()
         policy = Policy(read_toml(rules.encode(), "rules.toml") if rules else Rules(), memory=self.decisions)
-        self.desk = Desk(policy, surface, decisions=self.decisions, limits=Limits().but(approval=5.0))
+        self.desk = Approver(policy, surface, decisions=self.decisions, limits=Limits().but(approval=5.0))
         self.pipeline = Pipeline(host, self.desk, self.situation, leads_outside=leads, telling=self.told)
         self.tools = Tools(lambda: self.host, lambda: self.pipeline)
         self.cwd = str(tmp_path)
 
-    def situation(self, owner: str) -> Situation:
-        return Situation(cwd=self.cwd, project=self.cwd, session="s", agent="resident", owner=owner)
+    def situation(self, owner: str) -> CallContext:
+        return CallContext(cwd=self.cwd, project=self.cwd, session="s", agent="resident", owner=owner)
 
     async def decide(self, city: object = "Bern", **more: Any) -> Decided:
         return await self.pipeline.decide(ToolCall("weather", {"city": city, **more}, id="c1", asker="resident"))

@@ -13,7 +13,7 @@ from serai.app.app import App
 from serai.errors import NotWritten, TurnInFlight
 from serai.model.approvals import Allow, Approval, Decision, Question
 from serai.model.tools import ToolCall
-from serai.policy import Decisions
+from serai.policy import DecisionStore
 from serai.store.stored_session import StoredSession as Stored
 from tests.agents.resident.parts import Answers, conversation, said, texts
 from tests.app.houses import Gated, Helper, Person, bring, opened, sessions_of
@@ -160,14 +160,14 @@ async def test_a_conversation_that_cannot_be_read_is_not_gone_on_with(monkeypatc
 
 @pytest.mark.req("app.swap.apart", "app.pipeline.durable")
 async def test_a_conversation_is_not_left_before_what_was_answered_is_kept(monkeypatch: Monkey, tmp_path: Path) -> None:
-    settling, may, settle = threading.Event(), threading.Event(), Decisions.settle
+    settling, may, settle = threading.Event(), threading.Event(), DecisionStore.settle
 
-    def slowly(self: Decisions, *arguments: Any) -> Any:
+    def slowly(self: DecisionStore, *arguments: Any) -> Any:
         settling.set()
         assert may.wait(60)
         return settle(self, *arguments)
 
-    monkeypatch.setattr(Decisions, "settle", slowly)
+    monkeypatch.setattr(DecisionStore, "settle", slowly)
     async with opened(tmp_path, answers=Answers([said("answer")]), surface=Person(Allow()), mode="manual") as app:
         await app.submit("first")
         left = file_of(app)

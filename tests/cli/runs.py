@@ -41,7 +41,7 @@ USED = (
     *(
         "serai.app.app",
         "serai.agents.resident.opening",
-        "serai.policy.remembering",
+        "serai.policy.suggested_rules",
         "serai.record.recorder",
         "serai.wire.event_loop",
     ),

@@ -25,7 +25,7 @@ from serai.cli.doctor_checks import CHECKS, Line, Look
 from serai.host.trust import Trust
 from serai.model.approvals import Approval
 from serai.model.tools import ToolCall
-from serai.policy import Decisions, Situation
+from serai.policy import CallContext, DecisionStore
 from tests.claude.launching.programs import program
 from tests.cli.guests import guest, objects
 from tests.cli.inside import Inside
@@ -324,9 +324,9 @@ def test_rules_are_counted_and_what_does_not_count_is_a_note(house: House) -> No
 
 def test_an_approval_that_waits_is_a_note_that_says_nothing_of_it(house: House) -> None:
     assert "no approval waits" in house.page().of("policy", "ok")
-    with closing(Decisions.usual({"SERAI_HOME": str(house.home)})) as kept:
+    with closing(DecisionStore.usual({"SERAI_HOME": str(house.home)})) as kept:
         call = ToolCall("bash", {"command": f"echo {HIDDEN}"}, id="c1")
-        kept.ask(Approval(id="1", agent="resident", call=call), Situation(cwd=str(house.cwd), session="s"), "digest", 3600.0)
+        kept.ask(Approval(id="1", agent="resident", call=call), CallContext(cwd=str(house.cwd), session="s"), "digest", 3600.0)
         assert house.page().of("policy", "note") == ["1 approval waiting for an answer"]
 
 

@@ -32,7 +32,7 @@ from serai.limits import Limits
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question, QuestionItem, QuestionOption
 from serai.model.events import Text
 from serai.model.tools import ToolCall
-from serai.policy import Decisions, Desk, Policy, Situation
+from serai.policy import Approver, CallContext, DecisionStore, Policy
 from serai.policy.rules import Rules
 
 pytestmark = pytest.mark.loops
@@ -124,14 +124,14 @@ async def slept(seconds: float, sleep: Callable[[float], Awaitable[None]] = asyn
 
 async def asked(play: Play) -> list[tuple[bool, Decision | None]]:
     """Whether somebody could be asked, and what they said; None: it was withdrawn."""
-    decisions = Decisions(os.path.join(play.folder, "policy.db")) if play.folder else None
+    decisions = DecisionStore(os.path.join(play.folder, "policy.db")) if play.folder else None
     printer = Printer(sys.stdout, sys.stdout)
     limits = Limits(remember=play.remember)
     line._MOMENT = play.moment
     pytest.MonkeyPatch().setattr(asyncio, "sleep", slept)
     surface = LineSurface(Terminal.open(), printer, decisions=decisions, limits=lambda: limits)
-    desk = Desk(Policy(Rules(), memory=decisions), surface, decisions=decisions, limits=limits)
-    situation = Situation(cwd=play.folder or "/", session="s1", agent="resident")
+    desk = Approver(Policy(Rules(), memory=decisions), surface, decisions=decisions, limits=limits)
+    situation = CallContext(cwd=play.folder or "/", session="s1", agent="resident")
 
     async def one(request: Approval | Question) -> tuple[bool, Decision | None]:
         interactive = surface.interactive
@@ -402,7 +402,7 @@ def test_a_very_long_argument_is_shown_by_both_ends_and_where_to_see_all_of_it(l
         [left] = re.findall(r"… ([0-9,]+) characters left out …", shown)
         assert 950_000 < int(left.replace(",", "")) < len(content)
         assert len(shown.splitlines()) < 250
-        with closing(Decisions(str(tmp_path / "policy.db"))) as kept:
+        with closing(DecisionStore(str(tmp_path / "policy.db"))) as kept:
             [one] = kept.pending()
         assert f"serai policy pending {one.id}\n" in shown
         terminal.type("n\n")
@@ -443,7 +443,7 @@ def test_always_remembers_what_was_said_and_nothing_else(loop: str, tmp_path: Pa
         shown = terminal.expect("/ [a]lways, as said: ").replace("\n    :+", "")
         terminal.type("a\n")
         assert terminal.decisions() == [Allow(remember="project")]
-    with closing(Decisions(str(tmp_path / "policy.db"))) as kept:
+    with closing(DecisionStore(str(tmp_path / "policy.db"))) as kept:
         [one] = kept.decisions()
     folder = os.path.realpath(tmp_path)
     said = f"  always: who resident, owner built-in, tool bash, command make test, cwd {folder}; in {folder}, until "
@@ -457,7 +457,7 @@ def test_always_is_kept_for_as_long_as_was_said(loop: str, tmp_path: Path) -> No
         shown = terminal.expect("/ [a]lways, as said: ").replace("\n    :+", "")
         terminal.type("a\n")
         assert terminal.decisions() == [Allow(remember="project")]
-    with closing(Decisions(str(tmp_path / "policy.db"))) as kept:
+    with closing(DecisionStore(str(tmp_path / "policy.db"))) as kept:
         [one] = kept.decisions()
     said = re.search(r"until (\d{4}-\d\d-\d\d) ", shown)
     assert said is not None

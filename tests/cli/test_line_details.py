@@ -21,7 +21,7 @@ from serai.cli.printing import Printer
 from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import Retrying, Text, ToolEnded, ToolStarted
 from serai.model.tools import ToolCall, ToolResult
-from serai.policy import Decisions, Situation
+from serai.policy import CallContext, DecisionStore
 
 PATIENCE = 30.0  # seconds
 PROMPT = "May it run? [y]es / [N]o / [s]top the turn"
@@ -97,7 +97,7 @@ def screen() -> Iterator[Screen]:
         yield screen
 
 
-def surface(screen: Screen, decisions: Decisions | None = None) -> LineSurface:
+def surface(screen: Screen, decisions: DecisionStore | None = None) -> LineSurface:
     return LineSurface(screen.terminal, Printer(screen.file, screen.file, color=False), decisions=decisions, color=False)
 
 
@@ -136,8 +136,8 @@ async def test_what_is_printed_while_something_is_asked_waits_for_the_answer(scr
 async def test_of_two_requests_that_are_the_same_the_newest_that_waits_is_shown(
     screen: Screen, tmp_path: Path, newest: str
 ) -> None:
-    with closing(Decisions(str(tmp_path / "policy.db"))) as decisions:
-        rows = [decisions.ask(REQUEST, Situation(cwd=cwd, session="s1"), cwd, 600.0) for cwd in ("/first", "/second")]
+    with closing(DecisionStore(str(tmp_path / "policy.db"))) as decisions:
+        rows = [decisions.ask(REQUEST, CallContext(cwd=cwd, session="s1"), cwd, 600.0) for cwd in ("/first", "/second")]
         decisions._db.rows.execute("UPDATE approvals SET asked = asked + 1 WHERE id = ?", [rows[1].id])  # clocks are coarse
         if newest == "is lost":
             decisions._db.rows.execute("UPDATE approvals SET owner = ? WHERE id = ?", [DEAD, rows[1].id])

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from serai.model.approvals import Remember
-from serai.policy import Decisions, Remembered
-from serai.policy.rules import read_flag, read_toml
+from serai.policy import DecisionStore, RememberedDecision
+from serai.policy.rules import parse_rule_flag, read_toml
 from tests.cli.guests import Shell, objects
 from tests.cli.inside import Inside
 
@@ -63,9 +63,9 @@ def rules(shell: Shell) -> Path:
     return path
 
 
-def remembered(shell: Shell, flag: str, scope: Remember = "always", key: str = "", *, deny: bool = False) -> Remembered:
-    decisions = Decisions.usual({"SERAI_HOME": str(shell.home)})
-    rule = replace(read_flag(flag, "deny" if deny else "allow"), id="remembered-1")
+def remembered(shell: Shell, flag: str, scope: Remember = "always", key: str = "", *, deny: bool = False) -> RememberedDecision:
+    decisions = DecisionStore.usual({"SERAI_HOME": str(shell.home)})
+    rule = replace(parse_rule_flag(flag, "deny" if deny else "allow"), id="remembered-1")
     kept = decisions.remember(rule, scope, key, None)
     decisions.close()
     return kept

@@ -19,9 +19,9 @@ from serai.cli import policy_answers
 from serai.model.approvals import Allow, Answer, Approval, Deny, Question, QuestionItem, QuestionOption
 from serai.model.surface import HeadlessSurface
 from serai.model.tools import ToolCall
-from serai.policy import Decisions, Desk, Pending, Policy, Rule, Rules, Situation
-from serai.policy.memory import NAME
-from serai.policy.rules import read_flag
+from serai.policy import Approver, CallContext, DecisionStore, PendingApproval, Policy, Rule, Rules
+from serai.policy.decision_store import NAME
+from serai.policy.rules import parse_rule_flag
 from tests.cli.guests import Shell, objects
 from tests.cli.inside import Inside
 
@@ -37,21 +37,21 @@ def shell(tmp_path: Path) -> Inside:
 
 
 @pytest.fixture
-def kept(shell: Shell) -> Iterator[Decisions]:
+def kept(shell: Shell) -> Iterator[DecisionStore]:
     """What this process, which is alive, has asked."""
-    decisions = Decisions.usual({"SERAI_HOME": str(shell.home)})
+    decisions = DecisionStore.usual({"SERAI_HOME": str(shell.home)})
     yield decisions
     decisions.close()
 
 
-def ask(kept: Decisions, tool: str = "bash", arguments: Any = None, *, session: str = "s1", **fields: Any) -> Pending:
+def ask(kept: DecisionStore, tool: str = "bash", arguments: Any = None, *, session: str = "s1", **fields: Any) -> PendingApproval:
     call = ToolCall(tool, {"command": "git push"} if arguments is None else arguments, id="c1")
-    situation = Situation(cwd="/srv/project", session=session, agent="claude")
+    situation = CallContext(cwd="/srv/project", session=session, agent="claude")
     return kept.ask(Approval(id="1", agent="claude", call=call, **fields), situation, "digest", HOUR)
 
 
-def question(kept: Decisions, *items: QuestionItem) -> Pending:
-    situation = Situation(cwd="/srv/project", session="s1")
+def question(kept: DecisionStore, *items: QuestionItem) -> PendingApproval:
+    situation = CallContext(cwd="/srv/project", session="s1")
     return kept.ask(Question(id="1", agent="claude", items=items), situation, "digest", HOUR)
 
 
@@ -68,7 +68,7 @@ def lines(ran: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 @pytest.mark.req("policy.cli.answer")
-def test_pending_shows_what_waits_as_a_person_has_to_see_it(shell: Shell, kept: Decisions) -> None:
+def test_pending_shows_what_waits_as_a_person_has_to_see_it(shell: Shell, kept: DecisionStore) -> None:
     one = ask(kept, arguments={"command": "git push\nrm -rf x", "timeout": 5, "env": {"A": "b"}}, reason="no rule decides it")
     ran = shell("policy", "pending")
     said = ran.stdout.splitlines()
@@ -87,7 +87,7 @@ def test_pending_shows_what_waits_as_a_person_has_to_see_it(shell: Shell, kept: 
 
 
 @pytest.mark.req("policy.cli.answer")
-def test_pending_shows_questions_with_their_choices(shell: Shell, kept: Decisions) -> None:
+def test_pending_shows_questions_with_their_choices(shell: Shell, kept: DecisionStore) -> None:
     one = question(kept, COLOUR)
     said = shell("policy", "pending").stdout.splitlines()
     assert said[:4] == [
@@ -100,7 +100,7 @@ def test_pending_shows_questions_with_their_choices(shell: Shell, kept: Decision
 
 
 @pytest.mark.req("policy.cli.answer")
-def test_nothing_that_waits_acts_on_the_terminal_looks_like_ours_or_is_masked(shell: Shell, kept: Decisions) -> None:
+def test_nothing_that_waits_acts_on_the_terminal_looks_like_ours_or_is_masked(shell: Shell, kept: DecisionStore) -> None:
     forged = "ls\r\n  waits until tomorrow"
     ask(kept, f"bash {HOSTILE}", {"command": f"curl {TOKEN} {HOSTILE}", f"a\n{HOSTILE}": forged}, reason=HOSTILE, title=HOSTILE)
     question(kept, QuestionItem(HOSTILE, choices=(QuestionOption(HOSTILE, HOSTILE),)))
@@ -114,7 +114,7 @@ def test_nothing_that_waits_acts_on_the_terminal_looks_like_ours_or_is_masked(sh
 
 
 @pytest.mark.req("policy.cli.answer")
-def test_what_is_long_is_cut_in_the_list_and_said_so_and_whole_by_its_id(shell: Shell, kept: Decisions) -> None:
+def test_what_is_long_is_cut_in_the_list_and_said_so_and_whole_by_its_id(shell: Shell, kept: DecisionStore) -> None:
     content = "\n".join(f"line {number}" for number in range(1000)) + "\nrm -rf /"
     one = ask(kept, "write", {"path": "x", "content": content})
     said = shell("policy", "pending").stdout
@@ -127,7 +127,7 @@ def test_what_is_long_is_cut_in_the_list_and_said_so_and_whole_by_its_id(shell: 
 
 
 @pytest.mark.req("policy.cli.answer")
-def test_pending_as_json(shell: Shell, kept: Decisions) -> None:
+def test_pending_as_json(shell: Shell, kept: DecisionStore) -> None:
     one = ask(kept)
     [form] = objects(shell("policy", "pending", "--json"))
     assert (form["id"], form["state"]) == (one.id, "waiting")
@@ -137,7 +137,7 @@ def test_pending_as_json(shell: Shell, kept: Decisions) -> None:
 
 
 @pytest.mark.req("policy.cli.answer")
-def test_what_was_settled_is_shown_when_all_is_asked_for(shell: Shell, kept: Decisions) -> None:
+def test_what_was_settled_is_shown_when_all_is_asked_for(shell: Shell, kept: DecisionStore) -> None:
     one = ask(kept)
     kept.settle(one.id, "used", Deny("no"), "the surface")
     empty = shell("policy", "pending")
@@ -150,7 +150,7 @@ def test_what_was_settled_is_shown_when_all_is_asked_for(shell: Shell, kept: Dec
 
 
 @pytest.mark.req("policy.cli.answer")
-def test_a_question_that_was_settled_is_shown_without_what_it_asked(shell: Shell, kept: Decisions) -> None:
+def test_a_question_that_was_settled_is_shown_without_what_it_asked(shell: Shell, kept: DecisionStore) -> None:
     one = question(kept, COLOUR)
     kept.settle(one.id, "used", Answer({"Which colour?": "Red"}), "the surface")
     said = lines(shell("policy", "pending", "--all"))
@@ -162,7 +162,7 @@ def test_a_question_that_was_settled_is_shown_without_what_it_asked(shell: Shell
 @pytest.mark.req("policy.cli.answer")
 @pytest.mark.parametrize(("term", "no_color", "coloured"), [("xterm", "", True), ("xterm", "1", False), ("dumb", "", False)])
 def test_there_are_colours_unless_somebody_wants_none(
-    shell: Inside, kept: Decisions, term: str, no_color: str, coloured: bool
+    shell: Inside, kept: DecisionStore, term: str, no_color: str, coloured: bool
 ) -> None:
     ask(kept)
     shell.coloured = True
@@ -187,7 +187,7 @@ main()
 
 
 @pytest.mark.req("policy.cli.answer", "policy.cli.list", "policy.cli.test")
-def test_what_there_is_can_be_shown_where_nothing_can_be_written(shell: Shell, kept: Decisions, tmp_path: Path) -> None:
+def test_what_there_is_can_be_shown_where_nothing_can_be_written(shell: Shell, kept: DecisionStore, tmp_path: Path) -> None:
     one = ask(kept)
     known = kept.remember(Rule(id="r", decide="deny", tool=("t",)), "always", "", None)
     kept.close()
@@ -226,7 +226,9 @@ def test_what_there_is_can_be_shown_where_nothing_can_be_written(shell: Shell, k
         (["deny", "--why", "not today", "--interrupt", "--remember", "project"], Deny("not today", True, "project")),
     ],
 )
-def test_an_approval_is_answered_as_it_is_said(shell: Shell, kept: Decisions, options: list[str], decision: Allow | Deny) -> None:
+def test_an_approval_is_answered_as_it_is_said(
+    shell: Shell, kept: DecisionStore, options: list[str], decision: Allow | Deny
+) -> None:
     one = ask(kept)
     ran = shell("policy", "answer", one.id[:5], *options)
     assert (ran.stdout, ran.stderr, ran.returncode) == (f"{one.id}: {'allowed' if options[0] == 'allow' else 'denied'}\n", "", 0)
@@ -245,7 +247,7 @@ def test_an_approval_is_answered_as_it_is_said(shell: Shell, kept: Decisions, op
     ],
 )
 def test_a_question_is_answered_by_numbers_labels_and_texts_or_dismissed(
-    shell: Shell, kept: Decisions, options: list[str], answers: dict[str, Any]
+    shell: Shell, kept: DecisionStore, options: list[str], answers: dict[str, Any]
 ) -> None:
     one = question(kept, COLOUR, TOPPINGS)
     ran = shell("policy", "answer", one.id, *options)
@@ -254,7 +256,7 @@ def test_a_question_is_answered_by_numbers_labels_and_texts_or_dismissed(
 
 
 @pytest.mark.req("policy.cli.answer", "policy.pending.once")
-def test_the_second_answer_is_told_that_there_was_a_first(shell: Shell, kept: Decisions) -> None:
+def test_the_second_answer_is_told_that_there_was_a_first(shell: Shell, kept: DecisionStore) -> None:
     one = ask(kept)
     assert shell("policy", "answer", one.id, "deny").returncode == 0
     ran = shell("policy", "answer", one.id, "allow", "--as", "bash", "--remember", "always")
@@ -265,7 +267,7 @@ def test_the_second_answer_is_told_that_there_was_a_first(shell: Shell, kept: De
 
 
 @pytest.mark.req("policy.cli.answer")
-def test_something_wider_is_remembered_when_it_is_said(shell: Shell, kept: Decisions) -> None:
+def test_something_wider_is_remembered_when_it_is_said(shell: Shell, kept: DecisionStore) -> None:
     one = ask(kept)
     assert shell("policy", "answer", one.id, "allow", "--remember", "project", "--as", "bash:git push *").returncode == 0
     [known] = kept.decisions()
@@ -274,7 +276,7 @@ def test_something_wider_is_remembered_when_it_is_said(shell: Shell, kept: Decis
 
 
 @pytest.mark.req("policy.cli.answer")
-def test_a_denial_can_be_remembered_wider_too(shell: Shell, kept: Decisions) -> None:
+def test_a_denial_can_be_remembered_wider_too(shell: Shell, kept: DecisionStore) -> None:
     one = ask(kept)
     assert shell("policy", "answer", one.id, "deny", "--why", "never", "--remember", "always", "--as", "bash:git *").returncode == 0
     [known] = kept.decisions()
@@ -301,7 +303,7 @@ def test_a_denial_can_be_remembered_wider_too(shell: Shell, kept: Decisions) -> 
         (["allow", "--remember", "always", "--as", "bash:"], 1, "it is TOOL or TOOL:PATTERN"),
     ],
 )
-def test_what_is_no_answer_leaves_it_waiting(shell: Shell, kept: Decisions, options: list[str], status: int, said: str) -> None:
+def test_what_is_no_answer_leaves_it_waiting(shell: Shell, kept: DecisionStore, options: list[str], status: int, said: str) -> None:
     one = ask(kept)
     ran = shell("policy", "answer", one.id, *options)
     assert (ran.stdout, ran.returncode) == ("", status)
@@ -321,7 +323,7 @@ def test_what_is_no_answer_leaves_it_waiting(shell: Shell, kept: Decisions, opti
     ],
 )
 def test_what_is_no_answer_to_a_question_leaves_it_waiting(
-    shell: Shell, kept: Decisions, options: list[str], status: int, said: str
+    shell: Shell, kept: DecisionStore, options: list[str], status: int, said: str
 ) -> None:
     one = question(kept, COLOUR, TOPPINGS)
     ran = shell("policy", "answer", one.id, *options)
@@ -331,7 +333,7 @@ def test_what_is_no_answer_to_a_question_leaves_it_waiting(
 
 
 @pytest.mark.req("policy.cli.answer", "policy.remember.deny")
-def test_what_an_agent_does_not_want_remembered_is_not_and_that_is_said(shell: Shell, kept: Decisions) -> None:
+def test_what_an_agent_does_not_want_remembered_is_not_and_that_is_said(shell: Shell, kept: DecisionStore) -> None:
     one = ask(kept, no_always=True)
     for more in ([], ["--as", "bash"]):
         ran = shell("policy", "answer", one.id, "allow", "--remember", "always", *more)
@@ -342,7 +344,7 @@ def test_what_an_agent_does_not_want_remembered_is_not_and_that_is_said(shell: S
 
 
 @pytest.mark.req("policy.cli.answer")
-def test_nothing_is_remembered_for_a_session_without_a_name(shell: Shell, kept: Decisions) -> None:
+def test_nothing_is_remembered_for_a_session_without_a_name(shell: Shell, kept: DecisionStore) -> None:
     one = ask(kept, session="")
     ran = shell("policy", "answer", one.id, "allow", "--remember", "session")
     assert "it is of no session that could be known again\nsay --remember project or always\n" in ran.stderr
@@ -353,7 +355,7 @@ def test_nothing_is_remembered_for_a_session_without_a_name(shell: Shell, kept: 
 @pytest.mark.parametrize(
     ("id", "said"), [("nonsense", "'nonsense'"), ("", "''"), ("\x1b[2J", "'\\x1b[2J'"), ("%", "'%'"), (ODD, repr(SPELT))]
 )
-def test_what_does_not_wait_cannot_be_answered(shell: Shell, kept: Decisions, id: str, said: str) -> None:
+def test_what_does_not_wait_cannot_be_answered(shell: Shell, kept: DecisionStore, id: str, said: str) -> None:
     ask(kept)
     for command in (["answer", id, "allow"], ["pending", id]):
         ran = shell("policy", *command)
@@ -365,10 +367,10 @@ ASKS = """
 import sys
 from serai.model.approvals import Approval
 from serai.model.tools import ToolCall
-from serai.policy import Decisions, Situation
+from serai.policy import DecisionStore, CallContext
 
 approval = Approval(id="1", agent="claude", call=ToolCall("bash", {"command": "ls"}, id="c1"))
-print(Decisions.usual().ask(approval, Situation(cwd="/", session="s1"), "digest", 3600).id)
+print(DecisionStore.usual().ask(approval, CallContext(cwd="/", session="s1"), "digest", 3600).id)
 """
 
 
@@ -392,7 +394,7 @@ def test_what_a_run_left_behind_is_lost_and_can_be_answered(shell: Shell) -> Non
     ],
 )
 def test_what_is_to_be_remembered_of_a_run_that_is_gone_is_remembered_at_once(
-    shell: Shell, kept: Decisions, options: list[str], decide: str, command: str
+    shell: Shell, kept: DecisionStore, options: list[str], decide: str, command: str
 ) -> None:
     id = subprocess.run([sys.executable, "-c", ASKS], env=shell.env, capture_output=True, text=True, check=True).stdout.strip()
     ran = shell("policy", "answer", id, *options, "--remember", "always")
@@ -402,7 +404,7 @@ def test_what_is_to_be_remembered_of_a_run_that_is_gone_is_remembered_at_once(
 
 
 @pytest.mark.req("policy.cli.answer")
-def test_words_that_are_no_text_are_spelt_out(shell: Shell, kept: Decisions) -> None:
+def test_words_that_are_no_text_are_spelt_out(shell: Shell, kept: DecisionStore) -> None:
     one, two = ask(kept), question(kept, QuestionItem("Which?"))
     assert lines(shell("policy", "answer", one.id, "deny", "--why", ODD, LOGNAME=ODD)) == [f"{one.id}: denied"]
     answered = kept.find(one.id)
@@ -417,9 +419,9 @@ def test_words_that_are_no_text_are_spelt_out(shell: Shell, kept: Decisions) -> 
 
 
 @pytest.mark.req("policy.cli.answer", "policy.pending.process")
-async def test_a_run_that_waits_goes_on_with_the_answer_from_another_terminal(shell: Shell, kept: Decisions) -> None:
-    desk = Desk(Policy(Rules(mode="manual"), memory=kept), HeadlessSurface(), decisions=kept, park=True)
-    situation = Situation(cwd=str(shell.cwd), session="s1", agent="claude")
+async def test_a_run_that_waits_goes_on_with_the_answer_from_another_terminal(shell: Shell, kept: DecisionStore) -> None:
+    desk = Approver(Policy(Rules(mode="manual"), memory=kept), HeadlessSurface(), decisions=kept, park=True)
+    situation = CallContext(cwd=str(shell.cwd), session="s1", agent="claude")
     call = ToolCall("bash", {"command": "git push"}, id="c1", asker="claude")
     waiting = asyncio.create_task(desk.decide(Approval(id="1", agent="claude", call=call), situation))
     while not (found := kept.pending()):
@@ -438,10 +440,10 @@ async def test_a_run_that_waits_goes_on_with_the_answer_from_another_terminal(sh
 
 
 @pytest.fixture
-def three(kept: Decisions) -> list[str]:
+def three(kept: DecisionStore) -> list[str]:
     """Ids of what is remembered: for a session, for a project, always."""
     where: list[tuple[Any, str]] = [("session", "s1"), ("project", os.path.realpath("/srv")), ("always", "")]
-    rules = [read_flag(f"bash:make {number}") for number in range(3)]
+    rules = [parse_rule_flag(f"bash:make {number}") for number in range(3)]
     forms = [type(rule)(id=f"r{at}", decide="allow", tool=rule.tool, command=rule.command) for at, rule in enumerate(rules)]
     return [kept.remember(rule, scope, key, None).id for rule, (scope, key) in zip(forms, where, strict=True)]
 
@@ -460,7 +462,7 @@ def three(kept: Decisions) -> list[str]:
     ],
 )
 def test_what_is_said_is_forgotten(
-    shell: Shell, kept: Decisions, three: list[str], options: list[int | str], left: list[int]
+    shell: Shell, kept: DecisionStore, three: list[str], options: list[int | str], left: list[int]
 ) -> None:
     ran = shell("policy", "forget", *(three[one] if isinstance(one, int) else one for one in options))
     assert (ran.stdout, ran.stderr, ran.returncode) == (f"{3 - len(left)} forgotten\n", "", 0)
@@ -468,7 +470,7 @@ def test_what_is_said_is_forgotten(
 
 
 @pytest.mark.req("policy.cli.answer")
-def test_the_start_of_an_id_is_enough(shell: Shell, kept: Decisions, three: list[str]) -> None:
+def test_the_start_of_an_id_is_enough(shell: Shell, kept: DecisionStore, three: list[str]) -> None:
     size = next(size for size in range(1, 9) if len({id[:size] for id in three}) == 3)
     assert shell("policy", "forget", three[0][:size]).stdout == "1 forgotten\n"
     assert three[0] not in {one.id for one in kept.decisions()}
@@ -486,7 +488,7 @@ def test_the_start_of_an_id_is_enough(shell: Shell, kept: Decisions, three: list
     ],
 )
 def test_what_cannot_be_forgotten_is_told_and_nothing_else_is_forgotten(
-    shell: Shell, kept: Decisions, three: list[str], options: list[str], status: int, said: str
+    shell: Shell, kept: DecisionStore, three: list[str], options: list[str], status: int, said: str
 ) -> None:
     for more in ([], [three[0]] if options and status == 1 else []):
         ran = shell("policy", "forget", *more, *options)
@@ -497,7 +499,7 @@ def test_what_cannot_be_forgotten_is_told_and_nothing_else_is_forgotten(
 
 @pytest.mark.req("policy.cli.answer")
 def test_what_is_remembered_for_a_folder_or_a_session_of_an_odd_name_is_forgotten(
-    shell: Shell, kept: Decisions, tmp_path: Path
+    shell: Shell, kept: DecisionStore, tmp_path: Path
 ) -> None:
     folder = tmp_path / ODD
     folder.mkdir()
@@ -510,7 +512,7 @@ def test_what_is_remembered_for_a_folder_or_a_session_of_an_odd_name_is_forgotte
 
 
 @pytest.mark.req("policy.cli.answer")
-def test_a_row_that_nobody_can_read_is_forgotten_like_any_other(shell: Shell, kept: Decisions, three: list[str]) -> None:
+def test_a_row_that_nobody_can_read_is_forgotten_like_any_other(shell: Shell, kept: DecisionStore, three: list[str]) -> None:
     for id, options in ((three[0], [three[0]]), (three[1], ["--all"])):
         with closing(sqlite3.connect(shell.home / NAME)) as rows, rows:
             rows.execute("UPDATE decisions SET rule = '{}' WHERE id = ?", [id])

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from serai.cli import policy_words as words
 from serai.model.approvals import Approval
 from serai.model.tools import ToolCall
-from serai.policy import Decisions, Pending, Situation
+from serai.policy import CallContext, DecisionStore, PendingApproval
 from tests.cli.guests import Shell
 from tests.cli.inside import Inside
 
@@ -33,15 +33,17 @@ def shell(tmp_path: Path) -> Inside:
 
 
 @pytest.fixture
-def kept(shell: Shell) -> Iterator[Decisions]:
-    decisions = Decisions.usual({"SERAI_HOME": str(shell.home)})
+def kept(shell: Shell) -> Iterator[DecisionStore]:
+    decisions = DecisionStore.usual({"SERAI_HOME": str(shell.home)})
     yield decisions
     decisions.close()
 
 
-def ask(kept: Decisions, arguments: dict[str, Any], tool: str = "bash", cwd: str = "/srv/project", **fields: Any) -> Pending:
+def ask(
+    kept: DecisionStore, arguments: dict[str, Any], tool: str = "bash", cwd: str = "/srv/project", **fields: Any
+) -> PendingApproval:
     call = ToolCall(tool, arguments, id="c1")
-    return kept.ask(Approval(id="1", agent="claude", call=call, **fields), Situation(cwd=cwd, agent="claude"), "digest", 3600.0)
+    return kept.ask(Approval(id="1", agent="claude", call=call, **fields), CallContext(cwd=cwd, agent="claude"), "digest", 3600.0)
 
 
 def shown(shell: Shell, *arguments: str, columns: int = 80) -> list[str]:
@@ -64,7 +66,7 @@ def wide(text: str) -> int:
     [f"echo{' ' * 66}  waits until tomorrow; rm -rf x", "x" * 500, "漢" * 100, f"{'a' * 33}漢字{'b' * 70}", "é" * 90],
     ids=["forged", "long", "wide", "mixed", "letters"],
 )
-def test_a_long_line_is_folded_with_the_mark_on_each_piece(shell: Shell, kept: Decisions, command: str, columns: int) -> None:
+def test_a_long_line_is_folded_with_the_mark_on_each_piece(shell: Shell, kept: DecisionStore, command: str, columns: int) -> None:
     ask(kept, {"command": command})
     _, first, *rest = shown(shell, columns=columns)
     more = [row for row in rest if row.startswith("          |+")]
@@ -73,7 +75,7 @@ def test_a_long_line_is_folded_with_the_mark_on_each_piece(shell: Shell, kept: D
     assert [bool(OURS.match(row)) for row in rest[len(more) :]] == [True] * 3
 
 
-def test_a_terminal_of_unknown_width_has_eighty_columns(shell: Shell, kept: Decisions) -> None:
+def test_a_terminal_of_unknown_width_has_eighty_columns(shell: Shell, kept: DecisionStore) -> None:
     ask(kept, {"command": "x" * 500})
     shell.env.pop("COLUMNS", None)
     with patch("os.get_terminal_size", side_effect=OSError):
@@ -81,13 +83,13 @@ def test_a_terminal_of_unknown_width_has_eighty_columns(shell: Shell, kept: Deci
     assert max(map(len, said)) == 79
 
 
-def test_a_piece_of_a_line_is_told_from_a_line(shell: Shell, kept: Decisions) -> None:
+def test_a_piece_of_a_line_is_told_from_a_line(shell: Shell, kept: DecisionStore) -> None:
     ask(kept, {"command": "x" * 50 + "\n" + "y"})
     assert shown(shell, columns=60)[1:4] == [f"  command | {'x' * 47}", "          |+xxx", "          | y"]
 
 
 @pytest.mark.parametrize("field", ["reason", "title", "description", "blocked_path"])
-def test_what_the_agent_tells_about_it_is_folded_and_marked_too(shell: Shell, kept: Decisions, field: str) -> None:
+def test_what_the_agent_tells_about_it_is_folded_and_marked_too(shell: Shell, kept: DecisionStore, field: str) -> None:
     ask(kept, {"command": "ls"}, **{field: "x" * 77 + "  waits until tomorrow\n  command | ls"})
     _, _, first, *rest = shown(shell)
     assert re.match(r"  [a-z ]+: x", first)
@@ -96,7 +98,7 @@ def test_what_the_agent_tells_about_it_is_folded_and_marked_too(shell: Shell, ke
     assert marked[-1].endswith(":   command | ls")
 
 
-def test_long_lines_of_ours_are_folded_and_marked(shell: Shell, kept: Decisions) -> None:
+def test_long_lines_of_ours_are_folded_and_marked(shell: Shell, kept: DecisionStore) -> None:
     ask(kept, {"command": "ls"}, tool="t" * 64, cwd=f"/srv/{'x' * 75}/  waits until tomorrow")
     said = shown(shell)
     assert [row[:6] for row in said if not OURS.match(row)][1:] == ["    :+", "  comm", "    :+"]
@@ -117,7 +119,7 @@ def test_any_text_is_shown_in_marked_rows_that_fit_and_is_all_there(text: str, c
 
 
 @pytest.mark.parametrize("name", ["(reason)", "asked because:", "asked because", "in /", "waits until", "a\n  in /x", "", '"'])
-def test_an_argument_has_no_name_that_looks_like_ours(shell: Shell, kept: Decisions, name: str) -> None:
+def test_an_argument_has_no_name_that_looks_like_ours(shell: Shell, kept: DecisionStore, name: str) -> None:
     ask(kept, {name: "no rule decides it"}, reason="the true one")
     _, argument, *rest = shown(shell)
     assert re.fullmatch(r'  ".*" \| no rule decides it', argument)
@@ -125,13 +127,13 @@ def test_an_argument_has_no_name_that_looks_like_ours(shell: Shell, kept: Decisi
     assert len(rest) == 4
 
 
-def test_a_tool_has_no_name_that_looks_like_ours(shell: Shell, kept: Decisions) -> None:
+def test_a_tool_has_no_name_that_looks_like_ours(shell: Shell, kept: DecisionStore) -> None:
     one = ask(kept, {}, tool="read, asked by claude: waiting")
     assert shown(shell)[0] == f'{one.id}  "read, asked by claude: waiting", asked by claude: waiting'
 
 
 @pytest.mark.parametrize("name", ["x" * 400, "漢" * 200, "a " * 200, "\u3164" * 100], ids=["x", "wide", "blank", "not seen"])
-def test_a_long_name_is_cut_in_the_list_and_whole_by_its_id(shell: Shell, kept: Decisions, name: str) -> None:
+def test_a_long_name_is_cut_in_the_list_and_whole_by_its_id(shell: Shell, kept: DecisionStore, name: str) -> None:
     one = ask(kept, {name: "ls"}, tool=name)
     said = shown(shell)
     [argument] = [row for row in said if row.endswith("| ls")]
@@ -144,7 +146,7 @@ def test_a_long_name_is_cut_in_the_list_and_whole_by_its_id(shell: Shell, kept: 
     assert f"the next is called: {spelt}" in whole
 
 
-def test_of_many_arguments_some_are_shown_and_the_others_counted(shell: Shell, kept: Decisions) -> None:
+def test_of_many_arguments_some_are_shown_and_the_others_counted(shell: Shell, kept: DecisionStore) -> None:
     one = ask(kept, {f"a{number}": "x" for number in range(29)})
     said = shown(shell)
     assert [row for row in said if row.endswith(" | x")] == [f"  a{number} | x" for number in range(12)]
@@ -154,7 +156,7 @@ def test_of_many_arguments_some_are_shown_and_the_others_counted(shell: Shell, k
     assert not any("more argument" in row for row in whole)
 
 
-def test_a_text_has_no_more_rows_in_the_list_than_a_person_reads(shell: Shell, kept: Decisions) -> None:
+def test_a_text_has_no_more_rows_in_the_list_than_a_person_reads(shell: Shell, kept: DecisionStore) -> None:
     one = ask(kept, {"command": "\x01" * 1990 + "rm"})
     said = shown(shell)
     assert len([row for row in said if "|" in row]) == 20
@@ -168,7 +170,7 @@ def test_a_text_has_no_more_rows_in_the_list_than_a_person_reads(shell: Shell, k
 
 
 @pytest.mark.parametrize("char", NOT_SEEN, ids=lambda char: f"U+{ord(char):04X}")
-def test_what_cannot_be_seen_is_spelt_out(shell: Shell, kept: Decisions, char: str) -> None:
+def test_what_cannot_be_seen_is_spelt_out(shell: Shell, kept: DecisionStore, char: str) -> None:
     ask(kept, {"command": f"make test{char}", f"a{char}": 1}, tool=f"bash{char}", title=char, cwd=f"/srv/{char}")
     said = shown(shell)
     assert f"  command | make test\\x{ord(char):02x}" in said

@@ -10,7 +10,7 @@ from datetime import date, datetime, timedelta
 
 import pytest
 
-from serai.policy import Decisions
+from serai.policy import DecisionStore
 from tests.cli.guests import Shell
 from tests.cli.runs import Run, kept, lines, result, run, script
 
@@ -20,7 +20,7 @@ ASKS = "May it run? [y]es / [N]o / [s]top the turn"
 
 def pending(shell: Shell) -> list[tuple[str, str]]:
     """Which tools were asked for, and what became of that."""
-    decisions = Decisions(str(shell.home / "policy.db"))
+    decisions = DecisionStore(str(shell.home / "policy.db"))
     try:
         return [(getattr(one.request, "tool", ""), one.state) for one in decisions.pending()]
     finally:
@@ -104,7 +104,7 @@ def test_always_is_shown_for_as_long_as_the_settings_keep_it(shell: Shell) -> No
     (shell.home / "config.toml").write_text("[limits]\nremember = 3650\n")
     with asked(shell, TOUCH, answers=["a\n"]) as going:
         assert going.ends() == 0
-    with closing(Decisions(str(shell.home / "policy.db"))) as kept:
+    with closing(DecisionStore(str(shell.home / "policy.db"))) as kept:
         [one] = kept.decisions()
     assert one.expires is not None
     said = re.search(r"until (\d{4}-\d\d-\d\d) ", going.screen.replace("\n    :+", ""))

@@ -11,11 +11,11 @@ import msgspec
 
 from serai.errors import NoApproval
 from serai.model.approvals import Deny
-from serai.policy.memory import Decisions
+from serai.policy.decision_store import DecisionStore
 from tests.policy.asking import HERE, AskedSurface, approval, desk, never
 
 
-async def ask(decisions: Decisions, command: str) -> None:
+async def ask(decisions: DecisionStore, command: str) -> None:
     """Says `asked` when its surface has the approval, and how it was decided."""
     surface = AskedSurface(lambda _: never())
     at = desk(surface, decisions=decisions)
@@ -31,7 +31,7 @@ async def ask(decisions: Decisions, command: str) -> None:
     await at.close()
 
 
-def answer(decisions: Decisions, id: str, why: str) -> None:
+def answer(decisions: DecisionStore, id: str, why: str) -> None:
     """Says `ready`, and answers when it is told to."""
     print("ready", flush=True)
     sys.stdin.readline()
@@ -43,7 +43,7 @@ def answer(decisions: Decisions, id: str, why: str) -> None:
 
 
 def main(file: str, what: str, *rest: str) -> None:
-    decisions = Decisions(file)
+    decisions = DecisionStore(file)
     if what == "answer":
         answer(decisions, *rest)
         return

@@ -14,14 +14,14 @@ from typing import Any
 from serai.model.approvals import Approval, Decision, Question, QuestionItem
 from serai.model.surface import HeadlessSurface
 from serai.model.tools import ToolCall
-from serai.policy.desk import Desk
+from serai.policy.approver import Approver
+from serai.policy.call_facts import CallContext
+from serai.policy.decision_store import DecisionStore
 from serai.policy.engine import Policy
-from serai.policy.memory import Decisions
 from serai.policy.rules import Rules
-from serai.policy.subject import Situation
 
 ROOT = Path(__file__).parents[2]
-HERE = Situation(cwd="/", session="s1", agent="claude")
+HERE = CallContext(cwd="/", session="s1", agent="claude")
 SECRET = "sesame-7Q4c"
 MOMENT = 77.0  # a time-out that passes when the test says so: the fixture `time_is_up`
 
@@ -66,9 +66,9 @@ async def never() -> Any:
     await asyncio.Event().wait()
 
 
-def desk(surface: Any = None, *, decisions: Decisions | None = None, rules: Rules | None = None, **more: Any) -> Desk:
+def desk(surface: Any = None, *, decisions: DecisionStore | None = None, rules: Rules | None = None, **more: Any) -> Approver:
     policy = Policy(rules or Rules(), memory=decisions)
-    return Desk(policy, surface or HeadlessSurface(), decisions=decisions, **more)
+    return Approver(policy, surface or HeadlessSurface(), decisions=decisions, **more)
 
 
 @contextmanager

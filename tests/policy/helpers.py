@@ -6,13 +6,12 @@ from itertools import count
 from typing import Any
 
 from serai.model.tools import NativeCall, ToolCall
-from serai.policy.engine import Judgement, Policy, Remembered
-from serai.policy.matching import Match, match
+from serai.policy.call_facts import CallContext, CallFacts
+from serai.policy.engine import Policy, PolicyDecision, RememberedDecision, RuleMatch, match_rule
 from serai.policy.rules import Decide, Rule, Rules, read_rule
-from serai.policy.subject import Situation, Subject
 
 NOW = 1_000_000.0
-HERE = Situation(cwd="/nowhere/project", session="one", agent="claude")
+HERE = CallContext(cwd="/nowhere/project", session="one", agent="claude")
 _numbers = count()
 
 
@@ -25,9 +24,9 @@ class Known:
     """A memory that holds just this."""
 
     def __init__(self, *rules: Rule, scope: Any = "always") -> None:
-        self._known = tuple(Remembered(f"memory-{at}", rule, scope, at=NOW - 1) for at, rule in enumerate(rules))
+        self._known = tuple(RememberedDecision(f"memory-{at}", rule, scope, at=NOW - 1) for at, rule in enumerate(rules))
 
-    def decisions(self) -> tuple[Remembered, ...]:
+    def decisions(self) -> tuple[RememberedDecision, ...]:
         return self._known
 
 
@@ -35,13 +34,15 @@ def policy(*rules: Rule, mode: str = "", remembered: tuple[Rule, ...] = ()) -> P
     return Policy(Rules(rules=rules, mode=mode), memory=Known(*remembered), clock=lambda: NOW)
 
 
-def subject(tool: str, arguments: Any, situation: Situation = HERE, *, native: str = "", asker: str = "") -> Subject:
-    return Subject(ToolCall(tool, arguments, asker=asker, native=NativeCall(native) if native else None), situation)
+def subject(tool: str, arguments: Any, situation: CallContext = HERE, *, native: str = "", asker: str = "") -> CallFacts:
+    return CallFacts(ToolCall(tool, arguments, asker=asker, native=NativeCall(native) if native else None), situation)
 
 
-def matched(rule: Rule, tool: str, arguments: Any, situation: Situation = HERE, *, native: str = "", asker: str = "") -> Match:
-    return match(rule, subject(tool, arguments, situation, native=native, asker=asker))
+def matched(
+    rule: Rule, tool: str, arguments: Any, situation: CallContext = HERE, *, native: str = "", asker: str = ""
+) -> RuleMatch:
+    return match_rule(rule, subject(tool, arguments, situation, native=native, asker=asker))
 
 
-def judged(policy: Policy, tool: str, arguments: Any, situation: Situation = HERE, **asked: Any) -> Judgement:
+def judged(policy: Policy, tool: str, arguments: Any, situation: CallContext = HERE, **asked: Any) -> PolicyDecision:
     return policy.judge(ToolCall(tool, arguments), situation, **asked)

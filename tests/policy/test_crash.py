@@ -12,9 +12,8 @@ import pytest
 
 from serai.model.approvals import Allow, Deny
 from serai.model.surface import ScriptedSurface
-from serai.policy.approvals import Pending
-from serai.policy.memory import NAME, Decisions
-from serai.policy.subject import Situation
+from serai.policy.call_facts import CallContext
+from serai.policy.decision_store import NAME, DecisionStore, PendingApproval
 from tests.policy.asking import HERE, SECRET, approval, asker, desk, heard, say
 
 COMMAND = f"deploy {SECRET}"
@@ -25,14 +24,14 @@ def file(tmp_path: Path) -> str:
     return str(tmp_path / NAME)
 
 
-def the_one(kept: Decisions) -> Pending:
+def the_one(kept: DecisionStore) -> PendingApproval:
     [one] = kept.pending()
     return one
 
 
 @pytest.mark.req("policy.pending.process", "policy.pending.durable")
 def test_what_one_process_asks_another_answers_and_the_first_goes_on_with_it(file: str) -> None:
-    kept = Decisions(file)
+    kept = DecisionStore(file)
     with asker(file, "ask", COMMAND) as child:
         assert heard(child) == "asked"
         one = the_one(kept)  # on disk before its surface had it
@@ -43,7 +42,7 @@ def test_what_one_process_asks_another_answers_and_the_first_goes_on_with_it(fil
     kept.close()
 
 
-def killed(file: str, kept: Decisions, answer: Allow | Deny | None = None) -> str:
+def killed(file: str, kept: DecisionStore, answer: Allow | Deny | None = None) -> str:
     """The id of what a process asked that was killed; before it could see an answer, if there is one."""
     with asker(file, "ask", COMMAND) as child:
         assert heard(child) == "asked"
@@ -60,7 +59,7 @@ def killed(file: str, kept: Decisions, answer: Allow | Deny | None = None) -> st
 @pytest.mark.parametrize("when", ["before the kill", "after the kill"])
 async def test_the_answer_to_what_a_killed_process_asked_is_taken_once_by_who_comes_after_it(file: str, when: str) -> None:
     """Killed while it waits, or between the answer and its use."""
-    kept = Decisions(file)
+    kept = DecisionStore(file)
     answer = Allow({"command": "other"})
     id = killed(file, kept, answer if when == "before the kill" else None)
     if when == "after the kill":
@@ -86,14 +85,14 @@ async def test_the_answer_to_what_a_killed_process_asked_is_taken_once_by_who_co
 @pytest.mark.parametrize(
     "where",
     [
-        Situation(cwd="/", session="s2", agent="claude"),
-        Situation(cwd="/", session="", agent="claude"),
-        Situation(cwd="/tmp", session="s1", agent="claude"),
-        Situation(cwd="/", session="s1", agent="claude", owner="zot:deploy"),
+        CallContext(cwd="/", session="s2", agent="claude"),
+        CallContext(cwd="/", session="", agent="claude"),
+        CallContext(cwd="/tmp", session="s1", agent="claude"),
+        CallContext(cwd="/", session="s1", agent="claude", owner="zot:deploy"),
     ],
 )
-async def test_nobody_else_gets_that_answer(file: str, where: Situation) -> None:
-    kept = Decisions(file)
+async def test_nobody_else_gets_that_answer(file: str, where: CallContext) -> None:
+    kept = DecisionStore(file)
     killed(file, kept, Allow())
     at = desk(ScriptedSurface([Deny("asked anew")]), decisions=kept)
     assert (await at.decide(approval(COMMAND), where)).decision == Deny("asked anew")
@@ -104,7 +103,7 @@ async def test_nobody_else_gets_that_answer(file: str, where: Situation) -> None
 @pytest.mark.req("policy.pending.crash")
 @pytest.mark.parametrize("answered", [False, True])
 async def test_what_a_living_process_asks_nobody_takes_over_also_while_it_is_stopped(file: str, answered: bool) -> None:
-    kept = Decisions(file)
+    kept = DecisionStore(file)
     with asker(file, "ask", COMMAND) as child:
         assert heard(child) == "asked"
         one = the_one(kept)
@@ -125,7 +124,7 @@ async def test_what_a_living_process_asks_nobody_takes_over_also_while_it_is_sto
 
 @pytest.mark.req("policy.pending.crash")
 async def test_what_was_lost_is_asked_again_under_the_id_it_had(file: str) -> None:
-    kept = Decisions(file)
+    kept = DecisionStore(file)
     id = killed(file, kept)
     at = desk(ScriptedSurface([Deny("no")]), decisions=kept)
     assert (await at.decide(approval(COMMAND), HERE)).decision == Deny("no")
@@ -137,7 +136,7 @@ async def test_what_was_lost_is_asked_again_under_the_id_it_had(file: str) -> No
 @pytest.mark.req("policy.pending.once")
 @pytest.mark.parametrize("lost", [False, True])
 def test_of_processes_that_answer_at_once_one_wins_and_the_others_are_told(file: str, lost: bool) -> None:
-    kept = Decisions(file)
+    kept = DecisionStore(file)
     id = killed(file, kept) if lost else kept.ask(approval(), HERE, "d", 60).id
     with ExitStack() as stack:
         children = [stack.enter_context(asker(file, "answer", id, name)) for name in ("anna", "bert", "carl")]
@@ -154,7 +153,7 @@ def test_of_processes_that_answer_at_once_one_wins_and_the_others_are_told(file:
 
 @pytest.mark.req("policy.pending.durable")
 def test_without_room_on_the_disk_it_is_denied_with_the_error_and_nobody_is_asked(file: str) -> None:
-    kept = Decisions(file)
+    kept = DecisionStore(file)
     with asker(file, "ask-without-room", "x" * 100_000) as child:
         by, decision, error = json.loads(heard(child))
     assert (by, decision["type"], error) == ("not written", "deny", "NotWritten")

@@ -15,12 +15,11 @@ from serai.limits import Limits
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.surface import CallbackSurface, HeadlessSurface, ScriptedSurface
 from serai.model.tools import ToolCall
-from serai.policy.desk import Desk
+from serai.policy.approver import ApprovalOutcome, Approver
+from serai.policy.call_facts import CallContext
+from serai.policy.decision_store import NAME, DecisionStore
 from serai.policy.engine import Policy
-from serai.policy.memory import NAME, Decisions
-from serai.policy.rules import Rule, Rules, default, read_flag
-from serai.policy.rulings import Ruling
-from serai.policy.subject import Situation
+from serai.policy.rules import Rule, Rules, default_rules, parse_rule_flag
 from tests.policy.asking import HERE, MOMENT, AskedSurface, approval, desk, never, question
 
 Up = Callable[[], None]  # `time_is_up`
@@ -36,8 +35,8 @@ def file(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def kept(file: str) -> Iterator[Decisions]:
-    decisions = Decisions(file)
+def kept(file: str) -> Iterator[DecisionStore]:
+    decisions = DecisionStore(file)
     yield decisions
     decisions.close()
 
@@ -70,7 +69,7 @@ async def test_what_the_policy_decides_no_surface_is_asked() -> None:
 
 
 @pytest.mark.req("agents.rule.22")
-async def test_without_a_surface_and_a_rule_an_approval_is_denied_and_a_question_too(kept: Decisions) -> None:
+async def test_without_a_surface_and_a_rule_an_approval_is_denied_and_a_question_too(kept: DecisionStore) -> None:
     at = desk(decisions=kept)
     for ruling in (await at.decide(approval(), HERE), await at.ask(question(), HERE)):
         assert (ruling.allowed, ruling.by) == (False, "nobody")
@@ -101,11 +100,11 @@ async def test_without_a_surface_and_a_rule_an_approval_is_denied_and_a_question
 async def test_the_error_names_the_flag_that_would_allow_that_very_call(
     tool: str, arguments: dict[str, Any], other: dict[str, Any] | None
 ) -> None:
-    where = Situation(cwd="/usr", agent="claude")
+    where = CallContext(cwd="/usr", agent="claude")
 
-    async def decided(given: dict[str, Any], tool: str = tool, *more: Rule) -> Ruling:
+    async def decided(given: dict[str, Any], tool: str = tool, *more: Rule) -> ApprovalOutcome:
         request = Approval(id="1", agent="claude", call=ToolCall(tool, given, asker="claude"))
-        return await Desk(Policy(default() + rules(*more)), HeadlessSurface()).decide(request, where)
+        return await Approver(Policy(default_rules() + rules(*more)), HeadlessSurface()).decide(request, where)
 
     denied = await decided(arguments)
     assert isinstance(denied.error, NotAllowed)
@@ -114,7 +113,7 @@ async def test_the_error_names_the_flag_that_would_allow_that_very_call(
     flag = denied.error.hint.removeprefix("allow it with ").removesuffix(f"{wide}, or with a rule in --policy FILE")
     option, value = shlex.split(flag)
     assert option == "--allow"
-    rule = read_flag(value)
+    rule = parse_rule_flag(value)
     assert (await decided(arguments, tool, rule)).allowed
     assert (await decided(other or {"path": "anything"}, tool, rule)).allowed is (other is None)
     assert not (await decided(arguments, "another", rule)).allowed
@@ -142,7 +141,7 @@ async def test_where_no_flag_helps_the_error_says_what_does(request_: Approval, 
 
 
 @pytest.mark.req("agents.rule.22")
-async def test_a_surface_that_only_answers_questions_is_nobody_for_an_approval(kept: Decisions) -> None:
+async def test_a_surface_that_only_answers_questions_is_nobody_for_an_approval(kept: DecisionStore) -> None:
     at = desk(CallbackSurface(question=lambda _: Answer({"Which?": "this"})), decisions=kept)
     denied = await at.decide(approval(), HERE)
     assert (denied.allowed, denied.by, type(denied.error)) == (False, "nobody", NotAllowed)
@@ -157,7 +156,7 @@ async def test_a_surface_that_only_answers_questions_is_nobody_for_an_approval(k
 
 
 @pytest.mark.req("policy.pending.durable")
-async def test_it_is_on_disk_when_the_surface_sees_it_and_settled_when_it_is_decided(kept: Decisions) -> None:
+async def test_it_is_on_disk_when_the_surface_sees_it_and_settled_when_it_is_decided(kept: DecisionStore) -> None:
     seen: list[str] = []
 
     def answer(request: Approval | Question) -> Decision:
@@ -183,7 +182,7 @@ async def test_who_is_asked_hears_why_if_the_agent_does_not_say() -> None:
 
 
 @pytest.mark.req("agents.rule.80", "agents.scenario.Q7", "agents.rule.36")
-async def test_without_an_answer_in_time_it_is_denied(kept: Decisions, time_is_up: Up) -> None:
+async def test_without_an_answer_in_time_it_is_denied(kept: DecisionStore, time_is_up: Up) -> None:
     at = desk(AskedSurface(lambda _: hang(time_is_up)), decisions=kept, limits=Limits().but(approval=MOMENT))
     ruling = await at.decide(approval(), HERE)
     assert (ruling.decision, ruling.by) == (Deny("Request timed out"), "timeout")
@@ -199,7 +198,7 @@ async def test_the_time_is_five_minutes_or_what_is_configured_or_asked_and_never
     file: str, configured: float, own: float | None, until: float
 ) -> None:
     assert Limits().approval == 300
-    kept = Decisions(file, lambda: 1000.0)
+    kept = DecisionStore(file, lambda: 1000.0)
     surface = AskedSurface(lambda _: Deny(str(kept.pending()[0].until - 1000)))
     ruling = await desk(surface, decisions=kept, limits=Limits().but(approval=configured)).decide(approval(), HERE, timeout=own)
     assert ruling.why == str(float(until))
@@ -220,7 +219,7 @@ async def test_a_question_is_answered() -> None:
 
 
 @pytest.mark.req("policy.pending.withdrawn", "agents.scenario.Q8")
-async def test_a_cancelled_approval_is_taken_from_the_surface_and_cannot_be_answered_any_more(kept: Decisions) -> None:
+async def test_a_cancelled_approval_is_taken_from_the_surface_and_cannot_be_answered_any_more(kept: DecisionStore) -> None:
     taken = asyncio.Event()
 
     async def hang() -> Any:
@@ -248,7 +247,7 @@ async def test_a_cancelled_approval_is_taken_from_the_surface_and_cannot_be_answ
 
 
 @pytest.mark.req("policy.pending.withdrawn")
-async def test_who_leaves_while_it_is_written_down_leaves_nothing_to_answer(kept: Decisions) -> None:
+async def test_who_leaves_while_it_is_written_down_leaves_nothing_to_answer(kept: DecisionStore) -> None:
     at = desk(AskedSurface(lambda _: pytest.fail("asked")), decisions=kept, limits=Limits().but(exit_grace=40))
     with kept._lock:  # the disk takes its time
         deciding = asyncio.create_task(at.ask(approval(), HERE))
@@ -266,7 +265,7 @@ async def test_who_leaves_while_it_is_written_down_leaves_nothing_to_answer(kept
 
 
 @pytest.mark.req("policy.pending.withdrawn", "policy.pending.once")
-async def test_a_withdrawn_approval_is_denied_with_the_reason_and_an_answer_comes_too_late(kept: Decisions) -> None:
+async def test_a_withdrawn_approval_is_denied_with_the_reason_and_an_answer_comes_too_late(kept: DecisionStore) -> None:
     surface = AskedSurface(lambda _: never())
     at = desk(surface, decisions=kept)
     deciding = await waiting(at, surface)
@@ -284,7 +283,7 @@ async def test_a_withdrawn_approval_is_denied_with_the_reason_and_an_answer_come
 
 
 @pytest.mark.req("policy.pending.once")
-async def test_who_withdraws_after_an_answer_is_told_and_that_answer_counts(kept: Decisions) -> None:
+async def test_who_withdraws_after_an_answer_is_told_and_that_answer_counts(kept: DecisionStore) -> None:
     """Whoever answered was told that it is."""
     surface = AskedSurface(lambda _: never())
     at = desk(surface, decisions=kept)
@@ -301,14 +300,14 @@ async def test_who_withdraws_after_an_answer_is_told_and_that_answer_counts(kept
 # -- answered once ----------------------------------------------------------------------------------------------------------------
 
 
-async def waiting(at: Desk, surface: AskedSurface, request: Approval | None = None) -> asyncio.Task[Ruling]:
+async def waiting(at: Approver, surface: AskedSurface, request: Approval | None = None) -> asyncio.Task[ApprovalOutcome]:
     deciding = asyncio.create_task(at.decide(request or approval(), HERE))
     await surface.reached.wait()
     return deciding
 
 
 @pytest.mark.req("policy.pending.once")
-async def test_the_caller_may_answer_once_and_who_is_second_is_told(kept: Decisions) -> None:
+async def test_the_caller_may_answer_once_and_who_is_second_is_told(kept: DecisionStore) -> None:
     surface = AskedSurface(lambda _: never())
     at = desk(surface, decisions=kept)
     deciding = await waiting(at, surface)
@@ -326,7 +325,7 @@ async def test_the_caller_may_answer_once_and_who_is_second_is_told(kept: Decisi
 
 
 @pytest.mark.req("policy.pending.once")
-async def test_the_caller_who_comes_after_another_process_is_told_although_the_desk_has_not_looked_yet(kept: Decisions) -> None:
+async def test_the_caller_who_comes_after_another_process_is_told_although_the_desk_has_not_looked_yet(kept: DecisionStore) -> None:
     surface = AskedSurface(lambda _: never())
     at = desk(surface, decisions=kept)
     deciding = await waiting(at, surface)
@@ -339,7 +338,7 @@ async def test_the_caller_who_comes_after_another_process_is_told_although_the_d
 
 @pytest.mark.req("policy.pending.once")
 @pytest.mark.parametrize("mine", ["answer", "time-out", "error"])
-async def test_when_another_process_was_first_its_answer_counts(kept: Decisions, mine: str, time_is_up: Up) -> None:
+async def test_when_another_process_was_first_its_answer_counts(kept: DecisionStore, mine: str, time_is_up: Up) -> None:
     """The surface answers, fails or is out of time a moment later."""
 
     async def later(_: object) -> Decision:
@@ -358,8 +357,10 @@ async def test_when_another_process_was_first_its_answer_counts(kept: Decisions,
 
 @pytest.mark.req("policy.pending.process")
 @pytest.mark.parametrize("door", ["the same", "another"])
-async def test_parked_without_a_surface_it_waits_for_who_answers_through_the_file(file: str, kept: Decisions, door: str) -> None:
-    other = kept if door == "the same" else Decisions(file)
+async def test_parked_without_a_surface_it_waits_for_who_answers_through_the_file(
+    file: str, kept: DecisionStore, door: str
+) -> None:
+    other = kept if door == "the same" else DecisionStore(file)
     at = desk(decisions=kept, park=True)
     deciding = asyncio.create_task(at.decide(approval(), HERE))
     while not (found := other.pending()):
@@ -372,7 +373,9 @@ async def test_parked_without_a_surface_it_waits_for_who_answers_through_the_fil
 
 
 @pytest.mark.req("policy.pending.once")
-async def test_an_answer_after_the_time_out_is_told_so_while_that_is_still_being_written(kept: Decisions, time_is_up: Up) -> None:
+async def test_an_answer_after_the_time_out_is_told_so_while_that_is_still_being_written(
+    kept: DecisionStore, time_is_up: Up
+) -> None:
     surface = AskedSurface(lambda _: never())
     at = desk(surface, decisions=kept)
     deciding = asyncio.create_task(at.decide(approval(), HERE, timeout=MOMENT))
@@ -425,7 +428,7 @@ def raises(error: BaseException) -> Any:
     ],
 )
 async def test_a_surface_that_fails_lies_refuses_or_hangs_is_a_no_of_its_own_kind(
-    kept: Decisions, answer: Any, by: str, why: str, durable: bool, time_is_up: Up
+    kept: DecisionStore, answer: Any, by: str, why: str, durable: bool, time_is_up: Up
 ) -> None:
     at = desk(surface := AskedSurface(answer), decisions=kept if durable else None)
     deciding = asyncio.create_task(at.decide(approval(), HERE, timeout=MOMENT))
@@ -442,7 +445,7 @@ async def test_a_surface_that_fails_lies_refuses_or_hangs_is_a_no_of_its_own_kin
 
 
 @pytest.mark.req("agents.edge.30", "policy.pending.side-by-side")
-async def test_one_that_hangs_fails_or_lies_holds_up_no_other(kept: Decisions) -> None:
+async def test_one_that_hangs_fails_or_lies_holds_up_no_other(kept: DecisionStore) -> None:
     bad: dict[str, Any] = {"hang": never, "fail": lambda: raises(ValueError("broken")), "lie": lambda: 7}
     surface = AskedSurface(lambda request: bad[request.id]() if request.id in bad else Allow())
     at = desk(surface, decisions=kept)
@@ -460,7 +463,7 @@ async def test_one_that_hangs_fails_or_lies_holds_up_no_other(kept: Decisions) -
 
 @pytest.mark.req("agents.edge.30")
 async def test_a_surface_that_swallows_its_cancellation_is_left_behind_and_its_late_answer_is_nothing(
-    kept: Decisions, time_is_up: Up
+    kept: DecisionStore, time_is_up: Up
 ) -> None:
     release = asyncio.Event()
 
@@ -484,7 +487,7 @@ async def test_a_surface_that_swallows_its_cancellation_is_left_behind_and_its_l
 
 
 @pytest.mark.req("policy.pending.withdrawn")
-async def test_closing_withdraws_what_waits_on_disk_too_and_asks_nothing_more(kept: Decisions) -> None:
+async def test_closing_withdraws_what_waits_on_disk_too_and_asks_nothing_more(kept: DecisionStore) -> None:
     surface = AskedSurface(lambda _: never())
     at = desk(surface, decisions=kept, limits=Limits().but(exit_grace=40))
     deciding = [asyncio.create_task(at.decide(approval(id=str(number), call=str(number)), HERE)) for number in range(3)]
@@ -503,8 +506,8 @@ async def test_closing_withdraws_what_waits_on_disk_too_and_asks_nothing_more(ke
 
 
 @pytest.mark.req("policy.pending.durable")
-async def test_what_cannot_be_written_down_is_denied_with_the_error_and_nobody_is_asked(file: str, kept: Decisions) -> None:
-    at = desk(AskedSurface(lambda _: pytest.fail("asked")), decisions=(other := Decisions(file, busy=SOON)))
+async def test_what_cannot_be_written_down_is_denied_with_the_error_and_nobody_is_asked(file: str, kept: DecisionStore) -> None:
+    at = desk(AskedSurface(lambda _: pytest.fail("asked")), decisions=(other := DecisionStore(file, busy=SOON)))
     with kept._db.writing():  # somebody holds the file
         ruling = await at.decide(approval(), HERE)
     assert (ruling.allowed, ruling.by) == (False, "not written")
@@ -514,7 +517,7 @@ async def test_what_cannot_be_written_down_is_denied_with_the_error_and_nobody_i
     assert (await at.decide(approval(), HERE)).by == "not written"  # nor what is remembered read
 
 
-async def test_a_row_that_somebody_took_away_is_a_no(kept: Decisions) -> None:
+async def test_a_row_that_somebody_took_away_is_a_no(kept: DecisionStore) -> None:
     def answer(_: object) -> Decision:
         kept._db.rows.execute("DELETE FROM approvals")
         return Allow()
@@ -530,7 +533,7 @@ async def test_a_row_that_somebody_took_away_is_a_no(kept: Decisions) -> None:
 
 
 @pytest.mark.parametrize("arguments", [{"x": "\ud800"}, {"x": object()}, []])
-async def test_arguments_that_are_no_json_are_a_no_and_no_crash(kept: Decisions, arguments: Any) -> None:
+async def test_arguments_that_are_no_json_are_a_no_and_no_crash(kept: DecisionStore, arguments: Any) -> None:
     for _ in range(10_000):
         arguments = [arguments] if isinstance(arguments, list) else arguments
     request = Approval(id="1", call=ToolCall("other", arguments))
@@ -553,7 +556,7 @@ async def test_arguments_that_a_person_changed_are_judged_by_the_deny_rules_agai
 
 
 @pytest.mark.req("policy.pending.changed")
-async def test_a_forbidden_change_is_not_remembered_and_a_good_one_for_what_it_became(kept: Decisions) -> None:
+async def test_a_forbidden_change_is_not_remembered_and_a_good_one_for_what_it_became(kept: DecisionStore) -> None:
     surface = ScriptedSurface([Allow({"command": "rm x"}, "session"), Allow({"command": "ls"}, "session"), Deny("asked")])
     at = desk(surface, decisions=kept, rules=rules(a_rule("deny", "rm *")))
     await at.decide(approval(), HERE)
@@ -567,40 +570,40 @@ async def test_a_forbidden_change_is_not_remembered_and_a_good_one_for_what_it_b
 
 @pytest.mark.req("policy.remember.deny")
 @pytest.mark.parametrize("decision", [Allow(remember="session"), Deny("never", remember="session")])
-async def test_a_decision_to_be_remembered_is_not_asked_again_in_its_session(kept: Decisions, decision: Decision) -> None:
+async def test_a_decision_to_be_remembered_is_not_asked_again_in_its_session(kept: DecisionStore, decision: Decision) -> None:
     surface = AskedSurface(lambda _: decision)
     at = desk(surface, decisions=kept)
     first = await at.decide(approval(), HERE)
     second = await at.decide(approval(id="2", call="2"), HERE)
     assert [first.by, second.by] == ["person", "policy"]
     assert first.allowed is second.allowed is isinstance(decision, Allow)
-    await at.decide(approval(), Situation(cwd="/", session="s2"))
+    await at.decide(approval(), CallContext(cwd="/", session="s2"))
     await at.decide(approval("make install"), HERE)
     assert len(surface.asked) == 3
 
 
 @pytest.mark.req("policy.remember.deny")
-async def test_a_remembered_deny_holds_before_a_remembered_allow(kept: Decisions) -> None:
+async def test_a_remembered_deny_holds_before_a_remembered_allow(kept: DecisionStore) -> None:
     surface = AskedSurface(lambda _: decisions.pop(0))
     at = desk(surface, decisions=kept)
     decisions: list[Decision] = [Deny("no", remember="session"), Allow(remember="always")]
     await at.decide(approval(), HERE)
-    await at.decide(approval(), Situation(cwd="/", session="s2"))
+    await at.decide(approval(), CallContext(cwd="/", session="s2"))
     assert len(kept.decisions()) == 2
     assert not (await at.decide(approval(), HERE)).allowed
-    assert (await at.decide(approval(), Situation(cwd="/", session="s3"))).allowed
+    assert (await at.decide(approval(), CallContext(cwd="/", session="s3"))).allowed
     assert decisions == []
 
 
 @pytest.mark.req("policy.remember.deny")
 @pytest.mark.parametrize(("decision", "kept_"), [(Allow(remember="always"), 0), (Deny(remember="always"), 1)])
-async def test_an_agent_s_wish_not_to_be_remembered_is_kept_for_allows(kept: Decisions, decision: Decision, kept_: int) -> None:
+async def test_an_agent_s_wish_not_to_be_remembered_is_kept_for_allows(kept: DecisionStore, decision: Decision, kept_: int) -> None:
     ruling = await desk(AskedSurface(lambda _: decision), decisions=kept).decide(approval(no_always=True), HERE)
     assert ruling.by == "person"
     assert len(kept.decisions()) == kept_
 
 
-async def test_what_cannot_be_remembered_holds_this_once_and_the_error_says_so(kept: Decisions, monkeypatch: Any) -> None:
+async def test_what_cannot_be_remembered_holds_this_once_and_the_error_says_so(kept: DecisionStore, monkeypatch: Any) -> None:
     def full(*_: object) -> None:
         raise NotWritten("the disk is full")
 

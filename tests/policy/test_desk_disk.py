@@ -14,10 +14,8 @@ import pytest
 from serai.errors import NoApproval, NotWritten, PeerTimeout
 from serai.limits import Limits
 from serai.model.approvals import Allow, Decision, Deny
-from serai.policy.approvals import Pending
-from serai.policy.desk import Desk
-from serai.policy.memory import NAME, Decisions
-from serai.policy.rulings import Ruling
+from serai.policy.approver import ApprovalOutcome, Approver
+from serai.policy.decision_store import NAME, DecisionStore, PendingApproval
 from tests.policy.asking import HERE, SECRET, AskedSurface, approval, desk, never, question
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -32,8 +30,8 @@ def file(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def kept(file: str) -> Iterator[Decisions]:
-    decisions = Decisions(file, busy=LONG)
+def kept(file: str) -> Iterator[DecisionStore]:
+    decisions = DecisionStore(file, busy=LONG)
     yield decisions
     decisions.close()
 
@@ -50,7 +48,7 @@ def held(file: str, how: str = "BEGIN IMMEDIATE") -> Iterator[None]:
         other.close()
 
 
-async def waits(at: Desk, surface: AskedSurface) -> asyncio.Task[Ruling]:
+async def waits(at: Approver, surface: AskedSurface) -> asyncio.Task[ApprovalOutcome]:
     deciding = asyncio.create_task(at.decide(approval(SECRET), HERE))
     await surface.reached.wait()
     return deciding
@@ -63,7 +61,7 @@ def on_disk(file: str) -> bytes:
 # -- held by others ---------------------------------------------------------------------------------------------------------------
 
 
-async def test_while_another_writes_the_loop_goes_on_and_sees_what_is_remembered(file: str, kept: Decisions) -> None:
+async def test_while_another_writes_the_loop_goes_on_and_sees_what_is_remembered(file: str, kept: DecisionStore) -> None:
     at = desk(AskedSurface(lambda _: Allow()), decisions=kept)
     with held(file):
         deciding = asyncio.create_task(at.decide(approval(), HERE))  # whose thread waits for the file
@@ -75,7 +73,7 @@ async def test_while_another_writes_the_loop_goes_on_and_sees_what_is_remembered
     assert (await deciding).allowed  # else it would have been waited for
 
 
-async def test_an_answer_of_the_caller_waits_for_the_file_and_not_the_loop(file: str, kept: Decisions) -> None:
+async def test_an_answer_of_the_caller_waits_for_the_file_and_not_the_loop(file: str, kept: DecisionStore) -> None:
     surface = AskedSurface(lambda _: never())
     at = desk(surface, decisions=kept)
     deciding = await waits(at, surface)
@@ -89,7 +87,7 @@ async def test_an_answer_of_the_caller_waits_for_the_file_and_not_the_loop(file:
 
 
 @pytest.mark.req("policy.pending.secret")
-async def test_who_reads_for_long_holds_up_nobody_and_what_was_settled_is_scrubbed_later(file: str, kept: Decisions) -> None:
+async def test_who_reads_for_long_holds_up_nobody_and_what_was_settled_is_scrubbed_later(file: str, kept: DecisionStore) -> None:
     at = desk(AskedSurface(lambda _: Allow()), decisions=kept)
     await at.decide(approval("first"), HERE)
     with held(file, "BEGIN"):
@@ -100,7 +98,7 @@ async def test_who_reads_for_long_holds_up_nobody_and_what_was_settled_is_scrubb
 
 
 @pytest.mark.req("policy.pending.side-by-side")
-async def test_the_time_of_an_approval_is_over_also_while_it_cannot_be_written_down(file: str, kept: Decisions) -> None:
+async def test_the_time_of_an_approval_is_over_also_while_it_cannot_be_written_down(file: str, kept: DecisionStore) -> None:
     surface = AskedSurface(lambda _: pytest.fail("asked"))
     at = desk(surface, decisions=kept, limits=Limits().but(exit_grace=LONG))
     with held(file):
@@ -117,7 +115,7 @@ async def test_the_time_of_an_approval_is_over_also_while_it_cannot_be_written_d
 
 @pytest.mark.req("policy.pending.withdrawn")
 async def test_a_cancelled_caller_is_let_go_at_once_and_its_row_is_settled_when_that_is_possible(
-    file: str, kept: Decisions
+    file: str, kept: DecisionStore
 ) -> None:
     surface = AskedSurface(lambda _: never())
     at = desk(surface, decisions=kept, limits=Limits().but(exit_grace=LONG))
@@ -132,7 +130,7 @@ async def test_a_cancelled_caller_is_let_go_at_once_and_its_row_is_settled_when_
     assert [one.state for one in kept.pending(everything=True)] == ["withdrawn"]
 
 
-async def test_closing_waits_for_nobody_for_long(file: str, kept: Decisions) -> None:
+async def test_closing_waits_for_nobody_for_long(file: str, kept: DecisionStore) -> None:
     surface = AskedSurface(lambda _: never())
     at = desk(surface, decisions=kept, limits=Limits().but(exit_grace=SOON))
     deciding = await waits(at, surface)
@@ -147,13 +145,13 @@ async def test_closing_waits_for_nobody_for_long(file: str, kept: Decisions) -> 
 
 
 @pytest.mark.req("policy.pending.durable")
-async def test_a_yes_that_is_not_on_disk_in_time_is_a_no(file: str, kept: Decisions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serai.policy.desk._PATIENCE", SOON)
+async def test_a_yes_that_is_not_on_disk_in_time_is_a_no(file: str, kept: DecisionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serai.policy.approver._PATIENCE", SOON)
     surface = AskedSurface(lambda _: never())
     at = desk(surface, decisions=kept)
     deciding = await waits(at, surface)
     with held(file):
-        at._waiting[0].settle(Ruling(decision=Allow(), by="person"))  # as a surface does
+        at._waiting[0].settle(ApprovalOutcome(decision=Allow(), by="person"))  # as a surface does
         ruling = await asyncio.wait_for(deciding, LONG / 2)
     assert (ruling.allowed, ruling.by, type(ruling.error)) == (False, "not written", NotWritten)
     await asyncio.gather(*at._keeping)
@@ -165,7 +163,7 @@ async def test_a_yes_that_is_not_on_disk_in_time_is_a_no(file: str, kept: Decisi
 
 
 @contextmanager
-def unwritable(kept: Decisions) -> Iterator[None]:
+def unwritable(kept: DecisionStore) -> Iterator[None]:
     kept._db.rows.execute("PRAGMA query_only = ON")
     try:
         yield
@@ -176,14 +174,14 @@ def unwritable(kept: Decisions) -> Iterator[None]:
 @pytest.mark.req("policy.pending.durable", "policy.pending.secret")
 @pytest.mark.parametrize("then", ["it gets better", "it is closed"])
 async def test_an_answer_that_cannot_be_written_down_does_not_run_and_its_row_is_settled_as_soon_as_that_is_possible(
-    file: str, kept: Decisions, then: str
+    file: str, kept: DecisionStore, then: str
 ) -> None:
     surface = AskedSurface(lambda _: never())
     at = desk(surface, decisions=kept, limits=Limits().but(exit_grace=SOON))
     deciding = await waits(at, surface)
     [one] = kept.pending()
     with unwritable(kept):
-        at._waiting[0].settle(Ruling(decision=Allow(), by="person"))  # as a surface does
+        at._waiting[0].settle(ApprovalOutcome(decision=Allow(), by="person"))  # as a surface does
         ruling = await deciding
         assert (ruling.allowed, ruling.by, type(ruling.error)) == (False, "not written", NotWritten)
         assert kept.find(one.id).state == "waiting"
@@ -199,7 +197,7 @@ async def test_an_answer_that_cannot_be_written_down_does_not_run_and_its_row_is
 
 @pytest.mark.req("policy.pending.durable")
 async def test_an_answer_of_another_process_that_cannot_be_taken_from_the_file_is_an_error_and_not_their_no(
-    kept: Decisions, monkeypatch: pytest.MonkeyPatch
+    kept: DecisionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise NotWritten("the disk is full")
@@ -216,7 +214,7 @@ async def test_an_answer_of_another_process_that_cannot_be_taken_from_the_file_i
     await at.close()
 
 
-async def test_a_no_stays_what_it_is_when_it_cannot_be_written_down(kept: Decisions) -> None:
+async def test_a_no_stays_what_it_is_when_it_cannot_be_written_down(kept: DecisionStore) -> None:
     surface = AskedSurface(lambda _: never())
     at = desk(surface, decisions=kept, limits=Limits().but(exit_grace=LONG))
     deciding = await waits(at, surface)
@@ -228,7 +226,7 @@ async def test_a_no_stays_what_it_is_when_it_cannot_be_written_down(kept: Decisi
 
 
 async def test_a_disk_that_fails_while_it_looks_for_answers_is_tried_again_and_told_once(
-    kept: Decisions, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    kept: DecisionStore, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     troubles = ["the disk is gone"] * 3 + ["the disk is full"]
     stamp = kept.stamp
@@ -250,7 +248,7 @@ async def test_a_disk_that_fails_while_it_looks_for_answers_is_tried_again_and_t
     await at.close()
 
 
-async def test_a_file_that_is_taken_away_is_made_anew_and_what_is_asked_then_others_see(file: str, kept: Decisions) -> None:
+async def test_a_file_that_is_taken_away_is_made_anew_and_what_is_asked_then_others_see(file: str, kept: DecisionStore) -> None:
     surface = AskedSurface(lambda _: answers.pop(0))
     answers: list[Decision] = [Allow(remember="always"), Deny("asked anew")]
     at = desk(surface, decisions=kept)
@@ -271,9 +269,9 @@ async def test_a_file_that_is_taken_away_is_made_anew_and_what_is_asked_then_oth
     await at.close()
 
 
-def pending(file: str) -> list[Pending]:
+def pending(file: str) -> list[PendingApproval]:
     """As another process sees it."""
-    other = Decisions(file)
+    other = DecisionStore(file)
     found = other.pending(everything=True)
     other.close()
     return found

@@ -11,11 +11,11 @@ import pytest
 from serai.model.approvals import Allow, Answer, Approval, Question, QuestionItem
 from serai.model.surface import ScriptedSurface
 from serai.model.tools import ToolCall
-from serai.policy.desk import Desk
-from serai.policy.engine import Policy, Remembered, mode_of_agent
-from serai.policy.remembering import rule_for
-from serai.policy.rules import MODES, Decide, Rule, Rules, default
-from serai.policy.subject import Situation, Subject
+from serai.policy.approver import Approver
+from serai.policy.call_facts import CallContext, CallFacts
+from serai.policy.engine import Policy, RememberedDecision, mode_of_agent
+from serai.policy.rules import MODES, Decide, Rule, Rules, default_rules
+from serai.policy.suggested_rules import rule_for
 from tests.policy.helpers import HERE, NOW, Known, judged, policy, rule
 
 BASH = {"command": "make test"}
@@ -99,7 +99,7 @@ def test_what_a_deny_rule_cannot_see_is_asked(way: str) -> None:
 def test_who_saw_exactly_this_may_allow_it_although_a_deny_rule_cannot_see() -> None:
     rm = rule("deny", command="rm *")
     same = ToolCall("bash", {"command": "$tool x"})
-    seen = policy(rm, remembered=(rule_for(Subject(same, HERE), Allow()),))
+    seen = policy(rm, remembered=(rule_for(CallFacts(same, HERE), Allow()),))
     assert seen.judge(same, HERE).decision == "allow"
     assert judged(seen, "bash", {"command": "$tool y"}).decision == "ask"
 
@@ -148,8 +148,8 @@ def test_a_command_that_does_not_parse_is_asked(command: object) -> None:
 )
 def test_as_shipped(tmp_path: Path, tool: str, arguments: dict[str, Any], owner: str, decision: str) -> None:
     (tmp_path / "link").symlink_to("/etc")
-    here = Situation(cwd=str(tmp_path), owner=owner)
-    assert judged(Policy(default()), tool, arguments, here).decision == decision
+    here = CallContext(cwd=str(tmp_path), owner=owner)
+    assert judged(Policy(default_rules()), tool, arguments, here).decision == decision
 
 
 # -- modes ------------------------------------------------------------------------------------------------------------------------
@@ -158,18 +158,18 @@ def test_as_shipped(tmp_path: Path, tool: str, arguments: dict[str, Any], owner:
 @pytest.mark.req("policy.decide.mode", "agents.rule.31")
 def test_a_mode_is_a_sessions_own_else_its_profiles_else_the_default() -> None:
     made = Policy(Rules(mode="auto", profiles={"careful": "manual"}))
-    careful = Situation(cwd="/nowhere", session="one", profile="careful")
-    plain = Situation(cwd="/nowhere", session="one")
+    careful = CallContext(cwd="/nowhere", session="one", profile="careful")
+    plain = CallContext(cwd="/nowhere", session="one")
     assert (judged(made, "x", {}, plain).decision, judged(made, "x", {}, careful).decision) == ("allow", "ask")
     made.set_mode("one", "skip")
     assert judged(made, "x", {}, careful).decision == "allow"
-    assert judged(made, "x", {}, Situation(cwd="/nowhere", session="two", profile="careful")).decision == "ask"
+    assert judged(made, "x", {}, CallContext(cwd="/nowhere", session="two", profile="careful")).decision == "ask"
     assert (made.get_mode("one"), made.get_mode("two", "careful"), made.get_mode("two", "?")) == ("skip", "manual", "auto")
 
 
 @pytest.mark.req("policy.decide.mode")
 def test_nobody_chose_so_it_is_manual() -> None:
-    assert Policy(Rules()).get_mode("one") == "manual" == Policy(default()).get_mode("one", "profile")
+    assert Policy(Rules()).get_mode("one") == "manual" == Policy(default_rules()).get_mode("one", "profile")
     assert judged(Policy(Rules()), "x", {}).decision == "ask"
 
 
@@ -187,7 +187,7 @@ def test_an_unknown_mode_denies_and_is_an_error() -> None:
 @pytest.mark.req("agents.scenario.B9")
 def test_a_session_without_a_mode_of_its_own_has_its_profiles_and_again_when_its_own_is_switched_off() -> None:
     made = Policy(Rules(profiles={"work": "auto"}))
-    here = Situation(cwd="/nowhere", session="one", profile="work")
+    here = CallContext(cwd="/nowhere", session="one", profile="work")
     for empty in (None, ""):
         made.set_mode("one", "manual")
         assert judged(made, "x", {}, here).decision == "ask"
@@ -199,10 +199,10 @@ def test_a_session_without_a_mode_of_its_own_has_its_profiles_and_again_when_its
 @pytest.mark.req("agents.scenario.B8")
 @pytest.mark.parametrize("native", ["bypassPermissions", "acceptEdits", "auto", "default", "dontAsk", "plan", "manual", "skip", ""])
 async def test_only_an_agents_bypass_allows_without_asking_and_questions_are_asked_in_every_mode(native: str) -> None:
-    made = Policy(default())
+    made = Policy(default_rules())
     made.set_mode("one", mode_of_agent(native))
     surface = ScriptedSurface([Answer({"which?": "this"})])
-    desk = Desk(made, surface)
+    desk = Approver(made, surface)
     question = Question(id="q", items=(QuestionItem("which?"),))
     assert (await desk.ask(question, HERE)).decision == Answer({"which?": "this"})
     ruling = await desk.decide(Approval(id="a", call=ToolCall("bash", BASH)), HERE)
@@ -241,7 +241,7 @@ def test_a_remembered_decision_holds_in_its_scope_and_its_time() -> None:
 
     def holds(scope: Any, key: str = "", *, at: float = NOW - 1, expires: float | None = None) -> bool:
         memory = Known()
-        memory._known = (Remembered("r", allows, scope, key, at, expires),)
+        memory._known = (RememberedDecision("r", allows, scope, key, at, expires),)
         made = Policy(Rules(), memory=memory, clock=lambda: NOW)
         return judged(made, "bash", BASH).decision == "allow"
 

@@ -11,10 +11,10 @@ import pytest
 from serai.errors import BadSettings
 from serai.model.approvals import Allow
 from serai.model.tools import ToolCall
-from serai.policy.hosts import host_of
-from serai.policy.remembering import rule_for
-from serai.policy.rules import default, read_toml
-from serai.policy.subject import Situation, Subject
+from serai.policy.call_facts import CallContext, CallFacts
+from serai.policy.patterns import parse_host
+from serai.policy.rules import default_rules, read_toml
+from serai.policy.suggested_rules import rule_for
 from tests.policy.helpers import HERE, judged, matched, policy, rule
 
 SECRET = os.path.expanduser("~/.ssh/id")
@@ -50,7 +50,7 @@ def test_a_rule_over_paths_speaks_of_all_that_a_call_says(tool: str, more: dict[
     ],
 )
 def test_what_known_tools_say_besides_their_path_changes_nothing(tool: str, arguments: dict[str, Any]) -> None:
-    assert judged(policy(*default().rules), tool, arguments).decision == "allow"
+    assert judged(policy(*default_rules().rules), tool, arguments).decision == "allow"
 
 
 @pytest.mark.req("policy.rule.beside")
@@ -83,7 +83,7 @@ def test_what_a_person_saw_is_all_that_is_remembered() -> None:
         ("read", {"path": "/etc/hosts"}, {"filepath": "/etc/shadow"}),
         ("bash", {"command": "make test"}, {"env": {"LD_PRELOAD": "x.so"}}),
     ):
-        again = rule_for(Subject(ToolCall(tool, seen), HERE), Allow())
+        again = rule_for(CallFacts(ToolCall(tool, seen), HERE), Allow())
         assert matched(again, tool, seen).answer == "yes"
         assert matched(again, tool, {**seen, **more}).answer == "no", tool
 
@@ -91,9 +91,9 @@ def test_what_a_person_saw_is_all_that_is_remembered() -> None:
 @pytest.mark.req("policy.rule.cwd")
 def test_a_command_elsewhere_is_another_command(tmp_path: Path) -> None:
     (tmp_path / "vendor").mkdir()
-    here = Situation(cwd=str(tmp_path), session="one")
+    here = CallContext(cwd=str(tmp_path), session="one")
     make = {"command": "make test"}
-    for each in (rule("allow", tool="bash", command="make test"), rule_for(Subject(ToolCall("bash", make), here), Allow())):
+    for each in (rule("allow", tool="bash", command="make test"), rule_for(CallFacts(ToolCall("bash", make), here), Allow())):
         assert matched(each, "bash", make, here).answer == "yes"
         assert matched(each, "bash", {**make, "cwd": "vendor"}, here).answer == "no"
     below = rule("allow", tool="bash", command="make test", cwd="./**")
@@ -145,7 +145,7 @@ def test_variables_in_a_path_lead_out_of_the_working_directory() -> None:
 @pytest.mark.parametrize("port", ["00000008080", "080", "0", "65536", "0000000443"])
 def test_a_port_that_is_not_plainly_written_is_none(port: str) -> None:
     with pytest.raises(ValueError, match="port"):
-        host_of(f"http://localhost:{port}/")
+        parse_host(f"http://localhost:{port}/")
 
 
 @pytest.mark.req("policy.rule.linear")

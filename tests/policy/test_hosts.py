@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from serai.policy.hosts import HostPattern, host_of
+from serai.policy.patterns import HostPattern, parse_host
 from tests.policy.helpers import judged, matched, policy, rule
 from tests.support.profiles import examples
 
@@ -45,7 +45,7 @@ from tests.support.profiles import examples
     ],
 )
 def test_the_host_is_the_one_that_is_reached(url: str, host: str, port: int) -> None:
-    assert host_of(url) == (host, port)
+    assert parse_host(url) == (host, port)
 
 
 ODD = [
@@ -123,7 +123,7 @@ ODD = [
 def test_a_url_that_can_be_read_in_two_ways_has_no_host(url: str) -> None:
     """So it is never allowed by a host, and asked where a rule against hosts may mean it."""
     with pytest.raises(ValueError, match=r"."):
-        host_of(url)
+        parse_host(url)
     assert matched(rule("allow", tool="fetch", host="*"), "fetch", {"url": url}).answer == "no"
     denied = rule("deny", host="evil.com")
     assert matched(denied, "fetch", {"url": url}).answer == "maybe"
@@ -271,7 +271,7 @@ PIECES += [
 @example("http://good.com#@evil.com")
 def test_where_there_is_a_host_the_system_connects_to_that_one(url: str) -> None:
     try:
-        ours = host_of(url)
+        ours = parse_host(url)
     except ValueError:
         return
     host, port = theirs(url)

@@ -9,8 +9,7 @@ import pytest
 
 from serai.errors import BadSettings
 from serai.host.trust import Trust
-from serai.policy.loading import load
-from serai.policy.rules import Rules
+from serai.policy.rules import Rules, load_rules
 
 ALLOW = '[[rule]]\nid = "project.allow"\ndecide = "allow"\ntool = "bash"\n'
 NARROW = '[[rule]]\nid = "project.deny"\ndecide = "deny"\ntool = "a"\n[[rule]]\nid = "project.ask"\ndecide = "ask"\ntool = "b"\n'
@@ -35,7 +34,7 @@ def loaded(house: Path, **keys: object) -> Rules:
     """As the command line does it."""
     trust = Trust.usual(environ(house))
     project = str(house / "project")
-    return load(project, untrusted=lambda content: trust.check_policy(project, content), environ=environ(house), **keys)  # type: ignore[arg-type]
+    return load_rules(project, untrusted=lambda content: trust.check_policy(project, content), environ=environ(house), **keys)  # type: ignore[arg-type]
 
 
 def ids(rules: Rules) -> list[str]:
@@ -73,7 +72,7 @@ def test_what_a_project_allows_counts_once_it_is_trusted_and_what_it_denies_or_a
     rules_of(house).write_text(ALLOW + NARROW + "# one more\n")
     assert ids(loaded(house)) == narrow
     assert "they have changed since they were trusted" in loaded(house).notes[0]
-    assert load(str(house / "project"), environ=environ(house)).by("allow")[0].id == "default.look-around"  # nobody was asked
+    assert load_rules(str(house / "project"), environ=environ(house)).by("allow")[0].id == "default.look-around"  # nobody was asked
 
 
 @pytest.mark.req("policy.rule.project")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from serai.policy.call_facts import CallContext
 from serai.policy.rules import Decide
-from serai.policy.subject import Situation
 from tests.policy.helpers import HERE, matched, rule
 
-GUESTS = Situation(cwd="/nowhere", agent="claude", owner="zot:weather")
+GUESTS = CallContext(cwd="/nowhere", agent="claude", owner="zot:weather")
 
 
 @pytest.mark.req("policy.rule.who")
@@ -30,7 +30,7 @@ GUESTS = Situation(cwd="/nowhere", agent="claude", owner="zot:weather")
 @pytest.mark.parametrize("decide", ["allow", "deny"])
 def test_who_asks(who: str, matches: set[str], decide: Decide) -> None:
     askers = ("claude", "codex", "", "zot:weather", "piglet:x", "person", "agent")
-    nobody = Situation(cwd="/nowhere")
+    nobody = CallContext(cwd="/nowhere")
     asked = rule(decide, who=who)
     assert {asker for asker in askers if matched(asked, "x", {}, nobody, asker=asker).answer == "yes"} == matches
 
@@ -103,7 +103,7 @@ def test_of_several_fields_each_has_to_match() -> None:
 def test_where_it_would_run(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "out").symlink_to("/etc")
-    here = Situation(cwd=str(tmp_path))
+    here = CallContext(cwd=str(tmp_path))
 
     def allowed(said: object, **keys: Any) -> str:
         return matched(rule("allow", tool="bash", **keys), "bash", {"command": "make", "cwd": said}, here).answer

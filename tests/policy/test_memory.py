@@ -18,12 +18,11 @@ from serai.errors import NoApproval, NotWritten
 from serai.limits import Limits
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Remember
 from serai.model.tools import ToolCall
-from serai.policy.approvals import Pending, fits
+from serai.policy.call_facts import CallContext, CallFacts
+from serai.policy.decision_store import NAME, DecisionStore, PendingApproval, is_valid_answer
 from serai.policy.engine import Policy
-from serai.policy.memory import NAME, Decisions
-from serai.policy.remembering import remember, rule_for
 from serai.policy.rules import Rule, Rules
-from serai.policy.subject import Situation, Subject
+from serai.policy.suggested_rules import remember_decision, rule_for
 from tests.policy.asking import HERE, SECRET, Clock, approval, question
 
 DAY = 86400.0
@@ -40,8 +39,8 @@ def file(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def kept(file: str, clock: Clock) -> Iterator[Decisions]:
-    decisions = Decisions(file, clock)
+def kept(file: str, clock: Clock) -> Iterator[DecisionStore]:
+    decisions = DecisionStore(file, clock)
     yield decisions
     decisions.close()
 
@@ -50,7 +49,9 @@ def rule(tool: str = "bash", decide: Any = "allow", **more: Any) -> Rule:
     return Rule(id=f"r-{tool}", decide=decide, tool=(tool,), **more)
 
 
-def ask(kept: Decisions, request: Any = None, *, where: Situation = HERE, digest: str = "d", seconds: float = 60.0) -> Pending:
+def ask(
+    kept: DecisionStore, request: Any = None, *, where: CallContext = HERE, digest: str = "d", seconds: float = 60.0
+) -> PendingApproval:
     return kept.ask(request or approval(), where, digest, seconds)
 
 
@@ -63,13 +64,13 @@ def files(file: str) -> bytes:
 # -- what is remembered -----------------------------------------------------------------------------------------------------------
 
 
-def judged(kept: Decisions, clock: Clock, where: Situation, command: str = "make test", tool: str = "bash") -> str:
+def judged(kept: DecisionStore, clock: Clock, where: CallContext, command: str = "make test", tool: str = "bash") -> str:
     call = ToolCall(tool, {"command": command}, asker="claude")
     return Policy(Rules(), memory=kept, clock=clock).judge(call, where).decision
 
 
-ELSEWHERE = Situation(cwd="/tmp", project="/tmp", session="s2", agent="claude")  # another session of another project
-NEXT = Situation(cwd="/", project="/", session="s2", agent="claude")  # another session of the same
+ELSEWHERE = CallContext(cwd="/tmp", project="/tmp", session="s2", agent="claude")  # another session of another project
+NEXT = CallContext(cwd="/", project="/", session="s2", agent="claude")  # another session of the same
 
 
 @pytest.mark.req("policy.remember.scope", "agents.edge.29")
@@ -83,24 +84,24 @@ NEXT = Situation(cwd="/", project="/", session="s2", agent="claude")  # another 
     ],
 )
 def test_a_decision_holds_in_its_scope_alone_and_for_its_tool(
-    kept: Decisions, clock: Clock, scope: Remember, here: str, next_: str, elsewhere: str
+    kept: DecisionStore, clock: Clock, scope: Remember, here: str, next_: str, elsewhere: str
 ) -> None:
-    subject = Subject(approval().call, HERE)
-    assert remember(kept, rule_for(subject, Allow()), HERE, scope, Limits()) is (scope != "once")
+    subject = CallFacts(approval().call, HERE)
+    assert remember_decision(kept, rule_for(subject, Allow()), HERE, scope, Limits()) is (scope != "once")
     assert [judged(kept, clock, where) for where in (HERE, NEXT, ELSEWHERE)] == [here, next_, elsewhere]
     assert judged(kept, clock, HERE, "make install") == "ask"
     assert judged(kept, clock, HERE, tool="other") == "ask"
 
 
 @pytest.mark.req("policy.remember.scope")
-def test_a_session_without_a_name_cannot_be_known_again_so_nothing_is_remembered_for_it(kept: Decisions) -> None:
-    nameless = Situation(cwd="/", agent="claude")
-    assert remember(kept, rule(), nameless, "session", Limits()) is False
+def test_a_session_without_a_name_cannot_be_known_again_so_nothing_is_remembered_for_it(kept: DecisionStore) -> None:
+    nameless = CallContext(cwd="/", agent="claude")
+    assert remember_decision(kept, rule(), nameless, "session", Limits()) is False
     assert kept.decisions() == ()
 
 
 @pytest.mark.req("policy.remember.scope", "agents.edge.29")
-def test_the_end_of_a_session_takes_its_decisions_along_and_no_others(kept: Decisions) -> None:
+def test_the_end_of_a_session_takes_its_decisions_along_and_no_others(kept: DecisionStore) -> None:
     for scope, key in (("session", "s1"), ("session", "s2"), ("project", "/"), ("always", "")):
         kept.remember(rule(), scope, key, None)  # type: ignore[arg-type]
     assert kept.forget_all("session", "s1") == 1
@@ -110,10 +111,10 @@ def test_the_end_of_a_session_takes_its_decisions_along_and_no_others(kept: Deci
 
 
 @pytest.mark.req("policy.remember.expiry", "agents.edge.29")
-def test_sessions_and_projects_forget_after_the_limit_and_always_does_not(kept: Decisions, clock: Clock) -> None:
+def test_sessions_and_projects_forget_after_the_limit_and_always_does_not(kept: DecisionStore, clock: Clock) -> None:
     limits = Limits().but(remember=2)
     for scope in ("session", "project", "always"):
-        remember(kept, rule(tool=scope), HERE, scope, limits)
+        remember_decision(kept, rule(tool=scope), HERE, scope, limits)
 
     def known() -> set[str]:
         return {one.scope for one in kept.decisions()}
@@ -127,8 +128,8 @@ def test_sessions_and_projects_forget_after_the_limit_and_always_does_not(kept: 
 
 
 @pytest.mark.req("policy.remember.expiry")
-def test_a_clock_that_is_set_back_makes_nothing_valid_again(file: str, kept: Decisions, clock: Clock) -> None:
-    remember(kept, rule_for(Subject(approval().call, HERE), Allow()), HERE, "session", Limits())
+def test_a_clock_that_is_set_back_makes_nothing_valid_again(file: str, kept: DecisionStore, clock: Clock) -> None:
+    remember_decision(kept, rule_for(CallFacts(approval().call, HERE), Allow()), HERE, "session", Limits())
     began = clock.now
     assert judged(kept, clock, HERE) == "allow"
     clock.now = began - 1  # before it was decided
@@ -138,14 +139,14 @@ def test_a_clock_that_is_set_back_makes_nothing_valid_again(file: str, kept: Dec
     clock.now = began + 1
     assert judged(kept, clock, HERE) == "ask"
     kept.remember(rule(), "always", "", None)  # with the next that is written it is gone from the file too
-    other = Decisions(file, clock)
+    other = DecisionStore(file, clock)
     assert [one.scope for one in other.decisions()] == ["always"]
     other.close()
 
 
 @pytest.mark.req("policy.remember.shared")
-def test_what_one_remembers_or_forgets_another_knows_at_its_next_call(file: str, kept: Decisions, clock: Clock) -> None:
-    other = Decisions(file, clock)
+def test_what_one_remembers_or_forgets_another_knows_at_its_next_call(file: str, kept: DecisionStore, clock: Clock) -> None:
+    other = DecisionStore(file, clock)
     assert other.decisions() == ()
     one = kept.remember(rule(), "always", "", None)
     assert [known.id for known in other.decisions()] == [one.id]
@@ -159,12 +160,12 @@ def _fields(rule: Rule) -> dict[str, Any]:
     return {name: getattr(rule, name) for name in ("id", "decide", "tool", "exactly")}
 
 
-def test_what_nobody_changed_is_not_read_again(kept: Decisions) -> None:
+def test_what_nobody_changed_is_not_read_again(kept: DecisionStore) -> None:
     kept.remember(rule(), "always", "", None)
     assert kept.decisions()[0] is kept.decisions()[0]
 
 
-def test_the_same_decision_again_takes_the_place_of_the_older_whatever_it_was(kept: Decisions, clock: Clock) -> None:
+def test_the_same_decision_again_takes_the_place_of_the_older_whatever_it_was(kept: DecisionStore, clock: Clock) -> None:
     kept.remember(rule(decide="deny", because="no"), "session", "s1", None)
     kept.remember(rule(), "session", "s2", None)
     clock.now += 1
@@ -173,16 +174,16 @@ def test_the_same_decision_again_takes_the_place_of_the_older_whatever_it_was(ke
     assert kept.decisions()[0].id == newer.id
 
 
-def test_the_newest_comes_first(kept: Decisions, clock: Clock) -> None:
+def test_the_newest_comes_first(kept: DecisionStore, clock: Clock) -> None:
     for tool in "abc":
         clock.now += 1
         kept.remember(rule(tool), "always", "", None)
     assert [one.rule.tool for one in kept.decisions()] == [("c",), ("b",), ("a",)]
 
 
-def test_a_remembered_rule_by_its_very_arguments_comes_back_from_disk(file: str, kept: Decisions, clock: Clock) -> None:
+def test_a_remembered_rule_by_its_very_arguments_comes_back_from_disk(file: str, kept: DecisionStore, clock: Clock) -> None:
     kept.remember(rule(exactly="abc"), "always", "", None)
-    other = Decisions(file, clock)
+    other = DecisionStore(file, clock)
     assert other.decisions()[0].rule.exactly == "abc"
     other.close()
 
@@ -191,12 +192,12 @@ def test_a_remembered_rule_by_its_very_arguments_comes_back_from_disk(file: str,
 
 
 @pytest.mark.req("policy.pending.durable", "policy.pending.process")
-def test_what_is_asked_is_in_a_private_file_that_another_reads(file: str, kept: Decisions, clock: Clock) -> None:
+def test_what_is_asked_is_in_a_private_file_that_another_reads(file: str, kept: DecisionStore, clock: Clock) -> None:
     asked = ask(kept, approval(title="Run it", reason="because", routing={"chat_id": "7"}))
     clock.now += 1
     ask(kept, question(), digest="e")
     assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
-    other = Decisions(file, clock)
+    other = DecisionStore(file, clock)
     found, second = other.pending()
     other.close()
     assert found == asked
@@ -215,7 +216,7 @@ def test_what_is_asked_is_in_a_private_file_that_another_reads(file: str, kept: 
         ("failed", "failed"),
     ],
 )
-def test_an_answer_to_what_was_settled_is_told_how_that_ended(kept: Decisions, ended: Any, told: str) -> None:
+def test_an_answer_to_what_was_settled_is_told_how_that_ended(kept: DecisionStore, ended: Any, told: str) -> None:
     id = ask(kept).id
     if ended == "answered":
         kept.answer(id, Allow(), "me")
@@ -229,7 +230,7 @@ def test_an_answer_to_what_was_settled_is_told_how_that_ended(kept: Decisions, e
 
 
 @pytest.mark.req("policy.pending.once")
-def test_who_settles_after_an_answer_gets_that_answer_once(kept: Decisions) -> None:
+def test_who_settles_after_an_answer_gets_that_answer_once(kept: DecisionStore) -> None:
     id = ask(kept).id
     kept.answer(id, Allow({"command": "other"}), "me")
     assert kept.answered([id, "nothing"]) == [id]
@@ -239,7 +240,7 @@ def test_who_settles_after_an_answer_gets_that_answer_once(kept: Decisions) -> N
     assert kept.settle(id, "timed out", Deny(), "").state == "used"
 
 
-def test_what_is_out_of_time_is_told_so_and_not_listed(kept: Decisions, clock: Clock) -> None:
+def test_what_is_out_of_time_is_told_so_and_not_listed(kept: DecisionStore, clock: Clock) -> None:
     id = ask(kept).id
     clock.now += 60
     assert kept.pending() == []
@@ -270,8 +271,8 @@ def test_what_is_out_of_time_is_told_so_and_not_listed(kept: Decisions, clock: C
         (question(), Answer("this"), False),  # type: ignore[arg-type]
     ],
 )
-def test_an_answer_has_to_fit_what_is_asked(kept: Decisions, request_: Any, decision: Any, good: bool) -> None:
-    assert fits(decision, request_) is good
+def test_an_answer_has_to_fit_what_is_asked(kept: DecisionStore, request_: Any, decision: Any, good: bool) -> None:
+    assert is_valid_answer(decision, request_) is good
     id = ask(kept, request_).id
     if good:
         assert kept.answer(id, decision, "me").decision == decision
@@ -281,7 +282,7 @@ def test_an_answer_has_to_fit_what_is_asked(kept: Decisions, request_: Any, deci
         assert kept.find(id).state == "waiting"
 
 
-def test_an_approval_is_found_by_the_start_of_its_id_if_that_is_enough(kept: Decisions) -> None:
+def test_an_approval_is_found_by_the_start_of_its_id_if_that_is_enough(kept: DecisionStore) -> None:
     ids = [ask(kept, digest=str(number)).id for number in range(40)]  # more than there are first digits
     first = next(id for id in ids if sum(one[0] == id[0] for one in ids) > 1)
     assert kept.find(ids[0]).id == ids[0]
@@ -293,8 +294,8 @@ def test_an_approval_is_found_by_the_start_of_its_id_if_that_is_enough(kept: Dec
             kept.find(unknown)
 
 
-def test_the_stamp_changes_with_every_writer_also_with_oneself(file: str, kept: Decisions, clock: Clock) -> None:
-    other = Decisions(file, clock)
+def test_the_stamp_changes_with_every_writer_also_with_oneself(file: str, kept: DecisionStore, clock: Clock) -> None:
+    other = DecisionStore(file, clock)
     id = ask(kept).id
     stamps = [kept.stamp()]
     assert kept.stamp() == stamps[0]
@@ -307,7 +308,7 @@ def test_the_stamp_changes_with_every_writer_also_with_oneself(file: str, kept: 
 
 
 def test_what_was_settled_a_month_ago_is_forgotten_and_what_waits_is_not(file: str, clock: Clock) -> None:
-    kept = Decisions(file, clock)
+    kept = DecisionStore(file, clock)
     old = ask(kept).id
     kept.settle(old, "withdrawn", Deny(), "")
     clock.now += 29 * DAY
@@ -315,7 +316,7 @@ def test_what_was_settled_a_month_ago_is_forgotten_and_what_waits_is_not(file: s
     kept.close()
     for wait, left in ((0.0, {old, young}), (DAY, {young}), (31 * DAY, set())):
         clock.now += wait
-        kept = Decisions(file, clock)
+        kept = DecisionStore(file, clock)
         assert {one.id for one in kept.pending(everything=True)} == left
         kept.close()
 
@@ -325,7 +326,7 @@ def test_what_was_settled_a_month_ago_is_forgotten_and_what_waits_is_not(file: s
 DEAD = "1:1:another boot"
 
 
-def left_by_the_dead(kept: Decisions, request: Any, answer: Decision | None = None) -> str:
+def left_by_the_dead(kept: DecisionStore, request: Any, answer: Decision | None = None) -> str:
     id = ask(kept, request).id
     kept._db.rows.execute("UPDATE approvals SET owner = ?", [DEAD])
     if answer is not None:
@@ -344,7 +345,7 @@ def left_by_the_dead(kept: Decisions, request: Any, answer: Decision | None = No
     ],
 )
 def test_only_a_call_that_can_be_told_from_others_takes_over_what_a_dead_process_asked(
-    kept: Decisions, request_: Any, taken: bool
+    kept: DecisionStore, request_: Any, taken: bool
 ) -> None:
     answer: Decision = Allow() if isinstance(request_, Approval) else Answer({"Which?": "this"})
     id = left_by_the_dead(kept, request_, answer)
@@ -354,7 +355,7 @@ def test_only_a_call_that_can_be_told_from_others_takes_over_what_a_dead_process
 
 @pytest.mark.req("policy.pending.crash", "policy.pending.secret")
 @pytest.mark.parametrize("answer", [Allow({"command": SECRET}), None])
-def test_after_a_day_nobody_comes_back_for_it(file: str, kept: Decisions, clock: Clock, answer: Decision | None) -> None:
+def test_after_a_day_nobody_comes_back_for_it(file: str, kept: DecisionStore, clock: Clock, answer: Decision | None) -> None:
     id = left_by_the_dead(kept, approval(SECRET), answer)
     clock.now += 60 + DAY - 1
     assert kept.find(id).state == ("answered" if answer else "lost")
@@ -367,7 +368,7 @@ def test_after_a_day_nobody_comes_back_for_it(file: str, kept: Decisions, clock:
     assert id not in {one.id for one in kept.pending(everything=True)}
 
 
-def test_what_a_living_process_asks_is_not_taken_away_however_the_clock_goes(kept: Decisions, clock: Clock) -> None:
+def test_what_a_living_process_asks_is_not_taken_away_however_the_clock_goes(kept: DecisionStore, clock: Clock) -> None:
     id = ask(kept).id
     clock.now += 2 * DAY  # as after a long sleep of the machine
     ask(kept, digest="other")
@@ -379,8 +380,8 @@ def test_what_a_living_process_asks_is_not_taken_away_however_the_clock_goes(kep
 ODD = os.fsdecode(b"/tmp/\xff")
 
 
-def test_in_a_folder_whose_name_is_no_utf_8_it_is_asked_answered_and_taken_over(kept: Decisions) -> None:
-    where = Situation(cwd=ODD, project=ODD, session=ODD, agent="claude")
+def test_in_a_folder_whose_name_is_no_utf_8_it_is_asked_answered_and_taken_over(kept: DecisionStore) -> None:
+    where = CallContext(cwd=ODD, project=ODD, session=ODD, agent="claude")
     id = ask(kept, where=where).id
     assert kept.find(id).situation.cwd == "/tmp/\\udcff"
     kept._db.rows.execute("UPDATE approvals SET owner = ?", [DEAD])
@@ -389,7 +390,7 @@ def test_in_a_folder_whose_name_is_no_utf_8_it_is_asked_answered_and_taken_over(
     assert ask(kept, where=where).decision == Deny("/tmp/\\udcff")
 
 
-def test_ids_and_keys_that_are_no_utf_8_are_not_known_and_no_crash(kept: Decisions) -> None:
+def test_ids_and_keys_that_are_no_utf_8_are_not_known_and_no_crash(kept: DecisionStore) -> None:
     with pytest.raises(NoApproval, match="there is no approval"):
         kept.find(ODD)
     with pytest.raises(NoApproval, match="there is no approval"):
@@ -411,8 +412,8 @@ def secretive(length: int) -> Approval:
 @pytest.mark.req("policy.pending.secret")
 @pytest.mark.parametrize("length", [0, 100_000])
 @pytest.mark.parametrize("ended", ["used", "timed out", "withdrawn", "failed"])
-def test_when_it_is_settled_its_arguments_are_in_no_file(file: str, kept: Decisions, length: int, ended: Any) -> None:
-    other = Decisions(file)  # so that the log stays
+def test_when_it_is_settled_its_arguments_are_in_no_file(file: str, kept: DecisionStore, length: int, ended: Any) -> None:
+    other = DecisionStore(file)  # so that the log stays
     id = ask(kept, secretive(length)).id
     assert SECRET.encode() in files(file)
     kept.settle(id, ended, Allow({"command": SECRET}), "person")
@@ -426,9 +427,9 @@ def test_when_it_is_settled_its_arguments_are_in_no_file(file: str, kept: Decisi
 @pytest.mark.req("policy.pending.secret")
 @pytest.mark.parametrize("decision", [Allow({"command": SECRET}), Answer({"Which?": SECRET})])
 def test_an_answer_of_another_process_is_gone_from_the_files_once_it_is_used(
-    file: str, kept: Decisions, clock: Clock, decision: Decision
+    file: str, kept: DecisionStore, clock: Clock, decision: Decision
 ) -> None:
-    other = Decisions(file, clock)
+    other = DecisionStore(file, clock)
     request = question(SECRET) if isinstance(decision, Answer) else secretive(10)
     id = ask(kept, request).id
     other.answer(id, decision, "me")
@@ -447,7 +448,7 @@ def test_a_place_that_cannot_be_written_is_an_error_that_names_it_and_leaves_not
     before = len(os.listdir("/proc/self/fd"))
     for path in (str(tmp_path / "file" / NAME), str(tmp_path / "broken.db")):
         with pytest.raises(NotWritten) as caught:
-            Decisions(path)
+            DecisionStore(path)
         assert caught.value.who == path
     assert len(os.listdir("/proc/self/fd")) == before
 
@@ -460,12 +461,12 @@ def test_a_file_of_something_else_is_told_and_not_left_open(tmp_path: Path) -> N
     gc.collect()  # what others left would be closed in between
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(NotWritten, match="approvals and decisions cannot be used"):
-        Decisions(path)
+        DecisionStore(path)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.parametrize("column", ["request", "situation"])
-def test_a_row_that_nobody_can_read_is_told_with_the_file(file: str, kept: Decisions, column: str) -> None:
+def test_a_row_that_nobody_can_read_is_told_with_the_file(file: str, kept: DecisionStore, column: str) -> None:
     id = ask(kept).id
     kept._db.rows.execute(f"UPDATE approvals SET {column} = '{{}}'")
     for look in (kept.pending, lambda: kept.find(id), lambda: kept.settle(id, "used", Deny(), "")):
@@ -474,7 +475,7 @@ def test_a_row_that_nobody_can_read_is_told_with_the_file(file: str, kept: Decis
         assert caught.value.who == file
 
 
-def test_a_remembered_rule_of_a_newer_serai_is_told_and_not_passed_over(file: str, kept: Decisions) -> None:
+def test_a_remembered_rule_of_a_newer_serai_is_told_and_not_passed_over(file: str, kept: DecisionStore) -> None:
     kept.remember(rule(decide="deny"), "always", "", None)
     kept._db.rows.execute("""UPDATE decisions SET rule = '{"id": "x", "decide": "deny", "moon": "full"}'""")
     kept._changes += 1
@@ -486,7 +487,7 @@ def test_a_remembered_rule_of_a_newer_serai_is_told_and_not_passed_over(file: st
     assert kept.decisions() == ()
 
 
-def test_what_nobody_can_read_does_not_keep_others_from_being_remembered(kept: Decisions) -> None:
+def test_what_nobody_can_read_does_not_keep_others_from_being_remembered(kept: DecisionStore) -> None:
     first = kept.remember(rule(), "always", "", None)
     kept._db.rows.execute("UPDATE decisions SET rule = 'no JSON'")
     second = kept.remember(rule(), "always", "", None)
@@ -494,15 +495,15 @@ def test_what_nobody_can_read_does_not_keep_others_from_being_remembered(kept: D
 
 
 @pytest.mark.parametrize("arguments", [{"x": "\ud800"}, {"x": object()}])
-def test_what_is_no_json_is_not_asked(kept: Decisions, arguments: dict[str, Any]) -> None:
+def test_what_is_no_json_is_not_asked(kept: DecisionStore, arguments: dict[str, Any]) -> None:
     request = Approval(id="1", call=ToolCall("bash", arguments))
     with pytest.raises(NotWritten, match="cannot be written as JSON"):
         ask(kept, request)
     assert kept.pending() == []
 
 
-def test_who_holds_the_file_is_waited_for_only_so_long(file: str, kept: Decisions) -> None:
-    other = Decisions(file, busy=0.01)
+def test_who_holds_the_file_is_waited_for_only_so_long(file: str, kept: DecisionStore) -> None:
+    other = DecisionStore(file, busy=0.01)
     with kept._db.writing(), pytest.raises(NotWritten, match="locked"):
         ask(other)
     assert ask(other).state == "waiting"
@@ -514,15 +515,15 @@ def test_who_holds_the_file_is_waited_for_only_so_long(file: str, kept: Decision
 
 @pytest.mark.req("policy.pending.once")
 def test_many_threads_use_one_file_through_two_doors_and_each_approval_is_answered_once(
-    file: str, kept: Decisions, clock: Clock
+    file: str, kept: DecisionStore, clock: Clock
 ) -> None:
-    other = Decisions(file, clock)
+    other = DecisionStore(file, clock)
     ids = [ask(kept, digest=str(number)).id for number in range(6)]
     won: list[tuple[str, str]] = []
     failed: list[Exception] = []
     together = threading.Barrier(8)
 
-    def work(name: str, door: Decisions) -> None:
+    def work(name: str, door: DecisionStore) -> None:
         try:
             together.wait()
             for id in ids:
@@ -547,10 +548,10 @@ def test_many_threads_use_one_file_through_two_doors_and_each_approval_is_answer
 
 
 def test_usual_is_in_the_state_folder_and_in_memory_nowhere(tmp_path: Path) -> None:
-    usual = Decisions.usual({"SERAI_HOME": str(tmp_path / "home")})
+    usual = DecisionStore.usual({"SERAI_HOME": str(tmp_path / "home")})
     usual.close()
     assert os.listdir(tmp_path / "home") == [NAME]
-    gone = Decisions.in_memory()
+    gone = DecisionStore.in_memory()
     gone.remember(rule(), "always", "", None)
     assert len(gone.decisions()) == 1
     gone.close()

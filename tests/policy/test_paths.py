@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serai.policy.globs import escaped
-from serai.policy.paths import PathPattern, meanings, resolve
-from serai.policy.subject import Situation
+from serai.policy.call_facts import CallContext
+from serai.policy.patterns import PathPattern, escape_glob, path_candidates, resolve_path
 from tests.policy.helpers import judged, matched, policy, rule, subject
 from tests.support.profiles import examples
 
@@ -46,7 +45,7 @@ def disk(tmp_path: Path) -> Path:
 
 
 def place(path: str, cwd: Path) -> str:
-    found = resolve(path, os.path.realpath(cwd))
+    found = resolve_path(path, os.path.realpath(cwd))
     assert not found.odd
     return found.path
 
@@ -96,7 +95,7 @@ def test_what_is_there_is_found_where_the_system_finds_it(tmp_path_factory: pyte
 
 
 def test_it_does_not_matter_through_which_link_the_folder_was_entered(disk: Path) -> None:
-    entered = Situation(cwd=str(disk.parent / "entry"))
+    entered = CallContext(cwd=str(disk.parent / "entry"))
     assert subject("read", {"path": "file"}, entered).places.values == (str(disk / "file"),)
     assert matched(INSIDE, "read", {"path": str(disk / "file")}, entered).answer == "yes"
     assert matched(INSIDE, "read", {"path": str(disk.parent / "entry" / "file")}, entered).answer == "yes"
@@ -106,8 +105,8 @@ def test_it_does_not_matter_through_which_link_the_folder_was_entered(disk: Path
 
 def test_a_folder_that_is_gone_still_has_an_inside(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
-    assert matched(INSIDE, "read", {"path": "x"}, Situation(cwd=str(gone))).answer == "yes"
-    assert matched(INSIDE, "read", {"path": "../x"}, Situation(cwd=str(gone))).answer == "no"
+    assert matched(INSIDE, "read", {"path": "x"}, CallContext(cwd=str(gone))).answer == "yes"
+    assert matched(INSIDE, "read", {"path": "../x"}, CallContext(cwd=str(gone))).answer == "no"
 
 
 @pytest.mark.req("policy.rule.path")
@@ -140,26 +139,26 @@ def test_a_folder_that_is_gone_still_has_an_inside(tmp_path: Path) -> None:
     ],
 )
 def test_nothing_outside_is_allowed_as_inside(disk: Path, path: str) -> None:
-    assert matched(INSIDE, "read", {"path": path}, Situation(cwd=str(disk))).answer == "no"
+    assert matched(INSIDE, "read", {"path": path}, CallContext(cwd=str(disk))).answer == "no"
 
 
 @pytest.mark.parametrize("path", ["file", ".", "", "deep/..", "within/../er", "new/x", "@file", " file ", "self\\", "a*", "file/"])
 def test_what_is_inside_is_allowed(disk: Path, path: str) -> None:
-    assert matched(INSIDE, "read", {"path": path}, Situation(cwd=str(disk))).answer == "yes"
-    assert matched(INSIDE, "read", {"path": str(disk / path.strip())}, Situation(cwd=str(disk))).answer == "yes"
+    assert matched(INSIDE, "read", {"path": path}, CallContext(cwd=str(disk))).answer == "yes"
+    assert matched(INSIDE, "read", {"path": str(disk / path.strip())}, CallContext(cwd=str(disk))).answer == "yes"
 
 
 @pytest.mark.req("policy.rule.path")
 def test_tools_that_take_dots_away_before_they_look_are_counted_too(disk: Path) -> None:
     """`within/../to-secret` is deep/to-secret to the kernel, which is not there, and to-secret to many programs."""
     for cwd in (disk, disk.parent / "entry"):
-        assert matched(INSIDE, "read", {"path": "within/../to-secret"}, Situation(cwd=str(cwd))).answer == "no"
-        assert matched(NO_SECRETS, "read", {"path": "within/../to-secret"}, Situation(cwd=str(cwd))).answer == "yes"
+        assert matched(INSIDE, "read", {"path": "within/../to-secret"}, CallContext(cwd=str(cwd))).answer == "no"
+        assert matched(NO_SECRETS, "read", {"path": "within/../to-secret"}, CallContext(cwd=str(cwd))).answer == "yes"
 
 
 @pytest.mark.req("policy.rule.path")
 def test_a_rule_that_denies_means_the_path_as_it_is_written_too(disk: Path) -> None:
-    here = Situation(cwd=str(disk))
+    here = CallContext(cwd=str(disk))
     assert matched(NO_SECRETS, "read", {"path": "secret"}, here).answer == "yes"  # a link to `file`
     assert matched(NO_SECRETS, "read", {"path": "to-secret"}, here).answer == "yes"  # a link from another name
     assert matched(NO_SECRETS, "read", {"path": "file"}, here).answer == "no"
@@ -169,11 +168,11 @@ def test_a_rule_that_denies_means_the_path_as_it_is_written_too(disk: Path) -> N
 @pytest.mark.req("policy.rule.path")
 @pytest.mark.parametrize("path", ["/etc/passwd", "//etc/passwd", "/./etc/x/../passwd", " /etc/passwd ", "@/etc/passwd", "/etc"])
 def test_a_rule_that_denies_is_not_got_around_by_spelling(disk: Path, path: str) -> None:
-    assert matched(NO_SECRETS, "read", {"path": path}, Situation(cwd=str(disk))).answer == "yes"
+    assert matched(NO_SECRETS, "read", {"path": path}, CallContext(cwd=str(disk))).answer == "yes"
 
 
 def test_a_link_that_is_made_later_counts_at_the_next_call(disk: Path) -> None:
-    here = Situation(cwd=str(disk))
+    here = CallContext(cwd=str(disk))
     assert matched(INSIDE, "read", {"path": "new"}, here).answer == "yes"
     (disk / "new").symlink_to("/etc/passwd")
     assert matched(INSIDE, "read", {"path": "new"}, here).answer == "no"
@@ -182,9 +181,9 @@ def test_a_link_that_is_made_later_counts_at_the_next_call(disk: Path) -> None:
 @pytest.mark.req("policy.rule.path")
 def test_a_rule_that_allows_does_not_follow_its_own_links_and_one_that_denies_does(disk: Path) -> None:
     """Else whoever makes a link where a rule allows something would decide what that is."""
-    here = Situation(cwd=str(disk))
+    here = CallContext(cwd=str(disk))
     for pattern in ("./out/**", "./to-secret", f"{disk}/absolute/**", "./secret", "./within/**"):
-        leads = str(resolve(pattern.removesuffix("/**"), str(disk)).path)
+        leads = str(resolve_path(pattern.removesuffix("/**"), str(disk)).path)
         for path in (pattern.removesuffix("/**"), leads):
             assert matched(rule("allow", path=pattern), "read", {"path": path}, here).answer == "no", (pattern, path)
             assert matched(rule("deny", path=pattern), "read", {"path": path}, here).answer == "yes", (pattern, path)
@@ -195,9 +194,9 @@ def test_a_rule_that_allows_does_not_follow_its_own_links_and_one_that_denies_do
 def test_a_tilde_is_the_home_folder_or_a_name(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(disk / "ho*me"))
     root = pwd.getpwuid(0).pw_dir
-    assert meanings("~/x") == (("~/x", f"{disk}/ho*me/x"), "")
-    assert meanings("~root/x")[0] == ("~root/x", f"{root}/x")
-    here = Situation(cwd=str(disk / "deep"))
+    assert path_candidates("~/x") == (("~/x", f"{disk}/ho*me/x"), "")
+    assert path_candidates("~root/x")[0] == ("~root/x", f"{root}/x")
+    here = CallContext(cwd=str(disk / "deep"))
     assert matched(INSIDE, "read", {"path": "~/x"}, here).answer == "no"
     assert PathPattern("~/**").allows(f"{disk}/ho*me/x", "/")
     assert not PathPattern("~/**").allows(f"{disk}/home/x", "/")
@@ -228,7 +227,7 @@ def test_a_tilde_is_the_home_folder_or_a_name(disk: Path, monkeypatch: pytest.Mo
     ],
 )
 def test_a_path_that_cannot_be_known_is_never_allowed_and_asked_where_it_may_be_denied(disk: Path, said: object, why: str) -> None:
-    here = Situation(cwd=str(disk))
+    here = CallContext(cwd=str(disk))
     everywhere = rule("allow", path=["/**", "./**"])
     assert matched(everywhere, "read", {"path": said}, here) == ("no", f"it has {why}", True)
     nowhere = rule("deny", path="/nowhere/else/**")
@@ -237,7 +236,7 @@ def test_a_path_that_cannot_be_known_is_never_allowed_and_asked_where_it_may_be_
 
 
 def test_what_leads_through_proc_is_denied_where_it_leads_now(disk: Path) -> None:
-    assert matched(NO_SECRETS, "read", {"path": "/proc/self/root/etc/hosts"}, Situation(cwd=str(disk))).answer == "yes"
+    assert matched(NO_SECRETS, "read", {"path": "/proc/self/root/etc/hosts"}, CallContext(cwd=str(disk))).answer == "yes"
 
 
 @pytest.mark.req("policy.rule.path-odd")
@@ -255,9 +254,9 @@ def test_a_link_too_deep_to_be_looked_at_is_not_taken_for_a_name(tmp_path: Path)
     finally:
         os.close(here)
     below = "/".join(names)
-    assert resolve(f"{below}/link/../x", str(tmp_path)).odd == "a path longer than can be followed"
-    assert matched(INSIDE, "read", {"path": f"{below}/link"}, Situation(cwd=str(tmp_path))).answer == "no"
-    assert matched(INSIDE, "read", {"path": f"{below}/link/../x"}, Situation(cwd=str(tmp_path))).answer == "no"
+    assert resolve_path(f"{below}/link/../x", str(tmp_path)).odd == "a path longer than can be followed"
+    assert matched(INSIDE, "read", {"path": f"{below}/link"}, CallContext(cwd=str(tmp_path))).answer == "no"
+    assert matched(INSIDE, "read", {"path": f"{below}/link/../x"}, CallContext(cwd=str(tmp_path))).answer == "no"
 
 
 @pytest.mark.req("policy.rule.path-reach")
@@ -298,12 +297,12 @@ def test_a_link_too_deep_to_be_looked_at_is_not_taken_for_a_name(tmp_path: Path)
 def test_what_patterns_can_reach_counts(disk: Path, tool: str, arguments: dict[str, object], allowed: bool) -> None:
     (disk / "deep" / "away").symlink_to("/etc")
     inside = rule("allow", path="./**")
-    assert (matched(inside, tool, arguments, Situation(cwd=str(disk))).answer == "yes") is allowed
+    assert (matched(inside, tool, arguments, CallContext(cwd=str(disk))).answer == "yes") is allowed
 
 
 @pytest.mark.req("policy.rule.path-reach")
 def test_a_search_through_a_folder_may_meet_what_is_denied_in_it(disk: Path) -> None:
-    here = Situation(cwd=str(disk))
+    here = CallContext(cwd=str(disk))
     keys = rule("deny", path=["**/*.key", "./deep/er/**"])
     assert matched(keys, "grep", {"pattern": "x"}, here) == (
         "maybe",
@@ -322,8 +321,8 @@ def test_a_search_through_a_folder_may_meet_what_is_denied_in_it(disk: Path) -> 
 
 def test_a_relative_path_may_begin_where_the_call_wants_to_run(disk: Path) -> None:
     (disk / "deep" / "x").symlink_to("/etc/passwd")
-    assert matched(INSIDE, "read", {"path": "x"}, Situation(cwd=str(disk))).answer == "yes"
-    assert matched(INSIDE, "read", {"path": "x", "cwd": "deep"}, Situation(cwd=str(disk))).answer == "no"
+    assert matched(INSIDE, "read", {"path": "x"}, CallContext(cwd=str(disk))).answer == "yes"
+    assert matched(INSIDE, "read", {"path": "x", "cwd": "deep"}, CallContext(cwd=str(disk))).answer == "no"
 
 
 # -- patterns ---------------------------------------------------------------------------------------------------------------------
@@ -364,8 +363,8 @@ def test_a_pattern_matches_what_the_reference_matches(patterns: list[str], names
 @given(st.lists(st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=5), max_size=4))
 def test_an_escaped_path_means_itself(names: list[str]) -> None:
     place = "/".join(["/not-there", *(name for name in names if name not in (".", ".."))])
-    assert PathPattern(escaped(place)).allows(place, "/")
-    assert not PathPattern(escaped(place)).allows(f"{place}x", "/")
+    assert PathPattern(escape_glob(place)).allows(place, "/")
+    assert not PathPattern(escape_glob(place)).allows(f"{place}x", "/")
 
 
 @pytest.mark.parametrize(

@@ -10,34 +10,34 @@ from typing import Any
 import msgspec
 import pytest
 
-from serai.errors import NoApproval, NotAllowed, NotWritten, PeerTimeout, SurfaceFailed
-from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
-from serai.model.surface import HeadlessSurface, ScriptedSurface, Surface
-from serai.policy.memory import Decisions
-from serai.policy.permissions import (
+from serai.compat.agentboot.permissions import (
     SECOND,
     AskRequest,
     AskResult,
     PermissionConfig,
+    PermissionHandler,
     PermissionRequest,
     PermissionResponse,
     PermissionResult,
 )
-from serai.policy.permitting import Permissions
+from serai.errors import NoApproval, NotAllowed, NotWritten, PeerTimeout, SurfaceFailed
+from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
+from serai.model.surface import HeadlessSurface, ScriptedSurface, Surface
+from serai.policy.decision_store import DecisionStore
 from tests.policy.asking import AskedSurface, Clock, never
 
-Make = Callable[..., Permissions]
+Make = Callable[..., PermissionHandler]
 ROUTING: dict[str, Any] = {"bot_uuid": "b", "chat_id": "c", "platform": "telegram"}
 
 
 @pytest.fixture
 async def permissions() -> AsyncIterator[Make]:
     """Makes them, and closes them."""
-    made: list[Permissions] = []
+    made: list[PermissionHandler] = []
 
-    def make(surface: Surface | None = None, *, table: bool = False, **more: Any) -> Permissions:
+    def make(surface: Surface | None = None, *, table: bool = False, **more: Any) -> PermissionHandler:
         own = {name: more.pop(name) for name in ("decisions", "clock", "cwd") if name in more}
-        made.append(Permissions(PermissionConfig(**more), surface=surface, table=table, **own))
+        made.append(PermissionHandler(PermissionConfig(**more), surface=surface, table=table, **own))
         return made[-1]
 
     yield make
@@ -54,7 +54,7 @@ def question(type: str = "question", **more: Any) -> AskRequest:
     return AskRequest(id="q1", type=type, agent_type="claude", session_id="s1", **ROUTING, **more)
 
 
-async def parked(permissions: Permissions, asked: PermissionRequest | AskRequest, **more: Any) -> asyncio.Task[Any]:
+async def parked(permissions: PermissionHandler, asked: PermissionRequest | AskRequest, **more: Any) -> asyncio.Task[Any]:
     """It waits in the table."""
     before = len(permissions.pending())
     work = permissions.check(asked, **more) if isinstance(asked, PermissionRequest) else permissions.ask(asked, **more)
@@ -153,7 +153,7 @@ async def test_the_seed_writes_empty_lists_as_null_and_that_is_read(permissions:
 @pytest.mark.req("agents.rule.29", "agents.must.10")
 @pytest.mark.parametrize("mode", ["auto", "skip", "manual"])
 async def test_the_blacklist_beats_the_whitelist_the_cache_and_every_mode(permissions: Make, mode: str) -> None:
-    kept = Decisions.in_memory()
+    kept = DecisionStore.in_memory()
     remembering = permissions(ScriptedSurface([Allow(remember="session")]), decisions=kept)
     assert (await remembering.check(request()))[0].approved
     assert len(kept.decisions()) == 1
@@ -169,7 +169,7 @@ async def test_the_blacklist_beats_the_whitelist_the_cache_and_every_mode(permis
 async def test_a_whitelisted_tool_is_allowed_without_asking_and_whatever_is_cached(
     permissions: Make, arguments: dict[str, Any]
 ) -> None:
-    kept = Decisions.in_memory()
+    kept = DecisionStore.in_memory()
     remembering = permissions(ScriptedSurface([Deny("no", remember="session")]), decisions=kept)
     assert not (await remembering.check(request(**arguments)))[0].approved
     result, error = await permissions(no_surface(), decisions=kept, whitelist=["Bash"]).check(request(**arguments))
@@ -214,7 +214,7 @@ async def test_a_cached_decision_is_used_for_its_call_and_session_until_its_dura
 
 @pytest.mark.req("agents.rule.35")
 async def test_without_remember_decisions_nothing_is_cached_and_what_is_cached_is_not_used(permissions: Make) -> None:
-    kept = Decisions.in_memory()
+    kept = DecisionStore.in_memory()
     surface = AskedSurface(lambda _: Allow(remember="session"))
     forgetful = permissions(surface, decisions=kept, remember_decisions=False)
     assert [(await forgetful.check(request()))[0].approved for _ in range(2)] == [True, True]
@@ -361,7 +361,7 @@ async def test_of_two_requests_of_one_id_nobody_can_say_which_is_meant(permissio
 async def test_what_is_to_be_remembered_goes_to_the_lists_that_are_switched_on(
     permissions: Make, enabled: bool, cached: bool, approved: bool, remember: bool
 ) -> None:
-    kept = Decisions.in_memory()
+    kept = DecisionStore.in_memory()
     table = permissions(table=True, decisions=kept, enable_whitelist=enabled, remember_decisions=cached)
     deciding = await parked(table, request())
     await table.submit_result("r1", PermissionResult(approved=approved, remember=remember))
@@ -462,7 +462,7 @@ async def test_a_yes_is_no_answer_to_a_question_and_what_was_not_taken_does_not_
 async def test_what_was_submitted_and_could_not_be_used_does_not_come_back(
     permissions: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept = Decisions.in_memory()
+    kept = DecisionStore.in_memory()
     table = permissions(table=True, decisions=kept)
 
     def full(*_: object) -> None:
@@ -480,7 +480,7 @@ async def test_what_was_submitted_and_could_not_be_used_does_not_come_back(
 @pytest.mark.req("agents.rule.35")
 @pytest.mark.parametrize("approved", [True, False])
 async def test_without_a_session_what_is_remembered_is_so_for_the_folder(permissions: Make, approved: bool) -> None:
-    kept = Decisions.in_memory()
+    kept = DecisionStore.in_memory()
     table = permissions(table=True, decisions=kept, cwd="/usr")
     deciding = await parked(table, request(session=""))
     await table.submit_result("r1", PermissionResult(approved=approved, remember=True))
@@ -505,7 +505,7 @@ async def test_without_a_session_what_is_remembered_is_so_for_the_folder(permiss
 async def test_only_the_same_request_takes_the_answer_to_what_a_dead_process_asked(
     permissions: Make, asked: Any, other: Any, answer: Decision, same: bool
 ) -> None:
-    kept = Decisions.in_memory()
+    kept = DecisionStore.in_memory()
     lost = await parked(permissions(table=True, decisions=kept), asked)
     row = dict(kept._db.rows.execute("SELECT * FROM approvals").fetchone())
     lost.cancel()

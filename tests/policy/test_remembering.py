@@ -16,12 +16,11 @@ from hypothesis import strategies as st
 from serai.limits import Limits
 from serai.model.approvals import Allow, Deny
 from serai.model.tools import ToolCall
-from serai.policy.engine import Policy, Remembered
-from serai.policy.matching import match
-from serai.policy.memory import Decisions
-from serai.policy.remembering import advice, flag_for, remember, rule_as, rule_for
-from serai.policy.rules import Rule, Rules, read_flag, read_rule
-from serai.policy.subject import Situation, Subject
+from serai.policy.call_facts import CallContext, CallFacts
+from serai.policy.decision_store import DecisionStore
+from serai.policy.engine import Policy, RememberedDecision, match_rule
+from serai.policy.rules import Rule, Rules, parse_rule_flag, read_rule
+from serai.policy.suggested_rules import advise, flag_for, remember_decision, rule_for, wider_rule
 from tests.policy.helpers import HERE, matched, subject
 
 
@@ -32,8 +31,8 @@ def kept(rule: Rule) -> Rule:
     return replace(read_rule(form, "memory"), exactly=exactly)
 
 
-def of(call: ToolCall, situation: Situation = HERE, decision: Allow | Deny | None = None) -> Rule:
-    return kept(rule_for(Subject(call, situation), decision or Allow()))
+def of(call: ToolCall, situation: CallContext = HERE, decision: Allow | Deny | None = None) -> Rule:
+    return kept(rule_for(CallFacts(call, situation), decision or Allow()))
 
 
 @pytest.mark.req("policy.remember.narrow")
@@ -102,7 +101,7 @@ CALLS = (
 
 
 def odd(call: ToolCall) -> bool:
-    found = Subject(call, HERE)
+    found = CallFacts(call, HERE)
     return bool(found.places.odd or found.cwds.odd or found.hosts.odd)
 
 
@@ -113,20 +112,20 @@ def test_the_same_call_is_decided_again_and_for_nobody_else(call: ToolCall, deci
     assume(not odd(call))
     made = of(call, decision=decision)
     assert made.decide == ("allow" if isinstance(decision, Allow) else "deny")
-    assert match(made, Subject(call, HERE)).answer == "yes"
+    assert match_rule(made, CallFacts(call, HERE)).answer == "yes"
     for other in (
-        Subject(msgspec.structs.replace(call, asker="codex"), HERE),
-        Subject(msgspec.structs.replace(call, asker="zot:weather"), HERE),
-        Subject(call, Situation(cwd=HERE.cwd)),
-        Subject(call, msgspec.structs.replace(HERE, owner="zot:weather")),
-        Subject(msgspec.structs.replace(call, name=f"{call.name}x"), HERE),
+        CallFacts(msgspec.structs.replace(call, asker="codex"), HERE),
+        CallFacts(msgspec.structs.replace(call, asker="zot:weather"), HERE),
+        CallFacts(call, CallContext(cwd=HERE.cwd)),
+        CallFacts(call, msgspec.structs.replace(HERE, owner="zot:weather")),
+        CallFacts(msgspec.structs.replace(call, name=f"{call.name}x"), HERE),
     ):
-        assert match(made, other).answer == "no"
+        assert match_rule(made, other).answer == "no"
 
 
 def meant(call: ToolCall) -> object:
     """What tells calls apart for a person: the words, the places, the hosts, the arguments; and where it runs."""
-    found = Subject(call, HERE)
+    found = CallFacts(call, HERE)
     if found.reading is not None:
         return call.name, found.reading.simple or call.arguments["command"], found.cwds.values
     if call.name == "fetch":
@@ -139,8 +138,8 @@ def meant(call: ToolCall) -> object:
 @given(CALLS, CALLS)
 def test_another_call_is_not_allowed_by_it(call: ToolCall, other: ToolCall) -> None:
     assume(not odd(call) and not odd(other) and meant(call) != meant(other))
-    if match(of(call), Subject(other, HERE)).answer == "yes":
-        first, second = Subject(call, HERE), Subject(other, HERE)
+    if match_rule(of(call), CallFacts(other, HERE)).answer == "yes":
+        first, second = CallFacts(call, HERE), CallFacts(other, HERE)
         assert call.name == other.name
         if second.reading is not None:  # the same words, in a folder below
             assert first.reading is not None
@@ -151,33 +150,33 @@ def test_another_call_is_not_allowed_by_it(call: ToolCall, other: ToolCall) -> N
 
 
 def test_a_place_is_where_it_leads_and_not_how_it_is_called(tmp_path: Path) -> None:
-    here = Situation(cwd=str(tmp_path))
+    here = CallContext(cwd=str(tmp_path))
     made = of(ToolCall("read", {"path": "new"}, asker="claude"), here)
     same = ToolCall("read", {"path": str(tmp_path / "new")}, asker="claude")
-    assert match(made, Subject(same, here)).answer == "yes"
-    assert match(made, Subject(same, Situation(cwd="/"))).answer == "yes"
+    assert match_rule(made, CallFacts(same, here)).answer == "yes"
+    assert match_rule(made, CallFacts(same, CallContext(cwd="/"))).answer == "yes"
     (tmp_path / "new").symlink_to("/etc/passwd")
-    assert match(made, Subject(same, here)).answer == "no"
+    assert match_rule(made, CallFacts(same, here)).answer == "no"
     denied = of(ToolCall("read", {"path": "new"}, asker="claude"), here, Deny())
     (tmp_path / "new").unlink()
     (tmp_path / "other").symlink_to("/etc/passwd")
-    assert match(denied, Subject(ToolCall("read", {"path": "other"}, asker="claude"), here)).answer == "yes"
+    assert match_rule(denied, CallFacts(ToolCall("read", {"path": "other"}, asker="claude"), here)).answer == "yes"
 
 
 @pytest.mark.parametrize("name", ["agent", "guest", "person", "built-in", "*", "a?c", "\\"])
 def test_one_whose_name_is_a_word_of_rules_is_still_one(name: str) -> None:
-    made = of(ToolCall(name, {}, asker=name), Situation(cwd="/nowhere", owner=name))
+    made = of(ToolCall(name, {}, asker=name), CallContext(cwd="/nowhere", owner=name))
     for asker in ("claude", "zot:x", "", "abc"):
-        assert match(made, Subject(ToolCall(name, {}, asker=asker), Situation(cwd="/nowhere", owner=name))).answer == "no"
+        assert match_rule(made, CallFacts(ToolCall(name, {}, asker=asker), CallContext(cwd="/nowhere", owner=name))).answer == "no"
     for owner in ("", "zot:x", "abc"):
-        assert match(made, Subject(ToolCall(name, {}, asker=name), Situation(cwd="/nowhere", owner=owner))).answer == "no"
-    assert match(made, Subject(ToolCall(name, {}, asker=name), Situation(cwd="/nowhere", owner=name))).answer == "yes"
+        assert match_rule(made, CallFacts(ToolCall(name, {}, asker=name), CallContext(cwd="/nowhere", owner=owner))).answer == "no"
+    assert match_rule(made, CallFacts(ToolCall(name, {}, asker=name), CallContext(cwd="/nowhere", owner=name))).answer == "yes"
 
 
 @pytest.mark.parametrize("tool", ["", "\ud800"])
 def test_a_tool_without_a_proper_name_is_remembered_as_nothing(tool: str) -> None:
     made = of(ToolCall(tool, {"path": "\udcff"}), decision=Deny("\ud800"))
-    assert match(made, Subject(ToolCall(tool, {"path": "\udcff"}), HERE)).answer == "no"
+    assert match_rule(made, CallFacts(ToolCall(tool, {"path": "\udcff"}), HERE)).answer == "no"
 
 
 def test_a_place_that_is_no_text_cannot_be_kept_but_its_refusal_does_not_fail() -> None:
@@ -186,32 +185,32 @@ def test_a_place_that_is_no_text_cannot_be_kept_but_its_refusal_does_not_fail() 
 
 @pytest.mark.req("policy.remember.narrow")
 def test_a_person_may_say_a_wider_rule() -> None:
-    asked = Subject(ToolCall("bash", {"command": "make x"}, asker="claude"), HERE)
-    wide = rule_as("bash:make *", Allow(), asked)
+    asked = CallFacts(ToolCall("bash", {"command": "make x"}, asker="claude"), HERE)
+    wide = wider_rule("bash:make *", Allow(), asked)
     assert (wide.decide, wide.command, wide.who, wide.owner, wide.because) == ("allow", ("make *",), ("claude",), ("built-in",), "")
     assert kept(wide).command == ("make *",)
-    bare = rule_as("bash", Deny("never"), asked)
+    bare = wider_rule("bash", Deny("never"), asked)
     assert (bare.decide, bare.tool, bare.because) == ("deny", ("bash",), "never")
 
 
 @pytest.mark.req("policy.remember.narrow")
 def test_a_wider_rule_is_still_for_the_one_who_asked() -> None:
-    wide = rule_as("bash:make *", Allow(), Subject(ToolCall("bash", {"command": "make x"}, asker="claude"), HERE))
-    other = Situation(cwd=HERE.cwd, session="one", owner="zot:evil")
-    assert match(wide, Subject(ToolCall("bash", {"command": "make y"}, asker="claude"), HERE)).answer == "yes"
-    assert match(wide, Subject(ToolCall("bash", {"command": "make y"}, asker="zot:evil"), HERE)).answer == "no"
-    assert match(wide, Subject(ToolCall("bash", {"command": "make y"}, asker="claude"), other)).answer == "no"
+    wide = wider_rule("bash:make *", Allow(), CallFacts(ToolCall("bash", {"command": "make x"}, asker="claude"), HERE))
+    other = CallContext(cwd=HERE.cwd, session="one", owner="zot:evil")
+    assert match_rule(wide, CallFacts(ToolCall("bash", {"command": "make y"}, asker="claude"), HERE)).answer == "yes"
+    assert match_rule(wide, CallFacts(ToolCall("bash", {"command": "make y"}, asker="zot:evil"), HERE)).answer == "no"
+    assert match_rule(wide, CallFacts(ToolCall("bash", {"command": "make y"}, asker="claude"), other)).answer == "no"
 
 
 @pytest.mark.req("policy.remember.narrow")
 def test_a_command_is_remembered_for_its_folder_unless_it_is_for_everywhere(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
-    here = Situation(cwd=str(tmp_path), project=str(tmp_path), session="one")
-    there = Situation(cwd=str(tmp_path / "sub"), project=str(tmp_path), session="one")
+    here = CallContext(cwd=str(tmp_path), project=str(tmp_path), session="one")
+    there = CallContext(cwd=str(tmp_path / "sub"), project=str(tmp_path), session="one")
     call = ToolCall("bash", {"command": "make test"}, asker="claude")
     for scope, elsewhere in (("session", "ask"), ("project", "ask"), ("always", "allow")):
-        decisions = Decisions.in_memory()
-        assert remember(decisions, rule_for(Subject(call, here), Allow()), here, scope, Limits())  # type: ignore[arg-type]
+        decisions = DecisionStore.in_memory()
+        assert remember_decision(decisions, rule_for(CallFacts(call, here), Allow()), here, scope, Limits())  # type: ignore[arg-type]
         judging = Policy(Rules(), memory=decisions)
         assert [judging.judge(call, where).decision for where in (here, there)] == ["allow", elsewhere], scope
         decisions.close()
@@ -220,29 +219,29 @@ def test_a_command_is_remembered_for_its_folder_unless_it_is_for_everywhere(tmp_
 @pytest.mark.req("policy.remember.narrow")
 def test_a_call_that_says_more_than_its_path_is_remembered_as_it_is() -> None:
     call = ToolCall("read", {"path": "/etc/hosts", "weird": 1})
-    made = rule_for(Subject(call, HERE), Allow())
+    made = rule_for(CallFacts(call, HERE), Allow())
     assert made.exactly
-    assert match(made, Subject(call, HERE)).answer == "yes"
-    assert match(made, Subject(ToolCall("read", {"path": "/etc/hosts", "weird": 2}), HERE)).answer == "no"
+    assert match_rule(made, CallFacts(call, HERE)).answer == "yes"
+    assert match_rule(made, CallFacts(ToolCall("read", {"path": "/etc/hosts", "weird": 2}), HERE)).answer == "no"
 
 
 @settings(deadline=None)
 @given(CALLS)
 def test_the_flag_that_is_named_allows_that_very_call(call: ToolCall) -> None:
-    assume(not odd(call) and Subject(call, HERE).cwds.values == (HERE.cwd,))
-    option, flag = shlex.split(flag_for(Subject(call, HERE)))
+    assume(not odd(call) and CallFacts(call, HERE).cwds.values == (HERE.cwd,))
+    option, flag = shlex.split(flag_for(CallFacts(call, HERE)))
     assert option == "--allow"
-    assert match(read_flag(flag), Subject(call, HERE)).answer == "yes"
+    assert match_rule(parse_rule_flag(flag), CallFacts(call, HERE)).answer == "yes"
 
 
 def test_a_decision_without_a_scope_to_hold_in_is_not_kept() -> None:
-    decisions = Decisions.in_memory()
+    decisions = DecisionStore.in_memory()
     made = of(ToolCall("x", {}))
-    nameless = Situation(cwd="/nowhere")
-    assert not remember(decisions, made, HERE, "once", Limits())
-    assert not remember(decisions, made, nameless, "session", Limits())
+    nameless = CallContext(cwd="/nowhere")
+    assert not remember_decision(decisions, made, HERE, "once", Limits())
+    assert not remember_decision(decisions, made, nameless, "session", Limits())
     assert decisions.decisions() == ()
-    assert [remember(decisions, made, HERE, scope, Limits()) for scope in ("session", "project", "always")] == [True] * 3
+    assert [remember_decision(decisions, made, HERE, scope, Limits()) for scope in ("session", "project", "always")] == [True] * 3
     assert {(one.scope, one.key, one.expires is None) for one in decisions.decisions()} == {
         ("session", "one", False),
         ("project", "/nowhere/project", False),
@@ -286,35 +285,35 @@ def test_the_advice_is_what_really_lets_the_call_through(
 ) -> None:
     call = ToolCall(tool, arguments, asker="claude")
     judged = Policy(Rules(rules=RULES)).judge(call, HERE)
-    found = advice(call, HERE, judged)
+    found = advise(call, HERE, judged)
     assert (found.flag, found.wider, found.remember) == (flag, wider, remember_)
     assert why_not in found.why_not
     assert bool(found.why_not) is bool(why_not)
     if flag:
-        more = read_flag(shlex.split(flag)[1])
+        more = parse_rule_flag(shlex.split(flag)[1])
         assert Policy(Rules(rules=(*RULES, more))).judge(call, HERE).decision == "allow"
         other = ToolCall(tool, {"command": "another"}, asker="claude")
         assert Policy(Rules(rules=(*RULES, more))).judge(other, HERE).decision == ("allow" if wider else "ask")
-    known = Remembered("x", rule_for(Subject(call, HERE), Allow()), "always")
+    known = RememberedDecision("x", rule_for(CallFacts(call, HERE), Allow()), "always")
     again = Policy(Rules(rules=RULES), memory=Knows(known)).judge(call, HERE).decision
     assert (again == "allow") is (remember_ or judged.decision == "allow")
     person = Policy(Rules(rules=RULES)).judge(call, HERE, needs_person=True)
-    assert advice(call, HERE, person, needs_person=True).flag == ""
+    assert advise(call, HERE, person, needs_person=True).flag == ""
 
 
 class Knows:
     """A memory of one decision."""
 
-    def __init__(self, one: Remembered) -> None:
+    def __init__(self, one: RememberedDecision) -> None:
         self._one = one
 
-    def decisions(self) -> tuple[Remembered, ...]:
+    def decisions(self) -> tuple[RememberedDecision, ...]:
         return (self._one,)
 
 
 def test_the_advice_about_a_remembered_no_is_to_forget_it() -> None:
     call = ToolCall("bash", {"command": "git push"}, asker="claude")
-    known = Remembered("7f", rule_for(Subject(call, HERE), Deny("no")), "always")
-    found = advice(call, HERE, Policy(Rules(), memory=Knows(known)).judge(call, HERE))
+    known = RememberedDecision("7f", rule_for(CallFacts(call, HERE), Deny("no")), "always")
+    found = advise(call, HERE, Policy(Rules(), memory=Knows(known)).judge(call, HERE))
     assert (found.flag, found.remember) == ("", False)
     assert found.why_not == "a person said no for the next time too: serai policy forget 7f"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from serai.errors import BadSettings
-from serai.policy.rules import Rules, default, read_file, read_flag, read_rule, read_toml
+from serai.policy.rules import Rules, default_rules, parse_rule_flag, read_file, read_rule, read_toml
 from tests.policy.helpers import matched, rule
 
 WHOLE = b"""
@@ -186,7 +186,7 @@ def test_of_two_sources_the_first_says_the_mode() -> None:
     ],
 )
 def test_a_flag_is_a_rule(flag: str, keys: dict[str, object]) -> None:
-    made = read_flag(flag)
+    made = parse_rule_flag(flag)
     assert made.to_json() == {"id": f"--allow {flag}", "decide": "allow", **keys}
     assert made.source == "the command line"
 
@@ -211,10 +211,10 @@ def test_a_flag_is_a_rule(flag: str, keys: dict[str, object]) -> None:
 )
 def test_a_flag_that_is_none_says_how_it_is_written(flag: str, said: str) -> None:
     with pytest.raises(BadSettings) as caught:
-        read_flag(flag)
+        parse_rule_flag(flag)
     assert told(caught.value) == said
 
 
 def test_what_is_shipped_is_one_rule_and_asks_for_the_rest() -> None:
-    [looking] = default().rules
-    assert (looking.id, looking.decide, default().mode) == ("default.look-around", "allow", "manual")
+    [looking] = default_rules().rules
+    assert (looking.id, looking.decide, default_rules().mode) == ("default.look-around", "allow", "manual")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from serai.model.approvals import Allow, Deny
 from serai.model.tools import ToolCall
-from serai.policy.matching import match
-from serai.policy.remembering import flag_for, rule_for
-from serai.policy.subject import Situation, Subject
+from serai.policy.call_facts import CallContext, CallFacts
+from serai.policy.engine import match_rule
+from serai.policy.suggested_rules import flag_for, rule_for
 from tests.policy.helpers import HERE, judged, matched, policy, rule, subject
 
 DENIES = {
@@ -94,17 +94,17 @@ def test_judging_and_remembering_never_fail_whatever_the_arguments(tool: str, ar
     for mode in ("manual", "skip"):
         assert policy(*EVERY, mode=mode).judge(call, HERE).decision in ("allow", "deny", "ask")
     for each in EVERY:
-        match(each, Subject(call, HERE))
+        match_rule(each, CallFacts(call, HERE))
     for decision in (Allow(), Deny("\ud800")):
-        rule_for(Subject(call, HERE), decision)
-    assert flag_for(Subject(call, HERE)).startswith("--allow ") or not flag_for(Subject(call, HERE))
+        rule_for(CallFacts(call, HERE), decision)
+    assert flag_for(CallFacts(call, HERE)).startswith("--allow ") or not flag_for(CallFacts(call, HERE))
 
 
 @pytest.mark.req("policy.rule.cwd")
 def test_a_call_may_say_where_it_runs_in_several_words(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "out").symlink_to("/etc")
-    here = Situation(cwd=str(tmp_path))
+    here = CallContext(cwd=str(tmp_path))
     assert subject("bash", {"command": "x"}, here).cwds == ((str(tmp_path),), "")
     assert subject("bash", {"cwd": "", "workdir": None}, here).cwds == ((str(tmp_path),), "")
     assert subject("bash", {"cwd": "sub"}, here).cwds == ((f"{tmp_path}/sub",), "")
@@ -117,6 +117,6 @@ def test_a_call_may_say_where_it_runs_in_several_words(tmp_path: Path) -> None:
 
 def test_a_situation_knows_whose_a_decision_is(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    here = Situation(cwd="/x", project=str(tmp_path / "link"), session="one")
+    here = CallContext(cwd="/x", project=str(tmp_path / "link"), session="one")
     assert [here.key(scope) for scope in ("once", "session", "project", "always")] == ["", "one", f"{tmp_path}/real", ""]
-    assert Situation(cwd=str(tmp_path / "link")).key("project") == f"{tmp_path}/real"
+    assert CallContext(cwd=str(tmp_path / "link")).key("project") == f"{tmp_path}/real"

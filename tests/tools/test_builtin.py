@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from serai.errors import BadSettings
 from serai.model.tools import ToolBox, ToolCall, ToolResult
-from serai.policy.subject import BESIDE, CWD, GLOBS
+from serai.policy.call_facts import BESIDE, CWD, GLOBS
 from serai.tools import BuiltInTools
 from serai.tools.programs.file_walk import open_folder
 from serai.tools.workspace import ToolFailure, Workspace, WorkspacePath, hold_file

@@ -38,7 +38,7 @@ from serai.model.actions import Action, CommandResult, Notice
 from serai.model.contributions import TransformResult
 from serai.model.events import Event, SessionStarted, ToolProgress, TurnResult, TurnStarted
 from serai.model.tools import ImageBlock, ToolCall, ToolResult
-from serai.policy.subject import Situation
+from serai.policy.call_facts import CallContext
 from serai.store.messages import to_model_message, usage_in
 from serai.store.stored_session import StoredSession as Stored
 
@@ -159,7 +159,7 @@ class App:
             raise NotCapable("only the resident's conversation is ours to look into", who=self.session.agent)
         return driver
 
-    def situation(self, owner: str = "") -> Situation:
+    def situation(self, owner: str = "") -> CallContext:
         """Where calls are made, for the policy; `owner` is the guest whose tool it is."""
         return self.house.situation(owner)
 

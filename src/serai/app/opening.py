@@ -32,7 +32,7 @@ from serai.limits import Limits
 from serai.model.approvals import Approval, Question
 from serai.model.provider import ModelProvider
 from serai.model.surface import HeadlessSurface, Surface
-from serai.policy import Decisions, Desk, Policy, Rules, Situation, load
+from serai.policy import Approver, CallContext, DecisionStore, Policy, Rules, load_rules
 from serai.record import Recorder, RecordingFolder, Secrets
 from serai.store.session_folder import CurrentSession, SessionFolder
 from serai.store.stored_session import StoredSession as Stored
@@ -64,7 +64,7 @@ class Choices(TypedDict, total=False):
     guests: Sequence[Path]  # these too
     installed: bool  # False: only these
     session: str | Stored  # to go on with: an id or the beginning of one, or `latest` for this folder's newest
-    decisions: Decisions  # where approvals and what is remembered are kept, if somebody has it open already
+    decisions: DecisionStore  # where approvals and what is remembered are kept, if somebody has it open already
     keep: bool  # False: the conversation is kept nowhere
     record: bool | Recorder  # False: no recording; else as the settings say
     command: str  # what the recording is called
@@ -88,9 +88,9 @@ class House:
     spawner: PlainSpawner
     shelf: Shelf
     undo: FileSnapshots
-    decisions: Decisions
+    decisions: DecisionStore
     policy: Policy
-    desk: Desk
+    desk: Approver
     sessions: SessionFolder | None
     current: CurrentSession | None
     is_new: bool  # the session was made for this run
@@ -106,9 +106,9 @@ class House:
     pipeline: Pipeline = field(init=False)
     services: AppServices = field(init=False)
 
-    def situation(self, owner: str = "") -> Situation:
+    def situation(self, owner: str = "") -> CallContext:
         session = self.session
-        return Situation(cwd=self.cwd, project=self.cwd, session=session.id, agent=session.agent, owner=owner)
+        return CallContext(cwd=self.cwd, project=self.cwd, session=session.id, agent=session.agent, owner=owner)
 
     def remarks(self) -> list[str]:
         """What a person should know of the agent, and of the session they go on with: what was asked when its last run ended."""
@@ -197,7 +197,7 @@ def opened(app: App, choices: Choices) -> House:
         recorder, owned = _recorder(choices, config, environ)
         if recorder is not None and owned:
             undone.callback(recorder.close)
-        decisions = choices.get("decisions") or Decisions.usual(environ)
+        decisions = choices.get("decisions") or DecisionStore.usual(environ)
         if owns_decisions := "decisions" not in choices:
             undone.callback(decisions.close)
         surface = Steady(choices.get("surface", HeadlessSurface()))
@@ -216,7 +216,7 @@ def opened(app: App, choices: Choices) -> House:
             undo=undo,
             decisions=decisions,
             policy=policy,
-            desk=Desk(policy, surface, decisions=decisions, limits=limits, park=choices.get("park", False)),
+            desk=Approver(policy, surface, decisions=decisions, limits=limits, park=choices.get("park", False)),
             sessions=sessions,
             current=current,
             is_new=is_new,
@@ -286,7 +286,7 @@ def _rules(choices: Choices, cwd: str, environ: Mapping[str, str], trust: Trust)
     if isinstance(policy, Policy):
         return policy
     files = [policy] if isinstance(policy, str | os.PathLike) else policy
-    return load(
+    return load_rules(
         cwd,
         files=[os.fspath(file) for file in files],
         allow=choices.get("allow", ()),

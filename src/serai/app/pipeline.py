@@ -24,9 +24,8 @@ from serai.host.registry import BuiltIn, Tool
 from serai.model.approvals import Allow, Approval, Decision, Deny, Question
 from serai.model.contributions import Refuse, Rewrite
 from serai.model.tools import ToolCall, ToolResult
-from serai.policy.desk import Desk
-from serai.policy.rulings import Ruling
-from serai.policy.subject import Situation
+from serai.policy.approver import ApprovalOutcome, Approver
+from serai.policy.call_facts import CallContext
 
 __all__ = ["Decided", "Pipeline", "Telling", "own"]
 
@@ -80,8 +79,8 @@ class Pipeline:
     def __init__(
         self,
         host: Host,
-        desk: Desk,
-        situation: Callable[[str], Situation],
+        desk: Approver,
+        situation: Callable[[str], CallContext],
         *,
         leads_outside: Callable[[ToolCall], Sequence[str]] = lambda _call: (),
         telling: Telling | None = None,
@@ -133,12 +132,12 @@ class Pipeline:
             self._seen.popitem(last=False)
         return Ask(shown)
 
-    def _refused(self, call: ToolCall, situation: Situation) -> Decided | None:
+    def _refused(self, call: ToolCall, situation: CallContext) -> Decided | None:
         """What needs nobody to look at it."""
         if down := self._host.not_guarded():  # while a guard is down nothing runs, whatever it would have said to this
             return _blocked(call, Refuse(f"{call.name} refused: {down}"))
         if (forbidden := self._desk.policy.forbids(call, situation)) is not None:
-            return _denied(call, Ruling(decision=Deny(forbidden.why), by="policy", why=forbidden.why))
+            return _denied(call, ApprovalOutcome(decision=Deny(forbidden.why), by="policy", why=forbidden.why))
         return None
 
     async def _decided(self, wanted: ToolCall | Approval) -> Decided:
@@ -177,7 +176,9 @@ class Pipeline:
         """A question, or an approval that is a person's alone to give. Whoever raised it tells that it is asked."""
         return (await self._desk.ask(request, self._situation(""))).decision
 
-    async def _ruled(self, approval: Approval | None, call: ToolCall, situation: Situation, outside: frozenset[str]) -> Ruling:
+    async def _ruled(
+        self, approval: Approval | None, call: ToolCall, situation: CallContext, outside: frozenset[str]
+    ) -> ApprovalOutcome:
         """What the policy says of the final call, or a person who is asked about it."""
         paths = sorted(outside)
         leads = f"it leads outside the working directory: {', '.join(paths)}" if paths else ""
@@ -208,8 +209,12 @@ class Pipeline:
             self.asking -= 1
 
     async def _asked(
-        self, request: Approval, situation: Situation, tell: Callable[[Approval | Question], None], asked: list[Approval | Question]
-    ) -> Ruling:
+        self,
+        request: Approval,
+        situation: CallContext,
+        tell: Callable[[Approval | Question], None],
+        asked: list[Approval | Question],
+    ) -> ApprovalOutcome:
         try:
             ruling = await self._desk.decide(request, situation, asked=tell)
         except BaseException:
@@ -218,10 +223,10 @@ class Pipeline:
             raise
         self._tell_nobody(request, ruling)
         if asked and (failure := self._settled(asked[0], ruling.decision, ruling.why if ruling.by in _NOBODY else "")):
-            return Ruling(decision=Deny(failure), by="not written", why=failure)
+            return ApprovalOutcome(decision=Deny(failure), by="not written", why=failure)
         return ruling
 
-    def _tell_nobody(self, request: Approval, ruling: Ruling) -> None:
+    def _tell_nobody(self, request: Approval, ruling: ApprovalOutcome) -> None:
         if ruling.by == "nobody":
             self._telling.nobody(request, ruling.error.hint if ruling.error is not None else "")
 
@@ -234,11 +239,11 @@ class Pipeline:
             return str(error)
         return ""
 
-    def _reached(self, call: ToolCall, situation: Situation, outside: frozenset[str]) -> frozenset[str]:
+    def _reached(self, call: ToolCall, situation: CallContext, outside: frozenset[str]) -> frozenset[str]:
         """Those of the paths that the rules let this call reach when they are written out: links may have changed meanwhile."""
         return frozenset(path for path in outside if self._judged(call, situation, path))
 
-    def _judged(self, call: ToolCall, situation: Situation, path: str) -> bool:
+    def _judged(self, call: ToolCall, situation: CallContext, path: str) -> bool:
         spelt = msgspec.structs.replace(call, arguments={**call.arguments, "path": path})
         return self._desk.policy.judge(spelt, situation).decision == "allow"
 
@@ -263,7 +268,7 @@ def _is_ours(tool: Tool | None) -> bool:
     return tool is not None and isinstance(tool.owner, BuiltIn)
 
 
-def _denied(call: ToolCall, ruling: Ruling) -> Decided:
+def _denied(call: ToolCall, ruling: ApprovalOutcome) -> Decided:
     assert isinstance(ruling.decision, Deny)
     return Decided(call=call, decision=ruling.decision, by=ruling.by)
 

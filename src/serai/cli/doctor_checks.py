@@ -192,8 +192,7 @@ def _catalogue(look: Look) -> None:
 
 
 def _own_rules(look: Look) -> None:
-    from serai.policy.loading import USER_FILE
-    from serai.policy.rules import read_file
+    from serai.policy.rules import USER_FILE, read_file
 
     path = os.path.join(paths.config_folder(look.environ), USER_FILE)
     if os.path.lexists(path):
@@ -270,13 +269,13 @@ def _guest(manifest: Manifest) -> str:
 
 def _policy(look: Look) -> Iterator[Line]:
     from serai.host.trust import Trust
-    from serai.policy import load
-    from serai.policy.loading import USER_FILE
+    from serai.policy import load_rules
+    from serai.policy.rules import USER_FILE
 
     own = os.path.join(paths.config_folder(look.environ), USER_FILE)
     files = [path for path in (os.path.join(look.cwd, paths.PROJECT_POLICY), own) if os.path.lexists(path)]
     trust = Trust.usual(look.environ)
-    rules = load(look.cwd, untrusted=lambda content: trust.check_policy(look.cwd, content), environ=look.environ)
+    rules = load_rules(look.cwd, untrusted=lambda content: trust.check_policy(look.cwd, content), environ=look.environ)
     yield Line("ok", f"rules of {', '.join([*files, 'Serai itself'])}")
     yield Line("ok", ", ".join(f"{len(rules.by(decide))} {decide}" for decide in ("deny", "ask", "allow")))
     yield Line("ok" if rules.mode == "manual" else "note", f"mode {rules.mode}")
@@ -285,13 +284,13 @@ def _policy(look: Look) -> Iterator[Line]:
 
 
 def _waiting(look: Look) -> Line:
-    from serai.policy.memory import NAME, Decisions
+    from serai.policy.decision_store import NAME, DecisionStore
 
     path = os.path.join(paths.state_folder(look.environ), NAME)
     if not os.path.exists(path):
         return Line("ok", "no approval waits")
     try:
-        decisions = Decisions(path, busy=_BUSY)
+        decisions = DecisionStore(path, busy=_BUSY)
     except NotWritten as error:
         return Line("note", f"approvals cannot be looked at: {error}", error.hint)
     try:

@@ -37,7 +37,7 @@ from serai.model.approvals import (
 from serai.model.events import Event
 
 if TYPE_CHECKING:
-    from serai.policy import Decisions, Pending, Remembered
+    from serai.policy import DecisionStore, PendingApproval, RememberedDecision
 
 __all__ = ["LineSurface", "Terminal"]
 
@@ -218,7 +218,7 @@ class LineSurface:
         terminal: Terminal | None,
         printer: Prints,
         *,
-        decisions: Decisions | None = None,
+        decisions: DecisionStore | None = None,
         limits: Callable[[], Limits] = Limits,
         color: bool | None = None,
     ) -> None:
@@ -294,7 +294,9 @@ class LineSurface:
             await terminal.write(f"  That is no answer. Type y, n, n and why, s{also}; Enter alone is a no.\n")
         return Deny(_NOT_UNDERSTOOD)
 
-    def _approval(self, request: Approval, row: Pending | None, kept: Remembered | None, columns: int) -> Iterator[str]:
+    def _approval(
+        self, request: Approval, row: PendingApproval | None, kept: RememberedDecision | None, columns: int
+    ) -> Iterator[str]:
         yield from self._head(f"{words.name(request.tool, words.TOOL)}, asked by {self._asker(request)}", columns)
         cut = yield from words.called(request, "ends", columns=columns)
         if row is not None:
@@ -304,7 +306,7 @@ class LineSurface:
         if kept is not None:
             yield from words.ours(f"  always: {words.about(kept.rule)}; {words.lifetime(kept)}", columns=columns)
 
-    def _row(self, request: Approval | Question) -> Pending | None:
+    def _row(self, request: Approval | Question) -> PendingApproval | None:
         """Where the desk has written it down; an id is the agent's own, so that it alone does not tell which."""
         if self._decisions is None:
             return None
@@ -317,17 +319,17 @@ class LineSurface:
         found = [one for one in rows if (asked := one.request).id == request.id and _key(asked) == same]
         return found[-1] if found else None
 
-    def _would_keep(self, request: Approval, row: Pending | None) -> Remembered | None:
+    def _would_keep(self, request: Approval, row: PendingApproval | None) -> RememberedDecision | None:
         """What would be remembered, as the desk remembers it: it is tried where it is forgotten again."""
-        from serai.policy import Decisions, remember
-        from serai.policy.remembering import rule_for
-        from serai.policy.subject import Subject
+        from serai.policy import DecisionStore, remember_decision
+        from serai.policy.call_facts import CallFacts
+        from serai.policy.suggested_rules import rule_for
 
         if row is None or request.no_always or request.needs_person:
             return None
-        with closing(Decisions.in_memory()) as trial:
-            rule = rule_for(Subject(request.call, row.situation), Allow())
-            return trial.decisions()[0] if remember(trial, rule, row.situation, "project", self._limits()) else None
+        with closing(DecisionStore.in_memory()) as trial:
+            rule = rule_for(CallFacts(request.call, row.situation), Allow())
+            return trial.decisions()[0] if remember_decision(trial, rule, row.situation, "project", self._limits()) else None
 
     # -- questions ----------------------------------------------------------------------------------------------------------------
 
@@ -368,7 +370,7 @@ class LineSurface:
             who += f", sub-agent {words.name(request.lane)}"
         return who + (f", session {words.name(request.session)}" if self._several and request.session else "")
 
-    def _all_of_it(self, row: Pending | None, columns: int) -> Iterator[str]:
+    def _all_of_it(self, row: PendingApproval | None, columns: int) -> Iterator[str]:
         id = f" {row.id}" if row is not None else ""
         yield from words.ours(f"  not all of it is shown; in another terminal: serai policy pending{id}", columns=columns)
 

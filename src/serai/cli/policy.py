@@ -22,9 +22,9 @@ from serai.paths import absolute_path
 
 if TYPE_CHECKING:
     from serai.model.tools import ToolCall
-    from serai.policy import Decisions, Judgement, Rule, Rules, Situation
-    from serai.policy.remembering import Advice
-    from serai.policy.subject import Subject
+    from serai.policy import CallContext, DecisionStore, PolicyDecision, Rule, Rules
+    from serai.policy.call_facts import CallFacts
+    from serai.policy.suggested_rules import RuleAdvice
 
 __all__ = ["policy"]
 
@@ -61,13 +61,13 @@ class Sources:
 
     def rules(self) -> Rules:
         from serai.host.trust import Trust
-        from serai.policy import load
+        from serai.policy import load_rules
 
         def untrusted(content: bytes) -> str:  # of just what is read: the file may change at any time
             return trust.check_policy(self.cwd, content)
 
         trust = Trust.usual()
-        return load(self.cwd, files=self.files, allow=self.allow, mode=self.mode, untrusted=untrusted)
+        return load_rules(self.cwd, files=self.files, allow=self.allow, mode=self.mode, untrusted=untrusted)
 
 
 def with_sources(command: Callable[..., None]) -> Callable[..., None]:
@@ -130,14 +130,14 @@ def test(
     JSON are the arguments of the call, such as '{"command": "git status"}'; - reads them from stdin.
     """
     from serai.model.tools import ToolCall
-    from serai.policy import Situation
+    from serai.policy import CallContext
 
     if not tool:
         raise click.UsageError("name a tool, such as bash")
     given = parsed(sys.stdin.buffer.read() if arguments == "-" else os.fsencode(arguments), "stdin" if arguments == "-" else "JSON")
     tool, agent, guest, owner, session, profile = map(words.written, (tool, agent, guest, owner, session, profile))
     call = ToolCall(tool, given, asker=guest or agent)
-    situation = Situation(cwd=sources.cwd, session=session, agent=agent, owner=owner, profile=profile)
+    situation = CallContext(cwd=sources.cwd, session=session, agent=agent, owner=owner, profile=profile)
     rules = sources.rules()
     with looked_at() as decisions:
         trial = Trial(call, situation, rules, decisions)
@@ -163,15 +163,15 @@ class Trial:
     """A call that is judged, also as it would be with one rule more."""
 
     call: ToolCall
-    situation: Situation
+    situation: CallContext
     rules: Rules
-    decisions: Decisions
+    decisions: DecisionStore
 
     @property
-    def subject(self) -> Subject:
-        from serai.policy.subject import Subject
+    def subject(self) -> CallFacts:
+        from serai.policy.call_facts import CallFacts
 
-        return Subject(self.call, self.situation)
+        return CallFacts(self.call, self.situation)
 
     @property
     def native(self) -> str:
@@ -179,18 +179,18 @@ class Trial:
         names = () if self.situation.owner else _NATIVE.items()
         return next((ours for ours, theirs in names if self.call.name in theirs), "")
 
-    def judge(self, *more: Rule) -> Judgement:
+    def judge(self, *more: Rule) -> PolicyDecision:
         from serai.policy import Policy
 
         rules = replace(self.rules, rules=(*self.rules.rules, *more))
         return Policy(rules, memory=self.decisions).judge(self.call, self.situation)
 
-    def advice(self, judged: Judgement) -> Advice:
-        from serai.policy.remembering import Advice, advice
+    def advice(self, judged: PolicyDecision) -> RuleAdvice:
+        from serai.policy.suggested_rules import RuleAdvice, advise
 
         if judged.stage == "mode" and self.native:
-            return Advice(why_not=_native(self))
-        return advice(self.call, self.situation, judged)
+            return RuleAdvice(why_not=_native(self))
+        return advise(self.call, self.situation, judged)
 
     def rule(self) -> Rule | None:
         """The narrowest rule that really allows it, as it would be read from a file; None when none does."""
@@ -199,8 +199,8 @@ class Trial:
     def candidates(self) -> Iterator[Rule]:
         """From narrow to wide: what it means, all that it says, what of that a pattern can say, the tool alone."""
         from serai.model.approvals import Allow
-        from serai.policy.globs import escaped
-        from serai.policy.remembering import rule_for
+        from serai.policy.patterns import escape_glob
+        from serai.policy.suggested_rules import rule_for
 
         subject = self.subject
         taken = {known.id for known in self.rules.rules}
@@ -208,7 +208,7 @@ class Trial:
         rule = replace(rule_for(subject, Allow()), id=free, who=())
         if not rule.exactly:
             yield rule
-        cwd = tuple(map(escaped, subject.cwds.values)) if subject.cwds.values != (subject.cwd,) else ()
+        cwd = tuple(map(escape_glob, subject.cwds.values)) if subject.cwds.values != (subject.cwd,) else ()
         rule = replace(rule, exactly="", command=(), path=(), host=(), cwd=cwd)
         fields = _fields(self.call.arguments)
         yield replace(rule, input=fields)
@@ -237,13 +237,13 @@ def _fields(arguments: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     """Each argument as a pattern of itself; nothing when there are too many, or one that no pattern can say."""
     import msgspec
 
-    from serai.policy.globs import escaped
+    from serai.policy.patterns import escape_glob
 
     said = {name: value for name, value in arguments.items() if value is not None}
     if len(said) > _MOST_FIELDS or any("." in name or isinstance(value, dict | list) for name, value in said.items()):
         return {}
     texts = {name: value if isinstance(value, str) else msgspec.json.encode(value).decode() for name, value in said.items()}
-    return {name: (escaped(text),) for name, text in texts.items()}
+    return {name: (escape_glob(text),) for name, text in texts.items()}
 
 
 def _odd(trial: Trial) -> Iterator[str]:
@@ -261,7 +261,7 @@ def _odd(trial: Trial) -> Iterator[str]:
         yield f"{tool} takes a `{field}`, and this call has none: its arguments are {said}"
 
 
-def _explained(judged: Judgement) -> Iterator[str]:
+def _explained(judged: PolicyDecision) -> Iterator[str]:
     yield f"  because {judged.why}"
     if judged.rule is not None:
         yield f"  the rule is from {words.where(judged.rule.source)}"
@@ -277,7 +277,7 @@ def _explained(judged: Judgement) -> Iterator[str]:
         yield f"  {number}. {step.stage}: {decides if step.stage == judged.stage else step.said}"
 
 
-def _ways(trial: Trial, judged: Judgement) -> Iterator[str]:
+def _ways(trial: Trial, judged: PolicyDecision) -> Iterator[str]:
     """What somebody would have to write who wants it otherwise."""
     if judged.decision == "allow":
         return
@@ -297,12 +297,12 @@ def _ways(trial: Trial, judged: Judgement) -> Iterator[str]:
 
 def _for_good(trial: Trial, *, alone: bool) -> Iterator[str]:
     """The rule; `alone`: no flag says the same."""
-    from serai.policy.matching import match
+    from serai.policy.engine import match_rule
 
     rule = trial.rule()
     if rule is None:
         *_, widest = trial.candidates()
-        yield f"no rule can allow it: {match(widest, trial.subject).why or 'no pattern can say what it is about'}"
+        yield f"no rule can allow it: {match_rule(widest, trial.subject).why or 'no pattern can say what it is about'}"
         return
     also = ", or for one run in a file that --policy FILE names" if alone else ""
     yield f"to allow it for good, in {words.own_file()}{also}:"

@@ -20,7 +20,7 @@ from serai.errors import NoApproval, NotAllowed, NotWritten
 
 if TYPE_CHECKING:
     from serai.model.approvals import Allow, Answer, Approval, Deny, Question, Remember
-    from serai.policy import Decisions, Pending, Rule
+    from serai.policy import DecisionStore, PendingApproval, Rule
 
 __all__ = ["answer", "forget", "looked_at", "parsed", "pending"]
 
@@ -28,15 +28,15 @@ SCOPES = ("once", "session", "project", "always")
 _STATES = {"used": "answered", "lost": "lost, its run is gone"}
 
 
-def kept() -> Decisions:
+def kept() -> DecisionStore:
     """What is on disk; where there is nothing, nothing is made."""
-    from serai.policy import Decisions
+    from serai.policy import DecisionStore
 
-    return Decisions.usual() if os.path.exists(_file()) else Decisions.in_memory()
+    return DecisionStore.usual() if os.path.exists(_file()) else DecisionStore.in_memory()
 
 
 @contextmanager
-def looked_at() -> Iterator[Decisions]:
+def looked_at() -> Iterator[DecisionStore]:
     """The same, only to be shown: that is possible, with a copy, also where nothing can be written."""
     from tempfile import TemporaryDirectory
 
@@ -51,19 +51,19 @@ def looked_at() -> Iterator[Decisions]:
         yield stack.enter_context(closing(decisions))
 
 
-def _copy(folder: str) -> Decisions:
-    from serai.policy import Decisions
+def _copy(folder: str) -> DecisionStore:
+    from serai.policy import DecisionStore
 
     copy = os.path.join(folder, os.path.basename(_file()))
     for suffix in ("", "-wal"):
         if os.path.exists(_file() + suffix):
             shutil.copyfile(_file() + suffix, copy + suffix)
-    return Decisions(copy)
+    return DecisionStore(copy)
 
 
 def _file() -> str:
     from serai import paths
-    from serai.policy.memory import NAME
+    from serai.policy.decision_store import NAME
 
     return os.path.join(paths.state_folder(), NAME)
 
@@ -105,7 +105,7 @@ def pending(id: str | None, *, everything: bool, as_json: bool) -> None:
                 click.echo(line)
 
 
-def _shown(one: Pending, *, whole: bool) -> Iterator[str]:
+def _shown(one: PendingApproval, *, whole: bool) -> Iterator[str]:
     """As a person has to see it who answers: nothing is masked, and nothing can be taken for something else."""
     from serai.model.approvals import Approval
 
@@ -121,7 +121,7 @@ def _shown(one: Pending, *, whole: bool) -> Iterator[str]:
         yield from words.ours(line)
 
 
-def _next(one: Pending, *, cut: bool) -> Iterator[str]:
+def _next(one: PendingApproval, *, cut: bool) -> Iterator[str]:
     """What can be done about it."""
     from serai.model.approvals import Approval
 
@@ -137,7 +137,7 @@ def _next(one: Pending, *, cut: bool) -> Iterator[str]:
     yield f"  serai policy answer {one.id} " + ("allow   (or deny)" if isinstance(one.request, Approval) else "--answer TEXT")
 
 
-def _form(one: Pending) -> dict[str, Any]:
+def _form(one: PendingApproval) -> dict[str, Any]:
     import msgspec
 
     form: dict[str, Any] = {"id": one.id, "state": one.state, "asked": one.asked, "until": one.until}
@@ -222,7 +222,7 @@ def _decision(
     return Allow(parsed(os.fsencode(arguments), "--arguments"), scope)
 
 
-def _answers(one: Pending, request: Question, verdict: str | None, texts: tuple[str, ...]) -> Answer:
+def _answers(one: PendingApproval, request: Question, verdict: str | None, texts: tuple[str, ...]) -> Answer:
     from serai.model.approvals import Answer, parse_typed_answer
 
     if verdict == "allow":
@@ -240,36 +240,36 @@ def _answers(one: Pending, request: Question, verdict: str | None, texts: tuple[
     return Answer(said)
 
 
-def _settle(decisions: Decisions, one: Pending, decision: Any, pattern: str | None, scope: Remember) -> None:
+def _settle(decisions: DecisionStore, one: PendingApproval, decision: Any, pattern: str | None, scope: Remember) -> None:
     """Answered first, then remembered: who is second has not decided anything."""
     from serai.model.approvals import Approval
-    from serai.policy import remember, rule_as
-    from serai.policy.subject import Subject
+    from serai.policy import remember_decision, wider_rule
+    from serai.policy.call_facts import CallFacts
 
     if scope == "session" and not one.situation.session:
         raise NotAllowed("it is of no session that could be known again", id=one.id, hint="say --remember project or always")
     rule = None
     if pattern is not None and isinstance(one.request, Approval):
-        rule = rule_as(words.written(pattern), decision, Subject(one.request.call, one.situation))
+        rule = wider_rule(words.written(pattern), decision, CallFacts(one.request.call, one.situation))
     elif one.state == "lost" and isinstance(one.request, Approval):  # else its run remembers
         rule = _same_again(one, one.request, decision)
     decisions.answer(one.id, decision, _me())
     if rule is not None:
-        remember(decisions, rule, one.situation, scope, limits_of_the_person())
+        remember_decision(decisions, rule, one.situation, scope, limits_of_the_person())
 
 
-def _same_again(one: Pending, request: Approval, decision: Allow | Deny) -> Rule:
+def _same_again(one: PendingApproval, request: Approval, decision: Allow | Deny) -> Rule:
     """What a run would remember of it, with the arguments that it is to have."""
     import msgspec
 
     from serai.model.approvals import Allow
-    from serai.policy.remembering import rule_for
-    from serai.policy.subject import Subject
+    from serai.policy.call_facts import CallFacts
+    from serai.policy.suggested_rules import rule_for
 
     call = request.call
     if isinstance(decision, Allow) and decision.arguments is not msgspec.UNSET:
         call = msgspec.structs.replace(call, arguments=decision.arguments)
-    return rule_for(Subject(call, one.situation), decision)
+    return rule_for(CallFacts(call, one.situation), decision)
 
 
 def _me() -> str:
@@ -303,7 +303,7 @@ def forget(ids: tuple[str, ...], *, everything: bool, session: str, project: str
     telling.say(f"{count} forgotten")
 
 
-def _meant(decisions: Decisions, ids: tuple[str, ...]) -> list[str]:
+def _meant(decisions: DecisionStore, ids: tuple[str, ...]) -> list[str]:
     """Their whole ids. One that is not known is an error before anything is forgotten."""
     hint = "`serai policy list` shows what is remembered"
     known = decisions.ids()

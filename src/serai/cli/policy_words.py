@@ -16,7 +16,7 @@ from serai import paths
 
 if TYPE_CHECKING:
     from serai.model.approvals import Approval, Question
-    from serai.policy import Remembered, Rule
+    from serai.policy import RememberedDecision, Rule
 
 __all__ = [
     "TOOL",
@@ -63,7 +63,7 @@ _FOR = {"session": "for the session ", "project": "in ", "always": "everywhere"}
 
 def own_file() -> str:
     """Where a person writes rules of their own."""
-    from serai.policy.loading import USER_FILE
+    from serai.policy.rules import USER_FILE
 
     return os.path.join(paths.config_folder(), USER_FILE)
 
@@ -89,7 +89,7 @@ def told(rule: Rule) -> Iterator[str]:
     yield f"  from {where(rule.source)}"
 
 
-def lifetime(one: Remembered) -> str:
+def lifetime(one: RememberedDecision) -> str:
     """For whom a remembered decision holds, and until when."""
     until = "until it is forgotten" if one.expires is None else f"until {moment(one.expires)}"
     return f"{_FOR[one.scope]}{one.key}, {until}"
@@ -208,11 +208,11 @@ def _pieces(spelt: list[str], room: int) -> Iterator[tuple[str, int]]:
 
 def _spelt(text: str, *, tab: str = "\\x09") -> list[str]:
     """Each character of it as it is shown."""
-    from serai.policy.commands.invisible import not_seen
+    from serai.plain_text import find_invisible
 
-    if not_seen(text) is None:
+    if find_invisible(text) is None:
         return list(text)
-    return [tab if char == "\t" else char if not_seen(char) is None else f"\\x{ord(char):02x}" for char in text]
+    return [tab if char == "\t" else char if find_invisible(char) is None else f"\\x{ord(char):02x}" for char in text]
 
 
 def _columns(text: str) -> int:
@@ -311,7 +311,7 @@ def _key(name: str) -> str:
 
 def _text(text: str) -> str:
     """As TOML has it, and as a terminal may show it."""
-    from serai.policy.commands.invisible import not_seen
+    from serai.plain_text import find_invisible
 
     quoted = json.dumps(text, ensure_ascii=False)
-    return "".join(char if not_seen(char) is None else f"\\U{ord(char):08x}" for char in quoted)
+    return "".join(char if find_invisible(char) is None else f"\\U{ord(char):08x}" for char in quoted)

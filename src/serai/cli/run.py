@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from serai.model.events import TurnResult
     from serai.model.surface import Surface
     from serai.model.tools import ImageBlock
-    from serai.policy import Decisions
+    from serai.policy import DecisionStore
 
 __all__ = ["run_command"]
 
@@ -107,7 +107,7 @@ class Wanted:
     images: tuple[ImageBlock, ...]
     given: Mapping[str, Any] = field(repr=False)
 
-    def choices(self, surface: Surface, decisions: Decisions) -> Choices:
+    def choices(self, surface: Surface, decisions: DecisionStore) -> Choices:
         from serai.app.opening import LATEST
 
         given, options = self.given, self.options
@@ -187,7 +187,7 @@ async def _outcome(wanted: Wanted, printer: Printer | JsonPrinter, ending: Endin
     from serai.app.app import App
     from serai.cli.line import LineSurface, Terminal
     from serai.limits import Limits
-    from serai.policy import Decisions
+    from serai.policy import DecisionStore
 
     def limits() -> Limits:
         return Limits() if app is None else app.house.limits
@@ -197,7 +197,7 @@ async def _outcome(wanted: Wanted, printer: Printer | JsonPrinter, ending: Endin
     result: TurnResult | None = None
     try:
         with (
-            closing(Decisions.usual()) as decisions,
+            closing(DecisionStore.usual()) as decisions,
             closing(LineSurface(Terminal.open(), printer, decisions=decisions, limits=limits)) as surface,
             ending.after(wanted.given["timeout"]),
         ):

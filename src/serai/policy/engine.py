@@ -6,24 +6,280 @@ The order, each step only when the one before said nothing:
 
 What a rule against something cannot see is asked, and so is a command that does not parse: neither a rule that allows nor a mode
 gets it past a person. Nothing here waits or asks; `serai.policy.desk` does.
+
+Whether a rule means a call: yes, no, or maybe, and why not.
+
+A rule that allows has to be certain of everything the call says. A rule that denies or asks must not be got around: it looks at
+every command in a text, at each path as written and as resolved, and where something cannot be known it says "maybe", which
+becomes a question to a person.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from serai.model.approvals import Remember
 from serai.model.tools import ToolCall
-from serai.policy.matching import Match, match
+from serai.policy.call_facts import BESIDE, BESIDE_COMMAND, CWD, GLOBS, PATHS, URLS, CallContext, CallFacts, text_of
 from serai.policy.rules import MODES, Decide, Mode, Rule, Rules
-from serai.policy.subject import Situation, Subject
 
-__all__ = ["AGENT_MODES", "Judgement", "Memory", "NoMemory", "Policy", "Remembered", "Stage", "Step", "mode_of_agent"]
+__all__ = [
+    "AGENT_MODES",
+    "KINDS",
+    "DecisionMemory",
+    "EmptyDecisionMemory",
+    "PhaseResult",
+    "Policy",
+    "PolicyDecision",
+    "RememberedDecision",
+    "RuleMatch",
+    "RulePhase",
+    "match_rule",
+    "mode_of_agent",
+]
 
-Stage = Literal["deny rules", "remembered", "ask rules", "allow rules", "mode"]
+KINDS = ("agent", "guest", "person", "built-in")  # words of `who` and `owner` that mean many
+
+
+class RuleMatch(NamedTuple):
+    """`why` says what did not match, or what cannot be known; `near`: the tool did match, so a person may wonder."""
+
+    answer: Literal["yes", "no", "maybe"]
+    why: str = ""
+    near: bool = False
+
+
+_YES = RuleMatch("yes")
+
+
+def match_rule(rule: Rule, subject: CallFacts) -> RuleMatch:
+    """The first key that does not match decides; a maybe only when all the others do."""
+    if not _tool(rule, subject):
+        return RuleMatch("no", f"it is about the tool {_listed(rule.tool)}")
+    if not _who(rule, subject):
+        return RuleMatch("no", f"it is about what {_listed(rule.who)} asks for")
+    if not _owner(rule, subject):
+        return RuleMatch("no", f"it is about tools of {_listed(rule.owner)}")
+    allows = rule.decide == "allow"
+    parts = [part(rule, subject) for part in (_ALLOWS if allows else _FINDS)]
+    if refused := next((why for answer, why in parts if answer == "no"), ""):
+        return RuleMatch("no", refused, near=True)
+    doubt = next((why for answer, why in parts if answer == "maybe"), "")
+    return RuleMatch("maybe", doubt, near=True) if doubt else _YES
+
+
+# -- who, whose, what -------------------------------------------------------------------------------------------------------------
+
+
+def _tool(rule: Rule, subject: CallFacts) -> bool:
+    """By its neutral name; what denies or asks means an agent's own name for it too."""
+    names = [subject.call.name]
+    if rule.decide != "allow" and subject.call.native is not None:
+        names.append(subject.call.native.name)
+    return not rule.tool or any(_any(rule.patterns["tool"], name) for name in names)
+
+
+def _who(rule: Rule, subject: CallFacts) -> bool:
+    kind = "guest" if subject.guest else "person" if subject.who == "person" else "agent"
+    return not rule.who or kind in rule.who or _any(rule.patterns["who"], subject.who)
+
+
+def _owner(rule: Rule, subject: CallFacts) -> bool:
+    owner = subject.situation.owner
+    if not rule.owner or ("guest" if owner else "built-in") in rule.owner:
+        return True
+    return bool(owner) and _any(rule.patterns["owner"], owner)
+
+
+# -- what it says: certain, for rules that allow ----------------------------------------------------------------------------------
+
+_Part = tuple[Literal["yes", "no", "maybe"], str]
+_FINE: _Part = ("yes", "")
+
+
+def _allows_command(rule: Rule, subject: CallFacts) -> _Part:
+    if not rule.command:
+        return _FINE
+    reading = subject.reading
+    if reading is None:
+        return "no", "the call has no command"
+    if reading.simple is None:
+        return "no", f"the command is not one simple command{f' ({reading.unread})' if reading.unread else ''}"
+    if any(pattern.allows(reading.simple) for pattern in rule.patterns["command"]):
+        return _FINE
+    return "no", f"the command is not {_listed(rule.command)}"
+
+
+def _allows_path(rule: Rule, subject: CallFacts) -> _Part:
+    if not rule.path:
+        return _FINE
+    found = subject.places
+    if found.odd:
+        return "no", f"it has {found.odd}"
+    if not found.values:
+        return "no", "the call has no path"
+    for place in found.values:
+        if not any(pattern.allows(place, subject.cwd) for pattern in rule.patterns["path"]):
+            return "no", f"{place} is not within {_listed(rule.path)}"
+    return _FINE
+
+
+def _allows_host(rule: Rule, subject: CallFacts) -> _Part:
+    if not rule.host:
+        return _FINE
+    found = subject.hosts
+    if found.odd or not found.values:
+        return "no", f"it has {found.odd or 'no URL'}"
+    for host, port in found.values:
+        if not any(pattern.matches(host, port) for pattern in rule.patterns["host"]):
+            return "no", f"the host {host} is not {_listed(rule.host)}"
+    return _FINE
+
+
+def _allows_input(rule: Rule, subject: CallFacts) -> _Part:
+    for name, patterns in rule.patterns["input"].items():
+        if name == "*":
+            continue  # whatever else the call says: `_allows_rest`
+        texts, odd = subject.field(name)
+        if odd:
+            return "no", f"it has {odd}"
+        if not texts or not all(_any(patterns, text) for text in texts):
+            return "no", f"`{name}` is not {_listed(rule.input[name])}"
+    if rule.exactly and rule.exactly != subject.digest:
+        return "no", "it was about other arguments"
+    return _FINE
+
+
+def _allows_cwd(rule: Rule, subject: CallFacts) -> _Part:
+    """A rule that names no folder is about the session's: the same command is another one where another Makefile lies."""
+    if not rule.cwd and not subject.names_cwd and not subject.odd:  # it is the session's, wherever that really lies
+        return _FINE
+    if subject.cwds.odd:
+        return "no", f"it has {subject.cwds.odd}"
+    for cwd in subject.cwds.values:
+        if rule.cwd:
+            if not any(pattern.allows(cwd, subject.cwd) for pattern in rule.patterns["cwd"]):
+                return "no", f"it would run in {cwd}, not in {_listed(rule.cwd)}"
+        elif cwd != subject.cwd and not rule.exactly:
+            return "no", f"it would run in {cwd}, and the rule names no `cwd`"
+    return _FINE
+
+
+def _allows_rest(rule: Rule, subject: CallFacts) -> _Part:
+    """A rule that speaks of arguments has to speak of all of them, but for those that are known to change nothing."""
+    if rule.exactly or not (rule.command or rule.path or rule.host or rule.input):
+        return _FINE
+    if subject.leaves.odd:
+        return "no", f"it has {subject.leaves.odd}"
+    others = rule.patterns["input"].get("*", ())
+    for name, value in subject.leaves.values:
+        if not _spoken_of(rule, subject.call.name, name) and not (others and _any(others, text_of(value))):
+            return "no", f"the call also says `{name}`, of which the rule says nothing"
+    return _FINE
+
+
+def _spoken_of(rule: Rule, tool: str, name: str) -> bool:
+    top, _, below = name.partition(".")
+    beside = BESIDE.get(tool, frozenset())
+    if top in beside and all(part in beside for part in below.split(".") if part):  # such as each of the `edits` of a file
+        return True
+    keys = {*CWD, *(PATHS if rule.path else ()), *(URLS if rule.host else ()), *(("command",) if rule.command else ())}
+    keys |= set(GLOBS.get(tool, ())) if rule.path else set()
+    return name in keys or any(name == key or name.startswith(f"{key}.") for key in rule.input if key != "*")
+
+
+# -- what it says: anywhere, for rules that deny or ask ---------------------------------------------------------------------------
+
+
+def _finds_command(rule: Rule, subject: CallFacts) -> _Part:
+    if not rule.command:
+        return _FINE
+    answers = {pattern.finds(reading) for pattern in rule.patterns["command"] for reading in subject.readings}
+    if "yes" in answers:
+        return _FINE
+    if "maybe" in answers:
+        said = [reading.unread or "; ".join(reading.hidden) for reading in subject.readings]
+        return "maybe", next(filter(None, said), "part of the command is known only when it runs")
+    if subject.odd:
+        return "maybe", f"it has {subject.odd}"
+    if subject.reading is None and subject.call.name == "bash":
+        return "maybe", "it has no `command` that could be looked at"
+    if subject.readings and (extra := sorted(subject.arguments.keys() - BESIDE_COMMAND)):
+        return "maybe", f"it also says `{extra[0]}`, which may change what runs"
+    return "no", f"the command does not run {_listed(rule.command)}" if subject.readings else "the call has no command"
+
+
+def _finds_path(rule: Rule, subject: CallFacts) -> _Part:
+    if not rule.path:
+        return _FINE
+    found = subject.places
+    for place in (*found.values, *subject.named):
+        if any(pattern.finds(place, subject.cwd) for pattern in rule.patterns["path"]):
+            return _FINE
+    if found.odd:
+        return "maybe", f"it has {found.odd}"
+    for folder in subject.searched:
+        for pattern in rule.patterns["path"]:
+            if pattern.may_be_below(folder, subject.cwd):
+                return "maybe", f"it looks through all of {folder}, and `{pattern.text}` may be in there"
+    others = subject.texts
+    for place in others.values:
+        if any(pattern.finds(place, subject.cwd) for pattern in rule.patterns["path"]):
+            return "maybe", f"it says {place} in a place where a path is not looked for"
+    return ("maybe", f"it has {others.odd}") if others.odd else ("no", f"no path is within {_listed(rule.path)}")
+
+
+def _finds_host(rule: Rule, subject: CallFacts) -> _Part:
+    if not rule.host:
+        return _FINE
+    found = subject.hosts
+    if any(pattern.matches(host, port) for host, port in found.values for pattern in rule.patterns["host"]):
+        return _FINE
+    return ("maybe", f"it has {found.odd}") if found.odd else ("no", f"no host is {_listed(rule.host)}")
+
+
+def _finds_input(rule: Rule, subject: CallFacts) -> _Part:
+    doubt = ""
+    for name, patterns in rule.patterns["input"].items():
+        texts, odd = subject.field(name)
+        if any(_any(patterns, text) for text in texts):
+            continue
+        if not odd:
+            return "no", f"`{name}` is not {_listed(rule.input[name])}"
+        doubt = odd
+    if rule.exactly and rule.exactly != subject.digest:
+        return "no", "it was about other arguments"
+    return ("maybe", f"it has {doubt}") if doubt else _FINE
+
+
+def _finds_cwd(rule: Rule, subject: CallFacts) -> _Part:
+    if not rule.cwd:
+        return _FINE
+    found = subject.cwds
+    if any(pattern.finds(cwd, subject.cwd) for cwd in (*found.values, subject.cwd) for pattern in rule.patterns["cwd"]):
+        return _FINE
+    return ("maybe", f"it has {found.odd}") if found.odd else ("no", f"it would not run in {_listed(rule.cwd)}")
+
+
+_ALLOWS: tuple[Callable[[Rule, CallFacts], _Part], ...] = (
+    *(_allows_command, _allows_path, _allows_host, _allows_input),
+    *(_allows_cwd, _allows_rest),
+)
+_FINDS: tuple[Callable[[Rule, CallFacts], _Part], ...] = (_finds_command, _finds_path, _finds_host, _finds_input, _finds_cwd)
+
+
+def _any(patterns: Iterable[Any], text: str) -> bool:
+    return any(pattern.fullmatch(text) for pattern in patterns)
+
+
+def _listed(texts: tuple[str, ...]) -> str:
+    return " or ".join(f"`{text}`" for text in texts)
+
+
+RulePhase = Literal["deny rules", "remembered", "ask rules", "allow rules", "mode"]
 
 # What an agent's own permission mode means here (spec agents 5.2 B8). All but this one are about what the agent itself lets
 # through before it asks, so whatever it does ask is put to a person: also in its `auto`, which is not ours.
@@ -37,7 +293,7 @@ def mode_of_agent(native: str) -> Mode:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class RememberedDecision:
     """A decision that a person made before: a rule, for whom it holds, and until when."""
 
     id: str
@@ -47,7 +303,7 @@ class Remembered:
     at: float = 0.0
     expires: float | None = None
 
-    def holds(self, situation: Situation, now: float) -> bool:
+    def holds(self, situation: CallContext, now: float) -> bool:
         """Whether it is of this scope, and of this time: a clock that was set back makes no allow valid again, loses no deny."""
         early = now < self.at and self.rule.decide == "allow"
         if early or (self.expires is not None and now >= self.expires):
@@ -57,37 +313,37 @@ class Remembered:
         return self.scope != "once" and bool(self.key) and self.key == situation.key(self.scope)
 
 
-class Memory(Protocol):
+class DecisionMemory(Protocol):
     """Where decisions are remembered."""
 
-    def decisions(self) -> tuple[Remembered, ...]: ...
+    def decisions(self) -> tuple[RememberedDecision, ...]: ...
 
 
-class NoMemory:
+class EmptyDecisionMemory:
     """Nothing is remembered."""
 
-    def decisions(self) -> tuple[Remembered, ...]:
+    def decisions(self) -> tuple[RememberedDecision, ...]:
         return ()
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PhaseResult:
     """What one stage said, for the explanation."""
 
-    stage: Stage
+    stage: RulePhase
     said: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class PolicyDecision:
     """What the policy says, which stage said it and why. `ask` goes to a person, and without one it is a deny."""
 
     decision: Decide
-    stage: Stage
+    stage: RulePhase
     why: str
     rule: Rule | None = None
-    remembered: Remembered | None = None
-    steps: tuple[Step, ...] = ()
+    remembered: RememberedDecision | None = None
+    steps: tuple[PhaseResult, ...] = ()
     error: str = ""  # the policy itself is at fault: an unknown mode
 
     def to_json(self) -> dict[str, Any]:
@@ -105,9 +361,9 @@ class Judgement:
 class Policy:
     """Rules, what is remembered, and the modes of sessions."""
 
-    def __init__(self, rules: Rules, *, memory: Memory | None = None, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, rules: Rules, *, memory: DecisionMemory | None = None, clock: Callable[[], float] = time.time) -> None:
         self.rules = rules
-        self.memory: Memory = memory or NoMemory()
+        self.memory: DecisionMemory = memory or EmptyDecisionMemory()
         self._clock = clock
         self._by: Mapping[Decide, tuple[Rule, ...]] = {decide: rules.by(decide) for decide in ("deny", "ask", "allow")}
         self._modes: dict[str, str] = {}
@@ -127,14 +383,14 @@ class Policy:
 
     # -- judging ------------------------------------------------------------------------------------------------------------------
 
-    def forbids(self, call: ToolCall, situation: Situation) -> Judgement | None:
+    def forbids(self, call: ToolCall, situation: CallContext) -> PolicyDecision | None:
         """Deny rules alone, for whoever wants to know early; None: they say nothing."""
-        verdict = _Judging(self, Subject(call, situation), self._clock()).deny()
+        verdict = _Judging(self, CallFacts(call, situation), self._clock()).deny()
         return verdict if verdict is not None and verdict.decision == "deny" else None
 
-    def judge(self, call: ToolCall, situation: Situation, *, needs_person: bool = False) -> Judgement:
+    def judge(self, call: ToolCall, situation: CallContext, *, needs_person: bool = False) -> PolicyDecision:
         """`needs_person`: only a person can answer it, such as the end of a plan; then nothing but a deny decides here."""
-        judging = _Judging(self, Subject(call, situation), self._clock())
+        judging = _Judging(self, CallFacts(call, situation), self._clock())
         verdict = judging.deny() or judging.remembered() or judging.ask() or judging.allow() or judging.mode()
         if needs_person and verdict.decision == "allow":
             return judging.says("ask", verdict.stage, "only a person can answer this")
@@ -147,17 +403,17 @@ class Policy:
 class _Judging:
     """One call on its way through the stages; each says what it thought."""
 
-    def __init__(self, policy: Policy, subject: Subject, now: float) -> None:
+    def __init__(self, policy: Policy, subject: CallFacts, now: float) -> None:
         self._policy = policy
         self._subject = subject
         self._now = now
-        self._steps: list[Step] = []
+        self._steps: list[PhaseResult] = []
         self._doubt: tuple[Rule, str] | None = None
 
-    def deny(self) -> Judgement | None:
-        seen: list[tuple[Rule, Match]] = []
+    def deny(self) -> PolicyDecision | None:
+        seen: list[tuple[Rule, RuleMatch]] = []
         for rule in self._policy.rules_by("deny"):
-            found = match(rule, self._subject)
+            found = match_rule(rule, self._subject)
             if found.answer == "yes":
                 return self.says("deny", "deny rules", _because(rule, "denies it"), rule=rule)
             if found.answer == "maybe" and self._doubt is None:
@@ -169,11 +425,11 @@ class _Judging:
             self._note("deny rules", f"`{self._doubt[0].id}` may mean this call: {self._doubt[1]}")
         return None
 
-    def remembered(self) -> Judgement | None:
+    def remembered(self) -> PolicyDecision | None:
         """A deny before an allow. What may be forbidden is allowed only by who saw exactly this."""
         known = [one for one in self._policy.memory.decisions() if one.holds(self._subject.situation, self._now)]
         for one in sorted(known, key=lambda one: one.rule.decide != "deny"):
-            found = match(one.rule, self._subject).answer
+            found = match_rule(one.rule, self._subject).answer
             if found != "yes" or (one.rule.decide == "allow" and self._doubt is not None and not one.rule.exactly):
                 continue
             verb = "allowed" if one.rule.decide == "allow" else "denied"
@@ -182,15 +438,15 @@ class _Judging:
         self._note("remembered", "no person has decided this call before")
         return None
 
-    def ask(self) -> Judgement | None:
+    def ask(self) -> PolicyDecision | None:
         if self._doubt is not None:
             rule, why = self._doubt
             return self.says("ask", "ask rules", f"the rule `{rule.id}` may deny it: {why}", rule=rule)
         if (reading := self._subject.reading) is not None and reading.unread:
             return self.says("ask", "ask rules", reading.unread)
-        seen: list[tuple[Rule, Match]] = []
+        seen: list[tuple[Rule, RuleMatch]] = []
         for rule in self._policy.rules_by("ask"):
-            found = match(rule, self._subject)
+            found = match_rule(rule, self._subject)
             if found.answer == "maybe":
                 return self.says("ask", "ask rules", f"{_because(rule, 'may ask a person')} ({found.why})", rule=rule)
             if found.answer == "yes":
@@ -199,17 +455,17 @@ class _Judging:
         self._passed("ask rules", seen)
         return None
 
-    def allow(self) -> Judgement | None:
-        seen: list[tuple[Rule, Match]] = []
+    def allow(self) -> PolicyDecision | None:
+        seen: list[tuple[Rule, RuleMatch]] = []
         for rule in self._policy.rules_by("allow"):
-            found = match(rule, self._subject)
+            found = match_rule(rule, self._subject)
             if found.answer == "yes":
                 return self.says("allow", "allow rules", _because(rule, "allows it"), rule=rule)
             seen.append((rule, found))
         self._passed("allow rules", seen)
         return None
 
-    def mode(self) -> Judgement:
+    def mode(self) -> PolicyDecision:
         situation = self._subject.situation
         mode = self._policy.get_mode(situation.session, situation.profile)
         if mode not in MODES:
@@ -222,19 +478,19 @@ class _Judging:
     def says(
         self,
         decision: Decide,
-        stage: Stage,
+        stage: RulePhase,
         why: str,
         *,
         rule: Rule | None = None,
-        remembered: Remembered | None = None,
+        remembered: RememberedDecision | None = None,
         error: str = "",
-    ) -> Judgement:
+    ) -> PolicyDecision:
         self._note(stage, why)
-        return Judgement(
+        return PolicyDecision(
             decision=decision, stage=stage, why=why, rule=rule, remembered=remembered, steps=tuple(self._steps), error=error
         )
 
-    def _passed(self, stage: Stage, seen: list[tuple[Rule, Match]]) -> None:
+    def _passed(self, stage: RulePhase, seen: list[tuple[Rule, RuleMatch]]) -> None:
         """No rule of this stage decides; of those that are about this tool a person may wonder why."""
         if len(seen) == 1:
             [(rule, found)] = seen
@@ -245,8 +501,8 @@ class _Judging:
             near[_MOST_NEAR:] = [f"nor do {len(near) - _MOST_NEAR} more for this tool"]
         self._note(stage, "; ".join([f"none of {len(seen)} matches" if seen else "there are none", *near]))
 
-    def _note(self, stage: Stage, said: str) -> None:
-        self._steps.append(Step(stage, said))
+    def _note(self, stage: RulePhase, said: str) -> None:
+        self._steps.append(PhaseResult(stage, said))
 
 
 _SCOPES: dict[str, str] = {"session": "for this session", "project": "for this project", "always": "for always"}

@@ -9,6 +9,11 @@
 
 Each key takes one pattern or a list of them, any of which will do; a rule matches when every key that it has does. A key that
 nobody knows is an error: with a `comand` that is passed over, a rule would allow everything.
+
+Which rules are in force: the command line's, the files named there, the project's, the person's, and what is shipped.
+
+A project that is not trusted may only narrow (design rule 12): its rules that deny or ask count, those that allow do not. A mode
+other than `manual` is never a project's to choose: `auto` and `skip` are a person's own choice.
 """
 
 from __future__ import annotations
@@ -16,22 +21,33 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from serai import paths
 from serai.errors import BadSettings
 from serai.limits import MIB
-from serai.policy.globs import glob
-from serai.policy.hosts import HostPattern
-from serai.policy.paths import PathPattern
+from serai.policy.patterns import HostPattern, PathPattern, compile_glob
 
 if TYPE_CHECKING:
-    from serai.policy.commands.patterns import Pattern
+    from serai.policy.commands.command_pattern import CommandPattern
 
-__all__ = ["MODES", "Decide", "Mode", "Rule", "Rules", "read_bytes", "read_file", "read_flag", "read_rule", "read_toml"]
+__all__ = [
+    "MODES",
+    "USER_FILE",
+    "Decide",
+    "Mode",
+    "Rule",
+    "Rules",
+    "load_rules",
+    "parse_rule_flag",
+    "read_bytes",
+    "read_file",
+    "read_rule",
+    "read_toml",
+]
 
 Decide = Literal["allow", "deny", "ask"]
 Mode = Literal["manual", "auto", "skip"]
@@ -69,12 +85,12 @@ class Rule:
 
     def __post_init__(self) -> None:
         """A `ValueError` says which pattern is none."""
-        made: dict[str, Any] = {key: [glob(text) for text in getattr(self, key)] for key in _TEXTS}
+        made: dict[str, Any] = {key: [compile_glob(text) for text in getattr(self, key)] for key in _TEXTS}
         made["command"] = [_command(text) for text in self.command]
         made["path"] = [PathPattern(text) for text in self.path]
         made["cwd"] = [PathPattern(text) for text in self.cwd]
         made["host"] = [HostPattern(text) for text in self.host]
-        made["input"] = {name: [glob(text) for text in texts] for name, texts in self.input.items()}
+        made["input"] = {name: [compile_glob(text) for text in texts] for name, texts in self.input.items()}
         object.__setattr__(self, "patterns", made)
 
     def to_json(self) -> dict[str, Any]:
@@ -115,12 +131,10 @@ def read_file(path: str) -> Rules:
     return read_toml(read_bytes(path), path)
 
 
-def _command(text: str) -> Pattern:
-    from serai.policy.commands.patterns import (
-        Pattern,  # reading commands takes a tenth of a run's start, and few rules speak of any
-    )
+def _command(text: str) -> CommandPattern:
+    from serai.policy.commands.command_pattern import CommandPattern
 
-    return Pattern(text)
+    return CommandPattern(text)
 
 
 def read_bytes(path: str) -> bytes:
@@ -182,7 +196,7 @@ def read_rule(table: Mapping[str, Any], source: str) -> Rule:
         raise BadSettings(str(error), who=whose) from None
 
 
-def read_flag(flag: str, decide: Decide = "allow", option: str = "--allow") -> Rule:
+def parse_rule_flag(flag: str, decide: Decide = "allow", option: str = "--allow") -> Rule:
     """`TOOL[:PATTERN]`, as after `--allow`; of tools that we do not know PATTERN is FIELD=PATTERN."""
     tool, colon, pattern = flag.partition(":")
     source = f"{option} {flag}"
@@ -225,6 +239,61 @@ def _check_keys(table: Mapping[str, Any], known: Iterable[str], whose: str, what
             raise BadSettings(f"there is no key `{key}`", who=whose, hint=hint)
 
 
-def default() -> Rules:
+def default_rules() -> Rules:
     """What is shipped: looking around in the working directory is allowed, for everything else a person is asked."""
     return read_file(os.path.join(os.path.dirname(__file__), "default.toml"))
+
+
+USER_FILE = "policy.toml"
+
+
+def load_rules(
+    project: str,
+    *,
+    files: Iterable[str] = (),
+    allow: Iterable[str] = (),
+    mode: str = "",
+    untrusted: str | Callable[[bytes], str] = "they are not trusted",
+    environ: Mapping[str, str] = os.environ,
+) -> Rules:
+    """All of them, in that order. `untrusted` says why the project's rules may not allow anything; empty: they may.
+
+    As a function it is given what is in their file: what is checked is then what is read, whoever writes there meanwhile.
+    """
+    if mode and mode not in MODES:
+        raise BadSettings(f"a mode is {', '.join(MODES)}, not {mode!r}", hint="choose one of them")
+    found = Rules(rules=tuple(parse_rule_flag(flag) for flag in allow), mode=mode)
+    for file in files:
+        found += read_file(file)
+    found += _narrowed(os.path.join(project, paths.PROJECT_POLICY), untrusted)
+    own = os.path.join(paths.config_folder(environ), USER_FILE)
+    if (content := _if_there(own)) is not None:
+        found += read_toml(content, own)
+    return found + default_rules()
+
+
+def _narrowed(path: str, untrusted: str | Callable[[bytes], str]) -> Rules:
+    content = _if_there(path)
+    if content is None:
+        return Rules()
+    rules = read_toml(content, path)
+    notes = []
+    taken = rules.rules
+    why = untrusted if isinstance(untrusted, str) else untrusted(content)
+    if why and (left := rules.by("allow")):
+        taken = tuple(rule for rule in taken if rule.decide != "allow")
+        notes.append(f"{path}: {len(left)} of its rules allow something and do not count: {why}")
+    loose = {rules.mode, *rules.profiles.values()} - {"", "manual"}
+    if loose:
+        notes.append(f"{path}: the mode `{min(loose)}` does not count: a project cannot choose it, say it in your own {USER_FILE}")
+    return replace(rules, rules=taken, mode="", profiles={}, notes=tuple(notes))
+
+
+def _if_there(path: str) -> bytes | None:
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:  # a rule file that cannot be looked at must not be taken for one that is not there
+        raise BadSettings(f"cannot be read: {error.strerror}", who=path) from None
+    return read_bytes(path)

@@ -12,8 +12,8 @@ from serai.errors import BadRequest
 from serai.limits import Limits
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.surface import HeadlessSurface, ScriptedSurface
-from serai.policy import Desk as PolicyDesk
-from serai.policy import Policy, Situation
+from serai.policy import Approver as PolicyDesk
+from serai.policy import CallContext, Policy
 from serai.policy.rules import Rules
 from tests.app.services.parts import GUEST, Desk
 
@@ -122,7 +122,7 @@ async def test_a_desk_that_reaches_nobody_dismisses_too() -> None:
     desk = PolicyDesk(Policy(Rules()), HeadlessSurface())
 
     async def ask(question: Question) -> Decision:
-        return (await desk.ask(question, Situation(cwd="/"))).decision
+        return (await desk.ask(question, CallContext(cwd="/"))).decision
 
     try:
         assert await Desk(Dialogs(ask, lambda: True))("pick", title="City", items=ITEMS) == {"selected": ""}
@@ -138,7 +138,7 @@ async def test_at_a_real_desk_a_person_answers_and_silence_dismisses() -> None:
     desk = PolicyDesk(Policy(Rules()), surface, limits=Limits().but(approval=5.0))
 
     async def ask(question: Question) -> Decision:
-        return (await desk.ask(question, Situation(cwd="/"))).decision
+        return (await desk.ask(question, CallContext(cwd="/"))).decision
 
     try:
         guest = Desk(Dialogs(ask, lambda: surface.interactive))

@@ -19,8 +19,8 @@ from serai.host.services import GROUPS
 from serai.model.actions import SetStatus, SetTitle
 from serai.model.approvals import Answer, Question
 from serai.model.surface import ScriptedSurface
-from serai.policy import Desk, Situation, rulings
-from serai.policy.rulings import Ruling
+from serai.policy import Approver, CallContext, approver
+from serai.policy.approver import ApprovalOutcome
 from tests.app.services.parts import EVERYTHING, GUEST
 
 # What every group is asked without arguments, and needs nothing but a house.
@@ -116,11 +116,13 @@ async def test_a_dialog_that_nobody_answers_in_its_hour_is_a_failure_and_no_dism
     """Other than an approval, it waits as long as any request of a guest may take."""
     waited: list[float | None] = []
 
-    async def silence(_desk: Desk, request: Question, _situation: Situation, *, timeout: float | None = None) -> Ruling:
+    async def silence(
+        _desk: Approver, request: Question, _situation: CallContext, *, timeout: float | None = None
+    ) -> ApprovalOutcome:
         waited.append(timeout)
-        return rulings.out_of_time(request, timeout or 0, written=True)
+        return approver.out_of_time(request, timeout or 0, written=True)
 
-    monkeypatch.setattr(Desk, "ask", silence)
+    monkeypatch.setattr(Approver, "ask", silence)
     async with asking(tmp_path, limits={"approval": 0.01}) as ask:
         with pytest.raises(PeerTimeout, match=r"nobody answered in time \(limit call = 3600\)"):
             await ask("dialogs", "ask", prompt="Send?", choices=["yes", "no"])

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from serai.policy.commands import grammar
-from serai.policy.commands.reader import read, read_with
-from serai.policy.commands.reading import Reading
-from serai.policy.commands.scanning import scan
+from serai.policy.commands.reader import read_command, read_with
+from serai.policy.commands.shell_text import CommandReading, scan_commands
 
 
-def by_grammar(text: str) -> Reading:
-    return read_with(grammar.parse, text)
+def by_grammar(text: str) -> CommandReading:
+    return read_with(grammar.parse_with_grammar, text)
 
 
-def by_scanner(text: str) -> Reading:
-    return read_with(scan, text)
+def by_scanner(text: str) -> CommandReading:
+    return read_with(scan_commands, text)
 
 
-ALL = {"both": read, "grammar": by_grammar, "scanner": by_scanner}
+ALL = {"both": read_command, "grammar": by_grammar, "scanner": by_scanner}

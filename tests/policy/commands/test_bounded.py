@@ -7,12 +7,19 @@ from collections.abc import Sequence
 import pytest
 
 from serai.policy.commands import grammar
-from serai.policy.commands.patterns import Pattern
-from serai.policy.commands.reader import read, read_with
-from serai.policy.commands.reading import MOST_COMMANDS, MOST_TEXT, MOST_WITHIN, MOST_WORDS, Parsed, TooMuch
-from serai.policy.commands.scanning import scan
+from serai.policy.commands.command_pattern import CommandPattern
+from serai.policy.commands.reader import read_command, read_with
+from serai.policy.commands.shell_text import (
+    MOST_COMMANDS,
+    MOST_TEXT,
+    MOST_WITHIN,
+    MOST_WORDS,
+    ParsedText,
+    TooComplex,
+    scan_commands,
+)
 
-RM = Pattern("rm *")
+RM = CommandPattern("rm *")
 
 HOSTILE: dict[str, str | list[str]] = {
     "words behind wrappers": "nohup " * 16 + "a " * 32_000,
@@ -39,15 +46,15 @@ HOSTILE: dict[str, str | list[str]] = {
 def test_only_so_many_words_are_looked_at(command: str | Sequence[str]) -> None:
     sizes: list[int] = []
 
-    def counting(text: str) -> Parsed:
+    def counting(text: str) -> ParsedText:
         sizes.append(len(text))
-        return scan(text)
+        return scan_commands(text)
 
     reading = read_with(counting, command)
     assert len(reading.commands) <= MOST_COMMANDS
     assert sum(len(found.words) for found in reading.commands) <= 2 * MOST_WORDS
     assert sum(sizes) <= MOST_TEXT + MOST_WITHIN
-    assert RM.finds(reading) == RM.finds(read(command)) == "maybe"
+    assert RM.finds(reading) == RM.finds(read_command(command)) == "maybe"
 
 
 @pytest.mark.req("policy.command.bounded")
@@ -61,18 +68,18 @@ def test_only_so_many_words_are_looked_at(command: str | Sequence[str]) -> None:
 )
 def test_the_parser_gets_no_text_that_takes_it_long(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(grammar, "_parser", lambda: pytest.fail("the parser was asked"))
-    with pytest.raises(TooMuch):
-        grammar.parse(text)
+    with pytest.raises(TooComplex):
+        grammar.parse_with_grammar(text)
 
 
 @pytest.mark.req("policy.command.bounded")
 def test_a_file_in_a_here_document_is_not_too_much() -> None:
     body = "def f(a, b):\n    return [a(b), {a: b}, (a | b) & it]  # it's\n" * 100
-    assert Pattern("cat *").finds(read(f"cat > x.py <<'E'\n{body}E")) == "yes"
-    assert RM.finds(read(f"cat > x.py <<'E'\n{body}E")) == "no"
+    assert CommandPattern("cat *").finds(read_command(f"cat > x.py <<'E'\n{body}E")) == "yes"
+    assert RM.finds(read_command(f"cat > x.py <<'E'\n{body}E")) == "no"
 
 
 @pytest.mark.req("policy.command.bounded")
 def test_a_script_of_many_lines_is_not_too_much() -> None:
     text = "if a; then\n" + "  echo 'one (two)' \"$x\" | b\n" * 200 + "fi; rm x"
-    assert RM.finds(read(text)) == "yes"
+    assert RM.finds(read_command(text)) == "yes"

@@ -6,13 +6,13 @@ import shutil
 
 import pytest
 
-from serai.policy.commands.patterns import Pattern
-from serai.policy.commands.reader import read
+from serai.policy.commands.command_pattern import CommandPattern
+from serai.policy.commands.reader import read_command
 from tests.policy.commands.evasions import BASH, DASH, EVERYDAY, NOT_RUN, OPAQUE
 from tests.policy.commands.readers import ALL
 from tests.policy.commands.shells import Place, make_place
 
-RM = Pattern("rm *")
+RM = CommandPattern("rm *")
 RUN = [("bash", text) for text in BASH] + [("dash", text) for text in DASH]
 # A text is run only where the programs that it needs are.
 NEEDS = ("script", "flock", "dash", "tar", "split", "sort", "find", "xargs", "env")
@@ -44,7 +44,7 @@ def test_it_really_runs_rm(pit: Place, shell: str, text: str) -> None:
 @pytest.mark.req("policy.command.wrappers")
 @pytest.mark.parametrize("text", EVERYDAY)
 def test_what_people_write_every_day_is_not_hidden(text: str) -> None:
-    reading = read(text)
+    reading = read_command(text)
     assert not reading.unread
     assert not reading.hidden
     assert RM.finds(reading) == "no"
@@ -53,16 +53,16 @@ def test_what_people_write_every_day_is_not_hidden(text: str) -> None:
 @pytest.mark.req("policy.command.wrappers")
 @pytest.mark.parametrize("text", OPAQUE)
 def test_a_language_of_its_own_is_opaque(text: str) -> None:
-    assert RM.finds(read(text)) == "no"
+    assert RM.finds(read_command(text)) == "no"
 
 
 @pytest.mark.req("policy.command.argv")
 @pytest.mark.parametrize("blank", list("\x1c\x1d\x1e\x1f\x85\u2003\u200b\u3164"))
 def test_env_splits_only_where_env_does(blank: str) -> None:
-    assert RM.finds(read(["env", "-S", f"A=1{blank}echo rm x"])) == "maybe"
+    assert RM.finds(read_command(["env", "-S", f"A=1{blank}echo rm x"])) == "maybe"
 
 
 @pytest.mark.req("policy.command.argv")
 @pytest.mark.parametrize("blank", list(" \t\n\v\f\r"))
 def test_env_splits_at_every_blank(blank: str) -> None:
-    assert RM.finds(read(["env", "-S", f"A=1{blank}rm{blank}x"])) == "yes"
+    assert RM.finds(read_command(["env", "-S", f"A=1{blank}rm{blank}x"])) == "yes"

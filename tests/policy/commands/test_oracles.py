@@ -14,15 +14,15 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from serai.policy.commands.patterns import Pattern
-from serai.policy.commands.reader import read
-from serai.policy.commands.reading import Reading
+from serai.policy.commands.command_pattern import CommandPattern
+from serai.policy.commands.reader import read_command
+from serai.policy.commands.shell_text import CommandReading
 from tests.policy.commands.readers import ALL
 from tests.policy.commands.shells import SHELLS, Place, make_place
 from tests.support.profiles import examples
 
-STATUS = Pattern("git status")
-RM = Pattern("rm *")
+STATUS = CommandPattern("git status")
+RM = CommandPattern("rm *")
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def around_git_status(draw: st.DrawFn) -> str:
 
 
 def _allowed(text: str) -> bool:
-    simple = read(text).simple
+    simple = read_command(text).simple
     return simple is not None and STATUS.allows(simple)
 
 
@@ -271,7 +271,7 @@ def hiding_rm(draw: st.DrawFn) -> str:
 
 
 def _answers(text: str) -> dict[str, str]:
-    readers: dict[str, Callable[[str], Reading]] = dict(ALL)
+    readers: dict[str, Callable[[str], CommandReading]] = dict(ALL)
     return {name: RM.finds(reader(text)) for name, reader in readers.items()}
 
 

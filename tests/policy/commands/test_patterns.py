@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.policy.commands.patterns import Pattern
-from serai.policy.commands.reader import read
-from serai.policy.commands.reading import Command, Reading, Word
+from serai.policy.commands.command_pattern import CommandPattern
+from serai.policy.commands.reader import read_command
+from serai.policy.commands.shell_text import CommandReading, ShellCommand, ShellWord
 
 ALLOWED = [
     ("git status", "git status"),
@@ -50,9 +50,9 @@ REFUSED = [
 @pytest.mark.req("policy.command.pattern")
 @pytest.mark.parametrize(("pattern", "text", "answer"), [(*row, True) for row in ALLOWED] + [(*row, False) for row in REFUSED])
 def test_a_pattern_means_what_it_says(pattern: str, text: str, *, answer: bool) -> None:
-    simple = read(text).simple
+    simple = read_command(text).simple
     assert simple is not None
-    assert Pattern(pattern).allows(simple) is answer
+    assert CommandPattern(pattern).allows(simple) is answer
 
 
 @pytest.mark.req("policy.command.pattern")
@@ -61,21 +61,21 @@ def test_a_pattern_means_what_it_says(pattern: str, text: str, *, answer: bool) 
 )
 def test_a_bad_pattern_says_what_is_wrong(text: str) -> None:
     with pytest.raises(ValueError, match="pattern"):
-        Pattern(text)
+        CommandPattern(text)
 
 
 def test_a_pattern_is_a_value() -> None:
-    assert Pattern("git status") == Pattern("git status") != Pattern("git  push")
-    assert len({Pattern("a"), Pattern("a")}) == 1
-    assert repr(Pattern("git *")) == "Pattern('git *')"
+    assert CommandPattern("git status") == CommandPattern("git status") != CommandPattern("git  push")
+    assert len({CommandPattern("a"), CommandPattern("a")}) == 1
+    assert repr(CommandPattern("git *")) == "Pattern('git *')"
 
 
-def _reading(*words: Word | str, more: bool = False) -> Reading:
-    return Reading(None, (Command(tuple(Word(word) if isinstance(word, str) else word for word in words), more),))
+def _reading(*words: ShellWord | str, more: bool = False) -> CommandReading:
+    return CommandReading(None, (ShellCommand(tuple(ShellWord(word) if isinstance(word, str) else word for word in words), more),))
 
 
-X = Word("$x", known=False)
-XS = Word("$x", known=False, one=False)
+X = ShellWord("$x", known=False)
+XS = ShellWord("$x", known=False, one=False)
 
 
 @pytest.mark.req("policy.command.maybe")
@@ -102,14 +102,14 @@ XS = Word("$x", known=False, one=False)
         ("rm ** -r **", _reading("rm", X, "x", "-r"), "yes"),
         ("rm *", _reading(X, "x"), "maybe"),
         ("rm *", _reading(XS, "x"), "maybe"),
-        ("rm *", Reading(None, unread="no"), "maybe"),
-        ("rm *", Reading(None, (), hidden=("something",)), "maybe"),
-        ("rm *", Reading(None, (Command((Word("rm"),)),), hidden=("something",)), "yes"),
-        ("rm *", Reading(None), "no"),
+        ("rm *", CommandReading(None, unread="no"), "maybe"),
+        ("rm *", CommandReading(None, (), hidden=("something",)), "maybe"),
+        ("rm *", CommandReading(None, (ShellCommand((ShellWord("rm"),)),), hidden=("something",)), "yes"),
+        ("rm *", CommandReading(None), "no"),
     ],
 )
-def test_what_is_not_known_is_maybe(pattern: str, reading: Reading, answer: str) -> None:
-    assert Pattern(pattern).finds(reading) == answer
+def test_what_is_not_known_is_maybe(pattern: str, reading: CommandReading, answer: str) -> None:
+    assert CommandPattern(pattern).finds(reading) == answer
 
 
 words = st.lists(st.sampled_from(["a", "b", "ab", "-r", ""]), min_size=1, max_size=4)
@@ -131,14 +131,14 @@ def _as_regex(pattern: list[str]) -> re.Pattern[str]:
 @given(globs, words)
 def test_a_pattern_agrees_with_a_plain_definition(pattern: list[str], command: list[str]) -> None:
     expected = _as_regex(pattern).fullmatch("".join(word + "\n" for word in command)) is not None
-    assert Pattern(" ".join(pattern)).allows(command) is expected
+    assert CommandPattern(" ".join(pattern)).allows(command) is expected
 
 
 @pytest.mark.req("policy.command.maybe")
 @given(globs, st.lists(st.sampled_from(["a", "b", "-r", X, XS]), min_size=1, max_size=3))
-def test_maybe_covers_every_value_and_yes_holds_for_all(pattern: list[str], command: list[Word | str]) -> None:
+def test_maybe_covers_every_value_and_yes_holds_for_all(pattern: list[str], command: list[ShellWord | str]) -> None:
     """Each unknown word is replaced by some values; what then matches was not `no`, what does not was not `yes`."""
-    answer = Pattern(" ".join(pattern)).finds(_reading(*command))
+    answer = CommandPattern(" ".join(pattern)).finds(_reading(*command))
     values: list[list[list[str]]] = []
     for word in command:
         if isinstance(word, str):
@@ -146,12 +146,12 @@ def test_maybe_covers_every_value_and_yes_holds_for_all(pattern: list[str], comm
         else:
             values.append([["a"], ["b"], ["-r"], ["ab"], *([[], ["a", "b"], ["b", "-r"]] if not word.one else [])])
     for choice in product(*values):
-        matched = Pattern(" ".join(pattern)).finds(_reading(*(word for part in choice for word in part)))
+        matched = CommandPattern(" ".join(pattern)).finds(_reading(*(word for part in choice for word in part)))
         assert not (matched == "yes" and answer == "no")
         assert not (matched == "no" and answer == "yes")
 
 
 @pytest.mark.req("policy.command.bounded")
 def test_matching_stays_quick_on_hostile_words() -> None:
-    hostile = Pattern("rm " + "*a" * 30 + " ** " * 20 + "*b*b*b*b*c")
+    hostile = CommandPattern("rm " + "*a" * 30 + " ** " * 20 + "*b*b*b*b*c")
     assert not hostile.allows(["rm", "a" * 60_000, *["b" * 100] * 500])

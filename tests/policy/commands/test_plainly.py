@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from serai.policy.commands.patterns import Pattern
-from serai.policy.commands.reader import read
+from serai.policy.commands.command_pattern import CommandPattern
+from serai.policy.commands.reader import read_command
 from tests.policy.commands.corpus import INVISIBLE
 
 PLAIN = {
@@ -28,7 +28,7 @@ PLAIN = {
 @pytest.mark.req("policy.command.simple")
 @pytest.mark.parametrize(("text", "words"), PLAIN.items())
 def test_one_simple_command_of_plain_words_is_simple(text: str, words: tuple[str, ...]) -> None:
-    assert read(text).simple == words
+    assert read_command(text).simple == words
 
 
 # Each of these is, or might somewhere be, more than the command `git status`.
@@ -97,7 +97,7 @@ NOT_PLAIN = [
 @pytest.mark.req("policy.command.simple")
 @pytest.mark.parametrize("text", NOT_PLAIN)
 def test_anything_more_is_not_simple(text: str) -> None:
-    assert read(text).simple is None
+    assert read_command(text).simple is None
 
 
 @pytest.mark.req("policy.command.exact-name")
@@ -127,31 +127,31 @@ def test_anything_more_is_not_simple(text: str) -> None:
     ],
 )
 def test_an_allow_rule_takes_the_words_exactly(text: str) -> None:
-    reading = read(text)
+    reading = read_command(text)
     assert reading.simple is not None
-    assert not Pattern("git status").allows(reading.simple)
-    assert Pattern("git status").allows(("git", "status"))
+    assert not CommandPattern("git status").allows(reading.simple)
+    assert CommandPattern("git status").allows(("git", "status"))
 
 
 @pytest.mark.req("policy.command.argv")
 def test_the_words_of_an_argv_are_taken_as_they_are() -> None:
-    reading = read(["git", "$(rm x); a\n", ""])
+    reading = read_command(["git", "$(rm x); a\n", ""])
     assert reading.simple == ("git", "$(rm x); a\n", "")
     assert [word.known for word in reading.commands[0].words] == [True, True, True]
-    assert Pattern("rm *").finds(reading) == "no"
+    assert CommandPattern("rm *").finds(reading) == "no"
 
 
 @pytest.mark.req("policy.command.argv")
 def test_an_argv_is_looked_behind_too() -> None:
-    assert Pattern("rm *").finds(read(["sudo", "sh", "-c", "ls; rm x"])) == "yes"
-    assert Pattern("rm *").finds(read(["/bin/rm", "-rf"])) == "yes"
-    assert Pattern("rm *").finds(read(["xargs", "sh"])) == "maybe"
+    assert CommandPattern("rm *").finds(read_command(["sudo", "sh", "-c", "ls; rm x"])) == "yes"
+    assert CommandPattern("rm *").finds(read_command(["/bin/rm", "-rf"])) == "yes"
+    assert CommandPattern("rm *").finds(read_command(["xargs", "sh"])) == "maybe"
 
 
 @pytest.mark.req("policy.command.argv", "policy.command.unread")
 @pytest.mark.parametrize("argv", [[], ["git", "a\0b"], ["git", b"x"], [None]])
 def test_what_is_no_argv_is_unread(argv: list[str]) -> None:
-    reading = read(argv)
+    reading = read_command(argv)
     assert reading.simple is None
     assert reading.unread
-    assert Pattern("rm *").finds(reading) == "maybe"
+    assert CommandPattern("rm *").finds(reading) == "maybe"

@@ -7,14 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serai.policy.commands import grammar
-from serai.policy.commands.patterns import Pattern
-from serai.policy.commands.reader import read
-from serai.policy.commands.reading import MOST_TEXT, Command, Unreadable, Word
-from serai.policy.commands.scanning import scan
+from serai.policy.commands.command_pattern import CommandPattern
+from serai.policy.commands.reader import read_command
+from serai.policy.commands.shell_text import MOST_TEXT, ShellCommand, ShellWord, Unreadable, scan_commands
 from tests.policy.commands.corpus import BOTH, HIDDEN, NOTHING, TREE, UNREAD
 from tests.policy.commands.readers import by_grammar, by_scanner
 
-RM = Pattern("rm *")
+RM = CommandPattern("rm *")
 
 
 @pytest.mark.req("policy.command.tree", "policy.command.own-reader")
@@ -22,14 +21,14 @@ RM = Pattern("rm *")
 def test_a_command_is_found_in_lists_and_pipes_by_both_readers(text: str) -> None:
     assert RM.finds(by_scanner(text)) == "yes"
     assert RM.finds(by_grammar(text)) in ("yes", "maybe")
-    assert RM.finds(read(text)) == "yes"
+    assert RM.finds(read_command(text)) == "yes"
 
 
 @pytest.mark.req("policy.command.tree")
 @pytest.mark.parametrize("text", TREE)
 def test_a_command_is_found_wherever_it_stands_in_the_tree(text: str) -> None:
-    assert RM.finds(read(text)) == "yes"
-    assert not read(text).unread
+    assert RM.finds(read_command(text)) == "yes"
+    assert not read_command(text).unread
 
 
 @pytest.mark.req("policy.command.own-reader", "policy.command.unread")
@@ -43,47 +42,47 @@ def test_our_own_reader_gives_up_on_what_it_is_not_certain_about(text: str) -> N
 @pytest.mark.req("policy.command.tree")
 @pytest.mark.parametrize("text", NOTHING)
 def test_what_only_looks_like_a_command_is_none(text: str) -> None:
-    assert RM.finds(read(text)) == "no"
+    assert RM.finds(read_command(text)) == "no"
 
 
 @pytest.mark.req("policy.command.unread")
 @pytest.mark.parametrize("text", UNREAD)
 def test_what_cannot_be_read_for_certain_says_why_and_is_maybe(text: str) -> None:
-    reading = read(text)
+    reading = read_command(text)
     assert reading.unread.startswith("the command cannot be read: it ")
     assert reading.commands == ()
-    assert RM.finds(reading) == Pattern("other").finds(reading) == "maybe"
+    assert RM.finds(reading) == CommandPattern("other").finds(reading) == "maybe"
 
 
 @pytest.mark.req("policy.command.maybe")
 @pytest.mark.parametrize("text", HIDDEN)
 def test_what_is_known_only_when_it_runs_is_hidden_and_maybe(text: str) -> None:
-    reading = read(text)
+    reading = read_command(text)
     assert not reading.unread
     assert reading.hidden
-    assert Pattern("some other command").finds(reading) == "maybe"
+    assert CommandPattern("some other command").finds(reading) == "maybe"
 
 
 @pytest.mark.req("policy.command.tree")
 def test_words_tell_what_is_known_of_them() -> None:
-    assert read("a 'b c' \"d$e\" $f *.c ~ \"$@\" {x,y} $'z' g\\ h").commands == (
-        Command(
+    assert read_command("a 'b c' \"d$e\" $f *.c ~ \"$@\" {x,y} $'z' g\\ h").commands == (
+        ShellCommand(
             (
-                Word("a"),
-                Word("b c"),
-                Word("d$e", known=False),
-                Word("$f", known=False, one=False),
-                Word("*.c", known=False, one=False),
-                Word("~", known=False),
-                Word("$@", known=False, one=False),
-                Word("{x,y}", known=False, one=False),
-                Word("$'z'", known=False),
-                Word("g h"),
+                ShellWord("a"),
+                ShellWord("b c"),
+                ShellWord("d$e", known=False),
+                ShellWord("$f", known=False, one=False),
+                ShellWord("*.c", known=False, one=False),
+                ShellWord("~", known=False),
+                ShellWord("$@", known=False, one=False),
+                ShellWord("{x,y}", known=False, one=False),
+                ShellWord("$'z'", known=False),
+                ShellWord("g h"),
             )
         ),
     )
-    assert read("").commands == ()
-    assert [word.text for word in read("grüß 'ж' ☃").commands[0].words] == ["grüß", "ж", "☃"]
+    assert read_command("").commands == ()
+    assert [word.text for word in read_command("grüß 'ж' ☃").commands[0].words] == ["grüß", "ж", "☃"]
 
 
 @pytest.mark.req("policy.command.bounded")
@@ -110,14 +109,14 @@ def test_words_tell_what_is_known_of_them() -> None:
     ids=lambda text: repr(text[:8]),
 )
 def test_no_text_is_too_much(text: str) -> None:
-    assert RM.finds(read(text)) == "maybe"
+    assert RM.finds(read_command(text)) == "maybe"
 
 
 @pytest.mark.req("policy.command.bounded")
 @given(st.text(st.sampled_from("ab rm$(){}[]<>|&;'\"`\\\n#=!~*?:-EO\t"), max_size=60) | st.text(max_size=20))
 def test_reading_never_fails(text: str) -> None:
-    assert read(text).simple is None or not read(text).unread
-    for reading in (read(text), by_grammar(text), by_scanner(text)):
+    assert read_command(text).simple is None or not read_command(text).unread
+    for reading in (read_command(text), by_grammar(text), by_scanner(text)):
         assert reading.unread == "" or not reading.commands
 
 
@@ -173,7 +172,7 @@ pieces = st.sampled_from(
 def test_both_readers_agree_wherever_both_read(parts: list[tuple[str, str]]) -> None:
     text = "".join(piece + blank for piece, blank in parts)
     try:
-        ours, theirs = scan(text), grammar.parse(text)
+        ours, theirs = scan_commands(text), grammar.parse_with_grammar(text)
     except Unreadable:
         return
     assert ours.commands == theirs.commands
@@ -182,8 +181,8 @@ def test_both_readers_agree_wherever_both_read(parts: list[tuple[str, str]]) -> 
 
 @pytest.mark.req("policy.command.own-reader")
 def test_without_the_extra_our_own_reader_reads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert RM.finds(read("if a; then rm x; fi")) == "yes"
+    assert RM.finds(read_command("if a; then rm x; fi")) == "yes"
     monkeypatch.setattr(grammar, "installed", lambda: False)
-    assert RM.finds(read("if a; then rm x; fi")) == "maybe"
-    assert RM.finds(read("sudo sh -c 'a && rm x'")) == "yes"
-    assert RM.finds(read("ls | wc")) == "no"
+    assert RM.finds(read_command("if a; then rm x; fi")) == "maybe"
+    assert RM.finds(read_command("sudo sh -c 'a && rm x'")) == "yes"
+    assert RM.finds(read_command("ls | wc")) == "no"

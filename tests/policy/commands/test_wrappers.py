@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from serai.policy.commands.patterns import Pattern
-from serai.policy.commands.reader import read
+from serai.policy.commands.command_pattern import CommandPattern
+from serai.policy.commands.reader import read_command
 
-RM = Pattern("rm *")
+RM = CommandPattern("rm *")
 
 SEEN = [
     *(
@@ -204,7 +204,7 @@ SEEN = [
 @pytest.mark.req("policy.command.wrappers")
 @pytest.mark.parametrize("text", SEEN)
 def test_a_command_is_found_behind_a_wrapper(text: str) -> None:
-    assert RM.finds(read(text)) == "yes"
+    assert RM.finds(read_command(text)) == "yes"
 
 
 HIDDEN = [
@@ -313,7 +313,7 @@ HIDDEN = [
 @pytest.mark.req("policy.command.wrappers", "policy.command.maybe")
 @pytest.mark.parametrize("text", HIDDEN)
 def test_what_a_wrapper_hides_is_maybe(text: str) -> None:
-    reading = read(text)
+    reading = read_command(text)
     assert not reading.unread
     assert reading.hidden
     assert RM.finds(reading) == "maybe"
@@ -366,20 +366,20 @@ SEEN_AND_OTHER = [
 @pytest.mark.req("policy.command.wrappers")
 @pytest.mark.parametrize("text", SEEN_AND_OTHER)
 def test_a_wrapper_around_something_else_is_no(text: str) -> None:
-    reading = read(text)
+    reading = read_command(text)
     assert not reading.hidden
     assert RM.finds(reading) == "no"
 
 
 @pytest.mark.req("policy.command.wrappers")
 def test_the_wrapper_itself_is_found_too() -> None:
-    reading = read("sudo -n sh -c 'git push'")
+    reading = read_command("sudo -n sh -c 'git push'")
     for pattern in ("sudo *", "sh -c *", "git push"):
-        assert Pattern(pattern).finds(reading) == "yes"
+        assert CommandPattern(pattern).finds(reading) == "yes"
 
 
 @pytest.mark.req("policy.command.wrappers")
 def test_what_xargs_adds_is_not_known() -> None:
-    assert Pattern("git push *").finds(read("x | xargs git")) == "maybe"
-    assert Pattern("git push *").finds(read("x | xargs git status")) == "no"
-    assert Pattern("rm -rf *").finds(read("x | xargs rm -rf")) == "yes"
+    assert CommandPattern("git push *").finds(read_command("x | xargs git")) == "maybe"
+    assert CommandPattern("git push *").finds(read_command("x | xargs git status")) == "no"
+    assert CommandPattern("rm -rf *").finds(read_command("x | xargs rm -rf")) == "yes"

@@ -146,10 +146,10 @@ from serai.agents.agentboot.words import PermissionMode as PermissionMode
 from serai.agents.agentboot.words import PermissionModeAuto as PermissionModeAuto
 from serai.agents.agentboot.words import PermissionModeManual as PermissionModeManual
 from serai.agents.agentboot.words import PermissionModeSkip as PermissionModeSkip
-from serai.policy.permissions import SECOND as SECOND
-from serai.policy.permissions import AskRequest as AskRequest
-from serai.policy.permissions import AskResult as AskResult
-from serai.policy.permissions import PermissionConfig as PermissionConfig
-from serai.policy.permissions import PermissionRequest as PermissionRequest
-from serai.policy.permissions import PermissionResponse as PermissionResponse
-from serai.policy.permissions import PermissionResult as PermissionResult
+from serai.compat.agentboot.permissions import SECOND as SECOND
+from serai.compat.agentboot.permissions import AskRequest as AskRequest
+from serai.compat.agentboot.permissions import AskResult as AskResult
+from serai.compat.agentboot.permissions import PermissionConfig as PermissionConfig
+from serai.compat.agentboot.permissions import PermissionRequest as PermissionRequest
+from serai.compat.agentboot.permissions import PermissionResponse as PermissionResponse
+from serai.compat.agentboot.permissions import PermissionResult as PermissionResult

@@ -16,8 +16,8 @@ from serai.agents.agentboot.prompting import run_with_prompter
 from serai.agents.agentboot.result import Waited
 from serai.agents.agentboot.roles import ExecutionHandle
 from serai.agents.agentboot.stream import ErrorEvent
+from serai.compat.agentboot.permissions import AskRequest, AskResult, PermissionRequest, PermissionResult
 from serai.model.approvals import Allow
-from serai.policy.permissions import AskRequest, AskResult, PermissionRequest, PermissionResult
 
 __all__ = [
     "ApprovalHandler", "AskHandler", "CompletionCallback", "CompletionResult", "CompositeHandler", "MessageHandler",

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import msgspec
 
 from serai.agents.agentboot.words import AgentType, AgentTypeClaude, OutputFormat
+from serai.compat.agentboot.permissions import SECOND, PermissionConfig
 from serai.limits import Limits
-from serai.policy.permissions import SECOND, PermissionConfig
 
 __all__ = [
     "BUFFER",

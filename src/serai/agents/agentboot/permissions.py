@@ -1,8 +1,8 @@
-"""The seed's permission types. They are the policy's own, which decides with them (`serai.policy.permitting`, spec agents 1.16)."""
+"""The seed's permission types (spec agents 1.16)."""
 
 from __future__ import annotations
 
-from serai.policy.permissions import (
+from serai.compat.agentboot.permissions import (
     SECOND,
     AskRequest,
     AskResult,

@@ -23,7 +23,7 @@ from serai.agents.agentboot.stream import (
     RequestCancelled,
 )
 from serai.agents.agentboot.words import now
-from serai.policy.permissions import AskRequest, AskResult, PermissionRequest, PermissionResult
+from serai.compat.agentboot.permissions import AskRequest, AskResult, PermissionRequest, PermissionResult
 
 __all__ = ["FakePrompter", "MessageSink", "Prompter", "RunWithPrompter", "ask_request", "permission_request", "run_with_prompter"]
 

@@ -27,8 +27,8 @@ from serai.agents.agentboot.roles import Agent, ExecutionHandle
 from serai.agents.agentboot.words import AgentType, OutputFormat
 from serai.agents.history.metadata import SessionMetadata
 from serai.agents.history.transcripts import SessionSummary, Transcripts
+from serai.compat.agentboot.permissions import SECOND
 from serai.errors import NoSession
-from serai.policy.permissions import SECOND
 
 __all__ = ["AgentBoot", "AgentService", "New", "NewClaudeStore", "RunRequest", "SessionReader", "new", "new_claude_store"]
 

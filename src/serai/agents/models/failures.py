@@ -156,11 +156,13 @@ class Failures:
 def words(text: str) -> str:
     """Somebody else's words in an error of ours: not too many, and with nothing that a terminal acts upon or does not show."""
     text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-    from serai.policy.commands.invisible import not_seen  # seldom needed, and with it comes all that reads commands
+    from serai.plain_text import find_invisible  # seldom needed, and with it comes all that reads commands
 
-    if not_seen(text) is None:
+    if find_invisible(text) is None:
         return text
-    return "".join(char if not_seen(char) is None else char.encode("unicode_escape", "surrogatepass").decode() for char in text)
+    return "".join(
+        char if find_invisible(char) is None else char.encode("unicode_escape", "surrogatepass").decode() for char in text
+    )
 
 
 def _words(body: object) -> tuple[str, str]:

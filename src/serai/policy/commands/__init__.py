@@ -5,8 +5,8 @@ scanner (`Reading.simple`). What a deny rule finds is looked for everywhere, wit
 wrappers; where that is not certain, the answer is `maybe`.
 """
 
-from serai.policy.commands.patterns import Pattern
-from serai.policy.commands.reader import read
-from serai.policy.commands.reading import Command, Reading, Word
+from serai.policy.commands.command_pattern import CommandPattern
+from serai.policy.commands.reader import read_command
+from serai.policy.commands.shell_text import CommandReading, ShellCommand, ShellWord
 
-__all__ = ["Command", "Pattern", "Reading", "Word", "read"]
+__all__ = ["CommandPattern", "CommandReading", "ShellCommand", "ShellWord", "read_command"]

@@ -13,15 +13,24 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-from serai.policy.commands.lexing import disguised, lex
-from serai.policy.commands.reading import MOST_WORDS, Command, Parsed, TooMuch, Unreadable, Word, checked
-from serai.policy.commands.scanning import simple
-from serai.policy.commands.variables import special
+from serai.policy.commands.shell_builtins import is_special_variable
+from serai.policy.commands.shell_text import (
+    MOST_WORDS,
+    ParsedText,
+    ShellCommand,
+    ShellWord,
+    TooComplex,
+    Unreadable,
+    as_byte_text,
+    checked,
+    lex_word,
+    scan_simple_command,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-__all__ = ["installed", "parse"]
+__all__ = ["installed", "parse_with_grammar"]
 
 # Blanks, newlines and lines that go on; a line that goes on in the middle of a word is none of these.
 _GAP = re.compile(r"(?:[ \t\n]|(?<=[ \t\n])\\\n|\\\n(?=[ \t]))*")
@@ -79,22 +88,22 @@ def _parser() -> Parser:
     return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
 
 
-def parse(text: str) -> Parsed:
+def parse_with_grammar(text: str) -> ParsedText:
     """Every command in a text for bash; `Unreadable` unless all of it is certain."""
-    source = disguised(checked(text))
+    source = as_byte_text(checked(text))
     if len(_COSTLY.findall(source)) > _MOST_COSTLY or _LONG_DELIMITER.search(source):
         raise Unreadable("it has more here-documents or tests than are looked at")
     bare = _QUIET.sub(lambda found: found["kept"] or found["line"] or "", source)
     if _exceeds(source, _IN_ALL) or _exceeds(bare, _BARE):
-        raise TooMuch
+        raise TooComplex
     root = _parser().parse(source.encode("latin-1")).root_node
     if root.descendant_count > _MOST_NODES:
-        raise TooMuch
+        raise TooComplex
     if root.has_error:
         raise Unreadable("it is no text that bash would take, or one that is not understood here")
     walk = _Walk(source, root)
     walk.run()
-    return Parsed(
+    return ParsedText(
         tuple(command for _, command in sorted(walk.commands, key=lambda found: found[0])), tuple(walk.assigned), tuple(walk.hidden)
     )
 
@@ -124,8 +133,8 @@ class _Walk:
             for node in reversed(list(_below(root, until=frozenset())))  # the outer one of two that begin together stays
             if node.type in _HOLES
         }
-        self.commands: list[tuple[int, Command]] = []  # and where each begins
-        self.assigned: list[Word] = []
+        self.commands: list[tuple[int, ShellCommand]] = []  # and where each begins
+        self.assigned: list[ShellWord] = []
         self.hidden: list[str] = []
         self.documents: set[int] = set()
         self.stack = [root]
@@ -169,7 +178,7 @@ class _Walk:
                 self._comment(child)
             elif node.type in ("for_statement", "case_statement", "case_item", "function_definition") and child.type in _NAMED:
                 self._exact(child)
-                if child.type == "variable_name" and special(self._text(child)):
+                if child.type == "variable_name" and is_special_variable(self._text(child)):
                     self.hidden.append(f"a loop sets `{self._text(child)}`, which is more than data")
                 apart = False
             else:
@@ -200,7 +209,7 @@ class _Walk:
 
     def _exact(self, node: Node) -> None:
         """A word that the grammar and we see alike."""
-        if lex(self.source, node.start_byte, node.end_byte, self.holes)[1] != node.end_byte:
+        if lex_word(self.source, node.start_byte, node.end_byte, self.holes)[1] != node.end_byte:
             raise Unreadable("it has a word that is not certain")
         if self.source[node.end_byte : node.end_byte + 1] not in _AFTER:
             raise Unreadable("it has a word whose end is not certain")
@@ -213,10 +222,10 @@ class _Walk:
     def _simple(self, start: int, end: int) -> None:
         if self.source[end : end + 1] not in _AFTER:
             raise Unreadable("it has a command whose end is not certain")
-        words, assigned = simple(self.source, start, end, self.holes)
+        words, assigned = scan_simple_command(self.source, start, end, self.holes)
         self.assigned += assigned
         if words:
-            self.commands.append((start, Command(tuple(words))))
+            self.commands.append((start, ShellCommand(tuple(words))))
 
     def _redirected(self, node: Node) -> None:
         body = node.child_by_field_name("body")
@@ -239,7 +248,7 @@ class _Walk:
 
     def _no_words(self, node: Node) -> None:
         """A redirection alone: the grammar takes words after it for its own."""
-        if node.type not in _REDIRECTS or simple(self.source, node.start_byte, node.end_byte, self.holes) != ([], []):
+        if node.type not in _REDIRECTS or scan_simple_command(self.source, node.start_byte, node.end_byte, self.holes) != ([], []):
             raise Unreadable("it has words after a redirection that are not certain")
         if self._text(node).startswith("&"):
             raise Unreadable("it has `&>`, which shells do not read alike")
@@ -316,7 +325,7 @@ class _Walk:
         return "".join(parts) + self.source[at : node.end_byte]
 
     def _exact_inside(self, node: Node) -> None:
-        if lex(self.source, node.start_byte, node.end_byte, self.holes)[1] != node.end_byte:
+        if lex_word(self.source, node.start_byte, node.end_byte, self.holes)[1] != node.end_byte:
             raise Unreadable("it has a word that is not certain")
         self._inner(node)
 
@@ -328,7 +337,7 @@ class _Walk:
         if not re.fullmatch(r"\$\{(?:[^`'\"\\\n;&|()<>{}$]|\\[/.*?#%-])*\}", rest):
             raise Unreadable("it has an expansion `${…}` that is not understood here")
         sets = re.match(r"\$\{([A-Za-z_][A-Za-z0-9_]*):{0,2}=", rest)
-        if sets and special(sets[1]):
+        if sets and is_special_variable(sets[1]):
             self.hidden.append(f"an expansion sets `{sets[1]}`, which is more than data")
         index = re.search(r"\[(.*?)\]", rest)
         offset = re.match(r"\$\{[\w@*\[\]]+:(?![-+=?])(.*)\}", rest, re.ASCII)

@@ -6,75 +6,74 @@ import re
 from collections.abc import Callable, Sequence
 
 from serai.policy.commands import grammar
-from serai.policy.commands.builtins import BUILTINS
-from serai.policy.commands.plainly import plain
-from serai.policy.commands.reading import (
+from serai.policy.commands.arguments import CommandArguments, HiddenCommand, NestedCommands, is_input, shown_name
+from serai.policy.commands.shell_builtins import BUILTINS, evaluated
+from serai.policy.commands.shell_text import (
     MOST_COMMANDS,
     MOST_DEPTH,
     MOST_TEXT,
     MOST_WITHIN,
     MOST_WORDS,
     TOO_MANY_WORDS,
-    Command,
-    Parsed,
-    Reading,
-    TooMuch,
+    CommandReading,
+    ParsedText,
+    ShellCommand,
+    ShellWord,
+    TooComplex,
     Unreadable,
-    Word,
     checked,
+    read_plain_command,
+    scan_commands,
 )
-from serai.policy.commands.scanning import scan
-from serai.policy.commands.unwrapping import Arguments, Inside, Unseen, is_input, shown_name
-from serai.policy.commands.variables import evaluated
 from serai.policy.commands.wrappers import WRAPPERS
 
-__all__ = ["Parser", "read", "read_with"]
+__all__ = ["Parser", "read_command", "read_with"]
 
-Parser = Callable[[str], Parsed]
+Parser = Callable[[str], ParsedText]
 
 # What the system loads programs with, and a command of the past (`!rm`).
 _ODD_NAME = re.compile(r"ld(?:-.*)?\.so.*|ld-(?:linux|musl).*|!.+", re.DOTALL)
 
 
-def read(command: str | Sequence[str]) -> Reading:
+def read_command(command: str | Sequence[str]) -> CommandReading:
     """What a text for a shell, or an argv that no shell sees, would run. Never raises: what cannot be read says why."""
     return read_with(_parse, command)
 
 
-def _parse(text: str) -> Parsed:
+def _parse(text: str) -> ParsedText:
     """By our own reader where it is certain; else by the grammar, if that is installed."""
     try:
-        return scan(text)
-    except TooMuch:
+        return scan_commands(text)
+    except TooComplex:
         raise
     except Unreadable:
         if not grammar.installed():
             raise
-        return grammar.parse(text)
+        return grammar.parse_with_grammar(text)
 
 
-def read_with(parse: Parser, command: str | Sequence[str]) -> Reading:
+def read_with(parse: Parser, command: str | Sequence[str]) -> CommandReading:
     """`read` with one reader of texts."""
     search = _Search(parse)
     if isinstance(command, str):
-        simple = plain(command)
+        simple = read_plain_command(command)
         try:
             search.take(parse(command), 0)
         except Unreadable as error:
-            return Reading(simple, unread=f"the command cannot be read: {error}")
+            return CommandReading(simple, unread=f"the command cannot be read: {error}")
     else:
         words = tuple(command)
         given: tuple[object, ...] = words  # who hands this over may not have checked it
         if not words or not all(isinstance(word, str) and "\0" not in word for word in given):
-            return Reading(None, unread="the command cannot be read: it is no list of words")
+            return CommandReading(None, unread="the command cannot be read: it is no list of words")
         if len(words) > MOST_WORDS:
-            return Reading(None, unread=f"the command cannot be read: {TOO_MANY_WORDS}")
+            return CommandReading(None, unread=f"the command cannot be read: {TOO_MANY_WORDS}")
         if sum(map(len, words)) > MOST_TEXT:
-            return Reading(None, unread=f"the command cannot be read: it is longer than {MOST_TEXT // 1024} KiB")
+            return CommandReading(None, unread=f"the command cannot be read: it is longer than {MOST_TEXT // 1024} KiB")
         simple = words
-        search.take(Parsed((Command(tuple(map(Word, words))),)), 0)
+        search.take(ParsedText((ShellCommand(tuple(map(ShellWord, words))),)), 0)
     search.run()
-    return Reading(simple, tuple(search.commands), hidden=tuple(dict.fromkeys(search.hidden)))
+    return CommandReading(simple, tuple(search.commands), hidden=tuple(dict.fromkeys(search.hidden)))
 
 
 class _Search:
@@ -82,13 +81,13 @@ class _Search:
 
     def __init__(self, parse: Parser) -> None:
         self.parse = parse
-        self.commands: list[Command] = []
+        self.commands: list[ShellCommand] = []
         self.hidden: list[str] = []
         self.depths: list[int] = []
         self.words = 0
         self.within = 0  # characters of texts within texts
 
-    def take(self, parsed: Parsed, depth: int) -> None:
+    def take(self, parsed: ParsedText, depth: int) -> None:
         self.hidden += parsed.hidden
         for command in parsed.commands:
             self._add(command, depth)
@@ -101,7 +100,7 @@ class _Search:
             self._look(self.commands[at], self.depths[at])
             at += 1
 
-    def _add(self, command: Command, depth: int) -> None:
+    def _add(self, command: ShellCommand, depth: int) -> None:
         if depth > MOST_DEPTH or len(self.commands) >= MOST_COMMANDS:
             self.hidden.append("there are more commands within commands than are looked at")
         elif self.words + len(command.words) > 2 * MOST_WORDS:
@@ -111,7 +110,7 @@ class _Search:
             self.commands.append(command)
             self.depths.append(depth)
 
-    def _look(self, command: Command, depth: int) -> None:
+    def _look(self, command: ShellCommand, depth: int) -> None:
         if not command.words[0].known:
             self.hidden.append("the name of a command is known only when it runs")
             return
@@ -123,12 +122,12 @@ class _Search:
         if look is None:
             return
         try:
-            inside = look(Arguments(command))
-        except Unseen as error:
-            inside = Inside(hidden=(str(error),))
+            inside = look(CommandArguments(command))
+        except HiddenCommand as error:
+            inside = NestedCommands(hidden=(str(error),))
         self._inside(inside, depth)
 
-    def _inside(self, inside: Inside, depth: int) -> None:
+    def _inside(self, inside: NestedCommands, depth: int) -> None:
         self.hidden += inside.hidden
         for command in inside.commands:
             self._add(command, depth + 1)

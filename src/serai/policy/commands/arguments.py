@@ -11,16 +11,16 @@ from collections.abc import Callable, Iterator
 from posixpath import normpath
 from typing import NamedTuple
 
-from serai.policy.commands.reading import Command, Word
+from serai.policy.commands.shell_text import ShellCommand, ShellWord
 
 __all__ = [
     "ASSIGNMENT",
-    "Arguments",
-    "Inside",
-    "Look",
-    "Option",
-    "Options",
-    "Unseen",
+    "CommandArguments",
+    "HiddenCommand",
+    "NestedCommands",
+    "OptionSyntax",
+    "ParsedOption",
+    "WrapperReader",
     "is_input",
     "is_operand",
     "reads",
@@ -38,23 +38,23 @@ _INPUT = re.compile(
 )
 
 
-class Inside(NamedTuple):
+class NestedCommands(NamedTuple):
     """What one command runs besides itself."""
 
-    commands: tuple[Command, ...] = ()
+    commands: tuple[ShellCommand, ...] = ()
     texts: tuple[str, ...] = ()  # for a shell
     hidden: tuple[str, ...] = ()
-    assigned: tuple[Word, ...] = ()  # variables that it sets for what it runs
+    assigned: tuple[ShellWord, ...] = ()  # variables that it sets for what it runs
 
 
-class Unseen(Exception):
+class HiddenCommand(Exception):
     """What runs cannot be seen; the message is a short sentence."""
 
 
-Look = Callable[["Arguments"], Inside]
+WrapperReader = Callable[["CommandArguments"], NestedCommands]
 
 
-def shown_name(command: Command) -> str:
+def shown_name(command: ShellCommand) -> str:
     """The base name of a command, as tables have it."""
     return command.words[0].text.rpartition("/")[2]
 
@@ -64,14 +64,14 @@ def is_input(path: str) -> bool:
     return path != "/dev/null" and _INPUT.fullmatch(normpath(path)) is not None
 
 
-def is_operand(word: Word) -> bool:
+def is_operand(word: ShellWord) -> bool:
     """Whether a word is certainly no option, whatever it becomes."""
     if word.known:
         return not word.text.startswith("-") or word.text == "-"
     return word.one and _OPERAND.match(word.text) is not None
 
 
-class Options(NamedTuple):
+class OptionSyntax(NamedTuple):
     """How a command's options are written. Whatever is not here makes the command unseen: it may or may not take a value."""
 
     flags: str = ""  # letters without a value
@@ -82,17 +82,17 @@ class Options(NamedTuple):
     number: bool = False  # `-10` is an option
 
 
-class Option(NamedTuple):
+class ParsedOption(NamedTuple):
     """One option as it was written; `value` is None where it has none."""
 
     name: str
-    value: Word | None
+    value: ShellWord | None
 
 
-class Arguments:
+class CommandArguments:
     """The words after a command's name, taken one by one. A word that is not known where one must be is `Unseen`."""
 
-    def __init__(self, command: Command) -> None:
+    def __init__(self, command: ShellCommand) -> None:
         self.name = shown_name(command)
         self.command = command
         self.at = 1
@@ -102,10 +102,10 @@ class Arguments:
         words = self.command.words
         if self.at >= len(words):
             if self.command.more:
-                raise Unseen(f"`{self.name}` gets words that are not known yet")
+                raise HiddenCommand(f"`{self.name}` gets words that are not known yet")
             return None
         if not (word := words[self.at]).known:
-            raise Unseen(f"`{self.name}` has `{_short(word.text)}`, which is known only when it runs")
+            raise HiddenCommand(f"`{self.name}` has `{_short(word.text)}`, which is known only when it runs")
         return word.text
 
     def take(self) -> str | None:
@@ -114,28 +114,28 @@ class Arguments:
         self.at += text is not None
         return text
 
-    def value(self) -> Word:
+    def value(self) -> ShellWord:
         """The next word as the value of an option; one that is not known will do, as long as it is one word."""
         words = self.command.words
         if self.at >= len(words):
-            raise Unseen(f"`{self.name}` lacks a word, or gets it only when it runs")
+            raise HiddenCommand(f"`{self.name}` lacks a word, or gets it only when it runs")
         if not words[self.at].one:
-            raise Unseen(f"`{self.name}` has words that are known only when it runs")
+            raise HiddenCommand(f"`{self.name}` has words that are known only when it runs")
         self.at += 1
         return words[self.at - 1]
 
-    def operand(self) -> Word | None:
+    def operand(self) -> ShellWord | None:
         """The next word, if it is certainly no option; None after the last one."""
         words = self.command.words
         if self.at >= len(words):
             self.peek()
             return None
         if not is_operand(words[self.at]):
-            raise Unseen(f"`{self.name}` has `{_short(words[self.at].text)}`, which may be an option")
+            raise HiddenCommand(f"`{self.name}` has `{_short(words[self.at].text)}`, which may be an option")
         self.at += 1
         return words[self.at - 1]
 
-    def everywhere(self, spec: Options) -> Iterator[Option]:
+    def everywhere(self, spec: OptionSyntax) -> Iterator[ParsedOption]:
         """The options between and after operands too, as many programs take them; also after `--`, to be certain."""
         while self.at < len(self.command.words) or self.command.more:
             before = self.at
@@ -143,13 +143,13 @@ class Arguments:
             if self.at == before:
                 self.operand()
 
-    def rest(self) -> Command | None:
+    def rest(self) -> ShellCommand | None:
         """What is left, as a command of its own; None if nothing is."""
         words = self.command.words[self.at :]
         if not words:
             self.peek()
             return None
-        return Command(words, self.command.more)
+        return ShellCommand(words, self.command.more)
 
     def joined(self) -> str:
         """What is left, joined by spaces: what `eval` and others hand to a shell."""
@@ -158,7 +158,7 @@ class Arguments:
             texts.append(text)
         return " ".join(texts)
 
-    def options(self, spec: Options) -> Iterator[Option]:
+    def options(self, spec: OptionSyntax) -> Iterator[ParsedOption]:
         """The options from here on, up to the first word that is none."""
         while not self._assigns() and (text := self.peek()) is not None and text.startswith("-") and text != "-":
             self.at += 1
@@ -167,7 +167,7 @@ class Arguments:
             if text.startswith("--"):
                 yield self._long(spec, text)
             elif spec.number and re.fullmatch(r"[0-9]+", text[1:]):
-                yield Option(text[1:], None)
+                yield ParsedOption(text[1:], None)
             else:
                 yield from self._letters(spec, text)
 
@@ -176,39 +176,39 @@ class Arguments:
         word = next(iter(self.command.words[self.at : self.at + 1]), None)
         return word is not None and word.one and ASSIGNMENT.match(word.text) is not None
 
-    def _long(self, spec: Options, text: str) -> Option:
+    def _long(self, spec: OptionSyntax, text: str) -> ParsedOption:
         name, equals, value = text[2:].partition("=")
         if name in spec.long_values.split():
-            return Option(name, Word(value) if equals else self.value())
+            return ParsedOption(name, ShellWord(value) if equals else self.value())
         if name in spec.long.split():
-            return Option(name, Word(value) if equals else None)
-        raise Unseen(f"`{self.name}` has the option `{_short(text)}`, which is not known here")
+            return ParsedOption(name, ShellWord(value) if equals else None)
+        raise HiddenCommand(f"`{self.name}` has the option `{_short(text)}`, which is not known here")
 
-    def _letters(self, spec: Options, text: str) -> Iterator[Option]:
+    def _letters(self, spec: OptionSyntax, text: str) -> Iterator[ParsedOption]:
         for index, letter in enumerate(text[1:], 2):
             if letter in spec.flags:
-                yield Option(letter, None)
+                yield ParsedOption(letter, None)
             elif letter in spec.maybe:
-                yield Option(letter, Word(text[index:]))
+                yield ParsedOption(letter, ShellWord(text[index:]))
                 return
             elif letter in spec.values:
-                yield Option(letter, Word(text[index:]) if text[index:] else self.value())
+                yield ParsedOption(letter, ShellWord(text[index:]) if text[index:] else self.value())
                 return
             else:
-                raise Unseen(f"`{self.name}` has the option `{_short(text)}`, which is not known here")
+                raise HiddenCommand(f"`{self.name}` has the option `{_short(text)}`, which is not known here")
 
 
 def _short(text: str) -> str:
     return text if len(text) <= 40 else text[:39] + "…"
 
 
-def runs(command: Command | None) -> Inside:
+def runs(command: ShellCommand | None) -> NestedCommands:
     """A command that is run as it stands."""
-    return Inside((command,) if command else ())
+    return NestedCommands((command,) if command else ())
 
 
-def reads(word: Word | None, who: str) -> Inside:
+def reads(word: ShellWord | None, who: str) -> NestedCommands:
     """A text that a shell reads."""
     if word is None or not word.known:
-        raise Unseen(f"`{who}` reads commands that are known only when it runs")
-    return Inside(texts=(word.text,))
+        raise HiddenCommand(f"`{who}` reads commands that are known only when it runs")
+    return NestedCommands(texts=(word.text,))

@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
-from serai.policy.commands.invisible import not_seen
-from serai.policy.commands.reading import Command, Reading, Word
-from serai.policy.globs import joined
+from serai.plain_text import find_invisible
+from serai.policy.commands.shell_text import CommandReading, ShellCommand, ShellWord
+from serai.policy.patterns import joined
 
-__all__ = ["Found", "Pattern"]
+__all__ = ["CommandPattern", "Found"]
 
 Found = Literal["yes", "no", "maybe"]
 
@@ -30,7 +30,7 @@ class _Glob(NamedTuple):
         return self.regex.fullmatch(text) is not None
 
 
-class Pattern:
+class CommandPattern:
     """One `command` pattern of a rule.
 
     It is split into words as a shell splits plain and quoted words. Each word matches one whole word of a command: `*` stands for
@@ -56,16 +56,16 @@ class Pattern:
         return f"Pattern({self.text!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Pattern) and self.text == other.text
+        return isinstance(other, CommandPattern) and self.text == other.text
 
     def __hash__(self) -> int:
         return hash(self.text)
 
     def allows(self, words: Sequence[str]) -> bool:
         """Whether these plain words, `Reading.simple`, are what the pattern says."""
-        return _meet(self._globs, [Word(word) for word in words], _surely)
+        return _meet(self._globs, [ShellWord(word) for word in words], _surely)
 
-    def finds(self, reading: Reading) -> Found:
+    def finds(self, reading: CommandReading) -> Found:
         """Whether any command of the reading is what the pattern says; `maybe` if that cannot be seen."""
         answer: Found = "maybe" if reading.unread or reading.hidden else "no"
         for command in reading.commands:
@@ -76,12 +76,12 @@ class Pattern:
                 answer = found
         return answer
 
-    def _finds(self, command: Command) -> Found:
+    def _finds(self, command: ShellCommand) -> Found:
         if command.words and not self._begins(command.words[0]):
             return "no"
         words = list(command.words)
         if command.more:
-            words.append(Word("", known=False, one=False))
+            words.append(ShellWord("", known=False, one=False))
         rows = [words]
         if self._bare and words and "/" in words[0].text:
             rows.append([words[0]._replace(text=words[0].text.rpartition("/")[2]), *words[1:]])
@@ -91,7 +91,7 @@ class Pattern:
             return "no"
         return "maybe" if any(_meet(self._globs, row, _possibly) for row in rows) else "no"
 
-    def _begins(self, name: Word) -> bool:
+    def _begins(self, name: ShellWord) -> bool:
         """Whether a command of this name may be meant; almost always it is another one."""
         glob = self._globs[0]
         if glob.words or not name.known or glob.matches(name.text):
@@ -99,17 +99,17 @@ class Pattern:
         return self._bare and glob.matches(name.text.rpartition("/")[2])
 
 
-def _surely(glob: _Glob, word: Word) -> bool:
+def _surely(glob: _Glob, word: ShellWord) -> bool:
     """Whether one word matches whatever it becomes."""
     return glob.any if not word.known else glob.matches(word.text)
 
 
-def _possibly(glob: _Glob, word: Word) -> bool:
+def _possibly(glob: _Glob, word: ShellWord) -> bool:
     """Whether one word matches for some value of what is not known."""
     return not word.known or glob.matches(word.text)
 
 
-def _meet(globs: Sequence[_Glob], words: Sequence[Word], matches: Callable[[_Glob, Word], bool]) -> bool:
+def _meet(globs: Sequence[_Glob], words: Sequence[ShellWord], matches: Callable[[_Glob, ShellWord], bool]) -> bool:
     """Whether the words are what the globs say: one row of answers for each glob, from the last to the first.
 
     `after[j]` tells whether the globs so far match the words from `j` on. A word that may become none or several is certain only
@@ -136,7 +136,7 @@ def _meet(globs: Sequence[_Glob], words: Sequence[Word], matches: Callable[[_Glo
 
 def _split(text: str) -> tuple[_Glob, ...]:
     """The words of a pattern, each as a glob."""
-    if not_seen(text) is not None:
+    if find_invisible(text) is not None:
         raise ValueError(f"the command pattern {text!r} has a character that cannot be seen: a pattern is one line of plain text")
     words = _words(text)
     if not words:

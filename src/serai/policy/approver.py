@@ -1,4 +1,6 @@
-"""Where a call is decided: by the policy, else by a person, else not at all.
+"""What was decided at the desk, by whom, and the error that belongs to it: a person's no is none.
+
+Where a call is decided: by the policy, else by a person, else not at all.
 
 What is asked of a person is on disk first, and the first answer counts, whether it comes from the surface or from another process
 (`serai policy answer`). Silence, a broken surface and a bad answer are a no, each told apart (design rule 7). Several may wait at
@@ -13,24 +15,97 @@ import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from serai.errors import NoApproval, NotAllowed, NotWritten, SeraiError
+from serai.errors import LimitHit, NoApproval, NotAllowed, NotWritten, PeerTimeout, SeraiError, SurfaceFailed
 from serai.limits import Limits
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.surface import SelectiveSurface, Surface
 from serai.model.tools import ToolCall
-from serai.policy import rulings
-from serai.policy.approvals import Pending, State, fits
-from serai.policy.engine import Policy
-from serai.policy.memory import Decisions
-from serai.policy.remembering import remember, rule_for
-from serai.policy.rulings import By, Ruling
-from serai.policy.subject import Situation, Subject
+from serai.policy.call_facts import CallContext, CallFacts
+from serai.policy.decision_store import ApprovalState, DecisionStore, PendingApproval, is_valid_answer
+from serai.policy.engine import Policy, PolicyDecision
+from serai.policy.suggested_rules import advise, remember_decision, rule_for
 
-__all__ = ["Desk", "Ruling"]
+__all__ = [
+    "TOO_LONG",
+    "ApprovalOutcome",
+    "Approver",
+    "DecidedBy",
+    "by_person",
+    "failed",
+    "nobody",
+    "not_written",
+    "out_of_time",
+    "withdrawn",
+    "without_a_person",
+]
+
+TOO_LONG = "it could not be written down in time: another process holds the file"
+
+DecidedBy = Literal["policy", "person", "nobody", "timeout", "surface failed", "bad answer", "withdrawn", "not written"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalOutcome:
+    """What was decided, by whom, and what went wrong on the way if something did."""
+
+    decision: Decision
+    by: DecidedBy
+    why: str = ""
+    judgement: PolicyDecision | None = None
+    error: SeraiError | None = None
+
+    @property
+    def allowed(self) -> bool:
+        return isinstance(self.decision, Allow)
+
+
+def by_person(decision: Decision) -> ApprovalOutcome:
+    return ApprovalOutcome(decision=decision, by="person", why=decision.why if isinstance(decision, Deny) else "")
+
+
+def not_written(error: SeraiError) -> ApprovalOutcome:
+    return ApprovalOutcome(decision=Deny(str(error)), by="not written", why=str(error), error=error)
+
+
+def withdrawn(request: Approval | Question, reason: str = "") -> ApprovalOutcome:
+    why = reason or "Context cancelled"
+    error = NotAllowed(why, who=request.agent, id=request.id, hint="nobody waits for it any more")
+    return ApprovalOutcome(decision=Deny(why), by="withdrawn", why=why, error=error)
+
+
+def failed(request: Approval | Question, by: DecidedBy, why: str) -> ApprovalOutcome:
+    return ApprovalOutcome(decision=Deny(why), by=by, why=why, error=SurfaceFailed(why, who=request.agent, id=request.id))
+
+
+def out_of_time(request: Approval | Question, seconds: float, *, written: bool) -> ApprovalOutcome:
+    why = "Request timed out"
+    hint = "answer sooner, or raise it" if written else TOO_LONG
+    error = PeerTimeout(why, who=request.agent, id=request.id, limit=LimitHit("approval", seconds), hint=hint)
+    return ApprovalOutcome(decision=Deny(why), by="timeout", why=why, error=error)
+
+
+def nobody(request: Approval | Question, hint: str) -> ApprovalOutcome:
+    """No surface means no (design rule 7)."""
+    why = "there is a question, and nobody is there to answer it"
+    if isinstance(request, Approval):
+        why = f"{request.tool} needs an approval, and nobody is there to give it"
+    return ApprovalOutcome(
+        decision=Deny(why), by="nobody", why=why, error=NotAllowed(why, who=request.agent, id=request.id, hint=hint)
+    )
+
+
+def without_a_person(approval: Approval, situation: CallContext, judged: PolicyDecision) -> str:
+    """What would let it through: only what really would."""
+    found = advise(approval.call, situation, judged, needs_person=approval.needs_person)
+    if found.flag:
+        wide = f" (every call of {approval.tool})" if found.wider else ""
+        return f"allow it with {found.flag}{wide}, or with a rule in --policy FILE"
+    return f"{found.why_not}; or run it where somebody can answer"
+
 
 _log = logging.getLogger(__name__)
 _HOUR = 3600.0  # nobody is waited for longer, whatever is configured (spec agents 2.14)
@@ -50,23 +125,23 @@ class _Waiting:
 
     request: Approval | Question
     tell: Asked | None = None
-    pending: Pending | None = None
+    pending: PendingApproval | None = None
     written: asyncio.Future[None] = field(default_factory=_future)
-    answered: asyncio.Future[Ruling] = field(default_factory=_future)
-    ended: asyncio.Future[Ruling] = field(default_factory=_future)
+    answered: asyncio.Future[ApprovalOutcome] = field(default_factory=_future)
+    ended: asyncio.Future[ApprovalOutcome] = field(default_factory=_future)
 
-    def settle(self, ruling: Ruling) -> None:
+    def settle(self, ruling: ApprovalOutcome) -> None:
         if not self.answered.done():
             self.answered.set_result(ruling)
 
-    def end(self, ruling: Ruling) -> None:
+    def end(self, ruling: ApprovalOutcome) -> None:
         if not self.ended.done():
             self.ended.set_result(ruling)
 
     def give_up(self) -> None:
         """Nobody waits for the disk any longer: a no stays one, and a yes that is not written down is none."""
         ruling = self.answered.result()
-        self.end(ruling if isinstance(ruling.decision, Deny) else rulings.not_written(NotWritten(rulings.TOO_LONG)))
+        self.end(ruling if isinstance(ruling.decision, Deny) else not_written(NotWritten(TOO_LONG)))
 
     def announce(self) -> None:
         """Whoever wants to know that it is asked knows it before the person does."""
@@ -75,7 +150,7 @@ class _Waiting:
                 self.tell(self.request)
             except Exception as error:
                 _log.warning("that something is asked could not be told: %s", error)
-                self.settle(rulings.not_written(error if isinstance(error, SeraiError) else NotWritten(_text_of(error))))
+                self.settle(not_written(error if isinstance(error, SeraiError) else NotWritten(_text_of(error))))
 
     @property
     def asked(self) -> bool:
@@ -83,7 +158,7 @@ class _Waiting:
         return self.written.done() and not self.answered.done()
 
 
-class Desk:
+class Approver:
     """Decides for one run. `park`: without a surface that answers, an approval waits for another process to answer it.
 
     `remembers`: whether what a person wants remembered is.
@@ -94,7 +169,7 @@ class Desk:
         policy: Policy,
         surface: Surface,
         *,
-        decisions: Decisions | None = None,
+        decisions: DecisionStore | None = None,
         limits: Limits | None = None,
         park: bool = False,
         remembers: bool = True,
@@ -113,8 +188,8 @@ class Desk:
         self._keeping: set[asyncio.Task[None]] = set()
 
     async def decide(
-        self, approval: Approval, situation: Situation, *, timeout: float | None = None, asked: Asked | None = None
-    ) -> Ruling:
+        self, approval: Approval, situation: CallContext, *, timeout: float | None = None, asked: Asked | None = None
+    ) -> ApprovalOutcome:
         """One tool call: deny rules, what is remembered, ask rules, allow rules, the mode, a person, no.
 
         `asked` is told when a person is about to be, with what they see. When it fails they are not asked (design rule 14).
@@ -122,30 +197,30 @@ class Desk:
         try:
             judged = self.policy.judge(approval.call, situation, needs_person=approval.needs_person)
         except NotWritten as unread:  # what is remembered
-            return rulings.not_written(unread)
+            return not_written(unread)
         if judged.decision == "allow":
-            return Ruling(decision=Allow(), by="policy", why=judged.why, judgement=judged)
+            return ApprovalOutcome(decision=Allow(), by="policy", why=judged.why, judgement=judged)
         if judged.decision == "deny":
             error = NotAllowed(judged.error or f"{approval.tool} was denied: {judged.why}", who=approval.agent, id=approval.id)
-            return Ruling(decision=Deny(judged.why), by="policy", why=judged.why, judgement=judged, error=error)
+            return ApprovalOutcome(decision=Deny(judged.why), by="policy", why=judged.why, judgement=judged, error=error)
         if not self._reaches(approval):
-            return replace(rulings.nobody(approval, rulings.without_a_person(approval, situation, judged)), judgement=judged)
+            return replace(nobody(approval, without_a_person(approval, situation, judged)), judgement=judged)
         try:
             shown = msgspec.structs.replace(approval, call=_copied(approval.call), reason=approval.reason or judged.why)
         except NotWritten as error:
-            return replace(rulings.not_written(error), judgement=judged)
+            return replace(not_written(error), judgement=judged)
         ruling = await self.ask(shown, situation, timeout=timeout, asked=asked)
         return replace(await self._checked(ruling, approval, situation), judgement=judged)
 
     async def ask(
-        self, request: Approval | Question, situation: Situation, *, timeout: float | None = None, asked: Asked | None = None
-    ) -> Ruling:
+        self, request: Approval | Question, situation: CallContext, *, timeout: float | None = None, asked: Asked | None = None
+    ) -> ApprovalOutcome:
         """Put it to a person, whatever the rules say. Whatever happens, there is an answer."""
         if not self._reaches(request):
-            return rulings.nobody(request, "run it where somebody can answer")
+            return nobody(request, "run it where somebody can answer")
         seconds = min(self._limits.approval if timeout is None else timeout, _HOUR)
         if self._closed.is_set():
-            return rulings.withdrawn(request)
+            return withdrawn(request)
         return await self._asked(_Waiting(request, asked), situation, seconds)
 
     async def answer(self, id: str, decision: Decision) -> None:
@@ -156,17 +231,17 @@ class Desk:
         if len(found) > 1:  # ids are the agents' own
             raise NoApproval(f"{len(found)} of the id {id!r} wait: nobody can say which is meant", id=id, hint="withdraw them")
         [one] = found
-        if not fits(decision, one.request):
+        if not is_valid_answer(decision, one.request):
             raise NoApproval("that is no answer to it", id=id, hint="an approval wants Allow or Deny, a question Answer or Deny")
         if (pending := one.pending) is not None:
             await self._write(lambda kept: kept.answer(pending.id, decision, "person"))  # another process may have been first
-        one.settle(rulings.by_person(decision))
+        one.settle(by_person(decision))
 
     async def withdraw(self, id: str, reason: str = "") -> bool:
         """Nobody waits for this answer any more; False if nobody did, or if somebody has answered before."""
         found = [one for one in self._waiting if one.request.id == id and not one.answered.done()]
         for one in found:
-            one.settle(rulings.withdrawn(one.request, reason))
+            one.settle(withdrawn(one.request, reason))
         if ends := [one.ended for one in found if one.written.done()]:
             await asyncio.wait(ends, timeout=_PATIENCE)
         return any(not one.ended.done() or one.ended.result().by == "withdrawn" for one in found)
@@ -181,7 +256,7 @@ class Desk:
         self._closed.set()
         waiting = list(self._waiting)
         for one in waiting:
-            one.settle(rulings.withdrawn(one.request))
+            one.settle(withdrawn(one.request))
         asking = {task for task in (*self._asking, self._looking) if task is not None}
         for task in asking:
             task.cancel()
@@ -199,7 +274,7 @@ class Desk:
 
     # -- waiting ------------------------------------------------------------------------------------------------------------------
 
-    async def _asked(self, one: _Waiting, situation: Situation, seconds: float) -> Ruling:
+    async def _asked(self, one: _Waiting, situation: CallContext, seconds: float) -> ApprovalOutcome:
         self._waiting.append(one)
         keeping = _start(self._keep(one, situation, seconds), self._keeping, f"keep {one.request.id}")
         try:
@@ -210,7 +285,7 @@ class Desk:
                 return one.ended.result()
             return ruling
         except asyncio.CancelledError:
-            one.settle(rulings.withdrawn(one.request))
+            one.settle(withdrawn(one.request))
             await asyncio.wait([keeping], timeout=_PROMPTLY)
             raise
         finally:
@@ -219,7 +294,7 @@ class Desk:
                 self._looking.cancel()
                 self._looking = None
 
-    async def _wait(self, one: _Waiting, seconds: float) -> Ruling:
+    async def _wait(self, one: _Waiting, seconds: float) -> ApprovalOutcome:
         """The first answer, or none in time."""
         task = None
         try:
@@ -235,7 +310,7 @@ class Desk:
                         self._looking = asyncio.create_task(self._look(), name="look for answers")
                     await asyncio.wait([one.answered])
         except TimeoutError:
-            one.settle(rulings.out_of_time(one.request, seconds, written=one.written.done()))  # from here on nobody else is first
+            one.settle(out_of_time(one.request, seconds, written=one.written.done()))  # from here on nobody else is first
         finally:
             if task is not None:
                 task.cancel()  # and is not waited for: a surface that hangs is its own affair
@@ -246,17 +321,17 @@ class Desk:
         try:
             answer = await self.surface.ask(one.request)
         except asyncio.CancelledError:  # ours, when all is settled; else its own
-            one.settle(rulings.failed(one.request, "surface failed", "the surface gave up"))
+            one.settle(failed(one.request, "surface failed", "the surface gave up"))
             raise
         except Exception as error:
             _log.warning("a surface failed while it asked", exc_info=True)
-            one.settle(rulings.failed(one.request, "surface failed", _text_of(error)))
+            one.settle(failed(one.request, "surface failed", _text_of(error)))
             return
-        if fits(answer, one.request):
-            one.settle(rulings.by_person(answer))
+        if is_valid_answer(answer, one.request):
+            one.settle(by_person(answer))
         else:
             why = f"the surface gave a bad answer, of the type {type(answer).__name__}"
-            one.settle(rulings.failed(one.request, "bad answer", why))
+            one.settle(failed(one.request, "bad answer", why))
 
     async def _look(self) -> None:
         """Whether somebody else has answered what is on disk; until nothing waits."""
@@ -279,7 +354,7 @@ class Desk:
 
     # -- on disk ------------------------------------------------------------------------------------------------------------------
 
-    async def _keep(self, one: _Waiting, situation: Situation, seconds: float) -> None:
+    async def _keep(self, one: _Waiting, situation: CallContext, seconds: float) -> None:
         """Its row: there before anybody is asked, and settled when nobody is any more, however often that has to be tried."""
         try:
             if self._decisions is not None:
@@ -295,21 +370,21 @@ class Desk:
                     async with asyncio.timeout(_LOOK):
                         await self._closed.wait()
         finally:
-            one.settle(rulings.withdrawn(one.request))
+            one.settle(withdrawn(one.request))
             if one.pending is None:
                 one.end(one.answered.result())
             else:
                 one.give_up()
 
-    async def _put_down(self, one: _Waiting, situation: Situation, seconds: float) -> Pending | None:
+    async def _put_down(self, one: _Waiting, situation: CallContext, seconds: float) -> PendingApproval | None:
         """None: there is nothing to wait for."""
         try:
             found = await self._write(lambda kept: _put_down(kept, one.request, situation, seconds), unless=one.answered)
         except (NotWritten, NoApproval) as error:  # durable first, or not at all (design rule 14)
-            one.settle(rulings.not_written(error))
+            one.settle(not_written(error))
             return None
         if found is not None and found.decision is not None:  # somebody answered it before the one who asked crashed
-            one.settle(rulings.by_person(found.decision))
+            one.settle(by_person(found.decision))
             return None
         return found
 
@@ -321,13 +396,15 @@ class Desk:
         try:
             found = await self._write(lambda kept: kept.settle(id, state, ruling.decision, by))
         except (NotWritten, NoApproval) as error:
-            one.end(ruling if isinstance(ruling.decision, Deny) and ruling is not _THEIRS else rulings.not_written(error))
+            one.end(ruling if isinstance(ruling.decision, Deny) and ruling is not _THEIRS else not_written(error))
             return isinstance(error, NoApproval)  # its row is gone
         theirs = found is not None and found.state == "answered" and found.decision
-        one.end(rulings.by_person(theirs) if theirs else ruling)
+        one.end(by_person(theirs) if theirs else ruling)
         return True
 
-    async def _write(self, work: Callable[[Decisions], Pending], unless: asyncio.Future[Any] | None = None) -> Pending | None:
+    async def _write(
+        self, work: Callable[[DecisionStore], PendingApproval], unless: asyncio.Future[Any] | None = None
+    ) -> PendingApproval | None:
         """In a thread: others may hold the file. None: when its turn came nobody wanted it any more."""
         async with self._turn:
             if self._decisions is None or (unless is not None and unless.done()):
@@ -336,7 +413,7 @@ class Desk:
 
     # -- after an answer ----------------------------------------------------------------------------------------------------------
 
-    async def _checked(self, ruling: Ruling, approval: Approval, situation: Situation) -> Ruling:
+    async def _checked(self, ruling: ApprovalOutcome, approval: Approval, situation: CallContext) -> ApprovalOutcome:
         """What a person changed is judged again by the deny rules, and what they want remembered is."""
         decision = ruling.decision
         if ruling.by != "person" or isinstance(decision, Answer):
@@ -350,18 +427,18 @@ class Desk:
         scope = "once" if approval.no_always and isinstance(decision, Allow) else decision.remember
         if self._decisions is not None and self._remembers and scope != "once":
             try:
-                rule = rule_for(Subject(call, situation), decision)
+                rule = rule_for(CallFacts(call, situation), decision)
                 async with asyncio.timeout(_PATIENCE):
-                    await asyncio.to_thread(remember, self._decisions, rule, situation, scope, self._limits)
+                    await asyncio.to_thread(remember_decision, self._decisions, rule, situation, scope, self._limits)
             except NotWritten as error:  # the answer holds, and the next time they are asked again
                 return replace(ruling, error=error)
             except TimeoutError:
-                return replace(ruling, error=NotWritten(rulings.TOO_LONG))
+                return replace(ruling, error=NotWritten(TOO_LONG))
         return ruling
 
 
-_THEIRS = rulings.not_written(NotWritten(rulings.TOO_LONG))  # another process has answered: what, its row says
-_STATES: dict[By, State] = {
+_THEIRS = not_written(NotWritten(TOO_LONG))  # another process has answered: what, its row says
+_STATES: dict[DecidedBy, ApprovalState] = {
     "timeout": "timed out",
     "withdrawn": "withdrawn",
     "surface failed": "failed",
@@ -377,7 +454,7 @@ def _start(work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]], name
     return task
 
 
-def _put_down(kept: Decisions, request: Approval | Question, situation: Situation, seconds: float) -> Pending:
+def _put_down(kept: DecisionStore, request: Approval | Question, situation: CallContext, seconds: float) -> PendingApproval:
     try:
         digest = _digest(request, situation)
     except (ValueError, TypeError, RecursionError) as error:  # arguments that are no JSON
@@ -394,9 +471,9 @@ def _copied(call: ToolCall) -> ToolCall:
     return msgspec.structs.replace(call, arguments=arguments)
 
 
-def _digest(request: Approval | Question, situation: Situation) -> str:
+def _digest(request: Approval | Question, situation: CallContext) -> str:
     if isinstance(request, Approval):
-        return f"{request.tool} {Subject(request.call, situation).digest}"
+        return f"{request.tool} {CallFacts(request.call, situation).digest}"
     return hashlib.sha256(msgspec.json.encode(request.items)).hexdigest()
 
 

@@ -20,13 +20,12 @@ import msgspec
 
 from serai.model.approvals import Remember
 from serai.model.tools import ToolCall
-from serai.policy.hosts import host_of
-from serai.policy.paths import lexical, meanings, resolve
+from serai.policy.patterns import lexical_path, parse_host, path_candidates, resolve_path
 
 if TYPE_CHECKING:
-    from serai.policy.commands.reading import Reading
+    from serai.policy.commands.shell_text import CommandReading
 
-__all__ = ["BESIDE", "BESIDE_COMMAND", "CWD", "GLOBS", "PATHS", "URLS", "Found", "Situation", "Subject", "text_of"]
+__all__ = ["BESIDE", "BESIDE_COMMAND", "CWD", "GLOBS", "PATHS", "URLS", "CallContext", "CallFacts", "FoundValues", "text_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +68,7 @@ BESIDE: Mapping[str, frozenset[str]] = {
 BESIDE_COMMAND = BESIDE["bash"] | {"command", *CWD}
 
 
-class Situation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CallContext(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where a call is made. `owner` is the guest that offers the tool, empty for a built-in or an agent's own."""
 
     cwd: str
@@ -85,17 +84,17 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return found.encode(errors="backslashreplace").decode()  # as it is kept: a path may be no text
 
 
-class Found(NamedTuple):
+class FoundValues(NamedTuple):
     """The values of one kind in the arguments, and why there may be others."""
 
     values: tuple[Any, ...] = ()
     odd: str = ""
 
 
-class Subject:
+class CallFacts:
     """One call in its situation."""
 
-    def __init__(self, call: ToolCall, situation: Situation) -> None:
+    def __init__(self, call: ToolCall, situation: CallContext) -> None:
         self.call = call
         self.situation = situation
         self.who = call.asker or situation.agent or "unnamed"
@@ -114,10 +113,10 @@ class Subject:
         return ":" in self.who
 
     @cached_property
-    def cwds(self) -> Found:
+    def cwds(self) -> FoundValues:
         """Where the call may run: in the session's folder, unless it names one itself."""
         said = [self.arguments[name] for name in CWD if self.arguments.get(name) not in (None, "")]
-        return _resolved(said, (self.cwd,)) if said else Found((self.cwd,), self.odd)
+        return _resolved(said, (self.cwd,)) if said else FoundValues((self.cwd,), self.odd)
 
     @property
     def names_cwd(self) -> bool:
@@ -125,19 +124,19 @@ class Subject:
         return any(self.arguments.get(name) not in (None, "") for name in CWD)
 
     @cached_property
-    def reading(self) -> Reading | None:
+    def reading(self) -> CommandReading | None:
         """What its command runs; None when it has none."""
         command = self.arguments.get("command")
         return None if command is None else _read(command)
 
     @cached_property
-    def readings(self) -> tuple[Reading, ...]:
+    def readings(self) -> tuple[CommandReading, ...]:
         """The same for a rule that must not be got around: whatever some tool may take for a command."""
         others = (self.arguments[name] for name in _COMMANDS if self.arguments.get(name) is not None)
         return (*((self.reading,) if self.reading is not None else ()), *map(_read, others))
 
     @cached_property
-    def leaves(self) -> Found:
+    def leaves(self) -> FoundValues:
         """`(dotted name, value)` of everything that it says; of a list each under the list's name."""
         found: list[tuple[str, Any]] = []
         odd = self.odd
@@ -151,10 +150,10 @@ class Subject:
                 found.append((name, value))
         if waiting:
             odd = "more arguments than can be looked at"
-        return Found(tuple(found), odd)
+        return FoundValues(tuple(found), odd)
 
     @cached_property
-    def texts(self) -> Found:
+    def texts(self) -> FoundValues:
         """Where else it may lead: each text under a name that is not one of a path's, resolved like a path."""
         said = [
             text
@@ -163,21 +162,23 @@ class Subject:
         ]
         odd = "more texts than can be looked at" if len(said) > _MOST_TEXTS else self.leaves.odd
         found = _resolved(said[:_MOST_TEXTS], self._bases)
-        named = tuple(lexical(text, base) for one in said[:_MOST_TEXTS] for text in meanings(one)[0] for base in self._bases)
-        return Found(tuple(dict.fromkeys((*found.values, *named))), odd or found.odd)
+        named = tuple(
+            lexical_path(text, base) for one in said[:_MOST_TEXTS] for text in path_candidates(one)[0] for base in self._bases
+        )
+        return FoundValues(tuple(dict.fromkeys((*found.values, *named))), odd or found.odd)
 
     @cached_property
-    def places(self) -> Found:
+    def places(self) -> FoundValues:
         """Where its paths lead, resolved; every meaning that a tool may give them."""
         found = _resolved(self._paths, self._bases)
         many = f"more than {_MOST} paths" if len(self._paths) == _MOST else ""
-        return Found(found.values, self.odd or self.cwds.odd or many or found.odd)
+        return FoundValues(found.values, self.odd or self.cwds.odd or many or found.odd)
 
     @cached_property
     def named(self) -> tuple[str, ...]:
         """Its paths as they are written, from the root on, no link followed: a rule against `**/.env` means the link too."""
-        texts = [text for said in self._paths for text in meanings(said)[0]]
-        return tuple(dict.fromkeys(lexical(text, base) for text in texts for base in self._bases))
+        texts = [text for said in self._paths for text in path_candidates(said)[0]]
+        return tuple(dict.fromkeys(lexical_path(text, base) for text in texts for base in self._bases))
 
     @cached_property
     def searched(self) -> tuple[str, ...]:
@@ -185,17 +186,17 @@ class Subject:
         return tuple(filter(os.path.isdir, self.places.values)) if self.call.name == "grep" else ()
 
     @cached_property
-    def hosts(self) -> Found:
+    def hosts(self) -> FoundValues:
         """`(host, port)` of its URLs."""
         found: list[tuple[str, int]] = []
         odd = self.odd
         urls = [said for name in URLS for said in _each(self.arguments.get(name))]
         for said in urls[:_MOST]:
             try:
-                found.append(host_of(said if isinstance(said, str) else ""))
+                found.append(parse_host(said if isinstance(said, str) else ""))
             except ValueError as error:
                 odd = str(error)
-        return Found(tuple(found), f"more than {_MOST} URLs" if len(urls) > _MOST else odd)
+        return FoundValues(tuple(found), f"more than {_MOST} URLs" if len(urls) > _MOST else odd)
 
     @cached_property
     def digest(self) -> str:
@@ -205,7 +206,7 @@ class Subject:
         except _UNWRITABLE:
             return secrets.token_hex(32)
 
-    def field(self, name: str) -> Found:
+    def field(self, name: str) -> FoundValues:
         """The texts under a dotted name: of a list each, of what is no text its JSON."""
         values: list[Any] = [self.arguments]
         for key in name.split("."):
@@ -218,7 +219,7 @@ class Subject:
                 found.append(text_of(text))
             except _UNWRITABLE:
                 odd = f"a `{name}` that is nested too deep, or no JSON"
-        return Found(tuple(found), odd)
+        return FoundValues(tuple(found), odd)
 
     @cached_property
     def _bases(self) -> tuple[str, ...]:
@@ -242,24 +243,24 @@ class Subject:
 _UNWRITABLE = (RecursionError, ValueError, TypeError, OverflowError)  # of what is no JSON, or too deep for it
 
 
-def _resolved(said: Iterable[Any], bases: Sequence[str]) -> Found:
+def _resolved(said: Iterable[Any], bases: Sequence[str]) -> FoundValues:
     """Where each leads for tools that go step by step, and for those that take `a/..` away first."""
     found: dict[str, None] = {}
     odd = ""
     names = 0
     for one in said:
-        texts, why = meanings(one)
+        texts, why = path_candidates(one)
         odd = why or odd
         names += sum(text.count("/") + 1 for text in texts)
         if names > _MOST_NAMES:  # each name is a look at the disk
-            return Found(tuple(found), "more paths than can be followed")
+            return FoundValues(tuple(found), "more paths than can be followed")
         for text, base in product(texts, bases):
-            for path in dict.fromkeys((text, lexical(text, base))):
-                place, why = resolve(path, base)
+            for path in dict.fromkeys((text, lexical_path(text, base))):
+                place, why = resolve_path(path, base)
                 odd = why or odd
                 if place:
                     found[place] = None
-    return Found(tuple(found), odd)
+    return FoundValues(tuple(found), odd)
 
 
 def text_of(value: Any) -> str:
@@ -267,18 +268,18 @@ def text_of(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _read(command: Any) -> Reading:
+def _read(command: Any) -> CommandReading:
     """Whatever is wrong with it, there is a reading: what cannot be read is asked, never passed over."""
-    from serai.policy.commands.reader import read  # few calls are commands, and what reads them takes a while to import
-    from serai.policy.commands.reading import Reading
+    from serai.policy.commands.reader import read_command  # few calls are commands, and what reads them takes a while to import
+    from serai.policy.commands.shell_text import CommandReading
 
     if not isinstance(command, str) and not (isinstance(command, list) and all(isinstance(word, str) for word in command)):
-        return Reading(None, unread="the command is neither a text nor a list of words")
+        return CommandReading(None, unread="the command is neither a text nor a list of words")
     try:
-        return read(command)
+        return read_command(command)
     except Exception as error:
         _log.exception("a command could not be read")
-        return Reading(None, unread=f"the command cannot be read: {type(error).__name__}")
+        return CommandReading(None, unread=f"the command cannot be read: {type(error).__name__}")
 
 
 def _reach(pattern: str) -> str:

@@ -16,20 +16,18 @@ from serai.errors import BadSettings
 from serai.limits import Limits
 from serai.model.approvals import Allow, Deny, Remember
 from serai.model.tools import ToolCall
-from serai.policy.approvals import written
-from serai.policy.engine import Judgement
-from serai.policy.globs import escaped
-from serai.policy.matching import KINDS, match
-from serai.policy.memory import Decisions
-from serai.policy.rules import Decide, Rule, read_flag
-from serai.policy.subject import BESIDE, BESIDE_COMMAND, Situation, Subject
+from serai.policy.call_facts import BESIDE, BESIDE_COMMAND, CallContext, CallFacts
+from serai.policy.decision_store import DecisionStore, written
+from serai.policy.engine import KINDS, PolicyDecision, match_rule
+from serai.policy.patterns import escape_glob
+from serai.policy.rules import Decide, Rule, parse_rule_flag
 
-__all__ = ["Advice", "advice", "flag_for", "remember", "rule_as", "rule_for"]
+__all__ = ["RuleAdvice", "advise", "flag_for", "remember_decision", "rule_for", "wider_rule"]
 
 _FILES = frozenset({"read", "write", "edit", "grep", "find"})
 
 
-def remember(decisions: Decisions, rule: Rule, situation: Situation, scope: Remember, limits: Limits) -> bool:
+def remember_decision(decisions: DecisionStore, rule: Rule, situation: CallContext, scope: Remember, limits: Limits) -> bool:
     """Keep it for this scope; whether there is one: a session without a name cannot be known again.
 
     A command that is not for everywhere is about this folder: in another one another Makefile lies.
@@ -38,7 +36,7 @@ def remember(decisions: Decisions, rule: Rule, situation: Situation, scope: Reme
     if scope == "once" or (scope != "always" and not key):
         return False
     if scope != "always" and rule.command and not rule.cwd:
-        folder = escaped(os.path.realpath(situation.cwd))
+        folder = escape_glob(os.path.realpath(situation.cwd))
         if folder != written(folder):  # a name that is no text cannot be kept
             return False
         rule = replace(rule, cwd=(folder,))
@@ -46,23 +44,23 @@ def remember(decisions: Decisions, rule: Rule, situation: Situation, scope: Reme
     return True
 
 
-def rule_as(flag: str, decision: Allow | Deny, subject: Subject) -> Rule:
+def wider_rule(flag: str, decision: Allow | Deny, subject: CallFacts) -> Rule:
     """A wider rule than the call itself, in the words of `--allow`; for whoever asked, like any other answer."""
-    rule = read_flag(flag, "allow" if isinstance(decision, Allow) else "deny", "--as")
+    rule = parse_rule_flag(flag, "allow" if isinstance(decision, Allow) else "deny", "--as")
     return replace(rule, source="", **_whose(subject, decision))
 
 
-def rule_for(subject: Subject, decision: Allow | Deny) -> Rule:
+def rule_for(subject: CallFacts, decision: Allow | Deny) -> Rule:
     """The rule that says the same again."""
     decide: Decide = "allow" if isinstance(decision, Allow) else "deny"
     rule = Rule(decide=decide, tool=(_just(subject.call.name),), **_whose(subject, decision), **_about(subject))
-    if rule.exactly or match(rule, subject).answer == "yes":
+    if rule.exactly or match_rule(rule, subject).answer == "yes":
         return rule
     # It says more than such a rule speaks of.
     return Rule(decide=decide, tool=rule.tool, exactly=subject.digest, **_whose(subject, decision))
 
 
-def _whose(subject: Subject, decision: Allow | Deny) -> dict[str, Any]:
+def _whose(subject: CallFacts, decision: Allow | Deny) -> dict[str, Any]:
     owner = subject.situation.owner
     return {
         "id": f"remembered-{secrets.token_hex(4)}",
@@ -72,7 +70,7 @@ def _whose(subject: Subject, decision: Allow | Deny) -> dict[str, Any]:
     }
 
 
-def _about(subject: Subject) -> dict[str, Any]:
+def _about(subject: CallFacts) -> dict[str, Any]:
     keys = _words(subject) or _files(subject) or _hosts(subject)
     if not keys or subject.cwds.odd:
         return {"exactly": subject.digest}
@@ -80,21 +78,21 @@ def _about(subject: Subject) -> dict[str, Any]:
         keys["cwd"] = subject.cwds.values
     for name in ("path", "cwd"):
         if name in keys:
-            keys[name] = tuple(map(escaped, keys[name]))
+            keys[name] = tuple(map(escape_glob, keys[name]))
             if any(text != written(text) for text in keys[name]):  # a name that is no text cannot be kept
                 return {"exactly": subject.digest}
     return keys
 
 
-def _words(subject: Subject) -> dict[str, Any]:
+def _words(subject: CallFacts) -> dict[str, Any]:
     reading = subject.reading
     if reading is None or reading.simple is None or not subject.arguments.keys() <= BESIDE_COMMAND:
         return {}
-    from serai.policy.commands.patterns import Pattern
+    from serai.policy.commands.command_pattern import CommandPattern
 
     pattern = " ".join(map(_quoted, reading.simple))
     try:
-        Pattern(pattern)
+        CommandPattern(pattern)
     except ValueError:  # longer than a pattern may be, or with characters that cannot be seen
         return {}
     return {"command": (pattern,)}
@@ -105,12 +103,12 @@ def _quoted(word: str) -> str:
     return word if word and all(char.isalnum() or char in "@%+=:,./-_" for char in word) else shlex.quote(word)
 
 
-def _files(subject: Subject) -> dict[str, Any]:
+def _files(subject: CallFacts) -> dict[str, Any]:
     known = subject.call.name in _FILES and subject.places.values and not subject.places.odd
     return {"path": subject.places.values} if known else {}
 
 
-def _hosts(subject: Subject) -> dict[str, Any]:
+def _hosts(subject: CallFacts) -> dict[str, Any]:
     known = subject.call.name == "fetch" and subject.hosts.values and not subject.hosts.odd
     if not known or not subject.arguments.keys() <= BESIDE["fetch"] | {"url"}:
         return {}
@@ -119,7 +117,7 @@ def _hosts(subject: Subject) -> dict[str, Any]:
 
 def _just(name: str) -> str:
     """A pattern of this name alone. After a backslash `agent` is that name, and not any agent; one alone matches no name."""
-    text = escaped(written(name))
+    text = escape_glob(written(name))
     return f"\\{text}" if text in ("", *KINDS) else text
 
 
@@ -131,7 +129,7 @@ def _address(host: str, port: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
+class RuleAdvice:
     """What would let a call through that the policy does not.
 
     `flag` is the `--allow` that really does, `wider` that it lets every other call of the tool through too. Without a flag
@@ -144,22 +142,22 @@ class Advice:
     remember: bool = False
 
 
-def advice(call: ToolCall, situation: Situation, judged: Judgement, *, needs_person: bool = False) -> Advice:
+def advise(call: ToolCall, situation: CallContext, judged: PolicyDecision, *, needs_person: bool = False) -> RuleAdvice:
     """`judged` is what the policy says of the call; `needs_person` as it was for that."""
     if judged.decision == "allow":
-        return Advice()
+        return RuleAdvice()
     if needs_person:
-        return Advice(why_not="only a person can answer it")
+        return RuleAdvice(why_not="only a person can answer it")
     remember = judged.decision == "ask" and _can_be_remembered(call, situation, judged)
     if judged.stage != "mode":  # which is asked after the rules that allow: no other stage would be changed by one
-        return Advice(why_not=_in_the_way(judged), remember=remember)
-    subject = Subject(call, situation)
+        return RuleAdvice(why_not=_in_the_way(judged), remember=remember)
+    subject = CallFacts(call, situation)
     if _lets_through(flag := flag_for(subject), subject):
-        return Advice(flag=flag, wider=flag == f"--allow {shlex.quote(escaped(call.name))}", remember=remember)
-    return Advice(why_not="no flag can say it: allow it with a rule in --policy FILE", remember=remember)
+        return RuleAdvice(flag=flag, wider=flag == f"--allow {shlex.quote(escape_glob(call.name))}", remember=remember)
+    return RuleAdvice(why_not="no flag can say it: allow it with a rule in --policy FILE", remember=remember)
 
 
-def _in_the_way(judged: Judgement) -> str:
+def _in_the_way(judged: PolicyDecision) -> str:
     if judged.remembered is not None:
         return f"a person said no for the next time too: serai policy forget {judged.remembered.id}"
     if judged.rule is None:
@@ -172,24 +170,24 @@ def _in_the_way(judged: Judgement) -> str:
     return f"change {rule}: rules that ask come before those that allow"
 
 
-def _can_be_remembered(call: ToolCall, situation: Situation, judged: Judgement) -> bool:
+def _can_be_remembered(call: ToolCall, situation: CallContext, judged: PolicyDecision) -> bool:
     """Whether a yes of a person would hold the next time: where a rule may deny it, only for exactly the same."""
-    rule = rule_for(Subject(call, situation), Allow())
+    rule = rule_for(CallFacts(call, situation), Allow())
     doubt = judged.rule is not None and judged.rule.decide == "deny"
-    return (bool(rule.exactly) or not doubt) and match(rule, Subject(call, situation)).answer == "yes"
+    return (bool(rule.exactly) or not doubt) and match_rule(rule, CallFacts(call, situation)).answer == "yes"
 
 
-def flag_for(subject: Subject) -> str:
+def flag_for(subject: CallFacts) -> str:
     """The `--allow` that says what this call is; whether that lets it through, `advice` knows."""
     about = _about(subject)
     pattern = next((texts[0] for key, texts in about.items() if key not in ("exactly", "cwd") and len(texts) == 1), "")
-    tool = escaped(subject.call.name)
+    tool = escape_glob(subject.call.name)
     return f"--allow {shlex.quote(f'{tool}:{pattern}' if pattern else tool)}"
 
 
-def _lets_through(flag: str, subject: Subject) -> bool:
+def _lets_through(flag: str, subject: CallFacts) -> bool:
     try:
-        rule = read_flag(shlex.split(flag)[1])
+        rule = parse_rule_flag(shlex.split(flag)[1])
     except BadSettings:  # the tool's name has a colon, the command a hundred words
         return False
-    return match(rule, subject).answer == "yes"
+    return match_rule(rule, subject).answer == "yes"

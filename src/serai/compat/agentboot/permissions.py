@@ -1,4 +1,8 @@
-"""Seed 002's permission handler on our engine and our desk: no second algorithm (spec agents 1.16).
+"""The types of seed 002's permissions, with its JSON names (spec agents 1.16); `permitting` decides with them.
+
+The default mode is `manual` here; the seed's `auto` has to be chosen (design rule 7). Durations are nanoseconds, as the seed's are.
+
+Seed 002's permission handler on our engine and our desk: no second algorithm (spec agents 1.16).
 
 Its blacklist is a deny rule, its whitelist a remembered allow, its cache what we remember, its pending table our desk.
 """
@@ -9,6 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import msgspec
 
@@ -28,22 +33,106 @@ from serai.model.approvals import (
 )
 from serai.model.surface import HeadlessSurface, Surface
 from serai.model.tools import ToolCall
-from serai.policy.desk import Desk
-from serai.policy.engine import Policy, Remembered
-from serai.policy.globs import escaped
-from serai.policy.memory import Decisions
-from serai.policy.permissions import SECOND, AskRequest, AskResult, PermissionConfig, PermissionRequest, PermissionResult
+from serai.policy.approver import ApprovalOutcome, Approver
+from serai.policy.call_facts import CallContext
+from serai.policy.decision_store import DecisionStore
+from serai.policy.engine import Policy, RememberedDecision
+from serai.policy.patterns import escape_glob
 from serai.policy.rules import Rule, Rules
-from serai.policy.rulings import Ruling
-from serai.policy.subject import Situation
 
-__all__ = ["Permissions"]
+__all__ = [
+    "SECOND",
+    "AskRequest",
+    "AskResult",
+    "PermissionConfig",
+    "PermissionHandler",
+    "PermissionRequest",
+    "PermissionResponse",
+    "PermissionResult",
+]
+
+SECOND = 1_000_000_000
+_ZERO = "0001-01-01T00:00:00Z"  # what the seed's language writes for a time that was never set
+
+
+class PermissionConfig(msgspec.Struct, kw_only=True):
+    """Every field is written, as the seed does; its empty lists come as null. `timeout` and `decision_duration` are nanoseconds."""
+
+    default_mode: str = "manual"
+    timeout: int = 3600 * SECOND
+    enable_whitelist: bool = False
+    whitelist: list[str] | None = []
+    blacklist: list[str] | None = []
+    remember_decisions: bool = True
+    decision_duration: int = 24 * 3600 * SECOND
+
+
+class _Wire(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Empty optional fields are left out; those that the seed always writes are required, or have a value of their own."""
+
+
+class PermissionRequest(_Wire, kw_only=True):
+    request_id: str
+    agent_type: str
+    tool_name: str
+    input: dict[str, Any] | None
+    timestamp: str = msgspec.field(default_factory=lambda: _ZERO)
+    reason: str = ""
+    session_id: str = ""
+    bot_uuid: str = ""
+    chat_id: str = ""
+    platform: str = ""
+
+
+class PermissionResponse(_Wire, kw_only=True):
+    request_id: str
+    approved: bool
+    timestamp: str = msgspec.field(default_factory=lambda: _ZERO)
+    reason: str = ""
+
+
+class PermissionResult(_Wire, kw_only=True):
+    """`updated_input` None: as it was asked. An empty one is written: it means other arguments, namely none."""
+
+    approved: bool
+    reason: str = ""
+    updated_input: dict[str, Any] | None = None
+    remember: bool = False
+
+
+class AskRequest(_Wire, kw_only=True):
+    """`type` is permission, question, confirmation or text_input."""
+
+    id: str
+    type: str
+    agent_type: str
+    platform: str
+    chat_id: str
+    bot_uuid: str
+    session_id: str = ""
+    tool_name: str = ""
+    input: dict[str, Any] = {}
+    message: str = ""
+    call_id: str = ""
+    reason: str = ""
+    metadata: dict[str, Any] = {}
+
+
+class AskResult(_Wire, kw_only=True):
+    id: str
+    approved: bool = False
+    response: str = ""
+    selection: dict[str, Any] = {}
+    remember: bool = False
+    reason: str = ""
+    updated_input: dict[str, Any] = {}
+
 
 _DAY = 86400
 _ROUTING = ("bot_uuid", "chat_id", "platform")
 
 
-class Permissions:
+class PermissionHandler:
     """Decides requests by configuration, else by a surface, else by whoever submits a result.
 
     `table`: without a surface a request waits for `submit_result`; with neither it is denied at once (design rule 7).
@@ -55,27 +144,27 @@ class Permissions:
         *,
         surface: Surface | None = None,
         table: bool = False,
-        decisions: Decisions | None = None,
+        decisions: DecisionStore | None = None,
         cwd: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.config = config or PermissionConfig()
         self._cwd = cwd or os.getcwd()
-        self._kept = decisions or Decisions.in_memory(clock)
+        self._kept = decisions or DecisionStore.in_memory(clock)
         self._owned = decisions is None
         self._whitelist = set(self.config.whitelist or ())
         self._requests: list[PermissionRequest | AskRequest] = []
         self._submitted: dict[str, AskResult] = {}  # to questions, until whoever asks has it
         rules = Rules(
             rules=tuple(
-                Rule(id=f"blacklist.{tool}", decide="deny", tool=(escaped(tool),), because=f"Tool '{tool}' is blacklisted")
+                Rule(id=f"blacklist.{tool}", decide="deny", tool=(escape_glob(tool),), because=f"Tool '{tool}' is blacklisted")
                 for tool in self.config.blacklist or ()
             ),
             mode=self.config.default_mode,
         )
         limits = Limits().but(approval=self.config.timeout / SECOND, remember=self.config.decision_duration / SECOND / _DAY)
         self._policy = Policy(rules, memory=self, clock=clock)
-        self._desk = Desk(
+        self._desk = Approver(
             self._policy,
             surface or HeadlessSurface(),
             decisions=self._kept,
@@ -86,10 +175,10 @@ class Permissions:
 
     # -- what is remembered: the engine asks here ---------------------------------------------------------------------------------
 
-    def decisions(self) -> tuple[Remembered, ...]:
+    def decisions(self) -> tuple[RememberedDecision, ...]:
         """The whitelist, then the cache, if there is to be one. The whitelist beats what is cached."""
         allowed = [_whitelisted(tool) for tool in sorted(self._whitelist)]
-        listed = tuple(Remembered(rule.id, rule, "always") for rule in allowed)
+        listed = tuple(RememberedDecision(rule.id, rule, "always") for rule in allowed)
         if not self.config.remember_decisions:
             return listed
         tools = {rule.tool for rule in allowed}
@@ -197,10 +286,10 @@ class Permissions:
         finally:
             self._requests = [one for one in self._requests if one is not request]
 
-    def _situation(self, agent: str, session: str) -> Situation:
-        return Situation(cwd=self._cwd, session=session, agent=agent)
+    def _situation(self, agent: str, session: str) -> CallContext:
+        return CallContext(cwd=self._cwd, session=session, agent=agent)
 
-    def _result(self, ruling: Ruling, tool: str) -> PermissionResult:
+    def _result(self, ruling: ApprovalOutcome, tool: str) -> PermissionResult:
         decision = ruling.decision
         judged = ruling.judgement
         if isinstance(decision, Allow):
@@ -216,7 +305,7 @@ class Permissions:
 
 def _whitelisted(tool: str) -> Rule:
     """Wherever it would run: a whitelist is about the tool alone."""
-    return Rule(id=f"whitelist.{tool}", decide="allow", tool=(escaped(tool),), cwd=("/**",))
+    return Rule(id=f"whitelist.{tool}", decide="allow", tool=(escape_glob(tool),), cwd=("/**",))
 
 
 def _id(request: PermissionRequest | AskRequest) -> str:
@@ -256,7 +345,7 @@ def _items(request: AskRequest) -> tuple[QuestionItem, ...]:
     return (QuestionItem(request.message or request.reason, choices=choices),)
 
 
-def _asked(request: AskRequest, ruling: Ruling, said: AskResult | None) -> AskResult:
+def _asked(request: AskRequest, ruling: ApprovalOutcome, said: AskResult | None) -> AskResult:
     """What was submitted comes back as it is; an answer of a person at a surface is in the words of the question."""
     answers = ruling.decision.answers if isinstance(ruling.decision, Answer) else {}
     first = next(iter(answers.values()), "")

@@ -1,4 +1,9 @@
-"""What was decided and what still waits for an answer, in one SQLite file shared by every process of this user.
+"""An approval on disk: what its row says, who may take over what a dead process asked, and what is left once it is settled.
+
+One row's life: `waiting`, then `answered` by another process and `used` by who asked, or settled by who asked: `used`, `timed out`,
+`withdrawn`, `failed`. The functions here work inside a transaction of `memory`.
+
+What was decided and what still waits for an answer, in one SQLite file shared by every process of this user.
 
 An approval asked of a person is on disk before they see it (design rule 14), and answered once: whoever changes its row from
 `waiting` first has answered. The arguments of a call may hold secrets: nothing of them is on disk once it is settled.
@@ -13,23 +18,167 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import msgspec
 
 from serai import paths
 from serai.database import MEMORY, Database
 from serai.errors import BadSettings, NoApproval, NotWritten
-from serai.model.approvals import Approval, Decision, Deny, Question, Remember
-from serai.policy import approvals
-from serai.policy.approvals import Pending, State, fits, written
-from serai.policy.engine import Remembered
+from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question, Remember
+from serai.model.tools import ToolCall
+from serai.policy.call_facts import CallContext
+from serai.policy.engine import RememberedDecision
 from serai.policy.rules import Rule, read_rule
-from serai.policy.subject import Situation
 from serai.wire import process_tree
 
-__all__ = ["NAME", "Decisions", "Pending", "State", "fits"]
+__all__ = [
+    "COLUMNS",
+    "LOST",
+    "NAME",
+    "ApprovalState",
+    "DecisionStore",
+    "PendingApproval",
+    "ended",
+    "find_orphan",
+    "is_valid_answer",
+    "pending",
+    "row_of",
+    "settled_summary",
+    "situated",
+    "written",
+]
+
+LOST = 86400.0  # so long after its time somebody may come back for what a dead process asked
+
+ApprovalState = Literal["waiting", "answered", "used", "timed out", "withdrawn", "failed", "lost"]
+
+COLUMNS = {
+    "id": "TEXT PRIMARY KEY",
+    "request": "TEXT NOT NULL",  # the approval or question; only who asked for which tool once it is settled
+    "situation": "TEXT NOT NULL",
+    "digest": "TEXT NOT NULL",
+    "owner": "TEXT NOT NULL",
+    "state": "TEXT NOT NULL",
+    "asked": "REAL NOT NULL",
+    "until": "REAL NOT NULL",
+    "settled": "REAL",
+    "decision": "TEXT",
+    "answered_by": "TEXT NOT NULL DEFAULT ''",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingApproval:
+    """An approval or a question that was put to a person. `lost`: whoever asked is gone; it may come back for the answer."""
+
+    id: str
+    request: Approval | Question
+    situation: CallContext
+    state: ApprovalState
+    asked: float
+    until: float
+    decision: Decision | None = None
+    answered_by: str = ""
+
+
+def is_valid_answer(answer: object, request: Approval | Question) -> bool:
+    """Whether it is an answer to this at all: a question has answers, an approval a yes or no; and it can be written down."""
+    kinds = (Answer, Deny) if isinstance(request, Question) else (Allow, Deny)
+    if not isinstance(answer, kinds):
+        return False
+    if isinstance(answer, Allow) and answer.arguments is not msgspec.UNSET and not isinstance(answer.arguments, dict):
+        return False
+    try:
+        msgspec.json.decode(msgspec.json.encode(answer), type=Decision)
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
+        return False
+    return True
+
+
+def written(text: str) -> str:
+    """As a file can hold it: names of folders and of people need not be UTF-8."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def situated(situation: CallContext) -> CallContext:
+    """The same, as a file can hold it."""
+    return CallContext(**{name: written(value) for name, value in msgspec.structs.asdict(situation).items()})
+
+
+def row_of(rows: sqlite3.Connection, id: str) -> Any:
+    """By its id or the start of it."""
+    id = written(id)
+    found = rows.execute("SELECT * FROM approvals WHERE id = ?", [id]).fetchall()
+    found = found or rows.execute("SELECT * FROM approvals WHERE substr(id, 1, ?) = ?", [len(id), id]).fetchall()
+    if not id or not found:
+        raise NoApproval(f"there is no approval {id!r}")
+    if len(found) > 1:
+        raise NoApproval(f"{len(found)} approvals begin with {id!r}", hint="give more of its id")
+    return found[0]
+
+
+def pending(row: Any, now: float) -> PendingApproval:
+    """What a row says at this time."""
+    state: ApprovalState = row["state"]
+    if state == "waiting" and now < row["until"] + LOST and process_tree.is_gone(row["owner"]):
+        state = "lost"
+    elif state == "waiting" and now >= row["until"]:
+        state = "timed out"
+    return PendingApproval(
+        id=row["id"],
+        request=_request(row),
+        situation=msgspec.json.decode(row["situation"], type=CallContext),
+        state=state,
+        asked=row["asked"],
+        until=row["until"],
+        decision=None if row["decision"] is None else msgspec.json.decode(row["decision"], type=Decision),
+        answered_by=row["answered_by"],
+    )
+
+
+def find_orphan(rows: sqlite3.Connection, request: Approval | Question, situation: CallContext, digest: str) -> Any:
+    """The same call of the same session, asked by a process that is gone, and not used yet; an answered one first.
+
+    A call without an id of its own is never the same: the answer to one must not become the answer to another.
+    """
+    call, asker = _whose(request)
+    if not call or not situation.session:
+        return None
+    query = "SELECT * FROM approvals WHERE digest = ? AND state IN ('waiting', 'answered') ORDER BY state, asked"
+    for row in rows.execute(query, [digest]).fetchall():
+        same = msgspec.json.decode(row["situation"], type=CallContext) == situation
+        if same and _whose(_request(row)) == (call, asker) and process_tree.is_gone(row["owner"]):
+            return row
+    return None
+
+
+def settled_summary(found: PendingApproval) -> tuple[Approval | Question, Decision | None]:
+    """Who asked for which tool, and whether it was allowed; what was in the call, its texts and the answer may be secret."""
+    asked = found.request
+    kept: dict[str, Any] = {"id": asked.id, "agent": asked.agent, "session": asked.session, "lane": asked.lane, "at": asked.at}
+    decision = None if isinstance(found.decision, Answer) else found.decision
+    if isinstance(decision, Allow):
+        decision = Allow(remember=decision.remember)
+    if isinstance(asked, Question):
+        return Question(**kept, items=(), tool=asked.tool, call_id=asked.call_id), decision
+    return Approval(**kept, call=ToolCall(asked.call.name, id=asked.call.id, asker=asked.call.asker)), decision
+
+
+def ended(row: Any) -> str:
+    by = f" by {row['answered_by']}" if row["answered_by"] else ""
+    return f"{'answered' if row['state'] == 'used' else row['state']}{by}"
+
+
+def _request(row: Any) -> Approval | Question:
+    return msgspec.json.decode(row["request"], type=Approval | Question)
+
+
+def _whose(request: Approval | Question) -> tuple[str, str]:
+    """What tells one call from another with the same arguments: the model's own id for it, and who asks."""
+    return (request.call.id, request.call.asker) if isinstance(request, Approval) else (request.call_id, request.agent)
+
 
 NAME = "policy.db"
 _WHAT = "approvals and decisions"
@@ -47,7 +196,7 @@ _DECISIONS = {
 }
 
 
-class Decisions:
+class DecisionStore:
     """The file. Every method is one transaction, on disk when it returns, and may be called from any thread.
 
     Methods that only read (`decisions`, `answered`, `stamp`, `pending`, `find`, `ids`) wait for no writer, here or in another
@@ -73,7 +222,7 @@ class Decisions:
         db = Database(self._path, _WHAT, self._busy)
         try:
             db.table("decisions", _DECISIONS)
-            db.table("approvals", approvals.COLUMNS)
+            db.table("approvals", COLUMNS)
             with db.writing() as rows:
                 self._tidy(rows)
             reader = db if self._path == MEMORY else Database(self._path, _WHAT, _BRIEFLY, reads=True)
@@ -83,14 +232,14 @@ class Decisions:
         self._db, self._reader = db, reader
         self._seen: object = None
         self._calm: object = None  # the marks of the files when they were last read
-        self._known: tuple[Remembered, ...] = ()
+        self._known: tuple[RememberedDecision, ...] = ()
 
     @classmethod
-    def usual(cls, environ: Mapping[str, str] = os.environ) -> Decisions:
+    def usual(cls, environ: Mapping[str, str] = os.environ) -> DecisionStore:
         return cls(os.path.join(paths.state_folder(environ), NAME))
 
     @classmethod
-    def in_memory(cls, clock: Callable[[], float] = time.time) -> Decisions:
+    def in_memory(cls, clock: Callable[[], float] = time.time) -> DecisionStore:
         """For this process alone, and gone with it."""
         return cls(MEMORY, clock)
 
@@ -104,7 +253,7 @@ class Decisions:
 
     # -- what is remembered -------------------------------------------------------------------------------------------------------
 
-    def decisions(self) -> tuple[Remembered, ...]:
+    def decisions(self) -> tuple[RememberedDecision, ...]:
         """All that hold, the newest first. Read again only when somebody has written: each call of a tool looks here."""
         marks = self._marks()
         if marks is None or marks != self._calm:
@@ -135,11 +284,11 @@ class Decisions:
         with self._reading() as rows:
             return [row["id"] for row in rows.execute("SELECT id FROM decisions ORDER BY at DESC, id").fetchall()]
 
-    def remember(self, rule: Rule, scope: Remember, key: str, seconds: float | None) -> Remembered:
+    def remember(self, rule: Rule, scope: Remember, key: str, seconds: float | None) -> RememberedDecision:
         """Keep a decision for so long; None: until it is forgotten. The same one again takes the place of the older."""
         now = self._clock()
         key = written(key)
-        one = Remembered(secrets.token_hex(4), rule, scope, key, now, None if seconds is None else now + seconds)
+        one = RememberedDecision(secrets.token_hex(4), rule, scope, key, now, None if seconds is None else now + seconds)
         form = self._text(rule.to_json())
         with self._changing() as rows:
             for old in rows.execute("SELECT * FROM decisions WHERE scope = ? AND key = ?", [scope, key]).fetchall():
@@ -166,17 +315,17 @@ class Decisions:
 
     # -- what waits ---------------------------------------------------------------------------------------------------------------
 
-    def ask(self, request: Approval | Question, situation: Situation, digest: str, seconds: float) -> Pending:
+    def ask(self, request: Approval | Question, situation: CallContext, digest: str, seconds: float) -> PendingApproval:
         """Write down that it is asked, before anybody is. One that a dead process asked before is taken over, answer and all."""
         now = self._clock()
         until = now + seconds
-        situation = approvals.situated(situation)
+        situation = situated(situation)
         with self._changing() as rows:
-            if orphan := approvals.orphan(rows, request, situation, digest):
+            if orphan := find_orphan(rows, request, situation, digest):
                 found = self._take_over(rows, orphan["id"], until)
             else:
                 id = secrets.token_hex(4)
-                found = Pending(id=id, request=request, situation=situation, state="waiting", asked=now, until=until)
+                found = PendingApproval(id=id, request=request, situation=situation, state="waiting", asked=now, until=until)
                 rows.execute(
                     "INSERT INTO approvals (id, request, situation, digest, owner, state, asked, until) "
                     "VALUES (?, ?, ?, ?, ?, 'waiting', ?, ?)",
@@ -184,36 +333,36 @@ class Decisions:
                 )
         return found
 
-    def _take_over(self, rows: sqlite3.Connection, id: str, until: float) -> Pending:
+    def _take_over(self, rows: sqlite3.Connection, id: str, until: float) -> PendingApproval:
         rows.execute("UPDATE approvals SET owner = ?, until = ? WHERE id = ?", [self._owner, until, id])
         found = self._pending(rows, id)
         if found.state == "answered":
             self._settle(rows, found, "used")
         return found
 
-    def answer(self, id: str, decision: Decision, by: str) -> Pending:
+    def answer(self, id: str, decision: Decision, by: str) -> PendingApproval:
         """Answer it, from any process. Who is second is told so."""
         now = self._clock()
         if isinstance(decision, Deny) and isinstance(decision.why, str):
             decision = msgspec.structs.replace(decision, why=written(decision.why))
         with self._changing() as rows:
-            row = approvals.row_of(rows, id)
-            found = approvals.pending(row, now)
+            row = row_of(rows, id)
+            found = pending(row, now)
             if row["state"] != "waiting":
-                raise NoApproval(f"it is not waiting any more: {approvals.ended(row)}", id=found.id)
+                raise NoApproval(f"it is not waiting any more: {ended(row)}", id=found.id)
             if found.state == "timed out":
                 raise NoApproval("it is out of time", id=found.id)
-            if not fits(decision, found.request):
+            if not is_valid_answer(decision, found.request):
                 wanted = "an answer or a deny" if isinstance(found.request, Question) else "allow or deny"
                 raise NoApproval(f"it wants {wanted}", id=found.id, hint="look at what is asked")
             change = "UPDATE approvals SET state = 'answered', decision = ?, answered_by = ?, settled = ? WHERE id = ?"
             rows.execute(change, [self._text(decision), written(by), now, found.id])
             return self._pending(rows, found.id)
 
-    def settle(self, id: str, state: State, decision: Decision, by: str) -> Pending:
+    def settle(self, id: str, state: ApprovalState, decision: Decision, by: str) -> PendingApproval:
         """Whoever asked has it from elsewhere, or asks no more. If somebody answered meanwhile, theirs counts, and is told."""
         with self._changing() as rows:
-            found = approvals.pending(row := approvals.row_of(rows, id), self._clock())
+            found = pending(row := row_of(rows, id), self._clock())
             if row["state"] == "waiting":
                 found = replace(found, state=state, decision=decision, answered_by=by)
             if row["state"] in ("waiting", "answered"):
@@ -231,14 +380,14 @@ class Decisions:
         with self._reading() as rows:
             return self._stamp(rows)
 
-    def pending(self, *, everything: bool = False) -> list[Pending]:
+    def pending(self, *, everything: bool = False) -> list[PendingApproval]:
         """What waits for an answer, the oldest first; also what was settled lately."""
         now = self._clock()
         with self._reading() as rows:
-            found = [approvals.pending(row, now) for row in rows.execute("SELECT * FROM approvals ORDER BY asked, id").fetchall()]
+            found = [pending(row, now) for row in rows.execute("SELECT * FROM approvals ORDER BY asked, id").fetchall()]
         return [one for one in found if everything or one.state in ("waiting", "lost")]
 
-    def find(self, id: str) -> Pending:
+    def find(self, id: str) -> PendingApproval:
         """By its id or the start of it."""
         with self._reading() as rows:
             return self._pending(rows, id)
@@ -309,12 +458,12 @@ class Decisions:
         except (ValueError, TypeError, RecursionError) as error:
             raise NotWritten(f"it cannot be written as JSON: {error}", who=self._path, hint="give JSON alone") from None
 
-    def _pending(self, rows: sqlite3.Connection, id: str) -> Pending:
-        return approvals.pending(approvals.row_of(rows, id), self._clock())
+    def _pending(self, rows: sqlite3.Connection, id: str) -> PendingApproval:
+        return pending(row_of(rows, id), self._clock())
 
-    def _settle(self, rows: sqlite3.Connection, found: Pending, state: State) -> None:
+    def _settle(self, rows: sqlite3.Connection, found: PendingApproval, state: ApprovalState) -> None:
         """How it ended, and no more."""
-        request, decision = approvals.remains(found)
+        request, decision = settled_summary(found)
         said = None if decision is None else self._text(decision)
         change = "UPDATE approvals SET state = ?, request = ?, digest = '', decision = ?, answered_by = ?, settled = ? WHERE id = ?"
         rows.execute(change, [state, self._text(request), said, found.answered_by, self._clock(), found.id])
@@ -330,17 +479,17 @@ class Decisions:
         rows.execute("DELETE FROM decisions WHERE expires <= ?", [self._time()])
         rows.execute("DELETE FROM approvals WHERE coalesce(settled, until) <= ?", [now - _KEPT])
         query = "SELECT id, owner FROM approvals WHERE state IN ('waiting', 'answered') AND until <= ?"
-        for row in rows.execute(query, [now - approvals.LOST]).fetchall():
+        for row in rows.execute(query, [now - LOST]).fetchall():
             if process_tree.is_gone(row["owner"]):
                 rows.execute("DELETE FROM approvals WHERE id = ?", [row["id"]])
                 self._unscrubbed = True
 
 
-def _remembered(row: Any) -> Remembered:
+def _remembered(row: Any) -> RememberedDecision:
     form = msgspec.json.decode(row["rule"])
     exactly = form.pop("exactly", "")
     rule = replace(read_rule(form, f"remembered {row['id']}"), exactly=exactly)
-    return Remembered(row["id"], rule, row["scope"], row["key"], row["at"], row["expires"])
+    return RememberedDecision(row["id"], rule, row["scope"], row["key"], row["at"], row["expires"])
 
 
 def _about(rule: str) -> object:
