@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from bench.workers.spawn import Took, measure, touched
-from serai.boxes.hook_process import Answer
-from serai.boxes.hooks import Hook, Runner
+from serai.boxes.hook_process import AnswerFile
+from serai.boxes.hooks import Hook, HookRunner
 from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, Box, Request
 from serai.limits import Limits
 from serai.wire.plain_process import PlainChild, PlainSpawner
@@ -42,10 +42,10 @@ async def main(path: str, times: int) -> dict[str, float]:
     closing = Closing()
     numbers = count()
     async with PlainSpawner() as spawner:
-        runner = Runner([hook], spawner=spawner, limits=Limits())
+        runner = HookRunner([hook], spawner=spawner, limits=Limits())
 
         async def once() -> Took:
-            answer = Answer.at(f"{folder}/{next(numbers)}")
+            answer = AnswerFile.at(f"{folder}/{next(numbers)}")
             start = perf_counter()
             tried = await runner.once(hook, request, answer)
             took = perf_counter() - start

@@ -3,8 +3,8 @@ from serai.agents.opening import agent as agent
 from serai.agents.session import Session as Session
 from serai.agents.turn import Turn as Turn
 from serai.app.app import App as App
-from serai.boxes.box import Box as Box
 from serai.boxes.hooks import Hook as Hook
+from serai.boxes.manager import Box as Box
 from serai.boxes.manager import Boxes as Boxes
 from serai.errors import LocalError as LocalError
 from serai.errors import MachineError as MachineError

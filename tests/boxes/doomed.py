@@ -15,16 +15,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from serai.boxes import hook_process, hooks, keeping
+from serai.boxes import hook_process, hooks, ownership
 from serai.boxes.backends.local import LocalInstance
-from serai.boxes.control import Control
-from serai.boxes.holding import Keeping, Kept, Owning
+from serai.boxes.box_client import BoxClient
 from serai.boxes.manager import Boxes
+from serai.boxes.ownership import DirectHolder, KeeperHolder, KeptBox
 from tests.boxes.houses import House
 
 STEPS: list[tuple[Any, str]] = [
-    (Boxes, "do"), (hooks, "run"), (hook_process.Answer, "remove"), (Owning, "start"), (Keeping, "start"), (Kept, "commit"),
-    (Control, "init"), (LocalInstance, "destroy"), (keeping, "ask"), (LocalInstance, "_stop"), (LocalInstance, "resumed"),
+    (Boxes, "do"), (hooks, "run_hook"), (hook_process.AnswerFile, "remove"), (DirectHolder, "start"), (KeeperHolder, "start"),
+    (KeptBox, "commit"), (BoxClient, "init"), (LocalInstance, "destroy"), (ownership, "ask_keeper"), (LocalInstance, "_stop"),
+    (LocalInstance, "resumed"),
 ]  # fmt: skip
 
 # At the end of a box it kills its manager, once.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.boxes.hooks import Hook, Outcome, Runner
+from serai.boxes.hooks import Hook, HookResults, HookRunner
 from serai.dialects.hookproto.messages import Box
 from serai.limits import Limits
 from serai.record import Recorder
@@ -48,11 +48,11 @@ class Hooks:
         limits: Limits = PATIENT,
         environ: Mapping[str, str] | None = None,
         recorder: Recorder | None = None,
-    ) -> Runner:
+    ) -> HookRunner:
         made = [Hook(hook) if isinstance(hook, str) else hook for hook in hooks]
-        return Runner(made, spawner=self._spawner, limits=limits, environ=environ, recorder=recorder)
+        return HookRunner(made, spawner=self._spawner, limits=limits, environ=environ, recorder=recorder)
 
-    async def create(self, *hooks: str | Hook, limits: Limits = PATIENT, environ: Mapping[str, str] | None = None) -> Outcome:
+    async def create(self, *hooks: str | Hook, limits: Limits = PATIENT, environ: Mapping[str, str] | None = None) -> HookResults:
         return await self.runner(*hooks, limits=limits, environ=environ).create(BOX, str(self.answers / "answer"), self.on_state)
 
     async def on_state(self, key: str, state: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from serai.boxes import Box, Boxes, Hook
 from serai.boxes.backends.local import holders_of
-from serai.boxes.store import Store
+from serai.boxes.box_records import BoxStore
 from serai.limits import Limits
 from serai.wire import process_tree
 
@@ -106,7 +106,7 @@ class House:
         """Of all boxes that were seen here, also of those that never got a folder: a test that looks sees those of now."""
         if os.path.isdir(self.home):
             self._seen.update(name for name in os.listdir(self.home) if len(name) == 16)
-            store = Store(self.home)
+            store = BoxStore(self.home)
             self._seen.update(record.generation for record in store.all())
             store.close()
         return self._seen

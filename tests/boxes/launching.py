@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import serai
+from serai.boxes.backends.local import remove_tree
 from serai.boxes.backends.namespaces import first_id, only_id
-from serai.boxes.trees import remove_tree
 from serai.wire import process_tree
 from tests.support import needs
 
@@ -53,14 +53,15 @@ WAYS = NAMESPACES + PROCESSES
 _BECOME = f"""
 import os, sys
 sys.path.insert(0, {SOURCE!r})
-from serai.boxes.programs import bubblewrap, launcher, plainly, syscalls
+from serai.boxes.programs import bubblewrap_box, launcher, plain_box
+from serai.kernel import syscalls
 import io, zipfile, encodings.cp437
 uid = int(sys.argv[2])
 if uid != os.geteuid():
     os.setgroups([])
     os.setgid(uid)
     os.setuid(uid)
-    syscalls.prctl(syscalls.Prctl.DUMPABLE, 1)
+    syscalls.prctl(syscalls.PrctlOption.DUMPABLE, 1)
 launcher.main(sys.argv[1])
 """
 

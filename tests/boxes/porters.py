@@ -17,7 +17,7 @@ from typing import Any, Self
 import serai
 
 SOURCES = str(Path(serai.__file__).parent.parent)
-BOOT = f"import sys; sys.path.insert(0, {SOURCES!r}); from serai.boxes.programs.porter import main; main(sys.argv[1:])"
+BOOT = f"import sys; sys.path.insert(0, {SOURCES!r}); from serai.boxes.programs.box_server import main; main(sys.argv[1:])"
 PATIENCE = 30.0  # seconds; what a test waits for is expected to happen
 
 

@@ -18,7 +18,7 @@ import pytest
 
 from serai.boxes import Boxes
 from serai.boxes.backends.local import LocalBackend
-from serai.boxes.backends.namespaces import Namespaces
+from serai.boxes.backends.namespaces import NamespacesLaunch
 from serai.dialects.hookproto.ours import Injection
 from serai.errors import BoxNotFound, BoxRefused, SeraiError
 from tests.boxes.houses import House, text
@@ -39,7 +39,7 @@ def kinds() -> list[str]:
 async def opened(house: House, kind: str) -> AsyncIterator[Boxes]:
     async with house.boxes(backend="process" if kind == "process" else "namespaces") as boxes:
         if kind == "bubblewrap":
-            boxes._backends["namespaces"] = LocalBackend(Namespaces("bwrap"), boxes.home, boxes.limits, boxes._control)
+            boxes._backends["namespaces"] = LocalBackend(NamespacesLaunch("bwrap"), boxes.home, boxes.limits, boxes._control)
         yield boxes
 
 

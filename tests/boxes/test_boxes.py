@@ -12,9 +12,9 @@ import pytest
 
 from serai.boxes import Box
 from serai.boxes.backends.local import holders_of
-from serai.boxes.control import Control
-from serai.boxes.programs import connection
-from serai.boxes.record import token_hash
+from serai.boxes.box_client import BoxClient
+from serai.boxes.box_records import token_hash
+from serai.boxes.programs import box_server
 from serai.dialects.hookproto.ours import Injection
 from serai.errors import BoxFailed, BoxNotFound, BoxRefused, Closed
 from serai.limits import Limits
@@ -71,13 +71,13 @@ async def test_a_create_asks_each_hook_once_keeps_its_state_and_gives_its_files_
 @pytest.mark.req("hooks.rule.4-script")
 async def test_a_script_has_five_minutes_by_default(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
-    call = Control._call
+    call = BoxClient._call
 
-    async def listens(control: Control, verb: str, data: dict[str, Any], *more: Any) -> dict[str, Any]:
+    async def listens(control: BoxClient, verb: str, data: dict[str, Any], *more: Any) -> dict[str, Any]:
         asked.append((verb, data.get("init_script_timeout")))
         return await call(control, verb, data, *more)
 
-    monkeypatch.setattr(Control, "_call", listens)
+    monkeypatch.setattr(BoxClient, "_call", listens)
     async with house.boxes(limits=Limits()) as boxes, boxes.box(script=b"#!/bin/sh\n"):
         assert [time for verb, time in asked if verb == "init"] == [300 * 10**9]
 
@@ -85,8 +85,8 @@ async def test_a_script_has_five_minutes_by_default(house: House, tmp_path: Path
 @pytest.mark.req("hooks.rule.4-script")
 def test_a_porter_that_is_told_no_time_gives_a_script_its_own_of_five_minutes(tmp_path: Path) -> None:
     """The one that is asked here has less, or we should have to wait."""
-    assert connection.SCRIPT_TIME == 300 * 10**9
-    hasty = "from serai.boxes.programs import connection; connection.SCRIPT_TIME = 300_000_000; main("
+    assert box_server.SCRIPT_TIME == 300 * 10**9
+    hasty = "from serai.boxes.programs import box_server; box_server.SCRIPT_TIME = 300_000_000; main("
     with running(tmp_path, boot=BOOT.replace("main(", hasty)) as porter:
         answer = porter.ask("init", init_script=b64(b"#!/bin/sh\nexec sleep 1000\n"))
         assert answer["script_error"] == "init script did not finish within 300ms"

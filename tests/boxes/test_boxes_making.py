@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from serai.boxes.store import Store
+from serai.boxes.box_records import BoxStore
 from serai.dialects.hookproto.ours import Injection
 from serai.errors import BadSettings, BoxFailed, BoxRefused, HookFailed, NotWritten, SeraiError
 from tests.boxes.houses import House, text
@@ -85,7 +85,7 @@ async def test_a_record_that_cannot_be_written_fails_the_create(house: House, mo
         raise NotWritten("disk full")
 
     async with house.boxes(hooks=[house.mint]) as boxes:
-        monkeypatch.setattr(Store, "register", full)
+        monkeypatch.setattr(BoxStore, "register", full)
         with pytest.raises(NotWritten, match="disk full"):
             await boxes.create("web")
         assert (house.tokens, await boxes.list(), house.left()) == ([], [], [])

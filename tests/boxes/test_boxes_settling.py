@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from serai.boxes import settling
-from serai.boxes.record import BoxRecord
-from serai.boxes.store import Store
+from serai.boxes import teardown
+from serai.boxes.box_records import BoxRecord, BoxStore
 from serai.dialects.hookproto.ours import Injection
 from serai.errors import BoxFailed, SeraiError
 from tests.boxes.houses import LIMITS, House, text
@@ -27,7 +26,7 @@ async def test_a_box_that_vanished_becomes_a_tombstone_once_when_its_record_is_n
         box = await boxes.create("web")
         os.rename(Path(house.home, box.generation, "about.json"), house.folder / "about.json")  # its backend does not know it now
         assert [record.lifecycle for record in await boxes.list()] == ["running"]
-        await boxes.do(Store.change, box.generation, created_at="2026-01-01T00:00:00.000000000Z")
+        await boxes.do(BoxStore.change, box.generation, created_at="2026-01-01T00:00:00.000000000Z")
         for _ in range(2):
             [record] = await boxes.list()
             assert (record.lifecycle, record.last_error) == ("terminated", "it is gone from its backend")
@@ -39,7 +38,7 @@ async def test_a_tombstone_whose_box_reappears_is_revived_and_its_hooks_run_agai
     async with house.boxes(hooks=[house.mint]) as boxes:
         box = await boxes.create("web")
         token = house.tokens
-        await boxes.do(Store.change, box.generation, lifecycle="terminated", hooks_done=["mint"])
+        await boxes.do(BoxStore.change, box.generation, lifecycle="terminated", hooks_done=["mint"])
         [record] = await boxes.list()
         assert (record.lifecycle, record.hooks_done, record.hook_state) == ("running", [], {"mint": token[0]})
         await boxes.destroy("web")
@@ -53,7 +52,7 @@ async def test_a_listing_refreshes_what_is_known_and_a_failed_one_changes_nothin
     async with house.boxes(hooks=[house.mint]) as boxes:
         box = await boxes.create("web")
         old = "2026-01-01T00:00:00.000000000Z"
-        await boxes.do(Store.change, box.generation, observed_state="", observed_name="", observed_at=old, created_at=old)
+        await boxes.do(BoxStore.change, box.generation, observed_state="", observed_name="", observed_at=old, created_at=old)
 
         async def broken() -> None:
             raise BoxFailed("not now")
@@ -73,11 +72,11 @@ async def test_a_box_without_a_record_is_told_and_left_alone(house: House, caplo
         box = await boxes.create("web")
         row = box.record
         await boxes.create("other")
-        await boxes.do(Store.delete, box.generation)
+        await boxes.do(BoxStore.delete, box.generation)
         await boxes.list()
         assert "a box without a record, which is left alone: web" in caplog.text
         assert await text(box, "echo alive") == "alive\n"
-        await boxes.do(Store.reserve, row)
+        await boxes.do(BoxStore.reserve, row)
 
 
 # -- who is gone ------------------------------------------------------------------------------------------------------------------
@@ -89,7 +88,7 @@ async def test_the_next_start_settles_what_a_dead_owner_left_but_tells_no_hook_t
     async with house.boxes(hooks=[house.mint, told]) as boxes:
         box = await boxes.create("web")
         boxes.disown(box.generation)  # as if we were gone
-        await boxes.do(Store.change, box.generation, owner="1:1:gone", hooks_done=["mint"])
+        await boxes.do(BoxStore.change, box.generation, owner="1:1:gone", hooks_done=["mint"])
         async with house.boxes() as others:
             assert await others.list() == []
         assert house.events == ["box.create"]
@@ -124,7 +123,7 @@ async def test_old_tombstones_are_forgotten_with_their_logs(house: House) -> Non
         assert log.exists()
     async with house.boxes() as boxes:
         assert len(await boxes.list()) == 1
-        await boxes.do(Store.change, box.generation, observed_at="2026-01-01T00:00:00.000000000Z")
+        await boxes.do(BoxStore.change, box.generation, observed_at="2026-01-01T00:00:00.000000000Z")
     async with house.boxes(limits=LIMITS) as boxes:
         assert await boxes.list() == []
         assert not log.exists()
@@ -136,7 +135,7 @@ async def test_a_state_whose_hook_is_not_known_any_more_is_told_and_stays_on_the
 ) -> None:
     async with house.boxes(hooks=[house.mint]) as boxes:
         box = await boxes.create("web")
-        await boxes.do(Store.change, box.generation, hooks=())
+        await boxes.do(BoxStore.change, box.generation, hooks=())
         await boxes.end(box.record, "for the test")
         record = await boxes.record("web")
         assert "there is no hook mint any more" in caplog.text
@@ -175,8 +174,8 @@ async def test_an_answer_is_found_wherever_the_dead_manager_put_it(house: House,
             token_hash="h", generation=secrets.token_hex(8), box_id="web", backend="namespaces", created_at="", owner="1:1:gone",
             hooks=[house.mint],
         )  # fmt: skip
-        await boxes.do(Store.reserve, record)
-        where = Path(f"{settling._places(boxes, record)[place]}-0")
+        await boxes.do(BoxStore.reserve, record)
+        where = Path(f"{teardown._places(boxes, record)[place]}-0")
         where.parent.mkdir(mode=0o700, exist_ok=True)
         where.write_text('{"state":"minted"}')
         (house.tokens_folder / "minted").touch()

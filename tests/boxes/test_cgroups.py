@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from serai.boxes.backend import Allowance
-from serai.boxes.cgroups import Cgroups, Group
+from serai.boxes.backend import BoxResources
+from serai.boxes.cgroups import BoxCgroup, Cgroups
 from tests.boxes.launching import AM_ROOT, PATIENCE, Launching, Way, launching, until
 
 GROUPS = Cgroups.probe()
@@ -31,14 +31,14 @@ def launch() -> Iterator[Launching]:
         yield made
 
 
-def contents(group: Group, file: str) -> str:
+def contents(group: BoxCgroup, file: str) -> str:
     return next(Path(folder, file).read_text().strip() for folder in group.folders if Path(folder, file).exists())
 
 
 @can_hold
 @pytest.mark.req("hooks.scenario.backend-02")
 def test_groups_are_made_with_their_limits_found_again_and_removed(generation: str) -> None:
-    allowance = Allowance(memory=64 << 20 if GROUPS.limiting.memory else None, pids=7 if GROUPS.limiting.pids else None)
+    allowance = BoxResources(memory=64 << 20 if GROUPS.limiting.memory else None, pids=7 if GROUPS.limiting.pids else None)
     group = GROUPS.make(generation, allowance)
     try:
         if GROUPS.limiting.memory:
@@ -57,7 +57,7 @@ def test_groups_are_made_with_their_limits_found_again_and_removed(generation: s
 
 @can_hold
 def test_all_that_is_in_a_group_can_be_frozen_thawed_and_killed(generation: str) -> None:
-    group = GROUPS.make(generation, Allowance())
+    group = GROUPS.make(generation, BoxResources())
     child = subprocess.Popen(["/bin/sh", "-c", "read go; while :; do sh -c 'sleep 100 & sleep 100'; done"], stdin=subprocess.PIPE)
     try:
         for folder in group.folders:
@@ -86,7 +86,7 @@ def test_all_that_is_in_a_group_can_be_frozen_thawed_and_killed(generation: str)
 @can_limit
 @pytest.mark.req("hooks.scenario.backend-02")
 def test_a_memory_bomb_dies_alone(launch: Launching, generation: str) -> None:
-    group = GROUPS.make(generation, Allowance(memory=128 << 20))
+    group = GROUPS.make(generation, BoxResources(memory=128 << 20))
     try:
         box = launch(WAY, cgroups=group.folders, generation=generation)
         bomb = box.python("data = []\nwhile True: data.append(bytearray(b'x') * (1 << 20))")
@@ -102,7 +102,7 @@ def test_a_memory_bomb_dies_alone(launch: Launching, generation: str) -> None:
 @pytest.mark.skipif(not GROUPS.limiting.pids, reason="no control group with a limit of processes can be made here")
 @pytest.mark.req("hooks.scenario.backend-02")
 def test_a_fork_bomb_stops_at_the_limit(launch: Launching, generation: str) -> None:
-    group = GROUPS.make(generation, Allowance(pids=40))
+    group = GROUPS.make(generation, BoxResources(pids=40))
     try:
         box = launch(WAY, cgroups=group.folders, generation=generation)
         box.sh("b() { b | b & }; b >/dev/null 2>&1")
@@ -119,7 +119,7 @@ def test_a_fork_bomb_stops_at_the_limit(launch: Launching, generation: str) -> N
 @pytest.mark.skipif(not GROUPS.limiting.cpus, reason="no control group with a limit of processor time can be made here")
 @pytest.mark.req("hooks.scenario.backend-02")
 def test_a_box_that_wants_more_processor_time_is_throttled(launch: Launching, generation: str) -> None:
-    group = GROUPS.make(generation, Allowance(cpus=0.2))
+    group = GROUPS.make(generation, BoxResources(cpus=0.2))
     try:
         box = launch(WAY, cgroups=group.folders, generation=generation)
         box.sh("n=0; while [ $n -lt 300000 ]; do n=$((n+1)); done")
@@ -133,7 +133,7 @@ def test_a_box_that_wants_more_processor_time_is_throttled(launch: Launching, ge
 
 @can_hold
 def test_a_frozen_box_ends_with_its_lifeline(launch: Launching, generation: str) -> None:
-    group = GROUPS.make(generation, Allowance())
+    group = GROUPS.make(generation, BoxResources())
     try:
         box = launch(WAY, cgroups=group.folders, generation=generation)
         group.freeze()
@@ -206,5 +206,5 @@ def test_where_there_are_no_groups_nothing_is_claimed(tmp_path: Path) -> None:
     found = Cgroups.probe(str(tmp_path / "empty"), str(tmp_path / "empty"))
     assert (found.trees, found.freezes) == ((), False)
     assert (found.limiting.memory, found.limiting.cpus, found.limiting.pids) == ("", "", "")
-    assert found.make("abc", Allowance()).folders == ()
+    assert found.make("abc", BoxResources()).folders == ()
     assert found.find("abc").kill()

@@ -17,7 +17,7 @@ from typing import Self
 
 import pytest
 
-from serai.boxes.control import Control, ExecResult, FileAttributes, InitResult
+from serai.boxes.box_client import BoxClient, ExecResult, FileAttributes, InitResult
 from serai.errors import BadFrame, Closed, FrameTooBig, NotWritten, OversizeFrame, PeerGone, PeerTimeout, Refused
 from serai.limits import Limits
 from serai.record.recorder import Recorder
@@ -45,8 +45,8 @@ def porter(tmp_path: Path) -> Iterator[Porter]:
 
 
 @pytest.fixture
-async def control(porter: Porter) -> AsyncIterator[Control]:
-    control = Control(str(porter.address), who="box:test")
+async def control(porter: Porter) -> AsyncIterator[BoxClient]:
+    control = BoxClient(str(porter.address), who="box:test")
     yield control
     control.close()
 
@@ -56,12 +56,12 @@ async def ended(*pids: int) -> bool:
         return not await asyncio.to_thread(ends.left_after, PATIENCE)
 
 
-async def test_it_says_hello(control: Control) -> None:
+async def test_it_says_hello(control: BoxClient) -> None:
     assert await control.hello() == 1
 
 
 @pytest.mark.req("hooks.rule.3.6-exec")
-async def test_exec_gives_bytes_and_how_it_ended(control: Control, porter: Porter) -> None:
+async def test_exec_gives_bytes_and_how_it_ended(control: BoxClient, porter: Porter) -> None:
     result = await control.exec(
         ["/bin/sh", "-c", "cat; printf '\\377' >&2; echo $A; pwd; exit 3"], env={"A": "ä"}, cwd="/root", stdin=b"in\n"
     )
@@ -72,7 +72,7 @@ async def test_exec_gives_bytes_and_how_it_ended(control: Control, porter: Porte
 
 
 @pytest.mark.req("hooks.rule.3.6-timeout")
-async def test_exec_takes_a_time_limit_of_its_own(control: Control) -> None:
+async def test_exec_takes_a_time_limit_of_its_own(control: BoxClient) -> None:
     word = f"1000.{time.monotonic_ns()}"  # it need not say who it is: it may not come to it in time
     result = await control.exec(["sleep", word], timeout=0.3)
     assert (result.exit_code, result.timed_out) == (124, True)
@@ -80,13 +80,13 @@ async def test_exec_takes_a_time_limit_of_its_own(control: Control) -> None:
 
 
 async def test_a_limit_of_the_house_holds_where_the_caller_sets_none(porter: Porter) -> None:
-    control = Control(str(porter.address), limits=Limits().but(box_exec=0.3))
+    control = BoxClient(str(porter.address), limits=Limits().but(box_exec=0.3))
     assert (await control.exec(["sleep", "1000"])).timed_out
     control.close()
 
 
 @pytest.mark.req("hooks.scenario.porter-10")
-async def test_what_the_porter_refuses_is_refused_with_its_words(control: Control) -> None:
+async def test_what_the_porter_refuses_is_refused_with_its_words(control: BoxClient) -> None:
     with pytest.raises(Refused, match="box:test: command is required"):
         await control.exec([])
     with pytest.raises(Refused, match="port 70000 out of range"):
@@ -96,7 +96,7 @@ async def test_what_the_porter_refuses_is_refused_with_its_words(control: Contro
     assert await control.hello() == 1
 
 
-async def test_connections_are_used_again_and_never_a_dead_one(control: Control, porter: Porter, tmp_path: Path) -> None:
+async def test_connections_are_used_again_and_never_a_dead_one(control: BoxClient, porter: Porter, tmp_path: Path) -> None:
     for _ in range(3):
         await control.hello()
         assert len(control._idle) == 1
@@ -116,12 +116,12 @@ async def test_the_path_of_the_socket_may_be_long(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 150)
     folder.mkdir()
     with running(folder) as porter:
-        control = Control(str(porter.address))
+        control = BoxClient(str(porter.address))
         assert await control.hello() == 1
         control.close()
 
 
-async def test_a_porter_that_dies_fails_every_call_at_once(control: Control, porter: Porter) -> None:
+async def test_a_porter_that_dies_fails_every_call_at_once(control: BoxClient, porter: Porter) -> None:
     stream = await control.stream(["cat"])
     calls = [asyncio.create_task(control.exec(["sleep", "1000"])) for _ in range(5)]
     await asyncio.sleep(0)  # they have begun
@@ -133,7 +133,7 @@ async def test_a_porter_that_dies_fails_every_call_at_once(control: Control, por
     stream.close()
 
 
-async def test_a_call_that_is_given_up_ends_its_command(control: Control, porter: Porter) -> None:
+async def test_a_call_that_is_given_up_ends_its_command(control: BoxClient, porter: Porter) -> None:
     tell = porter.root / "workspace/tell"
     os.mkfifo(tell)
     call = asyncio.create_task(control.exec(["/bin/sh", "-c", "echo $$ > tell; exec sleep 1000"]))
@@ -145,7 +145,7 @@ async def test_a_call_that_is_given_up_ends_its_command(control: Control, porter
     assert await control.hello() == 1
 
 
-async def test_close_ends_what_is_under_way(control: Control, porter: Porter) -> None:
+async def test_close_ends_what_is_under_way(control: BoxClient, porter: Porter) -> None:
     tell = porter.root / "workspace/tell"
     os.mkfifo(tell)
     call = asyncio.create_task(control.exec(["/bin/sh", "-c", "echo $$ > tell; exec sleep 1000"]))
@@ -163,7 +163,7 @@ async def test_close_ends_what_is_under_way(control: Control, porter: Porter) ->
 
 
 @pytest.mark.req("hooks.scenario.porter-01")
-async def test_init_writes_files_and_runs_the_script(control: Control, porter: Porter) -> None:
+async def test_init_writes_files_and_runs_the_script(control: BoxClient, porter: Porter) -> None:
     result = await control.init(
         [Injection("/etc/token", b"t", 0o440)], env={"A": "x=y"}, script=b"#!/bin/sh\necho $A; cat ../etc/token\nexit 7\n"
     )
@@ -174,7 +174,7 @@ async def test_init_writes_files_and_runs_the_script(control: Control, porter: P
         await control.init([])
 
 
-async def test_init_takes_more_than_a_frame_holds(control: Control, porter: Porter) -> None:
+async def test_init_takes_more_than_a_frame_holds(control: BoxClient, porter: Porter) -> None:
     big, huge = os.urandom(1 << 20) * 11, os.urandom(1 << 20) * 26
     files = [Injection("/big", big, 0), Injection("/huge", huge, 0o444), *(Injection(f"/small/{n}", b"%d" % n) for n in range(100))]
     script = b"#!/bin/sh\necho ok\n#" + b"x" * (11 << 20)
@@ -188,13 +188,13 @@ async def test_init_takes_more_than_a_frame_holds(control: Control, porter: Port
     assert sorted(int((porter.root / f"small/{n}").read_bytes()) for n in range(100)) == list(range(100))
 
 
-async def test_a_script_that_fits_in_no_frame_is_refused_here(control: Control) -> None:
+async def test_a_script_that_fits_in_no_frame_is_refused_here(control: BoxClient) -> None:
     with pytest.raises(FrameTooBig, match="box_frame"):
         await control.init([], script=b"x" * (13 << 20))
 
 
 @pytest.mark.req("hooks.scenario.porter-15")
-async def test_files_go_in_and_come_out(control: Control, porter: Porter) -> None:
+async def test_files_go_in_and_come_out(control: BoxClient, porter: Porter) -> None:
     content = os.urandom(1 << 20) * 20
     await control.put("/data/file", content, mode=0o640)
     assert await control.get("/data/file") == content
@@ -210,7 +210,7 @@ async def test_files_go_in_and_come_out(control: Control, porter: Porter) -> Non
         await control.get("/none")
 
 
-async def test_a_file_object_that_is_too_short_leaves_nothing(control: Control, porter: Porter) -> None:
+async def test_a_file_object_that_is_too_short_leaves_nothing(control: BoxClient, porter: Porter) -> None:
     with pytest.raises(NotWritten, match="only 3 of 10 bytes"):
         await control.put("/short", io.BytesIO(b"abc"), size=10)
     assert await control.hello() == 1
@@ -220,7 +220,7 @@ async def test_a_file_object_that_is_too_short_leaves_nothing(control: Control, 
 # Streams, terminals, ports, signals
 
 
-async def test_a_stream_is_talked_to_while_it_runs(control: Control) -> None:
+async def test_a_stream_is_talked_to_while_it_runs(control: BoxClient) -> None:
     async with await control.stream(["/bin/sh", "-c", "read line; echo $line >&2; cat | wc -c; exit 4"], env={"A": "1"}) as stream:
         printed: dict[str, bytes] = {"stdout": b"", "stderr": b""}
         await stream.write(b"hello\n")
@@ -234,7 +234,7 @@ async def test_a_stream_is_talked_to_while_it_runs(control: Control) -> None:
         await stream.write(b"too late")
 
 
-async def test_a_stream_waits_for_a_program_that_does_not_read(control: Control) -> None:
+async def test_a_stream_waits_for_a_program_that_does_not_read(control: BoxClient) -> None:
     async with await control.stream(["sleep", "1000"]) as stream:
         writing = asyncio.create_task(stream.write(b"x" * 50_000_000))
         for _ in range(20):
@@ -247,14 +247,14 @@ async def test_a_stream_waits_for_a_program_that_does_not_read(control: Control)
     assert await ended(stream.pid)
 
 
-async def test_a_stream_takes_signals(control: Control) -> None:
+async def test_a_stream_takes_signals(control: BoxClient) -> None:
     async with await control.stream(["/bin/sh", "-c", "sleep 1000 & wait"]) as stream:
         stream.signal(signal.SIGTERM)
         assert await stream.wait() == -1
         assert stream.signal_number == signal.SIGTERM
 
 
-async def test_a_stream_has_a_terminal_when_asked(control: Control) -> None:
+async def test_a_stream_has_a_terminal_when_asked(control: BoxClient) -> None:
     async with await control.stream(["/bin/sh", "-c", "stty size; read x; stty size"], tty=(100, 30)) as stream:
         text = b""
         async for _, data in stream:
@@ -266,13 +266,13 @@ async def test_a_stream_has_a_terminal_when_asked(control: Control) -> None:
         assert stream.exit_code == 0
 
 
-async def test_leaving_a_stream_ends_its_command(control: Control) -> None:
+async def test_leaving_a_stream_ends_its_command(control: BoxClient) -> None:
     async with await control.stream(["sleep", "1000"]) as stream:
         assert lives(stream.pid)
     assert await ended(stream.pid)
 
 
-async def test_a_reader_who_is_cancelled_leaves_nothing(control: Control) -> None:
+async def test_a_reader_who_is_cancelled_leaves_nothing(control: BoxClient) -> None:
     stream = await control.stream(["sleep", "1000"])
     waiting = asyncio.create_task(stream.wait())
     await asyncio.sleep(0)  # it has begun
@@ -283,7 +283,7 @@ async def test_a_reader_who_is_cancelled_leaves_nothing(control: Control) -> Non
 
 
 async def test_a_silent_stream_ends_at_the_limit(porter: Porter) -> None:
-    control = Control(str(porter.address), limits=Limits().but(box_exec=0.2))
+    control = BoxClient(str(porter.address), limits=Limits().but(box_exec=0.2))
     async with await control.stream(["sleep", "1000"]) as stream:
         with pytest.raises(PeerTimeout, match="box_exec"):
             await stream.wait()
@@ -292,7 +292,7 @@ async def test_a_silent_stream_ends_at_the_limit(porter: Porter) -> None:
 
 
 @pytest.mark.req("hooks.scenario.porter-17")
-async def test_a_terminal_is_typed_on(control: Control) -> None:
+async def test_a_terminal_is_typed_on(control: BoxClient) -> None:
     async with await control.terminal(["/bin/sh"], columns=90) as terminal:
         await terminal.write(b"stty size\n")
         text = b""
@@ -306,7 +306,7 @@ async def test_a_terminal_is_typed_on(control: Control) -> None:
 
 
 @pytest.mark.req("hooks.scenario.porter-12")
-async def test_dial_hands_out_a_socket(control: Control) -> None:
+async def test_dial_hands_out_a_socket(control: BoxClient) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, await control.dial(listener.getsockname()[1]) as near:
         other, _ = listener.accept()
         with other:
@@ -317,7 +317,7 @@ async def test_dial_hands_out_a_socket(control: Control) -> None:
             assert await loop.sock_recv(near, 5) == b"early"
 
 
-async def test_signals_go_to_the_whole_box(control: Control) -> None:
+async def test_signals_go_to_the_whole_box(control: BoxClient) -> None:
     async with await control.stream(["sleep", "1000"]) as stream:
         await control.signal(signal.SIGTERM)
         await stream.wait()
@@ -328,7 +328,7 @@ async def test_signals_go_to_the_whole_box(control: Control) -> None:
 
 
 @asynccontextmanager
-async def misbehaving(folder: Path, answer: bytes | None) -> AsyncIterator[Control]:
+async def misbehaving(folder: Path, answer: bytes | None) -> AsyncIterator[BoxClient]:
     """Answers every connection with these bytes and closes; with None it says nothing at all."""
     rest = asyncio.Event()
 
@@ -341,7 +341,7 @@ async def misbehaving(folder: Path, answer: bytes | None) -> AsyncIterator[Contr
         writer.close()
 
     server = await asyncio.start_unix_server(serve, folder / "control.sock")
-    control = Control(str(folder / "control.sock"), who="box:odd", limits=Limits().but(box_start=0.2, box_frame=1000))
+    control = BoxClient(str(folder / "control.sock"), who="box:odd", limits=Limits().but(box_start=0.2, box_frame=1000))
     try:
         yield control
     finally:
@@ -392,7 +392,7 @@ async def test_requests_and_answers_are_on_record_and_contents_are_not(porter: P
     folder = RecordingFolder(tmp_path / "records")
     with Recorder(folder, secrets=None) as recorder:
         tap = recorder.wire("box:test", kind="box", dialect="porter", framing="bodies")
-        control = Control(str(porter.address), who="box:test", tap=tap)
+        control = BoxClient(str(porter.address), who="box:test", tap=tap)
         await control.init([Injection("/token", b"the token itself")], script=b"#!/bin/sh\nexit 0 # the script itself\n")
         await control.exec(["cat"], stdin=b"the input itself")
         await control.put("/file", b"the file itself")
@@ -448,12 +448,12 @@ def frame(value: object, head: bytes = b"") -> bytes:
 @pytest.mark.parametrize("told", BAD_ENDS, ids=str)
 async def test_an_end_that_cannot_be_is_a_bad_frame(tmp_path: Path, told: object) -> None:
     async with Liar(tmp_path, frame({"data": told})) as liar:
-        control = Control(str(liar.address))
+        control = BoxClient(str(liar.address))
         with pytest.raises(BadFrame):
             await control.exec(["true"])
         control.close()
     async with Liar(tmp_path, frame({"data": {"pid": 2}}) + frame(told, b"\3")) as liar:
-        control = Control(str(liar.address))
+        control = BoxClient(str(liar.address))
         async with await control.stream(["true"]) as stream:
             with pytest.raises(BadFrame):
                 await stream.wait()
@@ -465,7 +465,7 @@ async def test_an_end_that_cannot_be_is_a_bad_frame(tmp_path: Path, told: object
 )
 async def test_an_end_that_is_no_json_is_a_bad_frame(tmp_path: Path, payload: bytes) -> None:
     async with Liar(tmp_path, frame({"data": {"pid": 2}}) + frame(payload, b"\3")) as liar:
-        control = Control(str(liar.address))
+        control = BoxClient(str(liar.address))
         async with await control.stream(["true"]) as stream:
             with pytest.raises(BadFrame):
                 await stream.wait()
@@ -475,7 +475,7 @@ async def test_an_end_that_is_no_json_is_a_bad_frame(tmp_path: Path, payload: by
 @pytest.mark.parametrize("size", [-5, 1 << 63, "5", None, True])
 async def test_a_file_of_an_impossible_size_is_a_bad_frame(tmp_path: Path, size: object) -> None:
     async with Liar(tmp_path, frame({"data": {"size": size, "mode": 0, "uid": 0, "gid": 0}})) as liar:
-        control = Control(str(liar.address))
+        control = BoxClient(str(liar.address))
         with pytest.raises(BadFrame):
             await control.get("/file")
         control.close()

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 import serai
-from serai.boxes import Box, Boxes, keeping
+from serai.boxes import Box, Boxes, ownership
 from serai.boxes.backends.local import holders_of
-from serai.boxes.record import BoxRecord
-from serai.boxes.store import Store
+from serai.boxes.box_records import BoxRecord, BoxStore
 from serai.errors import BoxFailed, BoxRefused, PeerError, SeraiError
 from serai.wire import process_tree
 from tests.boxes.houses import House, kill_porter, text
@@ -33,7 +32,7 @@ async def settled(house: House) -> None:
     """
     async with house.boxes():
         pass
-    store = Store(house.home)
+    store = BoxStore(house.home)
     async with asyncio.timeout(30):
         while not all([await _is_settled(house, store, record) for record in store.all()]):
             await asyncio.sleep(0.01)
@@ -51,14 +50,14 @@ async def settled(house: House) -> None:
     assert house.events == [] or (house.events[0] == "box.create" and set(house.events[1:]) == {"box.destroy"})
 
 
-async def _is_settled(house: House, store: Store, record: BoxRecord) -> bool:
+async def _is_settled(house: House, store: BoxStore, record: BoxRecord) -> bool:
     """A tombstone, or kept by a keeper that was told to; not yet, when somebody is at it. With nobody there it never will be."""
     if record.lifecycle == "terminated":
         return True
     if not process_tree.is_alive(record.owner):
         assert store.by_generation(record.generation) != record, f"{record} was not settled"
         return False  # until a moment ago somebody was
-    answer = await keeping.ask(os.path.join(house.home, record.generation), "state", timeout=30)
+    answer = await ownership.ask_keeper(os.path.join(house.home, record.generation), "state", timeout=30)
     return answer is not None and bool(answer["kept"])
 
 
@@ -142,7 +141,7 @@ async def test_a_manager_killed_between_two_destroy_hooks_told_the_first_for_goo
     """The second hook kills whoever runs it, the first time. The next start runs that one again and no other."""
     assert not doomed(house, "owned", "hook")
     assert (house.folder / "killings").read_text() == "killed\n"
-    store = Store(house.home)
+    store = BoxStore(house.home)
     assert [record.hooks_done for record in store.all()] == [["mint"]]
     store.close()
     async with house.boxes():
@@ -162,7 +161,7 @@ async def kept(boxes: Boxes) -> Box:
 async def gone(boxes: Boxes, box: Box) -> None:
     """Its keeper has settled it: a tombstone, or nothing."""
     async with asyncio.timeout(30):
-        while (record := await boxes.do(Store.get, box.generation)) and record.lifecycle != "terminated":
+        while (record := await boxes.do(BoxStore.get, box.generation)) and record.lifecycle != "terminated":
             await asyncio.sleep(0.01)
 
 
@@ -196,7 +195,7 @@ async def test_a_keeper_killed_at_any_step_of_settling_leaves_the_rest_to_the_ne
         async with asyncio.timeout(30):
             while process_tree.is_alive(box.record.owner):
                 await asyncio.sleep(0.01)
-        store = Store(house.home)
+        store = BoxStore(house.home)
         record = store.get("web")
         store.close()
         lived = record is not None and record.lifecycle == "terminated" and record.last_error == "its keeper was told to end"
@@ -211,11 +210,11 @@ async def test_a_keeper_killed_at_any_step_of_settling_leaves_the_rest_to_the_ne
 
 
 @pytest.mark.req("hooks.box.creator-killed")
-@pytest.mark.parametrize("call", ["Keeping.start", "Control.init"])
+@pytest.mark.parametrize("call", ["KeeperHolder.start", "BoxClient.init"])
 async def test_a_creator_that_dies_before_the_box_is_there_leaves_it_to_the_keeper(house: House, call: str) -> None:
     """Nobody starts again here: the keeper alone sees to it."""
     assert not doomed(house, "kept", call)
-    store = Store(house.home)
+    store = BoxStore(house.home)
     async with asyncio.timeout(30):
         while store.all() or house.left():
             await asyncio.sleep(0.02)

@@ -27,7 +27,7 @@ def times(hooks: Hooks, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     there = hooks.folder / "there"
 
     class Watch(hook_process._Watch):
-        def __init__(self, child: Child, answer: hook_process.Answer, seconds: float, most: int) -> None:
+        def __init__(self, child: Child, answer: hook_process.AnswerFile, seconds: float, most: int) -> None:
             seen.append(seconds)
             super().__init__(child, answer, seconds, most)
             self._seconds = seconds

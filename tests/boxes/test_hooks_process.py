@@ -197,8 +197,8 @@ def test_who_opens_an_answer_just_while_we_look_at_it_does_not_end_us(tmp_path: 
     program = """
 import os, sys
 from fcntl import F_RDLCK, F_SETLEASE, fcntl
-from serai.boxes.hook_process import Answer
-answer = Answer.at(sys.argv[1])
+from serai.boxes.hook_process import AnswerFile
+answer = AnswerFile.at(sys.argv[1])
 answer.handed_over()
 fcntl(answer._reader, F_SETLEASE, F_RDLCK)
 try: os.open(sys.argv[1], os.O_WRONLY | os.O_NONBLOCK)
@@ -308,7 +308,7 @@ while True: signal.pause()
 
 MANAGER = """
 import asyncio, sys
-from serai.boxes.hooks import Hook, Runner
+from serai.boxes.hooks import Hook, HookRunner
 from serai.dialects.hookproto.messages import Box
 from serai.limits import Limits
 from serai.wire.plain_process import PlainSpawner
@@ -320,7 +320,7 @@ async def on_state(key, state):
 
 async def main():
     async with PlainSpawner() as spawner:
-        runner = Runner(map(Hook, sys.argv[3:]), spawner=spawner, limits=Limits())
+        runner = HookRunner(map(Hook, sys.argv[3:]), spawner=spawner, limits=Limits())
         await runner.create(Box(box_id="a"), sys.argv[1], on_state)
 
 asyncio.run(main())

@@ -16,15 +16,15 @@ import pytest
 
 from serai.boxes.backends.local import holders_of
 from serai.boxes.backends.namespaces import only_id
-from serai.boxes.backends.process import Process
-from serai.boxes.programs import landlock
+from serai.boxes.backends.process import ProcessLaunch
+from serai.kernel import landlock
 from serai.wire import process_tree
 from tests.boxes.launching import AM_ROOT, PATIENCE, PROCESSES, WAYS, Launched, Launching, Way, carrying, launching, until
 from tests.boxes.porters import Refusal, Wire
 
 processes = pytest.mark.parametrize("way", PROCESSES, ids=str)
 # Without Landlock the backend says `isolation = "none"`: then there is nothing of the kind to test.
-with_landlock = pytest.mark.skipif(landlock.version() == 0, reason="this kernel has no Landlock")
+with_landlock = pytest.mark.skipif(landlock.abi_version() == 0, reason="this kernel has no Landlock")
 
 
 def status_of(pid: int) -> dict[str, str]:
@@ -76,7 +76,7 @@ def test_a_plain_box_makes_no_socket(launch: Launching, way: Way) -> None:
 
 
 @processes
-@pytest.mark.skipif(not landlock.confines_signals(), reason="this kernel's Landlock does not know signals")
+@pytest.mark.skipif(not landlock.can_scope_signals(), reason="this kernel's Landlock does not know signals")
 def test_a_plain_box_cannot_signal_processes_outside(launch: Launching, way: Way) -> None:
     box = launch(way)
     for pid in (box.process.pid, os.getpid(), 1):
@@ -96,9 +96,9 @@ def test_a_plain_box_has_no_capability_but_to_reach_its_folder(launch: Launching
 
 
 def test_the_backend_says_what_a_plain_box_is() -> None:
-    missing, capabilities = Process().probe()
+    missing, capabilities = ProcessLaunch().probe()
     assert missing == ""
-    assert capabilities.isolation == ("landlock" if landlock.version() else "none")
+    assert capabilities.isolation == ("landlock" if landlock.abi_version() else "none")
     assert (capabilities.network, capabilities.dial, capabilities.rootfs, capabilities.ownership) == (
         "none",
         False,
@@ -121,7 +121,7 @@ def test_a_root_that_cannot_become_others_says_that_a_box_runs_as_it(place: str,
         return "CapEff:\t0000000000000000\n" if place == "status" else "0 100000 65536\n"
 
     monkeypatch.setattr(Path, "read_text", lesser)
-    assert any("a box runs as you" in note for note in Process().probe().capabilities.notes)
+    assert any("a box runs as you" in note for note in ProcessLaunch().probe().capabilities.notes)
 
 
 @pytest.mark.needs("root")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from serai.boxes.programs.logs import LIMIT
+from serai.boxes.programs.launcher import LIMIT
 from tests.boxes.launching import (
     AM_ROOT,
     NAMESPACES,
@@ -234,7 +234,7 @@ def test_a_user_is_told_when_a_base_tree_is_somebody_elses(launch: Launching) ->
 SAYING = f"""
 import os, sys
 sys.path.insert(0, {SOURCE!r})
-from serai.boxes.programs.logs import Log
+from serai.boxes.programs.launcher import Log
 log = Log()
 child = os.fork()
 if child == 0:

@@ -12,17 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from serai.boxes.backend import Allowance, Capabilities, Wanted
-from serai.boxes.backends.local import Probed
-from serai.boxes.backends.namespaces import Namespaces, first_id, only_id
-from serai.boxes.backends.process import Process
+from serai.boxes.backend import BackendCapabilities, BoxResources, BoxSpec
+from serai.boxes.backends.local import ProbeResult, remove_tree
+from serai.boxes.backends.namespaces import NamespacesLaunch, first_id, only_id
+from serai.boxes.backends.process import ProcessLaunch
 from serai.boxes.cgroups import Cgroups
-from serai.boxes.trees import remove_tree
 from serai.errors import BoxRefused
 from tests.boxes.launching import AM_ROOT, SOURCE, USER, Launching, Way, launching
 
-Kind = Namespaces | Process
-kinds = pytest.mark.parametrize("kind", [Namespaces("own"), Process()], ids=["namespaces", "process"])
+Kind = NamespacesLaunch | ProcessLaunch
+kinds = pytest.mark.parametrize("kind", [NamespacesLaunch("own"), ProcessLaunch()], ids=["namespaces", "process"])
 WAY = Way("own", AM_ROOT)
 
 
@@ -32,13 +31,13 @@ def launch() -> Iterator[Launching]:
         yield made
 
 
-def wanted(**more: object) -> Wanted:
-    return Wanted(box_id="b", generation=secrets.token_hex(8), **more)  # type: ignore[arg-type]
+def wanted(**more: object) -> BoxSpec:
+    return BoxSpec(box_id="b", generation=secrets.token_hex(8), **more)  # type: ignore[arg-type]
 
 
 def test_namespaces_work_here() -> None:
     """They are never missing on Linux: whoever cannot make them must not take a green test for a box."""
-    missing, capabilities = Namespaces().probe()
+    missing, capabilities = NamespacesLaunch().probe()
     assert missing == ""
     assert (capabilities.isolation, capabilities.network, capabilities.rootfs) == ("namespaces", "none", True)
     assert capabilities.ownership == ("full" if AM_ROOT else "single")
@@ -48,9 +47,10 @@ def as_user(program: str) -> str:
     """What a program of ours prints when an ordinary user runs it; everything it needs is imported before."""
     become = f"""
 import os, sys
-from serai.boxes.backends.namespaces import Namespaces
-from serai.boxes.backends.process import Process
-from serai.boxes.programs import bubblewrap, landlock, seccomp
+from serai.boxes.backends.namespaces import NamespacesLaunch
+from serai.boxes.backends.process import ProcessLaunch
+from serai.boxes.programs import bubblewrap_box
+from serai.kernel import landlock, seccomp
 import tempfile, subprocess
 from serai.boxes.backends import namespaces
 if os.geteuid() == 0:
@@ -72,19 +72,20 @@ sys.executable = "/usr/bin/python3"
 @pytest.mark.needs("namespaces")
 @pytest.mark.parametrize("launcher", ["own", pytest.param("bwrap", marks=pytest.mark.needs("bwrap")), "auto"])
 def test_an_ordinary_user_has_namespaces_too_and_is_told_what_is_missing(launcher: str) -> None:
-    program = "missing, c = Namespaces(LAUNCHER).probe(); print([missing], c.ownership, c.limits.pids, c.rootfs, any(c.notes))"
+    shown = "[missing], c.ownership, c.limits.pids, c.rootfs, any(c.notes)"
+    program = f"missing, c = NamespacesLaunch(LAUNCHER).probe(); print({shown})"
     told = as_user(program.replace("LAUNCHER", repr(launcher)))
     assert told == f"[''] single box {launcher != 'bwrap'} True"
 
 
 @pytest.mark.needs("root")
 def test_root_is_told_that_bubblewrap_is_for_others() -> None:
-    assert "as root the own launcher gives more" in Namespaces("bwrap").probe().missing
+    assert "as root the own launcher gives more" in NamespacesLaunch("bwrap").probe().missing
 
 
 @kinds
 def test_a_box_is_prepared_started_and_released(launch: Launching, kind: Kind) -> None:
-    box = wanted(allowance=Allowance(memory=256 << 20))
+    box = wanted(allowance=BoxResources(memory=256 << 20))
     folder = launch.folder(WAY)
     launched = launch.start(kind.prepare(box, folder), folder)
     assert launched.sh("echo hello").stdout == "hello\n"
@@ -116,26 +117,26 @@ def test_a_frozen_box_answers_when_it_is_thawed_and_is_released_while_frozen(lau
 @kinds
 def test_what_cannot_be_held_is_refused(launch: Launching, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BoxRefused, match="memory = 1000 is too little"):
-        kind.prepare(wanted(allowance=Allowance(memory=1000)), launch.folder(WAY))
+        kind.prepare(wanted(allowance=BoxResources(memory=1000)), launch.folder(WAY))
     kind = type(kind)()
     monkeypatch.setitem(kind.__dict__, "_groups", Cgroups())
     with pytest.raises(BoxRefused, match="a limit of cpus cannot be held on this machine"):
-        kind.prepare(wanted(allowance=Allowance(cpus=1.5)), launch.folder(WAY))
+        kind.prepare(wanted(allowance=BoxResources(cpus=1.5)), launch.folder(WAY))
 
 
 def test_a_base_tree_that_is_not_there_is_refused(launch: Launching) -> None:
     with pytest.raises(BoxRefused, match="there is no folder /nowhere"):
-        Namespaces("own").prepare(wanted(rootfs="/nowhere"), launch.folder(WAY))
+        NamespacesLaunch("own").prepare(wanted(rootfs="/nowhere"), launch.folder(WAY))
     with pytest.raises(BoxRefused, match="takes no base tree"):
-        Process().prepare(wanted(rootfs="/"), launch.folder(WAY))
+        ProcessLaunch().prepare(wanted(rootfs="/"), launch.folder(WAY))
 
 
 def test_the_reason_is_a_sentence_when_namespaces_are_not_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    missing, capabilities = Namespaces("own").probe()
+    missing, capabilities = NamespacesLaunch("own").probe()
     assert missing.startswith("the launcher does not work: ")
-    assert isinstance(capabilities, Capabilities)
-    assert Probed(missing, capabilities).missing == missing
+    assert isinstance(capabilities, BackendCapabilities)
+    assert ProbeResult(missing, capabilities).missing == missing
 
 
 def test_ids_of_boxes_are_nobodys_on_the_machine() -> None:
@@ -169,8 +170,8 @@ def test_a_box_is_removed_whatever_it_made_of_its_disk(launch: Launching) -> Non
 
 def test_half_of_the_memory_of_a_box_may_be_files(launch: Launching) -> None:
     for memory, size in ((256 << 20, str(128 << 20)), (None, "50%")):
-        box, folder = wanted(allowance=Allowance(memory=memory)), launch.folder(WAY)
-        kind = Namespaces("own")
+        box, folder = wanted(allowance=BoxResources(memory=memory)), launch.folder(WAY)
+        kind = NamespacesLaunch("own")
         try:
             assert json.loads(kind.prepare(box, folder)[-1])["shm"] == size
         finally:
@@ -183,6 +184,6 @@ def test_a_plain_box_has_an_id_that_no_other_box_has(launch: Launching) -> None:
     assert all(only_id(one) < 0x80000000 for one in generations)
     box, folder = wanted(), launch.folder(WAY)
     try:
-        assert json.loads(Process().prepare(box, folder)[-1])["ids"] == (only_id(box.generation) if AM_ROOT else None)
+        assert json.loads(ProcessLaunch().prepare(box, folder)[-1])["ids"] == (only_id(box.generation) if AM_ROOT else None)
     finally:
-        Process().release(box.generation, folder)
+        ProcessLaunch().release(box.generation, folder)

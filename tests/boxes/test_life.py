@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from serai.boxes import Box, Boxes, keeping, owners, settling
+from serai.boxes import Box, Boxes, ownership, teardown
 from serai.boxes.backends.local import LocalInstance
-from serai.boxes.control import Control
-from serai.boxes.record import BoxRecord
-from serai.boxes.store import Store
+from serai.boxes.box_client import BoxClient
+from serai.boxes.box_records import BoxRecord, BoxStore
 from serai.errors import BoxFailed, BoxNotFound, BoxRefused, Closed, HookFailed, NotWritten, SeraiError
 from serai.wire import process_tree
 from serai.wire.plain_process import PlainSpawner
@@ -63,9 +62,9 @@ async def test_whatever_is_sent_to_a_keeper_does_its_box_no_harm(house: House, s
             connection.connect(f"/proc/self/fd/{at}/keeper.sock")
             os.close(at)
             connection.sendall(sent)
-        assert await keeping.ask(os.path.join(house.home, box.generation), "state", timeout=20) is not None
+        assert await ownership.ask_keeper(os.path.join(house.home, box.generation), "state", timeout=20) is not None
         with pytest.raises(SeraiError, match="unknown verb"):
-            await keeping.ask(os.path.join(house.home, box.generation), "nonsense", timeout=20)
+            await ownership.ask_keeper(os.path.join(house.home, box.generation), "nonsense", timeout=20)
         assert await alive(boxes, box)
         await box.destroy()
 
@@ -73,7 +72,7 @@ async def test_whatever_is_sent_to_a_keeper_does_its_box_no_harm(house: House, s
 async def test_a_time_to_live_of_months_is_good(house: House) -> None:
     async with house.boxes() as boxes:
         box = await kept(boxes, ttl=90 * 86400.0)
-        assert await keeping.ask(os.path.join(house.home, box.generation), "state", timeout=20) is not None
+        assert await ownership.ask_keeper(os.path.join(house.home, box.generation), "state", timeout=20) is not None
         await box.destroy()
 
 
@@ -85,7 +84,7 @@ async def test_a_stop_that_was_asked_of_a_stopped_keeper_is_forgotten_with_whoev
         with pytest.raises(BoxFailed, match="the keeper did not answer `pause`"):
             await box.pause()
         os.kill(pid, signal.SIGCONT)
-        assert await keeping.ask(os.path.join(house.home, box.generation), "state", timeout=20) is not None
+        assert await ownership.ask_keeper(os.path.join(house.home, box.generation), "state", timeout=20) is not None
         assert await alive(boxes, box)
     async with house.boxes() as boxes:
         await boxes.destroy("web")
@@ -151,9 +150,9 @@ async def test_a_resume_that_fails_leaves_the_box_paused(
             if how == "too slow":
                 boxes.limits = boxes.limits.but(box_start=0.001)
             elif how == "init fails":
-                patched.setattr(Control, "init", broken)
+                patched.setattr(BoxClient, "init", broken)
             else:
-                patched.setattr(Store, "register", full)
+                patched.setattr(BoxStore, "register", full)
             with pytest.raises(SeraiError):
                 await boxes.resume("web")
         boxes.limits = LIMITS
@@ -166,10 +165,10 @@ async def test_a_resume_that_fails_leaves_the_box_paused(
 
 
 async def test_while_a_box_is_resumed_it_is_nobody_elses(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    init = Control.init
+    init = BoxClient.init
     seen: list[str] = []
 
-    async def meanwhile(self: Control, *arguments: object, **named: object) -> object:
+    async def meanwhile(self: BoxClient, *arguments: object, **named: object) -> object:
         async with house.boxes() as others:  # settles what has no owner
             seen.extend(record.state for record in await others.list())
             with pytest.raises(BoxRefused, match="being resumed or destroyed by somebody else"):
@@ -179,7 +178,7 @@ async def test_while_a_box_is_resumed_it_is_nobody_elses(house: House, monkeypat
     async with house.boxes() as boxes:
         box = await kept(boxes)
         await box.pause()
-        monkeypatch.setattr(Control, "init", meanwhile)
+        monkeypatch.setattr(BoxClient, "init", meanwhile)
         await box.resume()
         assert seen == ["paused"]
         assert await alive(boxes, box)
@@ -316,7 +315,7 @@ async def test_a_box_without_a_record_is_destroyed_by_its_id_or_generation(house
         for name in ("id", "generation"):
             box = await kept(boxes)
             os.kill(process_tree.identity_pid(box.record.owner), 0)
-            await boxes.do(Store.delete, box.generation)
+            await boxes.do(BoxStore.delete, box.generation)
             await boxes.destroy("web" if name == "id" else box.generation)
             assert house.left() == []
 
@@ -355,14 +354,14 @@ async def test_a_record_that_cannot_be_read_keeps_its_own_box_only(house: House)
         await boxes.do(_write_raw, bad.generation, "hook_state", f'{{"mint":"{house.tokens[0]}"}}')
 
 
-def _write_raw(store: Store, generation: str, column: str, text: str) -> None:
+def _write_raw(store: BoxStore, generation: str, column: str, text: str) -> None:
     store._db.rows.execute(f"UPDATE boxes SET {column} = ? WHERE instance_id = ?", [text, generation])
 
 
 async def test_a_change_of_a_record_that_is_gone_is_told(house: House) -> None:
     async with house.boxes() as boxes:
         with pytest.raises(BoxNotFound):
-            await boxes.do(Store.change, "0" * 16, owner="")
+            await boxes.do(BoxStore.change, "0" * 16, owner="")
 
 
 async def test_after_closing_everything_says_so_and_a_cancelled_close_goes_on(house: House) -> None:
@@ -420,12 +419,12 @@ def _keepers() -> set[int]:
 
 
 def test_owners_are_told_apart() -> None:
-    one, other = owners.new_manager(), owners.new_manager()
+    one, other = ownership.new_manager(), ownership.new_manager()
     assert one != other
     assert all(map(process_tree.is_alive, (one, other, process_tree.own_identity())))
-    assert all(map(owners.is_here, (one, other, process_tree.own_identity())))
-    assert owners.is_manager(one)
-    assert not owners.is_manager(process_tree.own_identity())
+    assert all(map(ownership.is_here, (one, other, process_tree.own_identity())))
+    assert ownership.is_manager(one)
+    assert not ownership.is_manager(process_tree.own_identity())
     assert process_tree.identity_pid(one) == os.getpid()
     gone = process_tree.own_identity().replace(":", ":9", 1)
     assert not process_tree.is_alive(gone)
@@ -460,11 +459,11 @@ async def test_answers_are_in_memory_only_where_that_is_ours_alone_and_has_room(
     record = BoxRecord(token_hash="", generation="0" * 16, box_id="web", backend="", created_at="")
     boxes = house.boxes(limits=LIMITS.but(hook_max_output=1 << 60) if trouble == "nearly full" else LIMITS)
     beside = os.path.join(house.home, "answers", record.generation)
-    monkeypatch.setattr(settling, "_places", lambda *_: (str(memory / "x"), beside))
+    monkeypatch.setattr(teardown, "_places", lambda *_: (str(memory / "x"), beside))
     if trouble == "a link":
         memory.symlink_to(house.tokens_folder)
     elif trouble == "others may look":
         memory.mkdir()
         memory.chmod(0o755)
-    assert settling.answers(boxes, record) == (str(memory / "x") if trouble == "none" else beside)
+    assert teardown.answers(boxes, record) == (str(memory / "x") if trouble == "none" else beside)
     await boxes.close()

@@ -193,12 +193,12 @@ def test_too_few_descriptors_are_survived(tmp_path: Path) -> None:
 # Inside a box no module can be found any more: here whoever looks for one is written down.
 WATCHED = f"""
 import os, sys; sys.path.insert(0, {BOOT.split("insert(0, ")[1].split(")")[0]})
-from serai.boxes.programs import porter
+from serai.boxes.programs import box_server
 def looked(name, *_):
     os.write(2, ("import " + name + chr(10)).encode())
     raise ImportError(name)
-porter.NoModules.find_spec = staticmethod(looked)
-porter.main(sys.argv[1:])
+box_server.NoModules.find_spec = staticmethod(looked)
+box_server.main(sys.argv[1:])
 """
 
 

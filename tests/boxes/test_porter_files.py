@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.boxes.programs import files
+from serai.boxes.programs import file_tree
 from serai.boxes.programs.frames import Refusal as FrameRefusal
 from tests.boxes.porters import Porter, Refusal, b64, file, running
 
@@ -122,7 +122,7 @@ def test_write_chmod_and_chown_come_in_this_order_and_never_may_others_read(
             return real(descriptor, *rest)  # type: ignore[operator]
 
         monkeypatch.setattr(os, name, noting)
-    tree = files.Tree(str(tmp_path))
+    tree = file_tree.BoxFileTree(str(tmp_path))
     tree.write("/old", b"secret", 0o644, *OTHER)
     tree.write("/new", b"secret", 0o644, *OTHER)
     both = [("write", "0o600"), ("fchmod", "0o644"), ("fchown", OTHER)]
@@ -265,7 +265,7 @@ def test_a_file_of_a_hook_takes_the_place_of_a_link(porter: Porter, tmp_path: Pa
 
 def test_no_link_leads_what_is_written_into_a_descriptor_of_the_porter(tmp_path: Path) -> None:
     """As in a box over a base tree that somebody else made: there links are followed, to folders."""
-    tree = files.Tree("/")
+    tree = file_tree.BoxFileTree("/")
     (tmp_path / "real").mkdir()
     (tmp_path / "folder").symlink_to("real")
     (tmp_path / "proc").symlink_to("/proc/self")

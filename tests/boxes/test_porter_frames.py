@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serai.boxes.programs.connection import FILE, SIZE, VERBS
+from serai.boxes.programs.box_server import FILE, SIZE, VERBS
 from serai.boxes.programs.frames import FRAME, Refusal, TooLarge, checked, decode, duration, encode, take
 from tests.boxes import porters
 from tests.boxes.porters import SOURCES, Porter, running
@@ -116,7 +116,7 @@ def test_durations_are_written_as_the_reference_does(nanoseconds: int, text: str
 
 def test_a_porter_imports_little(tmp_path: Path) -> None:
     """Every box waits for these imports; regular expressions and enumerations alone would double them."""
-    program = f"import sys; sys.path.insert(0, {SOURCES!r}); import serai.boxes.programs.porter; print(*sys.modules)"
+    program = f"import sys; sys.path.insert(0, {SOURCES!r}); import serai.boxes.programs.box_server; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
     heavy = {"json", "re", "enum", "typing", "socket", "signal", "subprocess", "threading", "dataclasses", "asyncio", "msgspec"}
     assert not heavy & set(ran.stdout.split())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serai.boxes import Boxes, Hook
-from serai.boxes.settings import read
+from serai.boxes.manager import read
 from serai.errors import BadSettings
 from serai.limits import Limits
 from tests.boxes.houses import House

@@ -11,11 +11,9 @@ from threading import Barrier, Thread
 
 import pytest
 
-from serai.boxes.backend import Allowance
+from serai.boxes.backend import BoxResources
+from serai.boxes.box_records import NAME, BoxRecord, BoxStore, KeyFile, check_id, moment, new_token, now, token_hash
 from serai.boxes.hooks import Hook
-from serai.boxes.record import BoxRecord, check_id, moment, new_token, now, token_hash
-from serai.boxes.sealing import KeyFile
-from serai.boxes.store import NAME, Store
 from serai.errors import BadSettings, BoxRefused, NotWritten
 
 STATES = {"mint": '{"token": "t-1"}'}
@@ -30,17 +28,17 @@ def record(box_id: str = "web", **changes: object) -> BoxRecord:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(str(tmp_path / "boxes"))
+def store(tmp_path: Path) -> BoxStore:
+    return BoxStore(str(tmp_path / "boxes"))
 
 
 @pytest.mark.req("hooks.scenario.store-01", "hooks.rule.5-store")
 @pytest.mark.parametrize("states", [STATES, {}], ids=["with state", "without"])
-def test_a_record_is_read_back_as_it_was_written(store: Store, states: dict[str, str]) -> None:
+def test_a_record_is_read_back_as_it_was_written(store: BoxStore, states: dict[str, str]) -> None:
     hooks = (Hook("/bin/mint", "mint", {"A": "b"}, env_clear=True), Hook("/bin/other"))
     wanted = record(
         hook_state=states, hooks=hooks, env={"LANG": "C"}, kept=True, expires_at=12.5, rootfs="/tree", description="d",
-        allowance=Allowance(memory=1 << 20, cpus=0.5, pids=9),
+        allowance=BoxResources(memory=1 << 20, cpus=0.5, pids=9),
     )  # fmt: skip
     store.reserve(wanted)
     found = store.get("web")
@@ -52,7 +50,7 @@ def test_a_record_is_read_back_as_it_was_written(store: Store, states: dict[str,
 
 
 @pytest.mark.req("hooks.rule.5-store")
-def test_the_file_is_in_wal_mode_in_a_private_folder(store: Store) -> None:
+def test_the_file_is_in_wal_mode_in_a_private_folder(store: BoxStore) -> None:
     folder = os.path.dirname(store.path)
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
     assert store._db.rows.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
@@ -65,7 +63,7 @@ def test_the_file_is_in_wal_mode_in_a_private_folder(store: Store) -> None:
 def test_its_files_are_for_this_user_alone_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        store = Store(str(tmp_path / "boxes"))
+        store = BoxStore(str(tmp_path / "boxes"))
         store.reserve(record())
         names = sorted(path.name for path in (tmp_path / "boxes").iterdir())
         assert names == [NAME, f"{NAME}-shm", f"{NAME}-wal"]
@@ -78,12 +76,12 @@ def test_its_files_are_for_this_user_alone_whatever_the_umask(tmp_path: Path) ->
 @pytest.mark.req("hooks.scenario.store-03")
 def test_files_and_a_folder_that_others_may_read_are_closed_to_them(tmp_path: Path) -> None:
     folder = tmp_path / "boxes"
-    first = Store(str(folder))  # still open: so its journal is there as well
+    first = BoxStore(str(folder))  # still open: so its journal is there as well
     first.reserve(record())
     folder.chmod(0o755)
     for path in folder.iterdir():
         path.chmod(0o644)
-    second = Store(str(folder))
+    second = BoxStore(str(folder))
     assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in [folder, *folder.iterdir()]} == {
         "boxes": 0o700, NAME: 0o600, f"{NAME}-shm": 0o600, f"{NAME}-wal": 0o600,
     }  # fmt: skip
@@ -93,7 +91,7 @@ def test_files_and_a_folder_that_others_may_read_are_closed_to_them(tmp_path: Pa
 
 
 @pytest.mark.req("hooks.scenario.store-02")
-def test_a_deleted_record_is_gone(store: Store) -> None:
+def test_a_deleted_record_is_gone(store: BoxStore) -> None:
     box = record()
     store.reserve(box)
     store.delete(box.generation)
@@ -112,7 +110,7 @@ def test_an_older_file_gets_the_columns_that_it_lacks_and_keeps_its_rows(tmp_pat
         )
         db.execute("INSERT INTO boxes VALUES ('h', 'g', 'old', '2026-01-01T00:00:00.000000000Z', '{\"k\": \"s\"}')")
     db.close()
-    store = Store(str(folder))
+    store = BoxStore(str(folder))
     found = store.get("old")
     assert found is not None
     assert (found.generation, found.lifecycle, found.hook_state, found.hooks_done, found.kept) == (
@@ -128,7 +126,7 @@ def test_an_older_file_gets_the_columns_that_it_lacks_and_keeps_its_rows(tmp_pat
 
 
 @pytest.mark.req("hooks.naive.26", "hooks.scenario.create-05")
-def test_an_id_is_taken_by_a_living_box_and_by_one_being_made_in_any_letter_case(store: Store) -> None:
+def test_an_id_is_taken_by_a_living_box_and_by_one_being_made_in_any_letter_case(store: BoxStore) -> None:
     made = record("Web")
     store.reserve(made)
     with pytest.raises(BoxRefused, match='box ID "web" is already being created; choose a different box ID'):
@@ -141,10 +139,10 @@ def test_an_id_is_taken_by_a_living_box_and_by_one_being_made_in_any_letter_case
 
 @pytest.mark.req("hooks.scenario.create-07")
 def test_of_many_that_take_one_id_at_once_exactly_one_wins(tmp_path: Path) -> None:
-    stores = [Store(str(tmp_path / "boxes")) for _ in range(8)]  # as eight processes have them
+    stores = [BoxStore(str(tmp_path / "boxes")) for _ in range(8)]  # as eight processes have them
     together, outcomes = Barrier(8), []
 
-    def take(store: Store) -> None:
+    def take(store: BoxStore) -> None:
         together.wait()
         try:
             store.reserve(record())
@@ -163,7 +161,7 @@ def test_of_many_that_take_one_id_at_once_exactly_one_wins(tmp_path: Path) -> No
 
 
 @pytest.mark.req("hooks.rule.3.3-max-boxes")
-def test_more_boxes_than_allowed_are_refused_and_tombstones_do_not_count(store: Store) -> None:
+def test_more_boxes_than_allowed_are_refused_and_tombstones_do_not_count(store: BoxStore) -> None:
     first, second = record("a"), record("b")
     store.reserve(first, 2)
     store.reserve(second, 2)
@@ -175,7 +173,7 @@ def test_more_boxes_than_allowed_are_refused_and_tombstones_do_not_count(store: 
 
 
 @pytest.mark.req("hooks.scenario.create-08")
-def test_a_new_box_replaces_the_tombstone_of_its_id(store: Store) -> None:
+def test_a_new_box_replaces_the_tombstone_of_its_id(store: BoxStore) -> None:
     old, other, new = record("web", created_at="2026-01-01"), record("other"), record("web")
     for box in (old, other):
         store.reserve(box)
@@ -187,7 +185,7 @@ def test_a_new_box_replaces_the_tombstone_of_its_id(store: Store) -> None:
 
 
 @pytest.mark.req("hooks.scenario.sync-10", "hooks.naive.27")
-def test_of_several_records_of_an_id_the_living_one_is_found_and_a_generation_only_in_full(store: Store) -> None:
+def test_of_several_records_of_an_id_the_living_one_is_found_and_a_generation_only_in_full(store: BoxStore) -> None:
     dead = record("web", created_at="2026-02-02")
     store.reserve(dead)
     store.change(dead.generation, lifecycle="terminated")
@@ -204,7 +202,7 @@ def test_of_several_records_of_an_id_the_living_one_is_found_and_a_generation_on
     store.close()
 
 
-def test_of_several_tombstones_the_newest_is_found_then_the_smallest_token(store: Store) -> None:
+def test_of_several_tombstones_the_newest_is_found_then_the_smallest_token(store: BoxStore) -> None:
     boxes = [record(created_at=when, token_hash=token) for when, token in (("1", "a"), ("2", "c"), ("2", "b"))]
     for box in boxes:
         store.reserve(box)
@@ -216,7 +214,7 @@ def test_of_several_tombstones_the_newest_is_found_then_the_smallest_token(store
 
 
 def test_a_box_is_claimed_by_one_only(tmp_path: Path) -> None:
-    one, other = Store(str(tmp_path / "boxes")), Store(str(tmp_path / "boxes"))
+    one, other = BoxStore(str(tmp_path / "boxes")), BoxStore(str(tmp_path / "boxes"))
     box = record(owner="dead")
     one.reserve(box)
     assert one.claim(box.generation, "dead", "one")
@@ -229,7 +227,7 @@ def test_a_box_is_claimed_by_one_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("hooks.rule.3.1-token", "hooks.scenario.create-01")
-def test_a_token_has_32_random_bytes_and_only_its_hash_is_kept(store: Store, tmp_path: Path) -> None:
+def test_a_token_has_32_random_bytes_and_only_its_hash_is_kept(store: BoxStore, tmp_path: Path) -> None:
     token = new_token()
     assert len(bytes.fromhex(token)) == 32
     assert token != new_token()
@@ -262,7 +260,7 @@ def test_with_a_key_states_variables_and_hooks_are_encrypted_at_rest(tmp_path: P
     key = tmp_path / "key"
     key.write_bytes(os.urandom(32))
     key.chmod(0o600)
-    store = Store(str(tmp_path / "boxes"), KeyFile(str(key)))
+    store = BoxStore(str(tmp_path / "boxes"), KeyFile(str(key)))
     box = record(hook_state={"mint": "very-secret"}, env={"A": "hidden-value"}, hooks=[Hook("/bin/mint", env={"B": "private"})])
     store.reserve(box)
     found = store.get("web")
@@ -273,14 +271,14 @@ def test_with_a_key_states_variables_and_hooks_are_encrypted_at_rest(tmp_path: P
     assert b"web" in files
     for secret in (b"very-secret", b"hidden-value", b"private"):
         assert secret not in files
-    without = Store(str(tmp_path / "boxes"))
+    without = BoxStore(str(tmp_path / "boxes"))
     without.reserve(record("other"))  # one box that cannot be read does not keep the others
     assert {box.box_id: box.unreadable.partition(": ")[2] for box in without.all()} == {
         "web": "the hook state of a box is encrypted and no key is configured", "other": "",
     }  # fmt: skip
     without.close()
     key.write_bytes(os.urandom(32))
-    other = Store(str(tmp_path / "boxes"), KeyFile(str(key)))
+    other = BoxStore(str(tmp_path / "boxes"), KeyFile(str(key)))
     assert "cannot be decrypted" in str([box.unreadable for box in other.all()])
     other.close()
 
@@ -313,7 +311,7 @@ def test_a_store_that_cannot_be_opened_says_so(tmp_path: Path) -> None:
     (tmp_path / "boxes").mkdir()
     (tmp_path / "boxes" / NAME).write_text("this is no database, and long enough to be seen as none" * 9)
     with pytest.raises(NotWritten, match="cannot be opened"):
-        Store(str(tmp_path / "boxes"))
+        BoxStore(str(tmp_path / "boxes"))
 
 
 def test_moments_have_one_length_and_sort() -> None:

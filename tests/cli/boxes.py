@@ -21,8 +21,8 @@ from typing import Any, Self
 import pytest
 
 from serai.boxes import Boxes
-from serai.boxes.control import Control
-from serai.boxes.settings import read
+from serai.boxes.box_client import BoxClient
+from serai.boxes.manager import read
 from serai.wire import process_tree
 from tests.boxes.houses import script
 from tests.boxes.launching import until
@@ -155,7 +155,7 @@ def web(shared: BoxShell, tmp_path: Path) -> BoxShell:
 
 async def empty_workspace(shell: BoxShell) -> None:
     [generation] = shell.generations
-    control = Control(str(shell.folder / generation / "control.sock"))
+    control = BoxClient(str(shell.folder / generation / "control.sock"))
     try:
         assert (await control.exec(["find", "/workspace", "-mindepth", "1", "-delete"])).exit_code == 0
     finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.boxes.record import token_hash
+from serai.boxes.box_records import token_hash
 from tests.boxes.launching import base_tree, until
 from tests.cli.boxes import HALF, BoxShell, boxes, ended, running
 from tests.cli.guests import objects

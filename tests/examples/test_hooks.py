@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.boxes.hooks import Hook, Runner
+from serai.boxes.hooks import Hook, HookRunner
 from serai.dialects.hookproto.messages import Box
 from serai.limits import Limits
 from serai.testing.conformance import hook as conformance
@@ -47,7 +47,7 @@ async def nothing(*_: str) -> None:
 
 @minting
 async def test_a_token_lives_as_long_as_its_box(name: str, tmp_path: Path, environ: dict[str, str], spawner: PlainSpawner) -> None:
-    runner = Runner([Hook(str(EXAMPLES / name))], spawner=spawner, limits=Limits(), environ=environ)
+    runner = HookRunner([Hook(str(EXAMPLES / name))], spawner=spawner, limits=Limits(), environ=environ)
     outcome = await runner.create(BOX, str(tmp_path), nothing)
     assert outcome.error is None
     [(key, state)] = outcome.states.items()
@@ -70,7 +70,7 @@ async def test_a_state_of_somebody_else_removes_nothing(
     (tmp_path / "tokens").mkdir()
     (tmp_path / "precious").touch()
     hook = Hook(str(EXAMPLES / name))
-    failure = await Runner([hook], spawner=spawner, limits=Limits(), environ=environ).destroy(BOX, {hook.key: "../precious"})
+    failure = await HookRunner([hook], spawner=spawner, limits=Limits(), environ=environ).destroy(BOX, {hook.key: "../precious"})
     assert failure is not None
     assert "the state is none of ours" in failure.message
     assert (tmp_path / "precious").exists()
@@ -81,7 +81,7 @@ async def test_without_a_token_server_there_is_no_box(
     name: str, tmp_path: Path, environ: dict[str, str], spawner: PlainSpawner
 ) -> None:
     del environ["TOKENS_DIR"]
-    runner = Runner([Hook(str(EXAMPLES / name))], spawner=spawner, limits=Limits(), environ=environ)
+    runner = HookRunner([Hook(str(EXAMPLES / name))], spawner=spawner, limits=Limits(), environ=environ)
     outcome = await runner.create(BOX, str(tmp_path), nothing)
     assert outcome.error is not None
     assert "TOKENS_DIR: set it to the folder of the token server" in outcome.error.message
@@ -98,7 +98,7 @@ async def test_the_shell_script_takes_its_token_back_when_it_fails_afterwards(
     )
     jq.chmod(0o755)
     environ["PATH"] = f"{jq.parent}:{environ['PATH']}"
-    runner = Runner([Hook(str(EXAMPLES / "token.sh"))], spawner=spawner, limits=Limits(), environ=environ)
+    runner = HookRunner([Hook(str(EXAMPLES / "token.sh"))], spawner=spawner, limits=Limits(), environ=environ)
     outcome = await runner.create(BOX, str(tmp_path), nothing)
     assert outcome.error is not None
     assert outcome.states == {}
@@ -107,7 +107,7 @@ async def test_the_shell_script_takes_its_token_back_when_it_fails_afterwards(
 
 
 async def test_the_one_by_hand_has_three_files_and_no_state(tmp_path: Path, environ: dict[str, str], spawner: PlainSpawner) -> None:
-    runner = Runner([Hook(str(EXAMPLES / "by_hand.py"))], spawner=spawner, limits=Limits(), environ=environ)
+    runner = HookRunner([Hook(str(EXAMPLES / "by_hand.py"))], spawner=spawner, limits=Limits(), environ=environ)
     outcome = await runner.create(BOX, str(tmp_path), nothing)
     assert (outcome.error, outcome.states) == (None, {})
     about = {file.path: (file.mode, file.content) for file in outcome.files}

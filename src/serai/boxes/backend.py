@@ -6,21 +6,36 @@ A backend starts boxes and finds them again; it knows nothing of hooks, records 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from serai.errors import BoxRefused
+
 if TYPE_CHECKING:
-    from serai.boxes.control import Control
-    from serai.boxes.holding import Held, Holder
+    from serai.boxes.box_client import BoxClient
+    from serai.boxes.ownership import BoxHolder, HeldBox
+    from serai.limits import Limits
 
-__all__ = ["Allowance", "Backend", "Capabilities", "Instance", "Limiting", "Seen", "State", "Wanted"]
+__all__ = [
+    "BACKENDS",
+    "DEFAULT",
+    "Backend",
+    "BackendBox",
+    "BackendCapabilities",
+    "BackendState",
+    "BoxObservation",
+    "BoxResources",
+    "BoxSpec",
+    "LimitScope",
+    "open_backend",
+]
 
-State = Literal["running", "paused", "frozen", "exited"]
+BackendState = Literal["running", "paused", "frozen", "exited"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limiting:
+class LimitScope:
     """Of what a limit holds: the `box` as a whole, or each `process` in it; empty when it cannot be limited."""
 
     memory: Literal["box", "process", ""] = ""
@@ -29,11 +44,11 @@ class Limiting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Capabilities:
+class BackendCapabilities:
     """What a backend gives on this machine, for this user. Nothing is claimed that no test has seen."""
 
     isolation: Literal["none", "landlock", "namespaces", "container", "gvisor", "microvm"]
-    limits: Limiting = field(default_factory=Limiting)
+    limits: LimitScope = field(default_factory=LimitScope)
     ownership: Literal["full", "single"] = "single"  # whether a hook's uid and gid can be honoured
     network: Literal["none", "bridge", "host"] = "host"
     freeze: bool = False
@@ -43,7 +58,7 @@ class Capabilities:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Allowance:
+class BoxResources:
     """How much a box may use; None is unlimited."""
 
     memory: int | None = None  # bytes
@@ -52,27 +67,27 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class BoxSpec:
     """The box to be provisioned."""
 
     box_id: str
     generation: str
     rootfs: str | None = None
-    allowance: Allowance = field(default_factory=Allowance)
+    allowance: BoxResources = field(default_factory=BoxResources)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class BoxObservation:
     """What a backend sees of one of its boxes."""
 
     box_id: str
     generation: str
     name: str  # its own name for it
-    state: State
+    state: BackendState
     image: str = ""
 
 
-class Instance(Protocol):
+class BackendBox(Protocol):
     """One box of a backend."""
 
     @property
@@ -80,7 +95,7 @@ class Instance(Protocol):
     @property
     def generation(self) -> str: ...
     @property
-    def held(self) -> Held | None:
+    def held(self) -> HeldBox | None:
         """Who holds its processes; None while it has none."""
         ...
 
@@ -89,8 +104,8 @@ class Instance(Protocol):
         """Why no command can be run in it although it is there; quickly, each command asks."""
         ...
 
-    def meta(self) -> Seen: ...
-    def control(self) -> Control:
+    def meta(self) -> BoxObservation: ...
+    def control(self) -> BoxClient:
         """Its porter's wire."""
         ...
 
@@ -98,7 +113,7 @@ class Instance(Protocol):
         """Stop its processes, keep its disk."""
         ...
 
-    async def resume(self, holder: Holder) -> None:
+    async def resume(self, holder: BoxHolder) -> None:
         """Start it again from its disk; its porter answers on return. It counts as paused until `resumed`."""
         ...
 
@@ -124,23 +139,49 @@ class Backend(Protocol):
         ...
 
     @property
-    def capabilities(self) -> Capabilities: ...
-    def check(self, wanted: Wanted) -> None:
+    def capabilities(self) -> BackendCapabilities: ...
+    def check(self, wanted: BoxSpec) -> None:
         """Whether such a box can be had here: asked before any hook runs for it. `BoxRefused` or `BoxFailed` says why not."""
         ...
 
-    async def provision(self, wanted: Wanted, holder: Holder) -> Instance:
+    async def provision(self, wanted: BoxSpec, holder: BoxHolder) -> BackendBox:
         """Start a box; its porter answers on return. A failure leaves nothing behind."""
         ...
 
-    async def list(self) -> Sequence[Seen]:
+    async def list(self) -> Sequence[BoxObservation]:
         """All boxes that are its own, also stopped ones."""
         ...
 
-    async def find(self, name: str) -> Instance:
+    async def find(self, name: str) -> BackendBox:
         """By box id or generation, exactly; else `BoxNotFound`."""
         ...
 
     async def close(self) -> None:
         """Let go of what it holds on the machine; boxes run on."""
         ...
+
+
+DEFAULT = "namespaces"
+# Name, and what it is in a line.
+BACKENDS = {
+    "namespaces": "Linux namespaces: no daemon, no root needed",
+    "process": "a plain process in a folder of its own, as far as Landlock and seccomp confine it; only when you ask for it",
+}
+
+
+def open_backend(name: str, home: str, limits: Limits, control: Callable[[str, str], BoxClient]) -> Backend:
+    """The backend of that name; an unknown one is an error that lists the known (spec hooks 8)."""
+    from serai.boxes.backends.local import LaunchMethod, LocalBackend
+
+    kind: LaunchMethod
+    if name == "namespaces":
+        from serai.boxes.backends.namespaces import NamespacesLaunch
+
+        kind = NamespacesLaunch()
+    elif name == "process":
+        from serai.boxes.backends.process import ProcessLaunch
+
+        kind = ProcessLaunch()
+    else:
+        raise BoxRefused(f"there is no backend {name!r}", hint=f"there is {', '.join(BACKENDS)}")
+    return LocalBackend(kind, home, limits, control)

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from serai.boxes.backend import Allowance, Limiting
+from serai.boxes.backend import BoxResources, LimitScope
 from serai.limits import Limits
 
-__all__ = ["Cgroups", "Group"]
+__all__ = ["BoxCgroup", "Cgroups"]
 
 _NAME = "serai"
 _PERIOD = 100_000  # microseconds: of each such stretch the box gets its share of processor time
@@ -38,7 +38,7 @@ class _Tree:
     controllers: frozenset[str]  # of those that we use; "freezer" is one in version 1
 
 
-class Group:
+class BoxCgroup:
     """The groups of one box, one for each tree. Everything is idempotent, also when they do not exist."""
 
     def __init__(self, folders: Sequence[str]) -> None:
@@ -93,14 +93,14 @@ class Cgroups:
     """What can be had of them here."""
 
     trees: tuple[_Tree, ...] = ()
-    limiting: Limiting = field(default_factory=Limiting)
+    limiting: LimitScope = field(default_factory=LimitScope)
 
     @classmethod
     def probe(cls, mounts: str = "/proc/self/mountinfo", own: str = "/proc/self/cgroup") -> Cgroups:
         """Look where groups can be made; nothing is left of looking."""
         trees = tuple(tree for tree in _trees(_read(mounts), _read(own)) if _usable(tree))
         known = {name for tree in trees for name in tree.controllers}
-        limiting = Limiting(
+        limiting = LimitScope(
             memory="box" if "memory" in known else "", cpus="box" if "cpu" in known else "", pids="box" if "pids" in known else ""
         )
         return cls(trees, limiting)
@@ -109,7 +109,7 @@ class Cgroups:
     def freezes(self) -> bool:
         return any(tree.version == 2 or "freezer" in tree.controllers for tree in self.trees)
 
-    def make(self, generation: str, allowance: Allowance) -> Group:
+    def make(self, generation: str, allowance: BoxResources) -> BoxCgroup:
         """Groups for a box, those only that it needs: to kill and freeze it, and for its limits. Again after a pause."""
         wanted = _settings(allowance)
         holding = _holding(self.trees)
@@ -126,16 +126,16 @@ class Cgroups:
                     if not name.startswith("?") or os.path.exists(f"{folder}/{name[1:]}"):  # not every kernel accounts for swap
                         _write(f"{folder}/{name.lstrip('?')}", value)
             except OSError:
-                Group(made).remove()
+                BoxCgroup(made).remove()
                 raise
-        return Group(made)
+        return BoxCgroup(made)
 
-    def find(self, generation: str) -> Group:
+    def find(self, generation: str) -> BoxCgroup:
         """The groups of a box that somebody made, perhaps another process long ago."""
-        return Group([folder for tree in self.trees if os.path.isdir(folder := f"{tree.folder}/{generation}")])
+        return BoxCgroup([folder for tree in self.trees if os.path.isdir(folder := f"{tree.folder}/{generation}")])
 
 
-def _settings(allowance: Allowance) -> Mapping[tuple[str, int], Sequence[tuple[str, str]]]:
+def _settings(allowance: BoxResources) -> Mapping[tuple[str, int], Sequence[tuple[str, str]]]:
     """Controller and version: which files get what. `?` before a name: if there is such a file."""
     settings: dict[tuple[str, int], Sequence[tuple[str, str]]] = {}
     if allowance.memory is not None:
@@ -207,7 +207,7 @@ def _usable(tree: _Tree) -> bool:
         _make(tree, trial)
     except OSError:
         return False
-    Group([trial]).remove()
+    BoxCgroup([trial]).remove()
     return True
 
 

@@ -19,7 +19,7 @@ from serai.errors import ExitStatus
 from serai.limits import Limits
 from serai.wire.process import Child, Launch, Spawner
 
-__all__ = ["Answer", "Ran", "left", "run"]
+__all__ = ["AnswerFile", "HookExit", "read_left_answer", "run_hook"]
 
 # How often a running hook's output and time are looked at, and how often it is looked whether the last writer is gone; seconds.
 _LOOK = 0.02
@@ -29,7 +29,7 @@ _SHORT = 4096
 How = Literal["ended", "late", "too much"]
 
 
-class Ran(NamedTuple):
+class HookExit(NamedTuple):
     """How a run ended: by itself, or by us because it took too long or printed too much."""
 
     how: How
@@ -42,7 +42,7 @@ class Ran(NamedTuple):
         return self.how == "ended" and self.status is not None and self.status.ok
 
 
-class Answer:
+class AnswerFile:
     """The file that a hook gets as its stdout. `writer` is what it inherits; afterwards only `reader` is kept."""
 
     def __init__(self, writer: int, path: str = "") -> None:
@@ -58,13 +58,13 @@ class Answer:
             raise
 
     @classmethod
-    def at(cls, path: str) -> Answer:
+    def at(cls, path: str) -> AnswerFile:
         """A new file that only we can read. One that is there already may hold a state: `FileExistsError`."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_APPEND | os.O_CLOEXEC
         return cls(os.open(path, flags, 0o600), path)
 
     @classmethod
-    def in_memory(cls) -> Answer:
+    def in_memory(cls) -> AnswerFile:
         """For an answer that need not outlive us."""
         memory = os.memfd_create("answer")
         try:
@@ -112,7 +112,7 @@ class Answer:
         os.close(self._reader)
 
 
-async def left(path: str, limits: Limits) -> bytes:
+async def read_left_answer(path: str, limits: Limits) -> bytes:
     """What a hook wrote to a file that nobody removed; nothing when it is none of ours or too long.
 
     The hook of a manager that was killed a moment ago may still be there, and its watchdog about to end it.
@@ -144,9 +144,9 @@ def _is_written(reader: int) -> bool | None:
     return False  # the lease goes with the descriptor
 
 
-async def run(
-    spawner: Spawner, launch: Launch, request: bytes, answer: Answer, limits: Limits, *, started: Callable[[int], None]
-) -> Ran:
+async def run_hook(
+    spawner: Spawner, launch: Launch, request: bytes, answer: AnswerFile, limits: Limits, *, started: Callable[[int], None]
+) -> HookExit:
     """Run a hook to its end; nothing of its tree is left then. `SpawnFailed` when it cannot be started.
 
     `started` is told its pid. Whoever cancels this kills the hook.
@@ -167,7 +167,7 @@ async def run(
     size = answer.size
     if how == "ended" and size > limits.hook_max_output:
         how = "too much"
-    return Ran(how, child.status, child.stderr.text(), size)
+    return HookExit(how, child.status, child.stderr.text(), size)
 
 
 class _Feed:
@@ -200,7 +200,7 @@ class _Feed:
 class _Watch:
     """Until it has ended, its time is over, or it has printed too much. One future and one timer: most hooks end at once."""
 
-    def __init__(self, child: Child, answer: Answer, seconds: float, most: int) -> None:
+    def __init__(self, child: Child, answer: AnswerFile, seconds: float, most: int) -> None:
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[How] = self._loop.create_future()
         self._answer = answer
@@ -232,7 +232,7 @@ class _Watch:
             self._timer = self._loop.call_later(min(_LOOK, rest), self._look)
 
 
-async def _last_written(child: Child, answer: Answer, limits: Limits) -> None:
+async def _last_written(child: Child, answer: AnswerFile, limits: Limits) -> None:
     """The hook has ended, but what it started may still be writing its answer (spec hooks 1.12)."""
     loop = asyncio.get_running_loop()
     end = loop.time() + limits.hook_eof

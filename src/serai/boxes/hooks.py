@@ -16,7 +16,7 @@ from functools import partial
 from signal import strsignal
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from serai.boxes.hook_process import Answer, Ran, left, run
+from serai.boxes.hook_process import AnswerFile, HookExit, read_left_answer, run_hook
 from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response
 from serai.dialects.hookproto.ours import BadResponse, Injection, read_response, request_bytes, resolve
 from serai.dialects.hookproto.theirs import response_bytes
@@ -29,7 +29,7 @@ from serai.wire.process import Launch, Spawner
 if TYPE_CHECKING:
     from serai.record.recorder import Recorder, WireTap
 
-__all__ = ["Hook", "Outcome", "Runner", "Tried"]
+__all__ = ["Hook", "HookAttempt", "HookResults", "HookRunner"]
 
 log = logging.getLogger("serai.boxes")
 
@@ -71,7 +71,7 @@ class Hook:
 
 
 @dataclass(slots=True)
-class Outcome:
+class HookResults:
     """What the hooks of a create came to. With an error, too, there may be states: they are for the roll-back."""
 
     files: list[Injection] = field(default_factory=list)
@@ -79,7 +79,7 @@ class Outcome:
     error: HookFailed | None = None
 
 
-class Tried(NamedTuple):
+class HookAttempt(NamedTuple):
     """What one run came to. Its stderr has no secret that is known."""
 
     response: Response
@@ -87,7 +87,7 @@ class Tried(NamedTuple):
     stderr: str = ""
 
 
-class Runner:
+class HookRunner:
     """Runs the configured hooks, one after the other in the order of the list. Without hooks it does nothing."""
 
     def __init__(
@@ -112,12 +112,12 @@ class Runner:
                 hint = "give each hook its own `name`"
                 raise BadSettings(f"two hooks are called {key}, and a state must belong to one of them", who="hooks", hint=hint)
 
-    async def create(self, box: Box, place: str, on_state: OnState) -> Outcome:
+    async def create(self, box: Box, place: str, on_state: OnState) -> HookResults:
         """Run all for a new box; the first failure ends it. Each state is given to `on_state` first (spec hooks 2.2).
 
         Answers lie in files that begin with `place` until `on_state` has returned; what an exception leaves is for `recover`.
         """
-        outcome = Outcome()
+        outcome = HookResults()
         request = Request(EVENT_BOX_CREATE, box)
         for index, hook in enumerate(self.hooks):
             answer = _new_answer(_path(place, index))
@@ -166,7 +166,7 @@ class Runner:
         states: dict[str, str] = {}
         for index, key in enumerate(keys):
             try:
-                response = read_response(await left(_path(place, index), self._limits))
+                response = read_response(await read_left_answer(_path(place, index), self._limits))
             except BadResponse as error:
                 log.debug("the hook %s had not answered: %s", key, error)
                 continue
@@ -182,7 +182,7 @@ class Runner:
 
     async def _revoke(self, hook: Hook, request: Request) -> HookFailed | None:
         try:
-            answer = Answer.in_memory()
+            answer = AnswerFile.in_memory()
         except OSError as error:
             return HookFailed(f"no place for its answer: {error.strerror}", path=hook.path, temporary=True)
         try:
@@ -190,18 +190,18 @@ class Runner:
         finally:
             answer.close()
 
-    async def once(self, hook: Hook, request: Request, answer: Answer) -> Tried:
+    async def once(self, hook: Hook, request: Request, answer: AnswerFile) -> HookAttempt:
         """One run. A failed hook has an answer only when we ended it: it had no chance to undo."""
         launch = Launch(argv=[hook.path], env=self._env(hook), who=f"hook {hook.key}", stdout=answer.writer)
         tape = _Tape(self._recorder, hook.key, request)
         try:
-            ran = await run(self._spawner, launch, request_bytes(request), answer, self._limits, started=tape.started)
+            ran = await run_hook(self._spawner, launch, request_bytes(request), answer, self._limits, started=tape.started)
         except SpawnFailed as error:
             failure = HookFailed(_not_started(hook.path, error), path=hook.path, temporary=error.errno in _SHORTAGES)
             failure.hint = error.hint or failure.hint
             tape.started(0)
             tape.ended(failure)
-            return Tried(Response(), failure)
+            return HookAttempt(Response(), failure)
         except BaseException as error:
             tape.ended(HookFailed(f"ended by us: {type(error).__name__}", path=hook.path))
             raise
@@ -224,7 +224,7 @@ class Runner:
         tape.ended(failed, ran)
         if failed is None and ran.stderr and log.isEnabledFor(logging.DEBUG):
             log.debug("%s said: %s", launch.who, _last(secret_patterns.mask_text(ran.stderr), _IN_LOG))
-        return Tried(response, failed, ran.stderr)
+        return HookAttempt(response, failed, ran.stderr)
 
     def _env(self, hook: Hook) -> dict[str, str]:
         """Made once: the same one is quick to hand over again."""
@@ -232,7 +232,7 @@ class Runner:
             self._envs[hook.key] = hook_environment(self._environ, extra=hook.env, clear=hook.env_clear)
         return self._envs[hook.key]
 
-    def _failure(self, hook: Hook, ran: Ran, wrong: str) -> HookFailed | None:
+    def _failure(self, hook: Hook, ran: HookExit, wrong: str) -> HookFailed | None:
         """Why it failed: by how it ended, else by what is wrong with its answer (spec hooks 1.10)."""
         limit: LimitHit | None = None
         if ran.how == "late":
@@ -303,7 +303,7 @@ class _Tape:
         if self._tap is not None:
             self._tap.body("received", b'"%d bytes that are no response"' % size)
 
-    def ended(self, failure: HookFailed | None, ran: Ran | None = None) -> None:
+    def ended(self, failure: HookFailed | None, ran: HookExit | None = None) -> None:
         if self._tap is not None:
             self._tap.end(cause=failure, exit=ran and ran.status, stderr=ran.stderr if ran else "")
 
@@ -316,9 +316,9 @@ def _path(place: str, index: int) -> str:
     return f"{place}-{index}"
 
 
-def _new_answer(path: str) -> Answer:
+def _new_answer(path: str) -> AnswerFile:
     try:
-        return Answer.at(path)
+        return AnswerFile.at(path)
     except OSError as error:
         hint = "make the folder writable, and first recover what may lie there"
         raise NotWritten(f"there is no place for a hook's answer: {error.strerror}", who=path, hint=hint) from None

@@ -6,6 +6,17 @@
 
 How a box is made is in `making`, how it ends in `settling`. No lock is held anywhere: an id is taken by its row in the store, and
 boxes are made side by side (spec hooks 3.3).
+
+One box, as its user has it.
+
+How a box comes to be, one durable step after the other (spec hooks 3.3):
+
+the id is taken and the intent written; each hook runs and its state is written; the box starts; files and script go in; the record
+says it is there. Whatever fails on the way, and whoever is killed, what is on disk by then is enough to undo the rest.
+
+Pause and resume. Once begun they go on to their end, and neither costs a box its disk, whatever goes wrong (spec hooks 3.5).
+
+`[boxes]` of the person's config.toml. A typing error is an error: a hook that is not run would not be missed at once.
 """
 
 from __future__ import annotations
@@ -18,22 +29,25 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
+import msgspec
+
+from serai import paths
 from serai import paths as places
-from serai.boxes import backends, halting, making, owners, settling
-from serai.boxes.backend import Allowance, Backend
+from serai.boxes import backend as boxes_backend
+from serai.boxes import ownership, teardown
+from serai.boxes.backend import DEFAULT, Backend, BackendBox, BoxResources
 from serai.boxes.backends.local import LocalBackend
-from serai.boxes.box import Box
-from serai.boxes.control import Control
-from serai.boxes.holding import Holder, Keeping, Owning
-from serai.boxes.hooks import Hook, Runner
-from serai.boxes.record import BoxRecord, check_id, new_token, now, token_hash
-from serai.boxes.sealing import KeyFile
-from serai.boxes.store import Store
+from serai.boxes.box_client import BoxClient, ExecResult
+from serai.boxes.box_records import BoxRecord, BoxStore, KeyFile, check_id, new_token, now, token_hash
+from serai.boxes.hooks import Hook, HookRunner
+from serai.boxes.ownership import BoxHolder, DirectHolder, KeeperHolder, run_to_completion
+from serai.dialects import hookproto
 from serai.dialects.hookproto.ours import Injection
-from serai.errors import BoxNotFound, BoxRefused, Closed, SeraiError
+from serai.errors import BadSettings, BoxNotFound, BoxRefused, Closed, SeraiError
 from serai.limits import Limits
 from serai.wire import process_tree
 from serai.wire.plain_process import PlainSpawner
@@ -41,10 +55,239 @@ from serai.wire.plain_process import PlainSpawner
 if TYPE_CHECKING:
     from serai.record import Recorder
 
-__all__ = ["Boxes"]
+__all__ = ["Box", "Boxes", "make", "pause", "read", "register", "resume"]
+
+
+class Box:
+    """A handle: any number may exist of one box, also in other processes. `async with` destroys it at the end."""
+
+    def __init__(self, boxes: Boxes, record: BoxRecord, instance: BackendBox, token: str = "") -> None:
+        self._boxes = boxes
+        self.record = record
+        self.instance = instance
+        self.token = token  # only who made it has it
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __repr__(self) -> str:
+        return f"<box {self.id} {self.generation}: {self.record.state}>"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.destroy()
+
+    @property
+    def id(self) -> str:
+        return self.record.box_id
+
+    @property
+    def generation(self) -> str:
+        return self.record.generation
+
+    @property
+    def control(self) -> BoxClient:
+        """Its porter's wire, for all that has no method here: streams, terminals, files, ports, signals."""
+        halted = self.instance.halted
+        if halted:
+            verb = {"paused": "resume", "frozen": "thaw"}[halted]
+            raise BoxRefused(f'box "{self.id}" is {halted}; {verb} it before running commands', who=self.id)
+        return self.instance.control()
+
+    async def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+        timeout: float | None = None,
+        stdin: bytes = b"",
+    ) -> ExecResult:
+        """Run a command to its end: a text in `/bin/sh -c`, a sequence as it is. A non-zero exit is a result (spec hooks 3.6)."""
+        if isinstance(command, str):
+            if not command.strip():
+                raise BoxRefused("command is required", who=self.id)
+            command = ["/bin/sh", "-c", command]
+        return await self.control.exec(command, env=env or {}, cwd=cwd, timeout=timeout, stdin=stdin)
+
+    async def pause(self) -> None:
+        self.record = await self._boxes.pause(self.generation)
+
+    async def resume(self) -> None:
+        self.record = await self._boxes.resume(self.generation)
+
+    async def freeze(self) -> None:
+        self.record = await self._boxes.freeze(self.generation)
+
+    async def thaw(self) -> None:
+        self.record = await self._boxes.thaw(self.generation)
+
+    async def destroy(self) -> str:
+        """Idempotent. The answer is what went wrong with its hooks."""
+        return await self._boxes.destroy(self.generation)
+
+    async def refresh(self, **changes: object) -> BoxRecord:
+        """Put on record what its backend sees of it now."""
+        seen = self.instance.meta()
+        observed = {"observed_name": seen.name, "observed_image": seen.image, "observed_state": seen.state, "observed_at": now()}
+        await self._boxes.do(BoxStore.change, self.generation, **observed, **changes)
+        self.record = await self._boxes.record(self.generation)
+        return self.record
+
+    def arm(self, end: Callable[[BoxRecord, str], None]) -> None:
+        """Have it end when its time to live is over, or when its processes do so by themselves."""
+        self.disarm()
+        if self.record.expires_at is not None:
+            left = max(0.0, self.record.expires_at - time.time())
+            self._timer = asyncio.get_running_loop().call_later(left, end, self.record, "its time to live is over")
+        held = self.instance.held
+        if held is not None:
+            held.on_exit(lambda: end(self.record, "its processes ended") if self.instance.held is held else None)
+
+    def disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+log = logging.getLogger("serai.boxes")
+
+
+async def make(boxes: Boxes, record: BoxRecord, token: str, files: Sequence[Injection], script: bytes | None) -> Box:
+    """The box, or an error and nothing of it."""
+    backend = boxes.backend(record.backend)
+    backend.check(record.wanted)  # before any hook mints something for a box that cannot be
+    await backend.list()  # a backend that cannot even be asked is not given a box
+    runner = boxes.runner(record.hooks)
+    states: dict[str, str] = {}
+    try:
+        await boxes.do(BoxStore.reserve, record, boxes.most)
+        injected = [*files, *await _ask_hooks(boxes, runner, record, states)]
+        box = Box(boxes, record, await backend.provision(record.wanted, boxes.holder(record)), token)
+        told = await box.instance.control().init(
+            _ownable(_last_wins(injected), backend), env=record.env, script=script, script_timeout=boxes.limits.box_script
+        )
+        trouble = {}
+        if told.script_failed:  # the box stays, for somebody to look at it (spec hooks 2.4)
+            trouble = {"status": "broken", "last_error": f"{told.script_error}\n\n{told.script_output}".strip()}
+        await register(boxes, box, **trouble)
+    except BaseException:
+        await run_to_completion(_roll_back(boxes, replace(record, hook_state=states)))
+        raise
+    return box
+
+
+async def register(boxes: Boxes, box: Box, **changes: object) -> None:
+    """It is there: on record with its owner, and only then left to that owner."""
+    held = box.instance.held
+    assert held is not None
+    owner = boxes.owner if held.owner_pid == os.getpid() else process_tree.identity_of(held.owner_pid)
+    seen = box.instance.meta()
+    observed = {"observed_name": seen.name, "observed_image": seen.image, "observed_state": seen.state, "observed_at": now()}
+    await boxes.do(BoxStore.register, box.generation, owner=owner, **observed, **changes)
+    box.record = await boxes.record(box.generation)
+    box.instance.resumed()  # before it is left to its keeper, who marks it again should we die just now
+    held.commit()
+    if not box.record.kept:
+        boxes.owns(box)
+
+
+async def _ask_hooks(boxes: Boxes, runner: HookRunner, record: BoxRecord, states: dict[str, str]) -> Sequence[Injection]:
+    """Run the create hooks; each state is on disk before anything is made of the answer that brought it (design rule 14)."""
+
+    async def written(key: str, state: str) -> None:
+        states[key] = state
+        await boxes.do(BoxStore.change, record.generation, hook_state=states)
+
+    about = hookproto.Box(box_id=record.box_id, description=record.description, image=record.observed_image)
+    outcome = await runner.create(about, teardown.answers(boxes, record), written)
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.files
+
+
+async def _roll_back(boxes: Boxes, record: BoxRecord) -> None:
+    """Undo what was done. What goes wrong here is logged: the caller's error stays what it was (spec hooks 2.4)."""
+    try:
+        await boxes.end(record)
+    except Exception as error:
+        log.warning("box %s: the roll-back of its create failed, the next start tries again: %s", record.box_id, error)
+
+
+def _ownable(files: Sequence[Injection], backend: Backend) -> list[Injection]:
+    """Where a box has one user only, everything in it is that user's: better a box with that than none."""
+    if backend.capabilities.ownership == "full":
+        return list(files)
+    for file in files:
+        if file.uid or file.gid:
+            log.warning(
+                "%s is for %d:%d, but boxes of %s have one user here, who gets it", file.path, file.uid, file.gid, backend.name
+            )
+    return [replace(file, uid=0, gid=0) for file in files]
+
+
+def _last_wins(files: Sequence[Injection]) -> list[Injection]:
+    """Of several files for one path the last counts (spec hooks 1.8)."""
+    return list({file.path: file for file in files}.values())
+
+
+async def pause(boxes: Boxes, box: Box) -> BoxRecord:
+    """Its time to live is written first: then it is known, whoever dies over the rest."""
+    if box.instance.halted == "paused":
+        raise BoxRefused(f'box "{box.id}" is paused already', who=box.id)
+    _check_free(boxes, box.record)
+    expires = box.record.expires_at
+    await boxes.do(BoxStore.change, box.generation, time_left=None if expires is None else max(0.0, expires - time.time()))
+    box.disarm()
+    try:
+        await box.instance.pause()
+    except BaseException:
+        if not _is_paused(box) and boxes.owned(box.generation):
+            boxes.owns(box)  # it was not stopped: its time goes on
+        raise
+    return await box.refresh(owner="" if box.record.kept else boxes.owner, expires_at=None)
+
+
+async def resume(boxes: Boxes, box: Box) -> BoxRecord:
+    """The marker goes last, when all is on record; until then it is a paused box, for us and for everybody."""
+    if not _is_paused(box):
+        raise BoxRefused(f'box "{box.id}" is not paused', who=box.id)
+    record = box.record
+    if record.kept and not await boxes.claim(record):  # one at a time; and while it is ours nobody takes it for nobody's
+        raise BoxRefused(f'box "{box.id}" is being resumed or destroyed by somebody else', who=box.id)
+    _check_free(boxes, await boxes.record(box.generation))
+    expires = record.expires_at if record.time_left is None else time.time() + record.time_left
+    try:
+        await box.instance.resume(boxes.holder(replace(record, expires_at=expires), abandoned="stop"))
+        await box.instance.control().init([], env=record.env)
+        await register(boxes, box, time_left=None, expires_at=expires)
+    except BaseException:
+        await run_to_completion(_still_paused(boxes, box))
+        raise
+    return await box.refresh()
+
+
+async def _still_paused(boxes: Boxes, box: Box) -> None:
+    """A resume that came to nothing leaves the box as it was."""
+    try:
+        await box.instance.pause()
+    finally:
+        if box.record.kept:
+            await boxes.do(BoxStore.change, box.generation, owner="")
+
+
+def _is_paused(box: Box) -> bool:
+    return box.instance.halted == "paused"
+
+
+def _check_free(boxes: Boxes, record: BoxRecord) -> None:
+    """Whether we may halt it: its keeper's it may be, but no other manager's."""
+    if record.owner != boxes.owner and ownership.is_manager(record.owner) and process_tree.is_alive(record.owner):
+        pid = process_tree.identity_pid(record.owner)
+        raise BoxRefused(f'box "{record.box_id}" belongs to the running process {pid}', who=record.box_id)
+
 
 T = TypeVar("T")
-log = logging.getLogger("serai.boxes")
 
 
 class Boxes:
@@ -54,7 +297,7 @@ class Boxes:
         self,
         home: str | None = None,
         *,
-        backend: str = backends.DEFAULT,
+        backend: str = boxes_backend.DEFAULT,
         hooks: Sequence[Hook] = (),
         most: int = 0,
         key_file: str | None = None,
@@ -73,10 +316,10 @@ class Boxes:
         self.limits = limits or Limits()
         self._recorder = recorder
         self.spawner = PlainSpawner(self.limits)
-        self.owner = owners.new_manager()
+        self.owner = ownership.new_manager()
         self._backends: dict[str, Backend] = {}
         self._thread = ThreadPoolExecutor(1, "serai-boxes")  # SQLite may wait for another process; the loop must not
-        self._store: Store | None = None
+        self._store: BoxStore | None = None
         self._owned: dict[str, Box] = {}
         self._making: dict[str, asyncio.Task[Box]] = {}  # by generation
         self._ending: dict[str, asyncio.Task[str]] = {}
@@ -86,7 +329,6 @@ class Boxes:
     @classmethod
     def usual(cls, **changes: Any) -> Boxes:
         """As the person's settings have it (`[boxes]` of config.toml), with these changes."""
-        from serai.boxes.settings import read
 
         return cls(**{**read(places.read_settings()), **changes})
 
@@ -107,9 +349,9 @@ class Boxes:
         loop = asyncio.get_running_loop()
         try:
             sealer = KeyFile(self.key_file).looked_at() if self.key_file else None
-            self._store = await loop.run_in_executor(self._thread, Store, self.home, sealer)
+            self._store = await loop.run_in_executor(self._thread, BoxStore, self.home, sealer)
             if settle:
-                await settling.settle(self)
+                await teardown.recover_boxes(self)
         except BaseException:
             await self.close()
             raise
@@ -133,7 +375,7 @@ class Boxes:
             await backend.close()
         await self.spawner.close()
         if self._store is not None:
-            await self.do(Store.close)
+            await self.do(BoxStore.close)
             self._store = None
         self._thread.shutdown(wait=False)
 
@@ -187,10 +429,10 @@ class Boxes:
             kept=kept,
             expires_at=None if ttl is None else time.time() + ttl,
             rootfs=None if rootfs is None else places.absolute_path(rootfs),
-            allowance=Allowance(memory=memory, cpus=cpus, pids=pids),
+            allowance=BoxResources(memory=memory, cpus=cpus, pids=pids),
             env=env or {},
         )
-        task = asyncio.create_task(making.make(self, record, token, files, script), name=f"make box {box_id}")
+        task = asyncio.create_task(make(self, record, token, files, script), name=f"make box {box_id}")
         self._making[record.generation] = task
         task.add_done_callback(lambda _: self._making.pop(record.generation, None))
         try:
@@ -205,8 +447,8 @@ class Boxes:
 
     async def list(self) -> list[BoxRecord]:
         """From the records, refreshed by what the backends see now (spec hooks 3.8); the newest first."""
-        await settling.sync(self)
-        return await self.do(Store.all)
+        await teardown.sync_with_backends(self)
+        return await self.do(BoxStore.all)
 
     async def get(self, name: str) -> Box:
         """A box by its id or generation, also one that another process made."""
@@ -221,10 +463,10 @@ class Boxes:
 
     async def record(self, name: str) -> BoxRecord:
         """What is on record of a box, by its generation or its id."""
-        return await self.do(Store.by_generation, name) or await self._named(name)
+        return await self.do(BoxStore.by_generation, name) or await self._named(name)
 
     async def _named(self, name: str) -> BoxRecord:
-        found = await self.do(Store.get, name)
+        found = await self.do(BoxStore.get, name)
         if found is None:
             raise BoxNotFound(f'no box found with box ID "{name}" (it may have expired, or was created without a box ID)', who=name)
         return found
@@ -233,11 +475,11 @@ class Boxes:
 
     async def pause(self, name: str) -> BoxRecord:
         """Stop its processes, keep its disk; its time to live stands still meanwhile."""
-        return await self._steadily(halting.pause(self, await self.get(name)))
+        return await self._steadily(pause(self, await self.get(name)))
 
     async def resume(self, name: str) -> BoxRecord:
         """Start it again from its disk. Its init script does not run again; injected files are on the disk (spec hooks 3.5)."""
-        return await self._steadily(halting.resume(self, await self.get(name)))
+        return await self._steadily(resume(self, await self.get(name)))
 
     async def freeze(self, name: str) -> BoxRecord:
         """Let its processes stand still where they are; memory is kept. Not a pause."""
@@ -259,21 +501,21 @@ class Boxes:
         """
         if self._closing is not None and self._closing.done():
             return ""  # all that was ours has ended
-        return await self._steadily(settling.destroy(self, name))
+        return await self._steadily(teardown.destroy_box(self, name))
 
     async def claim(self, record: BoxRecord) -> bool:
         """Become the owner of a box whose owner is gone, or was this process before. One only does."""
         if record.owner == self.owner:
             return True
-        if process_tree.is_alive(record.owner) and (owners.is_manager(record.owner) or not owners.is_here(record.owner)):
+        if process_tree.is_alive(record.owner) and (ownership.is_manager(record.owner) or not ownership.is_here(record.owner)):
             return False
-        return await self.do(Store.claim, record.generation, record.owner, self.owner)
+        return await self.do(BoxStore.claim, record.generation, record.owner, self.owner)
 
     async def end(self, record: BoxRecord, reason: str = "") -> str:
         """End a box that is ours. With a reason it leaves a tombstone. Once, however many ask."""
         task = self._ending.get(record.generation)
         if task is None:
-            task = asyncio.create_task(settling.end(self, record, reason), name=f"end box {record.box_id}")
+            task = asyncio.create_task(teardown.end_box(self, record, reason), name=f"end box {record.box_id}")
             self._ending[record.generation] = task
             task.add_done_callback(lambda _: self._ending.pop(record.generation, None))
         return await asyncio.shield(task)  # a cancelled caller does not leave half a box
@@ -293,17 +535,17 @@ class Boxes:
 
     def backend(self, name: str) -> Backend:
         if name not in self._backends:
-            self._backends[name] = backends.make(name, self.home, self.limits, self._control)
+            self._backends[name] = boxes_backend.open_backend(name, self.home, self.limits, self._control)
         return self._backends[name]
 
-    def runner(self, hooks: Sequence[Hook]) -> Runner:
-        return Runner(hooks, spawner=self.spawner, limits=self.limits, recorder=self.recorder if hooks else None)
+    def runner(self, hooks: Sequence[Hook]) -> HookRunner:
+        return HookRunner(hooks, spawner=self.spawner, limits=self.limits, recorder=self.recorder if hooks else None)
 
-    def holder(self, record: BoxRecord, *, abandoned: Literal["settle", "stop"] = "settle") -> Holder:
+    def holder(self, record: BoxRecord, *, abandoned: Literal["settle", "stop"] = "settle") -> BoxHolder:
         if not record.kept:
-            return Owning(self.spawner, self.limits)
-        settle, expires = settling.command(self), record.expires_at
-        return Keeping(self.limits, environ=os.environ, settle=settle, expires_at=expires, abandoned=abandoned)
+            return DirectHolder(self.spawner, self.limits)
+        settle, expires = teardown.command(self), record.expires_at
+        return KeeperHolder(self.limits, environ=os.environ, settle=settle, expires_at=expires, abandoned=abandoned)
 
     def owns(self, box: Box) -> None:
         """From now on the box ends with us, or when its time is over, or when its processes end."""
@@ -353,10 +595,10 @@ class Boxes:
         task.add_done_callback(self._steady.discard)
         return task
 
-    def _control(self, address: str, box_id: str) -> Control:
+    def _control(self, address: str, box_id: str) -> BoxClient:
         who = f"box:{box_id}"
         tap = self.recorder.wire(who, kind="box", dialect="porter", framing="bodies") if self.recorder else None
-        return Control(address, who=who, limits=self.limits, tap=tap)
+        return BoxClient(address, who=who, limits=self.limits, tap=tap)
 
     def forget(self, record: BoxRecord) -> None:
         """Another process ended it."""
@@ -366,3 +608,45 @@ class Boxes:
     def _check_open(self) -> None:
         if self._store is None or self._closing is not None:
             raise Closed("these boxes are closed")
+
+
+class _Hook(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    path: str
+    name: str = ""
+    env: dict[str, str] = {}
+    env_clear: bool = False
+
+
+class _Boxes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`hooks` are paths, or tables with `path`, `name`, `env`, `env_clear`; they run for every box in this order."""
+
+    backend: str = DEFAULT
+    hooks: list[str | _Hook] = []
+    max_boxes: Annotated[int, msgspec.Meta(ge=0)] = 0  # 0: as many as one likes
+    key_file: str = ""
+
+
+def read(config: Mapping[str, Any], *, who: str = "") -> dict[str, Any]:
+    """What `Boxes` takes, from the settings. Limits are those of the person."""
+    from serai.limits import Limits
+
+    who = who or os.path.join(paths.config_folder(), "config.toml")
+    try:
+        found = msgspec.convert(config.get("boxes", {}), _Boxes)
+        limits = Limits().but(**config.get("limits", {}))
+    except (msgspec.ValidationError, TypeError, ValueError) as error:
+        raise BadSettings(f"[boxes]: {error}", who=who) from None
+    folder = os.path.dirname(who)
+    return {
+        "backend": found.backend,
+        "hooks": tuple(_hook(hook, folder) for hook in found.hooks),
+        "most": found.max_boxes,
+        "key_file": os.path.join(folder, os.path.expanduser(found.key_file)) if found.key_file else None,
+        "limits": limits,
+    }
+
+
+def _hook(given: str | _Hook, folder: str) -> Hook:
+    """Its path begins where the settings are, not where somebody happens to be."""
+    hook = _Hook(given) if isinstance(given, str) else given
+    return Hook(os.path.expanduser(hook.path), hook.name, hook.env, hook.env_clear).settled(folder)

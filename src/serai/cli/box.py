@@ -23,7 +23,7 @@ from serai.errors import SeraiError
 from serai.record import secret_patterns
 
 if TYPE_CHECKING:
-    from serai.boxes import Boxes, BoxRecord, Capabilities
+    from serai.boxes import BackendCapabilities, Boxes, BoxRecord
 
 __all__ = ["box"]
 
@@ -244,11 +244,11 @@ def backends(*, as_json: bool) -> None:
     """What can make boxes on this machine, what each gives, and why one does not work."""
     from dataclasses import asdict
 
-    from serai.boxes import backends as known
+    from serai.boxes import backend as boxes_backend
     from serai.boxes.manager import Boxes
 
     boxes = Boxes()
-    for name, line in known.BACKENDS.items():
+    for name, line in boxes_backend.BACKENDS.items():
         backend = boxes.backend(name)
         gives = backend.capabilities
         if as_json:
@@ -261,7 +261,7 @@ def backends(*, as_json: bool) -> None:
             telling.say(f"  {text}")
 
 
-def _gives(gives: Capabilities) -> list[str]:
+def _gives(gives: BackendCapabilities) -> list[str]:
     limits = [f"{name} for each process" if value == "process" else name for name, value in _limits(gives) if value]
     single = "one user, who is root inside" if gives.isolation == "namespaces" else "one user, yourself"
     ownership = "any uid and gid" if gives.ownership == "full" else single
@@ -273,7 +273,7 @@ def _gives(gives: Capabilities) -> list[str]:
     ]
 
 
-def _limits(gives: Capabilities) -> list[tuple[str, str]]:
+def _limits(gives: BackendCapabilities) -> list[tuple[str, str]]:
     return [("memory", gives.limits.memory), ("cpus", gives.limits.cpus), ("processes", gives.limits.pids)]
 
 

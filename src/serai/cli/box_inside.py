@@ -23,7 +23,7 @@ from serai.errors import NotWritten, Refused, SeraiError
 
 if TYPE_CHECKING:
     from serai.boxes import Box
-    from serai.boxes.streams import Stream
+    from serai.boxes.box_client import CommandStream
 
 __all__ = ["complain", "exec_", "get", "put", "shell", "variables"]
 
@@ -100,9 +100,9 @@ async def _exec(box_id: str, argv: list[str], *, timeout: float | None, **wishes
 
 
 async def _exec_json(box_id: str, argv: list[str], *, timeout: float | None, **wishes: Any) -> int:
-    from serai.boxes.programs.command import Printed  # so it is cut as the porter cuts it
+    from serai.boxes.programs.box_command import OutputHead  # so it is cut as the porter cuts it
 
-    printed = Printed()
+    printed = OutputHead()
     try:
         ended = await _ended(box_id, argv, printed.add, timeout, wishes)
         code = _TIME_UP if ended is None else max(ended, -1)
@@ -144,7 +144,7 @@ async def _shell(box_id: str, argv: list[str]) -> int:
             return _status(await _converse(stream, _write_all, feed=True))
 
 
-async def _converse(stream: Stream, sink: Sink, *, feed: bool) -> int:
+async def _converse(stream: CommandStream, sink: Sink, *, feed: bool) -> int:
     """Our input to the command, its output to the sink, until it ends; its exit code, or minus the signal that ended it."""
     feeding = _feed(stream) if feed else None
     if feeding is None:
@@ -163,7 +163,7 @@ def _status(ended: int) -> int:
     return ended if ended >= 0 else 128 - ended
 
 
-def _feed(stream: Stream) -> asyncio.Task[None]:
+def _feed(stream: CommandStream) -> asyncio.Task[None]:
     """Read in a thread: files and terminals of a shell cannot all be waited for by a loop, and must not be made non-blocking.
 
     The thread is left to itself when the command ends before its input, and makes nothing that somebody would have to await.

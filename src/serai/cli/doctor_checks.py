@@ -159,7 +159,7 @@ def _file(path: str, check: Callable[[Look], object], look: Look) -> Line:
 def _settings(look: Look) -> None:
     """All that anybody reads of it."""
     from serai.agents.settings import read as read_agents
-    from serai.boxes.settings import read as read_boxes
+    from serai.boxes.manager import read as read_boxes
     from serai.host.settings import read_person
 
     who = os.path.join(paths.config_folder(look.environ), "config.toml")
@@ -306,11 +306,11 @@ def _waiting(look: Look) -> Line:
 
 
 def _boxes(look: Look) -> Iterator[Line]:
-    from serai.boxes import backends
+    from serai.boxes import backend as boxes_backend
     from serai.boxes.manager import Boxes
 
     boxes = Boxes(os.path.join(paths.state_folder(look.environ), "boxes"))
-    for name in backends.BACKENDS:
+    for name in boxes_backend.BACKENDS:
         backend = boxes.backend(name)
         if backend.missing:
             yield Line("note", f"{name}: does not work here: {backend.missing}")

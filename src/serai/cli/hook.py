@@ -21,7 +21,7 @@ from serai.cli.hook_checking import check
 from serai.cli.opening import JSON, NamedPath, Status, limits_of_the_person, run
 
 if TYPE_CHECKING:
-    from serai.boxes.hook_process import Answer
+    from serai.boxes.hook_process import AnswerFile
     from serai.boxes.hooks import Hook
     from serai.dialects.hookproto.messages import File, Request, Response
     from serai.errors import HookFailed
@@ -130,10 +130,10 @@ async def _run(
 
 async def _tried(hook: Hook, request: Request, limits: Limits) -> Trial:
     """Run it as boxes do, and look at each of its files as they do."""
-    from serai.boxes.hook_process import Answer
+    from serai.boxes.hook_process import AnswerFile
 
     trial = Trial(request)
-    answer = Answer.in_memory()
+    answer = AnswerFile.in_memory()
     try:
         response = await _response(hook, request, limits, answer, trial)
     except BaseException:  # Ctrl-C: it may have made something by then
@@ -149,14 +149,14 @@ async def _tried(hook: Hook, request: Request, limits: Limits) -> Trial:
     return trial
 
 
-async def _response(hook: Hook, request: Request, limits: Limits, answer: Answer, trial: Trial) -> Response:
+async def _response(hook: Hook, request: Request, limits: Limits, answer: AnswerFile, trial: Trial) -> Response:
     """What it answered; `trial` is told why it failed, and what it said on stderr."""
-    from serai.boxes.hooks import Runner
+    from serai.boxes.hooks import HookRunner
     from serai.wire.plain_process import PlainSpawner
 
     async with PlainSpawner(limits) as spawner:
         begun = time.monotonic()
-        tried = await Runner([hook], spawner=spawner, limits=limits).once(hook, request, answer)
+        tried = await HookRunner([hook], spawner=spawner, limits=limits).once(hook, request, answer)
         trial.seconds = time.monotonic() - begun
     trial.error, trial.stderr = tried.failure, tried.stderr
     if trial.error is not None:
@@ -225,7 +225,7 @@ def _kept(state: str) -> str:
     return path
 
 
-def _rescue(answer: Answer, path: str) -> None:
+def _rescue(answer: AnswerFile, path: str) -> None:
     from serai.dialects.hookproto.ours import BadResponse, read_response
 
     try:

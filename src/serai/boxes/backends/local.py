@@ -3,6 +3,8 @@
 Each box has a folder, named by its generation (a box id may be one character, or come again): `about.json`, its disk, the sockets
 of its porter and its keeper, the markers `paused` and `frozen`. So every process of this user finds every box again, and one that
 was paused is told from one that crashed (spec hooks 3.2).
+
+Remove a folder and all that is in it, whatever a box made of it.
 """
 
 from __future__ import annotations
@@ -14,42 +16,44 @@ import logging
 import operator
 import os
 import socket
+import stat
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import cached_property
+from itertools import count
 from typing import Literal, NamedTuple, Protocol
 
-from serai.boxes.backend import Allowance, Capabilities, Seen, State, Wanted
-from serai.boxes.control import Control
-from serai.boxes.holding import Held, Holder, Kept, to_its_end
+from serai.boxes.backend import BackendCapabilities, BackendState, BoxObservation, BoxResources, BoxSpec
+from serai.boxes.box_client import BoxClient
+from serai.boxes.ownership import BoxHolder, HeldBox, KeptBox, run_to_completion
 from serai.errors import BoxFailed, BoxNotFound, BoxRefused
 from serai.limits import Limits
 from serai.paths import make_private_folder
 from serai.wire import process_tree
 
-__all__ = ["Kind", "LocalBackend", "Probed", "log_path"]
+__all__ = ["LaunchMethod", "LocalBackend", "ProbeResult", "log_path", "remove_tree"]
 
 log = logging.getLogger("serai.boxes")
 
 
-class Probed(NamedTuple):
+class ProbeResult(NamedTuple):
     """What a kind of box gives here; `missing` says why it cannot be had at all."""
 
     missing: str
-    capabilities: Capabilities
+    capabilities: BackendCapabilities
 
 
-class Kind(Protocol):
+class LaunchMethod(Protocol):
     """What differs: how the launcher is to make the box."""
 
     name: str
 
-    def probe(self) -> Probed: ...
-    def check(self, wanted: Wanted) -> None:
+    def probe(self) -> ProbeResult: ...
+    def check(self, wanted: BoxSpec) -> None:
         """`BoxRefused` for what cannot be had here."""
         ...
 
-    def prepare(self, wanted: Wanted, folder: str) -> list[str]:
+    def prepare(self, wanted: BoxSpec, folder: str) -> list[str]:
         """Make what the launcher needs, again after a pause; its command line."""
         ...
 
@@ -69,7 +73,7 @@ def log_path(home: str, generation: str) -> str:
 class LocalBackend:
     """`home` has the folders of all boxes. `control` makes the client of a porter from a socket's path and a box id."""
 
-    def __init__(self, kind: Kind, home: str, limits: Limits, control: Callable[[str, str], Control]) -> None:
+    def __init__(self, kind: LaunchMethod, home: str, limits: Limits, control: Callable[[str, str], BoxClient]) -> None:
         self.kind = kind
         self.name = kind.name
         self.home = home
@@ -78,7 +82,7 @@ class LocalBackend:
         self._instances: dict[str, LocalInstance] = {}  # those that we started or found: their wires are open
 
     @cached_property
-    def _probed(self) -> Probed:
+    def _probed(self) -> ProbeResult:
         return self.kind.probe()
 
     @property
@@ -86,15 +90,15 @@ class LocalBackend:
         return self._probed.missing
 
     @property
-    def capabilities(self) -> Capabilities:
+    def capabilities(self) -> BackendCapabilities:
         return self._probed.capabilities
 
-    def check(self, wanted: Wanted) -> None:
+    def check(self, wanted: BoxSpec) -> None:
         if self.missing:
             raise BoxFailed(f"the backend {self.name} does not work here: {self.missing}", who=f"box {wanted.box_id}")
         self.kind.check(wanted)
 
-    async def provision(self, wanted: Wanted, holder: Holder) -> LocalInstance:
+    async def provision(self, wanted: BoxSpec, holder: BoxHolder) -> LocalInstance:
         self.check(wanted)
         if any(wanted.generation == seen.generation or wanted.box_id == seen.box_id for seen in await self.list()):
             raise BoxRefused(
@@ -107,13 +111,13 @@ class LocalBackend:
             _write(os.path.join(instance.folder, "about.json"), json.dumps({"backend": self.name, **asdict(wanted)}))
             await instance.start(holder)
         except BaseException as error:
-            await to_its_end(instance.destroy())
+            await run_to_completion(instance.destroy())
             if isinstance(error, OSError) and not isinstance(error, TimeoutError):
                 raise BoxFailed(f"its folder cannot be made: {error.strerror}", who=f"box {wanted.box_id}") from None
             raise
         return instance
 
-    async def list(self) -> Sequence[Seen]:
+    async def list(self) -> Sequence[BoxObservation]:
         return [instance.meta() for instance in self._all()]
 
     async def find(self, name: str) -> LocalInstance:
@@ -127,7 +131,7 @@ class LocalBackend:
     async def close(self) -> None:
         for instance in self._instances.values():
             instance.let_go()
-            if isinstance(instance.held, Kept):
+            if isinstance(instance.held, KeptBox):
                 instance.held.forget()
         self._instances.clear()
 
@@ -153,7 +157,7 @@ class LocalBackend:
                 about = json.load(file)
             if about.pop("backend") != self.name:
                 return None
-            wanted = Wanted(**{**about, "allowance": Allowance(**about["allowance"])})
+            wanted = BoxSpec(**{**about, "allowance": BoxResources(**about["allowance"])})
         except (OSError, ValueError, KeyError, TypeError):  # another kind of folder, or a box that is being made or removed
             return None
         if name not in self._instances:
@@ -164,12 +168,12 @@ class LocalBackend:
 class LocalInstance:
     """One box."""
 
-    def __init__(self, backend: LocalBackend, wanted: Wanted) -> None:
+    def __init__(self, backend: LocalBackend, wanted: BoxSpec) -> None:
         self._backend = backend
         self.wanted = wanted
         self.folder = os.path.join(backend.home, wanted.generation)
-        self.held: Held | None = None  # None also when another process holds it
-        self._control: Control | None = None
+        self.held: HeldBox | None = None  # None also when another process holds it
+        self._control: BoxClient | None = None
         self._destroying: asyncio.Task[None] | None = None
 
     @property
@@ -188,15 +192,15 @@ class LocalInstance:
                 return marker
         return ""
 
-    def meta(self) -> Seen:
-        return Seen(box_id=self.box_id, generation=self.generation, name=f"serai-{self.generation}", state=self._state())
+    def meta(self) -> BoxObservation:
+        return BoxObservation(box_id=self.box_id, generation=self.generation, name=f"serai-{self.generation}", state=self._state())
 
-    def control(self) -> Control:
+    def control(self) -> BoxClient:
         if self._control is None:
             self._control = self._backend.make_control(os.path.join(self.folder, "control.sock"), self.box_id)
         return self._control
 
-    async def start(self, holder: Holder) -> None:
+    async def start(self, holder: BoxHolder) -> None:
         argv = self._backend.kind.prepare(self.wanted, self.folder)
         path = log_path(self._backend.home, self.generation)
         make_private_folder(os.path.dirname(path))
@@ -214,8 +218,8 @@ class LocalInstance:
         marker = os.path.join(self.folder, "paused")
         try:
             await self.thaw()  # what is frozen cannot end
-            held = self.held or Kept(self.folder, self._backend.limits)
-            if not (isinstance(held, Kept) and await held.pause()):
+            held = self.held or KeptBox(self.folder, self._backend.limits)
+            if not (isinstance(held, KeptBox) and await held.pause()):
                 _write(marker, "")
             await self._stop()
         except BaseException as error:
@@ -226,7 +230,7 @@ class LocalInstance:
                 raise BoxFailed(f"it cannot be paused: {error.strerror}", who=f"box {self.box_id}") from None
             raise
 
-    async def resume(self, holder: Holder) -> None:
+    async def resume(self, holder: BoxHolder) -> None:
         await self.start(holder)
 
     def resumed(self) -> None:
@@ -273,16 +277,16 @@ class LocalInstance:
         """No process of it is left on return, whoever started it and whatever became of them."""
         await self.thaw()  # what is frozen cannot end
         self.let_go()
-        held = self.held or Kept(self.folder, self._backend.limits)
+        held = self.held or KeptBox(self.folder, self._backend.limits)
         self.held = None
         await held.end()
-        if isinstance(held, Kept):  # who started it may be dead, and what they started may not
+        if isinstance(held, KeptBox):  # who started it may be dead, and what they started may not
             limit = self._backend.limits.box_stop
             left = await asyncio.to_thread(process_tree.kill_until_gone, lambda: holders_of(self.generation), seconds=limit)
             if left:
                 raise BoxFailed(f"its processes {[process.pid for process in left]} do not end", who=f"box {self.box_id}")
 
-    def _state(self) -> State:
+    def _state(self) -> BackendState:
         if self.halted == "paused":
             return "paused"
         return (self.halted or "running") if _listening(self.folder) else "exited"
@@ -326,3 +330,63 @@ def _write(path: str, text: str) -> None:
     finally:
         os.close(descriptor)
     os.replace(draft, path)
+
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def remove_tree(path: str) -> None:
+    """Leave nothing of it; idempotent. No link is followed, and no depth is too deep: folders inside are moved up first.
+
+    Folders without any permission are opened first, which their owner may. Nobody must be at work in it any more.
+    """
+    try:
+        os.chmod(path, stat.S_IRWXU)
+        top = os.open(path, _FOLDER)
+    except FileNotFoundError:
+        return
+    try:
+        names = count()
+        while entries := os.listdir(top):
+            for name in entries:
+                with contextlib.suppress(FileNotFoundError):  # somebody else removes it, too
+                    _remove(top, name, names)
+    finally:
+        os.close(top)
+    with contextlib.suppress(FileNotFoundError):
+        os.rmdir(path)
+
+
+def _remove(top: int, name: str, names: count[int]) -> None:
+    """An entry of the top folder; the folders in it become entries of the top folder."""
+    if not _is_folder(top, name):
+        os.unlink(name, dir_fd=top)
+        return
+    inner = os.open(name, _FOLDER, dir_fd=top)
+    try:
+        for entry in os.listdir(inner):
+            if _is_folder(inner, entry):
+                os.rename(entry, _free(top, names), src_dir_fd=inner, dst_dir_fd=top)
+            else:
+                os.unlink(entry, dir_fd=inner)
+    finally:
+        os.close(inner)
+    os.rmdir(name, dir_fd=top)
+
+
+def _is_folder(at: int, name: str) -> bool:
+    """Whether it is one; then it can be read and written from now on."""
+    if not stat.S_ISDIR(os.lstat(name, dir_fd=at).st_mode):
+        return False
+    os.chmod(name, stat.S_IRWXU, dir_fd=at)
+    return True
+
+
+def _free(top: int, names: count[int]) -> str:
+    """A name that is not taken there: a box may have thought of ours."""
+    while True:
+        name = f".serai-{next(names)}"
+        try:
+            os.lstat(name, dir_fd=top)
+        except FileNotFoundError:
+            return name

@@ -17,18 +17,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from serai.boxes.backend import Allowance, Capabilities, Limiting, Wanted
-from serai.boxes.backends.local import Probed
-from serai.boxes.booting import boot
+from serai.boxes.backend import BackendCapabilities, BoxResources, BoxSpec, LimitScope
+from serai.boxes.backends.local import ProbeResult, remove_tree
 from serai.boxes.cgroups import Cgroups
-from serai.boxes.programs.space import FIRST_ID, RANGE
-from serai.boxes.trees import remove_tree
+from serai.boxes.ownership import program_command
+from serai.boxes.programs.namespace_box import FIRST_ID, RANGE
 from serai.errors import BoxFailed, BoxRefused
 
 if TYPE_CHECKING:
-    from serai.boxes.programs.starting import Config
+    from serai.boxes.programs.box_setup import Config
 
-__all__ = ["Namespaces", "first_id", "only_id"]
+__all__ = ["NamespacesLaunch", "first_id", "only_id"]
 
 Launcher = Literal["auto", "own", "bwrap"]
 
@@ -51,7 +50,7 @@ def only_id(generation: str) -> int:
     return FIRST_ID + _SLOTS * RANGE + zlib.crc32(generation.encode()) % RANGE
 
 
-class Namespaces:
+class NamespacesLaunch:
     name = "namespaces"
 
     def __init__(self, launcher: Launcher = "auto") -> None:
@@ -73,7 +72,7 @@ class Namespaces:
                     return mode, ""
         return ("own" if "own" in reasons else "bwrap"), "; ".join(reasons.values())
 
-    def probe(self) -> Probed:
+    def probe(self) -> ProbeResult:
         mode, missing = self._launcher
         root = os.geteuid() == 0
         notes = []
@@ -85,9 +84,9 @@ class Namespaces:
             )
         limits = self._limiting()
         notes += [f"{what} cannot be limited for a whole box: no control group can be made here" for what in _unlimited(limits)]
-        return Probed(
+        return ProbeResult(
             missing,
-            Capabilities(
+            BackendCapabilities(
                 isolation="namespaces",
                 limits=limits,
                 ownership="full" if root else "single",
@@ -98,18 +97,18 @@ class Namespaces:
             ),
         )
 
-    def _limiting(self) -> Limiting:
+    def _limiting(self) -> LimitScope:
         """By control groups; else as far as resource limits go."""
         groups = self._groups.limiting
         apart = os.geteuid() != 0 and _kernel() >= _COUNTED_APART
-        return Limiting(memory=groups.memory or "process", cpus=groups.cpus, pids=groups.pids or ("box" if apart else ""))
+        return LimitScope(memory=groups.memory or "process", cpus=groups.cpus, pids=groups.pids or ("box" if apart else ""))
 
-    def check(self, wanted: Wanted) -> None:
+    def check(self, wanted: BoxSpec) -> None:
         check_allowance(wanted, self._limiting())
         if wanted.rootfs is not None:
             _check_base(wanted, self._launcher[0])
 
-    def prepare(self, wanted: Wanted, folder: str) -> list[str]:
+    def prepare(self, wanted: BoxSpec, folder: str) -> list[str]:
         mode, missing = self._launcher
         if missing:
             raise BoxFailed(missing, who=f"box {wanted.box_id}")
@@ -126,7 +125,7 @@ class Namespaces:
             "shm": _shm(wanted.allowance),
             "bwrap": _bwrap_programs() if mode == "bwrap" else [],
         }
-        return [*boot("programs.launcher"), json.dumps(config)]
+        return [*program_command("programs.launcher"), json.dumps(config)]
 
     def release(self, generation: str, folder: str) -> None:
         release(self._groups, generation, folder)
@@ -147,7 +146,7 @@ def release(groups: Cgroups, generation: str, folder: str) -> None:
     remove_tree(folder)
 
 
-def check_allowance(wanted: Wanted, limits: Limiting) -> None:
+def check_allowance(wanted: BoxSpec, limits: LimitScope) -> None:
     """What cannot be held is refused, not forgotten."""
     who, allowance = f"box {wanted.box_id}", wanted.allowance
     for name, least in _LEAST.items():
@@ -162,16 +161,16 @@ def check_allowance(wanted: Wanted, limits: Limiting) -> None:
             raise BoxRefused(f"{name} = {value} is too little for a box", who=who, hint=f"give it at least {amount}")
 
 
-def by_groups(allowance: Allowance, held: Limiting) -> Allowance:
+def by_groups(allowance: BoxResources, held: LimitScope) -> BoxResources:
     """What control groups hold of it."""
-    return Allowance(
+    return BoxResources(
         memory=allowance.memory if held.memory else None,
         cpus=allowance.cpus if held.cpus else None,
         pids=allowance.pids if held.pids else None,
     )
 
 
-def resource_limits(allowance: Allowance, held: Limiting) -> dict[str, int]:
+def resource_limits(allowance: BoxResources, held: LimitScope) -> dict[str, int]:
     """What control groups do not hold: each process on its own."""
     limits = {}
     if allowance.memory is not None and not held.memory:
@@ -181,16 +180,16 @@ def resource_limits(allowance: Allowance, held: Limiting) -> dict[str, int]:
     return limits
 
 
-def _shm(allowance: Allowance) -> str:
+def _shm(allowance: BoxResources) -> str:
     """How large /dev/shm may be: it is memory, and no end of a process frees it. So never all that the box has."""
     return "50%" if allowance.memory is None else str(allowance.memory // 2)
 
 
-def _unlimited(limits: Limiting) -> list[str]:
+def _unlimited(limits: LimitScope) -> list[str]:
     return [name for name in ("memory", "cpus", "pids") if getattr(limits, name) != "box"]
 
 
-def _check_base(wanted: Wanted, mode: str) -> None:
+def _check_base(wanted: BoxSpec, mode: str) -> None:
     who, rootfs = f"box {wanted.box_id}", wanted.rootfs or ""
     if mode == "bwrap":
         raise BoxRefused("bubblewrap, which makes the boxes here, takes no base tree", who=who, hint="make the box without it")
@@ -208,7 +207,7 @@ def _own_missing() -> str:
         return f"there is no launcher for {os.uname().machine} machines with {sys.platform}"
     try:
         done = subprocess.run(  # noqa: S603  (our own program)
-            [*boot("programs.launcher"), "probe"], capture_output=True, timeout=_PROBE_SECONDS, env={}, check=False
+            [*program_command("programs.launcher"), "probe"], capture_output=True, timeout=_PROBE_SECONDS, env={}, check=False
         )
         told = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
@@ -249,7 +248,7 @@ def _bwrap_missing() -> str:
         return "bubblewrap is for ordinary users: as root the own launcher gives more"
     if not bwrap:
         return "bubblewrap is not installed"
-    from serai.boxes.programs.bubblewrap import options
+    from serai.boxes.programs.bubblewrap_box import options
 
     with tempfile.TemporaryDirectory(prefix="serai-probe-") as folder:
         os.mkdir(os.path.join(folder, "workspace"))

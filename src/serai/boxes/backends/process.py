@@ -13,18 +13,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from serai.boxes.backend import Capabilities, Limiting, Wanted
-from serai.boxes.backends.local import Probed
+from serai.boxes.backend import BackendCapabilities, BoxSpec, LimitScope
+from serai.boxes.backends.local import ProbeResult
 from serai.boxes.backends.namespaces import by_groups, check_allowance, only_id, release, resource_limits
-from serai.boxes.booting import boot
 from serai.boxes.cgroups import Cgroups
-from serai.boxes.programs.space import FIRST_ID
+from serai.boxes.ownership import program_command
+from serai.boxes.programs.namespace_box import FIRST_ID
 from serai.errors import BoxRefused
 
 if TYPE_CHECKING:
-    from serai.boxes.programs.starting import Config
+    from serai.boxes.programs.box_setup import Config
 
-__all__ = ["Process"]
+__all__ = ["ProcessLaunch"]
 
 
 # What root needs to give a box a user of its own, to end that one's processes and to remove its files: chown, dac_override, fowner,
@@ -48,23 +48,23 @@ def _has_ids(path: str) -> bool:
     return any(first <= FIRST_ID and first + size > _LAST_ID for first, _, size in rows)
 
 
-class Process:
+class ProcessLaunch:
     name = "process"
 
     @cached_property
     def _groups(self) -> Cgroups:
         return Cgroups.probe()
 
-    def probe(self) -> Probed:
+    def probe(self) -> ProbeResult:
         if sys.platform != "linux":
-            return Probed("it needs Linux", Capabilities(isolation="none"))
-        from serai.boxes.programs import landlock, seccomp
+            return ProbeResult("it needs Linux", BackendCapabilities(isolation="none"))
+        from serai.kernel import landlock, seccomp
 
-        version, filtered = landlock.version(), seccomp.known_here()
+        version, filtered = landlock.abi_version(), seccomp.is_supported()
         notes = []
         if not version:
             notes.append("the kernel has no Landlock: a box can read and write whatever you can")
-        if version and not landlock.confines_signals():
+        if version and not landlock.can_scope_signals():
             notes.append("the kernel's Landlock is too old to keep a box from sending signals to your processes")
         if not filtered:
             notes.append("there is no filter of system calls for this kind of machine: a box uses the machine's network")
@@ -76,7 +76,7 @@ class Process:
             )
         notes.append("programs in a box make no terminals of their own, and use neither inotify nor extended attributes")
         notes.append("a box sees no /proc, and its files lie in a folder: absolute paths are the machine's")
-        capabilities = Capabilities(
+        capabilities = BackendCapabilities(
             isolation="landlock" if version else "none",
             limits=self._limiting(),
             network="none" if filtered else "host",
@@ -84,19 +84,19 @@ class Process:
             dial=not filtered,
             notes=tuple(notes),
         )
-        return Probed("", capabilities)
+        return ProbeResult("", capabilities)
 
-    def _limiting(self) -> Limiting:
+    def _limiting(self) -> LimitScope:
         held = self._groups.limiting
-        return Limiting(memory=held.memory or "process", cpus=held.cpus, pids=held.pids)
+        return LimitScope(memory=held.memory or "process", cpus=held.cpus, pids=held.pids)
 
-    def check(self, wanted: Wanted) -> None:
+    def check(self, wanted: BoxSpec) -> None:
         check_allowance(wanted, self._limiting())
         if wanted.rootfs is not None:
             hint = 'use the backend "namespaces", or make the box without a base tree'
             raise BoxRefused('a box of "process" takes no base tree', who=f"box {wanted.box_id}", hint=hint)
 
-    def prepare(self, wanted: Wanted, folder: str) -> list[str]:
+    def prepare(self, wanted: BoxSpec, folder: str) -> list[str]:
         self.check(wanted)
         group = self._groups.make(wanted.generation, by_groups(wanted.allowance, self._groups.limiting))
         config: Config = {
@@ -110,7 +110,7 @@ class Process:
             "shm": "",
             "bwrap": [],
         }
-        return [*boot("programs.launcher"), json.dumps(config)]
+        return [*program_command("programs.launcher"), json.dumps(config)]
 
     def release(self, generation: str, folder: str) -> None:
         release(self._groups, generation, folder)

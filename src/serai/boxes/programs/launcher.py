@@ -5,29 +5,82 @@ Standard input is a lifeline: its end means that the owner is gone, or wants the
 
 The porter is forked, not executed: a box needs no Python, so any base tree will do. If the launcher itself is killed, the kernel
 kills the porter, and with it everything in its namespaces.
+
+The log of a box: what its processes say on their standard error, up to a limit.
+
+They get a pipe, not the file: a porter that somebody took over could fill the disk of the machine. A resource limit would not do,
+for it would hold for the files of the box too.
 """
 
 from __future__ import annotations
 
 import os
 import select
+import stat
 
-from serai.boxes.programs import confine, porter, space, syscalls
-from serai.boxes.programs.logs import Log
-from serai.boxes.programs.starting import Box, Failed, Handshake, join, line, parsed
+from serai.boxes.programs import box_server, confinement, namespace_box
+from serai.boxes.programs.box_setup import BoxSetupError, Handshake, LaunchedBox, join_cgroups, line, parsed
+from serai.kernel import syscalls
 
 TYPE_CHECKING = False
+__all__ = ["LIMIT", "Log", "main"]
+
+LIMIT = 1 << 20  # bytes of a log, over all lives of its box
+# More than a pipe can hold, so all that the dead have said; and an end, because the living may not stop.
+_PIECE, _PIECES = 65536, 32
+_FULL = b"\nserai: the log is full, the rest of what the box says is lost\n"
+
+
+class Log:
+    """From now on our standard error is the pipe, for those whom we start; `take_over` when they are started."""
+
+    def __init__(self) -> None:
+        self.said, pipe = os.pipe()
+        os.set_blocking(self.said, False)
+        self._file = os.dup(2)
+        os.dup2(pipe, 2)
+        os.close(pipe)
+        info = os.fstat(self._file)
+        self._room = max(LIMIT - (info.st_size if stat.S_ISREG(info.st_mode) else 0), 0)
+
+    def take_over(self) -> None:
+        """Have the file as our own standard error again, and copy what was said meanwhile."""
+        os.dup2(self._file, 2)
+        os.close(self._file)
+        self.copy()
+
+    def copy(self) -> bool:
+        """What they have said by now goes to the file, as far as there is room. Whether there may be more."""
+        for _ in range(_PIECES):
+            try:
+                some = os.read(self.said, _PIECE)
+            except BlockingIOError:
+                break
+            if not some:
+                return False
+            if self._room:
+                kept = some[: self._room]
+                self._room -= len(kept)
+                self._write(kept if self._room else kept + _FULL)
+        return True
+
+    @staticmethod
+    def _write(data: bytes) -> None:
+        try:
+            os.write(2, data)
+        except OSError:
+            pass  # a full disk must not end the box
+
+
 if TYPE_CHECKING:
     import signal
     import socket
     from typing import NoReturn
 
-    from serai.boxes.programs.starting import Config
+    from serai.boxes.programs.box_setup import Config
 else:  # their public modules bring enumerations along, and they take as long as a box
     import _signal as signal
     import _socket as socket
-
-__all__ = ["main"]
 
 SOCKET = "control.sock"
 _BACKLOG = 128
@@ -42,7 +95,7 @@ def main(text: str) -> NoReturn:
     log = Log()
     try:
         box = _start(parsed(text))
-    except Failed as error:
+    except BoxSetupError as error:
         log.take_over()
         _fail(str(error), error.hint)
     except OSError as error:
@@ -58,17 +111,17 @@ def main(text: str) -> NoReturn:
     os._exit(code)
 
 
-def _start(config: Config) -> Box:
+def _start(config: Config) -> LaunchedBox:
     os.chdir(config["folder"])
     listener = _listen()
     try:
         if config["mode"] == "own":
             return _start_own(config, listener)
         if config["mode"] == "process":
-            from serai.boxes.programs.plainly import start_plainly
+            from serai.boxes.programs.plain_box import start_plain
 
-            return start_plainly(config, listener)
-        from serai.boxes.programs.bubblewrap import start_bubblewrap
+            return start_plain(config, listener)
+        from serai.boxes.programs.bubblewrap_box import start_bubblewrap
 
         return start_bubblewrap(config, listener)
     finally:
@@ -86,35 +139,35 @@ def _listen() -> int:
     return listener.detach()
 
 
-def _start_own(config: Config, listener: int) -> Box:
+def _start_own(config: Config, listener: int) -> LaunchedBox:
     """Namespaces made by ourselves."""
     rootfs, first = config["rootfs"], config["ids"]
     if first is not None:
-        space.prepare_as_root(rootfs, first)
+        namespace_box.prepare_as_root(rootfs, first)
         os.chdir("root")
     shake = Handshake()
 
     def inside() -> NoReturn:
-        space.enter(config["box_id"], rootfs, config["shm"], prepared=first is not None)
-        confine.set_limits(config["rlimits"])
+        namespace_box.enter_namespaces(config["box_id"], rootfs, config["shm"], prepared=first is not None)
+        confinement.set_resource_limit(config["rlimits"])
         os.umask(0o022)
-        confine.become(b"porter")
-        confine.confine(listener, shake)
-        porter.run(listener)
+        confinement.set_process_title(b"porter")
+        confinement.confine_in_namespaces(listener, shake)
+        box_server.run(listener)
 
     def around() -> None:
-        space.map_ids(pid, first)
-        join(config["cgroups"], pid)
+        namespace_box.map_ids(pid, first)
+        join_cgroups(config["cgroups"], pid)
 
-    pid = syscalls.clone(space.NAMESPACES)
+    pid = syscalls.clone(namespace_box.NAMESPACES)
     if pid == 0:
         shake.child(inside)
-    box = Box(config, pid)
+    box = LaunchedBox(config, pid)
     shake.go(box, around)
     return box
 
 
-def _stay(box: Box, woken: int, log: Log) -> bool:
+def _stay(box: LaunchedBox, woken: int, log: Log) -> bool:
     """Until the porter ends, or we are to end it: whether we did."""
     waiting = select.poll()
     for descriptor in (0, box.watch, woken, log.said):
@@ -157,22 +210,22 @@ def _fail(error: str, hint: str = "") -> NoReturn:
 def _probe() -> NoReturn:
     """Try what `own` needs, and say why it does not work: one line like that of a box, and then nothing is left."""
     shake = Handshake()
-    first = space.FIRST_ID if os.geteuid() == 0 else None
+    first = namespace_box.FIRST_ID if os.geteuid() == 0 else None
 
     def inside() -> NoReturn:
-        space.attempt()
-        confine.confine(shake.told, shake)
+        namespace_box.probe_namespaces()
+        confinement.confine_in_namespaces(shake.told, shake)
         os._exit(0)
 
     try:
         if first is not None:
-            syscalls.unshare(syscalls.Clone.MOUNTS)
-        pid = syscalls.clone(space.NAMESPACES)
+            syscalls.unshare(syscalls.CloneFlag.MOUNTS)
+        pid = syscalls.clone(namespace_box.NAMESPACES)
         if pid == 0:
             shake.child(inside)
-        shake.go(box := Box(_NOTHING, pid), lambda: space.map_ids(pid, first))
+        shake.go(box := LaunchedBox(_NOTHING, pid), lambda: namespace_box.map_ids(pid, first))
         box.wait()
-    except Failed as error:
+    except BoxSetupError as error:
         _fail(str(error), error.hint)
     except OSError as error:
         _fail(f"{error.filename or 'namespaces'}: {error.strerror}")

@@ -18,7 +18,7 @@ from pathlib import Path
 from signal import SIGTERM
 from typing import IO, Literal, NamedTuple
 
-from serai.boxes.hook_process import Answer
+from serai.boxes.hook_process import AnswerFile
 from serai.errors import ExitStatus
 from serai.wire import process_tree
 from serai.wire.process import Launch, find_program, spawn_failed
@@ -59,7 +59,7 @@ class Ran(NamedTuple):
 class _Process:
     """A hook that runs."""
 
-    def __init__(self, program: str, *, cwd: str, environ: Mapping[str, str], answer: Answer, stderr: IO[bytes]) -> None:
+    def __init__(self, program: str, *, cwd: str, environ: Mapping[str, str], answer: AnswerFile, stderr: IO[bytes]) -> None:
         outer = environ.get(process_tree.TAG, "")
         self._tag = f"{outer}/{secrets.token_hex(8)}".lstrip("/")  # by which all that it starts is known
         self._answer, self._stderr = answer, stderr
@@ -160,7 +160,7 @@ def run(
     `slow` is called when a person who waits should be told why.
     """
     program = find_program(launch)
-    with closing(Answer.in_memory()) as answer, tempfile.TemporaryFile() as stderr:
+    with closing(AnswerFile.in_memory()) as answer, tempfile.TemporaryFile() as stderr:
         try:
             cwd = launch.cwd or os.path.dirname(program)
             process = _Process(program, cwd=cwd, environ=launch.env, answer=answer, stderr=stderr)

@@ -14,10 +14,9 @@ import os
 import stat
 import struct
 
-from serai.boxes.programs import syscalls
-from serai.boxes.programs.furnishing import SYSTEM, Machine, furnish
-from serai.boxes.programs.starting import Failed, send_kill, write
-from serai.boxes.programs.syscalls import Attr, Clone, attach, mount, mount_setattr, new_mount, tree_of
+from serai.boxes.programs.box_setup import SYSTEM, BoxSetupError, MachineView, make_root_folders, send_kill, write
+from serai.kernel import syscalls
+from serai.kernel.syscalls import CloneFlag, MountAttr, attach_mount, mount, mount_setattr, new_mount, open_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,15 +24,15 @@ if TYPE_CHECKING:
 else:  # the public module brings enumerations along, and they take as long as a box
     import _socket as socket
 
-__all__ = ["FIRST_ID", "NAMESPACES", "RANGE", "attempt", "enter", "map_ids", "prepare_as_root"]
+__all__ = ["FIRST_ID", "NAMESPACES", "RANGE", "enter_namespaces", "map_ids", "prepare_as_root", "probe_namespaces"]
 
-NAMESPACES = Clone.USER | Clone.MOUNTS | Clone.PIDS | Clone.NET | Clone.IPC | Clone.UTS
+NAMESPACES = CloneFlag.USER | CloneFlag.MOUNTS | CloneFlag.PIDS | CloneFlag.NET | CloneFlag.IPC | CloneFlag.UTS
 RANGE = 65536  # ids of a box, when it has more than one
 # Above those that distributions hand out to users, services and containers, below those that some programs take for negative.
 FIRST_ID = 0x70000000
 
 _SLAVE_ALL = 1 << 19 | 1 << 14  # MS_SLAVE, MS_REC: what the machine unmounts goes here too; nothing of ours goes there
-_PLAIN = Attr.NOSUID | Attr.NODEV
+_PLAIN = MountAttr.NOSUID | MountAttr.NODEV
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2"}
 # What of /proc tells of the machine or steers it. Most is closed to a box anyway, having no owner there; this does not rest on it.
@@ -65,7 +64,7 @@ def map_ids(pid: int, first: int | None) -> None:
 
 def prepare_as_root(rootfs: str | None, first: int) -> None:
     """In the launcher, which is the machine's root: mounts of its own, and a root whose owners are those of the box."""
-    syscalls.unshare(Clone.MOUNTS)
+    syscalls.unshare(CloneFlag.MOUNTS)
     mount("none", "/", "", _SLAVE_ALL)
     _folders(rootfs)
     if rootfs is None:
@@ -74,13 +73,13 @@ def prepare_as_root(rootfs: str | None, first: int) -> None:
     of_base = os.stat(rootfs)
     os.chown("upper", first + of_base.st_uid % RANGE, first + of_base.st_gid % RANGE)
     os.chmod("upper", stat.S_IMODE(of_base.st_mode))
-    base = tree_of(rootfs, Attr.RDONLY | _PLAIN, recursive=False)
+    base = open_tree(rootfs, MountAttr.RDONLY | _PLAIN, recursive=False)
     try:
         _show_as(first, base)
     except OSError as error:
         hint = "put the base tree on another file system, such as ext4, xfs or btrfs"
-        raise Failed(f"owners cannot be shifted for the base tree {rootfs}: {error.strerror}", hint) from None
-    attach(base, "lower")
+        raise BoxSetupError(f"owners cannot be shifted for the base tree {rootfs}: {error.strerror}", hint) from None
+    attach_mount(base, "lower")
     os.close(base)
     _overlay("")
 
@@ -92,10 +91,10 @@ def _prepare(rootfs: str | None) -> None:
         return
     if os.stat(rootfs).st_uid != os.geteuid():
         hint = "copy the tree, so that it is yours, or make the box as root"
-        raise Failed(f"the base tree {rootfs} belongs to somebody else", hint)
+        raise BoxSetupError(f"the base tree {rootfs} belongs to somebody else", hint)
     os.chmod("upper", stat.S_IMODE(os.stat(rootfs).st_mode) | stat.S_IRWXU)
-    base = tree_of(rootfs, Attr.RDONLY)
-    attach(base, "lower")
+    base = open_tree(rootfs, MountAttr.RDONLY)
+    attach_mount(base, "lower")
     os.close(base)
     _overlay(",userxattr")
 
@@ -111,13 +110,13 @@ def _overlay(options: str) -> None:
         mount("serai", "root", "overlay", 0, f"lowerdir=lower,upperdir=upper,workdir=work{options}")
     except OSError as error:
         hint = "keep boxes on a file system such as ext4, xfs or btrfs, or make the box without a base tree"
-        raise Failed(f"no overlay can be made over the base tree: {error.strerror}", hint) from None
+        raise BoxSetupError(f"no overlay can be made over the base tree: {error.strerror}", hint) from None
 
 
 def _show_as(first: int, tree: int) -> None:
     """Show the owners in `tree` as ids of the box: through a user namespace that has them, held by a process that waits."""
     hold, held = os.pipe()
-    pid = syscalls.clone(Clone.USER)
+    pid = syscalls.clone(CloneFlag.USER)
     if pid == 0:
         os.close(held)
         os.read(hold, 1)
@@ -126,7 +125,7 @@ def _show_as(first: int, tree: int) -> None:
         map_ids(pid, first)
         users = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            mount_setattr(tree, Attr.IDMAP, users=users, recursive=False)
+            mount_setattr(tree, MountAttr.IDMAP, users=users, recursive=False)
         finally:
             os.close(users)
     finally:
@@ -136,12 +135,12 @@ def _show_as(first: int, tree: int) -> None:
         os.waitpid(pid, 0)
 
 
-def enter(box_id: str, rootfs: str | None, shm: str, *, prepared: bool) -> None:
+def enter_namespaces(box_id: str, rootfs: str | None, shm: str, *, prepared: bool) -> None:
     """In the box, as the first process of its namespaces: on return its root is ours and the machine is out of reach."""
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
     os.setsid()
-    syscalls.unshare(Clone.CGROUP)  # now that we are in the groups of the box: they are the root for it
+    syscalls.unshare(CloneFlag.CGROUP)  # now that we are in the groups of the box: they are the root for it
     syscalls.sethostname(box_id)
     _loopback_up()
     if prepared:
@@ -156,38 +155,38 @@ def enter(box_id: str, rootfs: str | None, shm: str, *, prepared: bool) -> None:
     _cover_proc()
 
 
-def attempt() -> None:
+def probe_namespaces() -> None:
     """Whether this machine lets us: the steps of `enter` that some machines refuse, on nothing."""
     os.setresuid(0, 0, 0)
     mount("none", "/", "", _SLAVE_ALL)
     syscalls.sethostname("serai")
     _loopback_up()
-    for tree in (tree_of("/usr", Attr.RDONLY | _PLAIN), new_mount("tmpfs"), new_mount("devpts"), new_mount("proc")):
+    for tree in (open_tree("/usr", MountAttr.RDONLY | _PLAIN), new_mount("tmpfs"), new_mount("devpts"), new_mount("proc")):
         os.close(tree)
 
 
 def _move_in(box_id: str, shm_size: str, *, base: bool) -> None:
     os.umask(0)
-    root = tree_of(".", _PLAIN)
-    machine = None if base else Machine()
-    shared = {path: tree_of(path, Attr.RDONLY | _PLAIN) for path in machine.shared} if machine else {}
-    devices = {name: tree_of(f"/dev/{name}", Attr.NOSUID | Attr.NOEXEC, recursive=False) for name in _DEVICES}
-    proc = new_mount("proc", _PLAIN | Attr.NOEXEC)
-    dev = new_mount("tmpfs", Attr.NOSUID | Attr.NOEXEC, mode="755", size="64k", nr_inodes="1024")
-    pts = new_mount("devpts", Attr.NOSUID | Attr.NOEXEC, ptmxmode="666", mode="620", max=_TERMINALS)
+    root = open_tree(".", _PLAIN)
+    machine = None if base else MachineView()
+    shared = {path: open_tree(path, MountAttr.RDONLY | _PLAIN) for path in machine.shared} if machine else {}
+    devices = {name: open_tree(f"/dev/{name}", MountAttr.NOSUID | MountAttr.NOEXEC, recursive=False) for name in _DEVICES}
+    proc = new_mount("proc", _PLAIN | MountAttr.NOEXEC)
+    dev = new_mount("tmpfs", MountAttr.NOSUID | MountAttr.NOEXEC, mode="755", size="64k", nr_inodes="1024")
+    pts = new_mount("devpts", MountAttr.NOSUID | MountAttr.NOEXEC, ptmxmode="666", mode="620", max=_TERMINALS)
     shm = new_mount("tmpfs", _PLAIN, mode="1777", size=shm_size)
-    attach(root, ".")
+    attach_mount(root, ".")
     os.fchdir(root)
     syscalls.pivot_root()
-    furnish(box_id, machine)
+    make_root_folders(box_id, machine)
     for path, tree in shared.items():
         try:
-            attach(tree, path)
+            attach_mount(tree, path)
         except OSError:
             if path in SYSTEM:
                 raise  # a box without its /usr is none; without a file of /etc it is what a former life of it made of it
-    attach(proc, "/proc")
-    attach(dev, "/dev")
+    attach_mount(proc, "/proc")
+    attach_mount(dev, "/dev")
     _fill_dev(devices, pts, shm)
     for tree in (root, proc, dev, pts, shm, *shared.values(), *devices.values()):
         os.close(tree)
@@ -196,10 +195,10 @@ def _move_in(box_id: str, shm_size: str, *, base: bool) -> None:
 def _fill_dev(devices: dict[str, int], pts: int, shm: int) -> None:
     for name, tree in devices.items():
         os.close(os.open(f"/dev/{name}", os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-        attach(tree, f"/dev/{name}")
+        attach_mount(tree, f"/dev/{name}")
     for name, tree, mode in (("pts", pts, 0o755), ("shm", shm, 0o1777)):
         os.mkdir(f"/dev/{name}", mode)
-        attach(tree, f"/dev/{name}")
+        attach_mount(tree, f"/dev/{name}")
     os.symlink("pts/ptmx", "/dev/ptmx")
     for name, target in _DEVICE_LINKS.items():
         os.symlink(target, f"/dev/{name}")
@@ -209,17 +208,17 @@ def _cover_proc() -> None:
     for name in _HIDDEN:
         path = f"/proc/{name}"
         if os.path.isdir(path):
-            tree = new_mount("tmpfs", _PLAIN | Attr.RDONLY | Attr.NOEXEC, size="4k", mode="555")
+            tree = new_mount("tmpfs", _PLAIN | MountAttr.RDONLY | MountAttr.NOEXEC, size="4k", mode="555")
         elif os.path.exists(path):
-            tree = tree_of("/dev/null", Attr.RDONLY, recursive=False)
+            tree = open_tree("/dev/null", MountAttr.RDONLY, recursive=False)
         else:
             continue
-        attach(tree, path)
+        attach_mount(tree, path)
         os.close(tree)
     for name in _FIXED:
         if os.path.isdir(f"/proc/{name}"):
-            tree = tree_of(f"/proc/{name}", Attr.RDONLY | _PLAIN | Attr.NOEXEC)
-            attach(tree, f"/proc/{name}")
+            tree = open_tree(f"/proc/{name}", MountAttr.RDONLY | _PLAIN | MountAttr.NOEXEC)
+            attach_mount(tree, f"/proc/{name}")
             os.close(tree)
 
 

@@ -7,9 +7,9 @@ import os
 import stat
 import struct
 
-from serai.boxes.programs.syscalls import call
+from serai.kernel.syscalls import syscall
 
-__all__ = ["confines_signals", "restrict", "version"]
+__all__ = ["abi_version", "can_scope_signals", "restrict"]
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
@@ -34,22 +34,22 @@ _USABLE = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
 _FILE_RIGHTS = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 
-def version() -> int:
+def abi_version() -> int:
     """Which version the kernel has; 0 for none, or when it is switched off."""
     try:
-        return call("landlock_create_ruleset", None, 0, _VERSION)
+        return syscall("landlock_create_ruleset", None, 0, _VERSION)
     except OSError:
         return 0
 
 
-def confines_signals() -> bool:
+def can_scope_signals() -> bool:
     """Whether a process can be kept from sending signals to those outside, and from their abstract sockets."""
-    return version() >= _SCOPES_SINCE
+    return abi_version() >= _SCOPES_SINCE
 
 
 def restrict(root: str) -> None:
     """From now on: `root` for reading and writing, programs and libraries for reading. It must have no_new_privs already."""
-    known = version()
+    known = abi_version()
     everything = _ALL[max(since for since in _ALL if since <= known)]
     attributes = [everything]
     if known >= _NETWORK_SINCE:
@@ -57,14 +57,14 @@ def restrict(root: str) -> None:
     if known >= _SCOPES_SINCE:
         attributes.append(_ABSTRACT_SOCKETS_AND_SIGNALS)
     packed = struct.pack(f"={len(attributes)}Q", *attributes)
-    rules = call("landlock_create_ruleset", ctypes.create_string_buffer(packed, len(packed)), len(packed), 0, what="Landlock")
+    rules = syscall("landlock_create_ruleset", ctypes.create_string_buffer(packed, len(packed)), len(packed), 0, what="Landlock")
     try:
         _allow(rules, root, everything)
         for path in _READABLE:
             _allow(rules, path, _READ & everything)
         for path in _USABLE:
             _allow(rules, path, _USE & everything)
-        call("landlock_restrict_self", rules, 0, what="Landlock")
+        syscall("landlock_restrict_self", rules, 0, what="Landlock")
     finally:
         os.close(rules)
 
@@ -78,7 +78,7 @@ def _allow(rules: int, path: str, rights: int) -> None:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             rights &= _FILE_RIGHTS
         rule = struct.pack("=Qi", rights, descriptor)
-        call(
+        syscall(
             "landlock_add_rule", rules, _PATH_BENEATH, ctypes.create_string_buffer(rule, len(rule)), 0, what=f"Landlock for {path}"
         )
     finally:

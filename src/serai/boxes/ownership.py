@@ -1,7 +1,13 @@
-"""Who holds the processes of a box: we ourselves, so that it dies with us, or a keeper, so that it does not.
+"""How our own programs are started: from where this package is, whoever's Python environment that may be.
+
+Talking to a keeper: one request on a connection of its own.
+
+Who holds the processes of a box: we ourselves, so that it dies with us, or a keeper, so that it does not.
 
 Either starts the launcher (`serai.boxes.programs.launcher`), reads its one line, and can end it. A backend neither knows nor cares
 which it is.
+
+Who looks after a box: a process by its name, and which of the managers in it.
 """
 
 from __future__ import annotations
@@ -10,22 +16,112 @@ import asyncio
 import contextlib
 import json
 import os
+import secrets
+import socket
+import struct
+import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from serai.boxes import keeping
-from serai.boxes.booting import boot
-from serai.errors import BoxFailed, LimitHit
+from serai import version
+from serai.errors import BadFrame, BoxFailed, LimitHit, Refused
 from serai.limits import Limits
 from serai.wire.plain_process import DetachedProcess
 from serai.wire.process import Child, Launch, Spawner
+from serai.wire.process_tree import own_identity
 
-__all__ = ["Held", "Holder", "Keeping", "Kept", "Owning", "to_its_end"]
+__all__ = [
+    "BoxHolder",
+    "DirectHolder",
+    "HeldBox",
+    "KeeperHolder",
+    "KeptBox",
+    "ask_keeper",
+    "is_here",
+    "is_manager",
+    "new_manager",
+    "program_command",
+    "run_to_completion",
+]
+
+_HOME = str(Path(version.__file__).parents[1])
+
+
+def program_command(module: str, function: str = "main", *, alone: bool = True) -> list[str]:
+    """A command line that calls a function of ours with the arguments that are added to it.
+
+    Imported and not run as a script, which would be compiled each time. `alone`: with the standard library only, which is quicker,
+    and in an environment of nobody.
+    """
+    source = f"import sys; sys.path.insert(0, {_HOME!r}); from serai.boxes.{module} import {function}; {function}(*sys.argv[1:])"
+    return [sys.executable, *(["-I", "-S"] if alone else []), "-c", source]
+
+
+_AGAIN = 0.005  # seconds
+
+
+async def ask_keeper(folder: str, verb: str, *, timeout: float) -> dict[str, Any] | None:
+    """What the keeper of the box in this folder answers; None when there is no keeper (any more)."""
+    loop = asyncio.get_running_loop()
+    try:
+        at = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BoxFailed(f"its folder cannot be entered: {error.strerror}", who=folder) from None
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.setblocking(False)
+        try:
+            async with asyncio.timeout(timeout):
+                await _connected(connection, f"/proc/self/fd/{at}/keeper.sock")
+                body = json.dumps({"verb": verb}).encode()
+                await loop.sock_sendall(connection, struct.pack(">I", len(body)) + body)
+                return await _answer(connection, folder)
+        except (FileNotFoundError, ConnectionError):
+            return None
+        except TimeoutError:
+            limit = LimitHit("box_stop", timeout)
+            hint = "is it stopped? Kill it, then try again"
+            raise BoxFailed(f"the keeper did not answer `{verb}`", who=folder, limit=limit, hint=hint) from None
+        except OSError as error:
+            raise BoxFailed(f"its keeper cannot be reached: {error.strerror}", who=folder) from None
+        finally:
+            os.close(at)
+
+
+async def _connected(connection: socket.socket, path: str) -> None:
+    """The loop's own way takes a queue that is full for a connection."""
+    while True:
+        try:
+            connection.connect(path)
+        except BlockingIOError:
+            await asyncio.sleep(_AGAIN)
+        else:
+            return
+
+
+async def _answer(connection: socket.socket, folder: str) -> dict[str, Any] | None:
+    loop = asyncio.get_running_loop()
+    received = b""
+    while piece := await loop.sock_recv(connection, 65536):
+        received += piece
+    if not received:
+        return None  # it died over it
+    try:
+        answer = json.loads(received[4:])
+        if "err" in answer:
+            raise Refused(str(answer["err"]), who=folder)
+        data: dict[str, Any] = answer["data"]
+    except (ValueError, KeyError, TypeError):
+        raise BadFrame("the keeper's answer cannot be understood", who=folder) from None
+    return data
+
 
 _LINE = 65536
 
 
-class Held(Protocol):
+class HeldBox(Protocol):
     """The processes of one box, started."""
 
     @property
@@ -43,15 +139,15 @@ class Held(Protocol):
         ...
 
 
-class Holder(Protocol):
+class BoxHolder(Protocol):
     """Starts the launcher of a box."""
 
-    async def start(self, argv: Sequence[str], *, box_id: str, generation: str, folder: str, log: int) -> Held:
+    async def start(self, argv: Sequence[str], *, box_id: str, generation: str, folder: str, log: int) -> HeldBox:
         """The porter answers on return; `BoxFailed` has the launcher's reason."""
         ...
 
 
-async def to_its_end(work: Coroutine[None, None, None]) -> None:
+async def run_to_completion(work: Coroutine[None, None, None]) -> None:
     """Run it to its end also when we are cancelled meanwhile, once or more (spec hooks 13.24)."""
     task = asyncio.ensure_future(work)
     cancelled = False
@@ -67,14 +163,14 @@ async def to_its_end(work: Coroutine[None, None, None]) -> None:
         raise asyncio.CancelledError
 
 
-class Owning:
+class DirectHolder:
     """We hold it: our spawner's watchdog and the launcher's lifeline end it with us."""
 
     def __init__(self, spawner: Spawner, limits: Limits) -> None:
         self._spawner = spawner
         self._limits = limits
 
-    async def start(self, argv: Sequence[str], *, box_id: str, generation: str, folder: str, log: int) -> Held:  # noqa: ARG002  (a keeper's)
+    async def start(self, argv: Sequence[str], *, box_id: str, generation: str, folder: str, log: int) -> HeldBox:  # noqa: ARG002  (a keeper's)
         launch = Launch(argv=argv, env={"SERAI_BOX": generation}, who=f"box {box_id}", stderr=log)
         child = await self._spawner.spawn(launch)
         try:
@@ -107,7 +203,7 @@ class _Owned:
         await self._child.close()
 
 
-class Keeping:
+class KeeperHolder:
     """A keeper holds it. `environ` is what the hooks at its end will see; `settle` is how the keeper settles it.
 
     `abandoned`: what it does when we are gone before the box is registered. A resume leaves the box paused.
@@ -128,7 +224,7 @@ class Keeping:
         self._expires_at = expires_at
         self._abandoned = abandoned
 
-    async def start(self, argv: Sequence[str], *, box_id: str, generation: str, folder: str, log: int) -> Kept:
+    async def start(self, argv: Sequence[str], *, box_id: str, generation: str, folder: str, log: int) -> KeptBox:
         config: dict[str, Any] = {
             "folder": folder,
             "generation": generation,
@@ -139,7 +235,10 @@ class Keeping:
             "stop": self._limits.box_stop,
         }
         launch = Launch(
-            argv=[*boot("programs.keeper"), json.dumps(config)], env=self._environ, who=f"the keeper of box {box_id}", stderr=log
+            argv=[*program_command("programs.keeper"), json.dumps(config)],
+            env=self._environ,
+            who=f"the keeper of box {box_id}",
+            stderr=log,
         )
         keeper = DetachedProcess(launch)
         try:
@@ -148,12 +247,12 @@ class Keeping:
             # Gone before anything else is done: what it still starts would take the place of another that we start.
             with contextlib.suppress(OSError):
                 os.write(keeper.stdin, b"stop\n")
-            await to_its_end(keeper.end(2 * self._limits.box_stop))
+            await run_to_completion(keeper.end(2 * self._limits.box_stop))
             raise
-        return Kept(folder, self._limits, keeper)
+        return KeptBox(folder, self._limits, keeper)
 
 
-class Kept:
+class KeptBox:
     """A box that a keeper holds; also one that another process started."""
 
     def __init__(self, folder: str, limits: Limits, keeper: DetachedProcess | None = None) -> None:
@@ -192,9 +291,9 @@ class Kept:
 
     async def _have_it_end(self, verb: str) -> bool:
         patience = self._limits.box_stop * 3
-        if await keeping.ask(self._folder, verb, timeout=patience) is not None:
+        if await ask_keeper(self._folder, verb, timeout=patience) is not None:
             return True
-        if await keeping.ask(self._folder, "state", timeout=patience) is not None:
+        if await ask_keeper(self._folder, "state", timeout=patience) is not None:
             raise BoxFailed("its keeper did not stop it", who=self._folder, hint="try again")  # to kill its box would end both
         return False
 
@@ -231,3 +330,17 @@ def _check(line: bytes, box_id: str) -> None:
     except (ValueError, AttributeError):
         message, hint = "its launcher ended without a word", "see its log: `serai box logs`"
     raise BoxFailed(message, who=f"box {box_id}", hint=hint)
+
+
+def new_manager() -> str:
+    """A name for one manager in this process: there may be several. A keeper's name has no such ending."""
+    return f"{own_identity()}#{secrets.token_hex(4)}"
+
+
+def is_manager(owner: str) -> bool:
+    return "#" in owner
+
+
+def is_here(owner: str) -> bool:
+    """Whether it is this process, whatever it was before: a keeper becomes the one that settles."""
+    return owner.partition("#")[0] == own_identity()

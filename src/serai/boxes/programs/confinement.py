@@ -11,20 +11,20 @@ import os
 import resource
 import select
 
-from serai.boxes.programs import landlock, seccomp
-from serai.boxes.programs.starting import OK
-from serai.boxes.programs.syscalls import Prctl, capset, close_all_but, prctl
+from serai.boxes.programs.box_setup import OK
+from serai.kernel import landlock, seccomp
+from serai.kernel.syscalls import PrctlOption, capset, close_other_descriptors, prctl
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
     from collections.abc import Mapping
 
-    from serai.boxes.programs.starting import Handshake
+    from serai.boxes.programs.box_setup import Handshake
 else:  # the public module brings enumerations along, and they take as long as a box
     import _signal as signal
 
-__all__ = ["become", "confine", "confine_process", "set_limits"]
+__all__ = ["confine_in_namespaces", "confine_without_namespaces", "set_process_title", "set_resource_limit"]
 
 # What the root of a box needs to set up files, users and services inside it. Each holds within its user namespace only.
 _KEPT = {
@@ -46,7 +46,7 @@ _AMBIENT_RAISE, _AMBIENT_CLEAR_ALL = 2, 4
 _LAST_CAPABILITY = 63
 
 
-def become(name: bytes) -> None:
+def set_process_title(name: bytes) -> None:
     """Show a name instead of the command line we were started with: it has paths of the machine, and /proc/1/cmdline is for all."""
     with open("/proc/self/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()
@@ -54,10 +54,10 @@ def become(name: bytes) -> None:
     if 0 < first < last:
         ctypes.memset(first, 0, last - first)
         ctypes.memmove(first, name[: last - first - 1], min(len(name), last - first - 1))
-    prctl(Prctl.NAME, name[:15] + b"\0")
+    prctl(PrctlOption.NAME, name[:15] + b"\0")
 
 
-def set_limits(limits: Mapping[str, int]) -> None:
+def set_resource_limit(limits: Mapping[str, int]) -> None:
     """Resource limits by name, such as NPROC; never above what we have. A box leaves no core files on the machine."""
     for name, wanted in {"CORE": 0, **limits}.items():
         number: int = getattr(resource, f"RLIMIT_{name}")
@@ -66,32 +66,32 @@ def set_limits(limits: Mapping[str, int]) -> None:
         resource.setrlimit(number, (value, value))
 
 
-def confine(listener: int, shake: Handshake) -> None:
+def confine_in_namespaces(listener: int, shake: Handshake) -> None:
     """The porter of a box with namespaces of its own: give up all but what its root needs inside."""
-    _drop_capabilities(sum(1 << number for number in _KEPT.values()))
-    prctl(Prctl.NO_NEW_PRIVS, 1)
-    seccomp.install()
+    drop_capabilities(sum(1 << number for number in _KEPT.values()))
+    prctl(PrctlOption.NO_NEW_PRIVS, 1)
+    seccomp.install_filter()
     _last_steps(shake, listener)
 
 
-def confine_process(root: str, user: int | None, listener: int, shake: Handshake, guard: int) -> None:
+def confine_without_namespaces(root: str, user: int | None, listener: int, shake: Handshake, guard: int) -> None:
     """A porter without namespaces: as far as Landlock and seccomp go. What they leave open, such as modes and times of files, only
     an owner may change: so it becomes `user`, when there is one for it."""
     if user is None:
-        _drop_capabilities(0)
+        drop_capabilities(0)
     else:
         _become_user(user)
-    prctl(Prctl.NO_NEW_PRIVS, 1)
-    if landlock.version() > 0:
+    prctl(PrctlOption.NO_NEW_PRIVS, 1)
+    if landlock.abi_version() > 0:
         landlock.restrict(root)
-    if seccomp.known_here():
-        seccomp.install(plain=True)
+    if seccomp.is_supported():
+        seccomp.install_filter(plain=True)
     _last_steps(shake, listener, guard)
 
 
 def _become_user(user: int) -> None:
-    _drop_from_bounds(sum(1 << number for number in _REACH.values()))
-    prctl(Prctl.KEEP_CAPABILITIES, 1)
+    drop_bounding_set(sum(1 << number for number in _REACH.values()))
+    prctl(PrctlOption.KEEP_CAPABILITIES, 1)
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
@@ -100,22 +100,22 @@ def _become_user(user: int) -> None:
             capset(1 << number, passed_on=True)
         except PermissionError:
             continue  # root had it not
-        prctl(Prctl.AMBIENT, _AMBIENT_RAISE, number)
+        prctl(PrctlOption.AMBIENT, _AMBIENT_RAISE, number)
         return
     capset(0)
 
 
-def _drop_capabilities(kept: int) -> None:
-    _drop_from_bounds(kept)
+def drop_capabilities(kept: int) -> None:
+    drop_bounding_set(kept)
     capset(kept)
 
 
-def _drop_from_bounds(kept: int) -> None:
+def drop_bounding_set(kept: int) -> None:
     try:
-        prctl(Prctl.AMBIENT, _AMBIENT_CLEAR_ALL)
+        prctl(PrctlOption.AMBIENT, _AMBIENT_CLEAR_ALL)
         for number in range(_LAST_CAPABILITY + 1):
             if not kept >> number & 1:
-                prctl(Prctl.BOUNDING_DROP, number)
+                prctl(PrctlOption.BOUNDING_DROP, number)
     except OSError as error:
         if error.errno != 22 and kept:  # 22: beyond the last one that this kernel has; and who has none, has none to drop
             raise
@@ -123,12 +123,12 @@ def _drop_from_bounds(kept: int) -> None:
 
 def _last_steps(shake: Handshake, *kept: int) -> None:
     """Nobody in the box may look into the porter, and it does not outlive its launcher."""
-    prctl(Prctl.DUMPABLE, 0)
-    prctl(Prctl.PDEATHSIG, signal.SIGKILL)
+    prctl(PrctlOption.DUMPABLE, 0)
+    prctl(PrctlOption.PDEATHSIG, signal.SIGKILL)
     # It may have died just before: then the other end of this pipe is closed.
     waiting = select.poll()
     waiting.register(shake.lifeline, 0)
     if waiting.poll(0):
         os._exit(1)
     os.write(shake.told, OK)
-    close_all_but(*kept)
+    close_other_descriptors(*kept)

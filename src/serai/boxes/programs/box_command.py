@@ -1,4 +1,10 @@
-"""A program that the porter has started: its descriptors, its end, and how to reach all that it started in turn."""
+"""Terminals for commands: where they come from, and how a program gets one as its controlling terminal.
+
+In a plain box the porter cannot open one: a rule of Landlock's that lets it would be for all terminals of the machine, the person's
+own among them. Its guard, which is outside, opens them and passes the descriptors on.
+
+A program that the porter has started: its descriptors, its end, and how to reach all that it started in turn.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +16,126 @@ import sys
 import termios
 from time import monotonic
 
-from serai.boxes.programs import terminals
 from serai.boxes.programs.frames import PACKET, HungUp, Refusal, TooLarge, take
 
 TYPE_CHECKING = False
+__all__ = ["OutputHead", "RunningCommand", "ask", "give", "make", "processes", "send_signal", "start"]
+
+if TYPE_CHECKING:
+    import signal
+    import socket
+    from typing import NoReturn
+else:  # the public modules bring enumerations along, and they take as long to import as everything else here
+    import _signal as signal
+    import _socket as socket
+
+_UNLOCK, _OTHER_END = 0x40045431, 0x5441  # TIOCSPTLCK, TIOCGPTPEER
+_FLAGS = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC
+_PAIR = struct.Struct("2i")
+_CLOEXEC = 0x40000000  # MSG_CMSG_CLOEXEC
+
+
+def make() -> tuple[int, int]:
+    """A new terminal: our end of it, and the program's. By descriptor: its name may be out of reach."""
+    ours = os.open("/dev/ptmx", _FLAGS)
+    try:
+        fcntl.ioctl(ours, _UNLOCK, b"\0\0\0\0")
+        return ours, fcntl.ioctl(ours, _OTHER_END, _FLAGS)
+    except BaseException:
+        os.close(ours)
+        raise
+
+
+def ask(guard: socket.socket) -> tuple[int, int]:
+    """In the porter: the same, from its guard."""
+    guard.send(b"?")
+    said, passed, _, _ = guard.recvmsg(16, socket.CMSG_SPACE(_PAIR.size), _CLOEXEC)
+    if not passed:
+        number = int(said or b"5")  # EIO: there is no guard any more
+        raise OSError(number, os.strerror(number))
+    ours, theirs = _PAIR.unpack(passed[0][2])
+    return ours, theirs
+
+
+def give(porter: socket.socket, owner: int | None) -> bool:
+    """In the guard: answer one question, with a terminal that belongs to `owner`. Whether there may be more."""
+    if not porter.recv(1):
+        return False
+    try:
+        pair = make()
+    except OSError as error:
+        porter.send(str(error.errno).encode())
+        return True
+    try:
+        if owner is not None:
+            os.fchown(pair[1], owner, owner)
+        porter.sendmsg([b"!"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, _PAIR.pack(*pair))])
+    except BrokenPipeError:
+        return False
+    finally:
+        for descriptor in pair:
+            os.close(descriptor)
+    return True
+
+
+def start(path: str, argv: list[str], env: dict[str, str], terminal: int) -> int:
+    """Like `posix_spawnp`, in a new session whose terminal is this one: that takes a call which no file action makes."""
+    hear, tell = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            _take(terminal)
+            _execute(path, argv, env)
+        except OSError as error:
+            os.write(tell, str(error.errno).encode())
+        finally:
+            os._exit(127)
+    os.close(tell)
+    problem = os.read(hear, 16)  # nothing, when it is executed: that closes the other end
+    os.close(hear)
+    if problem:
+        os.waitpid(pid, 0)
+        raise OSError(int(problem), os.strerror(int(problem)))
+    return pid
+
+
+def _take(terminal: int) -> None:
+    signal.set_wakeup_fd(-1)
+    for kind in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(kind, signal.SIG_DFL)
+    os.setsid()
+    fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
+    for standard in (0, 1, 2):
+        os.dup2(terminal, standard)
+
+
+def _execute(path: str, argv: list[str], env: dict[str, str]) -> NoReturn:
+    """The first program of that name on the PATH; when there is none, the error that says the most."""
+    if "/" in path:
+        os.execve(path, argv, env)  # noqa: S606  (no shell is what we want)
+    found: OSError = FileNotFoundError(2, "")
+    for folder in env["PATH"].split(":"):
+        try:
+            os.execve(f"{folder or '.'}/{path}", argv, env)  # noqa: S606
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as error:
+            found = error
+    raise found
+
+
 if TYPE_CHECKING:
     import signal
     from collections.abc import Callable, Generator
     from typing import Any, TypeAlias, TypeVar
 
-    from serai.boxes.programs.connection import Connection
+    from serai.boxes.programs.box_server import ServedConnection
     from serai.boxes.programs.frames import Data
 
     T = TypeVar("T")
     Wait: TypeAlias = Generator[float | None, None, T]
 else:  # the public modules bring enumerations along, and they take as long to import as everything else here
     import _signal as signal
-
-__all__ = ["Command", "Printed", "processes", "send_signal"]
 
 OUTPUT = 64 << 10  # bytes that are kept of what a command prints
 QUEUE = 256 << 10  # bytes that may wait for a caller who does not read, or for a program that does not
@@ -36,12 +144,12 @@ HANGUP = 1.0  # seconds from SIGHUP to SIGKILL when its caller has left
 _NOBODY_S_FAULT = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)  # at least not the program's
 
 
-class Command:
+class RunningCommand:
     """A program at work for one connection, in a session of its own, with pipes or (`size`: columns and rows) with a terminal."""
 
     def __init__(
         self,
-        owner: Connection,
+        owner: ServedConnection,
         argv: list[str],
         env: dict[str, str],
         *,
@@ -59,7 +167,7 @@ class Command:
         try:
             if size:
                 self._terminal(theirs, *size)
-                self.pid = terminals.start(path or argv[0], argv, env, theirs[0])
+                self.pid = start(path or argv[0], argv, env, theirs[0])
             else:
                 actions = self._pipes(theirs, 1 if merged else 2)
                 os.environ["PATH"] = env["PATH"]  # where the C library looks for the program
@@ -210,7 +318,7 @@ class Command:
         return {"exit_code": code} if code >= 0 else {"exit_code": -1, "signal": -code}
 
 
-class Printed:
+class OutputHead:
     """Keeps the head of what a command prints, and a byte to tell that there was more; the rest goes, so that it never blocks."""
 
     def __init__(self) -> None:

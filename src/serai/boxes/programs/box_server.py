@@ -3,18 +3,28 @@
 A frame is four bytes of length (big-endian) and JSON: `{"verb", "data"}`, answered by `{"data"}` or `{"err"}`. After `dial`, `pty`,
 `putfile` and an `exec` with `stream` raw bytes follow; such a connection is closed when the request is refused, so that raw bytes
 are never read as frames.
+
+The porter: the program inside every box, which does there what we ask of it (spec hooks 4). Standard library only.
+
+One thread, one edge-triggered poll. Each connection is a generator: it does what can be done now and yields when it has to wait,
+with the time by which it wants to go on at the latest. Whatever happens to its descriptors or its command makes it go on.
+
+Its process is forked into the box, where no module can be found any more: it and its neighbours (`connection`, `command`, `files`,
+`frames`, `terminals`) import everything at the top.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import select
 import struct
+import sys
 from binascii import b2a_base64
 from time import monotonic
 
-from serai.boxes.programs.command import Command, Printed, processes, send_signal
-from serai.boxes.programs.files import owner, replaceable
+from serai.boxes.programs.box_command import OutputHead, RunningCommand, ask, make, processes, send_signal
+from serai.boxes.programs.file_tree import BoxFileTree, owner, replaceable
 from serai.boxes.programs.frames import (
     FRAME,
     PACKET,
@@ -34,6 +44,8 @@ from serai.boxes.programs.frames import (
 )
 
 TYPE_CHECKING = False
+__all__ = ["VERBS", "BoxServer", "ServedConnection", "main", "run"]
+
 if TYPE_CHECKING:
     import signal
     import socket
@@ -41,7 +53,6 @@ if TYPE_CHECKING:
     from typing import NoReturn, TypeAlias, TypeVar
 
     from serai.boxes.programs.frames import Data
-    from serai.boxes.programs.porter import Porter
 
     T = TypeVar("T")
     Wait: TypeAlias = Generator[float | None, None, T]
@@ -49,18 +60,16 @@ else:  # the public modules bring enumerations along, and they take as long to i
     import _signal as signal
     import _socket as socket
 
-__all__ = ["VERBS", "Connection"]
-
 CHUNK = 256 << 10  # bytes: one read, and what may wait for a peer that does not read
 DIAL = 10.0  # seconds
 SCRIPT = "/run/llmbox-init-script"
 SCRIPT_TIME = 300_000_000_000  # nanoseconds
 
 
-class Connection:
+class ServedConnection:
     """Somebody who asks, and where the work for him stands."""
 
-    def __init__(self, porter: Porter, peer: socket.socket) -> None:
+    def __init__(self, porter: BoxServer, peer: socket.socket) -> None:
         self.porter = porter
         self.peer = peer
         self.inbox = bytearray()
@@ -169,10 +178,10 @@ class Connection:
         if data["stream"]:
             return (yield from self.stream(argv, env, data))
         stdin = base64(data, "stdin")
-        printed = Printed()
+        printed = OutputHead()
         try:
             self.porter.enter(data["cwd"])
-            command = Command(self, argv, env)
+            command = RunningCommand(self, argv, env)
         except OSError as error:
             code = 127 if error.errno in (errno.ENOENT, errno.ENOTDIR) else 126  # as a shell has it
             return {"stdout": "", "stderr": f"{argv[0]}: {error.strerror}\n", "exit_code": code}
@@ -192,7 +201,7 @@ class Connection:
         self.room = PACKET + 5
         self.porter.enter(data["cwd"])
         try:
-            command = Command(self, argv, {"TERM": "xterm-256color", **env} if size else env, size=size)
+            command = RunningCommand(self, argv, {"TERM": "xterm-256color", **env} if size else env, size=size)
         except OSError as error:
             raise Refusal(f"{argv[0]}: {error.strerror}") from None
         self.answer({"pid": command.pid})
@@ -214,7 +223,7 @@ class Connection:
             argv = [f"-{os.path.basename(path)}"]
         self.room = PACKET + 5
         self.porter.enter("")
-        command = Command(self, argv, env, path=path, size=(data["cols"], data["rows"]))
+        command = RunningCommand(self, argv, env, path=path, size=(data["cols"], data["rows"]))
         self.answer({})
         yield from command.converse(lambda _, data: self.outbox.extend(data), 2)
         raise HungUp
@@ -352,11 +361,11 @@ class Connection:
         """Why it failed, or nothing; and what it printed."""
         porter = self.porter
         porter.tree.write(SCRIPT, script, 0o755, 0, 0)
-        printed = Printed()
+        printed = OutputHead()
         env = porter.environment([])
         porter.enter("", env["HOME"])
         try:
-            command = Command(self, [porter.tree.within(SCRIPT)], env, merged=True)
+            command = RunningCommand(self, [porter.tree.within(SCRIPT)], env, merged=True)
         except OSError as error:
             hint = ": it needs a #! line" if error.errno == errno.ENOEXEC else ""
             return f"init script failed: {os.strerror(error.errno or 0).lower()}{hint}", b""
@@ -401,13 +410,193 @@ SIZE: Data = {"cols": 80, "rows": 24}
 FILE: Data = {"Path": "", "Content": "", "Mode": 0o600, "UID": 0, "GID": 0, "Append": False}
 INIT: Data = {"files": [], "env": [], "init_script": "", "init_script_timeout": 0, "more": False}
 EXEC: Data = {"cmd": [], "env": {}, "cwd": "", "timeout": 0, "stdin": "", "stream": False, "tty": {}}
-VERBS: dict[str, tuple[Callable[[Connection, Data], Data | Wait[Data | None]], Data]] = {
-    "hello": (Connection.hello, {}),
-    "init": (Connection.init, INIT),
-    "exec": (Connection.exec, EXEC),
-    "pty": (Connection.pty, {"cmd": [], **SIZE}),
-    "dial": (Connection.dial, {"port": 0}),
-    "putfile": (Connection.putfile, {"path": "", "size": 0, "mode": 0o644, "uid": 0, "gid": 0}),
-    "getfile": (Connection.getfile, {"path": ""}),
-    "signal": (Connection.signal, {"signal": 0}),
+VERBS: dict[str, tuple[Callable[[ServedConnection, Data], Data | Wait[Data | None]], Data]] = {
+    "hello": (ServedConnection.hello, {}),
+    "init": (ServedConnection.init, INIT),
+    "exec": (ServedConnection.exec, EXEC),
+    "pty": (ServedConnection.pty, {"cmd": [], **SIZE}),
+    "dial": (ServedConnection.dial, {"port": 0}),
+    "putfile": (ServedConnection.putfile, {"path": "", "size": 0, "mode": 0o644, "uid": 0, "gid": 0}),
+    "getfile": (ServedConnection.getfile, {"path": ""}),
+    "signal": (ServedConnection.signal, {"signal": 0}),
 }
+
+
+if TYPE_CHECKING:
+    import signal
+    import socket
+    from collections.abc import Mapping
+    from typing import Any, NoReturn
+
+    from serai.boxes.programs.box_command import RunningCommand
+else:  # the public modules bring enumerations along, and they take as long to import as everything else here
+    import _signal as signal
+    import _socket as socket
+
+
+RETRY = 0.1  # seconds until somebody is admitted for whom there was no descriptor
+LONGEST = 3600.0  # seconds in one poll
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+EDGES = select.EPOLLIN | select.EPOLLOUT | select.EPOLLRDHUP | select.EPOLLET
+LEFT = select.EPOLLHUP | select.EPOLLERR
+
+
+class BoxServer:
+    """All that a box's porter knows: who is connected, what runs for them, and what `init` said."""
+
+    def __init__(self, listener: int, root: str, marks: Mapping[str, str], guard: int) -> None:
+        self.tree = BoxFileTree(root)
+        self.marks = marks
+        self.guard = socket.socket(fileno=guard) if guard >= 0 else None
+        self.env: dict[str, str] = {}  # as `init` gave it
+        self.initialised = False
+        self.busy = False  # with the init script
+        self.uploads = 0
+        self.connections: set[ServedConnection] = set()
+        self.owners: dict[int, ServedConnection] = {}  # of descriptors
+        self.children: dict[int, RunningCommand] = {}
+        self.ready: dict[ServedConnection, None] = {}  # those who can go on, in order
+        self.retry: float | None = None
+        for descriptor in (listener, guard):
+            if descriptor >= 0:
+                os.set_inheritable(descriptor, False)  # no command may have it
+        self.listener = socket.socket(fileno=listener)
+        self.listener.setblocking(False)
+        self.alarm, alarm = os.pipe()
+        os.set_blocking(alarm, False)
+        os.set_blocking(self.alarm, False)
+        signal.set_wakeup_fd(alarm, warn_on_full_buffer=False)  # one byte in it is enough
+        self.poll = select.epoll()
+        self.poll.register(self.listener.fileno(), select.EPOLLIN | select.EPOLLET)
+        self.poll.register(self.alarm, select.EPOLLIN)
+
+    def run(self) -> NoReturn:
+        while True:
+            times = [one.until for one in self.connections if one.until is not None]
+            if self.retry is not None:
+                times.append(self.retry)
+            wait = min(max(min(times) - monotonic(), 0), LONGEST) if times else None
+            for descriptor, events in self.poll.poll(0 if self.ready else wait):
+                self.happened(descriptor, events)
+            now = monotonic()
+            if self.retry is not None and now >= self.retry:
+                self.admit()
+            self.ready.update((one, None) for one in self.connections if one.until is not None and now >= one.until)
+            turn, self.ready = self.ready, {}
+            for one in turn:
+                if one in self.connections:
+                    one.step()
+
+    def happened(self, descriptor: int, events: int) -> None:
+        if descriptor == self.alarm:
+            self.reap()
+        elif descriptor == self.listener.fileno():
+            self.admit()
+        elif (one := self.owners.get(descriptor)) is not None:
+            if events & LEFT and descriptor == one.peer.fileno():
+                one.gone = True
+            self.ready[one] = None
+
+    def reap(self) -> None:
+        """Everything that has ended: also what a program of the box has left behind, for which the porter stands in as parent."""
+        os.read(self.alarm, 4096)
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            command = self.children.pop(pid, None)
+            if command is not None:
+                command.status = status
+                self.ready[command.owner] = None
+
+    def admit(self) -> None:
+        self.retry = None
+        while True:
+            try:
+                peer = socket.socket(fileno=self.listener._accept()[0])  # type: ignore[attr-defined]
+                one = ServedConnection(self, peer)
+                self.watch(peer.fileno(), one)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.ECONNABORTED:  # no descriptor or no memory: later
+                    self.retry = monotonic() + RETRY
+                    return
+            else:
+                self.connections.add(one)
+                self.ready[one] = None
+
+    def part(self, one: ServedConnection) -> None:
+        self.connections.discard(one)
+        self.owners.pop(one.peer.fileno(), None)
+        one.peer.close()
+
+    def watch(self, descriptor: int, one: ServedConnection) -> None:
+        os.set_blocking(descriptor, False)
+        self.poll.register(descriptor, EDGES)
+        self.owners[descriptor] = one
+
+    def drop(self, descriptor: int) -> None:
+        self.owners.pop(descriptor, None)
+        os.close(descriptor)
+
+    def environment(self, pairs: list[tuple[Any, Any]]) -> dict[str, str]:
+        """What a command sees: this and nothing of the porter's own (spec hooks 3.6)."""
+        return {"HOME": self.tree.within("/root"), "PATH": PATH, **self.env, **variables(pairs), **self.marks}
+
+    def terminal(self) -> tuple[int, int]:
+        return make() if self.guard is None else ask(self.guard)
+
+    def enter(self, folder: str, *places: str) -> None:
+        """Go where a command is to start: by the box's name for it, or the first of these that is there. We have one thread."""
+        if folder:
+            try:
+                os.chdir(self.tree.within(folder))
+            except OSError as error:
+                raise Refusal(f"cwd {folder}: {error.strerror}") from None
+            return
+        for place in (*(places or (self.tree.within("/workspace"), self.environment([])["HOME"])), self.tree.root):
+            try:
+                os.chdir(place)
+            except OSError:
+                continue
+            return
+
+
+class NoModules:
+    """Finds no module: what lies in a box is not ours to run."""
+
+    @staticmethod
+    def find_spec(name: str, *_: object) -> NoReturn:
+        raise ImportError(name)
+
+
+def run(listener: int, *, root: str = "/", marks: Mapping[str, str] = {}, guard: int = -1) -> NoReturn:
+    """Serve a box on a listening socket until killed. `root` is where its files are.
+
+    In a plain box all commands carry `marks`, variables by which they are found when everybody else is dead, and terminals come
+    from its `guard`.
+
+    A signal must not end it: Python would raise one in the middle of anything, and every process of the box may send them.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    for kind in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM):
+        signal.signal(kind, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    os.umask(0o022)
+    sys.meta_path[:] = [NoModules]
+    reading, writing = os.pipe()
+    for standard in (0, 1):  # there is nothing to read and nobody to print to, and no descriptor of a command may be one of these
+        os.dup2(reading, standard)
+    os.close(reading)
+    os.close(writing)
+    BoxServer(listener, root, marks, guard).run()
+
+
+def main(arguments: list[str]) -> NoReturn:
+    """`--fd N [--root DIR]`: for whoever cannot fork into a box."""
+    options = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    run(int(options["--fd"]), root=options.get("--root", "/"))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ctypes
 import struct
 
-from serai.boxes.programs.syscalls import MACHINE, Prctl, prctl
+from serai.kernel.syscalls import MACHINE, PrctlOption, prctl
 
-__all__ = ["install", "known_here", "program"]
+__all__ = ["box_filter", "install_filter", "is_supported"]
 
 # name: number on x86_64, number on aarch64 (0: there is no such call)
 _DENIED = {
@@ -170,7 +170,7 @@ _BY_ARGUMENT_IF_PLAIN = _BY_ARGUMENT | {
 Step = tuple[int, int, str, str]  # operation, operand, and where to go on yes and on no: a label, or the next step
 
 
-class _Filter:
+class SeccompProgram:
     """Steps with labels, and then as the kernel has them: with distances."""
 
     def __init__(self) -> None:
@@ -193,15 +193,15 @@ class _Filter:
         )
 
 
-def known_here() -> bool:
+def is_supported() -> bool:
     """Whether the calls of this kind of machine are in the table."""
     return MACHINE in _ARCHITECTURES
 
 
-def program(machine: str = MACHINE, *, plain: bool = False) -> bytes:
+def box_filter(machine: str = MACHINE, *, plain: bool = False) -> bytes:
     """The filter; for a `plain` box, which has no namespaces, a stricter one."""
     column, architecture = _ARCHITECTURES[machine]
-    made = _Filter()
+    made = SeccompProgram()
     made.step(_LOAD, _ARCH_AT)
     made.step(_EQUAL, architecture, "", "kill")  # the other interface of the same kernel has other numbers
     made.step(_LOAD, _NUMBER_AT)
@@ -237,9 +237,9 @@ def program(machine: str = MACHINE, *, plain: bool = False) -> bytes:
     return made.assembled()
 
 
-def install(*, plain: bool = False) -> None:
+def install_filter(*, plain: bool = False) -> None:
     """From now on, for this process and all that come from it. It must have no_new_privs already."""
-    code = program(plain=plain)
+    code = box_filter(plain=plain)
     buffer = ctypes.create_string_buffer(code, len(code))
     head = struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer))
-    prctl(Prctl.SECCOMP, 2, head)
+    prctl(PrctlOption.SECCOMP, 2, head)

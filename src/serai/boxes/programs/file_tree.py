@@ -7,12 +7,12 @@ import stat
 
 from serai.boxes.programs.frames import Refusal
 
-__all__ = ["Tree", "owner", "replaceable"]
+__all__ = ["BoxFileTree", "owner", "replaceable"]
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 
-class Tree:
+class BoxFileTree:
     """All files under `root`. Inside a real box that is `/` and the kernel confines; else no symbolic link is followed."""
 
     def __init__(self, root: str) -> None:

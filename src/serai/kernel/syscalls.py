@@ -10,22 +10,22 @@ import os
 
 __all__ = [
     "MACHINE",
-    "Attr",
-    "Clone",
-    "Prctl",
-    "attach",
-    "call",
+    "CloneFlag",
+    "MountAttr",
+    "PrctlOption",
+    "attach_mount",
     "capset",
     "clone",
-    "close_all_but",
-    "detach",
+    "close_other_descriptors",
+    "detach_mount",
     "mount",
     "mount_setattr",
     "new_mount",
+    "open_tree",
     "pivot_root",
     "prctl",
     "sethostname",
-    "tree_of",
+    "syscall",
     "unshare",
 ]
 
@@ -66,7 +66,7 @@ _PRIVATE = 1 << 18
 _DETACH = 2
 
 
-class Clone:
+class CloneFlag:
     """Which namespaces a new process gets for itself."""
 
     MOUNTS = 0x00020000
@@ -79,7 +79,7 @@ class Clone:
     SIGCHLD = 17
 
 
-class Attr:
+class MountAttr:
     """What a mount allows; these only ever take away."""
 
     RDONLY = 0x1
@@ -89,7 +89,7 @@ class Attr:
     IDMAP = 0x00100000
 
 
-class Prctl:
+class PrctlOption:
     PDEATHSIG = 1
     DUMPABLE = 4
     KEEP_CAPABILITIES = 8
@@ -101,7 +101,7 @@ class Prctl:
     AMBIENT = 47
 
 
-def call(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None, what: str = "") -> int:
+def syscall(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | None, what: str = "") -> int:
     """A system call by name. `what` tells a person what it was about."""
     number = _SAME.get(name) or _NUMBERS.get(MACHINE, {}).get(name)
     if number is None:
@@ -128,64 +128,66 @@ def clone(flags: int) -> int:
 
     Unlike `os.fork` it runs no handlers; the C library's idea of the thread's own id stays the parent's, which nothing here uses.
     """
-    return call("clone", flags | Clone.SIGCHLD, 0, 0, 0, 0, what="new namespaces")
+    return syscall("clone", flags | CloneFlag.SIGCHLD, 0, 0, 0, 0, what="new namespaces")
 
 
 def unshare(flags: int) -> None:
-    call("unshare", flags, what="new namespaces")
+    syscall("unshare", flags, what="new namespaces")
 
 
 def sethostname(name: str) -> None:
     raw = os.fsencode(name)
-    call("sethostname", raw, len(raw), what="the hostname")
+    syscall("sethostname", raw, len(raw), what="the hostname")
 
 
 def mount(source: str, target: str, kind: str, flags: int, options: str = "") -> None:
     """The old call: for propagation and for overlays, whose options are names of folders in the working directory."""
-    call("mount", os.fsencode(source), os.fsencode(target), kind.encode(), flags, options.encode(), what=f"mount {target}")
+    syscall("mount", os.fsencode(source), os.fsencode(target), kind.encode(), flags, options.encode(), what=f"mount {target}")
 
 
-def tree_of(path: str, attributes: int = 0, *, recursive: bool = True) -> int:
+def open_tree(path: str, attributes: int = 0, *, recursive: bool = True) -> int:
     """A copy of what is mounted at `path`, hung up nowhere yet, with `attributes` taken away. A descriptor of it."""
     deep = _RECURSIVE if recursive else 0
-    found = call("open_tree", _HERE, os.fsencode(path), _OPEN_CLONE | _OPEN_CLOEXEC | deep, what=f"open {path}")
+    found = syscall("open_tree", _HERE, os.fsencode(path), _OPEN_CLONE | _OPEN_CLOEXEC | deep, what=f"open {path}")
     mount_setattr(found, attributes, recursive=recursive)
     return found
 
 
 def new_mount(kind: str, attributes: int = 0, **options: str) -> int:
     """A fresh file system of a kind such as `proc`, hung up nowhere yet. A descriptor of it."""
-    made = call("fsopen", kind.encode(), _CLOEXEC, what=f"a new {kind}")
+    made = syscall("fsopen", kind.encode(), _CLOEXEC, what=f"a new {kind}")
     try:
         for key, value in options.items():
-            call("fsconfig", made, _SET_STRING, key.encode(), value.encode(), 0, what=f"a new {kind}")
-        call("fsconfig", made, _CREATE, None, None, 0, what=f"a new {kind}")
-        return call("fsmount", made, _CLOEXEC, attributes, what=f"a new {kind}")
+            syscall("fsconfig", made, _SET_STRING, key.encode(), value.encode(), 0, what=f"a new {kind}")
+        syscall("fsconfig", made, _CREATE, None, None, 0, what=f"a new {kind}")
+        return syscall("fsmount", made, _CLOEXEC, attributes, what=f"a new {kind}")
     finally:
         os.close(made)
 
 
-def attach(tree: int, target: str) -> None:
+def attach_mount(tree: int, target: str) -> None:
     """Hang a detached mount up at `target`; its descriptor stays open and is now the mounted one."""
-    call("move_mount", tree, b"", _HERE, os.fsencode(target), _MOVE_FROM_EMPTY, what=f"mount {target}")
+    syscall("move_mount", tree, b"", _HERE, os.fsencode(target), _MOVE_FROM_EMPTY, what=f"mount {target}")
 
 
 def mount_setattr(tree: int, attributes: int, *, users: int = 0, recursive: bool = True) -> None:
     """Take `attributes` away from a detached tree and keep it to itself; `users` is a user namespace to show owners by."""
     flags = _EMPTY_PATH | (_RECURSIVE if recursive else 0)
     fields = b"".join(number.to_bytes(8, "little") for number in (attributes, 0, _PRIVATE, users))
-    call("mount_setattr", tree, b"", flags, ctypes.create_string_buffer(fields, len(fields)), len(fields), what="mount attributes")
+    syscall(
+        "mount_setattr", tree, b"", flags, ctypes.create_string_buffer(fields, len(fields)), len(fields), what="mount attributes"
+    )
 
 
 def pivot_root() -> None:
     """Make the working directory, which must be a mount, the root; what was the root is gone afterwards."""
-    call("pivot_root", b".", b".", what="the new root")
-    detach(".")  # the old root lies over the new one, and goes
+    syscall("pivot_root", b".", b".", what="the new root")
+    detach_mount(".")  # the old root lies over the new one, and goes
     os.chdir("/")
 
 
-def detach(path: str) -> None:
-    call("umount2", os.fsencode(path), _DETACH, what=f"unmount {path}")
+def detach_mount(path: str) -> None:
+    syscall("umount2", os.fsencode(path), _DETACH, what=f"unmount {path}")
 
 
 def capset(kept: int, *, passed_on: bool = False) -> None:
@@ -195,13 +197,13 @@ def capset(kept: int, *, passed_on: bool = False) -> None:
     # effective, permitted, inheritable; the lower halves first
     words = (low, low, low * passed_on, high, high, high * passed_on)
     data = b"".join(word.to_bytes(4, "little") for word in words)
-    call("capset", ctypes.create_string_buffer(header, 8), ctypes.create_string_buffer(data, 24), what="capabilities")
+    syscall("capset", ctypes.create_string_buffer(header, 8), ctypes.create_string_buffer(data, 24), what="capabilities")
 
 
-def close_all_but(*kept: int) -> None:
+def close_other_descriptors(*kept: int) -> None:
     """Close every descriptor above 2 except these."""
     first = 3
     for last in (*sorted(kept), 1 << 32):
         if first < last:
-            call("close_range", first, last - 1, 0)
+            syscall("close_range", first, last - 1, 0)
         first = last + 1

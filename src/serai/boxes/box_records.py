@@ -1,25 +1,154 @@
-"""The records of all boxes in one SQLite file, shared by every process of this user (spec hooks 5).
+"""What is on disk of a box: enough for another process to end it and to undo what its hooks did.
+
+The records of all boxes in one SQLite file, shared by every process of this user (spec hooks 5).
 
 Durable before effect (design rule 14): WAL with full sync, one short transaction for each step. Nothing here is asynchronous; the
 manager calls it from a thread of its own.
+
+Hook state at rest, encrypted when a person has configured a key (spec hooks 5).
+
+AES-256-GCM from `cryptography`, which is imported only here: who sets no key needs no library.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
+import secrets
 import sqlite3
+import time
+from binascii import Error, a2b_base64, b2a_base64
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any, Protocol
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
-from serai.boxes.backend import Allowance
+from serai.boxes.backend import BoxResources, BoxSpec
 from serai.boxes.hooks import Hook
-from serai.boxes.record import BoxRecord
 from serai.database import Database
-from serai.errors import BoxNotFound, BoxRefused, NotWritten
+from serai.errors import BadSettings, BoxNotFound, BoxRefused, NotWritten
 
-__all__ = ["NAME", "SEALED", "Sealer", "Store"]
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+__all__ = [
+    "NAME",
+    "SEALED",
+    "BoxRecord",
+    "BoxStore",
+    "KeyFile",
+    "Lifecycle",
+    "Sealer",
+    "check_id",
+    "moment",
+    "new_token",
+    "now",
+    "token_hash",
+]
+
+# creating: an intent, its hooks may have run (spec hooks 2.4); running: it was made; terminated: a tombstone, which tells why.
+Lifecycle = Literal["creating", "running", "terminated"]
+
+_ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoxRecord:
+    """One box. The token itself is nowhere: only who made the box has it (spec hooks 3.1)."""
+
+    token_hash: str
+    generation: str
+    box_id: str
+    backend: str
+    created_at: str
+    description: str = ""
+    status: Literal["ready", "broken"] = "ready"  # fixed at creation: whether its init script succeeded
+    last_error: str = ""
+    lifecycle: Lifecycle = "creating"
+    hooks: Sequence[Hook] = field(default=(), repr=False)  # in order, with all they need to be told of its end
+    hook_state: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold credentials: never shown
+    hooks_done: Sequence[str] = ()  # keys of those that have been told of its end
+    owner: str = ""  # who looks after it (`serai.boxes.ownership`)
+    kept: bool = False
+    expires_at: float | None = None  # seconds since the epoch
+    time_left: float | None = None  # of its time to live, while it is paused
+    rootfs: str | None = None
+    allowance: BoxResources = field(default_factory=BoxResources)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    unreadable: str = ""  # why what its hooks need is not known: then it must not be ended without them
+    observed_name: str = ""
+    observed_image: str = ""
+    observed_state: str = ""
+    observed_at: str | None = None  # None: never
+
+    @property
+    def wanted(self) -> BoxSpec:
+        return BoxSpec(box_id=self.box_id, generation=self.generation, rootfs=self.rootfs, allowance=self.allowance)
+
+    @property
+    def state(self) -> str:
+        """What a person is shown (spec hooks 3.2)."""
+        if self.lifecycle == "terminated":
+            return "terminated"
+        return "creating" if self.lifecycle == "creating" else self.observed_state or "running"
+
+    def to_json(self) -> dict[str, object]:
+        """What may be shown of it: neither states nor environment."""
+        shown: dict[str, object] = {
+            "box_id": self.box_id,
+            "generation": self.generation,
+            "backend": self.backend,
+            "state": self.state,
+            "kept": self.kept,
+            "created_at": self.created_at,
+            "hooks": [hook.key for hook in self.hooks],
+        }
+        if self.status == "broken":
+            shown["phase"] = "broken"
+        limits = {"memory": self.allowance.memory, "cpus": self.allowance.cpus, "pids": self.allowance.pids}
+        more = {
+            "description": self.description,
+            "last_error": self.last_error or self.unreadable,
+            "rootfs": self.rootfs,
+            "image": self.observed_image,
+            "last_seen": self.observed_at,
+            "limits": {name: value for name, value in limits.items() if value is not None},
+        }
+        shown |= {key: value for key, value in more.items() if value}
+        if self.expires_at is not None:
+            shown["expires_at"] = moment(int(self.expires_at * 1e9))
+        return shown
+
+
+def check_id(box_id: str) -> None:
+    """A box id is a host name, which it is inside the box (spec hooks 3.1)."""
+    if not box_id:
+        raise BoxRefused("a box ID is required", hint="such as `web-1`")
+    if not _ID.fullmatch(box_id):
+        raise BoxRefused(
+            f'invalid box ID "{box_id}": must be a valid hostname (lowercase letters, digits, and hyphens)',
+            hint="1 to 63 characters, the first and the last of them a letter or a digit",
+        )
+
+
+def new_token() -> str:
+    return secrets.token_hex(32)
+
+
+def token_hash(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def now() -> str:
+    return moment(time.time_ns())
+
+
+def moment(nanoseconds: int) -> str:
+    """RFC 3339 with nanoseconds, of one length so that it also sorts (spec hooks 5)."""
+    seconds, rest = divmod(nanoseconds, 1_000_000_000)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:09d}Z"
+
 
 NAME = "boxes.db"
 
@@ -63,7 +192,7 @@ class Sealer(Protocol):
     def open(self, sealed: str, about: str) -> str: ...
 
 
-class Store:
+class BoxStore:
     """Opened once by each manager. Every method is one transaction, on disk when it returns."""
 
     def __init__(self, folder: str, sealer: Sealer | None = None) -> None:
@@ -166,7 +295,7 @@ class Store:
                 return None
             text = json.dumps([asdict(hook) for hook in value] if key == "hooks" else dict(value))
             return self._sealer.seal(text, generation) if self._sealer else text
-        if isinstance(value, Allowance):
+        if isinstance(value, BoxResources):
             return json.dumps({"memory": value.memory, "cpus": value.cpus, "pids": value.pids})
         if isinstance(value, Sequence) and not isinstance(value, str):
             return json.dumps(list(value))
@@ -182,7 +311,7 @@ class Store:
             fields |= {"hook_state": {}, "env": {}, "hooks": (), "unreadable": str(error)}
         fields["hooks_done"] = json.loads(fields["hooks_done"])
         fields["kept"] = bool(fields["kept"])
-        fields["allowance"] = Allowance(**json.loads(fields["allowance"]))
+        fields["allowance"] = BoxResources(**json.loads(fields["allowance"]))
         return BoxRecord(**fields)
 
     def _opened(self, text: str | None, generation: str) -> Any:
@@ -194,3 +323,61 @@ class Store:
                 raise NotWritten("the hook state of a box is encrypted and no key is configured", who=self.path, hint=hint)
             text = self._sealer.open(text, generation)
         return json.loads(text)
+
+
+_LEAST = 32  # bytes of a key file
+_NONCE = 12
+
+
+class KeyFile:
+    """Seals with what a file holds: at least 32 bytes, best from the machine's random source, for its owner alone."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._cipher: AESGCM | None = None
+
+    def looked_at(self) -> Self:
+        """Whether it can be used, said now and not when the first secret is there."""
+        self._aes()
+        return self
+
+    def seal(self, text: str, about: str) -> str:
+        nonce = os.urandom(_NONCE)
+        sealed = nonce + self._aes().encrypt(nonce, text.encode(), about.encode())
+        return SEALED + b2a_base64(sealed, newline=False).decode()
+
+    def open(self, sealed: str, about: str) -> str:
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            raw = a2b_base64(sealed.removeprefix(SEALED))
+            return self._aes().decrypt(raw[:_NONCE], raw[_NONCE:], about.encode()).decode()
+        except (Error, ValueError, InvalidTag):
+            raise NotWritten(
+                f"the hook state of box {about} cannot be decrypted",
+                who=self.path,
+                hint="was the key changed? Put the old one back",
+            ) from None
+
+    def _aes(self) -> AESGCM:
+        if self._cipher is None:
+            try:
+                from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+            except ImportError:
+                raise BadSettings(
+                    "`key_file` is set and the package cryptography is not there", who=self.path, hint="pip install 'serai[seal]'"
+                ) from None
+            self._cipher = AESGCM(hashlib.sha256(self._contents()).digest())
+        return self._cipher
+
+    def _contents(self) -> bytes:
+        try:
+            with open(self.path, "rb") as file:
+                if os.fstat(file.fileno()).st_mode & 0o077:
+                    raise BadSettings("the key file can be read by others", who=self.path, hint=f"chmod 600 {self.path}")
+                contents = file.read(1 << 20)
+        except OSError as error:
+            raise BadSettings(f"the key file cannot be read: {error.strerror}", who=self.path) from None
+        if len(contents) < _LEAST:
+            raise BadSettings(f"the key file has fewer than {_LEAST} bytes", who=self.path, hint="head -c 32 /dev/urandom > FILE")
+        return contents

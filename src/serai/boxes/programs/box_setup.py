@@ -1,11 +1,136 @@
-"""What all ways of making a box share: what the launcher is told, the processes it watches, and how they begin together."""
+"""What a box finds on its disk when it starts: folders, a small /etc, and which parts of the machine it sees read-only.
+
+What all ways of making a box share: what the launcher is told, the processes it watches, and how they begin together.
+"""
 
 from __future__ import annotations
 
 import os
-from _json import encode_basestring_ascii, make_scanner  # the rest of `json` takes as long as a box
+import stat
+from _json import encode_basestring_ascii, make_scanner
 
 TYPE_CHECKING = False
+__all__ = [
+    "FOLDERS",
+    "OK",
+    "SYSTEM",
+    "BoxSetupError",
+    "Handshake",
+    "LaunchedBox",
+    "MachineView",
+    "exit_code",
+    "join_cgroups",
+    "line",
+    "make_root_folders",
+    "parsed",
+    "prefer_oom_kill",
+    "send_kill",
+    "write",
+]
+
+# Programs and libraries: the machine's own. Where one is a link (/bin -> usr/bin) the box gets the same link.
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+# Of /etc only what programs need to find their libraries, certificates and the time; nothing of it is secret.
+_ETC = (
+    *("/etc/alternatives", "/etc/ca-certificates", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/pki/tls/certs"),
+    *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/mime.types"),
+    *("/etc/protocols", "/etc/services", "/etc/terminfo"),
+)
+# On disk, all of them: what a hook writes there must still be there after a pause (spec hooks 3.5).
+FOLDERS = {
+    "etc": 0o755,
+    "home": 0o755,
+    "root": 0o700,
+    "run": 0o755,
+    "tmp": 0o1777,
+    "var": 0o755,
+    "var/tmp": 0o1777,
+    "workspace": 0o755,
+}
+_MOUNT_POINTS = {"dev": 0o755, "proc": 0o555}
+
+_FILES = {
+    "etc/passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+    "etc/group": "root:x:0:\ntty:x:5:\nnogroup:x:65534:\n",
+    "etc/hosts": "127.0.0.1\tlocalhost {box_id}\n::1\tlocalhost {box_id}\n",
+    "etc/hostname": "{box_id}\n",
+    "etc/nsswitch.conf": "passwd: files\ngroup: files\nshadow: files\nhosts: files\n",
+}
+
+
+class MachineView:
+    """What of this machine a box without a base tree sees, as it was before the box had a root of its own."""
+
+    def __init__(self) -> None:
+        self.links = {path: os.readlink(path) for path in SYSTEM if os.path.islink(path)}
+        folders = {path: True for path in SYSTEM if os.path.isdir(path) and path not in self.links}
+        self.shared = folders | {path: os.path.isdir(path) for path in _ETC if _for_everybody(path)}  # path: whether it is a folder
+
+
+def _for_everybody(path: str) -> bool:
+    try:
+        return bool(os.stat(path).st_mode & stat.S_IROTH)
+    except OSError:
+        return False
+
+
+def make_root_folders(box_id: str, machine: MachineView | None) -> None:
+    """Make in the working directory, the root of the box, what is missing there. What is there stays: it may be of before a pause.
+
+    Without a `machine`, over a base tree, only what cannot be done without.
+    """
+    for name, mode in (FOLDERS | _MOUNT_POINTS).items():
+        _folder(name, mode)
+    for name, text in _FILES.items():
+        if machine is not None or name in {"etc/hosts", "etc/hostname"}:
+            _file(name, text.format(box_id=box_id))
+    if machine is None:
+        return
+    for path, target in machine.links.items():
+        _link(target, path[1:])
+    _link("../usr/lib/os-release", "etc/os-release")
+    for path, is_folder in machine.shared.items():
+        _place(path[1:], is_folder=is_folder)
+
+
+def _place(name: str, *, is_folder: bool) -> None:
+    """Something to mount over, and the folders on the way to it."""
+    parts = name.split("/")
+    for depth in range(1, len(parts)):
+        _folder("/".join(parts[:depth]), 0o755)
+    if is_folder:
+        _folder(name, 0o755)
+    else:
+        _file(name, "")
+
+
+# In each of these what is there stays; should it be something else, whoever needs the right thing will say so.
+
+
+def _folder(name: str, mode: int) -> None:
+    try:
+        os.mkdir(name, mode)
+        os.chmod(name, mode)
+    except OSError:
+        pass
+
+
+def _link(target: str, name: str) -> None:
+    try:
+        os.symlink(target, name)
+    except OSError:
+        pass
+
+
+def _file(name: str, text: str) -> None:
+    try:
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    except OSError:
+        return
+    os.write(descriptor, text.encode())
+    os.close(descriptor)
+
+
 if TYPE_CHECKING:
     import signal
     from collections.abc import Callable, Sequence
@@ -25,8 +150,6 @@ if TYPE_CHECKING:
         bwrap: list[str]  # the program bubblewrap and the Python to run inside; empty unless that is the mode
 else:  # the public module brings enumerations along, and they take as long as a box
     import _signal as signal
-
-__all__ = ["OK", "Box", "Failed", "Handshake", "exit_code", "join", "line", "parsed", "rather", "send_kill", "write"]
 
 OK = b"ok"
 _RATHER = "500"
@@ -51,7 +174,7 @@ def line(**members: str | int) -> bytes:
     return ("{" + ", ".join(items) + "}\n").encode()
 
 
-class Failed(Exception):
+class BoxSetupError(Exception):
     """The box cannot be made. The text is for people; `hint` says what to do."""
 
     def __init__(self, message: str, hint: str = "") -> None:
@@ -59,7 +182,7 @@ class Failed(Exception):
         self.hint = hint
 
 
-class Box:
+class LaunchedBox:
     """The processes of a box that has been started. `pid` is its porter's; `child` is our own child, often the same."""
 
     def __init__(self, config: Config, child: int) -> None:
@@ -86,14 +209,14 @@ def exit_code(status: int) -> int:
     return 128 - code if code < 0 else code
 
 
-def join(cgroups: Sequence[str], pid: int) -> None:
+def join_cgroups(cgroups: Sequence[str], pid: int) -> None:
     """Count `pid` to the box."""
     for folder in cgroups:
         write(f"{folder}/cgroup.procs", str(pid))
-    rather(pid)
+    prefer_oom_kill(pid)
 
 
-def rather(pid: int) -> None:
+def prefer_oom_kill(pid: int) -> None:
     """When the machine runs out of memory, rather something in a box than anything else. The box may take it back, unless we have
     the right (CAP_SYS_RESOURCE) to make it final."""
     try:
@@ -134,7 +257,7 @@ class Handshake:
             self.loosen()
             if os.read(self.lifeline, 1):
                 work()
-        except Failed as error:
+        except BoxSetupError as error:
             self.tell(str(error), error.hint)
         except OSError as error:
             self.tell(f"{error.filename or 'the box'}: {error.strerror}")
@@ -157,7 +280,7 @@ class Handshake:
     def tell(self, error: str, hint: str = "") -> None:
         os.write(self.told, line(error=error, hint=hint))
 
-    def go(self, box: Box, prepare: Callable[[], None]) -> None:
+    def go(self, box: LaunchedBox, prepare: Callable[[], None]) -> None:
         """In the launcher: `prepare` around the child, let it go on, hear what became of it. A failure leaves nothing behind."""
         os.close(self.lifeline)
         os.close(self.told)
@@ -184,4 +307,4 @@ class Handshake:
         os.close(self._hear)
         if heard != OK:
             told = parsed(heard.decode() or '{"error": "its first process died while the box was being made", "hint": ""}')
-            raise Failed(told["error"], told["hint"])
+            raise BoxSetupError(told["error"], told["hint"])

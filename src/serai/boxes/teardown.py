@@ -20,13 +20,11 @@ import struct
 import time
 from typing import TYPE_CHECKING
 
-from serai.boxes import keeping, owners
-from serai.boxes.backend import Seen
-from serai.boxes.backends import BACKENDS
+from serai.boxes import ownership
+from serai.boxes.backend import BACKENDS, BoxObservation
 from serai.boxes.backends.local import log_path
-from serai.boxes.booting import boot
-from serai.boxes.record import BoxRecord, moment, now
-from serai.boxes.store import Store
+from serai.boxes.box_records import BoxRecord, BoxStore, moment, now
+from serai.boxes.ownership import program_command
 from serai.dialects import hookproto
 from serai.errors import BadSettings, BoxFailed, BoxNotFound, BoxRefused, NotRecorded, NotWritten, SeraiError
 from serai.limits import Limits
@@ -36,7 +34,7 @@ from serai.wire import process_tree
 if TYPE_CHECKING:
     from serai.boxes.manager import Boxes
 
-__all__ = ["answers", "command", "destroy", "end", "main", "remove_log", "settle", "sync"]
+__all__ = ["answers", "command", "destroy_box", "end_box", "main", "recover_boxes", "remove_log", "sync_with_backends"]
 
 log = logging.getLogger("serai.boxes")
 
@@ -44,13 +42,13 @@ _DAY = 86400
 _LOOK = 0.02  # seconds between looks at a box that somebody else is ending
 
 
-async def end(boxes: Boxes, record: BoxRecord, reason: str = "") -> str:
+async def end_box(boxes: Boxes, record: BoxRecord, reason: str = "") -> str:
     """Leave nothing of a box but, with a reason, a tombstone. What went wrong with its hooks; an error of its backend is raised.
 
     The box must be the caller's (`Boxes.claim`): so nobody else is at it. A create that is rolled back may have lost its record;
     then what the caller knows of it counts.
     """
-    fresh = await boxes.do(Store.by_generation, record.generation)
+    fresh = await boxes.do(BoxStore.by_generation, record.generation)
     if fresh is None and record.lifecycle != "creating":
         return ""
     record = await _with_lost_answers(boxes, fresh) if fresh else record
@@ -67,22 +65,22 @@ async def end(boxes: Boxes, record: BoxRecord, reason: str = "") -> str:
     with contextlib.suppress(BoxNotFound):
         if reason and record.lifecycle == "running":
             gone = {"lifecycle": "terminated", "last_error": reason, "owner": "", "observed_at": now()}
-            await boxes.do(Store.change, record.generation, **gone)
+            await boxes.do(BoxStore.change, record.generation, **gone)
         else:
-            await boxes.do(Store.delete, record.generation)
+            await boxes.do(BoxStore.delete, record.generation)
             remove_log(boxes, record)
     return failed
 
 
-async def destroy(boxes: Boxes, name: str) -> str:
+async def destroy_box(boxes: Boxes, name: str) -> str:
     """End a box by its name, whoever looks after it: ourselves, its keeper, or nobody any more."""
     until = time.monotonic() + 3 * boxes.limits.box_stop + 2 * boxes.limits.hook_timeout
     while True:
-        record = await boxes.do(Store.get, name)
+        record = await boxes.do(BoxStore.get, name)
         if record is None:
             return await _destroy_unknown(boxes, name)
         if record.lifecycle == "terminated":  # its hooks ran when it became a tombstone
-            await boxes.do(Store.delete, record.generation)
+            await boxes.do(BoxStore.delete, record.generation)
             remove_log(boxes, record)
             return ""
         if await boxes.give_up_making(record.generation):
@@ -90,10 +88,10 @@ async def destroy(boxes: Boxes, name: str) -> str:
         if await boxes.claim(record):
             return await boxes.end(record)
         _check_takeable(record)
-        if not owners.is_manager(record.owner):
+        if not ownership.is_manager(record.owner):
             hooks = len(record.hooks) * (boxes.limits.hook_timeout + boxes.limits.hook_grace)
             folder = os.path.join(boxes.home, record.generation)
-            answer = await keeping.ask(folder, "destroy", timeout=3 * boxes.limits.box_stop + hooks)
+            answer = await ownership.ask_keeper(folder, "destroy", timeout=3 * boxes.limits.box_stop + hooks)
             if answer is not None:
                 boxes.forget(record)
                 return str(answer.get("failed", ""))
@@ -127,9 +125,9 @@ async def _with_lost_answers(boxes: Boxes, record: BoxRecord) -> BoxRecord:
     runner, keys = boxes.runner(record.hooks), [hook.key for hook in record.hooks]
     for place in _places(boxes, record):
         if lost := await runner.recover(place, keys):
-            await boxes.do(Store.change, record.generation, hook_state={**lost, **record.hook_state})
+            await boxes.do(BoxStore.change, record.generation, hook_state={**lost, **record.hook_state})
         runner.forget(place)
-    return await boxes.do(Store.by_generation, record.generation) or record
+    return await boxes.do(BoxStore.by_generation, record.generation) or record
 
 
 async def _tell_hooks(boxes: Boxes, record: BoxRecord) -> str:
@@ -138,7 +136,7 @@ async def _tell_hooks(boxes: Boxes, record: BoxRecord) -> str:
     async def told(key: str) -> None:
         done.append(key)
         with contextlib.suppress(BoxNotFound):
-            await boxes.do(Store.change, record.generation, hooks_done=done)
+            await boxes.do(BoxStore.change, record.generation, hooks_done=done)
 
     # After a normal life only the id (spec hooks 1.3); after a create that failed what it was to be.
     undone = record.description if record.lifecycle == "creating" else ""
@@ -150,14 +148,14 @@ async def _tell_hooks(boxes: Boxes, record: BoxRecord) -> str:
     return str(failed) if failed is not None else ""
 
 
-async def settle(boxes: Boxes) -> None:
+async def recover_boxes(boxes: Boxes) -> None:
     """What the next start does: end every box whose owner is dead, forget old tombstones. One bad box does not keep the others."""
     old = moment(time.time_ns() - boxes.limits.box_tombstone * _DAY * 1_000_000_000)
-    for record in await boxes.do(Store.all):
+    for record in await boxes.do(BoxStore.all):
         try:
             if record.lifecycle == "terminated":
                 if (record.observed_at or "") < old:
-                    await boxes.do(Store.delete, record.generation)
+                    await boxes.do(BoxStore.delete, record.generation)
                     remove_log(boxes, record)
             elif not process_tree.is_alive(record.owner) and not await _paused(boxes, record):
                 await _settle(boxes, record)
@@ -181,9 +179,9 @@ async def _paused(boxes: Boxes, record: BoxRecord) -> bool:
         return False
 
 
-async def sync(boxes: Boxes) -> None:
+async def sync_with_backends(boxes: Boxes) -> None:
     """Fold in what the backends see now (spec hooks 3.8). A backend that cannot be asked concludes nothing."""
-    records = await boxes.do(Store.all)
+    records = await boxes.do(BoxStore.all)
     for name in {record.backend for record in records}:
         try:
             seen = {box.generation: box for box in await boxes.backend(name).list()}
@@ -200,7 +198,7 @@ async def sync(boxes: Boxes) -> None:
                 log.warning("box %s: %s", record.box_id, error)
 
 
-async def _fold(boxes: Boxes, record: BoxRecord, seen: Seen | None) -> None:
+async def _fold(boxes: Boxes, record: BoxRecord, seen: BoxObservation | None) -> None:
     if seen is None:
         young = record.created_at > moment(time.time_ns() - int(boxes.limits.box_missing * 1e9))
         if record.lifecycle == "running" and not young:
@@ -213,14 +211,14 @@ async def _fold(boxes: Boxes, record: BoxRecord, seen: Seen | None) -> None:
         if seen.state == "exited":
             return
         observed |= {"lifecycle": "running", "last_error": "", "hooks_done": []}  # it lives after all, and will end again
-    await boxes.do(Store.change, record.generation, **observed)
+    await boxes.do(BoxStore.change, record.generation, **observed)
 
 
 async def _vanished(boxes: Boxes, record: BoxRecord) -> None:
     """Its backend does not have it any more: a tombstone, once, by whoever looks after it."""
     if record.owner == boxes.owner or (not process_tree.is_alive(record.owner) and await boxes.claim(record)):
         await boxes.end(record, "it is gone from its backend")
-    elif record.kept and not owners.is_manager(record.owner):
+    elif record.kept and not ownership.is_manager(record.owner):
         os.kill(
             process_tree.identity_pid(record.owner), signal.SIGTERM
         )  # its keeper settles it; one that does so already is a manager
@@ -265,7 +263,7 @@ def remove_log(boxes: Boxes, record: BoxRecord) -> None:
 def command(boxes: Boxes) -> list[str]:
     """How a keeper becomes the one that settles. No secret is in it: it shows in a process list."""
     config = {"home": boxes.home, "limits": boxes.limits.changes(), "key_file": boxes.key_file}
-    return [*boot("settling", alone=False), json.dumps(config)]
+    return [*program_command("settling", alone=False), json.dumps(config)]
 
 
 def main(config: str, generation: str, reason: str, descriptor: str) -> None:
@@ -296,7 +294,7 @@ async def _main(config: dict[str, object], generation: str, reason: str) -> str:
     with recorder or contextlib.nullcontext():
         await boxes.open(settle=False)
         try:
-            record = await boxes.do(Store.by_generation, generation)
+            record = await boxes.do(BoxStore.by_generation, generation)
             if record is None or not await boxes.claim(record):  # whoever makes it lives, and sees to it
                 return ""
             return await boxes.end(record, reason)

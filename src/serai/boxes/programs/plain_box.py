@@ -10,10 +10,9 @@ from __future__ import annotations
 import os
 import select
 
-from serai.boxes.programs import confine, porter, terminals
-from serai.boxes.programs.furnishing import FOLDERS
-from serai.boxes.programs.starting import Box, Handshake, exit_code, join, send_kill
-from serai.boxes.programs.syscalls import Prctl, prctl
+from serai.boxes.programs import box_command, box_server, confinement
+from serai.boxes.programs.box_setup import FOLDERS, Handshake, LaunchedBox, exit_code, join_cgroups, send_kill
+from serai.kernel.syscalls import PrctlOption, prctl
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,12 +21,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from typing import NoReturn
 
-    from serai.boxes.programs.starting import Config
+    from serai.boxes.programs.box_setup import Config
 else:  # the public modules bring enumerations along, and they take as long as a box
     import _signal as signal
     import _socket as socket
 
-__all__ = ["kill_descendants", "start_plainly"]
+__all__ = ["kill_descendants", "start_plain"]
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Variables that the launcher was started with, and that all commands get too: should launcher, guard and porter die at once, what a
@@ -35,7 +34,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MARKS = ("SERAI_BOX", "SERAI_RUN")
 
 
-class PlainBox(Box):
+class PlainBox(LaunchedBox):
     """Our child is the guard."""
 
     def __init__(self, config: Config, child: int, shake: Handshake) -> None:
@@ -51,12 +50,12 @@ class PlainBox(Box):
         return code
 
 
-def start_plainly(config: Config, listener: int) -> Box:
+def start_plain(config: Config, listener: int) -> LaunchedBox:
     root = os.path.join(config["folder"], "root")
     _furnish(config["ids"])
     shake = Handshake()
     guarded, tell = os.pipe()
-    prctl(Prctl.CHILD_SUBREAPER, 1)
+    prctl(PrctlOption.CHILD_SUBREAPER, 1)
     guard = os.fork()
     if guard == 0:
         os.close(guarded)
@@ -65,7 +64,7 @@ def start_plainly(config: Config, listener: int) -> Box:
     box = PlainBox(config, guard, shake)
     box.pid = int(os.read(guarded, 16) or b"0")
     os.close(guarded)
-    shake.go(box, lambda: join(config["cgroups"], box.pid))
+    shake.go(box, lambda: join_cgroups(config["cgroups"], box.pid))
     return box
 
 
@@ -111,16 +110,16 @@ def _guard(config: Config, root: str, listener: int, shake: Handshake, tell: int
 
     def inside() -> NoReturn:
         os.setsid()
-        prctl(Prctl.CHILD_SUBREAPER, 1)  # so that orphans come to the porter, as they do to the first process of a namespace
-        confine.set_limits(config["rlimits"])
+        prctl(PrctlOption.CHILD_SUBREAPER, 1)  # so that orphans come to the porter, as they do to the first process of a namespace
+        confinement.set_resource_limit(config["rlimits"])
         os.umask(0o022)
-        confine.become(b"porter")
+        confinement.set_process_title(b"porter")
         marks = {name: os.environ[name] for name in _MARKS if name in os.environ}
         guard = theirs.detach()
-        confine.confine_process(root, user, listener, shake, guard)
-        porter.run(listener, root=root, marks=marks, guard=guard)
+        confinement.confine_without_namespaces(root, user, listener, shake, guard)
+        box_server.run(listener, root=root, marks=marks, guard=guard)
 
-    prctl(Prctl.CHILD_SUBREAPER, 1)
+    prctl(PrctlOption.CHILD_SUBREAPER, 1)
     child = os.fork()
     if child == 0:
         shake.child(inside)
@@ -144,7 +143,7 @@ def _watch(child: int, lifeline: int, wire: socket.socket, user: int | None) -> 
     waiting.register(os.pidfd_open(child), select.POLLIN)
     waiting.register(wire.fileno(), select.POLLIN)
     while {descriptor for descriptor, _ in waiting.poll()} == {wire.fileno()}:
-        if not terminals.give(wire, user):
+        if not box_command.give(wire, user):
             waiting.unregister(wire.fileno())
 
 

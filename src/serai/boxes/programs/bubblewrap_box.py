@@ -11,10 +11,19 @@ import os
 import select
 from itertools import count
 
-from serai.boxes.programs import seccomp
-from serai.boxes.programs.furnishing import FOLDERS, Machine, furnish
-from serai.boxes.programs.starting import OK, Box, Failed, parsed, rather, send_kill
-from serai.boxes.programs.syscalls import MACHINE, Prctl, prctl
+from serai.boxes.programs.box_setup import (
+    FOLDERS,
+    OK,
+    BoxSetupError,
+    LaunchedBox,
+    MachineView,
+    make_root_folders,
+    parsed,
+    prefer_oom_kill,
+    send_kill,
+)
+from serai.kernel import seccomp
+from serai.kernel.syscalls import MACHINE, PrctlOption, prctl
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from typing import NoReturn
 
-    from serai.boxes.programs.starting import Config
+    from serai.boxes.programs.box_setup import Config
 else:  # the public module brings enumerations along, and they take as long as a box
     import _signal as signal
 
@@ -42,15 +51,15 @@ for name, value in {limits!r}.items():
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(number, (value, value))
 sys.path.insert(0, "/proc/self/fd/0")
-from serai.boxes.programs import porter
+from serai.boxes.programs import box_server
 os.write(1, b"ok")
 os.closerange(4, 64)
 os.environ.clear()
-porter.run(3)
+box_server.run(3)
 """
 
 
-class WrappedBox(Box):
+class BubblewrapBox(LaunchedBox):
     """Our child is bubblewrap, which waits outside; the porter is the first process inside."""
 
     def __init__(self, config: Config, child: int, pid: int) -> None:
@@ -67,17 +76,17 @@ class WrappedBox(Box):
         return code
 
 
-def start_bubblewrap(config: Config, listener: int) -> Box:
+def start_bubblewrap(config: Config, listener: int) -> LaunchedBox:
     if not os.path.isdir("root"):
         os.mkdir("root", 0o755)
     os.chdir("root")
-    machine = Machine()
+    machine = MachineView()
     loading = _PRELOAD | (_MUSL if os.path.exists(f"/lib/ld-musl-{MACHINE}.so.1") else {})
     bwrap, python, *prefix = config["bwrap"]
     _remove_links([*machine.shared, *prefix, *loading])
     _restore_links(machine)
     os.umask(0)
-    furnish(config["box_id"], machine)
+    make_root_folders(config["box_id"], machine)
     os.umask(0o022)
     boot = _BOOT.format(limits={"CORE": 0, **config["rlimits"]})
     argv = [bwrap, *options(config["box_id"], os.getcwd(), [*machine.shared, *prefix])]
@@ -86,7 +95,7 @@ def start_bubblewrap(config: Config, listener: int) -> Box:
         argv += ["--ro-bind-data", str(descriptor), path]
     argv += ["--info-fd", str(_INFO), "--seccomp", str(_FILTER), "--", python, "-I", "-S", "-c", boot]
     program = _archive()
-    rules = _in_memory(seccomp.program())
+    rules = _in_memory(seccomp.box_filter())
     hear, told = os.pipe()
     inform, info = os.pipe()
     child = os.fork()
@@ -120,7 +129,7 @@ def _remove_links(mounted: Iterable[str]) -> None:
             os.unlink(place)
 
 
-def _restore_links(machine: Machine) -> None:
+def _restore_links(machine: MachineView) -> None:
     """Where the machine has a link such as /lib64 -> usr/lib64, the loader and the libraries of our porter are found through it.
     What a former life of the box put in its place is moved aside."""
     for path, target in machine.links.items():
@@ -154,8 +163,8 @@ def _in_memory(data: bytes) -> int:
 def _execute(argv: list[str], descriptors: Mapping[int, int]) -> NoReturn:
     try:
         signal.set_wakeup_fd(-1)
-        prctl(Prctl.PDEATHSIG, signal.SIGKILL)
-        rather(os.getpid())
+        prctl(PrctlOption.PDEATHSIG, signal.SIGKILL)
+        prefer_oom_kill(os.getpid())
         # Out of the way first, so that none is overwritten while it is still needed.
         parked = {target: fcntl.fcntl(ours, fcntl.F_DUPFD_CLOEXEC, 16) for target, ours in descriptors.items()}
         for target, ours in parked.items():
@@ -165,13 +174,13 @@ def _execute(argv: list[str], descriptors: Mapping[int, int]) -> NoReturn:
         os._exit(127)
 
 
-def _heard(config: Config, child: int, inform: int, hear: int) -> Box:
+def _heard(config: Config, child: int, inform: int, hear: int) -> LaunchedBox:
     """A box once its porter is there; else nothing is left of it."""
     told = b""
     while piece := os.read(inform, 4096):
         told += piece
     if told and os.read(hear, len(OK)) == OK:
-        return WrappedBox(config, child, parsed(told.decode().strip())["child-pid"])
+        return BubblewrapBox(config, child, parsed(told.decode().strip())["child-pid"])
     send_kill(child)
     os.waitpid(child, 0)
-    raise Failed("bubblewrap could not make the box", "its log says why: `serai box logs`")
+    raise BoxSetupError("bubblewrap could not make the box", "its log says why: `serai box logs`")
