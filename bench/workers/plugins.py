@@ -18,9 +18,9 @@ from statistics import median, quantiles
 from time import perf_counter, process_time
 from typing import Any
 
-from serai.dialects.yoi.package import digest
 from serai.host import Host
 from serai.model.tools import ToolCall
+from serai.plugins.package import digest
 from serai.wire import event_loop
 
 CALLS, WARM, STARTS, CROWD = 3000, 300, 20, 50

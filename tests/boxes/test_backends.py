@@ -19,7 +19,7 @@ import pytest
 from serai.boxes import Boxes
 from serai.boxes.backends.local import LocalBackend
 from serai.boxes.backends.namespaces import NamespacesLaunch
-from serai.dialects.hookproto.ours import Injection
+from serai.dialects.hookproto.host_side import BoxFile
 from serai.errors import BoxNotFound, BoxRefused, SeraiError
 from tests.boxes.houses import House, text
 from tests.support import needs
@@ -140,7 +140,7 @@ async def test_a_taken_id_is_refused(house: House, boxes: Boxes) -> None:
 @pytest.mark.req("hooks.rule.8-contract", "hooks.rule.4-files-before-script")
 @conformance
 async def test_files_are_there_before_the_script_whose_effect_is_seen(house: House, boxes: Boxes) -> None:
-    given = [Injection(path="/root/given/file", content=b"\0\xff", mode=0o640, uid=0, gid=0)]
+    given = [BoxFile(path="/root/given/file", content=b"\0\xff", mode=0o640, uid=0, gid=0)]
     script = b"#!/bin/sh\ncp given/file copy && stat -c %a given given/file > modes\n"
     box = await boxes.create("web", files=given, script=script)
     assert box.record.status == "ready"
@@ -222,7 +222,7 @@ async def test_ports_inside_are_reached_where_it_is_claimed(house: House, boxes:
 @conformance
 async def test_owners_are_exact_where_it_is_claimed_and_else_the_one_user_of_the_box(house: House, boxes: Boxes) -> None:
     full = boxes.backend(boxes.backend_name).capabilities.ownership == "full"
-    given = [Injection(path="/root/mine", content=b"x", mode=0o600, uid=1000, gid=1001)]
+    given = [BoxFile(path="/root/mine", content=b"x", mode=0o600, uid=1000, gid=1001)]
     box = await boxes.create("web", files=given)
     found = await box.control.get_into("/root/mine", lambda _: None)
     user, group = map(int, (await text(box, "id -u; id -g")).split())  # as whom its commands run

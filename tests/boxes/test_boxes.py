@@ -15,7 +15,7 @@ from serai.boxes.backends.local import holders_of
 from serai.boxes.box_client import BoxClient
 from serai.boxes.box_records import token_hash
 from serai.boxes.programs import box_server
-from serai.dialects.hookproto.ours import Injection
+from serai.dialects.hookproto.host_side import BoxFile
 from serai.errors import BoxFailed, BoxNotFound, BoxRefused, Closed
 from serai.limits import Limits
 from tests.boxes.houses import House, kill_porter, text
@@ -163,7 +163,7 @@ async def test_a_hooks_file_wins_over_the_callers_and_the_last_over_all(house: H
         "again", """#!/bin/sh\necho '{"files":[{"path":"/root/.both","content":"1"},{"path":"/root//./.both","content":"2"}]}'\n"""
     )
     given = [
-        Injection(path=path, content=b"caller", mode=0o644, uid=0, gid=0) for path in ("/root/.token", "/root/.both", "/root/.own")
+        BoxFile(path=path, content=b"caller", mode=0o644, uid=0, gid=0) for path in ("/root/.token", "/root/.both", "/root/.own")
     ]
     async with house.boxes(hooks=[house.mint, again]) as boxes, boxes.box(files=given) as box:
         [token] = house.tokens

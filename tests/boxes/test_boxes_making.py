@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from serai.boxes.box_records import BoxStore
-from serai.dialects.hookproto.ours import Injection
+from serai.dialects.hookproto.host_side import BoxFile
 from serai.errors import BadSettings, BoxFailed, BoxRefused, HookFailed, NotWritten, SeraiError
 from tests.boxes.houses import House, text
 
@@ -25,7 +25,7 @@ grep -q box.create && exec echo '{{"state":"s"}}'
 : > {there}
 while [ ! -e {go} ]; do sleep 0.01; done
 """
-BAD = Injection(path="/proc/nowhere/at/all", content=b"", mode=0o600, uid=0, gid=0)
+BAD = BoxFile(path="/proc/nowhere/at/all", content=b"", mode=0o600, uid=0, gid=0)
 
 
 @pytest.mark.req(

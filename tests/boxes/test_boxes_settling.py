@@ -11,7 +11,7 @@ import pytest
 
 from serai.boxes import teardown
 from serai.boxes.box_records import BoxRecord, BoxStore
-from serai.dialects.hookproto.ours import Injection
+from serai.dialects.hookproto.host_side import BoxFile
 from serai.errors import BoxFailed, SeraiError
 from tests.boxes.houses import LIMITS, House, text
 
@@ -161,7 +161,7 @@ async def test_files_for_a_box_without_a_root_of_its_own_never_follow_a_link_out
         await box.control.put("/root/file", b"ours")  # which takes the link's place
         for path in ("/root/folder/new", "/root/file/new"):
             with pytest.raises(SeraiError):
-                await box.instance.control().init([Injection(path=path, content=b"", mode=0o600, uid=0, gid=0)])
+                await box.instance.control().init([BoxFile(path=path, content=b"", mode=0o600, uid=0, gid=0)])
         assert (root / "root" / "file").read_text() == "ours"
     assert [(path.name, path.read_text()) for path in outside.iterdir()] == [("secret", "theirs")]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from serai.boxes.hooks import Hook, HookResults
+from serai.dialects.hookproto.host_side import BoxFile
 from serai.dialects.hookproto.messages import Box
-from serai.dialects.hookproto.ours import Injection
 from serai.errors import BadSettings, LimitHit, NotWritten
 from tests.boxes.hooking import BOX, PATIENT, Hooks, hooks
 
@@ -42,7 +42,7 @@ async def test_files_and_state_of_a_hook_come_back(hooks: Hooks) -> None:
         printf '%s' '{"files":[{"path":"/etc/t","content_base64":"aGk=","mode":"0755","uid":5,"gid":6}],"state":"token"}'""",
     )
     outcome = await hooks.create(path)
-    assert outcome == HookResults([Injection(path="/etc/t", content=b"hi", mode=0o755, uid=5, gid=6)], {path: "token"}, None)
+    assert outcome == HookResults([BoxFile(path="/etc/t", content=b"hi", mode=0o755, uid=5, gid=6)], {path: "token"}, None)
     assert hooks.read("request") == '{"event":"box.create","box":{"box_id":"a","description":"mine"}}'
     assert hooks.kept == [(path, "token")]
     assert hooks.left() == []
@@ -294,5 +294,5 @@ async def test_answers_are_recovered_by_their_place_and_nothing_else_is(hooks: H
 
 
 async def test_an_outcome_and_a_hook_show_no_secrets() -> None:
-    outcome = HookResults([Injection(path="/f", content=b"hunter2", mode=0, uid=0, gid=0)], {"key": "hunter2"}, None)
+    outcome = HookResults([BoxFile(path="/f", content=b"hunter2", mode=0, uid=0, gid=0)], {"key": "hunter2"}, None)
     assert "hunter2" not in repr([outcome, Hook("/x", env={"TOKEN": "hunter2"})])

@@ -148,12 +148,12 @@ def test_what_the_readme_runs_does_what_it_says(environ: dict[str, str], tmp_pat
 
 
 def test_what_the_readme_shows_of_the_protocol_is_that() -> None:
-    from serai.dialects.hookproto.ours import read_response, resolve
-    from serai.dialects.hookproto.theirs import read_request
+    from serai.dialects.hookproto.host_side import read_response, resolve_file
+    from serai.dialects.hookproto.peer_side import read_request
 
     create, answer, destroy = re.findall(r"^```json\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
     assert read_request(create.encode()).event == "box.create"
     response = read_response(answer.encode())
-    assert [resolve(file, pytest.fail).mode for file in response.files] == [0o600]
+    assert [resolve_file(file, pytest.fail).mode for file in response.files] == [0o600]
     assert read_request(destroy.encode()).state == response.state
     assert all(isinstance(json.loads(text), dict) for text in (create, answer, destroy))

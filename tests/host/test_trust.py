@@ -318,7 +318,7 @@ def test_many_at_once_lose_nothing(house: House, tmp_path: Path) -> None:
 
 
 def test_whoever_holds_the_file_too_long_is_told_of(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serai.host.own_file._LOCK", 0.02)
+    monkeypatch.setattr("serai.locked_file._LOCK", 0.02)
     with open(house.trust.file.parent / ".trust.lock", "rb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(BadSettings, match="another Serai is changing it") as raised:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Self
 
 from serai.app.mcp import TOKEN, Endpoint
-from serai.dialects.mcp import theirs
+from serai.dialects.mcp import events, host_side
 from serai.limits import Limits
 from serai.model.tools import ImageBlock, ProgressCallback, TextBlock, ToolCall, ToolResult, ToolSpec
 from serai.wire.stream import Call
@@ -69,8 +69,8 @@ class Talker:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
-        self.client = theirs.Client("test")
-        self.told: list[theirs.Heard] = []
+        self.client = host_side.HostSide("test")
+        self.told: list[events.HostEvent] = []
 
     @classmethod
     async def come(cls, endpoint: Endpoint, token: str | None = None) -> Self:
@@ -84,18 +84,18 @@ class Talker:
         """One that has said hello."""
         talker = await cls.come(endpoint)
         heard = await talker.ask(*talker.client.initialize())
-        assert isinstance(heard, theirs.Agreed)
+        assert isinstance(heard, events.Agreed)
         talker.put(talker.client.initialized())
         return talker
 
     def put(self, message: bytes) -> None:
         self.writer.write(message + b"\n")
 
-    async def ask(self, call: Call[Any], message: bytes) -> theirs.Heard:
+    async def ask(self, call: Call[Any], message: bytes) -> events.HostEvent:
         self.put(message)
         return await self.answer(call)
 
-    async def answer(self, call: Call[Any]) -> theirs.Heard:
+    async def answer(self, call: Call[Any]) -> events.HostEvent:
         """What ends this call; whatever comes before it is kept."""
         while True:
             heard = await self.hear()
@@ -103,14 +103,14 @@ class Talker:
                 return heard
             self.told.append(heard)
 
-    async def hear(self) -> theirs.Heard:
+    async def hear(self) -> events.HostEvent:
         line = await asyncio.wait_for(self.reader.readline(), PROMPTLY)
         assert line.endswith(b"\n"), f"the endpoint hung up: {line!r}"
         return self.client.receive(line)
 
     async def text(self, name: str, arguments: dict[str, Any] | None = None, **meta: Any) -> str:
         heard = await self.ask(*self.client.call(name, arguments, meta=meta or None))
-        assert isinstance(heard, theirs.Done), heard
+        assert isinstance(heard, events.Done), heard
         return heard.result.text
 
     async def ended(self) -> bytes:

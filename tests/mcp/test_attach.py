@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from serai.app.mcp import TOKEN, Endpoint
-from serai.dialects.mcp.theirs import Agreed, Client, Done, Listed
+from serai.dialects.mcp.events import Agreed, Done, Listed
+from serai.dialects.mcp.host_side import HostSide
 from serai.wire.stream import Call
 from tests.mcp.parts import PROMPTLY, Box, opened
 
@@ -50,7 +51,7 @@ async def attached(endpoint: Endpoint, environ: Mapping[str, str], cwd: Path) ->
         await child.communicate()
 
 
-async def asked(child: Process, client: Client, call: Call[Any], message: bytes) -> object:
+async def asked(child: Process, client: HostSide, call: Call[Any], message: bytes) -> object:
     assert child.stdin is not None
     assert child.stdout is not None
     child.stdin.write(message + b"\n")
@@ -69,7 +70,7 @@ async def ended(child: Process) -> tuple[int, bytes, bytes]:
 async def test_an_agents_pipes_lead_to_the_tools(environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "socket.py").write_text("raise SystemExit('the project was imported')\n")
     (tmp_path / "serai.py").write_text("raise SystemExit('the project was imported')\n")
-    client = Client()
+    client = HostSide()
     async with opened(Box()) as endpoint, attached(endpoint, environ, tmp_path) as child:
         assert isinstance(await asked(child, client, *client.initialize()), Agreed)
         assert isinstance(await asked(child, client, *client.list()), Listed)
@@ -115,7 +116,7 @@ async def test_megabytes_pass_as_they_are(environ: dict[str, str], tmp_path: Pat
 
 @pytest.mark.req("app.mcp.attach")
 async def test_the_last_answers_are_out_before_it_ends(environ: dict[str, str], tmp_path: Path) -> None:
-    client = Client()
+    client = HostSide()
     calls = [client.list() for _ in range(50)]
     async with opened(Box()) as endpoint, attached(endpoint, environ, tmp_path) as child:
         out, err = await asyncio.wait_for(child.communicate(b"\n".join(message for _, message in calls)), START)
@@ -125,7 +126,7 @@ async def test_the_last_answers_are_out_before_it_ends(environ: dict[str, str], 
 
 @pytest.mark.req("app.mcp.attach")
 async def test_it_ends_with_the_endpoint_though_the_agent_waits(environ: dict[str, str], tmp_path: Path) -> None:
-    client = Client()
+    client = HostSide()
     async with opened(Box()) as endpoint, attached(endpoint, environ, tmp_path) as child:
         assert isinstance(await asked(child, client, *client.initialize()), Agreed)
         await endpoint.close()
@@ -135,7 +136,7 @@ async def test_it_ends_with_the_endpoint_though_the_agent_waits(environ: dict[st
 @pytest.mark.req("app.mcp.attach", "app.mcp.gone")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 async def test_when_it_is_killed_its_calls_are_cancelled(environ: dict[str, str], tmp_path: Path, number: int) -> None:
-    box, client = Box(), Client()
+    box, client = Box(), HostSide()
     async with opened(box) as endpoint, attached(endpoint, environ, tmp_path) as child:
         assert child.stdin is not None
         child.stdin.write(client.call("hold")[1] + b"\n")
@@ -154,7 +155,7 @@ async def test_an_agent_that_reads_no_more_ends_it(environ: dict[str, str], tmp_
         os.close(read)
         assert child.stdin is not None
         assert child.stderr is not None
-        child.stdin.write(Client().initialize()[1] + b"\n")
+        child.stdin.write(HostSide().initialize()[1] + b"\n")
         err, status = await asyncio.wait_for(asyncio.gather(child.stderr.read(), child.wait()), START)
         assert (status, err) == (0, b"")
         child.stdin.close()

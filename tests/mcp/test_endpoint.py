@@ -16,7 +16,7 @@ from typing import Literal
 import pytest
 
 from serai.app.mcp import TOKEN, Endpoint
-from serai.dialects.mcp.theirs import Changed, Done, Failed, Listed, Pong
+from serai.dialects.mcp.events import Changed, Done, Failed, Listed, Pong
 from serai.errors import Closed, NotWritten, SeraiError
 from serai.limits import Limits
 from serai.model.tools import ImageBlock, OtherBlock, TextBlock, ToolResult, ToolSpec

@@ -9,7 +9,7 @@ import pytest
 
 from serai.app.app import App
 from serai.app.mcp import Endpoint, GuestTools
-from serai.dialects.mcp.theirs import Done, Failed, Listed
+from serai.dialects.mcp.events import Done, Failed, Listed
 from serai.model.approvals import Allow, Approval, Deny
 from serai.model.contributions import Contributions, Interceptor, InterceptResult, Refuse, Rewrite
 from serai.model.tools import ToolCall, ToolSpec

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serai.app.mcp import TOKEN, Endpoint
-from serai.dialects.mcp.theirs import Failed, Listed
+from serai.dialects.mcp.events import Failed, Listed
 from serai.limits import HOUR, KIB, MIB, Limits
 from serai.model.tools import ToolSpec
 from tests.mcp.parts import PROMPTLY, Box, Talker, opened

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.mcp.names import NameMap, prefix_of
+from serai.dialects.mcp.neutral import NameMap, prefix_of
 
 SAFE = re.compile(r"[A-Za-z0-9_-]+")
 PREFIX = prefix_of("serai")

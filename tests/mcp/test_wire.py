@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.mcp import ours, theirs
+from serai.dialects.mcp import events
+from serai.dialects.mcp.events import Agreed, Called, Cancelled, Changed, Done, Failed, Listed, Nothing, Pong, Reply
+from serai.dialects.mcp.host_side import HostSide
 from serai.dialects.mcp.messages import VERSIONS
-from serai.dialects.mcp.ours import Called, Cancelled, Nothing, Reply, Server
-from serai.dialects.mcp.theirs import Agreed, Changed, Client, Done, Failed, Listed, Pong
+from serai.dialects.mcp.peer_side import PeerSide
 from serai.model.tools import ImageBlock, OtherBlock, TextBlock, ToolResult, ToolSpec
 from serai.wire.stream import Oversize
 
@@ -22,30 +23,30 @@ RESOURCE = {"type": "resource", "resource": {"uri": "file:///a", "mimeType": "te
 ADD = ToolSpec("add", "Adds.", {"type": "object", "properties": {"a": {"type": "number"}}})
 
 
-def server(*tools: ToolSpec, **more: Any) -> Server:
-    return Server("serai", "1.2", lambda: tools, **more)
+def server(*tools: ToolSpec, **more: Any) -> PeerSide:
+    return PeerSide("serai", "1.2", lambda: tools, **more)
 
 
-def told(heard: ours.Heard | theirs.Heard) -> Any:
+def told(heard: events.PeerEvent | events.HostEvent) -> Any:
     """What a reply says."""
     assert isinstance(heard, Reply), heard
     assert b"\n" not in heard.message
     return json.loads(heard.message)
 
 
-def asked(side: Server, method: str, params: Any = None, id: Any = 1) -> Any:
+def asked(side: PeerSide, method: str, params: Any = None, id: Any = 1) -> Any:
     message = {"jsonrpc": "2.0", "id": id, "method": method} | ({} if params is None else {"params": params})
     return told(side.receive(json.dumps(message).encode()))
 
 
-def called(side: Server, client: Client, name: str, **more: Any) -> tuple[Any, Called]:
+def called(side: PeerSide, client: HostSide, name: str, **more: Any) -> tuple[Any, Called]:
     call, message = client.call(name, **more)
     heard = side.receive(message)
     assert isinstance(heard, Called), heard
     return call, heard
 
 
-def answered(client: Client, message: bytes | None) -> theirs.Heard:
+def answered(client: HostSide, message: bytes | None) -> events.HostEvent:
     assert message is not None
     return client.receive(message)
 
@@ -91,7 +92,7 @@ def test_what_claude_says_is_understood() -> None:
 @pytest.mark.req("app.mcp.handshake")
 @pytest.mark.parametrize(("asks", "gets"), [*((one, one) for one in VERSIONS), ("2026-07-28", VERSIONS[0]), ("x", VERSIONS[0])])
 def test_the_version_is_the_clients_if_we_know_it_else_our_newest(asks: str, gets: str) -> None:
-    side, client = server(), Client("me", "3")
+    side, client = server(), HostSide("me", "3")
     call, message = client.initialize(asks)
     heard = answered(client, told_bytes(side.receive(message)))
     assert isinstance(heard, Agreed)
@@ -99,14 +100,14 @@ def test_the_version_is_the_clients_if_we_know_it_else_our_newest(asks: str, get
     assert side.client == {"name": "me", "version": "3"}
 
 
-def told_bytes(heard: ours.Heard) -> bytes:
+def told_bytes(heard: events.PeerEvent) -> bytes:
     assert isinstance(heard, Reply), heard
     return heard.message
 
 
 @pytest.mark.req("app.mcp.handshake")
 def test_a_client_is_told_of_a_version_it_does_not_know() -> None:
-    client = Client()
+    client = HostSide()
     call, _ = client.initialize()
     result = {"protocolVersion": "1999-01-01", "capabilities": {}, "serverInfo": {}}
     heard = client.receive(json.dumps({"jsonrpc": "2.0", "id": call.id, "result": result}).encode())
@@ -122,7 +123,7 @@ def test_instructions_are_told_when_there_are_any() -> None:
 
 @pytest.mark.req("app.mcp.handshake")
 def test_a_ping_is_answered_on_both_sides() -> None:
-    side, client = server(), Client()
+    side, client = server(), HostSide()
     call, message = client.ping()
     assert answered(client, told_bytes(side.receive(message))) == Pong(call)
     reply = client.receive(b'{"jsonrpc":"2.0","id":"p","method":"ping"}')
@@ -228,7 +229,7 @@ def test_a_request_that_is_too_long_is_refused_by_its_id() -> None:
 @pytest.mark.req("app.mcp.list")
 def test_pages_lead_to_every_tool_whatever_comes_and_goes() -> None:
     tools = [ToolSpec(f"tool-{number:02}") for number in range(7)]
-    side, client = Server("serai", "1", lambda: tools, page=3), Client()
+    side, client = PeerSide("serai", "1", lambda: tools, page=3), HostSide()
     found: list[str] = []
     cursor = ""
     for _ in range(4):
@@ -263,7 +264,7 @@ def test_arguments_are_always_an_object(schema: dict[str, Any]) -> None:
 @pytest.mark.req("app.mcp.list")
 @pytest.mark.parametrize("deferred", [True, False])
 def test_the_model_is_told_of_a_tool_at_once_unless_it_is_deferred(deferred: bool) -> None:
-    side, client = server(ToolSpec("t", deferred=deferred)), Client()
+    side, client = server(ToolSpec("t", deferred=deferred)), HostSide()
     message = told_bytes(side.receive(client.list()[1]))
     assert json.loads(message)["result"]["tools"][0]["_meta"] == {"anthropic/alwaysLoad": not deferred}
     heard = client.receive(message)
@@ -274,7 +275,7 @@ def test_the_model_is_told_of_a_tool_at_once_unless_it_is_deferred(deferred: boo
 @pytest.mark.req("app.mcp.names", "app.mcp.list")
 def test_a_tool_is_listed_under_its_safe_name_and_called_by_it() -> None:
     long = "a.tool/" + "x" * 80
-    side, client = server(ToolSpec(long), ADD), Client()
+    side, client = server(ToolSpec(long), ADD), HostSide()
     listed = asked(side, "tools/list")["result"]["tools"]
     [safe] = [tool["name"] for tool in listed if tool["name"] != "add"]
     assert len("mcp__serai__" + safe) <= 64
@@ -285,7 +286,7 @@ def test_a_tool_is_listed_under_its_safe_name_and_called_by_it() -> None:
 
 @pytest.mark.req("app.mcp.list")
 def test_a_change_is_told_once_the_client_is_ready() -> None:
-    side, client = server(), Client()
+    side, client = server(), HostSide()
     assert side.list_changed() is None
     side.receive(client.initialized())
     assert answered(client, side.list_changed()) == Changed()
@@ -296,7 +297,7 @@ def test_a_change_is_told_once_the_client_is_ready() -> None:
 
 @pytest.mark.req("app.mcp.call")
 def test_a_result_comes_as_it_was_and_its_details_do_not() -> None:
-    side, client = server(ADD), Client()
+    side, client = server(ADD), HostSide()
     content = (
         TextBlock("text"),
         ImageBlock(b"\x00\xff" * 50, "image/gif"),
@@ -312,7 +313,7 @@ def test_a_result_comes_as_it_was_and_its_details_do_not() -> None:
 
 @pytest.mark.req("app.mcp.call")
 def test_an_error_says_its_code_and_hint_to_the_model() -> None:
-    side, client = server(ADD), Client()
+    side, client = server(ADD), HostSide()
     call, heard = called(side, client, "add")
     done = answered(client, side.answer(heard.id, ToolResult.error("no", code="PERMISSION_DENIED", hint="ask first")))
     assert done == Done(call, ToolResult((TextBlock("[error:PERMISSION_DENIED] no\nhint: ask first"),), is_error=True))
@@ -332,7 +333,7 @@ def test_an_error_says_its_code_and_hint_to_the_model() -> None:
     ],
 )
 def test_what_the_client_cannot_take_is_text(block: OtherBlock, version: str) -> None:
-    side, client = server(ADD), Client()
+    side, client = server(ADD), HostSide()
     side.receive(client.initialize(version)[1])
     _, heard = called(side, client, "add")
     done = answered(client, side.answer(heard.id, ToolResult((block,))))
@@ -342,7 +343,7 @@ def test_what_the_client_cannot_take_is_text(block: OtherBlock, version: str) ->
 
 @pytest.mark.req("app.mcp.call")
 def test_a_call_is_answered_once() -> None:
-    side, client = server(ADD), Client()
+    side, client = server(ADD), HostSide()
     call, heard = called(side, client, "add")
     assert isinstance(side.receive(b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"add"}}'), Nothing)
     assert side.pending == {heard.id}
@@ -354,7 +355,7 @@ def test_a_call_is_answered_once() -> None:
 
 @pytest.mark.req("app.mcp.call")
 def test_a_result_that_is_no_json_leaves_the_call_open_to_fail() -> None:
-    side, client = server(ADD), Client()
+    side, client = server(ADD), HostSide()
     call, heard = called(side, client, "add")
     with pytest.raises(TypeError):
         side.answer(heard.id, ToolResult((OtherBlock("x", object()),)))
@@ -363,7 +364,7 @@ def test_a_result_that_is_no_json_leaves_the_call_open_to_fail() -> None:
 
 @pytest.mark.req("app.mcp.cancel")
 def test_a_call_that_is_taken_back_is_not_answered() -> None:
-    side, client = server(ADD), Client()
+    side, client = server(ADD), HostSide()
     call, heard = called(side, client, "add")
     message = client.cancel(call)
     assert message is not None
@@ -375,7 +376,7 @@ def test_a_call_that_is_taken_back_is_not_answered() -> None:
 
 @pytest.mark.req("app.mcp.cancel")
 def test_calls_have_deadlines_and_end_with_the_server() -> None:
-    client = Client()
+    client = HostSide()
     late, _ = client.call("a", now=1.0, timeout=2.0)
     other, _ = client.call("b", now=1.0, timeout=9.0)
     assert client.next_deadline() == 3.0
@@ -386,7 +387,7 @@ def test_calls_have_deadlines_and_end_with_the_server() -> None:
 
 @pytest.mark.req("app.mcp.cancel")
 def test_a_lost_client_leaves_no_call_open() -> None:
-    side, client = server(ADD), Client()
+    side, client = server(ADD), HostSide()
     _, heard = called(side, client, "add")
     assert side.lose() == {heard.id}
     assert side.answer(heard.id, ToolResult()) is None
@@ -428,16 +429,16 @@ frames = st.fixed_dictionaries(
 @pytest.mark.req("app.mcp.any")
 @given(st.lists(st.binary(max_size=60) | frames.map(lambda frame: json.dumps(frame).encode()), max_size=12))
 def test_whatever_comes_is_heard_and_both_sides_live_on(lines: list[bytes]) -> None:
-    side, client = server(ADD), Client()
+    side, client = server(ADD), HostSide()
     client.call("add")
     for line in lines:
         heard = side.receive(line)
         if isinstance(heard, Reply):
             assert json.loads(heard.message)["jsonrpc"] == "2.0"
-            assert isinstance(client.receive(heard.message), theirs.Heard)
+            assert isinstance(client.receive(heard.message), events.HostEvent)
         elif isinstance(heard, Called):
             assert heard.id in side.pending
-        assert isinstance(client.receive(line), theirs.Heard)
+        assert isinstance(client.receive(line), events.HostEvent)
     for id in side.pending:
         assert side.answer(id, ToolResult.of("x")) is not None
     assert asked(side, "ping", id="the end")["result"] == {}
@@ -447,7 +448,7 @@ def test_whatever_comes_is_heard_and_both_sides_live_on(lines: list[bytes]) -> N
 @given(json_values)
 def test_any_answer_of_a_server_ends_the_call(result: Any) -> None:
     for method in ("initialize", "list", "call"):
-        client = Client()
+        client = HostSide()
         call, _ = client.call("a") if method == "call" else getattr(client, method)()
         heard = client.receive(json.dumps({"jsonrpc": "2.0", "id": call.id, "result": result}).encode())
         assert isinstance(heard, Agreed | Listed | Done | Failed)
@@ -456,13 +457,13 @@ def test_any_answer_of_a_server_ends_the_call(result: Any) -> None:
 
 
 def test_a_server_that_wants_more_of_a_client_is_refused() -> None:
-    reply = Client().receive(b'{"jsonrpc":"2.0","id":1,"method":"roots/list"}')
+    reply = HostSide().receive(b'{"jsonrpc":"2.0","id":1,"method":"roots/list"}')
     assert told(reply)["error"]["code"] == -32601
-    assert isinstance(Client().receive(b'{"jsonrpc":"2.0","method":"notifications/message","params":{}}'), Nothing)
+    assert isinstance(HostSide().receive(b'{"jsonrpc":"2.0","method":"notifications/message","params":{}}'), Nothing)
 
 
 def test_blocks_that_a_client_does_not_know_are_kept() -> None:
-    client = Client()
+    client = HostSide()
     call, _ = client.call("a")
     content = [{"type": "hologram", "data": 1}, 5, {"type": "image", "data": "@@@"}, {"type": "text", "text": 5}, {}]
     heard = client.receive(json.dumps({"jsonrpc": "2.0", "id": call.id, "result": {"content": content}}).encode())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from serai.app.mcp import TOKEN
-from serai.dialects.mcp.names import NameMap, prefix_of
+from serai.dialects.mcp.neutral import NameMap, prefix_of
 from serai.model.tools import ToolSpec
 from tests.mcp.parts import Box, opened
 from tests.real.house import Real

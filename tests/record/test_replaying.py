@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from serai.dialects.zot.host_side import HostSide
 from serai.dialects.zot.messages import ContentBlock, HelloAck
-from serai.dialects.zot.ours import Ours
-from serai.dialects.zot.theirs import Theirs
+from serai.dialects.zot.peer_side import PeerSide
 from serai.errors import NoRecording, SeraiError
 from serai.limits import Limits
 from serai.record import Recorder, Recording, export_recording, replay
@@ -162,7 +162,7 @@ def test_only_that_wire_is_replayed_and_what_is_missing_is_told(tmp_path: Path) 
 def zot_talk(recorder: Recorder) -> tuple[list[Any], list[Any]]:
     """A guest of the dialect zot and the host, with all they say on record; what each made of the other."""
     tap = recorder.wire("zot:tides", kind="guest", dialect="zot")
-    ours, theirs = Ours(), Theirs()
+    ours, theirs = HostSide(), PeerSide()
     heard: list[Any] = []
     asked: list[Any] = []
 

@@ -93,7 +93,7 @@ def test_an_answer_that_cannot_be_written_is_told(stdout: str, size: int) -> Non
 def test_a_hook_loads_hardly_more_than_json() -> None:
     """It starts for each box, and the box waits for it."""
     loaded = imported_with("serai.sdk.hook")
-    assert "serai.dialects.hookproto.theirs" in loaded
-    assert not loaded & {"asyncio", "base64", "dataclasses", "inspect", "msgspec", "typing", "serai.dialects.hookproto.ours"}
+    assert "serai.dialects.hookproto.peer_side" in loaded
+    assert not loaded & {"asyncio", "base64", "dataclasses", "inspect", "msgspec", "typing", "serai.dialects.hookproto.host_side"}
     beyond = {name for name in loaded - imported_with("json") if not name.startswith("serai")}
     assert beyond <= {"binascii", "__future__"}

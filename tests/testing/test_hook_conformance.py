@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serai.dialects.hookproto.messages import Box, Request
-from serai.dialects.hookproto.theirs import read_request
+from serai.dialects.hookproto.peer_side import read_request
 from serai.limits import Limits
 from serai.testing.conformance import hook
 from serai.testing.conformance.hook.examination import examine

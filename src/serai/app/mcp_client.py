@@ -14,7 +14,8 @@ from time import monotonic
 from typing import Literal
 
 from serai.agents.resident.results import fit
-from serai.dialects.mcp.ours import Called, Cancelled, Heard, Reply, Server
+from serai.dialects.mcp.events import Called, Cancelled, PeerEvent, Reply
+from serai.dialects.mcp.peer_side import PeerSide
 from serai.errors import Closed, FrameTooBig, PeerGone, SeraiError
 from serai.limits import MIB, Limits
 from serai.model.tools import ToolBox, ToolCall, ToolResult
@@ -56,7 +57,7 @@ class Client:
         connection.setblocking(False)
         self._loop = asyncio.get_running_loop()
         self._word = b""
-        self._server: Server | None = None  # once it has shown its token
+        self._server: PeerSide | None = None  # once it has shown its token
         self._tap: Tap | None = None
         self._framer = Framer(self._limits.frame, self._limits.frame_head)
         self._held: deque[bytes | Oversize] = deque()  # read, and not looked at: it takes no answers at the moment
@@ -138,7 +139,7 @@ class Client:
             self.close()
             return b""
         self._timer.cancel()
-        self._server = Server(self._door.name, self._door.version, self._door.tools.list)
+        self._server = PeerSide(self._door.name, self._door.version, self._door.tools.list)
         self._tap = None if self._door.tap is None else self._door.tap()
         return rest
 
@@ -204,7 +205,7 @@ class Client:
 
     # -- calls ------------------------------------------------------------------------------------------------------------------
 
-    def _heard(self, heard: Heard) -> None:
+    def _heard(self, heard: PeerEvent) -> None:
         match heard:
             case Reply(message=message):
                 self._send(message)
@@ -283,7 +284,7 @@ class Client:
     def _put_short(self, id: bytes, error: FrameTooBig) -> None:
         assert self._server is not None
         try:
-            self._put(Server.refusal(id or b"null", jsonrpc.INTERNAL_ERROR, error.message))
+            self._put(PeerSide.refusal(id or b"null", jsonrpc.INTERNAL_ERROR, error.message))
         except SeraiError as other:
             self.close(other)
 

@@ -27,11 +27,11 @@ def with_plan(settings: Mapping[str, Any], stored: Stored | None) -> Mapping[str
     raw = None if stored is None else stored.plugins()
     if stored is None or raw is None:
         return settings
-    from serai.host import plugins  # only where there are some
+    from serai.host.adapters.yoi import finder  # only where there are some
 
     try:
         found = {**settings, "plugins": {**settings.get("plugins", {}), "resolved": msgspec.json.decode(raw)}}
-        plugins.settings(found, stored.file)
+        finder.settings(found, stored.file)
     except (BadSettings, msgspec.DecodeError) as error:
         hint = "begin a new session"
         raise BadSession(f"what it keeps of its plugins cannot be read: {error}", who=stored.file, hint=hint) from None
@@ -43,7 +43,7 @@ def keep(house: House) -> None:
     current, found = house.current, house.host.found.guests
     if current is None or all(manifest.plan is None for manifest in found):
         return
-    from serai.host.plugins import plan_of
+    from serai.host.adapters.yoi.finder import plan_of
 
     try:
         with current.turn:

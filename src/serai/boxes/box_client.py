@@ -322,7 +322,7 @@ _PRINTED = ("stdout", "stderr", "stdout_base64", "stderr_base64", "script_output
 
 
 class InjectedFile(Protocol):
-    """A file for a box: what a hook's answer was resolved to (`serai.dialects.hookproto.ours.Injection`)."""
+    """A file for a box: what a hook's answer was resolved to (`serai.dialects.hookproto.host_side.BoxFile`)."""
 
     @property
     def path(self) -> str: ...

@@ -17,9 +17,9 @@ from signal import strsignal
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from serai.boxes.hook_process import AnswerFile, HookExit, read_left_answer, run_hook
+from serai.dialects.hookproto.host_side import BadResponse, BoxFile, read_response, request_bytes, resolve_file
 from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response
-from serai.dialects.hookproto.ours import BadResponse, Injection, read_response, request_bytes, resolve
-from serai.dialects.hookproto.theirs import response_bytes
+from serai.dialects.hookproto.peer_side import response_bytes
 from serai.errors import BadSettings, ExitStatus, HookFailed, LimitHit, NotWritten, SpawnFailed
 from serai.limits import KIB, Limits
 from serai.record import secret_patterns
@@ -74,7 +74,7 @@ class Hook:
 class HookResults:
     """What the hooks of a create came to. With an error, too, there may be states: they are for the roll-back."""
 
-    files: list[Injection] = field(default_factory=list)
+    files: list[BoxFile] = field(default_factory=list)
     states: dict[str, str] = field(default_factory=dict, repr=False)
     error: HookFailed | None = None
 
@@ -248,14 +248,14 @@ class HookRunner:
         said = _last(ran.stderr.strip(), _IN_ERROR)
         return HookFailed(f"{cause}: {said}" if said else cause, path=hook.path, exit=ran.status, stderr=ran.stderr, limit=limit)
 
-    def _take(self, hook: Hook, response: Response, files: list[Injection]) -> HookFailed | None:
+    def _take(self, hook: Hook, response: Response, files: list[BoxFile]) -> HookFailed | None:
         """Add its files to those of the hooks before it; why they cannot be had, else."""
         if len(response.state.encode()) > self._limits.hook_state:
             return self._over(hook, f"its state has more than {self._limits.hook_state} bytes", "hook_state")
         size = sum(len(file.content) for file in files)
         for file in response.files:
             try:
-                files.append(injection := resolve(file, lambda text: log.warning("hook %s: %s", hook.key, text)))
+                files.append(injection := resolve_file(file, lambda text: log.warning("hook %s: %s", hook.key, text)))
             except ValueError as error:
                 return HookFailed(str(error), path=hook.path)
             size += len(injection.content)

@@ -46,7 +46,7 @@ from serai.boxes.box_records import BoxRecord, BoxStore, KeyFile, check_id, new_
 from serai.boxes.hooks import Hook, HookRunner
 from serai.boxes.ownership import BoxHolder, DirectHolder, KeeperHolder, run_to_completion
 from serai.dialects import hookproto
-from serai.dialects.hookproto.ours import Injection
+from serai.dialects.hookproto.host_side import BoxFile
 from serai.errors import BadSettings, BoxNotFound, BoxRefused, Closed, SeraiError
 from serai.limits import Limits
 from serai.wire import process_tree
@@ -153,7 +153,7 @@ class Box:
 log = logging.getLogger("serai.boxes")
 
 
-async def make(boxes: Boxes, record: BoxRecord, token: str, files: Sequence[Injection], script: bytes | None) -> Box:
+async def make(boxes: Boxes, record: BoxRecord, token: str, files: Sequence[BoxFile], script: bytes | None) -> Box:
     """The box, or an error and nothing of it."""
     backend = boxes.backend(record.backend)
     backend.check(record.wanted)  # before any hook mints something for a box that cannot be
@@ -192,7 +192,7 @@ async def register(boxes: Boxes, box: Box, **changes: object) -> None:
         boxes.owns(box)
 
 
-async def _ask_hooks(boxes: Boxes, runner: HookRunner, record: BoxRecord, states: dict[str, str]) -> Sequence[Injection]:
+async def _ask_hooks(boxes: Boxes, runner: HookRunner, record: BoxRecord, states: dict[str, str]) -> Sequence[BoxFile]:
     """Run the create hooks; each state is on disk before anything is made of the answer that brought it (design rule 14)."""
 
     async def written(key: str, state: str) -> None:
@@ -214,7 +214,7 @@ async def _roll_back(boxes: Boxes, record: BoxRecord) -> None:
         log.warning("box %s: the roll-back of its create failed, the next start tries again: %s", record.box_id, error)
 
 
-def _ownable(files: Sequence[Injection], backend: Backend) -> list[Injection]:
+def _ownable(files: Sequence[BoxFile], backend: Backend) -> list[BoxFile]:
     """Where a box has one user only, everything in it is that user's: better a box with that than none."""
     if backend.capabilities.ownership == "full":
         return list(files)
@@ -226,7 +226,7 @@ def _ownable(files: Sequence[Injection], backend: Backend) -> list[Injection]:
     return [replace(file, uid=0, gid=0) for file in files]
 
 
-def _last_wins(files: Sequence[Injection]) -> list[Injection]:
+def _last_wins(files: Sequence[BoxFile]) -> list[BoxFile]:
     """Of several files for one path the last counts (spec hooks 1.8)."""
     return list({file.path: file for file in files}.values())
 
@@ -402,7 +402,7 @@ class Boxes:
         cpus: float | None = None,
         pids: int | None = None,
         hooks: Sequence[Hook] = (),
-        files: Sequence[Injection] = (),
+        files: Sequence[BoxFile] = (),
         env: Mapping[str, str] | None = None,
         script: bytes | None = None,
         ttl: float | None = None,

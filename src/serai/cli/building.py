@@ -18,7 +18,7 @@ from serai.errors import BadExtension, BadManifest, NotWritten
 from serai.limits import KIB, MIB
 
 if TYPE_CHECKING:
-    from serai.dialects.yoi.manifest import PluginManifest
+    from serai.plugins.manifest import PluginManifest
 
 __all__ = ["PROGRAMS", "Plan", "build", "built", "plan"]
 
@@ -98,8 +98,8 @@ def _tell(planned: Plan, component: bytes, *, as_json: bool) -> None:
 
 def plan(folder: Path, language: str | None = None) -> Plan:
     """Look at a plugin's folder; `BadManifest` and `BadExtension` say what it lacks."""
-    from serai.dialects.yoi import manifest as manifests
     from serai.dialects.yoi import worlds
+    from serai.plugins import manifest as manifests
 
     file = folder / "plugin.toml"
     try:

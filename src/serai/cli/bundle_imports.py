@@ -16,7 +16,7 @@ from serai.errors import BadExtension
 __all__ = ["CARRIED", "Seen", "carried_files", "follow"]
 
 # Of Serai a bundle has these, whose imports are the standard library alone.
-CARRIED = ("serai.dialects.hookproto", "serai.dialects.yoi.theirs", "serai.errors", "serai.lazy", "serai.sdk", "serai.version")
+CARRIED = ("serai.dialects.hookproto", "serai.dialects.yoi.peer_side", "serai.errors", "serai.lazy", "serai.sdk", "serai.version")
 _STANDARD = sys.stdlib_module_names | {"__main__"}
 # What an import raises that fails, and what is above that.
 _CATCHES = frozenset({"ImportError", "ModuleNotFoundError", "Exception", "BaseException"})

@@ -60,15 +60,15 @@ def _grant(stage: Stage, plugin: Path, shelf: Path) -> None:
     """What `serai guest build` and `serai guest grant --fs` do, for a home that is gone when the story ends."""
     from serai.cli.components import assembled
     from serai.cli.plugin_file import FILE, PluginFile
-    from serai.dialects.yoi import drift
-    from serai.dialects.yoi.bounds import DEFAULT
-    from serai.dialects.yoi.grants import FsGrant
-    from serai.host.plugins import read_package
+    from serai.plugins import grants
+    from serai.plugins.bounds import DEFAULT
+    from serai.plugins.grants import FsGrant
+    from serai.plugins.package_store import read_package
 
     shutil.copytree(examples("yoi") / "wat", plugin)
     (plugin / "plugin.component.wasm").write_bytes(assembled((plugin / "extension.wat").read_text()))
     package = read_package(plugin, DEFAULT)
-    granted = drift.proposal(package, "user", fs=(FsGrant(root=str(shelf), operations=("read",)),))
+    granted = grants.propose_enablement(package, "user", fs=(FsGrant(root=str(shelf), operations=("read",)),))
     PluginFile(Path(stage.environ["SERAI_HOME"]) / FILE).put(granted)
     labels = ", ".join(permission.label for permission in package.manifest.permissions)
     stage.say("person", f"grants {granted.id} {labels}")

@@ -172,13 +172,13 @@ def _start_hint(path: str, hint: str) -> str:
 
 def _take(hook: Hook, response: Response, limits: Limits, trial: Trial) -> None:
     """Each file with what it comes to; the first that cannot be is what the box fails for (spec hooks 2.2)."""
-    from serai.dialects.hookproto.ours import resolve
+    from serai.dialects.hookproto.host_side import resolve_file
     from serai.errors import HookFailed
 
     refused = []
     for file in response.files:
         try:
-            placed = resolve(file, trial.warnings.append)
+            placed = resolve_file(file, trial.warnings.append)
             about = {"path": placed.path, "mode": f"{placed.mode:04o}", "uid": placed.uid, "gid": placed.gid}
             trial.files.append(about | {"bytes": len(placed.content), "kind": _kind(placed.content)})
         except ValueError as error:
@@ -226,7 +226,7 @@ def _kept(state: str) -> str:
 
 
 def _rescue(answer: AnswerFile, path: str) -> None:
-    from serai.dialects.hookproto.ours import BadResponse, read_response
+    from serai.dialects.hookproto.host_side import BadResponse, read_response
 
     try:
         state = read_response(answer.read()).state

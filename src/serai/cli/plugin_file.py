@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from serai import paths
-from serai.dialects.yoi import drift, settings
-from serai.dialects.yoi.grants import Enablement
 from serai.errors import BadSettings, NotWritten
-from serai.host.own_file import OwnFile
+from serai.locked_file import LockedFile
+from serai.plugins import grants, resolution
+from serai.plugins.grants import Enablement
 
 __all__ = ["FILE", "PluginFile"]
 
@@ -26,7 +26,7 @@ class PluginFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = OwnFile(path, NotWritten)
+        self._file = LockedFile(path, NotWritten)
 
     @classmethod
     def usual(cls) -> PluginFile:
@@ -60,14 +60,14 @@ class PluginFile:
 
     def _parsed(self, content: bytes) -> tuple[Enablement, ...]:
         try:
-            return settings.read(tomllib.loads(content.decode())).enabled
+            return resolution.read_plugin_settings(tomllib.loads(content.decode())).enabled
         except (ValueError, RecursionError, BadSettings) as error:
             hint = "remove the file and grant again, or mend it"
             raise BadSettings(f"what was granted cannot be read: {error}", who=str(self.path), hint=hint) from None
 
     def _write(self, enablements: Sequence[Enablement]) -> None:
         """What is written is read back before it takes the old one's place."""
-        text = (_HEAD + drift.document(enablements)).encode()
+        text = (_HEAD + grants.grants_toml(enablements)).encode()
         if self._parsed(text) != tuple(enablements):
             hint = "take --print and write it into config.toml yourself"
             raise NotWritten("what is to be granted cannot be written there", who=str(self.path), hint=hint)

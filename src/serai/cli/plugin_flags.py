@@ -14,10 +14,10 @@ from typing import Any, cast, get_args
 import click
 
 from serai.cli import telling
-from serai.dialects.yoi.grants import FsGrant, Grants, Operation
-from serai.dialects.yoi.manifest import SURFACES, HostApi, Permission, PluginManifest, Surface, Target
-from serai.dialects.yoi.targets import METHODS
 from serai.paths import absolute_path
+from serai.plugins.grants import FsGrant, Grants, Operation
+from serai.plugins.manifest import SURFACES, HostApi, Permission, PluginManifest, Surface, Target
+from serai.plugins.targets import METHODS
 
 __all__ = ["Given", "granted", "surfaces_of", "with_grants"]
 

@@ -18,13 +18,13 @@ from serai.cli.completion import complete_guests
 from serai.cli.opening import JSON, Options, Status, with_options
 from serai.cli.plugin_flags import Given, granted, surfaces_of, with_grants
 from serai.cli.plugin_paths import ENDING, is_plugin
-from serai.dialects.yoi.manifest import SURFACES
 from serai.errors import BadSettings, NoGuest
+from serai.plugins.manifest import SURFACES
 
 if TYPE_CHECKING:
     from serai.cli.plugin_file import PluginFile
-    from serai.dialects.yoi.grants import Enablement
-    from serai.dialects.yoi.package import Package
+    from serai.plugins.grants import Enablement
+    from serai.plugins.package import Package
 
 __all__ = ["grant", "revoke"]
 
@@ -71,7 +71,7 @@ def grant(
     your files nothing, unless --fs gives it a folder: --fs /data:read,list. It is written into plugins.toml beside your settings.
     """
     from serai.cli.plugin_file import PluginFile
-    from serai.dialects.yoi import drift
+    from serai.plugins import grants
 
     chosen = _choose(name, options)
     file = PluginFile.usual()
@@ -79,7 +79,7 @@ def grant(
     before = _before(chosen.identity, options)
     enablement = _enablement(chosen, given, surfaces, config)
     try:
-        snippet = drift.snippet(enablement)
+        snippet = grants.enablement_toml(enablement)
     except ValueError as error:  # of all that is in it only the config can be of any form
         raise click.UsageError(f"--config: {telling.safe(str(error))}") from None
     if only_print:
@@ -108,15 +108,15 @@ def grant(
 def _before(identity: str, options: Options) -> Enablement | None:
     """What counts for it so far, whoever wrote it: of several the last (spec yoi 10)."""
     from serai.app.config import Config
-    from serai.dialects.yoi import settings
+    from serai.plugins import resolution
 
-    known = settings.read(Config.load(options.cwd).settings).enabled
+    known = resolution.read_plugin_settings(Config.load(options.cwd).settings).enabled
     return next((one for one in reversed(known) if one.id == identity), None)
 
 
 def _enablement(chosen: _Chosen, given: Given, names: Sequence[str], config: str) -> Enablement:
     from serai.cli.tool import parsed
-    from serai.dialects.yoi.grants import Enablement
+    from serai.plugins.grants import Enablement
 
     manifest, digest = chosen.package.manifest, chosen.package.digest
     given.check(manifest)
@@ -163,7 +163,7 @@ def _by_path(name: str, options: Options) -> _Chosen:
 
 
 def _form(chosen: _Chosen, enablement: Enablement, before: Enablement | None) -> dict[str, Any]:
-    from serai.dialects.yoi import drift
+    from serai.plugins import grants
 
     manifest = chosen.package.manifest
     return {
@@ -171,8 +171,8 @@ def _form(chosen: _Chosen, enablement: Enablement, before: Enablement | None) ->
         "version": manifest.version,
         "digest": chosen.package.digest,
         "package_path": str(chosen.path),
-        "asks": drift.asked(manifest),
-        "gets": drift.granted(enablement.grants),
+        "asks": grants.requested_lines(manifest),
+        "gets": grants.granted_lines(enablement.grants),
         "surfaces": list(enablement.surfaces) or sorted(manifest.declared),
         "before": "" if before is None else _digest(before),
         "difference": [] if before is None else _difference(chosen, before, enablement),
@@ -186,17 +186,16 @@ def _digest(enablement: Enablement) -> str:
 
 def _difference(chosen: _Chosen, before: Enablement, now: Enablement) -> list[str]:
     """Of the package, as far as the old one is known, and of the grants."""
-    from serai.dialects.yoi import drift
-    from serai.host import plugins
+    from serai.plugins import grants, package_store
 
     lines: list[str] = []
     if (digest := _digest(before)) != now.digest:
-        old = plugins.copy_of(digest, os.environ)
+        old = package_store.copy_of(digest, os.environ)
         if old is None:
             lines.append(f"the package is another, and no copy of {digest} is left to compare it with")
         else:
-            lines += drift.difference(old, chosen.package)
-    had, has = drift.granted(before.grants), drift.granted(now.grants)
+            lines += grants.contents_diff(old, chosen.package)
+    had, has = grants.granted_lines(before.grants), grants.granted_lines(now.grants)
     lines += [f"it gets no more: {one}" for one in had if one not in has]
     lines += [f"it gets now: {one}" for one in has if one not in had]
     if before.config != now.config:
@@ -220,7 +219,7 @@ def _lines(form: dict[str, Any], chosen: _Chosen, enablement: Enablement) -> Ite
 
 def _lacking(chosen: _Chosen, enablement: Enablement) -> Iterator[str]:
     """What it asks for and would still not have, and what it would have in vain."""
-    from serai.dialects.yoi import targets
+    from serai.plugins import targets
 
     grants, manifest = enablement.grants, chosen.package.manifest
     apis = {permission.api for permission in grants.permissions}
@@ -253,9 +252,9 @@ def _confirmed(identity: str, lines: Sequence[str], *, seen: bool) -> bool:
 
 def _write(file: PluginFile, chosen: _Chosen, enablement: Enablement) -> None:
     """A copy is kept of what was seen: the next difference is shown against it, and a session goes on with it (spec yoi 10.2)."""
-    from serai.host import plugins
+    from serai.plugins import package_store
 
-    plugins.keep_copy(chosen.package, os.environ)
+    package_store.keep_copy(chosen.package, os.environ)
     file.put(enablement)
 
 

@@ -15,18 +15,18 @@ import msgspec
 
 from serai.cli import telling
 from serai.cli.plugin_paths import is_plugin
-from serai.dialects.yoi import inspecting, resolving, targets
-from serai.dialects.yoi.archive import ENDING
-from serai.dialects.yoi.grants import Enablement, Grants, Record, Source, split_identity
-from serai.dialects.yoi.resolving import Discovered, PackageDiagnostic
 from serai.errors import NoGuest
+from serai.plugins import authorization, resolution, targets
+from serai.plugins.grants import Enablement, Grants, ResolvedPlugin, Source, split_identity
+from serai.plugins.package import ENDING
+from serai.plugins.resolution import DiscoveredPackage, PackageDiagnostic
 
 if TYPE_CHECKING:
     from serai.cli.opening import Options
-    from serai.dialects.yoi.bounds import Bounds
-    from serai.dialects.yoi.inspecting import Inspection
-    from serai.dialects.yoi.settings import PluginSettings
     from serai.host.finding import Found
+    from serai.plugins.authorization import Inspection
+    from serai.plugins.bounds import Bounds
+    from serai.plugins.resolution import PluginSettings
 
 __all__ = ["Search", "find_item", "listed", "one_of", "show_item", "show_list"]
 
@@ -56,7 +56,7 @@ class Search:
     """What was found in the stores, and what the settings say of it."""
 
     settings: PluginSettings
-    discovered: tuple[Discovered, ...]
+    discovered: tuple[DiscoveredPackage, ...]
     diagnostics: tuple[PackageDiagnostic, ...]
     aside: Mapping[str, str]  # why a package is not started although it could be, by its path: not trusted, or switched off
 
@@ -65,18 +65,18 @@ class Search:
         """Look where guests are looked for; what a command line names comes before a store's of the same identity."""
         from serai import paths
         from serai.app.config import Config
-        from serai.dialects.yoi.settings import read as settings_of
-        from serai.host import plugins
+        from serai.host.adapters.yoi import finder
+        from serai.plugins.resolution import read_plugin_settings as settings_of
 
         settings = settings_of(Config.load(options.cwd).settings)
         named, told = _named(options.guests, settings.bounds)
-        there: tuple[Discovered, ...] = ()
+        there: tuple[DiscoveredPackage, ...] = ()
         if options.installed:
             stores: tuple[tuple[Source, Path], ...] = (
                 ("user", Path(paths.config_folder()) / "guests"),
                 ("project", options.cwd / ".serai" / "guests"),
             )
-            there, wrong = plugins.discover(stores, settings.bounds)
+            there, wrong = finder.discover(stores, settings.bounds)
             told += wrong
         known = {one.identity for one in named}
         return cls(
@@ -86,7 +86,7 @@ class Search:
             aside=_aside(found or options.find()),
         )
 
-    def choose(self, name: str) -> Discovered:
+    def choose(self, name: str) -> DiscoveredPackage:
         """The package of that name."""
         reference = one_of(name, (one.identity for one in self.discovered))
         fitting = [one for one in self.discovered if one.identity == reference]
@@ -100,7 +100,7 @@ class Search:
 
     def items(self) -> list[Item]:
         """All of them by reference."""
-        plan = resolving.plan(self.settings.counting, self.discovered)
+        plan = resolution.plan(self.settings.counting, self.discovered)
         told: dict[str, list[PackageDiagnostic]] = {}
         for one in (*self.diagnostics, *plan.diagnostics):
             told.setdefault(_reference(one), []).append(one)
@@ -108,10 +108,10 @@ class Search:
         records = {record.identity: record for record in plan.records if record.package_path not in self.aside}
         return [self._item(reference, records.get(reference), told.get(reference, [])) for reference in sorted(references)]
 
-    def _item(self, reference: str, record: Record | None, told: list[PackageDiagnostic]) -> Item:
+    def _item(self, reference: str, record: ResolvedPlugin | None, told: list[PackageDiagnostic]) -> Item:
         package = next((one for one in self.discovered if one.identity == reference), None)
         enablement = next((one for one in reversed(self.settings.counting) if one.id == reference), None)
-        inspection = inspecting.inspect(record) if record else None
+        inspection = authorization.inspect(record) if record else None
         found = [(str(one.kind), one.message) for one in told]
         found += [("grant", message) for message in (inspection.diagnostics if inspection else ())]
         if package is not None and (why := self.aside.get(package.path)):
@@ -139,7 +139,7 @@ class Search:
         return item | {"status": _status(item, told)}
 
 
-def _about(package: Discovered | None, reference: str) -> Item:
+def _about(package: DiscoveredPackage | None, reference: str) -> Item:
     """What is known of the package; of one that is missing only where it would have been."""
     if package is None:
         parts = split_identity(reference)
@@ -156,11 +156,11 @@ def _about(package: Discovered | None, reference: str) -> Item:
     }
 
 
-def _tools(inspection: Inspection | None, package: Discovered | None) -> list[Item]:
+def _tools(inspection: Inspection | None, package: DiscoveredPackage | None) -> list[Item]:
     """Of one that nobody has granted anything: what it declares, and that it may not."""
     if inspection is None and package is not None:
-        bare = resolving.resolve(Enablement(id=package.identity), [package])
-        inspection = inspecting.inspect(bare) if isinstance(bare, Record) else None
+        bare = resolution.resolve(Enablement(id=package.identity), [package])
+        inspection = authorization.inspect(bare) if isinstance(bare, ResolvedPlugin) else None
     keys = ("name", "permission", "requested", "granted", "eligible", "external_write", "diagnostic")
     rows = inspection.tools if inspection else ()
     return [{key: value for key in keys if (value := getattr(row, key)) is not None} for row in rows]
@@ -175,18 +175,20 @@ def _grants(grants: Grants) -> Item:
     }
 
 
-def _named(paths: Iterable[Path], bounds: Bounds) -> tuple[tuple[Discovered, ...], tuple[PackageDiagnostic, ...]]:
+def _named(paths: Iterable[Path], bounds: Bounds) -> tuple[tuple[DiscoveredPackage, ...], tuple[PackageDiagnostic, ...]]:
     """The plugins among what the command line names, and what is wrong with them."""
-    from serai.host import plugins
+    from serai.plugins import package_store
 
     found, told = [], []
     for path in paths:
         if not is_plugin(str(path)):
             continue
         try:
-            found.append(Discovered.of(plugins.read_package(path, bounds), source="user", path=str(path), label=path.name))
+            found.append(
+                DiscoveredPackage.of(package_store.read_package(path, bounds), source="user", path=str(path), label=path.name)
+            )
         except ValueError as error:
-            kind: resolving.Kind = getattr(error, "kind", "malformed")
+            kind: resolution.Kind = getattr(error, "kind", "malformed")
             told.append(PackageDiagnostic(kind=kind, phase="discovery", source="user", package=path.name, message=str(error)))
     return tuple(found), tuple(told)
 
@@ -281,7 +283,7 @@ def _cut(item: Item, most: int) -> Item:
 
 
 def _told(diagnostic: Item, reference: str) -> str:
-    from serai.host.plugins import mending
+    from serai.host.adapters.yoi.finder import mending
 
     text = f"{diagnostic['kind']}: {_line(diagnostic['message'])}"
     return f"{text}; {mending(reference)}" if diagnostic["kind"] == "missing" else text

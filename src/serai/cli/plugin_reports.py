@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from serai import atomic_file, paths
 from serai.cli import telling
-from serai.dialects.yoi.archive import ENDING, BadArchive
 from serai.errors import BadManifest, NotWritten, SeraiError
+from serai.plugins.package import ENDING, BadArchive
 
 if TYPE_CHECKING:
     from serai.app.config import Config
-    from serai.dialects.yoi.bounds import Bounds
-    from serai.dialects.yoi.grants import Record
-    from serai.dialects.yoi.package import Package
+    from serai.plugins.bounds import Bounds
+    from serai.plugins.grants import ResolvedPlugin
+    from serai.plugins.package import Package
 
 __all__ = ["SAFETY", "bounds_of", "check", "new_form", "opened", "pack", "package_form", "show_check", "wished"]
 
@@ -36,17 +36,17 @@ _TEXT = 240  # characters of a message for people (spec yoi 17.2)
 
 def bounds_of(config: Config | None = None) -> Bounds:
     """How large a package may be for this person."""
-    from serai.dialects.yoi import settings
+    from serai.plugins import resolution
 
-    return settings.read(paths.read_settings() if config is None else config.settings).bounds
+    return resolution.read_plugin_settings(paths.read_settings() if config is None else config.settings).bounds
 
 
 def opened(path: Path, config: Config | None = None) -> Package:
     """The package that somebody named; what is wrong with it is said as an error."""
-    from serai.host import plugins
+    from serai.plugins import package_store
 
     try:
-        return plugins.read_package(path, bounds_of(config))
+        return package_store.read_package(path, bounds_of(config))
     except ValueError as error:
         raise BadManifest(str(error), who=str(path), hint="`serai guest check` says more") from None
 
@@ -89,8 +89,7 @@ def package_form(package: Package, path: str) -> dict[str, Any]:
 
 def check(path: str, bounds: Bounds | None = None) -> dict[str, Any]:
     """Look at a package as it would be looked at before it runs, given all that it asks for."""
-    from serai.dialects.yoi import inspecting
-    from serai.host import plugins
+    from serai.plugins import authorization, package_store
 
     path = os.path.abspath(path)
     if os.path.basename(path) == "plugin.toml" and os.path.isfile(path):
@@ -99,13 +98,13 @@ def check(path: str, bounds: Bounds | None = None) -> dict[str, Any]:
     report["input_kind"] = "directory" if os.path.isdir(path) else "package"
     found: list[dict[str, str]] = []
     try:
-        package = plugins.read_package(Path(path), bounds or bounds_of())
+        package = package_store.read_package(Path(path), bounds or bounds_of())
     except (ValueError, SeraiError) as error:
         found.append(_problem(error))
     else:
         report["package"] = package_form(package, path)
         found += _artifact(package)
-        inspection = inspecting.inspect(wished(package, path))
+        inspection = authorization.inspect(wished(package, path))
         found += [{"kind": "grant", "phase": "resolution", "message": message} for message in inspection.diagnostics]
         status = "active" if inspection.eligible else "rejected"
         report["static_inspection"] = {"status": status, "diagnostics": len(inspection.diagnostics)}
@@ -113,9 +112,9 @@ def check(path: str, bounds: Bounds | None = None) -> dict[str, Any]:
     return report | {"diagnostics": found, "safety": SAFETY, "next_steps": _next(report, path)}
 
 
-def wished(package: Package, path: str) -> Record:
+def wished(package: Package, path: str) -> ResolvedPlugin:
     """The plugin as if it had been granted all that it asks for, except roots for files: no manifest may name one (spec yoi 19)."""
-    from serai.dialects.yoi.grants import FsGrant, Grants, Record
+    from serai.plugins.grants import FsGrant, Grants, ResolvedPlugin
 
     about, identity = package.manifest, f"user:{package.manifest.id}"
     grants = Grants(
@@ -127,7 +126,7 @@ def wished(package: Package, path: str) -> Record:
         websocket=about.websocket,
         fs=(FsGrant(root="/", operations=("read", "list", "write")),) if _asks_for_files(package) else (),
     )
-    return Record(
+    return ResolvedPlugin(
         identity=identity,
         source="user",
         package_path=path,
@@ -220,16 +219,16 @@ def show_check(report: dict[str, Any]) -> None:
 
 def pack(folder: str, output: str | None) -> dict[str, Any]:
     """Write the archive of a folder; it is read again first, as whoever gets it will read it."""
-    from serai.dialects.yoi import archive
-    from serai.dialects.yoi.package import open_files
+    from serai.plugins import package as plugins_package
+    from serai.plugins.package import open_files
 
     source = paths.absolute_path(folder)
     if not os.path.isdir(source):
         raise BadManifest("not a directory", who=source, hint="name the folder of a plugin")
     bounds = bounds_of()
     try:
-        packed = archive.pack(opened(Path(source)).files)
-        package = open_files(archive.read(packed, bounds), bounds)
+        packed = plugins_package.pack(opened(Path(source)).files)
+        package = open_files(plugins_package.read(packed, bounds), bounds)
     except ValueError as error:
         raise BadManifest(str(error), who=source, hint="`serai guest check` says more") from None
     target = paths.absolute_path(output) if output else f"{source}{ENDING}"

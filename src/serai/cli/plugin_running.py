@@ -16,8 +16,6 @@ from serai.cli import telling
 from serai.cli.opening import Options, Status, status_of
 from serai.cli.plugin_flags import Given, granted
 from serai.cli.tool import parsed, print_result
-from serai.dialects.yoi.grants import Record
-from serai.dialects.yoi.manifest import Permission
 from serai.errors import NoGuest, NoTool
 from serai.host import installing
 from serai.host.finding import Found
@@ -25,11 +23,13 @@ from serai.host.host import Host
 from serai.host.manifest import Manifest
 from serai.model.tools import ToolCall
 from serai.paths import absolute_path
+from serai.plugins.grants import ResolvedPlugin
+from serai.plugins.manifest import Permission
 
 if TYPE_CHECKING:
     from serai.app.config import Config
-    from serai.dialects.yoi.package import Package
     from serai.host.guest import Guest
+    from serai.plugins.package import Package
 
 __all__ = ["Wanted", "call", "show_status", "status", "status_lines"]
 
@@ -79,7 +79,7 @@ def _manifest(path: Path, package: Package, wanted: Wanted, config: Any, bounds:
     grants = granted(said, wanted.given, ("tool",), identity=identity, digest=package.digest)
     apis = {api for api in ("fs", "request", "websocket") if getattr(wanted.given, api)}
     mine = tuple(one for one in grants.permissions if _given(one, wanted, apis))
-    record = Record(
+    record = ResolvedPlugin(
         identity=identity,
         source="user",
         package_path=str(path),

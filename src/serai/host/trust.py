@@ -27,10 +27,10 @@ from serai import paths
 from serai.errors import BadManifest, BadSettings
 from serai.host.adapters import ENDINGS
 from serai.host.manifest import PROJECT_PLACES, Manifest, folders_in, look, read
-from serai.host.own_file import OwnFile
 from serai.host.settings import Person, read_person
 from serai.host.watching import SOURCES, code_in
 from serai.limits import MIB
+from serai.locked_file import LockedFile
 
 __all__ = ["TOO_MUCH", "Trust"]
 
@@ -77,7 +77,7 @@ class Trust:
     def __init__(self, file: Path, *, person: str = "") -> None:
         """`person` is the person's own folder (HOME), by default that of whoever runs this."""
         self.file = file
-        self._own = OwnFile(file, BadSettings)
+        self._own = LockedFile(file, BadSettings)
         self._person = os.path.realpath(person or os.path.expanduser("~"))
 
     @classmethod

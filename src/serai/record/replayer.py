@@ -55,9 +55,9 @@ class Replayed(NamedTuple):
 # By dialect: the side that Serai takes and the one its peer takes.
 DIALECTS: dict[str, dict[View, str]] = {
     "jsonrpc": {"ours": "serai.wire.jsonrpc:JsonRpcConnection", "theirs": "serai.wire.jsonrpc:JsonRpcConnection"},
-    "zot": {"ours": "serai.dialects.zot.ours:Ours", "theirs": "serai.dialects.zot.theirs:Theirs"},
-    "piglet": {"ours": "serai.dialects.piglet.ours:Ours", "theirs": "serai.dialects.piglet.theirs:Theirs"},
-    "claude": {"ours": "serai.dialects.claude.ours:Ours", "theirs": "serai.dialects.claude.theirs:Theirs"},
+    "zot": {"ours": "serai.dialects.zot.host_side:HostSide", "theirs": "serai.dialects.zot.peer_side:PeerSide"},
+    "piglet": {"ours": "serai.dialects.piglet.host_side:HostSide", "theirs": "serai.dialects.piglet.peer_side:PeerSide"},
+    "claude": {"ours": "serai.dialects.claude.host_side:HostSide", "theirs": "serai.dialects.claude.peer_side:PeerSide"},
 }
 
 

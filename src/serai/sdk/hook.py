@@ -20,13 +20,13 @@ import os
 import sys
 
 from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response
-from serai.dialects.hookproto.theirs import HookError, serve
+from serai.dialects.hookproto.peer_side import HookError, serve
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-    from serai.dialects.hookproto.theirs import Handler
+    from serai.dialects.hookproto.peer_side import Handler
 
 __all__ = ["EVENT_BOX_CREATE", "EVENT_BOX_DESTROY", "Box", "File", "HookError", "Request", "Response", "main", "serve"]
 

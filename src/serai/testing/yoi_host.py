@@ -19,9 +19,9 @@ from pathlib import Path
 from types import SimpleNamespace, TracebackType
 from typing import Any, Self
 
-from serai.dialects.yoi import manifest as manifests
 from serai.dialects.yoi import worlds
 from serai.errors import BadExtension, SpawnFailed
+from serai.plugins import manifest as manifests
 
 __all__ = ["YoiHost", "YoiSource"]
 

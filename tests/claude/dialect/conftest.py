@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from serai.dialects.claude.ours import Ours
-from serai.dialects.claude.theirs import Theirs
+from serai.dialects.claude.host_side import HostSide
+from serai.dialects.claude.peer_side import PeerSide
 
 
 @pytest.fixture
-def ours() -> Ours:
-    return Ours()
+def ours() -> HostSide:
+    return HostSide()
 
 
 @pytest.fixture
-def theirs() -> Theirs:
-    return Theirs()
+def theirs() -> PeerSide:
+    return PeerSide()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from serai.dialects.claude.heard import CanUseTool
-from serai.dialects.claude.ours import Ours
-from serai.dialects.claude.theirs import Theirs
+from serai.dialects.claude.events import CanUseTool
+from serai.dialects.claude.host_side import HostSide
+from serai.dialects.claude.peer_side import PeerSide
 
 SYSTEM: dict[str, Any] = {"type": "system", "subtype": "init", "session_id": "s-1", "cwd": "/w", "tools": ["Bash"], "model": "m"}
 RESULT: dict[str, Any] = {
@@ -19,13 +19,13 @@ def line(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 
-def hear(ours: Ours, run: bytes) -> Any:
+def hear(ours: HostSide, run: bytes) -> Any:
     """The one thing that it says."""
     [event] = ours.receive(run)
     return event
 
 
-def ask(ours: Ours, theirs: Theirs, tool: str = "Bash") -> str:
+def ask(ours: HostSide, theirs: PeerSide, tool: str = "Bash") -> str:
     """The id of an approval that waits."""
     id, frame = theirs.can_use_tool(tool, {"command": "ls"}, "toolu_1")
     assert isinstance(hear(ours, frame), CanUseTool)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from serai.dialects.claude import heard, messages
-from serai.dialects.claude.heard import CanUseTool, Odd, Stray, Told, Unsupported, Withdrawn
-from serai.dialects.claude.ours import Ours
-from serai.dialects.claude.theirs import Answered as TheyHaveIt
-from serai.dialects.claude.theirs import Theirs
+from serai.dialects.claude import events, messages
+from serai.dialects.claude.events import CanUseTool, Odd, Stray, Told, Unsupported, Withdrawn
+from serai.dialects.claude.host_side import HostSide
+from serai.dialects.claude.peer_side import Answered as TheyHaveIt
+from serai.dialects.claude.peer_side import PeerSide
 from serai.errors import NoApproval
 from serai.wire.codec import encode
 from tests.claude.dialect.helpers import answer_to, ask, hear
@@ -22,7 +22,7 @@ from tests.claude.dialect.helpers import answer_to, ask, hear
 
 
 @pytest.mark.req("agents.live.Z1")
-def test_two_approvals_can_be_answered_in_reverse_order(ours: Ours, theirs: Theirs) -> None:
+def test_two_approvals_can_be_answered_in_reverse_order(ours: HostSide, theirs: PeerSide) -> None:
     first, second = ask(ours, theirs), ask(ours, theirs)
     assert list(ours.pending) == [first, second]
     [no] = theirs.receive(ours.deny(second, "not this"))
@@ -35,7 +35,7 @@ def test_two_approvals_can_be_answered_in_reverse_order(ours: Ours, theirs: Thei
 
 
 @pytest.mark.req("agents.live.Z2")
-def test_what_was_withdrawn_cannot_be_answered(ours: Ours, theirs: Theirs) -> None:
+def test_what_was_withdrawn_cannot_be_answered(ours: HostSide, theirs: PeerSide) -> None:
     id = ask(ours, theirs)
     assert hear(ours, theirs.withdraw(id)) == Withdrawn(id, theirs.withdraw(id).rstrip())
     for answer in (ours.allow, ours.deny, partial(ours.reply, payload={}), partial(ours.refuse, error="no")):
@@ -44,7 +44,7 @@ def test_what_was_withdrawn_cannot_be_answered(ours: Ours, theirs: Theirs) -> No
     assert isinstance(hear(ours, theirs.withdraw(id)), Stray)
 
 
-def test_an_answer_is_taken_once_and_a_wrong_one_consumes_nothing(ours: Ours, theirs: Theirs) -> None:
+def test_an_answer_is_taken_once_and_a_wrong_one_consumes_nothing(ours: HostSide, theirs: PeerSide) -> None:
     id = ask(ours, theirs)
     with pytest.raises(TypeError, match="is no mcp_message but can_use_tool"):
         ours.mcp(id)
@@ -66,7 +66,7 @@ def test_an_answer_is_taken_once_and_a_wrong_one_consumes_nothing(ours: Ours, th
 
 
 @pytest.mark.req("agents.live.Z16")
-def test_an_allow_needs_no_input(ours: Ours, theirs: Theirs) -> None:
+def test_an_allow_needs_no_input(ours: HostSide, theirs: PeerSide) -> None:
     id = ask(ours, theirs)
     assert answer_to(id, ours.allow(id)) == {"behavior": "allow"}
     changed = {"command": "ls -l"}
@@ -76,7 +76,7 @@ def test_an_allow_needs_no_input(ours: Ours, theirs: Theirs) -> None:
     assert answer_to(id, ours.allow(id, input={})) == {"behavior": "allow", "updatedInput": {}}
 
 
-def test_what_could_only_be_judged_after_repair_runs_as_it_was_judged(ours: Ours) -> None:
+def test_what_could_only_be_judged_after_repair_runs_as_it_was_judged(ours: HostSide) -> None:
     """The program holds other text than we could read, so it is told what was allowed."""
     asked = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {"command": "rm X"}, "tool_use_id": "t"}
     frame = encode({"type": "control_request", "request_id": "r", "request": asked}).replace(b"X", b"\\ud83d")
@@ -85,7 +85,7 @@ def test_what_could_only_be_judged_after_repair_runs_as_it_was_judged(ours: Ours
 
 
 @pytest.mark.req("agents.live.Z17")
-def test_answers_to_questions_go_by_the_text_of_each_question(ours: Ours, theirs: Theirs) -> None:
+def test_answers_to_questions_go_by_the_text_of_each_question(ours: HostSide, theirs: PeerSide) -> None:
     given = {
         "questions": [{"question": "Which?", "header": "Pick", "multiSelect": False, "options": [{"label": "A"}, {"label": "B"}]}]
     }
@@ -98,7 +98,7 @@ def test_answers_to_questions_go_by_the_text_of_each_question(ours: Ours, theirs
 
 @pytest.mark.req("agents.rule.66")
 @pytest.mark.parametrize("tool", ["Bash", "AskUserQuestion", "ExitPlanMode"])
-def test_a_deny_is_a_success_reply_that_says_no(ours: Ours, theirs: Theirs, tool: str) -> None:
+def test_a_deny_is_a_success_reply_that_says_no(ours: HostSide, theirs: PeerSide, tool: str) -> None:
     denied = {"behavior": "deny", "message": "User denied this request"}
     id = ask(ours, theirs, tool)
     assert answer_to(id, ours.deny(id)) == denied
@@ -109,7 +109,7 @@ def test_a_deny_is_a_success_reply_that_says_no(ours: Ours, theirs: Theirs, tool
 
 
 @pytest.mark.req("agents.rule.67")
-def test_a_deny_can_interrupt_and_an_allow_can_be_remembered(ours: Ours, theirs: Theirs) -> None:
+def test_a_deny_can_interrupt_and_an_allow_can_be_remembered(ours: HostSide, theirs: PeerSide) -> None:
     id = ask(ours, theirs)
     denied = answer_to(id, ours.deny(id, "stop", interrupt=True))
     assert denied == {"behavior": "deny", "message": "stop", "interrupt": True}
@@ -119,7 +119,7 @@ def test_a_deny_can_interrupt_and_an_allow_can_be_remembered(ours: Ours, theirs:
     assert allowed == {"behavior": "allow", "updatedPermissions": [rule]}
 
 
-def test_a_request_tells_all_that_the_program_says_of_it(ours: Ours, theirs: Theirs) -> None:
+def test_a_request_tells_all_that_the_program_says_of_it(ours: HostSide, theirs: PeerSide) -> None:
     about: dict[str, Any] = {
         "display_name": "Shell", "title": "T", "description": "D", "permission_suggestions": [{"type": "setMode"}],
         "blocked_path": "/etc", "decision_reason": "because", "decision_reason_type": "rule", "suppress_always_allow_rule": True,
@@ -139,10 +139,10 @@ def test_a_request_tells_all_that_the_program_says_of_it(ours: Ours, theirs: The
 
 
 @pytest.mark.req("agents.rule.65")
-def test_hooks_and_mcp_messages_are_told_with_whom_they_mean_and_answered_in_their_shape(ours: Ours, theirs: Theirs) -> None:
+def test_hooks_and_mcp_messages_are_told_with_whom_they_mean_and_answered_in_their_shape(ours: HostSide, theirs: PeerSide) -> None:
     id, frame = theirs.hook_callback("g-7", {"hook_event_name": "PreToolUse", "tool_name": "Bash"}, "toolu_1")
     hook = hear(ours, frame)
-    assert isinstance(hook, heard.HookCallback)
+    assert isinstance(hook, events.HookCallback)
     assert (hook.id, hook.callback_id, hook.input["tool_name"], hook.tool_use_id) == (id, "g-7", "Bash", "toolu_1")
     output = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}
     assert answer_to(id, ours.reply(id, output)) == output
@@ -150,7 +150,7 @@ def test_hooks_and_mcp_messages_are_told_with_whom_they_mean_and_answered_in_the
     call = {"jsonrpc": "2.0", "id": 0, "method": "tools/call", "params": {"name": "add"}}
     id, frame = theirs.mcp_message("calc", call)
     message = hear(ours, frame)
-    assert isinstance(message, heard.McpMessage)
+    assert isinstance(message, events.McpMessage)
     assert (message.id, message.server, json.loads(bytes(message.message))) == (id, "calc", call)
     reply = b'{"jsonrpc":"2.0","id":0,"result":{}}'
     assert answer_to(id, ours.mcp(id, Raw(reply))) == {"mcp_response": json.loads(reply)}
@@ -159,17 +159,17 @@ def test_hooks_and_mcp_messages_are_told_with_whom_they_mean_and_answered_in_the
     assert answer_to(id, ours.mcp(id)) == {"mcp_response": {"jsonrpc": "2.0", "result": {}}}
 
 
-def test_an_elicitation_is_told_with_all_its_members(ours: Ours, theirs: Theirs) -> None:
+def test_an_elicitation_is_told_with_all_its_members(ours: HostSide, theirs: PeerSide) -> None:
     request = {"mcp_server_name": "calc", "message": "Your name?", "mode": "form", "requested_schema": {"type": "object"}, "new": 1}
     id, frame = theirs.ask("elicitation", request)
     asked = hear(ours, frame)
-    assert isinstance(asked, heard.Elicitation)
+    assert isinstance(asked, events.Elicitation)
     assert asked.request == request
     assert answer_to(id, ours.reply(id, {"action": "decline"})) == {"action": "decline"}
 
 
 @pytest.mark.req("agents.live.Z18")
-def test_a_request_of_another_subtype_is_refused_at_once(ours: Ours, theirs: Theirs) -> None:
+def test_a_request_of_another_subtype_is_refused_at_once(ours: HostSide, theirs: PeerSide) -> None:
     id, frame = theirs.ask("of_tomorrow", {"a": 1})
     event = hear(ours, frame)
     assert isinstance(event, Unsupported)
@@ -192,7 +192,7 @@ def test_a_request_of_another_subtype_is_refused_at_once(ours: Ours, theirs: The
         ("hook_callback", {"input": {}}, "callback_id"),
     ],
 )
-def test_nobody_is_asked_about_what_cannot_be_read(ours: Ours, theirs: Theirs, subtype: str, fields: Any, lacks: str) -> None:
+def test_nobody_is_asked_about_what_cannot_be_read(ours: HostSide, theirs: PeerSide, subtype: str, fields: Any, lacks: str) -> None:
     """A yes would be to what nobody has seen. A hook that fails lets the tool run, so it says no (design rule 7)."""
     id, frame = theirs.ask(subtype, fields)
     event = hear(ours, frame)
@@ -209,7 +209,7 @@ def test_nobody_is_asked_about_what_cannot_be_read(ours: Ours, theirs: Theirs, s
     assert list(ours.pending) == []
 
 
-def test_a_hook_before_a_tool_is_refused_with_a_no(ours: Ours, theirs: Theirs) -> None:
+def test_a_hook_before_a_tool_is_refused_with_a_no(ours: HostSide, theirs: PeerSide) -> None:
     """After an error reply the program would run the tool: seen with 2.1.325."""
     for event, holds in (("PreToolUse", True), (None, True), ("PostToolUse", False)):
         id, frame = theirs.hook_callback("g", {"hook_event_name": event} if event else {})
@@ -225,7 +225,7 @@ def test_a_hook_before_a_tool_is_refused_with_a_no(ours: Ours, theirs: Theirs) -
 
 
 @pytest.mark.req("agents.rule.63")
-def test_a_dialog_of_a_kind_that_was_not_declared_stays_unanswered(ours: Ours, theirs: Theirs) -> None:
+def test_a_dialog_of_a_kind_that_was_not_declared_stays_unanswered(ours: HostSide, theirs: PeerSide) -> None:
     id, frame = theirs.ask("request_user_dialog", {"dialog_kind": "survey", "payload": {"q": 1}})
     event = hear(ours, frame)
     assert isinstance(event, Unsupported)
@@ -235,7 +235,7 @@ def test_a_dialog_of_a_kind_that_was_not_declared_stays_unanswered(ours: Ours, t
     ours.request("initialize", {"supportedDialogKinds": ["survey"]}, now=0, timeout=60)
     id, frame = theirs.ask("request_user_dialog", {"dialog_kind": "survey", "payload": {"q": 1}})
     event = hear(ours, frame)
-    assert isinstance(event, heard.Dialog)
+    assert isinstance(event, events.Dialog)
     assert (event.kind, bytes(event.payload)) == ("survey", b'{"q":1}')
     assert answer_to(id, ours.reply(id, {"done": True})) == {"done": True}
     _, frame = theirs.ask("request_user_dialog", {"dialog_kind": "other"})
@@ -247,7 +247,7 @@ def test_a_dialog_of_a_kind_that_was_not_declared_stays_unanswered(ours: Ours, t
 
 @pytest.mark.req("agents.edge.18")
 @pytest.mark.parametrize("id", ["0", "", "null", 0, 7])
-def test_any_id_will_do_and_goes_back_as_it_came(ours: Ours, id: str | int) -> None:
+def test_any_id_will_do_and_goes_back_as_it_came(ours: HostSide, id: str | int) -> None:
     request: dict[str, Any] = {"subtype": "can_use_tool", "tool_name": "Bash", "input": {}, "title": None}
     asked = hear(ours, encode({"type": "control_request", "request_id": id, "request": request}))
     assert isinstance(asked, CanUseTool)
@@ -259,7 +259,7 @@ def test_any_id_will_do_and_goes_back_as_it_came(ours: Ours, id: str | int) -> N
 
 @pytest.mark.req("agents.edge.18")
 def test_the_same_id_in_two_processes_is_two_requests() -> None:
-    first, second = Ours(), Ours()
+    first, second = HostSide(), HostSide()
     frame = encode(
         {"type": "control_request", "request_id": "0", "request": {"subtype": "can_use_tool", "tool_name": "B", "input": {}}}
     )
@@ -270,7 +270,7 @@ def test_the_same_id_in_two_processes_is_two_requests() -> None:
 
 
 @pytest.mark.req("agents.edge.19")
-def test_a_request_that_comes_twice_is_presented_once(ours: Ours, theirs: Theirs) -> None:
+def test_a_request_that_comes_twice_is_presented_once(ours: HostSide, theirs: PeerSide) -> None:
     id, frame = theirs.can_use_tool("Bash", {"command": "ls"}, "toolu_1")
     first, second = ours.receive(frame + frame)
     assert isinstance(first, CanUseTool)
@@ -282,7 +282,7 @@ def test_a_request_that_comes_twice_is_presented_once(ours: Ours, theirs: Theirs
 
 
 @pytest.mark.req("agents.edge.19")
-def test_a_pending_request_is_known_however_many_came_since(ours: Ours, theirs: Theirs) -> None:
+def test_a_pending_request_is_known_however_many_came_since(ours: HostSide, theirs: PeerSide) -> None:
     id, frame = theirs.can_use_tool("Bash", {"command": "ls"}, "toolu_1")
     hear(ours, frame)
     for _ in range(10_050):
@@ -292,7 +292,7 @@ def test_a_pending_request_is_known_however_many_came_since(ours: Ours, theirs: 
 
 
 @pytest.mark.parametrize("id", [None, True, [], {}, 1.5])
-def test_a_control_frame_without_an_id_is_odd(ours: Ours, id: Any) -> None:
+def test_a_control_frame_without_an_id_is_odd(ours: HostSide, id: Any) -> None:
     call, _ = ours.request("interrupt", now=0, timeout=60)
     for frame in (
         {"type": "control_request", "request": {"subtype": "can_use_tool", "tool_name": "Bash", "input": {}}},
@@ -306,11 +306,11 @@ def test_a_control_frame_without_an_id_is_odd(ours: Ours, id: Any) -> None:
     assert ours.forget(call), "nothing was answered"
 
 
-def test_a_keep_alive_changes_nothing(ours: Ours) -> None:
+def test_a_keep_alive_changes_nothing(ours: HostSide) -> None:
     assert isinstance(hear(ours, b'{"type":"keep_alive"}\n'), Stray)
 
 
-def test_told_frames_pass_a_request_by(ours: Ours, theirs: Theirs) -> None:
+def test_told_frames_pass_a_request_by(ours: HostSide, theirs: PeerSide) -> None:
     id, frame = theirs.can_use_tool("Bash", {}, "t")
     run = theirs.init() + theirs.text("a") + frame + theirs.withdraw(id) + theirs.result("b")
     assert [type(event) for event in ours.receive(run)] == [Told, Told, CanUseTool, Withdrawn, Told]

@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from serai.dialects.claude import messages
-from serai.dialects.claude.heard import CanUseTool, Heard, Odd, Stray, Told, Unsupported
+from serai.dialects.claude.events import CanUseTool, Event, Odd, Stray, Told, Unsupported
+from serai.dialects.claude.host_side import HostSide
 from serai.dialects.claude.messages import Assistant, Result, StreamEvent, System, User
-from serai.dialects.claude.ours import Ours
-from serai.dialects.claude.theirs import Passed, Theirs
+from serai.dialects.claude.peer_side import Passed, PeerSide
 from serai.record.replayer import describe
 from serai.wire.codec import Noise, encode
 from serai.wire.stream import Framer
@@ -25,8 +25,8 @@ from tests.support.profiles import examples
 CAPTURES = sorted((Path(__file__).parents[2] / "captures" / "claude").glob("*.jsonl"))
 
 
-def hear(*frames: bytes) -> list[Heard]:
-    return Ours().receive(b"".join(frames))
+def hear(*frames: bytes) -> list[Event]:
+    return HostSide().receive(b"".join(frames))
 
 
 def frame_of(value: dict[str, Any]) -> Any:
@@ -66,7 +66,7 @@ def test_lines_end_at_line_feeds_only_and_bad_text_loses_no_frame(step: int) -> 
     bad = line(RESULT).replace(b'"Hi"', b'"H\xffi"')
     lone = line(RESULT).replace(b'"Hi"', b'"\\ud83d"')
     run = b"\xef\xbb\xbf" + line(RESULT) + line(odd_text) + bad + lone + line(RESULT)[:-1] + b"\r\n\r\n\n" + line(RESULT)
-    ours = Ours()
+    ours = HostSide()
     events = through_framer(run, step, ours)
     texts = [event.frame.result for event in events if isinstance(event, Told) and isinstance(event.frame, Result)]
     assert texts == ["Hi", odd_text["result"], "H\ufffdi", "\ufffd", "Hi", "Hi"]
@@ -85,8 +85,8 @@ def test_bad_text_in_what_no_type_has_is_mended_in_the_line_too() -> None:
     assert json.loads(told.line)["x"] == "\ufffd\ufffd"
 
 
-def through_framer(data: bytes, step: int, ours: Ours | None = None) -> list[Any]:
-    framer, ours = Framer(64 * 1024 * 1024), ours or Ours()
+def through_framer(data: bytes, step: int, ours: HostSide | None = None) -> list[Any]:
+    framer, ours = Framer(64 * 1024 * 1024), ours or HostSide()
     runs = [run for at in range(0, len(data), step) for run in framer.feed(data[at : at + step])] + framer.eof()
     return [event for run in runs if isinstance(run, bytes) for event in ours.receive(run)]
 
@@ -126,7 +126,7 @@ LINES = FRAMES.map(lambda value: json.dumps(value).encode()) | st.binary(max_siz
 @pytest.mark.req("agents.rule.60")
 @pytest.mark.req("agents.edge.03")
 def test_each_line_that_is_not_blank_is_heard_once_whatever_it_is(lines: list[bytes]) -> None:
-    ours = Ours()
+    ours = HostSide()
     events = ours.receive(b"".join(one + b"\n" for one in lines))
     spoken = [one for one in lines if one.strip(b" \t\r")]
     assert len(events) == len(spoken)
@@ -138,7 +138,7 @@ def test_each_line_that_is_not_blank_is_heard_once_whatever_it_is(lines: list[by
     odd = [event.value for event in events if isinstance(event, Odd)]
     assert ours.noise == sum(isinstance(one, Noise) for one in odd)
     # One by one they say the same as together, and a request that was heard has its answer or waits for one.
-    alone = Ours()
+    alone = HostSide()
     again = [event for one in lines for event in alone.receive(one + b"\n")]
     assert str([describe(event) for event in again]) == str([describe(event) for event in events])  # as text: nan is not itself
     waiting = {event.id for event in events if not isinstance(event, Told | Odd | Stray | Unsupported) and hasattr(event, "id")}
@@ -148,7 +148,7 @@ def test_each_line_that_is_not_blank_is_heard_once_whatever_it_is(lines: list[by
 @pytest.mark.req("agents.rule.60")
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.stem)
 def test_every_line_that_the_real_program_was_heard_to_write_is_known(path: Path) -> None:
-    ours, theirs = Ours(), Theirs()
+    ours, theirs = HostSide(), PeerSide()
     for text in path.read_bytes().splitlines():
         entry = json.loads(text)
         said = entry.get("line")
@@ -170,7 +170,7 @@ def test_there_are_recordings_to_look_at() -> None:
 
 def test_partial_messages_take_the_fast_way() -> None:
     """No second look for what comes by the thousand: the strict types fit all that the program writes today."""
-    theirs = Theirs()
+    theirs = PeerSide()
     run = theirs.init() + theirs.streamed(["a", "b"]) + theirs.tool_result("t", "x") + theirs.result("ab")
     reader = messages.FROM_CLI.reader()
     assert {type(frame) for frame, _ in reader.pairs(run)} == {System, StreamEvent, Assistant, User, Result}

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from serai.dialects.claude import messages
-from serai.dialects.claude.heard import Answered, Failed, Stray
-from serai.dialects.claude.ours import Ours
-from serai.dialects.claude.saying import line_of
-from serai.dialects.claude.theirs import Asked, Cancelled, Fatal, Prompted, Theirs
+from serai.dialects.claude.events import Answered, Failed, Stray
+from serai.dialects.claude.host_side import HostSide
+from serai.dialects.claude.messages import encode_line
+from serai.dialects.claude.peer_side import Asked, Cancelled, Fatal, PeerSide, Prompted
 from serai.errors import Closed
 from serai.limits import Limits
 from serai.wire.codec import encode
@@ -31,7 +31,7 @@ def test_each_value_is_one_line() -> None:
 
 
 @pytest.mark.req("agents.rule.59")
-def test_a_prompt_is_one_user_line_after_initialize(ours: Ours, theirs: Theirs) -> None:
+def test_a_prompt_is_one_user_line_after_initialize(ours: HostSide, theirs: PeerSide) -> None:
     _, first = ours.request("initialize", {"hooks": None}, now=0, timeout=60)
     second = ours.prompt("/compact\nplease\u2028now", uuid="u-1", relayed=True, session_id="s")
     initialize, prompt = theirs.receive(first + second)
@@ -52,7 +52,7 @@ def test_a_prompt_is_one_user_line_after_initialize(ours: Ours, theirs: Theirs) 
 
 @pytest.mark.req("agents.rule.61")
 @pytest.mark.parametrize("content", ["", [], [{}], [{"text": "x"}], [None], ["x"], None, 17, {"type": "text"}, [{"type": 1}]])
-def test_a_prompt_that_would_end_the_program_is_not_made(ours: Ours, content: Any) -> None:
+def test_a_prompt_that_would_end_the_program_is_not_made(ours: HostSide, content: Any) -> None:
     with pytest.raises(ValueError, match="claude would not take this"):
         ours.prompt(content)
 
@@ -77,11 +77,11 @@ def test_a_prompt_that_would_end_the_program_is_not_made(ours: Ours, content: An
 )
 def test_a_line_that_would_end_the_program_is_not_made(frame: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="claude would not take this"):
-        line_of(frame)
+        encode_line(frame)
 
 
 @pytest.mark.req("agents.rule.61")
-def test_opaque_text_with_line_ends_and_bad_letters_is_still_one_sound_line(ours: Ours, theirs: Theirs) -> None:
+def test_opaque_text_with_line_ends_and_bad_letters_is_still_one_sound_line(ours: HostSide, theirs: PeerSide) -> None:
     id, frame = theirs.mcp_message("calc", {"jsonrpc": "2.0", "id": 0, "method": "tools/list"})
     hear(ours, frame)
     reply = ours.mcp(id, Raw(b'{\r\n "jsonrpc": "2.0",\n "id": 0,\n "result": {"a": "\xff\\ud800"}}'))
@@ -103,7 +103,7 @@ JSON = st.recursive(
 @given(st.dictionaries(TEXT, JSON, max_size=4), TEXT.filter(bool))
 @pytest.mark.req("agents.rule.61")
 def test_whatever_we_say_is_one_line_that_the_program_takes(value: dict[str, Any], text: str) -> None:
-    ours, theirs = Ours(), Theirs()
+    ours, theirs = HostSide(), PeerSide()
     id = ask(ours, theirs)
     fields = {name: part for name, part in value.items() if name != "subtype"}
     frames = [
@@ -124,7 +124,7 @@ def test_whatever_we_say_is_one_line_that_the_program_takes(value: dict[str, Any
 
 
 @pytest.mark.req("agents.rule.62")
-def test_answers_find_their_calls_in_any_order_and_others_change_nothing(ours: Ours, theirs: Theirs) -> None:
+def test_answers_find_their_calls_in_any_order_and_others_change_nothing(ours: HostSide, theirs: PeerSide) -> None:
     first, _ = ours.request("set_model", {"model": None}, now=0, timeout=60)
     second, _ = ours.request("mcp_status", now=0, timeout=60, waiter="w")
     answered = hear(ours, theirs.reply(second.id, {"mcpServers": []}))
@@ -150,7 +150,7 @@ def test_answers_find_their_calls_in_any_order_and_others_change_nothing(ours: O
         ({"subtype": "error", "error": {"a": 1}}, "does not say why"),
     ],
 )
-def test_an_answer_of_any_shape_ends_its_call(ours: Ours, response: dict[str, Any], error: str | None) -> None:
+def test_an_answer_of_any_shape_ends_its_call(ours: HostSide, response: dict[str, Any], error: str | None) -> None:
     call, _ = ours.request("interrupt", now=0, timeout=60)
     said = {"subtype": "success", "request_id": call.id} | response
     event = hear(ours, encode({"type": "control_response", "response": said}))
@@ -165,14 +165,14 @@ def test_an_answer_of_any_shape_ends_its_call(ours: Ours, response: dict[str, An
 
 
 @pytest.mark.req("agents.rule.62")
-def test_a_reply_may_have_its_id_beside_the_response_only(ours: Ours) -> None:
+def test_a_reply_may_have_its_id_beside_the_response_only(ours: HostSide) -> None:
     call, _ = ours.request("interrupt", now=0, timeout=60)
     event = hear(ours, encode({"type": "control_response", "request_id": call.id, "response": {"subtype": "success"}}))
     assert isinstance(event, Answered)
 
 
 @pytest.mark.req("agents.rule.64")
-def test_our_requests_end_by_the_clock_or_with_the_program(ours: Ours) -> None:
+def test_our_requests_end_by_the_clock_or_with_the_program(ours: HostSide) -> None:
     timeout = Limits().agent_control
     assert timeout == 60
     first, _ = ours.request("interrupt", now=100, timeout=timeout)
@@ -189,7 +189,7 @@ def test_our_requests_end_by_the_clock_or_with_the_program(ours: Ours) -> None:
         ours.request("interrupt", now=0, timeout=60)
 
 
-def test_a_request_of_ours_can_be_withdrawn_once(ours: Ours, theirs: Theirs) -> None:
+def test_a_request_of_ours_can_be_withdrawn_once(ours: HostSide, theirs: PeerSide) -> None:
     call, _ = ours.request("mcp_call", now=0, timeout=60)
     frame = ours.cancel(call)
     assert frame is not None
@@ -199,7 +199,7 @@ def test_a_request_of_ours_can_be_withdrawn_once(ours: Ours, theirs: Theirs) -> 
     assert ours.cancel(call) is None
 
 
-def test_every_request_of_the_spec_can_be_asked_and_newer_ones_too(ours: Ours, theirs: Theirs) -> None:
+def test_every_request_of_the_spec_can_be_asked_and_newer_ones_too(ours: HostSide, theirs: PeerSide) -> None:
     for subtype in (*sorted(messages.SUBTYPES), "of_tomorrow"):
         call, frame = ours.request(subtype, {"a": 1}, now=0, timeout=60)
         [asked] = theirs.receive(frame)
@@ -227,12 +227,12 @@ def oversize(frame: bytes, limit: int = 300) -> Oversize:
 
 
 @pytest.fixture
-def calls(ours: Ours) -> list[Call[str]]:
+def calls(ours: HostSide) -> list[Call[str]]:
     return [ours.request("get_settings", now=0, timeout=60)[0] for _ in range(2)]
 
 
 @pytest.mark.req("agents.edge.02")
-def test_a_line_over_the_cap_fails_the_call_that_it_answers(ours: Ours, theirs: Theirs, calls: list[Call[str]]) -> None:
+def test_a_line_over_the_cap_fails_the_call_that_it_answers(ours: HostSide, theirs: PeerSide, calls: list[Call[str]]) -> None:
     first, second = calls
     assert ours.oversize(oversize(theirs.reply(second.id, {"big": "x" * 500}))) == [second]
     assert isinstance(hear(ours, theirs.reply(first.id, {})), Answered), "the stream goes on"
@@ -242,18 +242,18 @@ def test_a_line_over_the_cap_fails_the_call_that_it_answers(ours: Ours, theirs: 
 @pytest.mark.parametrize(
     "frame", [b'{"big":"' + b"x" * 500 + b'"}\n', b'{"type":"control_response","response":{"a":"' + b"x" * 500 + b'"}}\n']
 )
-def test_a_line_over_the_cap_that_names_nobody_fails_them_all(ours: Ours, calls: list[Call[str]], frame: bytes) -> None:
+def test_a_line_over_the_cap_that_names_nobody_fails_them_all(ours: HostSide, calls: list[Call[str]], frame: bytes) -> None:
     assert ours.oversize(oversize(frame)) == calls
 
 
 @pytest.mark.req("agents.edge.02")
-def test_a_line_over_the_cap_that_is_no_answer_fails_nobody(ours: Ours, theirs: Theirs, calls: list[Call[str]]) -> None:
+def test_a_line_over_the_cap_that_is_no_answer_fails_nobody(ours: HostSide, theirs: PeerSide, calls: list[Call[str]]) -> None:
     for frame in (theirs.text("x" * 500), theirs.result("x" * 500), theirs.can_use_tool("Bash", {"a": "x" * 500}, "t")[1]):
         assert ours.oversize(oversize(frame)) == []
     assert all(ours.forget(call) for call in calls)
 
 
-def test_a_request_over_the_cap_is_refused_so_that_the_program_does_not_wait(ours: Ours, theirs: Theirs) -> None:
+def test_a_request_over_the_cap_is_refused_so_that_the_program_does_not_wait(ours: HostSide, theirs: PeerSide) -> None:
     id, frame = theirs.can_use_tool("Write", {"content": "x" * 500}, "toolu_1")
     reply = ours.excuse(oversize(frame))
     assert reply is not None
@@ -265,7 +265,7 @@ def test_a_request_over_the_cap_is_refused_so_that_the_program_does_not_wait(our
 
 
 @pytest.mark.parametrize("first", [{}, {"a": "x" * 500}])
-def test_a_hook_over_the_cap_says_no(ours: Ours, theirs: Theirs, first: dict[str, str]) -> None:
+def test_a_hook_over_the_cap_says_no(ours: HostSide, theirs: PeerSide, first: dict[str, str]) -> None:
     """Also when its head does not show that it is one: an error would let the tool run."""
     request = {**first, "subtype": "hook_callback", "callback_id": "g", "input": {"tool_input": "x" * 500}}
     reply = ours.excuse(oversize(encode({"type": "control_request", "request_id": "r", "request": request})))

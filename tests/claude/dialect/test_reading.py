@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from serai.dialects.claude import blocks, messages
-from serai.dialects.claude.heard import CanUseTool, Heard, Odd, Told
+from serai.dialects.claude.events import CanUseTool, Event, Odd, Told
+from serai.dialects.claude.frame_reader import ids_of, retry_of
+from serai.dialects.claude.host_side import HostSide
 from serai.dialects.claude.messages import Assistant, Result, System
-from serai.dialects.claude.ours import Ours
-from serai.dialects.claude.reading import ids_of, retry_of
 from serai.wire.codec import Noise, Unknown
 from serai.wire.stream import Framer
 from tests.claude.dialect.helpers import RESULT, SYSTEM, line
@@ -20,8 +20,8 @@ from tests.claude.dialect.helpers import RESULT, SYSTEM, line
 CAPTURES = sorted((Path(__file__).parents[2] / "captures" / "claude").glob("*.jsonl"))
 
 
-def hear(*frames: bytes) -> list[Heard]:
-    return Ours().receive(b"".join(frames))
+def hear(*frames: bytes) -> list[Event]:
+    return HostSide().receive(b"".join(frames))
 
 
 def frame_of(value: dict[str, Any]) -> Any:
@@ -69,7 +69,7 @@ def test_a_control_request_tells_its_id_and_what_it_asks() -> None:
 
 @pytest.mark.req("agents.scenario.D3")
 def test_of_no_input_nothing_is_heard() -> None:
-    assert Ours().receive(b"") == []
+    assert HostSide().receive(b"") == []
     assert Framer(1000).eof() == []
 
 
@@ -78,7 +78,7 @@ def test_of_no_input_nothing_is_heard() -> None:
 @pytest.mark.req("agents.edge.03")
 @pytest.mark.parametrize("garbage", [b"oops", b"{oops", b'{"type":"result"', b"{}}", b"Warning: {", b"\x00\x01"])
 def test_garbage_is_noise_and_the_frames_around_it_are_told(garbage: bytes) -> None:
-    ours = Ours()
+    ours = HostSide()
     first, noise, last = ours.receive(line(SYSTEM) + garbage + b"\n" + line(RESULT))
     assert isinstance(first, Told)
     assert isinstance(noise, Odd)
@@ -92,7 +92,7 @@ def test_garbage_is_noise_and_the_frames_around_it_are_told(garbage: bytes) -> N
 @pytest.mark.req("agents.edge.04")
 @pytest.mark.parametrize("value", [b"null", b"17", b'"text"', b"[1, 2]", b'[{"type":"result"}]', b"true"])
 def test_json_that_is_no_object_is_noise(value: bytes) -> None:
-    ours = Ours()
+    ours = HostSide()
     noise, told = ours.receive(value + b"\n" + line(RESULT))
     assert isinstance(noise, Odd)
     assert noise.value == Noise(value, "not a JSON object")
@@ -154,7 +154,7 @@ def test_all_block_types_of_today_are_known() -> None:
 @pytest.mark.parametrize("kind", ["command_lifecycle", "a_word_of_tomorrow", "?"])
 def test_a_frame_of_another_type_is_unknown_and_keeps_its_line(kind: str) -> None:
     value = {"type": kind, "new": {"n": [1, 2.50]}, "session_id": "s"}
-    ours = Ours()
+    ours = HostSide()
     odd, told = ours.receive(line(value) + line(RESULT))
     assert isinstance(odd, Odd)
     assert isinstance(odd.value, Unknown)
@@ -224,7 +224,7 @@ def test_a_member_of_the_wrong_type_reads_as_absent_and_the_others_are_kept(wron
     assert (result.num_turns, result.total_cost_usd, result.usage, result.errors, result.subtype) == (0, None, None, None, "")
     assert not result.ok
     usage = frame_of({"type": "result", "usage": {"input_tokens": "many", "output_tokens": 3}}).usage
-    assert usage == messages.Usage(output_tokens=3)
+    assert usage == blocks.Usage(output_tokens=3)
 
 
 @pytest.mark.req("agents.scenario.T4")

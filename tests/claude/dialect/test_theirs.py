@@ -7,14 +7,14 @@ import json
 import pytest
 
 from serai.dialects.claude import blocks
-from serai.dialects.claude.heard import Told
+from serai.dialects.claude.events import Told
+from serai.dialects.claude.host_side import HostSide
 from serai.dialects.claude.messages import Assistant, Result, StreamEvent, System, User
-from serai.dialects.claude.ours import Ours
-from serai.dialects.claude.theirs import Answered, Asked, Cancelled, Fatal, Passed, Prompted, Theirs
+from serai.dialects.claude.peer_side import Answered, Asked, Cancelled, Fatal, Passed, PeerSide, Prompted
 from tests.claude.dialect.helpers import hear
 
 
-def test_a_turn_of_the_fake_is_told_in_full(ours: Ours, theirs: Theirs) -> None:
+def test_a_turn_of_the_fake_is_told_in_full(ours: HostSide, theirs: PeerSide) -> None:
     run = (
         theirs.init(model="m-2")
         + theirs.tool_use("t-1", "Bash", {"command": "ls"})
@@ -41,7 +41,7 @@ def test_a_turn_of_the_fake_is_told_in_full(ours: Ours, theirs: Theirs) -> None:
     assert (result.ok, result.result, result.result_index) == (True, "One file", 0)
 
 
-def test_results_are_counted_and_errors_have_their_texts(ours: Ours, theirs: Theirs) -> None:
+def test_results_are_counted_and_errors_have_their_texts(ours: HostSide, theirs: PeerSide) -> None:
     hear(ours, theirs.result("one"))
     second = hear(ours, theirs.result("too many", subtype="error_max_turns", terminal_reason="max_turns")).frame
     assert (second.result_index, second.is_error, second.errors, second.terminal_reason) == (1, True, ["too many"], "max_turns")
@@ -49,7 +49,7 @@ def test_results_are_counted_and_errors_have_their_texts(ours: Ours, theirs: The
 
 
 def test_the_same_script_says_the_same_twice() -> None:
-    first, second = Theirs(), Theirs()
+    first, second = PeerSide(), PeerSide()
     assert first.init() + first.text("x") + first.ask("x")[1] == second.init() + second.text("x") + second.ask("x")[1]
 
 
@@ -71,7 +71,7 @@ def test_the_same_script_says_the_same_twice() -> None:
         (b'{"type":"control_request","request_id":"1"}', Fatal),
     ],
 )
-def test_what_a_host_says_is_taken_as_the_program_takes_it(theirs: Theirs, line: bytes, kind: type) -> None:
+def test_what_a_host_says_is_taken_as_the_program_takes_it(theirs: PeerSide, line: bytes, kind: type) -> None:
     [event] = theirs.receive(b"\n" + line + b"\n")
     assert isinstance(event, kind)
     assert event.line == line

@@ -9,11 +9,10 @@ from typing import Any
 
 import msgspec
 
-from serai.dialects.claude.folding import Folding
+from serai.dialects.claude.frame_reader import FrameReader
 from serai.dialects.claude.messages import Result
-from serai.dialects.claude.outcome import Outcome, outcome
-from serai.dialects.claude.reading import Reader
-from serai.dialects.claude.tools import Tools
+from serai.dialects.claude.neutral import ClaudeTurnOutcome, FrameTranslator, turn_outcome
+from serai.dialects.claude.tools import ToolMap
 from serai.model import events
 from serai.model.events import Event, Message, Text, ToolEnded
 from serai.model.tools import ToolResult
@@ -31,10 +30,10 @@ def captured(name: str) -> list[dict[str, Any]]:
 class Fold:
     """A folding as a driver uses it: a result ends the turn. Every event has the line that it came in."""
 
-    def __init__(self, tools: Tools | None = None) -> None:
-        self.folding = Folding(tools)
-        self.outcomes: list[Outcome] = []
-        self._reader = Reader()
+    def __init__(self, tools: ToolMap | None = None) -> None:
+        self.folding = FrameTranslator(tools)
+        self.outcomes: list[ClaudeTurnOutcome] = []
+        self._reader = FrameReader()
 
     def __call__(self, *frames: dict[str, Any]) -> list[Event]:
         return [event for frame in frames for event in self._one(frame)]
@@ -45,7 +44,7 @@ class Fold:
         assert all(bytes(event.native) == line for event in found)
         assert all(json.loads(bytes(event.native)) == value for event in found)
         if isinstance(frame, Result):
-            self.outcomes.append(outcome(frame, line))
+            self.outcomes.append(turn_outcome(frame, line))
             found += self.folding.end(self.outcomes[-1].interrupted)
         return map(bare, found)
 

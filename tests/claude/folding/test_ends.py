@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serai.dialects.claude.course import INTERRUPTED
+from serai.dialects.claude.lanes import INTERRUPTED
 from serai.model import events
 from serai.model.actions import Notice
 from serai.model.events import (

@@ -9,28 +9,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.claude.gathering import Gathering, ToolOutcome, UserText
+from serai.compat.agentboot.collected_messages import MessageCollector, ToolOutcome, UserText
+from serai.dialects.claude.frame_reader import FrameReader
 from serai.dialects.claude.messages import Assistant, Result, System
-from serai.dialects.claude.outcome import Outcome, outcome, started
-from serai.dialects.claude.reading import Reader
-from serai.dialects.claude.texts import shown
+from serai.dialects.claude.neutral import ClaudeTurnOutcome, start_failure, turn_outcome
+from serai.dialects.claude.tools import shown
 from serai.model.events import Usage
 from serai.model.tools import TextBlock
 from tests.claude.folding.helpers import assistant, captured, init, result, result_of, text, user
 
 
 def read(value: dict[str, Any]) -> tuple[Any, bytes]:
-    [(frame, line)] = Reader().read(msgspec.json.encode(value) + b"\n")
+    [(frame, line)] = FrameReader().read(msgspec.json.encode(value) + b"\n")
     return frame, line
 
 
-def came_of(value: dict[str, Any], **more: Any) -> Outcome:
+def came_of(value: dict[str, Any], **more: Any) -> ClaudeTurnOutcome:
     frame, line = read(value)
     assert isinstance(frame, Result)
-    return outcome(frame, line, **more)
+    return turn_outcome(frame, line, **more)
 
 
-def of(name: str) -> Outcome:
+def of(name: str) -> ClaudeTurnOutcome:
     [frame] = [frame for frame in captured(name) if frame["type"] == "result"]
     return came_of(frame)
 
@@ -206,7 +206,7 @@ def test_a_result_of_odd_types_is_still_one() -> None:
     ],
 )
 def test_why_it_did_not_start(stderr: str, kind: str) -> None:
-    assert started(stderr) == kind
+    assert start_failure(stderr) == kind
 
 
 # -- texts
@@ -243,7 +243,7 @@ def test_whatever_is_shown_is_printable(text: str) -> None:
 
 @pytest.mark.req("agents.scenario.T2")
 def test_frames_are_gathered_as_typed_messages() -> None:
-    gathering = Gathering()
+    gathering = MessageCollector()
     frames = [read(value)[0] for value in (init("s1"), assistant(text("hi")), {"type": "keep_alive"}, result("hi"))]
     for frame in frames:
         gathering.add(frame)
@@ -263,7 +263,7 @@ def test_frames_are_gathered_as_typed_messages() -> None:
 
 @pytest.mark.req("agents.scenario.T6")
 def test_user_frames_are_results_and_texts() -> None:
-    gathering = Gathering()
+    gathering = MessageCollector()
 
     def add(value: dict[str, Any]) -> list[Any]:
         return list(gathering.add(read(value)[0]))

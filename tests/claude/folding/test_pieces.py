@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from serai.dialects.claude.folding import Folding
-from serai.dialects.claude.ours import Ours
+from serai.dialects.claude.host_side import HostSide
+from serai.dialects.claude.neutral import FrameTranslator
 from serai.model.events import Event, Text, Thinking, ToolCalled, ToolInput
 from tests.claude.folding.helpers import CAPTURES, Fold, captured
 
@@ -17,7 +17,7 @@ PIECES = (Text, Thinking, ToolInput)
 
 def together(lines: list[dict[str, Any]]) -> tuple[list[Event], list[Event]]:
     """All events of a run that came at once, and those of them that were folded in one go."""
-    ours, folding = Ours(), Folding()
+    ours, folding = HostSide(), FrameTranslator()
     frames = ours.frames(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     events: list[Event] = []
     quick: list[Event] = []
@@ -53,7 +53,7 @@ def plain(events: list[Event]) -> list[Event]:
 @pytest.mark.parametrize("name", CAPTURES)
 def test_a_recording_that_comes_at_once_says_the_same_as_line_by_line(name: str) -> None:
     lines = [line for line in captured(name) if line["type"] not in ("control_request", "control_response")]
-    slow, reader = Folding(), Ours()
+    slow, reader = FrameTranslator(), HostSide()
     expected: list[Event] = []
     for line in lines:
         [(frame, text)] = reader.frames(msgspec.json.encode(line) + b"\n")
@@ -137,7 +137,7 @@ def test_a_full_block_after_its_pieces_tells_only_the_rest() -> None:
 def test_frames_come_whole_also_from_a_run_with_noise_in_it() -> None:
     fold = Fold()
     assert fold(BEGUN)
-    ours = Ours()
+    ours = HostSide()
     run = (
         b"Warning: old\n"
         + msgspec.json.encode(BEGUN)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serai.dialects.claude.folding import Folding
-from serai.dialects.claude.reading import Reader
+from serai.dialects.claude.frame_reader import FrameReader
+from serai.dialects.claude.neutral import FrameTranslator
 from serai.model import events
 from serai.model.actions import Notice
 from serai.model.events import (
@@ -125,7 +125,7 @@ def test_everything_else_in_neutral_words(frame: dict[str, Any], expected: list[
 
 
 def test_memory_stays_flat_however_long_a_turn_is() -> None:
-    fold, reader = Folding(), Reader()
+    fold, reader = FrameTranslator(), FrameReader()
     piece = "x" * 10_000
 
     def turn(number: int) -> None:

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.claude.tools import Tools
+from serai.dialects.claude.tools import ToolMap
 from serai.limits import Limits
 from serai.model.tools import BUILT_IN, NativeCall, ToolCall
 from serai.policy.engine import Policy
 from serai.tools import file_tools, process_tools
 from tests.policy.helpers import HERE, policy, rule
 
-TOOLS = Tools()
+TOOLS = ToolMap()
 BOTH_WAYS: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     ("Bash", {"command": "ls", "timeout": 1500, "description": "d"}, "bash", {"command": "ls", "timeout": 1.5, "description": "d"}),
     (
@@ -125,7 +125,7 @@ def test_a_call_keeps_its_native_form() -> None:
 
 
 def test_tools_of_serai_have_their_own_names() -> None:
-    tools = Tools({"weather_1": "weather.today"}.get)
+    tools = ToolMap({"weather_1": "weather.today"}.get)
     assert tools.neutral("mcp__serai__weather_1", {"path": 1}) == ("weather.today", {"path": 1})
     assert tools.neutral("mcp__serai__other", {}) == ("mcp__serai__other", {})
     assert tools.neutral("mcp__seraix__weather_1", {}) == ("mcp__seraix__weather_1", {})

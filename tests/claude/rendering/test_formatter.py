@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serai.dialects.claude.formatter import TranscriptFormatter
 from serai.dialects.claude.messages import FROM_CLI
-from serai.dialects.claude.rendering.formatter import Formatter
 from serai.wire.codec import Noise, Unknown
 from tests.claude.rendering.frames import Frame, assistant, delta, result_of, system, text, use, user
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(60)
 
 def shown(*frames: Any, **how: bool) -> list[str]:
     """What one formatter makes of them."""
-    formatter = Formatter(**how)
+    formatter = TranscriptFormatter(**how)
     return [formatter.show(frame) for frame in frames]
 
 
@@ -212,7 +212,7 @@ def test_a_result_is_called_by_the_tool_of_its_use() -> None:
 
 
 def test_the_newest_names_are_remembered_however_many_there_are() -> None:
-    formatter = Formatter()
+    formatter = TranscriptFormatter()
     for number in range(20_000):
         formatter.show(assistant(use(f"Tool{number}", f"toolu_{number}")))
     assert formatter.show(user([result_of("toolu_19999", "x")])) == "✓ Tool19999\n  x"
@@ -222,7 +222,7 @@ def test_the_newest_names_are_remembered_however_many_there_are() -> None:
 
 @pytest.mark.req("agents.scenario.F22")
 def test_many_may_use_one_formatter_at_once() -> None:
-    formatter = Formatter(verbose=True, details=True)
+    formatter = TranscriptFormatter(verbose=True, details=True)
 
     def stream(worker: int) -> list[str]:
         told = []
@@ -284,13 +284,15 @@ _frames = st.recursive(
 
 @given(_frames)
 def test_nothing_makes_it_raise(frame: Any) -> None:
-    told = Formatter(verbose=True, details=True).show(frame if isinstance(frame, dict) else {"type": "assistant", "message": frame})
+    told = TranscriptFormatter(verbose=True, details=True).show(
+        frame if isinstance(frame, dict) else {"type": "assistant", "message": frame}
+    )
     assert isinstance(told, str)
 
 
 @given(st.binary())
 def test_lines_that_are_no_frames_show_nothing(line: bytes) -> None:
-    assert isinstance(Formatter().show(line), str)
+    assert isinstance(TranscriptFormatter().show(line), str)
     assert shown(Noise(line, "no JSON"), Unknown(b'{"type":"command_lifecycle"}', "command_lifecycle", ""), b"[1]", "") == [""] * 4
 
 

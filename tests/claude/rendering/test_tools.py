@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.claude.rendering.formatter import Formatter
-from serai.dialects.claude.rendering.oneliners import _LINES, details, one_liner
+from serai.dialects.claude.formatter import _LINES, TranscriptFormatter, details, one_liner
 from tests.claude.rendering.frames import assistant, result_of, text, use, user
 
 TODOS = [{"content": "one", "status": "completed"}, {"content": "two", "status": "in_progress"}, {"content": "three"}]
@@ -51,13 +50,13 @@ ASKED = {"question": "Which colour?", "options": [{"label": "Red"}, {"label": "B
     ],
 )
 def test_each_tool_has_its_line(tool: str, input: dict[str, Any], line: str) -> None:
-    assert Formatter().show(assistant(use(tool, **input))) == line
+    assert TranscriptFormatter().show(assistant(use(tool, **input))) == line
 
 
 @pytest.mark.req("agents.scenario.F14", "agents.scenario.F12")
 def test_details_say_why_and_what_changes() -> None:
     def lines(tool: str, **input: Any) -> list[str]:
-        plain, full = (Formatter(details=wanted).show(assistant(use(tool, **input))) for wanted in (False, True))
+        plain, full = (TranscriptFormatter(details=wanted).show(assistant(use(tool, **input))) for wanted in (False, True))
         first, *more = full.split("\n")
         assert first == plain
         return more
@@ -73,14 +72,14 @@ def test_details_say_why_and_what_changes() -> None:
 
 @pytest.mark.req("agents.scenario.F15")
 def test_another_tool_shows_its_input_sorted() -> None:
-    told = Formatter().show(assistant(use("mcp__zoo__feed", who="lion", amount=3, when={"hour": 9}, now=True)))
+    told = TranscriptFormatter().show(assistant(use("mcp__zoo__feed", who="lion", amount=3, when={"hour": 9}, now=True)))
     assert told == 'mcp__zoo__feed amount=3 now=true when={"hour":9} who=lion'
 
 
 @pytest.mark.req("agents.scenario.F16")
 @pytest.mark.parametrize("tool", [*sorted(_LINES), "Unheard", ""])
 def test_an_empty_input_harms_nobody(tool: str) -> None:
-    for formatter in (Formatter(), Formatter(details=True)):
+    for formatter in (TranscriptFormatter(), TranscriptFormatter(details=True)):
         odd: tuple[Any, ...] = ({}, None, [], "text")
         for input in odd:
             shown = formatter.show(assistant({"type": "tool_use", "id": "toolu_1", "name": tool, "input": input}))
@@ -142,8 +141,8 @@ def test_reads_in_a_row_are_one_line_unless_somebody_wants_to_see_all() -> None:
         use("Read", f"toolu_{name}", file_path=f"/{name}", **more) for name, more in (("a", {}), ("b", {"limit": 3}), ("c", {}))
     ]
     message = assistant(text("I read."), *reads[:2], use("Bash", command="ls"), reads[2])
-    assert Formatter().show(message) == "I read.\nRead 2 files: /a, /b L1-3\n$ ls\nRead /c"
-    assert Formatter(details=True).show(message) == "I read.\nRead /a\nRead /b L1-3\n$ ls\nRead /c"
+    assert TranscriptFormatter().show(message) == "I read.\nRead 2 files: /a, /b L1-3\n$ ls\nRead /c"
+    assert TranscriptFormatter(details=True).show(message) == "I read.\nRead /a\nRead /b L1-3\n$ ls\nRead /c"
 
 
 @pytest.mark.req("agents.scenario.F18")
@@ -164,7 +163,7 @@ def test_reads_in_a_row_are_one_line_unless_somebody_wants_to_see_all() -> None:
     ],
 )
 def test_a_result_in_a_few_lines(tool: str, lines: int, told: str) -> None:
-    formatter = Formatter()
+    formatter = TranscriptFormatter()
     if tool:
         formatter.show(assistant(use(tool)))
     content = "\n".join(f"l{number}" for number in range(1, lines + 1))
@@ -173,6 +172,6 @@ def test_a_result_in_a_few_lines(tool: str, lines: int, told: str) -> None:
 
 @pytest.mark.req("agents.scenario.F18")
 def test_an_error_is_told_also_of_a_tool_whose_success_is_silent() -> None:
-    formatter = Formatter()
+    formatter = TranscriptFormatter()
     formatter.show(assistant(use("Edit", file_path="/a")))
     assert formatter.show(user([result_of(content="String not found", is_error=True)])) == "✗ Edit\n  String not found"

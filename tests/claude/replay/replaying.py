@@ -12,7 +12,7 @@ from typing import Any
 import serai
 from serai.agents.session import Session
 from serai.agents.turn import Turn
-from serai.dialects.claude.tools import Tools
+from serai.dialects.claude.tools import ToolMap
 from serai.errors import SeraiError
 from serai.limits import Limits
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
@@ -74,7 +74,7 @@ class Capture:
         remember: Any = "project" if said.get("updatedPermissions") else "once"
         if given is None or given == self.asked[ask.id]["input"]:
             return Allow(remember=remember)
-        return Allow(Tools().call("", self.asked[ask.id]["tool_name"], given).arguments, remember=remember)
+        return Allow(ToolMap().call("", self.asked[ask.id]["tool_name"], given).arguments, remember=remember)
 
 
 @dataclass

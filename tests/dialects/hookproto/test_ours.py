@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serai.dialects.hookproto.host_side import BadResponse, BoxFile, read_response, request_bytes, resolve_file
 from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response
-from serai.dialects.hookproto.ours import BadResponse, Injection, read_response, request_bytes, resolve
 
 
 def refuse(text: str) -> None:
@@ -190,14 +190,14 @@ def test_any_json_is_a_response_or_a_clean_failure(value: object) -> None:
 def test_a_file_that_says_little_is_root_s_and_nobody_else_s_to_read() -> None:
     for stdout in ('{"path":"/f"}', '{"path":"/f","mode":null}', '{"path":"/f","mode":""}'):
         [file] = read_response(f'{{"files":[{stdout}]}}'.encode()).files
-        assert resolve(file, refuse) == Injection(path="/f", content=b"", mode=0o600, uid=0, gid=0)
+        assert resolve_file(file, refuse) == BoxFile(path="/f", content=b"", mode=0o600, uid=0, gid=0)
 
 
 @pytest.mark.req("hooks.bytes.01", "hooks.bytes.04")
 def test_of_both_contents_the_base64_wins_with_a_warning_that_does_not_show_them() -> None:
     warnings: list[str] = []
     file = File("/f", content="hunter2", content_base64="aGk=")
-    assert resolve(file, warnings.append).content == b"hi"
+    assert resolve_file(file, warnings.append).content == b"hi"
     [warning] = warnings
     assert "both content and content_base64" in warning
     assert "hunter2" not in warning
@@ -207,7 +207,7 @@ def test_of_both_contents_the_base64_wins_with_a_warning_that_does_not_show_them
 @pytest.mark.parametrize(("mode", "given_"), [("4755", 0o755), ("2700", 0o700), ("1777", 0o777), ("7000", 0)])
 def test_set_id_and_sticky_bits_are_dropped_with_a_warning(mode: str, given_: int) -> None:
     warnings: list[str] = []
-    assert resolve(File("/f", mode=mode), warnings.append).mode == given_
+    assert resolve_file(File("/f", mode=mode), warnings.append).mode == given_
     assert len(warnings) == 1
     assert mode in warnings[0]
 
@@ -215,7 +215,7 @@ def test_set_id_and_sticky_bits_are_dropped_with_a_warning(mode: str, given_: in
 @pytest.mark.req("hooks.mode.07", "hooks.naive.13")
 @pytest.mark.parametrize("mode", ["0", "0000"])
 def test_mode_0_is_honoured(mode: str) -> None:
-    assert resolve(File("/f", mode=mode), refuse).mode == 0
+    assert resolve_file(File("/f", mode=mode), refuse).mode == 0
 
 
 @pytest.mark.req("hooks.owner.04", "hooks.owner.05", "hooks.owner.06")
@@ -223,8 +223,8 @@ def test_mode_0_is_honoured(mode: str) -> None:
 def test_an_owner_that_can_be_none_is_refused(owner: int) -> None:
     for file in (File("/f", uid=owner), File("/f", gid=owner)):
         with pytest.raises(ValueError, match=f'^owner of "/f": [ug]id {owner} is not between 0 and 4294967294$'):
-            resolve(file, refuse)
-    assert resolve(File("/f", uid=2**32 - 2, gid=1000), refuse) == Injection(
+            resolve_file(file, refuse)
+    assert resolve_file(File("/f", uid=2**32 - 2, gid=1000), refuse) == BoxFile(
         path="/f", content=b"", mode=0o600, uid=2**32 - 2, gid=1000
     )
 
@@ -265,7 +265,7 @@ def test_an_owner_that_can_be_none_is_refused(owner: int) -> None:
 )
 def test_a_path_that_could_do_harm_is_refused(path: str, why: str) -> None:
     with pytest.raises(ValueError, match="^invalid path ") as caught:
-        resolve(File(path), refuse)
+        resolve_file(File(path), refuse)
     assert str(caught.value).endswith(f": {why}")
     assert len(str(caught.value)) < 500
 
@@ -285,13 +285,13 @@ def test_a_path_that_could_do_harm_is_refused(path: str, why: str) -> None:
     ],
 )
 def test_other_paths_are_taken_in_their_plain_form(path: str, plain: str) -> None:
-    assert resolve(File(path), refuse).path == plain
+    assert resolve_file(File(path), refuse).path == plain
 
 
 @given(st.lists(st.sampled_from(["", ".", "..", "a", "proc", "run", "llmbox", "dev", "é"]), max_size=6).map("/".join))
 def test_whatever_is_taken_is_absolute_plain_and_not_reserved(path: str) -> None:
     try:
-        plain = resolve(File(path), refuse).path
+        plain = resolve_file(File(path), refuse).path
     except ValueError:
         return
     names = plain.split("/")[1:]
@@ -303,4 +303,4 @@ def test_whatever_is_taken_is_absolute_plain_and_not_reserved(path: str) -> None
 
 
 def test_an_injection_does_not_show_its_content() -> None:
-    assert "hunter2" not in repr(resolve(File("/f", content="hunter2"), refuse))
+    assert "hunter2" not in repr(resolve_file(File("/f", content="hunter2"), refuse))

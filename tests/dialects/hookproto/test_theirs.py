@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serai.dialects.hookproto.host_side import read_response, request_bytes
 from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, Box, File, Request, Response
-from serai.dialects.hookproto.ours import read_response, request_bytes
-from serai.dialects.hookproto.theirs import HookError, read_request, serve
+from serai.dialects.hookproto.peer_side import HookError, read_request, serve
 
 
 def served(data: bytes, answer: Any) -> tuple[list[Request], bytes]:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serai.dialects.piglet import messages
-from serai.dialects.piglet.heard import (
+from serai.dialects.piglet.events import (
     Answered,
     Asked,
     BadParams,
@@ -22,10 +22,10 @@ from serai.dialects.piglet.heard import (
     UnknownMethod,
     UnknownTold,
 )
+from serai.dialects.piglet.host_side import HostSide
 from serai.dialects.piglet.messages import RegisterEventHandlerParams, RegisterPromptSectionParams, RegisterToolParams
 from serai.dialects.piglet.methods import METHODS
-from serai.dialects.piglet.ours import Ours
-from serai.dialects.piglet.theirs import Theirs
+from serai.dialects.piglet.peer_side import PeerSide
 from serai.record.replayer import side_of
 from serai.wire import jsonrpc
 from serai.wire.codec import Noise
@@ -36,12 +36,12 @@ from tests.support.profiles import examples
 FRAME = 4 * 1024 * 1024
 
 
-def hear(side: Ours | Theirs, **frame: object) -> Event:
+def hear(side: HostSide | PeerSide, **frame: object) -> Event:
     [event] = side.receive(json.dumps(frame).encode() + b"\n")
     return event
 
 
-def pass_on(frame: bytes | None, side: Ours | Theirs) -> Event:
+def pass_on(frame: bytes | None, side: HostSide | PeerSide) -> Event:
     assert frame is not None
     [event] = side.receive(frame)
     return event
@@ -53,7 +53,7 @@ def pass_on(frame: bytes | None, side: Ours | Theirs) -> Event:
 @pytest.mark.parametrize("method", [method for method in METHODS if method.startswith("register/")])
 def test_each_of_the_ten_registrations_is_heard(method: str) -> None:
     params = {"name": "n", "key": "ctrl+g", "title": "t", "api": "a"}
-    event = hear(Ours(), method=method, params=params)
+    event = hear(HostSide(), method=method, params=params)
     assert isinstance(event, Registered)
     assert type(event.params) is METHODS[method].params
 
@@ -63,7 +63,7 @@ def test_each_of_the_ten_registrations_is_heard(method: str) -> None:
     "params", [None, {}, {"name": "", "key": "", "title": "", "api": ""}, {"name": " ", "key": "+", "title": "\t"}]
 )
 def test_what_must_have_a_name_and_has_none_is_refused_alone(method: str, params: object) -> None:
-    side = Ours()
+    side = HostSide()
     event = hear(side, method=method, params=params)
     assert isinstance(event, RegistrationRefused)
     assert event.method == method
@@ -73,22 +73,22 @@ def test_what_must_have_a_name_and_has_none_is_refused_alone(method: str, params
 
 @pytest.mark.parametrize("params", [[], "x", {"name": 7}, {"name": "a", "deferred": "yes"}, {"name": "a", "parameters": [1]}])
 def test_a_registration_that_cannot_be_read_is_refused_with_the_reason(params: object) -> None:
-    event = hear(Ours(), method="register/tool", params=params)
+    event = hear(HostSide(), method="register/tool", params=params)
     assert isinstance(event, RegistrationRefused)
     assert event.why
 
 
 @pytest.mark.req("piglet.edge.16")
 def test_a_prompt_section_may_be_empty_but_its_title_may_not() -> None:
-    event = hear(Ours(), method="register/promptSection", params={"title": "T", "content": ""})
+    event = hear(HostSide(), method="register/promptSection", params={"title": "T", "content": ""})
     assert event == Registered("register/promptSection", RegisterPromptSectionParams("T"))
-    refused = hear(Ours(), method="register/promptSection", params={"title": "", "content": "C"})
+    refused = hear(HostSide(), method="register/promptSection", params={"title": "", "content": "C"})
     assert refused == RegistrationRefused("register/promptSection", "its title is empty")
 
 
 @pytest.mark.parametrize("events", [{}, {"events": None}, {"events": []}])
 def test_no_events_are_all_events(events: dict[str, object]) -> None:
-    event = hear(Ours(), method="register/eventHandler", params={"name": "h", **events})
+    event = hear(HostSide(), method="register/eventHandler", params={"name": "h", **events})
     assert isinstance(event, Registered)
     assert isinstance(event.params, RegisterEventHandlerParams)
     assert not event.params.events
@@ -99,7 +99,7 @@ def test_no_events_are_all_events(events: dict[str, object]) -> None:
 
 @pytest.mark.req("piglet.rule.envelope-shapes")
 def test_a_notification_is_typed_and_an_unknown_one_changes_nothing() -> None:
-    side = Ours()
+    side = HostSide()
     assert hear(side, method="notify", params={"Message": "hi", "level": None}) == Told("notify", messages.NotifyParams("hi"))
     assert hear(side, method="abort", params=None) == Told("abort", messages.AbortParams())
     unknown = hear(side, method="brandNew", params={"A": 1})
@@ -113,7 +113,7 @@ def test_a_notification_is_typed_and_an_unknown_one_changes_nothing() -> None:
 @pytest.mark.parametrize("method", [method for method, row in METHODS.items() if row.sender == "guest" and row.result])
 def test_absent_and_null_parameters_are_an_empty_object_for_every_request(method: str) -> None:
     absent: list[dict[str, Any]] = [{}, {"params": None}, {"params": {}}]
-    events = [hear(Ours(), id=1, method=method, **params) for params in absent]
+    events = [hear(HostSide(), id=1, method=method, **params) for params in absent]
     assert {type(event) for event in events} in ({Asked}, {BadParams})
     for event in events:
         if isinstance(event, BadParams):
@@ -126,7 +126,7 @@ def test_absent_and_null_parameters_are_an_empty_object_for_every_request(method
 
 @pytest.mark.parametrize("method", ["nope", "notify", "register/tool", "initialize", "tool/execute", "$/cancelRequest", "host/"])
 def test_a_request_that_no_guest_can_make_is_refused_as_unknown(method: str) -> None:
-    side = Ours()
+    side = HostSide()
     event = hear(side, id="x", method=method, params={"name": "a", "id": 1})
     assert isinstance(event, UnknownMethod)
     assert json.loads(side.refuse_odd(event) or b"") == {
@@ -137,7 +137,7 @@ def test_a_request_that_no_guest_can_make_is_refused_as_unknown(method: str) -> 
 
 
 def test_parameters_that_cannot_be_read_are_refused_as_such() -> None:
-    side = Ours()
+    side = HostSide()
     event = hear(side, id=0, method="host/subscribe", params={"topic": 5})
     assert isinstance(event, BadParams)
     error = json.loads(side.refuse_odd(event) or b"")["error"]
@@ -149,7 +149,7 @@ def test_parameters_that_cannot_be_read_are_refused_as_such() -> None:
 
 
 def test_an_answer_is_typed_by_what_was_asked() -> None:
-    side = Ours()
+    side = HostSide()
     call, frame = side.ask("tool/execute", messages.ToolExecuteParams("c", "weather", {"city": "Bern"}))
     assert json.loads(frame)["params"] == {"callId": "c", "name": "weather", "args": {"city": "Bern"}}
     event = hear(side, ID=1, Result={"Content": [{"Type": "text", "Text": "7°"}]})
@@ -159,13 +159,13 @@ def test_an_answer_is_typed_by_what_was_asked() -> None:
 @pytest.mark.req("piglet.rule.envelope-result-error")
 @pytest.mark.parametrize("answer", [{}, {"result": None}, {"error": None}])
 def test_the_answer_to_initialize_may_be_empty(answer: dict[str, object]) -> None:
-    side = Ours()
+    side = HostSide()
     call, _ = side.ask("initialize", messages.InitializeParams("5"))
     assert hear(side, id=1, **answer) == Answered(call, messages.InitializeResult())
 
 
 def test_the_answer_to_initialize_may_be_anything() -> None:
-    side = Ours()
+    side = HostSide()
     side.ask("initialize", messages.InitializeParams("5"))
     event = hear(side, id=1, result=[7])
     assert isinstance(event, Answered)
@@ -174,7 +174,7 @@ def test_the_answer_to_initialize_may_be_anything() -> None:
 
 
 def test_any_other_answer_that_cannot_be_read_is_a_bad_one() -> None:
-    side = Ours()
+    side = HostSide()
     bad: list[Any] = [[7], {"allow": "yes"}, {"args": []}]
     for result in bad:
         call, _ = side.ask("interceptor/before", {})
@@ -184,7 +184,7 @@ def test_any_other_answer_that_cannot_be_read_is_a_bad_one() -> None:
 
 
 def test_a_refusal_keeps_its_code_and_its_words() -> None:
-    side = Ours()
+    side = HostSide()
     call, _ = side.ask("command/execute", messages.CommandExecuteParams("x"))
     event = hear(side, id=1, result={}, Error={"Code": -32000, "Message": "no"})
     assert isinstance(event, jsonrpc.Failure)
@@ -195,7 +195,7 @@ def test_a_refusal_keeps_its_code_and_its_words() -> None:
 
 
 def test_a_whole_handshake_from_both_ends() -> None:
-    ours, theirs = Ours(), Theirs()
+    ours, theirs = HostSide(), PeerSide()
     call, hello = ours.ask("initialize", messages.InitializeParams("5", "/w", "/c"))
     asked = pass_on(hello, theirs)
     assert isinstance(asked, Asked)
@@ -212,7 +212,7 @@ def test_a_whole_handshake_from_both_ends() -> None:
 
 @pytest.mark.req("piglet.edge.06")
 def test_the_same_id_in_both_directions_is_two_calls() -> None:
-    ours, theirs = Ours(), Theirs()
+    ours, theirs = HostSide(), PeerSide()
     tool, frame = ours.ask("tool/execute", messages.ToolExecuteParams("c", "t"))
     run = pass_on(frame, theirs)
     question, frame = theirs.ask("host/sessionTitle")
@@ -229,15 +229,15 @@ def test_the_same_id_in_both_directions_is_two_calls() -> None:
 
 
 def test_the_guest_is_told_and_asked_to_end() -> None:
-    theirs = Theirs()
-    assert pass_on(Ours().tell("shutdown"), theirs) == Told("shutdown", messages.ShutdownParams())
+    theirs = PeerSide()
+    assert pass_on(HostSide().tell("shutdown"), theirs) == Told("shutdown", messages.ShutdownParams())
     asked = hear(theirs, id=9, method="shutdown")
     assert isinstance(asked, Asked)
     assert json.loads(theirs.connection.answer(asked.request, None) or b"")["result"] is None
 
 
 def test_a_cancellation_finds_its_request_on_either_side() -> None:
-    ours, theirs = Ours(), Theirs()
+    ours, theirs = HostSide(), PeerSide()
     call, frame = ours.ask("tool/execute", messages.ToolExecuteParams("c", "t"))
     asked = pass_on(frame, theirs)
     assert isinstance(asked, Asked)
@@ -249,7 +249,7 @@ def test_a_cancellation_finds_its_request_on_either_side() -> None:
 
 
 def test_an_answer_that_nobody_waits_for_is_recorded() -> None:
-    assert isinstance(hear(Ours(), id=77, result={}), jsonrpc.Stray)
+    assert isinstance(hear(HostSide(), id=77, result={}), jsonrpc.Stray)
 
 
 # -- framing --------------------------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ def test_an_answer_that_nobody_waits_for_is_recorded() -> None:
 
 @pytest.mark.req("piglet.rule.framing-lines")
 def test_carriage_returns_blank_lines_and_an_unfinished_last_line() -> None:
-    side, framer = Ours(), Framer(FRAME)
+    side, framer = HostSide(), Framer(FRAME)
     pieces = framer.feed(b'\r\n\n{"method":"notify","params":{"message":"a"}}\r\n  \n{"method":"notify",')
     pieces += framer.feed(b'"params":{"message":"b"}}')
     pieces += framer.eof()
@@ -267,7 +267,7 @@ def test_carriage_returns_blank_lines_and_an_unfinished_last_line() -> None:
 
 @pytest.mark.req("piglet.rule.framing-noise")
 def test_noise_is_kept_counted_and_never_fatal() -> None:
-    side = Ours()
+    side = HostSide()
     events = side.receive(b'panic: oh\n[1]\n5\n"s"\n[{"method":"notify"}]\n{"method":"notify","params":{"message":"a"}}\n')
     assert [type(event) for event in events] == [Noise] * 5 + [Told]
     assert isinstance(events[0], Noise)
@@ -276,7 +276,7 @@ def test_noise_is_kept_counted_and_never_fatal() -> None:
 
 
 def test_an_oversize_answer_ends_its_call_and_the_loss_of_the_wire_the_others() -> None:
-    side = Ours()
+    side = HostSide()
     one, two = (side.ask("tool/execute", {})[0] for _ in range(2))
     assert side.oversize(Oversize(FRAME + 1, b'{"jsonrpc":"2.0","id":1,"result":{"content":[', FRAME)) == [one]
     assert side.next_deadline() is None
@@ -287,11 +287,11 @@ def test_an_oversize_answer_ends_its_call_and_the_loss_of_the_wire_the_others() 
 
 
 def test_a_side_that_takes_up_what_it_said_understands_the_answers_to_it() -> None:
-    live = Ours()
+    live = HostSide()
     _, hello = live.ask("initialize", messages.InitializeParams("5"))
     _, tool = live.ask("tool/execute", messages.ToolExecuteParams("c", "t"))
     answers = b'{"id":2,"result":{"content":[]}}\n{"id":1,"result":{"name":"n","version":""}}\n'
-    replayed = Ours()
+    replayed = HostSide()
     replayed.sent(hello + tool, now=0.0)
     said = [(event.call.what, event.result) for event in replayed.receive(answers) if isinstance(event, Answered)]
     assert said == [(event.call.what, event.result) for event in live.receive(answers) if isinstance(event, Answered)]
@@ -299,12 +299,12 @@ def test_a_side_that_takes_up_what_it_said_understands_the_answers_to_it() -> No
 
 
 def test_a_recording_of_the_dialect_is_replayed_by_its_sides() -> None:
-    assert isinstance(side_of("piglet"), Ours)
-    assert isinstance(side_of("piglet", "theirs"), Theirs)
+    assert isinstance(side_of("piglet"), HostSide)
+    assert isinstance(side_of("piglet", "theirs"), PeerSide)
 
 
 def test_a_call_that_the_protocol_does_not_have_is_a_bad_answer_in_a_replay() -> None:
-    side = Ours()
+    side = HostSide()
     side.sent(b'{"id":1,"method":"notify"}\n', now=0.0)
     assert isinstance(hear(side, id=1, result={}), jsonrpc.Garbled)
 
@@ -330,8 +330,8 @@ lines = st.one_of(
 
 
 @settings(max_examples=examples(300), deadline=None)
-@given(st.lists(lines, max_size=6), st.sampled_from([Ours, Theirs]))
-def test_whatever_comes_becomes_events_and_ends_a_call_once(run: list[bytes], kind: type[Ours | Theirs]) -> None:
+@given(st.lists(lines, max_size=6), st.sampled_from([HostSide, PeerSide]))
+def test_whatever_comes_becomes_events_and_ends_a_call_once(run: list[bytes], kind: type[HostSide | PeerSide]) -> None:
     side = kind()
     calls = [side.ask(method)[0] for method in ("initialize", "tool/execute", "host/chat")]
     events = side.receive(b"".join(line + b"\n" for line in run))
@@ -346,7 +346,7 @@ def test_whatever_comes_becomes_events_and_ends_a_call_once(run: list[bytes], ki
 def test_whatever_one_side_says_the_other_understands(data: st.DataObject) -> None:
     method = data.draw(st.sampled_from([m for m, row in METHODS.items() if m != "$/cancelRequest"]))
     row = METHODS[method]
-    speaker, listener = (Ours(), Theirs()) if row.sender == "host" else (Theirs(), Ours())
+    speaker, listener = (HostSide(), PeerSide()) if row.sender == "host" else (PeerSide(), HostSide())
     params: Any = data.draw(objects(row.params))
     if row.result is None:
         event = pass_on(speaker.tell(method, params), listener)

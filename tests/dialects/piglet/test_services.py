@@ -13,12 +13,21 @@ import pytest
 
 from serai.app.app import App
 from serai.app.services.usual import usual
-from serai.dialects.piglet import services
-from serai.dialects.piglet.answers import HostAuthGetKeyResult
+from serai.dialects.piglet import service_calls
 from serai.dialects.piglet.messages import CompactMessage
 from serai.dialects.piglet.methods import METHODS, Method, params_of, result_of
-from serai.dialects.piglet.requests import HostSetConversationMessagesParams, Nothing
-from serai.dialects.piglet.services import SERVICES, TELLS, answer_of, ask_of, cancelled, expired, instead, refusal_of, timeout_of
+from serai.dialects.piglet.service_calls import (
+    NOTIFICATIONS,
+    SERVICES,
+    call_for,
+    cancelled,
+    error_for,
+    expired,
+    fallback_for,
+    result_for,
+    timeout_of,
+)
+from serai.dialects.piglet.service_messages import HostAuthGetKeyResult, HostSetConversationMessagesParams, Nothing
 from serai.errors import (
     BadRequest,
     BadSettings,
@@ -89,13 +98,13 @@ class Host:
 
     async def __call__(self, method: str, /, **params: Any) -> Any:
         name = f"host/{method}"
-        ask = ask_of(name, params_of(name, msgspec.json.encode(params)))
+        ask = call_for(name, params_of(name, msgspec.json.encode(params)))
         try:
-            result = answer_of(name, await self.app.house.services.ask(GUEST, *ask))
+            result = result_for(name, await self.app.house.services.ask(GUEST, *ask))
         except SeraiError as error:
-            found = instead(name, error)
+            found = fallback_for(name, error)
             if found is None:
-                raise Failed(*refusal_of(name, error)) from error
+                raise Failed(*error_for(name, error)) from error
             result = found
         line = codec.encode(result)
         assert result_of(name, line) == result  # the types are what they say, all the way down
@@ -132,7 +141,7 @@ async def house(monkeypatch: Monkey, tmp_path: Path, **choices: Any) -> AsyncIte
 def test_every_method_has_a_row_and_every_row_a_method() -> None:
     assert len(SERVICES) == 52
     assert set(SERVICES) == HOST_METHODS
-    assert set(TELLS) == {"sendMessage", "steer", "abort", "abortWithMarker"}
+    assert set(NOTIFICATIONS) == {"sendMessage", "steer", "abort", "abortWithMarker"}
 
 
 # Every parameter that there is.
@@ -170,11 +179,11 @@ PARAMS: dict[str, dict[str, Any]] = {
 async def test_every_row_leads_to_an_operation_and_all_that_a_guest_says_gets_there(monkeypatch: Monkey, tmp_path: Path) -> None:
     async with house(monkeypatch, tmp_path) as host:
         groups = usual(host.app)
-        for method in sorted(HOST_METHODS - {Method.HOST_SUBSCRIBE}) + sorted(TELLS):
+        for method in sorted(HOST_METHODS - {Method.HOST_SUBSCRIBE}) + sorted(NOTIFICATIONS):
             given = PARAMS.get(method, {})
             typed = params_of(method, msgspec.json.encode(given))
             assert len(given) == len(typed.__struct_fields__), method
-            ask = (ask_of if method in SERVICES else services.tell_of)(method, typed)
+            ask = (call_for if method in SERVICES else service_calls.call_for_notification)(method, typed)
             takes = groups[ask.group].operations[ask.what].takes
             assert set(ask.arguments) <= set(takes.__struct_fields__), method
             assert method == Method.HOST_TRIGGER_COMPACT or len(ask.arguments) == len(given)
@@ -187,7 +196,7 @@ def test_what_is_only_done_is_answered_with_an_empty_object() -> None:
     assert {"host/loadSession", "host/setSessionTitle", "host/appendSessionEntry", "host/appendCustomMessage", "host/setLabel",
             "host/branchSession", "host/branchSessionWithSummary", "host/runBackground"} <= void  # fmt: skip
     for method in void:
-        assert codec.encode(answer_of(method, {"id": "of no interest"})) == b"{}\n"
+        assert codec.encode(result_for(method, {"id": "of no interest"})) == b"{}\n"
 
 
 # -- tools
@@ -414,14 +423,14 @@ async def test_the_conversation_is_looked_at_and_replaced_in_memory_alone(monkey
 @pytest.mark.req("piglet.method.host/toggleStepMode")
 def test_without_an_agent_of_ours_there_is_nothing_to_show_and_that_is_no_error() -> None:
     error = NotCapable("only the resident's conversation is ours to look into", who="claude")
-    shown = {method: codec.encode(found) for method in HOST_METHODS if (found := instead(method, error)) is not None}
+    shown = {method: codec.encode(found) for method in HOST_METHODS if (found := fallback_for(method, error)) is not None}
     assert shown == {
         "host/conversationMessages": b'{"messages":null}\n',
         "host/lastAssistantText": b'{"text":""}\n',
         "host/toggleStepMode": b'{"on":false}\n',
         "host/auth.getKey": b'{"key":""}\n',
     }
-    assert [method for method in HOST_METHODS if instead(method, Refused("no"))] == ["host/auth.getKey"]
+    assert [method for method in HOST_METHODS if fallback_for(method, Refused("no"))] == ["host/auth.getKey"]
 
 
 # -- sessions
@@ -639,7 +648,7 @@ async def test_a_file_is_put_back(monkeypatch: Monkey, tmp_path: Path) -> None:
         assert await host("undoRestore", path=str(file)) == {}
         assert file.read_text() == "before"
         assert await host.fails("undoRestore", path="/zap") == (-32604, "no snapshot for path: /zap")
-    assert refusal_of("host/undoSnapshots", Refused("undo snapshots not available")) == (-32603, "undo snapshots not available")
+    assert error_for("host/undoSnapshots", Refused("undo snapshots not available")) == (-32603, "undo snapshots not available")
 
 
 async def test_what_is_published_is_delivered_before_the_answer(monkeypatch: Monkey, tmp_path: Path) -> None:
@@ -648,7 +657,7 @@ async def test_what_is_published_is_delivered_before_the_answer(monkeypatch: Mon
         host.app.house.services.subscribe(GUEST, "weather:alert", lambda _topic, data: heard.append(data))
         assert await host("publish", topic="weather:alert", data={"level": 2}) == {}
         assert heard == [{"level": 2}]
-    assert codec.encode(answer_of("host/subscribe", {"subscription_id": 43})) == b'{"subscriptionId":43}\n'
+    assert codec.encode(result_for("host/subscribe", {"subscription_id": 43})) == b'{"subscriptionId":43}\n'
 
 
 # -- what goes wrong
@@ -677,22 +686,22 @@ async def test_what_is_published_is_delivered_before_the_answer(monkeypatch: Mon
     ],
 )  # fmt: skip
 def test_every_failure_has_its_code_and_its_words(method: str, error: SeraiError, code: int, text: str) -> None:
-    assert refusal_of(f"host/{method}", error) == (code, text)
+    assert error_for(f"host/{method}", error) == (code, text)
 
 
 async def test_a_host_without_an_app_refuses_everything_but_keys() -> None:
     for method in HOST_METHODS - {Method.HOST_SUBSCRIBE}:
-        ask = ask_of(method, params_of(method, msgspec.json.encode(PARAMS.get(method, {}))))
+        ask = call_for(method, params_of(method, msgspec.json.encode(PARAMS.get(method, {}))))
         with pytest.raises(Refused) as refused:
             await NoServices().ask(GUEST, *ask)
-        assert (instead(method, refused.value) is None) == (method != "host/auth.getKey")
-        assert refusal_of(method, refused.value)[0] == -32603
+        assert (fallback_for(method, refused.value) is None) == (method != "host/auth.getKey")
+        assert error_for(method, refused.value)[0] == -32603
 
 
 def test_data_that_are_a_bomb_are_refused_before_anybody_is_asked() -> None:
     bomb = msgspec.Raw(b"[" * 100_000 + b"]" * 100_000)
     with pytest.raises(Refused, match="invalid params: ") as refused:
-        ask_of("host/setConversationMessages", HostSetConversationMessagesParams([CompactMessage("user", bomb)]))
+        call_for("host/setConversationMessages", HostSetConversationMessagesParams([CompactMessage("user", bomb)]))
     assert refused.value.code == -32602
 
 

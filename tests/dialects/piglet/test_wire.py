@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from serai.dialects.piglet import messages
+from serai.dialects.piglet.host_side import HostSide
 from serai.dialects.piglet.messages import RegisterEventHandlerParams, RegisterShortcutParams, RegisterToolParams
-from serai.dialects.piglet.ours import Ours
 from serai.errors import FrameTooBig
 from serai.host.adapters.piglet import LIMITS
 from serai.host.adapters.piglet.book import Book
@@ -35,7 +35,7 @@ async def test_a_message_over_the_limit_is_not_sent_and_the_wire_stays_open(
     limits = PATIENT.but(frame=LIMITS["frame"], send=LIMITS["send"])
     assert limits.send == 4_194_304
     child = await spawner.spawn(Launch(argv=[*python, MEASURE], env=environ, who="peer"))
-    side = Ours()
+    side = HostSide()
     rpc = JsonRpcPeer(child, deadlines=deadlines, limits=limits, connection=side.connection)
     if mailbox:
         rpc.put = Mailbox(rpc.channel, lambda event: None, side.connection.waits_for, limits).request
@@ -50,7 +50,7 @@ async def test_a_message_over_the_limit_is_not_sent_and_the_wire_stays_open(
 @pytest.mark.req("piglet.edge.15")
 @pytest.mark.parametrize("params", [b'{"name":"h"}', b'{"name":"h","events":null}', b'{"name":"h","events":[]}'])
 def test_no_events_are_all_events_for_a_guest_too(params: bytes) -> None:
-    [event] = Ours().receive(b'{"method":"register/eventHandler","params":' + params + b"}\n")
+    [event] = HostSide().receive(b'{"method":"register/eventHandler","params":' + params + b"}\n")
     book = Book(Limits())
     assert book.add("register/eventHandler", event.params, 100) == ""  # type: ignore[union-attr]
     assert all(map(book.wants, TYPES))

@@ -9,10 +9,11 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from serai.dialects.zot import messages, reading
+from serai.dialects.zot import messages
 from serai.dialects.zot.messages import (
     FROM_GUEST,
     FROM_HOST,
+    Broken,
     CommandInvoked,
     CommandResponse,
     ContentBlock,
@@ -20,10 +21,12 @@ from serai.dialects.zot.messages import (
     EventIntercept,
     EventInterceptResponse,
     Frame,
+    FrameReader,
     FromGuest,
     FromHost,
     Hello,
     HelloAck,
+    Malformed,
     Notify,
     PanelClose,
     PanelKey,
@@ -38,8 +41,8 @@ from serai.dialects.zot.messages import (
     Subscribe,
     ToolCall,
     ToolResult,
+    UnknownFrame,
 )
-from serai.dialects.zot.reading import Broken, Malformed, Reader, UnknownFrame
 from serai.wire.codec import encode
 from serai.wire.stream import Framer, Oversize
 
@@ -49,7 +52,7 @@ SCHEMA = Raw(b'{"type": "object", "x": [1, null]}')
 
 
 def read(line: bytes, side: Any = GUEST) -> Any:
-    [found] = Reader(*side).read(line + b"\n")
+    [found] = FrameReader(*side).read(line + b"\n")
     return found
 
 
@@ -232,7 +235,7 @@ def test_no_frame_is_missing_here() -> None:
 def test_what_is_absent_or_null_reads_as_its_zero_value(side: Any) -> None:
     for frame in side[1]:
         kind = messages.kind_of(frame)
-        opaque = reading._OPAQUE.get(kind)
+        opaque = messages._OPAQUE.get(kind)
         nulls = {field.encode_name: None for field in msgspec.structs.fields(frame) if field.encode_name != opaque}
         assert read(json.dumps({"type": kind}).encode(), side) == frame()
         assert read(json.dumps({"type": kind} | nulls).encode(), side) == frame()
@@ -271,7 +274,7 @@ def test_null_is_absence_also_inside_a_panel_a_block_and_a_list(line: bytes, fra
 )
 def test_null_stays_null_in_what_is_opaque(side: Any, line: bytes, frame: bytes) -> None:
     found = read(line, side)
-    assert bytes(getattr(found, reading._OPAQUE[messages.kind_of(found)])) == frame
+    assert bytes(getattr(found, messages._OPAQUE[messages.kind_of(found)])) == frame
 
 
 def test_the_table_of_opaque_members_names_them_all() -> None:
@@ -279,7 +282,7 @@ def test_the_table_of_opaque_members_names_them_all() -> None:
     opaque = {
         messages.kind_of(frame): field.name for frame in frames for field in msgspec.structs.fields(frame) if field.type is Raw
     }
-    assert opaque == reading._OPAQUE
+    assert opaque == messages._OPAQUE
 
 
 @pytest.mark.req("zot.rule.3.1-unknown-fields")
@@ -313,7 +316,7 @@ def test_a_line_that_is_no_frame_is_malformed(line: bytes, why: str) -> None:
 
 @pytest.mark.req("zot.rule.3.1-malformed")
 def test_a_flood_of_blank_lines_is_one_event_and_the_frames_between_are_read() -> None:
-    found = Reader(*GUEST).read(b'\n\n{"type":"ready"}\n \n{"type":"shutdown_ack"}\n' + b"\n" * 1000)
+    found = FrameReader(*GUEST).read(b'\n\n{"type":"ready"}\n \n{"type":"shutdown_ack"}\n' + b"\n" * 1000)
     assert found == [Ready(), ShutdownAck(), Malformed(b"", "1003 blank lines")]
 
 
@@ -369,7 +372,7 @@ def test_a_carriage_return_is_stripped_and_a_last_line_without_a_newline_counts(
     framer = Framer(messages.MAX_LINE)
     runs = [*framer.feed(b'{"type":"ready"}\r\n{"type":"notify","message":"a"}'), *framer.eof()]
     assert not any(isinstance(run, Oversize) for run in runs)
-    reader = Reader(*GUEST)
+    reader = FrameReader(*GUEST)
     assert [frame for run in runs if isinstance(run, bytes) for frame in reader.read(run)] == [Ready(), Notify("", "a")]
 
 

@@ -9,10 +9,10 @@ import pytest
 from msgspec import Raw
 
 from serai.dialects.zot import messages, neutral
-from serai.dialects.zot.heard import Answered, PanelRendered
+from serai.dialects.zot.events import Answered, PanelRendered
+from serai.dialects.zot.host_side import HostSide
 from serai.dialects.zot.messages import NOTHING, CommandResponse, ContentBlock, EventInterceptResponse, PanelRender, PanelSpec
 from serai.dialects.zot.neutral import CommandError
-from serai.dialects.zot.ours import Ours
 from serai.errors import BadFrame
 from serai.model import events
 from serai.model.actions import Display, Insert, NoAction, Notice, OpenPanel, Panel, SubmitPrompt
@@ -277,7 +277,7 @@ def test_absent_arguments_are_the_one_nothing() -> None:
 
 @pytest.mark.req("zot.rule.4.1-bad-blocks")
 def test_a_block_of_another_type_spoils_nothing_whatever_its_members_are() -> None:
-    side = Ours()
+    side = HostSide()
     side.receive(b'{"type":"hello","name":"tides"}\n')
     side.call_tool("table", {}, now=0, timeout=None)
     content = b'[{"type":"json","data":{"a":1},"text":5},{"type":"text","text":"hi"}]'

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from serai.dialects.zot import heard, messages
-from serai.dialects.zot.heard import (
+from serai.dialects.zot import events, messages
+from serai.dialects.zot.events import (
     Answered,
     CommandOffered,
     Event,
@@ -26,9 +26,17 @@ from serai.dialects.zot.heard import (
     ToolOffered,
     ToolRefused,
 )
-from serai.dialects.zot.messages import CommandResponse, ContentBlock, EventInterceptResponse, HelloAck, ToolResult
-from serai.dialects.zot.ours import Ours
-from serai.dialects.zot.reading import Malformed, Stray, UnknownFrame
+from serai.dialects.zot.host_side import HostSide
+from serai.dialects.zot.messages import (
+    CommandResponse,
+    ContentBlock,
+    EventInterceptResponse,
+    HelloAck,
+    Malformed,
+    Stray,
+    ToolResult,
+    UnknownFrame,
+)
 from serai.errors import Closed
 from serai.wire.stream import Call, Oversize
 
@@ -36,27 +44,27 @@ HELLO = b'{"type":"hello","name":"tides","version":"1"}\n'
 READY = b'{"type":"ready"}\n'
 
 
-def greeted(**limits: float) -> Ours:
+def greeted(**limits: float) -> HostSide:
     """A side whose guest was welcomed at 0."""
-    ours = Ours(**limits)
+    ours = HostSide(**limits)
     ours.begin(0.0)
     ours.receive(HELLO)
     ours.welcome(HelloAck(), now=0.0)
     return ours
 
 
-def serving() -> Ours:
+def serving() -> HostSide:
     ours = greeted()
     ours.receive(READY)
     return ours
 
 
-def receive(ours: Ours, line: bytes) -> Event:
+def receive(ours: HostSide, line: bytes) -> Event:
     [event] = ours.receive(line + b"\n")
     return event
 
 
-def tool(ours: Ours, *, timeout: float | None = None) -> Call[str]:
+def tool(ours: HostSide, *, timeout: float | None = None) -> Call[str]:
     return ours.call_tool("tide_table", {}, now=0.0, timeout=timeout)[0]
 
 
@@ -66,7 +74,7 @@ def tool(ours: Ours, *, timeout: float | None = None) -> Call[str]:
 @pytest.mark.req("zot.rule.2.2-no-version-check")
 @pytest.mark.parametrize("more", [b"", b',"version":"99"', b',"protocol_version":7', b',"capabilities":["time travel"]'])
 def test_a_hello_with_a_name_is_enough_whatever_version_it_says(more: bytes) -> None:
-    ours = Ours()
+    ours = HostSide()
     event = receive(ours, b'{"type":"hello","name":"tides"' + more + b"}")
     assert isinstance(event, Hello)
     assert event.name == "tides"
@@ -88,7 +96,7 @@ def test_a_hello_with_a_name_is_enough_whatever_version_it_says(more: bytes) -> 
     ],
 )
 def test_a_first_line_that_is_no_hello_ends_it_and_nothing_more_is_read(line: bytes, why: str) -> None:
-    ours = Ours()
+    ours = HostSide()
     ours.begin(0.0)
     assert ours.receive(line + b"\n" + HELLO) == [NoHello(why, line)]
     assert ours.phase == "over"
@@ -98,7 +106,7 @@ def test_a_first_line_that_is_no_hello_ends_it_and_nothing_more_is_read(line: by
 
 
 def test_a_guest_that_never_says_hello_is_told_at_its_deadline() -> None:
-    ours = Ours(hello=10.0)
+    ours = HostSide(hello=10.0)
     assert ours.next_deadline() is None  # not running yet
     ours.begin(5.0)
     assert ours.next_deadline() == 15.0
@@ -108,8 +116,8 @@ def test_a_guest_that_never_says_hello_is_told_at_its_deadline() -> None:
 
 
 @pytest.mark.parametrize("then", [lambda ours: ours.receive(HELLO), lambda ours: ours.expire(3.0)], ids=["a frame", "time"])
-def test_an_oversize_first_line_is_no_hello(then: Callable[[Ours], list[Event]]) -> None:
-    ours = Ours()
+def test_an_oversize_first_line_is_no_hello(then: Callable[[HostSide], list[Event]]) -> None:
+    ours = HostSide()
     ours.begin(3.0)
     assert ours.oversize(Oversize(5_000_000, b'{"type":"hello","name":"', 4_194_304)) == []
     assert (ours.next_deadline() or 0.0) <= 3.0
@@ -118,7 +126,7 @@ def test_an_oversize_first_line_is_no_hello(then: Callable[[Ours], list[Event]])
 
 @pytest.mark.req("zot.edge.04", "zot.edge.06")
 def test_what_comes_with_the_hello_is_handled_before_any_welcome() -> None:
-    ours = Ours()
+    ours = HostSide()
     run = (
         HELLO
         + b'{"type":"register_command","name":"tide","description":"d"}\n{"type":"register_tool","name":"t","schema":{"x":1}}\n'
@@ -138,7 +146,7 @@ def test_what_comes_with_the_hello_is_handled_before_any_welcome() -> None:
 
 @pytest.mark.req("zot.frame.hello_ack")
 def test_the_welcome_says_protocol_version_one() -> None:
-    ours = Ours()
+    ours = HostSide()
     ours.receive(HELLO)
     frame = ours.welcome(HelloAck(zot_version="0.1.0", cwd="/w", extension_dir="/x", data_dir="/x"), now=0.0)
     assert json.loads(frame) == {
@@ -151,7 +159,7 @@ def test_the_welcome_says_protocol_version_one() -> None:
 
 
 def test_a_ready_frame_closes_the_window_also_before_the_welcome() -> None:
-    ours = Ours()
+    ours = HostSide()
     assert ours.receive(HELLO + READY) == [Hello("tides", "1", ()), Ready("frame")]
     ours.welcome(HelloAck(), now=0.0)
     assert ours.phase == "ready"
@@ -462,7 +470,7 @@ def test_an_oversize_frame_that_is_no_answer_ends_none(kind: str) -> None:
 
 
 def test_a_replay_finds_the_calls_of_what_was_sent() -> None:
-    live, again = serving(), Ours()
+    live, again = serving(), HostSide()
     again.receive(HELLO)
     again.sent(live.welcome(HelloAck(), now=0.0), 0.0)
     assert again.phase == "registering"
@@ -478,14 +486,14 @@ def test_a_replay_finds_the_calls_of_what_was_sent() -> None:
 
 
 def test_a_recording_whose_beginning_is_gone_still_replays() -> None:
-    ours = Ours()
+    ours = HostSide()
     ours.sent(b'{"type":"tool_call","id":"abc","name":"t","args":{}}\n', 0.0)
     assert isinstance(receive(ours, b'{"type":"tool_result","id":"abc"}'), Answered)
 
 
 def test_all_events_are_named_in_the_union() -> None:
-    structs = {value for name in heard.__all__ if isinstance(value := getattr(heard, name), type) and name[0].isupper()}
-    assert structs == set(heard.Event.__args__)
+    structs = {value for name in events.__all__ if isinstance(value := getattr(events, name), type) and name[0].isupper()}
+    assert structs == set(events.Event.__args__)
     assert messages.kind_of(ToolResult) == "tool_result"
 
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from msgspec import Raw
 
-from serai.dialects.zot import heard, messages, theirs
-from serai.dialects.zot.messages import ContentBlock, Frame, FromGuest, FromHost, PanelSpec
-from serai.dialects.zot.ours import Ours
-from serai.dialects.zot.reading import Reader
-from serai.dialects.zot.theirs import Theirs
+from serai.dialects.zot import events as zot_events
+from serai.dialects.zot import messages, peer_side
+from serai.dialects.zot.host_side import HostSide
+from serai.dialects.zot.messages import ContentBlock, Frame, FrameReader, FromGuest, FromHost, PanelSpec
+from serai.dialects.zot.peer_side import PeerSide
 from serai.wire.codec import encode
 from serai.wire.stream import Call, Framer, Oversize
 from tests.support.profiles import examples
@@ -66,7 +66,7 @@ lines = st.one_of(
 streams = st.lists(lines, max_size=12).map(b"\n".join)
 
 
-def feed(side: Ours | Theirs, stream: bytes, cuts: list[int]) -> list[Any]:
+def feed(side: HostSide | PeerSide, stream: bytes, cuts: list[int]) -> list[Any]:
     """The stream in pieces through a framer with a small limit, as a wire would give it."""
     framer = Framer(200)
     events: list[Any] = []
@@ -80,7 +80,7 @@ def feed(side: Ours | Theirs, stream: bytes, cuts: list[int]) -> list[Any]:
 @settings(deadline=None)
 @given(streams, st.lists(st.integers(0, 800), max_size=6), st.booleans())
 def test_no_bytes_in_any_pieces_raise_on_our_side(stream: bytes, cuts: list[int], greeted: bool) -> None:
-    ours = Ours()
+    ours = HostSide()
     ours.begin(0.0)
     if greeted:
         ours.receive(b'{"type":"hello","name":"a"}\n')
@@ -89,7 +89,7 @@ def test_no_bytes_in_any_pieces_raise_on_our_side(stream: bytes, cuts: list[int]
             ours.call_tool("t", {}, now=0.0, timeout=1.0)
     before = 3 if greeted else 0
     events = feed(ours, stream, cuts)
-    ended = sum(isinstance(event, heard.Answered | heard.Garbled | Call) for event in events)
+    ended = sum(isinstance(event, zot_events.Answered | zot_events.Garbled | Call) for event in events)
     assert ended + len(ours.lose()) == before  # each call ends once, whatever comes
     assert ours.expire(1e9) == []
 
@@ -97,9 +97,9 @@ def test_no_bytes_in_any_pieces_raise_on_our_side(stream: bytes, cuts: list[int]
 @settings(deadline=None)
 @given(streams, st.lists(st.integers(0, 800), max_size=6))
 def test_no_bytes_in_any_pieces_raise_on_their_side(stream: bytes, cuts: list[int]) -> None:
-    side = Theirs()
+    side = PeerSide()
     events = feed(side, stream, cuts)
-    requests = [event for event in events if isinstance(event, theirs.Request)]
+    requests = [event for event in events if isinstance(event, peer_side.Request)]
     assert side.lose() == requests  # none was answered
 
 
@@ -107,7 +107,7 @@ def test_no_bytes_in_any_pieces_raise_on_their_side(stream: bytes, cuts: list[in
 @given(streams, st.lists(st.integers(0, 800), max_size=6))
 def test_pieces_do_not_matter(stream: bytes, cuts: list[int]) -> None:
     greeting = b'{"type":"hello","name":"a"}\n'
-    whole, parts = feed(Ours(), greeting + stream, []), feed(Ours(), greeting + stream, cuts)
+    whole, parts = feed(HostSide(), greeting + stream, []), feed(HostSide(), greeting + stream, cuts)
     blank = "blank line"  # these are counted per run
     assert [e for e in whole if blank not in getattr(e, "why", "")] == [e for e in parts if blank not in getattr(e, "why", "")]
 
@@ -115,15 +115,15 @@ def test_pieces_do_not_matter(stream: bytes, cuts: list[int]) -> None:
 @settings(deadline=None)
 @given(streams)
 def test_taking_up_any_bytes_as_said_earlier_raises_nothing(stream: bytes) -> None:
-    Ours().sent(stream, 0.0)
-    Theirs().sent(stream, 0.0)
+    HostSide().sent(stream, 0.0)
+    PeerSide().sent(stream, 0.0)
 
 
 @settings(deadline=None)
 @given(st.lists(GUEST, max_size=5), st.lists(HOST, max_size=5))
 def test_every_frame_reads_as_it_was_written(said: list[Frame], heard_back: list[Frame]) -> None:
-    assert Reader(messages.FROM_GUEST, get_args(FromGuest)).read(b"".join(map(encode, said))) == said
-    assert Reader(messages.FROM_HOST, get_args(FromHost)).read(b"".join(map(encode, heard_back))) == heard_back
+    assert FrameReader(messages.FROM_GUEST, get_args(FromGuest)).read(b"".join(map(encode, said))) == said
+    assert FrameReader(messages.FROM_HOST, get_args(FromHost)).read(b"".join(map(encode, heard_back))) == heard_back
 
 
 class Talk(RuleBasedStateMachine):
@@ -132,7 +132,7 @@ class Talk(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.ours, self.theirs = Ours(), Theirs()
+        self.ours, self.theirs = HostSide(), PeerSide()
         self.to_guest: list[bytes] = []
         self.to_host: list[bytes] = [self.theirs.hello("guest"), self.theirs.ready()]
         self.waiting: dict[str, Call[str]] = {}  # what we asked and did not give up
@@ -175,7 +175,7 @@ class Talk(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
         for event in self.ours.expire(self.now):
-            assert isinstance(event, heard.Expired)
+            assert isinstance(event, zot_events.Expired)
             assert event.call.deadline <= self.now
             assert self.waiting.pop(event.call.id) is event.call
             self.given_up.add(event.call.id)
@@ -184,7 +184,7 @@ class Talk(RuleBasedStateMachine):
     def deliver_to_guest(self, count: int) -> None:
         run, self.to_guest = b"".join(self.to_guest[:count]), self.to_guest[count:]
         for event in self.theirs.receive(run):
-            assert isinstance(event, theirs.ToolCalled | theirs.CommandInvoked | theirs.Intercepted)
+            assert isinstance(event, peer_side.ToolCalled | peer_side.CommandInvoked | peer_side.Intercepted)
             self.open.append(event)
 
     @precondition(lambda self: self.open)
@@ -192,9 +192,9 @@ class Talk(RuleBasedStateMachine):
     def answer(self, data: st.DataObject, block: bool, said: str) -> None:
         request = self.open.pop(data.draw(st.integers(0, len(self.open) - 1)))
         for again in (False, True):
-            if isinstance(request, theirs.ToolCalled):
+            if isinstance(request, peer_side.ToolCalled):
                 frame = self.theirs.answer_tool(request.id, [ContentBlock("text", said)], is_error=block)
-            elif isinstance(request, theirs.CommandInvoked):
+            elif isinstance(request, peer_side.CommandInvoked):
                 frame = self.theirs.answer_command(request.id, "display", display=said)
             else:
                 frame = self.theirs.answer_intercept(request.id, block=block, reason=said)
@@ -216,13 +216,13 @@ class Talk(RuleBasedStateMachine):
         assert len(events) == len(run)  # nothing is lost
         for event in events:
             match event:
-                case heard.Answered(call=call):
+                case zot_events.Answered(call=call):
                     assert self.waiting.pop(call.id) is call
                     self.answered.add(call.id)
-                case heard.Stray(raw=raw):  # an answer that came too late
+                case messages.Stray(raw=raw):  # an answer that came too late
                     assert json.loads(raw)["id"] in self.given_up
                 case _:
-                    assert isinstance(event, heard.Notified | heard.Hello | heard.Ready)
+                    assert isinstance(event, zot_events.Notified | zot_events.Hello | zot_events.Ready)
 
     @invariant()
     def what_waits_is_known(self) -> None:

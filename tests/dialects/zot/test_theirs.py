@@ -9,9 +9,8 @@ import pytest
 from msgspec import Raw
 
 from serai.dialects.zot import messages
-from serai.dialects.zot.messages import ContentBlock, EventIntercept, HelloAck, PanelSpec
-from serai.dialects.zot.reading import Malformed, Stray, UnknownFrame
-from serai.dialects.zot.theirs import (
+from serai.dialects.zot.messages import ContentBlock, EventIntercept, HelloAck, Malformed, PanelSpec, Stray, UnknownFrame
+from serai.dialects.zot.peer_side import (
     CommandInvoked,
     Event,
     EventHeard,
@@ -19,8 +18,8 @@ from serai.dialects.zot.theirs import (
     PanelClosed,
     PanelKey,
     PanelResized,
+    PeerSide,
     Shutdown,
-    Theirs,
     ToolCalled,
     TooLong,
     Welcomed,
@@ -34,13 +33,13 @@ REQUESTS = b"""\
 """
 
 
-def receive(theirs: Theirs, line: bytes) -> Event:
+def receive(theirs: PeerSide, line: bytes) -> Event:
     [event] = theirs.receive(line + b"\n")
     return event
 
 
 def test_what_a_guest_pours_out_at_its_start() -> None:
-    theirs = Theirs()
+    theirs = PeerSide()
     frames = [
         theirs.hello("tides", "1"),
         theirs.register_command("tide", "d"),
@@ -60,7 +59,7 @@ def test_what_a_guest_pours_out_at_its_start() -> None:
 
 
 def test_what_a_guest_tells_later() -> None:
-    theirs = Theirs()
+    theirs = PeerSide()
     frames = [
         theirs.notify("warn", "old"),
         theirs.panel_render("p", title="T", lines=["a"], footer="f"),
@@ -76,7 +75,7 @@ def test_what_a_guest_tells_later() -> None:
 
 
 def test_what_a_guest_hears() -> None:
-    theirs = Theirs()
+    theirs = PeerSide()
     run = (
         b'{"type":"hello_ack","protocol_version":1,"cwd":"/w"}\n{"type":"event","event":"turn_end","stop":"end"}\n'
         b'{"type":"panel_key","panel_id":"p","key":"rune","text":"x"}\n{"type":"panel_resize","panel_id":"p","width":9,"height":8}\n'
@@ -98,7 +97,7 @@ def test_what_a_guest_hears() -> None:
 
 
 def test_requests_of_different_kinds_may_have_the_same_id() -> None:
-    theirs = Theirs()
+    theirs = PeerSide()
     assert theirs.receive(REQUESTS) == [
         ToolCalled("1", "t", Raw(b"[1, 2]")),
         CommandInvoked("1", "c", "a  b"),
@@ -137,8 +136,8 @@ def test_requests_of_different_kinds_may_have_the_same_id() -> None:
         ),
     ],
 )
-def test_an_answer_is_given_once(answer: Callable[[Theirs], bytes | None], written: dict[str, object]) -> None:
-    theirs = Theirs()
+def test_an_answer_is_given_once(answer: Callable[[PeerSide], bytes | None], written: dict[str, object]) -> None:
+    theirs = PeerSide()
     assert answer(theirs) is None  # nobody asked
     theirs.receive(REQUESTS)
     frame = answer(theirs)
@@ -148,7 +147,7 @@ def test_an_answer_is_given_once(answer: Callable[[Theirs], bytes | None], writt
 
 
 def test_an_answer_that_cannot_be_written_leaves_the_request_open() -> None:
-    theirs = Theirs()
+    theirs = PeerSide()
     theirs.receive(REQUESTS)
     with pytest.raises(TypeError):
         theirs.answer_intercept("1", modified_args=object())
@@ -156,7 +155,7 @@ def test_an_answer_that_cannot_be_written_leaves_the_request_open() -> None:
 
 
 def test_a_repeated_request_is_served_once_and_its_id_may_come_again_later() -> None:
-    theirs = Theirs()
+    theirs = PeerSide()
     line = b'{"type":"tool_call","id":"1","name":"t"}'
     assert receive(theirs, line) == ToolCalled("1", "t", Raw(b"{}"))
     again = receive(theirs, line)
@@ -167,7 +166,7 @@ def test_a_repeated_request_is_served_once_and_its_id_may_come_again_later() -> 
 
 
 def test_a_request_too_long_to_be_kept_is_owed_an_answer() -> None:
-    theirs = Theirs()
+    theirs = PeerSide()
     frame = Oversize(5_000_000, b'{"type":"tool_call","id":"9","name":"t","args":{"a":"aaa', 4_194_304)
     assert theirs.oversize(frame) == [TooLong("9", "tool_call", 5_000_000, 4_194_304)]
     assert theirs.oversize(frame) == []
@@ -177,7 +176,7 @@ def test_a_request_too_long_to_be_kept_is_owed_an_answer() -> None:
 
 
 def test_what_was_answered_earlier_is_not_open_and_the_rest_is_given_back_at_the_end() -> None:
-    theirs = Theirs()
+    theirs = PeerSide()
     theirs.receive(REQUESTS + REQUESTS.replace(b'"1"', b'"2"'))
     answers = (
         b'{"type":"tool_result","id":"1"}\n{"type":"command_response","id":"1"}\n{"type":"event_intercept_response","id":"1"}\n'

@@ -9,12 +9,11 @@ from typing import Any, cast
 
 import msgspec
 
-from serai.dialects.yoi import bounds
 from serai.dialects.yoi.messages import Event
 from serai.dialects.yoi.status import DispatchReport
-from serai.host import plugins
 from serai.host.adapters.yoi.guest import YoiGuest
 from serai.host.host import Host
+from serai.plugins import bounds, package_store
 from tests.host.guests import opened
 
 __all__ = ["EXAMPLES", "Folder", "house", "kept", "running"]
@@ -27,7 +26,7 @@ class Folder:
 
     def __init__(self, folder: Path, root: Path | None = None, operations: Sequence[str] = ("read", "list", "write")) -> None:
         self.folder = folder
-        package = plugins.read_package(folder, bounds.DEFAULT)
+        package = package_store.read_package(folder, bounds.DEFAULT)
         about = package.manifest
         id = f"user:{about.id}"
         granted: dict[str, Any] = {"permissions": msgspec.to_builtins(about.permissions)}

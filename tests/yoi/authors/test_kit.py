@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.yoi import messages, theirs
+from serai.dialects.yoi import messages, peer_side
 from serai.errors import BadExtension, NoService
 from serai.sdk import Extension, IngressEvent, ToolError, ToolResult, image
 from serai.sdk.adapters import load
@@ -27,13 +27,13 @@ EVENT = {
 }  # fmt: skip
 
 
-def started(ext: Extension, functions: dict[str, Any] | None = None, config: Any = None) -> theirs.Exports:
+def started(ext: Extension, functions: dict[str, Any] | None = None, config: Any = None) -> peer_side.PeerSide:
     exports = kit.exports(ext, functions)
     assert messages.read_status(exports.start(json.dumps(config)), "start").state == "ready"
     return exports
 
 
-def called(exports: theirs.Exports, tool: str, arguments: Any) -> messages.ToolOutput:
+def called(exports: peer_side.PeerSide, tool: str, arguments: Any) -> messages.ToolOutput:
     return messages.read_output(exports.handle_tool(tool, json.dumps(arguments)), strict=True)
 
 

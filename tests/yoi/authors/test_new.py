@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from serai.cli import scaffold
-from serai.dialects.yoi import manifest as manifests
+from serai.plugins import manifest as manifests
 from serai.testing.yoi_host import YoiHost
 from tests.cli.guests import Shell
 from tests.cli.inside import Inside

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serai.cli.building_toml import ingress_text, service_text, subset, toml, tool_text
-from serai.dialects.yoi import manifest as manifests
+from serai.plugins import manifest as manifests
 from serai.sdk import Extension
 from serai.sdk.adapters.yoi import described
 

@@ -21,11 +21,11 @@ from msgspec.structs import replace
 
 from serai.cli.plugin_file import PluginFile
 from serai.cli.plugin_flags import _fs, _request, _websocket
-from serai.dialects.yoi import drift, settings
-from serai.dialects.yoi.grants import Enablement, FsGrant, Grants
-from serai.dialects.yoi.manifest import Permission, Target
-from serai.dialects.yoi.targets import parse_url, request_matches
 from serai.errors import BadSettings
+from serai.plugins import grants, resolution
+from serai.plugins.grants import Enablement, FsGrant, Grants
+from serai.plugins.manifest import Permission, Target
+from serai.plugins.targets import parse_url, request_matches
 from tests.cli.inside import Inside
 from tests.yoi.cli.plugins import plugin, report
 
@@ -206,7 +206,7 @@ def test_whatever_is_said_gives_a_grant_that_can_be_kept_or_none(text: str, begi
         kind = "fs" if isinstance(found, FsGrant) else "websocket" if read is _websocket else "request"
         digest = "sha256:" + "0" * 64
         meant = Enablement(id="user:a", grants=replace(Grants(id="user:a", version="1", digest=digest), **{kind: (found,)}))
-        assert settings.read(tomllib.loads(drift.snippet(meant))).enabled == (meant,)
+        assert resolution.read_plugin_settings(tomllib.loads(grants.enablement_toml(meant))).enabled == (meant,)
 
 
 def test_what_toml_cannot_say_is_no_config(shell: Inside, tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from serai.dialects.yoi.grants import Grants, Record
-from serai.dialects.yoi.manifest import INSTANCE, Ingress, Permission, PluginManifest, Runtime, Surface, Target
+from serai.dialects.yoi.host_side import HostSide
 from serai.dialects.yoi.messages import Event, PluginStatus
-from serai.dialects.yoi.ours import Instance
+from serai.plugins.grants import Grants, ResolvedPlugin
+from serai.plugins.manifest import INSTANCE, Ingress, Permission, PluginManifest, Runtime, Surface, Target
 
 URL = "wss://chat.example/socket"
 NOW = "2026-01-02T03:04:05.678Z"
@@ -29,7 +29,7 @@ def record(
     surfaces: tuple[Surface, ...] = ("ingress", "service"),
     kinds: tuple[str, ...] = ("websocket_text",),
     granted: tuple[Permission, ...] = PERMISSIONS,
-) -> Record:
+) -> ResolvedPlugin:
     manifest = PluginManifest(
         schema_version=1, id="chatter", name="Chatter", version="1.0.0", runtime=Runtime(kind="wasm-component", world=INSTANCE),
         ingresses=(Ingress(name="chat", event_kinds=kinds, sources=(f"websocket:{URL}",)),),
@@ -38,7 +38,7 @@ def record(
     grants = Grants(
         id="user:chatter", version="1.0.0", digest=DIGEST, permissions=granted, websocket=SOCKETS, request=REQUESTS,
     )  # fmt: skip
-    return Record(
+    return ResolvedPlugin(
         identity="user:chatter", source="user", package_path="/plugins/chatter.yoi-plugin", package_label="chatter.yoi-plugin",
         digest=DIGEST, version="1.0.0", manifest=manifest, enabled_surfaces=surfaces, grants=grants,
     )  # fmt: skip
@@ -60,8 +60,8 @@ def command(**changes: Any) -> dict[str, Any]:
     return {**fields, **changes}
 
 
-def running(capacity: int = 32) -> Instance:
-    instance = Instance("user:chatter", INSTANCE, capacity)
+def running(capacity: int = 32) -> HostSide:
+    instance = HostSide("user:chatter", INSTANCE, capacity)
     assert instance.starting()
     assert instance.started(RUNNING)
     return instance

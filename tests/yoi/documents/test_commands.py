@@ -9,42 +9,42 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from serai.dialects.yoi import commands, requests, sockets
-from serai.dialects.yoi.commands import Batch, RequestDispatch, StatusUpdate, WebSocketSend
-from serai.dialects.yoi.denial import Denied
-from serai.dialects.yoi.grants import Record
-from serai.dialects.yoi.manifest import Permission
+from serai.dialects.yoi import host_api, output_commands
+from serai.dialects.yoi.host_api import HostCallDenied
 from serai.dialects.yoi.messages import read_service
+from serai.dialects.yoi.output_commands import Batch, RequestDispatch, StatusUpdate, WebSocketSend
 from serai.dialects.yoi.status import CommandResult, CommandStatus
-from serai.dialects.yoi.texts import is_timestamp
+from serai.plugins.grants import ResolvedPlugin
+from serai.plugins.manifest import Permission
+from serai.plugins.untrusted_text import is_timestamp
 from tests.yoi.documents.helpers import NOW, URL, command, event, record
 
 REQUEST = {"method": "POST", "url": "https://api.example/v1", "headers": [], "body": "{}"}
 
 
-def check(value: Any, plugin: Record | None = None, **changes: Any) -> Batch:
+def check(value: Any, plugin: ResolvedPlugin | None = None, **changes: Any) -> Batch:
     """As the host adapter asks: with the checks of the two interfaces."""
     plugin = plugin or record()
 
     def websocket(url: str, text: str) -> str:
         try:
-            sockets.check_url(plugin, url)
-            sockets.check_text(text)
-        except Denied as error:
+            host_api.check_url(plugin, url)
+            host_api.check_text(text)
+        except HostCallDenied as error:
             return str(error)
         return ""
 
     def request(descriptor: Any) -> str:
         try:
-            requests.check(plugin, descriptor)
-        except Denied as error:
+            host_api.check_request(plugin, descriptor)
+        except HostCallDenied as error:
             return str(error)
         return ""
 
-    return commands.check(value, event=event(), record=plugin, now=NOW, websocket=websocket, request=request, **changes)
+    return output_commands.check(value, event=event(), record=plugin, now=NOW, websocket=websocket, request=request, **changes)
 
 
-def one_rejected(value: Any, plugin: Record | None = None) -> CommandResult:
+def one_rejected(value: Any, plugin: ResolvedPlugin | None = None) -> CommandResult:
     batch = check(value, plugin)
     assert batch.ready == ()
     (result,) = batch.rejected
@@ -242,6 +242,6 @@ def test_a_result_is_bounded_redacted_and_dated() -> None:
 
 
 def test_the_words_of_a_send() -> None:
-    assert commands.sent(5, URL) == f"websocket_send sent 5 bytes to {URL}"
-    assert commands.no_connection(URL) == f"no host-owned WebSocket connection is active for {URL}"
-    assert commands.not_connected(URL) == f"host-owned WebSocket connection is not connected for {URL}"
+    assert output_commands.sent(5, URL) == f"websocket_send sent 5 bytes to {URL}"
+    assert output_commands.no_connection(URL) == f"no host-owned WebSocket connection is active for {URL}"
+    assert output_commands.not_connected(URL) == f"host-owned WebSocket connection is not connected for {URL}"

@@ -25,7 +25,7 @@ from serai.dialects.yoi.messages import (
     read_status,
     strict_json,
 )
-from serai.dialects.yoi.texts import timestamp
+from serai.plugins.untrusted_text import timestamp
 from tests.yoi.documents.helpers import NOW, URL, event
 
 MOST = 65_536

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from serai.dialects.yoi.schema import TYPES
+from serai.plugins.manifest import TYPES
 from tests.yoi import wat
 from tests.yoi.guest.plugins import Plugin, house
 

@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from serai.dialects.yoi.manifest import INSTANCE, TOOL, Surface
+from serai.dialects.yoi.host_side import MOVES, EventRejected, HostSide
 from serai.dialects.yoi.messages import Event, PluginStatus
-from serai.dialects.yoi.ours import MOVES, Instance, Rejected
 from serai.dialects.yoi.status import (
     CommandResult,
     CommandStatus,
@@ -19,16 +18,17 @@ from serai.dialects.yoi.status import (
     DiagnosticKind,
     Lifecycle,
 )
+from serai.plugins.manifest import INSTANCE, TOOL, Surface
 from tests.yoi.documents.helpers import NOW, RUNNING, URL, event, record, running
 
 
-def offer(instance: Instance, given: Event | None = None, name: str = "chat", **options: Any) -> None:
+def offer(instance: HostSide, given: Event | None = None, name: str = "chat", **options: Any) -> None:
     instance.offer(name, given or event(), record=options.pop("record", record()), **options)
 
 
-def rejection(instance: Instance, given: Event | None = None, name: str = "chat", **options: Any) -> tuple[str, str]:
+def rejection(instance: HostSide, given: Event | None = None, name: str = "chat", **options: Any) -> tuple[str, str]:
     before = instance.status()
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(EventRejected) as caught:
         offer(instance, given, name, **options)
     after = instance.status()
     counted = msgspec.structs.replace(before.dispatch_counters, rejected=before.dispatch_counters.rejected + 1)
@@ -39,7 +39,7 @@ def rejection(instance: Instance, given: Event | None = None, name: str = "chat"
     return caught.value.kind.value, caught.value.text
 
 
-def taken(instance: Instance, given: Event | None = None) -> Event:
+def taken(instance: HostSide, given: Event | None = None) -> Event:
     offer(instance, given)
     found = instance.next()
     assert found is not None
@@ -54,7 +54,7 @@ def result(status: CommandStatus = CommandStatus.RECORDED, *, id: str | None = "
 
 
 def test_a_life() -> None:
-    instance = Instance("user:chatter", INSTANCE)
+    instance = HostSide("user:chatter", INSTANCE)
     seen = [instance.lifecycle]
     for step in (instance.starting, lambda: instance.started(RUNNING), instance.stopping, instance.stopped, instance.starting):
         step()
@@ -68,7 +68,7 @@ def test_a_life() -> None:
 
 
 def test_a_plugin_of_the_world_tool_is_ready_for_ever() -> None:
-    instance = Instance("user:chatter", TOOL)
+    instance = HostSide("user:chatter", TOOL)
     assert not instance.starting()
     assert not instance.crashed("a trap")
     assert instance.stopping() == ()
@@ -79,7 +79,7 @@ def test_a_plugin_of_the_world_tool_is_ready_for_ever() -> None:
 
 
 def test_a_tool_is_refused_with_a_clear_reason_unless_the_plugin_runs() -> None:
-    instance = Instance("user:chatter", INSTANCE)
+    instance = HostSide("user:chatter", INSTANCE)
     assert instance.refusal() == "plugin instance `user:chatter` is not running (state Stopped)"
     instance.starting()
     instance.started(RUNNING)
@@ -153,7 +153,7 @@ def test_what_is_wrong_with_an_event_is_found_in_order(mended: tuple[str, ...], 
 @pytest.mark.req("yoi.conform.44")
 def test_the_surface_comes_first_and_the_state_second() -> None:
     off: tuple[Surface, ...] = ("service", "tool")
-    stopped = Instance("user:chatter", INSTANCE)
+    stopped = HostSide("user:chatter", INSTANCE)
     assert rejection(stopped, BLANK, record=record(surfaces=off)) == (
         "InvalidEvent", INVALID + "plugin ingress surface is not enabled",
     )  # fmt: skip
@@ -183,7 +183,7 @@ def test_the_declaration_the_permission_and_the_queue_come_last() -> None:
 
 @pytest.mark.req("yoi.conform.44")
 def test_each_state_has_its_own_refusal() -> None:
-    instance = Instance("user:chatter", INSTANCE)
+    instance = HostSide("user:chatter", INSTANCE)
     instance.starting()
     assert rejection(instance) == ("ServiceUnavailable", "plugin service is not running for ingress dispatch (state Starting)")
     instance.crashed("no start")

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from serai.dialects.yoi import commands, messages
-from serai.dialects.yoi.manifest import INSTANCE
+from serai.dialects.yoi import messages, output_commands
+from serai.dialects.yoi.host_side import ATTEMPTS, DIAGNOSTICS, MOVES, RESULTS, EventRejected, HostSide
 from serai.dialects.yoi.messages import BadDocument, Event
-from serai.dialects.yoi.ours import ATTEMPTS, DIAGNOSTICS, MOVES, RESULTS, Instance, Rejected
 from serai.dialects.yoi.status import CommandResult, CommandStatus, Lifecycle
+from serai.plugins.manifest import INSTANCE
 from tests.support.profiles import examples
 from tests.yoi.documents.helpers import NOW, RUNNING, command, event, record
 
@@ -65,7 +65,7 @@ def test_any_value_is_an_event_or_none(value: Any) -> None:
     st.lists(values | st.dictionaries(st.sampled_from(list(command())), values).map(lambda odd: {**command(), **odd}), max_size=18)
 )
 def test_any_commands_are_ready_or_rejected(value: Any) -> None:
-    batch = commands.check(value, event=event(), record=PLUGIN, now=NOW, websocket=lambda *_: "", request=lambda _: "")
+    batch = output_commands.check(value, event=event(), record=PLUGIN, now=NOW, websocket=lambda *_: "", request=lambda _: "")
     assert not (batch.ready and batch.rejected)
     assert len(batch.ready) in (0, len(value))
     assert all(result.status is CommandStatus.REJECTED for result in batch.rejected)
@@ -77,7 +77,7 @@ class Life(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.instance = Instance("user:chatter", INSTANCE)
+        self.instance = HostSide("user:chatter", INSTANCE)
         self.seen = Lifecycle.STOPPED
         self.offered = self.refused = self.lost = 0
         self.old: list[Event] = []
@@ -118,7 +118,7 @@ class Life(RuleBasedStateMachine):
             able = good and self.instance.lifecycle is Lifecycle.RUNNING and self.instance.status().queue_depth < 32
             try:
                 self.instance.offer("chat", given, record=PLUGIN)
-            except Rejected:
+            except EventRejected:
                 self.refused += 1
                 assert not able
             else:

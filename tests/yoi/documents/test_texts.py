@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.yoi import texts
+from serai.dialects.yoi.host_api import RESPONSE, answer
 from serai.dialects.yoi.messages import BadDocument, free_json
-from serai.dialects.yoi.requests import RESPONSE, answer
+from serai.plugins import untrusted_text
 
 anything = st.text(st.characters(), max_size=300)  # with halves of surrogate pairs
 shown_bad = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -18,15 +18,15 @@ shown_bad = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u
 
 @pytest.mark.req("yoi.rule.088")
 def test_control_characters_become_spaces_but_newline_and_tab_stay() -> None:
-    assert texts.bounded("a\x00b\x1b[31mc\x7fd\x9be\r\nf\tg") == "a b [31mc d e \nf\tg"
+    assert untrusted_text.bounded("a\x00b\x1b[31mc\x7fd\x9be\r\nf\tg") == "a b [31mc d e \nf\tg"
 
 
 @pytest.mark.req("yoi.rule.088", "yoi.edge.36")
 @pytest.mark.parametrize("hidden", ["\u061c", "\u200e", "\u200f", "\u2028", "\u2029", "\u202a", "\u202e", "\u2066", "\u2069",
                                     "\U000e0000", "\U000e0041", "\U000e007f"])  # fmt: skip
 def test_what_turns_text_around_or_hides_in_it_is_dropped_from_a_message(hidden: str) -> None:
-    assert texts.bounded(f"a{hidden}b\n\tc{hidden}") == "ab\n\tc"
-    assert texts.told(f"{hidden * 600}x") == "x"  # and takes no room
+    assert untrusted_text.bounded(f"a{hidden}b\n\tc{hidden}") == "ab\n\tc"
+    assert untrusted_text.operator_text(f"{hidden * 600}x") == "x"  # and takes no room
 
 
 @pytest.mark.req("yoi.rule.088")
@@ -41,16 +41,16 @@ def test_what_turns_text_around_or_hides_in_it_is_dropped_from_a_message(hidden:
     ],
 )
 def test_a_message_is_cut_at_512_bytes_and_never_inside_a_character(text: str, bounded: str) -> None:
-    assert texts.bounded(text) == bounded
+    assert untrusted_text.bounded(text) == bounded
 
 
 @pytest.mark.req("yoi.rule.088")
 @given(anything, st.integers(0, 40))
 def test_any_text_is_bounded_once_and_for_all(text: str, most: int) -> None:
-    short = texts.bounded(text, most)
+    short = untrusted_text.bounded(text, most)
     assert len(short.encode()) <= most + len("…".encode())
-    assert texts.bounded(short, most) == short
-    assert short.removesuffix("…") in texts.bounded(text, 10_000)
+    assert untrusted_text.bounded(short, most) == short
+    assert short.removesuffix("…") in untrusted_text.bounded(text, 10_000)
 
 
 @pytest.mark.req("yoi.rule.089")
@@ -75,9 +75,9 @@ def test_any_text_is_bounded_once_and_for_all(text: str, most: int) -> None:
     ],
 )
 def test_what_stands_behind_a_word_for_a_credential_is_redacted(text: str, redacted: str) -> None:
-    assert texts.redacted(text) == redacted
-    assert texts.redacted(redacted) == redacted
-    assert texts.told(text) == redacted
+    assert untrusted_text.redacted(text) == redacted
+    assert untrusted_text.redacted(redacted) == redacted
+    assert untrusted_text.operator_text(text) == redacted
 
 
 @pytest.mark.req("yoi.rule.089")
@@ -86,12 +86,12 @@ def test_our_own_sentence_about_a_header_stays_readable() -> None:
         "request header `Authorization` is credential-like and must be supplied by an explicit future secret-ref grant, "
         "not guest memory"
     )
-    assert texts.redacted(text) == text
+    assert untrusted_text.redacted(text) == text
 
 
 @pytest.mark.req("yoi.rule.089")
 def test_a_text_is_redacted_before_it_is_cut() -> None:
-    assert "abc" not in texts.told("x" * 500 + " Authorization: abc" + "y" * 99)
+    assert "abc" not in untrusted_text.operator_text("x" * 500 + " Authorization: abc" + "y" * 99)
     assert "abc" not in str(BadDocument("Authorization: Bearer abc"))
 
 
@@ -112,13 +112,13 @@ def test_a_text_is_redacted_before_it_is_cut() -> None:
     ],
 )
 def test_control_sequences_are_neutralised_before_a_text_is_shown(text: str, shown: str) -> None:
-    assert texts.shown(text) == shown
+    assert untrusted_text.display_text(text) == shown
 
 
 @pytest.mark.req("yoi.edge.36")
 @given(anything)
 def test_nothing_that_is_shown_steers_a_terminal(text: str) -> None:
-    assert not shown_bad.search(texts.shown(text))
+    assert not shown_bad.search(untrusted_text.display_text(text))
 
 
 @pytest.mark.req("yoi.edge.12")
@@ -132,8 +132,8 @@ def test_a_body_cut_inside_a_character_is_bounded_again(body: bytes) -> None:
 @pytest.mark.req("yoi.rule.014")
 @pytest.mark.parametrize(("seconds", "text"), [(0, "1970-01-01T00:00:00.000Z"), (1767323045.678, "2026-01-02T03:04:05.678Z")])
 def test_a_moment_is_written_in_utc_with_milliseconds(seconds: float, text: str) -> None:
-    assert texts.timestamp(seconds) == text
-    assert texts.is_timestamp(text)
+    assert untrusted_text.timestamp(seconds) == text
+    assert untrusted_text.is_timestamp(text)
 
 
 @pytest.mark.req("yoi.rule.017")
@@ -146,4 +146,4 @@ def test_a_moment_is_written_in_utc_with_milliseconds(seconds: float, text: str)
     ],
 )  # fmt: skip
 def test_a_timestamp_is_rfc_3339(text: str, good: bool) -> None:
-    assert texts.is_timestamp(text) is good
+    assert untrusted_text.is_timestamp(text) is good

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.yoi import commands, messages, theirs
-from serai.dialects.yoi.theirs import Event, Exports, Output, ToolError
+from serai.dialects.yoi import messages, output_commands, peer_side
+from serai.dialects.yoi.peer_side import Event, Output, PeerSide, ToolError
 from tests.yoi.documents.helpers import NOW, URL, event, record
 
 texts = st.text(st.characters(), max_size=50)
@@ -41,11 +41,11 @@ class Plugin:
             raise RuntimeError("no")
         if name == "large":
             return {"data": "x" * 70_000}
-        return [theirs.websocket_send(given, "reply", f"{given.payload['text']}!")] if name == "chat" else given.payload
+        return [peer_side.websocket_send(given, "reply", f"{given.payload['text']}!")] if name == "chat" else given.payload
 
 
-def started(config: str = "null") -> Exports:
-    exports = Exports(Plugin)
+def started(config: str = "null") -> PeerSide:
+    exports = PeerSide(Plugin)
     assert exports.start(config) == '{"state":"ready","data":null}'
     return exports
 
@@ -58,9 +58,9 @@ def error_of(text: str) -> dict[str, Any]:
 
 
 def test_it_needs_the_standard_library_and_nothing_else() -> None:
-    code = "import sys; from serai.dialects.yoi import theirs; print(*sys.modules)"
+    code = "import sys; from serai.dialects.yoi import peer_side; print(*sys.modules)"
     found = set(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60).stdout.split())
-    assert {name for name in found if name.startswith("serai.dialects.yoi.")} == {"serai.dialects.yoi.theirs"}
+    assert {name for name in found if name.startswith("serai.dialects.yoi.")} == {"serai.dialects.yoi.peer_side"}
     assert not found & {"msgspec", "serai.model", "serai.wire", "serai.errors", "serai.limits", "asyncio", "typing_extensions"}
 
 
@@ -70,15 +70,15 @@ def test_it_needs_the_standard_library_and_nothing_else() -> None:
 @pytest.mark.req("yoi.rule.095")
 @pytest.mark.parametrize("summary", ["", " ", "\n\t"])
 def test_a_blank_summary_becomes_tool_completed(summary: str) -> None:
-    assert messages.read_output(theirs.tool_output(summary, "x")).summary == "tool completed"
-    assert messages.read_output(theirs.json_output([1], summary)).summary == "tool completed"
+    assert messages.read_output(peer_side.tool_output(summary, "x")).summary == "tool completed"
+    assert messages.read_output(peer_side.json_output([1], summary)).summary == "tool completed"
 
 
 @pytest.mark.req("yoi.rule.095")
 @pytest.mark.parametrize("char", ["x", "é", "🎈", '"', "\\", "\x01", "\ud800"])
 @pytest.mark.parametrize("size", [0, 100, 60_416, 60_417, 200_000])
 def test_an_output_is_cut_until_it_fits(char: str, size: int) -> None:
-    text = theirs.tool_output(char * size, char * size)
+    text = peer_side.tool_output(char * size, char * size)
     assert len(text.encode()) <= 65_536
     output = messages.read_output(text, strict=True)
     assert output.content is not None
@@ -92,25 +92,25 @@ def test_an_output_is_cut_until_it_fits(char: str, size: int) -> None:
 
 @pytest.mark.req("yoi.rule.095")
 def test_a_structured_result_is_whole_or_an_error() -> None:
-    assert json.loads(messages.read_output(theirs.json_output({"a": [1, "é"]}, "s")).content or "") == {"a": [1, "é"]}
+    assert json.loads(messages.read_output(peer_side.json_output({"a": [1, "é"]}, "s")).content or "") == {"a": [1, "é"]}
     for value in ("x" * 60_417, '"' * 20_000):
         with pytest.raises(ToolError) as caught:
-            theirs.json_output(value)
+            peer_side.json_output(value)
         assert caught.value.code == "invalid_output"
     for odd in (object(), float("nan"), {1: {2}}):
         with pytest.raises(ToolError) as caught:
-            theirs.json_output(odd)
+            peer_side.json_output(odd)
         assert caught.value.code == "serialization"
 
 
 @pytest.mark.req("yoi.rule.095", "yoi.rule.013")
 def test_an_error_output() -> None:
-    assert error_of(theirs.error_output("denied", "no", {"a": 1})) == {"code": "denied", "message": "no", "details": {"a": 1}}
-    assert error_of(theirs.error_output("denied", "no")) == {"code": "denied", "message": "no"}
-    assert error_of(theirs.error_output("own code", "no"))["code"] == "failed"
-    assert error_of(theirs.error_output("failed", "no", "x" * 70_000)) == {"code": "failed", "message": "no"}
-    assert error_of(theirs.error_output("failed", "no", object())) == {"code": "failed", "message": "no"}
-    assert len(error_of(theirs.error_output("failed", "é" * 5000))["message"].encode()) <= 4096
+    assert error_of(peer_side.error_output("denied", "no", {"a": 1})) == {"code": "denied", "message": "no", "details": {"a": 1}}
+    assert error_of(peer_side.error_output("denied", "no")) == {"code": "denied", "message": "no"}
+    assert error_of(peer_side.error_output("own code", "no"))["code"] == "failed"
+    assert error_of(peer_side.error_output("failed", "no", "x" * 70_000)) == {"code": "failed", "message": "no"}
+    assert error_of(peer_side.error_output("failed", "no", object())) == {"code": "failed", "message": "no"}
+    assert len(error_of(peer_side.error_output("failed", "é" * 5000))["message"].encode()) <= 4096
 
 
 # -- the edge -------------------------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def test_an_error_output() -> None:
 @pytest.mark.req("yoi.rule.095")
 def test_a_call_before_start_says_so() -> None:
     answer = '{"error":{"message":"plugin instance has not been started"}}'
-    exports = Exports(Plugin)
+    exports = PeerSide(Plugin)
     assert exports.handle_tool("echo", "1") == exports.handle_ingress("chat", "{}") == exports.status() == exports.stop() == answer
     exports = started()
     assert exports.stop() == '{"state":"stopped","data":null}'
@@ -142,8 +142,8 @@ def test_nothing_that_is_raised_leaves_an_export() -> None:
     assert json.loads(exports.handle_ingress("fail", messages.encode_event(event()))) == {"error": {"message": "RuntimeError: no"}}
     assert "error" in json.loads(exports.handle_ingress("chat", "[]"))
     assert "error" in json.loads(exports.handle_ingress("large", messages.encode_event(event())))
-    assert json.loads(Exports(Plugin).start('"bad"')) == {"error": {"message": "RuntimeError: no such config"}}
-    assert error_of(Exports(lambda _: 1 // 0).call("echo", "1"))["message"].startswith("ZeroDivisionError: ")
+    assert json.loads(PeerSide(Plugin).start('"bad"')) == {"error": {"message": "RuntimeError: no such config"}}
+    assert error_of(PeerSide(lambda _: 1 // 0).call("echo", "1"))["message"].startswith("ZeroDivisionError: ")
 
 
 @pytest.mark.req("yoi.rule.095")
@@ -159,14 +159,14 @@ def test_an_exception_that_cannot_be_told_is_still_caught() -> None:
         def stop(self) -> None:
             raise Mute
 
-    exports = Exports(lambda _: Bad())
+    exports = PeerSide(lambda _: Bad())
     assert error_of(exports.call("x", "1"))["message"] == "Mute"
     assert exports.stop() == '{"error":{"message":"Mute"}}'
     assert exports.status() == '{"state":"ready","data":null}'  # what could not be stopped is still there
 
 
 def test_a_life_of_a_plugin() -> None:
-    exports = Exports(Plugin)
+    exports = PeerSide(Plugin)
     exports.start("no JSON at all")
     assert exports._made.config is None
     exports = started('{"a": 1}')
@@ -174,7 +174,7 @@ def test_a_life_of_a_plugin() -> None:
     assert messages.read_output(exports.handle_tool("echo", '"text"')).content == "text"
     assert messages.read_output(exports.handle_tool("echo", '{"a": 1}')).content == '{"a":1}'
     assert messages.read_output(exports.handle_tool("echo", "null")).content is None
-    assert messages.read_output(theirs.answered(Output("s", "c"))).summary == "s"
+    assert messages.read_output(peer_side.answered(Output("s", "c"))).summary == "s"
     assert messages.read_status(exports.status(), "status").state == "ready"
     assert messages.read_status(exports.stop(), "stop").state == "stopped"
 
@@ -188,7 +188,7 @@ def test_a_plugin_may_say_how_it_is() -> None:
             return self.given
 
     for said, state in (("waiting", "waiting"), ({"state": "busy", "data": 1}, "busy"), (None, "ready")):
-        exports = Exports(partial(Told, said))
+        exports = PeerSide(partial(Told, said))
         exports.start("null")
         assert messages.read_status(exports.status(), "status").state == state
 
@@ -198,15 +198,15 @@ def test_a_plugin_may_say_how_it_is() -> None:
 
 @pytest.mark.req("yoi.rule.096")
 def test_a_command_takes_its_ids_and_its_moment_from_the_event() -> None:
-    given = theirs.read_event(messages.encode_event(event()))
-    assert theirs.websocket_send(given, "reply", "hi!") == {
+    given = peer_side.read_event(messages.encode_event(event()))
+    assert peer_side.websocket_send(given, "reply", "hi!") == {
         "correlation_id": "event-1:reply", "source_event_id": "event-1", "command_id": "reply", "kind": "websocket_send",
         "payload": {"url": URL, "text": "hi!"}, "requested_at": NOW,
     }  # fmt: skip
-    assert theirs.websocket_send(given._replace(created_at=""), "reply", "")["requested_at"] == "1970-01-01T00:00:00Z"
-    assert theirs.status_update(given, "s", status=1)["payload"] == {"status": 1}
-    assert theirs.command(given, "a\nb\x7f\x9b", "k", {})["correlation_id"] == "event-1:a-b--"
-    long = theirs.command(given, "x" + "é" * 100, "k", {})["correlation_id"]
+    assert peer_side.websocket_send(given._replace(created_at=""), "reply", "")["requested_at"] == "1970-01-01T00:00:00Z"
+    assert peer_side.status_update(given, "s", status=1)["payload"] == {"status": 1}
+    assert peer_side.command(given, "a\nb\x7f\x9b", "k", {})["correlation_id"] == "event-1:a-b--"
+    long = peer_side.command(given, "x" + "é" * 100, "k", {})["correlation_id"]
     assert len(long.encode()) in (127, 128)
     assert long.startswith("event-1:xé")
 
@@ -215,28 +215,28 @@ def test_a_command_takes_its_ids_and_its_moment_from_the_event() -> None:
 @pytest.mark.parametrize(("command_id", "event_id"), [("", "e"), ("c", ""), ("", "")])
 def test_an_empty_id_is_refused(command_id: str, event_id: str) -> None:
     with pytest.raises(ValueError, match="needs an id"):
-        theirs.command(Event("k", "s", correlation_id=event_id), command_id, "websocket_send", {})
+        peer_side.command(Event("k", "s", correlation_id=event_id), command_id, "websocket_send", {})
 
 
 @pytest.mark.req("yoi.rule.096")
 def test_what_the_kit_answers_is_what_the_host_lets_through() -> None:
     answer = started().handle_ingress("chat", messages.encode_event(event()))
     output = messages.read_service(answer)
-    batch = commands.check(
+    batch = output_commands.check(
         output.commands, event=event(), record=record(), now=NOW, websocket=lambda url, text: "", request=lambda descriptor: "",
     )  # fmt: skip
-    assert [ready.payload for ready in batch.ready] == [commands.WebSocketSend(URL, "hi!")]
-    assert messages.read_service(theirs.service_output()).value == {"accepted": True, "data": None}
+    assert [ready.payload for ready in batch.ready] == [output_commands.WebSocketSend(URL, "hi!")]
+    assert messages.read_service(peer_side.service_output()).value == {"accepted": True, "data": None}
 
 
 def test_what_an_absent_field_of_an_event_means() -> None:
-    assert theirs.read_event('{"kind": "k", "source": "s", "further": 1}') == Event("k", "s", "", None, "", 1, "")
+    assert peer_side.read_event('{"kind": "k", "source": "s", "further": 1}') == Event("k", "s", "", None, "", 1, "")
 
 
 @pytest.mark.req("yoi.rule.095")
 @given(texts, texts, texts)
 def test_whatever_comes_in_a_document_goes_out(name: str, text: str, config: str) -> None:
-    exports = Exports(Plugin)
+    exports = PeerSide(Plugin)
     exports.start(config)
     for answer in (exports.handle_tool(name, text), exports.handle_ingress(name, text), exports.status(), exports.stop()):
         messages.free_json(answer)
@@ -244,6 +244,6 @@ def test_whatever_comes_in_a_document_goes_out(name: str, text: str, config: str
 
 @given(texts, texts)
 def test_any_output_of_the_kit_is_one_for_the_host(summary: str, content: str) -> None:
-    messages.read_output(theirs.tool_output(summary, content), strict=True)
-    messages.read_output(theirs.error_output(summary, content, content), strict=True)
-    messages.read_status(theirs.status(summary, content), "status") if summary != "failed" else None
+    messages.read_output(peer_side.tool_output(summary, content), strict=True)
+    messages.read_output(peer_side.error_output(summary, content, content), strict=True)
+    messages.read_status(peer_side.status(summary, content), "status") if summary != "failed" else None

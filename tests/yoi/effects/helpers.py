@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
-from serai.dialects.yoi.grants import FsGrant, Grants, Operation, Record
-from serai.dialects.yoi.manifest import HostApi, Permission, PluginManifest, Target
 from serai.host.adapters.yoi.effects.network import Network
 from serai.host.adapters.yoi.effects.performing import Effects
+from serai.plugins.grants import FsGrant, Grants, Operation, ResolvedPlugin
+from serai.plugins.manifest import HostApi, Permission, PluginManifest, Target
 
 DIGEST = "sha256:" + "0" * 64
 APIS: tuple[HostApi, ...] = ("request", "websocket", "fs")
@@ -30,7 +30,7 @@ def record(
     granted: Sequence[Target] | None = None,
     fs: Sequence[FsGrant] = (),
     apis: Sequence[HostApi] = APIS,
-) -> Record:
+) -> ResolvedPlugin:
     """A plugin with these targets for `request` and `websocket`; granted what it declares unless said otherwise."""
     permissions = tuple(Permission(kind="host_api", api=api) for api in apis)
     given = tuple(declared if granted is None else granted)
@@ -41,7 +41,7 @@ def record(
     grants = Grants(
         id="user:demo", version="1.0.0", digest=DIGEST, permissions=permissions, request=given, websocket=given, fs=tuple(fs)
     )
-    return Record(
+    return ResolvedPlugin(
         identity="user:demo", source="user", package_path="/nowhere/demo.yoi-plugin", package_label="demo.yoi-plugin",
         digest=DIGEST, version="1.0.0", manifest=manifest, enabled_surfaces=(), grants=grants,
     )  # fmt: skip
@@ -67,7 +67,7 @@ class World:
 
 
 @asynccontextmanager
-async def effects_of(plugin: Record, world: World | None = None, **more: Any) -> AsyncIterator[Effects]:
+async def effects_of(plugin: ResolvedPlugin, world: World | None = None, **more: Any) -> AsyncIterator[Effects]:
     network = Network(resolve=(world or World()).resolve, tls=more.pop("tls", None))
     effects = Effects(plugin, network=network, own=more.pop("own", ()), **more)
     try:

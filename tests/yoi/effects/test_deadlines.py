@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from serai.dialects.yoi import sockets
-from serai.dialects.yoi.bounds import Bounds
-from serai.dialects.yoi.denial import Denied
+from serai.dialects.yoi import host_api
+from serai.dialects.yoi.host_api import HostCallDenied
+from serai.plugins.bounds import Bounds
 from tests.yoi.effects.helpers import PATIENT, Seen, asked, do, effects_of, grant, record, serving, target
 from tests.yoi.effects.test_sockets import opened, raw, ws_server
 
@@ -27,7 +27,7 @@ FOREVER = 3600.0
 async def test_a_request_ends_with_its_call() -> None:
     seen = Seen()
     async with serving(seen.answering(stay=True)) as port, effects_of(LOOPBACK, bounds=Bounds(request=FOREVER)) as effects:
-        with pytest.raises(Denied, match=rf"^request to http://127.0.0.1:{port}/ timed out$"):
+        with pytest.raises(HostCallDenied, match=rf"^request to http://127.0.0.1:{port}/ timed out$"):
             async with asyncio.timeout(PATIENT):
                 await do(effects, "request", "request", asked(f"http://127.0.0.1:{port}/"), remaining=SOON)
         await asyncio.wait_for(seen.gone.wait(), PATIENT)
@@ -35,7 +35,7 @@ async def test_a_request_ends_with_its_call() -> None:
 
 @pytest.mark.req("yoi.edge.30")
 async def test_a_send_to_a_peer_that_does_not_read_ends_with_its_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sockets, "SECONDS", FOREVER)
+    monkeypatch.setattr(host_api, "SECONDS", FOREVER)
     over = asyncio.Event()
 
     async def deaf(_reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
@@ -43,7 +43,7 @@ async def test_a_send_to_a_peer_that_does_not_read_ends_with_its_call(monkeypatc
 
     async with serving(raw(deaf)) as port, effects_of(LOOPBACK) as effects:
         handle = await opened(effects, port)
-        with pytest.raises(Denied, match="^WebSocket send timed out$"):
+        with pytest.raises(HostCallDenied, match="^WebSocket send timed out$"):
             async with asyncio.timeout(PATIENT):
                 while True:  # until what the machine holds between us is full
                     await do(effects, "websocket", "send-text", handle, "x" * 32_768, remaining=SOON)

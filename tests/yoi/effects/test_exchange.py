@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from serai.dialects.yoi.bounds import DEFAULT, UPSTREAM, Bounds
-from serai.dialects.yoi.denial import Denied
-from serai.dialects.yoi.grants import Record
+from serai.dialects.yoi.host_api import HostCallDenied
 from serai.host.adapters.yoi.effects.network import Network
 from serai.host.adapters.yoi.effects.performing import Effects
+from serai.plugins.bounds import DEFAULT, UPSTREAM, Bounds
+from serai.plugins.grants import ResolvedPlugin
 from tests.yoi.effects.helpers import PATIENT, Seen, Turns, World, asked, do, effects_of, grant, record, response, serving, target
 
 LOOPBACK = record(declared=[target("127.0.0.1", scheme="http", methods=("GET", "POST", "DELETE"))])
 
 
-def named(**more: Any) -> Record:
+def named(**more: Any) -> ResolvedPlugin:
     """A plugin that may go to `api.example.com`, wherever that is."""
     return record(declared=[target(scheme="*", private=True, **more)])
 
@@ -80,7 +80,7 @@ async def test_a_certificate_for_somebody_else_is_refused(contexts: tuple[ssl.SS
     plugin = record(declared=[target("other.example", private=True)])
     seen, world = Seen(), World(["127.0.0.1"])
     async with serving(seen.answering(response()), ssl=server) as port, effects_of(plugin, world, tls=client) as effects:
-        with pytest.raises(Denied, match=f"^request to https://other.example:{port}/ failed: "):
+        with pytest.raises(HostCallDenied, match=f"^request to https://other.example:{port}/ failed: "):
             await get(effects, f"https://other.example:{port}/")
     assert not seen.heads
 
@@ -141,7 +141,7 @@ async def test_loopback_is_for_whom_it_is_declared_and_granted() -> None:
             ([private], [wide], "a private, loopback or link-local address"),  # a manifest only asks
         ]:
             async with effects_of(record(declared=declared, granted=granted)) as effects:
-                with pytest.raises(Denied, match=said):
+                with pytest.raises(HostCallDenied, match=said):
                     await get(effects, url)
         assert not seen.heads
         for declared, granted in [([there], [there]), ([wide], [private])]:
@@ -159,7 +159,7 @@ async def test_a_granted_name_that_leads_to_a_private_address_is_refused() -> No
         url = f"http://api.example.com:{port}/"
         for address in ("127.0.0.1", "::ffff:127.0.0.1", "169.254.169.254", "10.0.0.1"):
             async with effects_of(public, World([address])) as effects:
-                with pytest.raises(Denied) as caught:
+                with pytest.raises(HostCallDenied) as caught:
                     await get(effects, url)
             assert "a private, loopback or link-local address" in str(caught.value)
         assert not seen.heads
@@ -180,7 +180,7 @@ async def test_the_method_counts_for_a_private_address() -> None:
         effects_of(record(declared=grants), World(api=["127.0.0.1"])) as effects,
     ):
         assert (await get(effects, f"http://api.example.com:{port}/"))["status"] == 200
-        with pytest.raises(Denied, match="private"):
+        with pytest.raises(HostCallDenied, match="private"):
             await get(effects, f"http://api.example.com:{port}/", method="POST")
 
 
@@ -190,7 +190,7 @@ async def test_a_mute_server_is_given_up_and_its_socket_closed(bounds: Bounds, r
     assert DEFAULT.request == 5.0
     seen = Seen()
     async with serving(seen.answering(stay=True)) as port, effects_of(LOOPBACK, bounds=bounds) as effects:
-        with pytest.raises(Denied, match=rf"^request to http://127.0.0.1:{port}/x timed out$"):
+        with pytest.raises(HostCallDenied, match=rf"^request to http://127.0.0.1:{port}/x timed out$"):
             await do(effects, "request", "request", asked(f"http://127.0.0.1:{port}/x?q"), remaining=remaining)
         await asyncio.wait_for(seen.gone.wait(), PATIENT)
 
@@ -223,7 +223,7 @@ def dripping(head: bytes, drop: bytes, *, every: float = 0.0) -> Any:
 )
 async def test_a_head_without_an_end_is_a_failure(head: bytes, drop: bytes) -> None:
     async with serving(dripping(head, drop)) as port, effects_of(LOOPBACK, bounds=Bounds(request=PATIENT)) as effects:
-        with pytest.raises(Denied, match=f"^request to http://127.0.0.1:{port}/ failed: "):
+        with pytest.raises(HostCallDenied, match=f"^request to http://127.0.0.1:{port}/ failed: "):
             await get(effects, f"http://127.0.0.1:{port}/")
 
 
@@ -259,7 +259,7 @@ async def test_others_have_their_turn_while_small_chunks_are_read() -> None:
 async def test_a_body_that_only_drips_runs_out_of_time() -> None:
     slow = dripping(b"HTTP/1.1 200 OK\r\ncontent-length: 100000\r\n\r\n", b"x", every=0.01)
     async with serving(slow) as port, effects_of(LOOPBACK, bounds=Bounds(request=0.3)) as effects:
-        with pytest.raises(Denied, match="timed out$"):
+        with pytest.raises(HostCallDenied, match="timed out$"):
             await get(effects, f"http://127.0.0.1:{port}/")
 
 
@@ -274,7 +274,7 @@ async def test_a_body_that_only_drips_runs_out_of_time() -> None:
 )
 async def test_a_broken_body_is_told_as_such(answer: bytes) -> None:
     async with serving(Seen().answering(answer)) as port, effects_of(LOOPBACK) as effects:
-        with pytest.raises(Denied, match="^request response read failed: "):
+        with pytest.raises(HostCallDenied, match="^request response read failed: "):
             await get(effects, f"http://127.0.0.1:{port}/")
 
 
@@ -287,7 +287,7 @@ async def test_a_broken_body_is_told_as_such(answer: bytes) -> None:
 )  # fmt: skip
 async def test_what_is_no_http_is_a_failure(answer: bytes) -> None:
     async with serving(Seen().answering(answer)) as port, effects_of(LOOPBACK) as effects:
-        with pytest.raises(Denied, match=f"^request to http://127.0.0.1:{port}/ failed: "):
+        with pytest.raises(HostCallDenied, match=f"^request to http://127.0.0.1:{port}/ failed: "):
             await get(effects, f"http://127.0.0.1:{port}/")
 
 
@@ -298,13 +298,13 @@ async def test_the_troubles_of_names_and_connections_have_their_texts() -> None:
     async with serving(Seen().answering()) as port:
         pass  # nobody listens there any more
     async with effects_of(LOOPBACK) as effects:
-        with pytest.raises(Denied, match=f"^request to http://127.0.0.1:{port}/ failed: "):
+        with pytest.raises(HostCallDenied, match=f"^request to http://127.0.0.1:{port}/ failed: "):
             await get(effects, f"http://127.0.0.1:{port}/")
     async with effects_of(named(), World()) as effects:
-        with pytest.raises(Denied, match=r"^DNS lookup for api\.example\.com returned no addresses$"):
+        with pytest.raises(HostCallDenied, match=r"^DNS lookup for api\.example\.com returned no addresses$"):
             await get(effects, "http://api.example.com/")
     effects = Effects(named(), network=Network(resolve=failing), own=())
-    with pytest.raises(Denied, match=r"^DNS lookup failed for api\.example\.com: Name or service not known$"):
+    with pytest.raises(HostCallDenied, match=r"^DNS lookup failed for api\.example\.com: Name or service not known$"):
         await get(effects, "http://api.example.com/")
     await effects.close()
 
@@ -316,7 +316,7 @@ async def test_the_machines_own_lookup_knows_localhost_and_no_endless_label() ->
     async with serving(seen.answering(response(b"here"))) as port:
         effects = Effects(plugin, own=())
         assert (await get(effects, f"http://localhost:{port}/"))["body"] == "here"
-        with pytest.raises(Denied, match="^DNS lookup failed for x+"):
+        with pytest.raises(HostCallDenied, match="^DNS lookup failed for x+"):
             await get(effects, f"http://{long}:{port}/")
         await effects.close()
 
@@ -329,7 +329,7 @@ async def test_a_lookup_that_hangs_runs_out_of_time() -> None:
         return []
 
     effects = Effects(named(), Bounds(request=0.1), network=Network(resolve=hanging), own=())
-    with pytest.raises(Denied, match=r"^request to http://api.example.com/ timed out$"):
+    with pytest.raises(HostCallDenied, match=r"^request to http://api.example.com/ timed out$"):
         await get(effects, "http://api.example.com/")
     await effects.close()
 
@@ -361,7 +361,7 @@ async def test_a_cancelled_request_leaves_no_socket() -> None:
 )  # fmt: skip
 async def test_a_worker_that_asks_for_something_else_is_refused(interface: str, function: str, args: list[Any]) -> None:
     async with effects_of(record(declared=[target()], fs=[grant("/nowhere")])) as effects:
-        with pytest.raises(Denied, match="^there is no such host function"):
+        with pytest.raises(HostCallDenied, match="^there is no such host function"):
             await effects.call(interface, function, args, 1.0)
 
 
@@ -369,7 +369,7 @@ async def test_half_a_character_from_a_worker_is_a_refusal() -> None:
     plugin = record(declared=[target(scheme="*")], fs=[grant("/nowhere")])
     async with effects_of(plugin) as effects:
         for interface, function in (("request", "request"), ("websocket", "open"), ("fs", "read")):
-            with pytest.raises(Denied, match="not valid Unicode"):
+            with pytest.raises(HostCallDenied, match="not valid Unicode"):
                 await effects.call(interface, function, ["\ud800"], 1.0)
 
 
@@ -391,6 +391,6 @@ async def test_a_server_that_is_mute_from_the_beginning_of_tls_is_left(cancelled
         await asyncio.wait_for(arrived.wait(), PATIENT)
         if cancelled:
             task.cancel()
-        with pytest.raises(asyncio.CancelledError if cancelled else Denied):
+        with pytest.raises(asyncio.CancelledError if cancelled else HostCallDenied):
             await task
         await asyncio.wait_for(gone.wait(), PATIENT)

@@ -20,11 +20,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.yoi import paths
-from serai.dialects.yoi.denial import Denied
-from serai.dialects.yoi.grants import FsGrant, Operation
+from serai.dialects.yoi import host_api
+from serai.dialects.yoi.host_api import HostCallDenied
 from serai.host.adapters.yoi.effects import files
 from serai.host.adapters.yoi.effects.hands import Asker, Hands
+from serai.plugins.grants import FsGrant, Operation
 from tests.yoi.effects.helpers import PATIENT, do, effects_of, grant, record
 
 SECRET = "the content of a file outside"
@@ -35,12 +35,12 @@ def perform(operation: Operation, path: str, *grants: FsGrant, content: str = "n
     """One call without a thread."""
     plugin = record(fs=grants)
     given = {"path": path, "content": content} if operation == "write" else {"path": path}
-    asked = paths.check(operation, json.dumps(given))
-    return json.loads(files.perform(paths.granted(plugin, operation), files.Own.of(own), asked, Asker(), float("inf")))
+    asked = host_api.check_fs(operation, json.dumps(given))
+    return json.loads(files.perform(host_api.granted(plugin, operation), files.Own.of(own), asked, Asker(), float("inf")))
 
 
 def refused(operation: Operation, path: str, *grants: FsGrant, **more: Any) -> str:
-    with pytest.raises(Denied) as caught:
+    with pytest.raises(HostCallDenied) as caught:
         perform(operation, path, *grants, **more)
     assert SECRET not in str(caught.value)
     return str(caught.value)
@@ -108,8 +108,8 @@ def test_dots_and_slashes_stay_inside(root: Path) -> None:
 @given(st.text(st.sampled_from("./a\\%~\0 sub"), max_size=30))
 def test_no_path_has_components_that_lead_elsewhere(path: str) -> None:
     try:
-        asked = paths.check("list", json.dumps({"path": path}))
-    except Denied:
+        asked = host_api.check_fs("list", json.dumps({"path": path}))
+    except HostCallDenied:
         return
     assert not set(asked.parts) & {"", ".", ".."}
     assert not any("/" in part or "\0" in part for part in asked.parts)
@@ -131,8 +131,8 @@ def test_no_path_has_components_that_lead_elsewhere(path: str) -> None:
     ],
 )
 def test_a_request_is_strict_and_bounded(operation: Operation, text: str, said: str) -> None:
-    with pytest.raises(Denied) as caught:
-        paths.check(operation, text)
+    with pytest.raises(HostCallDenied) as caught:
+        host_api.check_fs(operation, text)
     assert str(caught.value).startswith(said)
 
 
@@ -140,8 +140,8 @@ def test_a_request_is_strict_and_bounded(operation: Operation, text: str, said: 
 def test_the_content_of_a_write_is_bounded(root: Path) -> None:
     most = 65_536 - len(json.dumps({"path": "a", "content": ""}))
     assert perform("write", "a", grant(root), content="x" * most)["bytes_written"] == most
-    with pytest.raises(Denied, match="^FS request exceeds 65536 bytes$"):  # so that more cannot be said at all
-        paths.check("write", json.dumps({"path": "a", "content": "x" * (most + 1)}))
+    with pytest.raises(HostCallDenied, match="^FS request exceeds 65536 bytes$"):  # so that more cannot be said at all
+        host_api.check_fs("write", json.dumps({"path": "a", "content": "x" * (most + 1)}))
 
 
 @pytest.mark.req("yoi.conform.36", "yoi.rule.040")
@@ -186,13 +186,13 @@ async def test_a_root_is_a_folder_and_no_symlink_at_every_call(tmp_path: Path, r
     for bad in ("sub", "", "/" + "x" * 4096, f"{root}/sub/..", "/a\0b"):
         assert refused("read", "sub/file", grant(bad)) == absolute
     async with effects_of(record(fs=[grant("sub")])) as effects:
-        with pytest.raises(Denied, match="^granted host_api.fs scope allowlist is missing$"):
+        with pytest.raises(HostCallDenied, match="^granted host_api.fs scope allowlist is missing$"):
             await do(effects, "fs", "read", json.dumps({"path": "file"}))
     async with effects_of(record(fs=[grant(root)])) as effects:
         assert await do(effects, "fs", "list", json.dumps({"path": "."}))
         root.rename(tmp_path / "moved")
         root.symlink_to(tmp_path / "moved")
-        with pytest.raises(Denied, match="^FS grant root is a symlink$"):
+        with pytest.raises(HostCallDenied, match="^FS grant root is a symlink$"):
             await do(effects, "fs", "list", json.dumps({"path": "."}))
 
 
@@ -200,7 +200,7 @@ async def test_a_root_is_a_folder_and_no_symlink_at_every_call(tmp_path: Path, r
 async def test_the_folder_of_the_agent_is_nobodys(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(root)
     async with effects_of(record()) as effects:
-        with pytest.raises(Denied, match="^granted host_api.fs scope allowlist is missing$"):
+        with pytest.raises(HostCallDenied, match="^granted host_api.fs scope allowlist is missing$"):
             await do(effects, "fs", "read", json.dumps({"path": "sub/file"}))
 
 
@@ -265,7 +265,7 @@ def test_a_symlink_that_comes_between_the_check_and_the_open_is_not_followed(tmp
                 if kind == "dir" and number % 10 == 0:
                     perform("write", path, grant(root), content="inside")
                     perform("list", "x", grant(root))
-            except Denied as denied:
+            except HostCallDenied as denied:
                 said.add(str(denied))
     assert seen == {"inside"}
     assert not any(SECRET in text for text in said)
@@ -303,7 +303,7 @@ async def test_serais_own_folders_are_known_by_any_name(tmp_path: Path, root: Pa
     for own in (None, [str(tmp_path / "alias" / "sub")]):  # None: where Serai keeps its things
         async with effects_of(record(fs=[grant(root)]), own=own) as effects:
             assert await do(effects, "fs", "list", json.dumps({"path": "."}))
-            with pytest.raises(Denied, match="^FS read denied: Serai's own files are never granted: sub/file$"):
+            with pytest.raises(HostCallDenied, match="^FS read denied: Serai's own files are never granted: sub/file$"):
                 await do(effects, "fs", "read", json.dumps({"path": "sub/file"}))
 
 
@@ -364,7 +364,7 @@ async def test_serais_own_folders_are_known_by_what_they_are(tmp_path: Path, roo
         ]  # fmt: skip
         for effects, operation, path in every:
             asked = {"path": path, "content": "new"} if operation == "write" else {"path": path}
-            with pytest.raises(Denied, match=f"^FS {operation} denied: Serai's own files are never granted: {path}$"):
+            with pytest.raises(HostCallDenied, match=f"^FS {operation} denied: Serai's own files are never granted: {path}$"):
                 await do(effects, "fs", operation, json.dumps(asked))
         names = [entry["name"] for entry in (await do(outer, "fs", "list", json.dumps({"path": "."})))["entries"]]
         assert names == ["moved", "sub"]
@@ -451,13 +451,13 @@ def test_a_write_replaces_the_file_and_makes_no_folder(tmp_path: Path, root: Pat
 
 WRITER = """
 import json, sys
-from serai.dialects.yoi import paths
-from serai.dialects.yoi.grants import FsGrant
+from serai.dialects.yoi import host_api
+from serai.plugins.grants import FsGrant
 from serai.host.adapters.yoi.effects import files
 from serai.host.adapters.yoi.effects.hands import Asker
 grants = [FsGrant(root=sys.argv[1], operations=("write",))]
 for number in range(10**9):
-    asked = paths.check("write", json.dumps({"path": "file", "content": "ab"[number % 2] * 60_000}))
+    asked = host_api.check_fs("write", json.dumps({"path": "file", "content": "ab"[number % 2] * 60_000}))
     files.perform(grants, files.Own.of(()), asked, Asker(), float("inf"))
     print(number, flush=True)
 """
@@ -495,7 +495,7 @@ async def test_a_write_waits_for_the_one_before_as_long_as_its_call_may(root: Pa
     try:
         async with effects_of(record(fs=[grant(root)])) as effects:
             fcntl.flock(folder, fcntl.LOCK_EX)  # somebody writes there
-            with pytest.raises(Denied, match="^FS write timed out: "):
+            with pytest.raises(HostCallDenied, match="^FS write timed out: "):
                 await do(effects, "fs", "write", text, remaining=0.1)
             task = asyncio.ensure_future(do(effects, "fs", "write", text))
             done, _ = await asyncio.wait([task], timeout=0.05)
@@ -511,8 +511,8 @@ async def test_a_write_waits_for_the_one_before_as_long_as_its_call_may(root: Pa
 def test_who_was_told_that_it_failed_has_not_written(root: Path) -> None:
     asker = Asker()
     asker.gone = True
-    asked = paths.check("write", json.dumps({"path": "sub/file", "content": "x"}))
-    with pytest.raises(Denied, match="^FS write was given up$"):
+    asked = host_api.check_fs("write", json.dumps({"path": "sub/file", "content": "x"}))
+    with pytest.raises(HostCallDenied, match="^FS write was given up$"):
         files.perform([grant(root)], files.Own.of(()), asked, asker, float("inf"))
     assert (root / "sub" / "file").read_text() == "inside"
     assert os.listdir(root / "sub") == ["file"]
@@ -529,7 +529,7 @@ async def test_hands_that_do_not_come_back_are_counted_and_not_waited_for() -> N
     for _ in range(2):
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(hands.begin(hang), 0.1)
-    with pytest.raises(Denied, match="^disk is busy: 2 earlier calls have not come back$"):
+    with pytest.raises(HostCallDenied, match="^disk is busy: 2 earlier calls have not come back$"):
         await hands.begin(lambda _: 1)
     assert all(asker.gone for asker in started)
     go.set()
@@ -544,7 +544,7 @@ async def test_hands_that_do_not_come_back_are_counted_and_not_waited_for() -> N
 @pytest.mark.req("yoi.edge.30")
 async def test_a_call_without_time_is_not_made(root: Path) -> None:
     async with effects_of(record(fs=[grant(root)])) as effects:
-        with pytest.raises(Denied, match="^host_api.fs timed out: its call has no time left$"):
+        with pytest.raises(HostCallDenied, match="^host_api.fs timed out: its call has no time left$"):
             await do(effects, "fs", "read", json.dumps({"path": "sub/file"}), remaining=-1.0)
 
 
@@ -555,7 +555,7 @@ async def test_no_descriptor_is_left(root: Path) -> None:
         for path in ("leaf", "leaf/file", "sub/file", "sub", "none", "none/x", "sub/file/x"):
             try:
                 perform(operation, path, grant(root))
-            except Denied:
+            except HostCallDenied:
                 pass
     assert len(os.listdir("/proc/self/fd")) == before
 

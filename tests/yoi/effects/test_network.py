@@ -7,10 +7,10 @@ import socket
 
 import pytest
 
-from serai.dialects.yoi.bounds import DEFAULT
-from serai.dialects.yoi.requests import parsed
+from serai.dialects.yoi.host_api import parsed
 from serai.host.adapters.yoi.effects.network import Network
 from serai.host.adapters.yoi.effects.sockets import dial
+from serai.plugins.bounds import DEFAULT
 from tests.yoi.effects.conftest import Contexts
 from tests.yoi.effects.helpers import PATIENT, World, record, serving, target
 from tests.yoi.effects.test_sockets import sending

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.yoi import places, requests
-from serai.dialects.yoi.denial import Denied
-from serai.dialects.yoi.grants import Record
-from serai.dialects.yoi.targets import Parsed, parse_url
+from serai.dialects.yoi import host_api
+from serai.dialects.yoi.host_api import HostCallDenied
+from serai.plugins import targets
+from serai.plugins.grants import ResolvedPlugin
+from serai.plugins.targets import Parsed, parse_url
 from tests.yoi.effects.helpers import DIGEST, World, asked, effects_of, record, target
 
 V1 = record(declared=[target(path_prefixes=("/v1/",))])
@@ -25,9 +26,9 @@ def header(name: str, value: str = "x") -> dict[str, Any]:
     return {"headers": [{"name": name, "value": value}]}
 
 
-def refused(text: Any, plugin: Record = V1) -> str:
-    with pytest.raises(Denied) as caught:
-        requests.check(plugin, text)
+def refused(text: Any, plugin: ResolvedPlugin = V1) -> str:
+    with pytest.raises(HostCallDenied) as caught:
+        host_api.check_request(plugin, text)
     return str(caught.value)
 
 
@@ -70,7 +71,7 @@ FAULTS: list[tuple[str, str, str]] = [
 async def test_each_check_has_its_text_and_comes_before_any_lookup(text: str, said: str) -> None:
     world = World(("127.0.0.1",))
     async with effects_of(V1, world) as effects:
-        with pytest.raises(Denied) as caught:
+        with pytest.raises(HostCallDenied) as caught:
             await effects.call("request", "request", [text], 30.0)
     assert str(caught.value).startswith(said)
     assert not world.asked
@@ -82,16 +83,16 @@ async def test_the_authorisation_is_checked_twice_and_the_grants_last() -> None:
     nothing = record(declared=[target()], apis=[])
     world = World(("127.0.0.1",))
     async with effects_of(nothing, world) as effects:  # 1: as it is
-        with pytest.raises(Denied, match="^requested host_api.request permission is missing$"):
+        with pytest.raises(HostCallDenied, match="^requested host_api.request permission is missing$"):
             await effects.call("request", "request", [asking], 30.0)
     # 3: with the words of the second look
     assert refused(asking, nothing) == "plugin host API dispatch denied: requested host_api.request permission is missing"
     assert refused("x" * 49_153, nothing) == "request descriptor exceeds 49152 bytes"  # 2 comes before it
-    with pytest.raises(Denied, match="^request URL must include a host$"):  # 11: no URL that parses comes here, so by hand
-        requests._located(Parsed("http", "", 80, "/", "http:///"))
+    with pytest.raises(HostCallDenied, match="^request URL must include a host$"):  # 11: no URL that parses comes here, so by hand
+        host_api._request_location(Parsed("http", "", 80, "/", "http:///"))
     narrow = record(declared=[target()], granted=[target(path_prefixes=("/v2",))])  # 14
     async with effects_of(narrow, world) as effects:
-        with pytest.raises(Denied) as caught:
+        with pytest.raises(HostCallDenied) as caught:
             await effects.call("request", "request", [asking], 30.0)
     assert str(caught.value) == f"host_api.request target GET {URL} is not covered by enabled request grants"
     assert not world.asked
@@ -133,7 +134,7 @@ def test_a_key_that_comes_twice_is_refused(text: str) -> None:
 
 
 @pytest.mark.req("yoi.rule.023")
-@pytest.mark.parametrize("name", sorted(requests.CREDENTIALS))
+@pytest.mark.parametrize("name", sorted(host_api.CREDENTIALS))
 @pytest.mark.parametrize("case", [str.lower, str.upper, str.title])
 def test_credentials_are_refused_in_any_case(name: str, case: Any) -> None:
     assert refused(asked(URL, **header(case(name)))) == f"request header `{case(name)}` {CREDENTIAL}"
@@ -169,21 +170,23 @@ def test_nothing_is_smuggled_in_a_header(name: str, value: str) -> None:
 
 
 def test_what_is_granted_is_made_as_it_was_normalised() -> None:
-    made = requests.check(V1, asked("HTTPS://API.example.com:443/v0/../v1/a b?q=1#f", "POST", body="ü", **header("X-A", " b ")))
+    made = host_api.check_request(
+        V1, asked("HTTPS://API.example.com:443/v0/../v1/a b?q=1#f", "POST", body="ü", **header("X-A", " b "))
+    )
     assert made.method == "POST"
     assert made.body == "ü".encode()
-    assert places.resource(made.url) == "/v1/a%20b?q=1"
+    assert targets.resource(made.url) == "/v1/a%20b?q=1"
     assert made.head() == [
-        ("host", "api.example.com"), ("user-agent", requests.AGENT), ("accept", "*/*"), ("accept-encoding", "identity"),
+        ("host", "api.example.com"), ("user-agent", host_api.REQUEST_AGENT), ("accept", "*/*"), ("accept-encoding", "identity"),
         ("connection", "close"), ("content-length", "2"), ("X-A", "b"),
     ]  # fmt: skip
-    own = requests.check(V1, {"method": "GET", "url": URL, "headers": [{"name": "User-Agent", "value": "mine"}]})
+    own = host_api.check_request(V1, {"method": "GET", "url": URL, "headers": [{"name": "User-Agent", "value": "mine"}]})
     assert [value for name, value in own.head() if name.lower() == "user-agent"] == ["mine"]
 
 
 def test_ours_stand_in_the_place_of_theirs() -> None:
     names = [{"name": "Connection", "value": "keep-alive"}, {"name": "Accept-Encoding", "value": "gzip"}]
-    head = requests.check(V1, asked(URL, headers=names)).head()
+    head = host_api.check_request(V1, asked(URL, headers=names)).head()
     assert ("connection", "close") in head
     assert ("accept-encoding", "identity") in head
     assert len(head) == len({name.lower() for name, _ in head})
@@ -217,28 +220,28 @@ def test_no_way_of_writing_leaves_the_prefix(url: str) -> None:
     ],
 )  # fmt: skip
 def test_other_ways_of_writing_the_same_are_the_same(url: str) -> None:
-    assert requests.check(V1, asked(url)).url.path.startswith("/v1/")
+    assert host_api.check_request(V1, asked(url)).url.path.startswith("/v1/")
 
 
 @pytest.mark.req("yoi.edge.01")
 def test_a_number_is_an_address() -> None:
     loopback = record(declared=[target("127.0.0.1", scheme="http")])
     for host in ("0x7f.1", "127.1", "2130706433", "0177.0.0.1", "127.0.0.1."):
-        made = requests.check(loopback, asked(f"http://{host}/"))
-        assert places.authority(made.url) == "127.0.0.1"
+        made = host_api.check_request(loopback, asked(f"http://{host}/"))
+        assert targets.authority(made.url) == "127.0.0.1"
 
 
 @given(st.text(max_size=80), st.text("./%2efF5c;\\\tv1a", max_size=40))
 def test_whatever_is_asked_for_is_under_the_prefix_or_refused(free: str, path: str) -> None:
     for url in (free, f"https://api.example.com/v1/{path}", f"https://api.example.com/{path}"):
         try:
-            made = requests.check(V1, {"method": "GET", "url": url})
-        except Denied:
+            made = host_api.check_request(V1, {"method": "GET", "url": url})
+        except HostCallDenied:
             continue
         assert made.url.path.startswith("/v1/")
-        assert places.resource(made.url).startswith("/v1/")
-        assert "#" not in places.resource(made.url)
-        assert not places.climbs(made.url.path)
+        assert targets.resource(made.url).startswith("/v1/")
+        assert "#" not in targets.resource(made.url)
+        assert not targets.climbs(made.url.path)
 
 
 @pytest.mark.req("yoi.rule.025")
@@ -254,11 +257,11 @@ def test_a_url_in_an_error_keeps_its_secrets() -> None:
 
 @pytest.mark.req("yoi.edge.12")
 def test_a_body_that_was_cut_in_a_character_is_bounded_again() -> None:
-    answer = json.loads(requests.answer(200, [], b"a" + "…".encode() * 30_000))
+    answer = json.loads(host_api.answer(200, [], b"a" + "…".encode() * 30_000))
     assert len(answer["body"].encode()) <= 65_536
     assert answer["truncated"] is True
     assert answer["body"].rstrip("\ufffd") == "a" + "…" * 21_845
-    worse = json.loads(requests.answer(200, [], b"\xff" * 40_000))  # three bytes for each of these
+    worse = json.loads(host_api.answer(200, [], b"\xff" * 40_000))  # three bytes for each of these
     assert len(worse["body"].encode()) <= 65_536
     assert set(worse["body"]) == {"\ufffd"}
     assert worse["truncated"] is True
@@ -266,7 +269,7 @@ def test_a_body_that_was_cut_in_a_character_is_bounded_again() -> None:
 
 @given(st.binary(max_size=40), st.integers(0, 12))
 def test_lossy_text_never_exceeds_its_bound(data: bytes, most: int) -> None:
-    text, cut = requests.lossy(data, most)
+    text, cut = host_api.lossy(data, most)
     assert len(text.encode()) <= most
     assert cut or text == data.decode(errors="replace")
 
@@ -282,9 +285,9 @@ PRIVATE = [
 @pytest.mark.req("yoi.rule.027")
 @pytest.mark.parametrize("address", PRIVATE)
 def test_an_address_that_is_not_public_is_known_in_every_dress(address: str) -> None:
-    assert places.is_private(address)
+    assert targets.is_private(address)
 
 
 @pytest.mark.parametrize("address", ["93.184.216.34", "1.1.1.1", "2606:4700:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"])
 def test_public_addresses_are_public(address: str) -> None:
-    assert not places.is_private(address)
+    assert not targets.is_private(address)

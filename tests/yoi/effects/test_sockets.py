@@ -16,14 +16,14 @@ from websockets.frames import Frame, Opcode
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
-from serai.dialects.yoi import sockets
-from serai.dialects.yoi.bounds import DEFAULT, UPSTREAM
-from serai.dialects.yoi.denial import Denied
-from serai.dialects.yoi.targets import Parsed
+from serai.dialects.yoi import host_api
+from serai.dialects.yoi.host_api import HostCallDenied
 from serai.host.adapters.yoi.effects.handles import Handles
 from serai.host.adapters.yoi.effects.network import Network
 from serai.host.adapters.yoi.effects.performing import Effects
 from serai.host.adapters.yoi.effects.sockets import ReceiveTimeout, Socket, dial
+from serai.plugins.bounds import DEFAULT, UPSTREAM
+from serai.plugins.targets import Parsed
 from tests.yoi.effects.helpers import PATIENT, Seen, Turns, World, do, effects_of, record, response, serving, target
 
 pytestmark = pytest.mark.loops
@@ -109,7 +109,7 @@ async def test_a_conversation_has_its_documents() -> None:
         assert await recv(effects, 1) == {"type": "text", "text": "häj"}
         assert await recv(effects, 1) == {"type": "closed"}
         assert await recv(effects, 1) == {"type": "closed"}
-        with pytest.raises(Denied, match="^WebSocket send failed: closed$"):
+        with pytest.raises(HostCallDenied, match="^WebSocket send failed: closed$"):
             await effects.call("websocket", "send-text", [1, "x"], PATIENT)
         assert await do(effects, "websocket", "close", 1) == {"closed": True}
         assert await do(effects, "websocket", "close", 1) == {"closed": False}
@@ -146,7 +146,7 @@ FAULTS: list[tuple[str, str]] = [
 async def test_open_refuses_before_it_dials(descriptor: str, said: str) -> None:
     world = World(["127.0.0.1"])
     async with effects_of(NAMED, world) as effects:
-        with pytest.raises(Denied) as caught:
+        with pytest.raises(HostCallDenied) as caught:
             await effects.call("websocket", "open", [descriptor], PATIENT)
     assert str(caught.value).startswith(said)
     assert not world.asked
@@ -154,17 +154,17 @@ async def test_open_refuses_before_it_dials(descriptor: str, said: str) -> None:
 
 @pytest.mark.req("yoi.rule.032")
 async def test_open_asks_for_the_authorisation_first_and_the_grant_before_the_capacity() -> None:
-    with pytest.raises(Denied, match="^WebSocket URL must include a host$"):  # no URL that parses comes there
-        sockets._located(Parsed("ws", "", 80, "/", "ws:///"))
+    with pytest.raises(HostCallDenied, match="^WebSocket URL must include a host$"):  # no URL that parses comes there
+        host_api._websocket_location(Parsed("ws", "", 80, "/", "ws:///"))
     async with effects_of(record(declared=[target(scheme="wss")], apis=[])) as effects:
-        with pytest.raises(Denied, match="^requested host_api.websocket permission is missing$"):
+        with pytest.raises(HostCallDenied, match="^requested host_api.websocket permission is missing$"):
             await effects.call("websocket", "open", ["x" * 9000], PATIENT)
     narrow = record(declared=[target(scheme="*")], granted=[target("127.0.0.1", scheme="ws")])
     both = record(declared=[target(scheme="*"), target("127.0.0.1", scheme="ws")], granted=narrow.grants.websocket)
     async with ws_server() as port, effects_of(both) as effects:
         for _ in range(4):
             await opened(effects, port)
-        with pytest.raises(Denied) as caught:
+        with pytest.raises(HostCallDenied) as caught:
             await effects.call("websocket", "open", [json.dumps({"url": URL})], PATIENT)
     assert str(caught.value) == f"host_api.websocket target {URL} is not covered by enabled WebSocket grants"
 
@@ -174,7 +174,7 @@ async def test_four_handles_are_the_limit_also_for_those_who_dial_at_once() -> N
     async with ws_server() as port, effects_of(LOOPBACK) as effects:
         made = await asyncio.gather(*(opened(effects, port) for _ in range(9)), return_exceptions=True)
         assert sorted(one for one in made if isinstance(one, int)) == [1, 2, 3, 4]
-        refused = [str(one) for one in made if isinstance(one, Denied)]
+        refused = [str(one) for one in made if isinstance(one, HostCallDenied)]
         assert refused == ["host_api.websocket open connection limit (4) exceeded before dialing"] * 5
         assert await do(effects, "websocket", "close", 2) == {"closed": True}
         assert await opened(effects, port) == 5
@@ -186,7 +186,7 @@ async def test_a_failed_dial_gives_its_slot_back() -> None:
     moved = seen.answering(response(status="302 Found"))
     async with serving(moved) as dead, ws_server() as port, effects_of(LOOPBACK) as effects:
         for _ in range(6):
-            with pytest.raises(Denied, match=rf"^WebSocket open to ws://127.0.0.1:{dead}/ failed: .*302"):
+            with pytest.raises(HostCallDenied, match=rf"^WebSocket open to ws://127.0.0.1:{dead}/ failed: .*302"):
                 await opened(effects, dead)
         for handle in (1, 2, 3, 4):
             assert await opened(effects, port) == handle
@@ -215,7 +215,7 @@ async def test_a_cancelled_dial_gives_its_slot_back_and_leaves_no_socket() -> No
 async def test_a_mute_server_is_given_up() -> None:
     seen = Seen()
     async with serving(seen.answering(stay=True)) as port, effects_of(LOOPBACK) as effects:
-        with pytest.raises(Denied, match=rf"^WebSocket open to ws://127.0.0.1:{port}/ timed out$"):
+        with pytest.raises(HostCallDenied, match=rf"^WebSocket open to ws://127.0.0.1:{port}/ timed out$"):
             await effects.call("websocket", "open", [json.dumps({"url": f"ws://127.0.0.1:{port}/"})], 0.5)
         await asyncio.wait_for(seen.gone.wait(), PATIENT)
 
@@ -225,7 +225,7 @@ async def test_the_sizes_hold_at_their_edge() -> None:
     halves = [text("a" * 32_768, fin=False), text("b" * 32_768, opcode=Opcode.CONT)]
     async with ws_server(max_size=None) as port, effects_of(LOOPBACK) as effects:
         handle = await opened(effects, port)
-        with pytest.raises(Denied, match="^WebSocket text frame exceeds 32768 bytes$"):
+        with pytest.raises(HostCallDenied, match="^WebSocket text frame exceeds 32768 bytes$"):
             await effects.call("websocket", "send-text", [handle, "ä" * 16_385], PATIENT)
         assert await do(effects, "websocket", "send-text", handle, "ä" * 16_384) == {"sent": True, "bytes": 32_768}
         assert (await recv(effects, handle))["text"] == "ä" * 16_384
@@ -238,13 +238,13 @@ async def test_the_sizes_hold_at_their_edge() -> None:
         [*halves[:1], text("b" * 32_768, fin=False, opcode=Opcode.CONT), text("c", opcode=Opcode.CONT)],
     ):
         async with serving(sending(*frames)) as port, effects_of(LOOPBACK) as effects:
-            with pytest.raises(Denied, match="^WebSocket receive failed: "):
+            with pytest.raises(HostCallDenied, match="^WebSocket receive failed: "):
                 await recv(effects, await opened(effects, port))
 
 
 @pytest.mark.req("yoi.conform.31")
 def test_the_wait_of_a_receive_is_clamped() -> None:
-    assert [sockets.wait(given) for given in (0, 1, 250, 30_000, 30_001, 2**32 - 1)] == [5.0, 0.001, 0.25, 30.0, 30.0, 30.0]
+    assert [host_api.wait(given) for given in (0, 1, 250, 30_000, 30_001, 2**32 - 1)] == [5.0, 0.001, 0.25, 30.0, 30.0, 30.0]
 
 
 @pytest.mark.req("yoi.conform.31", "yoi.rule.034", "yoi.edge.30")
@@ -268,7 +268,9 @@ async def test_control_frames_do_not_make_a_receive_longer() -> None:
 
     async with serving(raw(pinging)) as port, effects_of(LOOPBACK) as effects:
         handle = await opened(effects, port)
-        with pytest.raises(Denied, match="^WebSocket receive timed out$"):  # by the third; sixteen would be too many only later
+        with pytest.raises(
+            HostCallDenied, match="^WebSocket receive timed out$"
+        ):  # by the third; sixteen would be too many only later
             await effects.call("websocket", "recv", [handle, 300], PATIENT)
 
 
@@ -306,7 +308,7 @@ async def test_pings_are_answered_and_the_seventeenth_is_too_many() -> None:
         handle = await opened(effects, port)
         assert await recv(effects, handle) == {"type": "text", "text": "ok"}
         assert (await pongs.get())[0] == 0x8A
-        with pytest.raises(Denied, match="^WebSocket receive exceeded bounded control-frame budget$"):
+        with pytest.raises(HostCallDenied, match="^WebSocket receive exceeded bounded control-frame budget$"):
             await recv(effects, handle)
 
 
@@ -335,7 +337,7 @@ async def test_a_flood_waits_at_the_peers_end(frame: Frame) -> None:
         if frame.opcode is Opcode.TEXT:
             assert [(await recv(effects, handle))["text"] for _ in range(50)] == ["flood"] * 50
         else:
-            with pytest.raises(Denied):
+            with pytest.raises(HostCallDenied):
                 await recv(effects, handle, 300)
 
 
@@ -347,7 +349,7 @@ async def test_parts_without_content_are_counted_like_control_frames(last: Frame
     async with serving(sending(*empty, last, *many)) as port, effects_of(LOOPBACK) as effects:
         handle = await opened(effects, port)
         assert await recv(effects, handle) == {"type": "text", "text": bytes(last.data).decode()}
-        with pytest.raises(Denied, match="^WebSocket receive exceeded bounded control-frame budget$"):
+        with pytest.raises(HostCallDenied, match="^WebSocket receive exceeded bounded control-frame budget$"):
             await recv(effects, handle)
 
 
@@ -360,7 +362,7 @@ async def test_a_flood_of_parts_without_content_is_ended_by_the_budget() -> None
 
     async with serving(raw(flooding)) as port:
         socket = await dial(LOOPBACK, f"ws://127.0.0.1:{port}", bounds=DEFAULT, timeout=PATIENT)
-        with pytest.raises(Denied, match="^WebSocket receive exceeded bounded control-frame budget$"):
+        with pytest.raises(HostCallDenied, match="^WebSocket receive exceeded bounded control-frame budget$"):
             await socket.recv(PATIENT)
         assert not socket.open
 
@@ -399,7 +401,7 @@ async def test_a_peer_that_pings_and_does_not_read_is_not_read_either() -> None:
 @pytest.mark.parametrize("frame", [Frame(Opcode.BINARY, b"x"), Frame(Opcode.BINARY, b"x", fin=False)])
 async def test_binary_is_refused(frame: Frame) -> None:
     async with serving(sending(frame)) as port, effects_of(LOOPBACK) as effects:
-        with pytest.raises(Denied, match="^binary WebSocket messages are not supported by host_api.websocket v1$"):
+        with pytest.raises(HostCallDenied, match="^binary WebSocket messages are not supported by host_api.websocket v1$"):
             await recv(effects, await opened(effects, port))
 
 
@@ -419,9 +421,9 @@ async def test_what_is_no_websocket_fails_the_receive(data: bytes) -> None:
 
     async with serving(raw(handler)) as port, effects_of(LOOPBACK) as effects:
         handle = await opened(effects, port)
-        with pytest.raises(Denied, match="^WebSocket receive failed: "):
+        with pytest.raises(HostCallDenied, match="^WebSocket receive failed: "):
             await recv(effects, handle)
-        with pytest.raises(Denied):  # and stays failed
+        with pytest.raises(HostCallDenied):  # and stays failed
             await recv(effects, handle)
 
 
@@ -438,7 +440,7 @@ async def test_an_extension_that_nobody_asked_for_is_refused() -> None:
         await reader.read()
 
     async with serving(handler) as port, effects_of(LOOPBACK) as effects:
-        with pytest.raises(Denied, match=f"^WebSocket open to ws://127.0.0.1:{port}/ failed: "):
+        with pytest.raises(HostCallDenied, match=f"^WebSocket open to ws://127.0.0.1:{port}/ failed: "):
             await opened(effects, port)
 
 
@@ -448,7 +450,7 @@ async def test_a_handle_that_is_not_open_is_unknown() -> None:
         assert await opened(effects, port) == 1
         for handle in (0, 2, 2**32 - 1):
             for function, last in (("send-text", "x"), ("recv", 0)):
-                with pytest.raises(Denied, match=f"^unknown WebSocket handle {handle}$"):
+                with pytest.raises(HostCallDenied, match=f"^unknown WebSocket handle {handle}$"):
                     await effects.call("websocket", function, [handle, last], PATIENT)
             assert await do(effects, "websocket", "close", handle) == {"closed": False}
 
@@ -457,7 +459,7 @@ async def test_a_handle_that_is_not_open_is_unknown() -> None:
 @pytest.mark.parametrize(("function", "args"), [("open", ["{}"]), ("send-text", [1, "x"]), ("recv", [1, 0]), ("close", [1])])
 async def test_every_function_asks_for_the_authorisation(function: str, args: list[Any]) -> None:
     async with effects_of(record(declared=[target(scheme="ws")], apis=["fs"])) as effects:
-        with pytest.raises(Denied, match="^requested host_api.websocket permission is missing$"):
+        with pytest.raises(HostCallDenied, match="^requested host_api.websocket permission is missing$"):
             await effects.call("websocket", function, args, PATIENT)
 
 
@@ -491,7 +493,7 @@ async def test_an_old_handle_is_closed_at_the_next_access() -> None:
         now[0] = 900.1
         assert await do(effects, "websocket", "send-text", young, "x")
         await asyncio.wait_for(gone.wait(), PATIENT)
-        with pytest.raises(Denied, match=f"^unknown WebSocket handle {old}$"):
+        with pytest.raises(HostCallDenied, match=f"^unknown WebSocket handle {old}$"):
             await effects.call("websocket", "send-text", [old, "x"], PATIENT)
 
 
@@ -516,7 +518,7 @@ async def test_all_handles_are_closed_with_the_instance_also_while_one_waits() -
         await effects.close()
         assert await task == {"type": "closed"}
         assert [await asyncio.wait_for(ended.get(), PATIENT) for _ in range(2)] == [1000, 1000]
-        with pytest.raises(Denied):
+        with pytest.raises(HostCallDenied):
             await opened(effects, port)
         await effects.close()
 
@@ -547,7 +549,7 @@ async def test_a_private_address_needs_a_grant_that_says_so() -> None:
     async with ws_server() as port:
         url = f"ws://api.example.com:{port}/"
         network = Network(resolve=World(api=["127.0.0.1"]).resolve)
-        with pytest.raises(Denied, match="a private, loopback or link-local address"):
+        with pytest.raises(HostCallDenied, match="a private, loopback or link-local address"):
             await dial(public, url, bounds=DEFAULT, timeout=PATIENT, network=network)
         for plugin, bounds in ((public, UPSTREAM), (record(declared=[target(scheme="ws", private=True)]), DEFAULT)):
             socket = await dial(plugin, url, bounds=bounds, timeout=PATIENT, network=network)
@@ -556,5 +558,5 @@ async def test_a_private_address_needs_a_grant_that_says_so() -> None:
             await socket.close(PATIENT)
             assert not socket.open
         network.close()
-    with pytest.raises(Denied, match="^requested host_api.websocket permission is missing$"):
+    with pytest.raises(HostCallDenied, match="^requested host_api.websocket permission is missing$"):
         await dial(record(declared=[target(scheme="ws")], apis=[]), "ws://api.example.com/", bounds=DEFAULT)

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from serai.dialects.yoi.grants import Enablement, FsGrant, Grants, Record
-from serai.dialects.yoi.manifest import Permission, PluginManifest, Target, parse
-from serai.dialects.yoi.package import Package
-from serai.dialects.yoi.resolving import Discovered, resolve
+from serai.plugins.grants import Enablement, FsGrant, Grants, ResolvedPlugin
+from serai.plugins.manifest import Permission, PluginManifest, Target, parse
+from serai.plugins.package import Package
+from serai.plugins.resolution import DiscoveredPackage, resolve
 
 DIGEST = "sha256:" + "a1" * 32
 OTHER = "sha256:" + "b2" * 32
@@ -108,14 +108,14 @@ GRANTS = Grants(
 )  # fmt: skip
 
 
-def found(manifest: PluginManifest = MANIFEST, **changes: Any) -> Discovered:
+def found(manifest: PluginManifest = MANIFEST, **changes: Any) -> DiscoveredPackage:
     fields: dict[str, Any] = {
         "source": "project",
         "path": "/p/.serai/guests/e.yoi-plugin",
         "label": "e.yoi-plugin",
         "digest": DIGEST,
     }
-    return Discovered(manifest=manifest, **fields | changes)
+    return DiscoveredPackage(manifest=manifest, **fields | changes)
 
 
 def enablement(**changes: Any) -> Enablement:
@@ -123,10 +123,10 @@ def enablement(**changes: Any) -> Enablement:
     return Enablement(**fields | changes)
 
 
-def record(manifest: PluginManifest = MANIFEST, grants: Grants = GRANTS, **changes: Any) -> Record:
+def record(manifest: PluginManifest = MANIFEST, grants: Grants = GRANTS, **changes: Any) -> ResolvedPlugin:
     """Resolved, then changed: also what no resolution gives."""
     resolved = resolve(Enablement(id=IDENTITY), [found(manifest)])
-    assert isinstance(resolved, Record)
+    assert isinstance(resolved, ResolvedPlugin)
     return msgspec.structs.replace(resolved, grants=grants, **changes)
 
 

@@ -8,31 +8,31 @@ from typing import Any
 import msgspec
 import pytest
 
-from serai.dialects.yoi import authorising
-from serai.dialects.yoi.bounds import DEFAULT
-from serai.dialects.yoi.grants import FsGrant, Grants, Record
-from serai.dialects.yoi.manifest import HostApi, Permission, PluginManifest, Target
-from serai.dialects.yoi.targets import parse_url
 from serai.host.adapters.yoi.life import register
+from serai.plugins import authorization
+from serai.plugins.bounds import DEFAULT
+from serai.plugins.grants import FsGrant, Grants, ResolvedPlugin
+from serai.plugins.manifest import HostApi, Permission, PluginManifest, Target
+from serai.plugins.targets import parse_url
 from tests.yoi.grants.samples import DIGEST, GRANTS, IDENTITY, MANIFEST, OTHER, permissions, record, target
 
 replace = msgspec.structs.replace
 URL = parse_url("https://api.example.com/v1/x?token=1")
 SOCKET = parse_url("wss://example.com/socket")
-ALL: list[Callable[[Record], str]] = [
-    lambda made: authorising.tool(made, "example_echo"),
-    lambda made: authorising.tool(made, "example_write"),
-    lambda made: authorising.service(made, "svc"),
-    lambda made: authorising.ingress(made, "ws"),
-    lambda made: authorising.host_api(made, "request"),
-    lambda made: authorising.host_api(made, "websocket"),
-    lambda made: authorising.host_api(made, "fs"),
-    lambda made: authorising.request_target(made, "GET", URL),
-    lambda made: authorising.websocket_target(made, SOCKET),
+ALL: list[Callable[[ResolvedPlugin], str]] = [
+    lambda made: authorization.tool_refusal(made, "example_echo"),
+    lambda made: authorization.tool_refusal(made, "example_write"),
+    lambda made: authorization.service_refusal(made, "svc"),
+    lambda made: authorization.ingress_refusal(made, "ws"),
+    lambda made: authorization.host_api_refusal(made, "request"),
+    lambda made: authorization.host_api_refusal(made, "websocket"),
+    lambda made: authorization.host_api_refusal(made, "fs"),
+    lambda made: authorization.request_refusal(made, "GET", URL),
+    lambda made: authorization.websocket_refusal(made, SOCKET),
 ]
 
 
-def sides(asked: tuple[str, ...], given: tuple[str, ...], **manifest: Any) -> Record:
+def sides(asked: tuple[str, ...], given: tuple[str, ...], **manifest: Any) -> ResolvedPlugin:
     """A record whose manifest asks for some permissions, and whose grants give some."""
     return record(
         replace(MANIFEST, permissions=permissions(*asked), **manifest),
@@ -43,7 +43,7 @@ def sides(asked: tuple[str, ...], given: tuple[str, ...], **manifest: Any) -> Re
 
 def test_all_of_it_is_allowed_when_all_is_granted() -> None:
     assert [check(record()) for check in ALL] == [""] * len(ALL)
-    assert authorising.binding(record()) == ""
+    assert authorization.binding_refusal(record()) == ""
 
 
 @pytest.mark.req("yoi.edge.07", "yoi.conform.17")
@@ -67,11 +67,11 @@ def test_all_of_it_is_allowed_when_all_is_granted() -> None:
     ],
 )
 def test_a_tool(asked: tuple[str, ...], given: tuple[str, ...], reason: str) -> None:
-    assert authorising.tool(sides(asked, given), "example_echo") == reason
+    assert authorization.tool_refusal(sides(asked, given), "example_echo") == reason
 
 
 def test_a_tool_that_nobody_declared() -> None:
-    assert authorising.tool(record(), "example_other") == "requested tool is not declared by plugin manifest"
+    assert authorization.tool_refusal(record(), "example_other") == "requested tool is not declared by plugin manifest"
 
 
 @pytest.mark.req("yoi.conform.18")
@@ -87,16 +87,16 @@ def test_a_tool_that_nobody_declared() -> None:
     ],
 )
 def test_a_namespace_of_tools(asked: str, given: str, reason: str) -> None:
-    assert authorising.tool(sides(("surfaces.tool", asked), ("surfaces.tool", given)), "example_echo") == reason
+    assert authorization.tool_refusal(sides(("surfaces.tool", asked), ("surfaces.tool", given)), "example_echo") == reason
 
 
 @pytest.mark.req("yoi.edge.06")
 def test_an_empty_namespace_is_no_tool_at_all() -> None:
     empty = (*permissions("surfaces.tool"), Permission(kind="tool_namespace", namespace=""))
     both = record(replace(MANIFEST, permissions=empty), replace(GRANTS, permissions=empty))
-    assert authorising.tool(both, "example_echo") == "requested tool permission for `example_echo` is missing"
+    assert authorization.tool_refusal(both, "example_echo") == "requested tool permission for `example_echo` is missing"
     granted = record(MANIFEST, replace(GRANTS, permissions=empty))
-    assert authorising.tool(granted, "example_echo") == "granted tool permission for `example_echo` is missing"
+    assert authorization.tool_refusal(granted, "example_echo") == "granted tool permission for `example_echo` is missing"
 
 
 @pytest.mark.req("yoi.conform.19")
@@ -111,14 +111,14 @@ def test_an_empty_namespace_is_no_tool_at_all() -> None:
 def test_a_tool_that_writes_elsewhere(asked: bool, given: bool, reason: str) -> None:
     usual = ("surfaces.tool", "tool.example_write", "tool.example_echo")
     made = sides(usual + ("external_write",) * asked, usual + ("external_write",) * given)
-    assert authorising.tool(made, "example_write") == reason
-    assert authorising.tool(made, "example_echo") == ""
+    assert authorization.tool_refusal(made, "example_write") == reason
+    assert authorization.tool_refusal(made, "example_echo") == ""
 
 
 @pytest.mark.req("yoi.conform.20", "yoi.conform.21")
 @pytest.mark.parametrize(("kind", "name"), [("service", "svc"), ("ingress", "ws")])
 def test_a_service_and_an_ingress(kind: str, name: str) -> None:
-    check = authorising.service if kind == "service" else authorising.ingress
+    check = authorization.service_refusal if kind == "service" else authorization.ingress_refusal
     surface, own = f"surfaces.{kind}", f"{kind}.{name}"
     for asked, given, reason in (
         ((surface, own), (surface, own), ""),
@@ -136,12 +136,12 @@ def test_a_service_and_an_ingress(kind: str, name: str) -> None:
 @pytest.mark.parametrize("api", ["request", "websocket", "fs"])
 def test_a_host_interface_is_requested_and_granted(api: HostApi) -> None:
     own = f"host_api.{api}"
-    assert authorising.host_api(sides((own,), (own,)), api) == ""
-    assert authorising.host_api(sides((), (own,)), api) == f"requested {own} permission is missing"
-    assert authorising.host_api(sides((own,), ()), api) == f"granted {own} permission is missing"
+    assert authorization.host_api_refusal(sides((own,), (own,)), api) == ""
+    assert authorization.host_api_refusal(sides((), (own,)), api) == f"requested {own} permission is missing"
+    assert authorization.host_api_refusal(sides((own,), ()), api) == f"granted {own} permission is missing"
     others = tuple(f"host_api.{other}" for other in ("request", "websocket", "fs") if other != api)
-    assert authorising.host_api(sides(others, (own,)), api) == f"requested {own} permission is missing"
-    assert authorising.host_api(sides((own,), others), api) == f"granted {own} permission is missing"
+    assert authorization.host_api_refusal(sides(others, (own,)), api) == f"requested {own} permission is missing"
+    assert authorization.host_api_refusal(sides((own,), others), api) == f"granted {own} permission is missing"
 
 
 @pytest.mark.req("yoi.conform.22", "yoi.rule.063")
@@ -149,9 +149,9 @@ def test_a_host_interface_is_requested_and_granted(api: HostApi) -> None:
 @pytest.mark.parametrize("useless", [(), (Target(),), (Target(scheme="https", host="h"), Target(scheme="ftp", host=""))])
 def test_a_host_interface_has_usable_targets_on_both_sides(api: HostApi, useless: tuple[Target, ...]) -> None:
     undeclared = record(replace(MANIFEST, **{api: useless}))
-    assert authorising.host_api(undeclared, api) == f"manifest host_api.{api} target declaration is missing"
+    assert authorization.host_api_refusal(undeclared, api) == f"manifest host_api.{api} target declaration is missing"
     ungranted = record(grants=replace(GRANTS, **{api: useless}))
-    assert authorising.host_api(ungranted, api) == f"enabled host_api.{api} grants are missing"
+    assert authorization.host_api_refusal(ungranted, api) == f"enabled host_api.{api} grants are missing"
 
 
 @pytest.mark.req("yoi.conform.22", "yoi.rule.063")
@@ -161,9 +161,9 @@ def test_a_host_interface_has_usable_targets_on_both_sides(api: HostApi, useless
 )
 def test_files_need_a_root_and_an_operation(scopes: tuple[FsGrant, ...]) -> None:
     reason = "granted host_api.fs scope allowlist is missing"
-    assert authorising.host_api(record(grants=replace(GRANTS, fs=scopes)), "fs") == reason
+    assert authorization.host_api_refusal(record(grants=replace(GRANTS, fs=scopes)), "fs") == reason
     usable = (*scopes, FsGrant(root="/data", operations=("write",)))
-    assert authorising.host_api(record(grants=replace(GRANTS, fs=usable)), "fs") == ""
+    assert authorization.host_api_refusal(record(grants=replace(GRANTS, fs=usable)), "fs") == ""
 
 
 BINDINGS = [
@@ -182,9 +182,9 @@ BINDINGS = [
 @pytest.mark.parametrize(("changes", "reason"), BINDINGS)
 def test_grants_for_other_contents_are_grants_for_nobody(changes: dict[str, str], reason: str) -> None:
     made = record(grants=replace(GRANTS, **changes))
-    assert authorising.binding(made) == reason
+    assert authorization.binding_refusal(made) == reason
     assert [check(made) for check in ALL] == [reason] * len(ALL)
-    assert not authorising.private_ok(
+    assert not authorization.private_ok(
         record(grants=replace(GRANTS, request=(target(host="*", private=True),), **changes)), "request", URL
     )
 
@@ -192,32 +192,32 @@ def test_grants_for_other_contents_are_grants_for_nobody(changes: dict[str, str]
 @pytest.mark.req("yoi.conform.23")
 def test_the_binding_is_checked_in_its_order() -> None:
     wrong = replace(GRANTS, id="", digest="", version="")
-    assert "id binding" in authorising.binding(record(grants=wrong))
-    assert "digest binding" in authorising.binding(record(grants=replace(wrong, id=IDENTITY)))
-    assert "version binding" in authorising.binding(record(grants=replace(wrong, id=IDENTITY, digest=DIGEST)))
+    assert "id binding" in authorization.binding_refusal(record(grants=wrong))
+    assert "digest binding" in authorization.binding_refusal(record(grants=replace(wrong, id=IDENTITY)))
+    assert "version binding" in authorization.binding_refusal(record(grants=replace(wrong, id=IDENTITY, digest=DIGEST)))
 
 
 @pytest.mark.req("yoi.edge.05")
 def test_empty_grants_give_nothing() -> None:
     made = record(grants=Grants())
-    assert authorising.binding(made) == ""
+    assert authorization.binding_refusal(made) == ""
     assert [check(made).partition(" ")[0] for check in ALL[:-2]] == ["granted"] * (len(ALL) - 2)
     assert all(check(made) for check in ALL)
-    assert not authorising.private_ok(made, "request", URL)
+    assert not authorization.private_ok(made, "request", URL)
 
 
 @pytest.mark.req("yoi.edge.05")
 @pytest.mark.parametrize("what", ["permissions", "request", "websocket", "fs"])
 def test_whatever_is_granted_needs_the_binding(what: str) -> None:
-    assert authorising.binding(record(grants=Grants(**{what: getattr(GRANTS, what)}))) == BINDINGS[0][1]
+    assert authorization.binding_refusal(record(grants=Grants(**{what: getattr(GRANTS, what)}))) == BINDINGS[0][1]
 
 
 @pytest.mark.req("yoi.rule.062")
 def test_it_is_checked_again_at_every_use() -> None:
     """The same functions, nothing remembered: a record whose grants are gone is refused the next time."""
-    assert authorising.tool(record(), "example_echo") == ""
-    assert authorising.tool(record(grants=Grants()), "example_echo") == "granted surfaces.tool permission is missing"
-    assert authorising.tool(record(), "example_echo") == ""
+    assert authorization.tool_refusal(record(), "example_echo") == ""
+    assert authorization.tool_refusal(record(grants=Grants()), "example_echo") == "granted surfaces.tool permission is missing"
+    assert authorization.tool_refusal(record(), "example_echo") == ""
 
 
 UNDECLARED = "host_api.request target GET https://api.example.com/v1/x is not declared by the plugin manifest"
@@ -237,19 +237,20 @@ UNCOVERED = "host_api.request target GET https://api.example.com/v1/x is not cov
 )  # fmt: skip
 def test_a_url_matches_one_of_each_side(declared: Target, granted: Target, reason: str) -> None:
     made = record(replace(MANIFEST, request=(declared,)), replace(GRANTS, request=(granted,)))
-    assert authorising.request_target(made, "GET", URL) == reason
+    assert authorization.request_refusal(made, "GET", URL) == reason
     several = record(replace(MANIFEST, request=(Target(), declared)), replace(GRANTS, request=(Target(), granted)))
-    assert authorising.request_target(several, "GET", URL) == reason
+    assert authorization.request_refusal(several, "GET", URL) == reason
 
 
 @pytest.mark.req("yoi.rule.030")
 def test_a_websocket_matches_one_of_each_side() -> None:
     where = "host_api.websocket target wss://example.com/socket is not"
     assert (
-        authorising.websocket_target(record(replace(MANIFEST, websocket=())), SOCKET) == f"{where} declared by the plugin manifest"
+        authorization.websocket_refusal(record(replace(MANIFEST, websocket=())), SOCKET)
+        == f"{where} declared by the plugin manifest"
     )
     assert (
-        authorising.websocket_target(record(grants=replace(GRANTS, websocket=())), SOCKET)
+        authorization.websocket_refusal(record(grants=replace(GRANTS, websocket=())), SOCKET)
         == f"{where} covered by enabled WebSocket grants"
     )
 
@@ -269,26 +270,26 @@ def test_a_websocket_matches_one_of_each_side() -> None:
 )
 def test_who_may_go_to_private_addresses(url: str, granted: dict[str, Any], fine: bool) -> None:
     made = record(grants=replace(GRANTS, request=(target(**{"scheme": "http"} | granted),)))
-    assert authorising.private_ok(made, "request", parse_url(url), "GET") is fine
-    assert not authorising.private_ok(made, "websocket", parse_url(url))
-    assert not authorising.private_ok(made, "fs", parse_url(url))
+    assert authorization.private_ok(made, "request", parse_url(url), "GET") is fine
+    assert not authorization.private_ok(made, "websocket", parse_url(url))
+    assert not authorization.private_ok(made, "fs", parse_url(url))
 
 
 def test_the_method_counts_where_it_is_given() -> None:
     made = record(grants=replace(GRANTS, request=(target(scheme="http", host="10.0.0.5", methods=("PUT",)),)))
     url = parse_url("http://10.0.0.5/")
-    assert authorising.private_ok(made, "request", url)
-    assert authorising.private_ok(made, "request", url, "PUT")
-    assert not authorising.private_ok(made, "request", url, "GET")
+    assert authorization.private_ok(made, "request", url)
+    assert authorization.private_ok(made, "request", url, "PUT")
+    assert not authorization.private_ok(made, "request", url, "GET")
 
 
 @pytest.mark.req("yoi.edge.08")
 def test_a_record_without_surfaces_has_nothing_on() -> None:
     made = record(enabled_surfaces=())
-    assert [authorising.enabled(made, surface) for surface in ("tool", "service", "ingress")] == [
+    assert [authorization.enabled(made, surface) for surface in ("tool", "service", "ingress")] == [
         "plugin tool surface is not enabled", "plugin service surface is not enabled", "plugin ingress surface is not enabled",
     ]  # fmt: skip
-    assert authorising.enabled(record(), "tool") == ""
+    assert authorization.enabled(record(), "tool") == ""
 
 
 @pytest.mark.req("yoi.edge.08", "yoi.rule.062")
@@ -301,4 +302,4 @@ def test_registration_asks_the_same() -> None:
 
 def test_a_manifest_holds_no_more_than_it_says() -> None:
     nothing = record(PluginManifest(schema_version=1, id="example.echo", name="x", version="0.1.0", tools=MANIFEST.tools))
-    assert authorising.tool(nothing, "example_echo") == "requested surfaces.tool permission is missing"
+    assert authorization.tool_refusal(nothing, "example_echo") == "requested surfaces.tool permission is missing"

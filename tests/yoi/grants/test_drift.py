@@ -9,20 +9,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.yoi import settings
-from serai.dialects.yoi.drift import asked, difference, granted, proposal
-from serai.dialects.yoi.grants import Enablement, FsGrant, Grants
-from serai.dialects.yoi.manifest import SURFACES, Permission, Target
-from serai.dialects.yoi.resolving import resolve
-from serai.dialects.yoi.writing import document, enablement_of, snippet
+from serai.plugins import resolution
+from serai.plugins.grants import (
+    Enablement,
+    FsGrant,
+    Grants,
+    contents_diff,
+    enablement_of,
+    enablement_toml,
+    granted_lines,
+    grants_toml,
+    propose_enablement,
+    requested_lines,
+)
+from serai.plugins.manifest import SURFACES, Permission, Target
+from serai.plugins.resolution import resolve
 from tests.yoi.grants.samples import DIGEST, FS, FULL, GRANTS, HEAD, IDENTITY, MANIFEST, OTHER, enablement, found, plugin, record
 
 replace = msgspec.structs.replace
 
 
 def test_the_same_contents_have_no_difference() -> None:
-    assert difference(plugin(), plugin()) == []
-    assert difference(record(), plugin()) == []
+    assert contents_diff(plugin(), plugin()) == []
+    assert contents_diff(record(), plugin()) == []
 
 
 def test_what_changed_is_a_line_each() -> None:
@@ -37,7 +46,7 @@ def test_what_changed_is_a_line_each() -> None:
     kept = {"same": b"s", "plugin.component.wasm": b"1" * 1_200_000}
     old = plugin(files={**kept, "hooks/a.md": b"x", "small": b"1"})
     new = plugin(changed, OTHER, {**kept, "hooks/b.md": b"x" * 2000, "small": b"2", "plugin.component.wasm": b"1" * 1_300_000})
-    assert difference(old, new) == [
+    assert contents_diff(old, new) == [
         "version 0.1.0 -> 0.2.0",
         "- surface hook",
         "+ tool example_say",
@@ -56,44 +65,44 @@ def test_what_changed_is_a_line_each() -> None:
 
 
 def test_of_a_record_the_contents_are_compared_by_their_digest() -> None:
-    assert difference(record(), plugin(FULL.replace("0.1.0", "0.2.0"), OTHER)) == [
+    assert contents_diff(record(), plugin(FULL.replace("0.1.0", "0.2.0"), OTHER)) == [
         "version 0.1.0 -> 0.2.0", f"~ contents ({DIGEST[:19]}… -> {OTHER[:19]}…)",
     ]  # fmt: skip
-    assert difference(record(), plugin(FULL.replace('name = "Echo"', 'name = "Ecco"'), OTHER))[0] == "name Echo -> Ecco"
+    assert contents_diff(record(), plugin(FULL.replace('name = "Echo"', 'name = "Ecco"'), OTHER))[0] == "name Echo -> Ecco"
 
 
 def test_a_stranger_cannot_write_lines_of_ours() -> None:
     evil = FULL.replace('name = "Echo"', 'name = "Echo\\n+ nothing\\u001b[2J\\u202e"').replace('"/v1"', '"/v1\\n- permission all"')
-    lines = difference(plugin(), plugin(evil + "#", OTHER))
+    lines = contents_diff(plugin(), plugin(evil + "#", OTHER))
     assert lines[0] == "name Echo -> Echo + nothing"
     assert all(line.isprintable() for line in lines)
     assert "+ request target https://api.example.com GET,POST /v1 - permission all" in lines
 
 
 def test_what_is_asked_for_and_what_is_granted() -> None:
-    assert asked(MANIFEST)[-3:] == [
+    assert requested_lines(MANIFEST)[-3:] == [
         "permission host_api.fs",
         "request target https://api.example.com GET,POST /v1",
         "websocket target wss://example.com /socket",
     ]
     private = replace(GRANTS, request=(Target(scheme="http", host="*", methods=("GET",), private=True),))
-    assert granted(private)[-3:] == [
+    assert granted_lines(private)[-3:] == [
         "request target http://* GET * [broad-request] [private addresses too]", "websocket target wss://example.com /socket",
         "fs /data read,list",
     ]  # fmt: skip
 
 
 def test_a_proposal_is_pinned_and_has_no_folder() -> None:
-    made = proposal(plugin(), "project")
+    made = propose_enablement(plugin(), "project")
     assert made == enablement(grants=replace(GRANTS, fs=()))
-    assert proposal(plugin(), "project", fs=(FS,)).grants == GRANTS
-    nothing = proposal(plugin(HEAD), "user", surfaces=("tool",), config=1)
+    assert propose_enablement(plugin(), "project", fs=(FS,)).grants == GRANTS
+    nothing = propose_enablement(plugin(HEAD), "user", surfaces=("tool",), config=1)
     assert nothing == Enablement(id="user:example.echo", version="0.1.0", digest=DIGEST, surfaces=("tool",), config=1)
     assert not resolve(made, [found()]).__class__.__name__.endswith("Diagnostic")
 
 
 def test_the_snippet_is_readable() -> None:
-    text = snippet(enablement(surfaces=("tool",), config={"level": 'con"cise', "a b": [1.5, True, {}]}))
+    text = enablement_toml(enablement(surfaces=("tool",), config={"level": 'con"cise', "a b": [1.5, True, {}]}))
     assert text.startswith(
         f'[[plugins.enabled]]\nid = "{IDENTITY}"\nversion = "0.1.0"\ndigest = "{DIGEST}"\nsurfaces = ["tool"]\n'
         'config = { level = "con\\"cise", "a b" = [1.5, true, {}] }\n\n[plugins.enabled.grants]\n'
@@ -105,13 +114,13 @@ def test_the_snippet_is_readable() -> None:
 def test_a_record_and_its_enablement() -> None:
     assert enablement_of(record()) == enablement()
     assert enablement_of(record(enabled_surfaces=("tool",), config=[1])) == enablement(surfaces=("tool",), config=[1])
-    assert snippet(record()) == snippet(enablement())
+    assert enablement_toml(record()) == enablement_toml(enablement())
 
 
 @pytest.mark.parametrize("config", [{"a": None}, [None], {"a": float("nan")}, "\ud800", {"\ud800": 1}, 2**70, object()])
 def test_what_toml_has_no_form_for(config: object) -> None:
     with pytest.raises(ValueError, match="TOML has no null|a number|half a character|JSON does not have"):
-        snippet(Enablement(id="user:a", config=config))
+        enablement_toml(Enablement(id="user:a", config=config))
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.sampled_from(
@@ -151,15 +160,15 @@ ENABLEMENTS = st.builds(
 
 @given(st.lists(ENABLEMENTS, max_size=3))
 def test_what_is_written_is_read_back(enablements: list[Enablement]) -> None:
-    text = document(enablements)
+    text = grants_toml(enablements)
     text.encode()
     assert all(character == "\n" or character.isprintable() for character in text)
-    read = settings.read(tomllib.loads(text))
+    read = resolution.read_plugin_settings(tomllib.loads(text))
     assert read.on
     assert read.enabled == tuple(enablements)
     assert msgspec.json.encode([one.config for one in read.enabled]) == msgspec.json.encode([one.config for one in enablements])
 
 
 def test_a_long_text_is_no_line_of_too_many_dots() -> None:
-    text = snippet(Enablement(id="user:a", config={"a": "." * 200}))
+    text = enablement_toml(Enablement(id="user:a", config={"a": "." * 200}))
     assert max(line.count(".") for line in text.splitlines()) <= 50

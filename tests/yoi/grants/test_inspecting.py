@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from serai.dialects.yoi.grants import Grants
-from serai.dialects.yoi.inspecting import inspect
-from serai.dialects.yoi.manifest import Runtime
+from serai.plugins.authorization import inspect
+from serai.plugins.grants import Grants
+from serai.plugins.manifest import Runtime
 from tests.yoi.grants.samples import GRANTS, MANIFEST, permissions, record, target
 
 replace = msgspec.structs.replace

@@ -9,18 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from serai.dialects.yoi import reader
-from serai.dialects.yoi.manifest import (
-    INSTANCE,
-    ManifestError,
-    PluginManifest,
-    Target,
-    argv,
-    check,
-    check_package,
-    parse,
-    with_enabled,
-)
+from serai.dialects.yoi import manifest
+from serai.plugins.manifest import INSTANCE, ManifestError, PluginManifest, Target, argv, check, check_package, parse, with_enabled
 from tests.yoi.grants.samples import FULL, HEAD, MANIFEST, RUNTIME
 
 TOOL_WORLD = RUNTIME.replace("instance@", "tool@")
@@ -322,7 +312,7 @@ def test_a_manifest_that_was_kept_is_checked_too() -> None:
 
 
 def test_what_the_host_reads_of_it() -> None:
-    said = reader.parse(FULL.encode())
+    said = manifest.parse(FULL.encode())
     assert (said.name, said.version, said.language, said.description, said.enabled) == (
         "example.echo",
         "0.1.0",
@@ -330,9 +320,9 @@ def test_what_the_host_reads_of_it() -> None:
         "says it again",
         True,
     )
-    assert reader.parse(HEAD.encode()).description == "Echo"
+    assert manifest.parse(HEAD.encode()).description == "Echo"
     assert argv(said, "/g") == ()
-    assert not reader.HAS_SWITCH
+    assert not manifest.HAS_SWITCH
     with pytest.raises(ValueError, match="serai guest revoke"):
         with_enabled(FULL.encode(), False)
 

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from serai.dialects.yoi.grants import Enablement, Grants, Record, pinned, split_identity
-from serai.dialects.yoi.manifest import Permission
-from serai.dialects.yoi.resolving import Discovered, PackageDiagnostic, Plan, check_record, plan, resolve
+from serai.plugins.grants import Enablement, Grants, ResolvedPlugin, pinned, split_identity
+from serai.plugins.manifest import Permission
+from serai.plugins.resolution import DiscoveredPackage, PackageDiagnostic, PluginPlan, check_record, plan, resolve
 from tests.yoi.grants.samples import DIGEST, GRANTS, IDENTITY, MANIFEST, OTHER, enablement, found, plugin, record
 
 FIRST: dict[str, tuple[dict[str, Any], str, str]] = {
@@ -30,7 +30,7 @@ FIRST: dict[str, tuple[dict[str, Any], str, str]] = {
 NO_HOOKS = msgspec.structs.replace(MANIFEST, hooks=())
 
 
-def refused(of: Enablement, *packages: Discovered) -> PackageDiagnostic:
+def refused(of: Enablement, *packages: DiscoveredPackage) -> PackageDiagnostic:
     result = resolve(of, packages)
     assert isinstance(result, PackageDiagnostic)
     assert result.phase == "resolution"
@@ -65,12 +65,12 @@ def test_several_packages_of_one_identity_are_none() -> None:
 
 @pytest.mark.req("yoi.rule.056")
 def test_who_a_package_is_says_its_manifest() -> None:
-    package = Discovered.of(plugin(), source="user", path="/u/whatever.yoi-plugin", label="whatever.yoi-plugin")
+    package = DiscoveredPackage.of(plugin(), source="user", path="/u/whatever.yoi-plugin", label="whatever.yoi-plugin")
     assert package.identity == "user:example.echo"
     theirs, mine = found(), package
     for of, source in ((IDENTITY, "project"), ("user:example.echo", "user")):
         result = resolve(Enablement(id=of), [theirs, mine])
-        assert isinstance(result, Record)
+        assert isinstance(result, ResolvedPlugin)
         assert result.source == source
 
 
@@ -98,14 +98,14 @@ def test_a_pin_is_the_very_text(pin: str) -> None:
 @pytest.mark.req("yoi.rule.060")
 def test_what_a_record_holds() -> None:
     result = resolve(enablement(surfaces=("tool", "ingress", "tool"), config={"level": [1, None]}), [found()])
-    assert isinstance(result, Record)
-    assert result == Record(
+    assert isinstance(result, ResolvedPlugin)
+    assert result == ResolvedPlugin(
         identity=IDENTITY, source="project", package_path="/p/.serai/guests/e.yoi-plugin", package_label="e.yoi-plugin",
         digest=DIGEST, version="0.1.0", manifest=MANIFEST, enabled_surfaces=("ingress", "tool"), grants=GRANTS,
         config={"level": [1, None]},
     )  # fmt: skip
-    kept = Plan(records=(result,), diagnostics=(refused(enablement(version="2"), found()),))
-    assert msgspec.json.decode(msgspec.json.encode(kept), type=Plan) == kept
+    kept = PluginPlan(records=(result,), diagnostics=(refused(enablement(version="2"), found()),))
+    assert msgspec.json.decode(msgspec.json.encode(kept), type=PluginPlan) == kept
     assert set(msgspec.to_builtins(result)) == {
         "identity", "source", "package_path", "package_label", "digest", "version", "manifest", "enabled_surfaces", "grants",
         "config",
@@ -115,14 +115,14 @@ def test_what_a_record_holds() -> None:
 @pytest.mark.req("yoi.edge.08")
 def test_no_list_selects_all_that_is_declared() -> None:
     result = resolve(enablement(surfaces=()), [found()])
-    assert isinstance(result, Record)
+    assert isinstance(result, ResolvedPlugin)
     assert result.enabled_surfaces == ("hook", "ingress", "service", "tool", "wasm")
 
 
 @pytest.mark.req("yoi.edge.05")
 def test_empty_grants_need_no_binding() -> None:
     result = resolve(enablement(grants=Grants()), [found()])
-    assert isinstance(result, Record)
+    assert isinstance(result, ResolvedPlugin)
     assert result.grants.empty
 
 
@@ -132,7 +132,7 @@ def test_of_several_for_one_plugin_the_last_counts() -> None:
     assert [one.grants for one in made.records] == [GRANTS]
     assert [one.kind for one in made.diagnostics] == ["duplicate", "digest"]
     assert not made.empty
-    assert Plan().empty
+    assert PluginPlan().empty
 
 
 def test_a_message_is_bounded_and_tells_no_secret() -> None:

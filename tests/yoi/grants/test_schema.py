@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from serai.dialects.yoi.schema import KEYWORDS, TYPES, check
+from serai.plugins.manifest import KEYWORDS, TYPES, check_schema
 
 
 def at(node: Any) -> dict[str, Any]:
@@ -19,18 +19,18 @@ def at(node: Any) -> dict[str, Any]:
 def test_every_type(kind: str) -> None:
     assert len(TYPES) == 7
     assert len(KEYWORDS) == 8
-    check(at({"type": kind, "title": "t", "description": "d", "enum": ["a", "b"]}))
+    check_schema(at({"type": kind, "title": "t", "description": "d", "enum": ["a", "b"]}))
 
 
 @pytest.mark.req("yoi.conform.13")
 def test_every_keyword() -> None:
-    check(
+    check_schema(
         {
             "type": "object", "title": "t", "description": "d", "required": ["a"], "additionalProperties": {"type": "string"},
             "properties": {"a": {"type": "array", "items": {"type": "integer", "enum": [1, True, "1"]}}},
         }
     )  # fmt: skip
-    check({"type": "object", "additionalProperties": False, "required": ["anything"]})
+    check_schema({"type": "object", "additionalProperties": False, "required": ["anything"]})
 
 
 @pytest.mark.req("yoi.conform.13")
@@ -75,7 +75,7 @@ def test_every_keyword() -> None:
 )
 def test_what_it_has_not(schema: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(reason)}$"):
-        check(schema)
+        check_schema(schema)
 
 
 def test_it_is_no_bomb() -> None:
@@ -83,4 +83,4 @@ def test_it_is_no_bomb() -> None:
     for _ in range(100):
         schema = {"type": "object", "properties": {"a": schema}}
     with pytest.raises(ValueError, match="nested too deep"):
-        check(schema)
+        check_schema(schema)

@@ -9,11 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from serai.dialects.yoi.bounds import DEFAULT, STACK_MOST, UPSTREAM, Bounds
-from serai.dialects.yoi.resolving import PackageDiagnostic, Plan, plan
-from serai.dialects.yoi.settings import PluginSettings, read
 from serai.errors import BadSettings
 from serai.limits import MIB
+from serai.plugins.bounds import DEFAULT, STACK_MOST, UPSTREAM, Bounds
+from serai.plugins.resolution import PackageDiagnostic, PluginPlan, PluginSettings, plan, read_plugin_settings
 from tests.yoi.grants.samples import DIGEST, GRANTS, IDENTITY, enablement, found, record
 
 SPEC = f"""
@@ -49,12 +48,12 @@ operations = ["read", "list"]
 
 def refusal(text: str | dict[str, Any]) -> str:
     with pytest.raises(BadSettings) as caught:
-        read(tomllib.loads(text) if isinstance(text, str) else text, who="config.toml")
+        read_plugin_settings(tomllib.loads(text) if isinstance(text, str) else text, who="config.toml")
     return caught.value.message
 
 
 def test_the_example_of_the_protocol() -> None:
-    settings = read(tomllib.loads(SPEC))
+    settings = read_plugin_settings(tomllib.loads(SPEC))
     assert settings.on
     assert settings.bounds == DEFAULT
     assert settings.resolved is None
@@ -71,16 +70,16 @@ def test_the_example_of_the_protocol() -> None:
 )
 def test_without_the_switch_nothing_is_on(feature: dict[str, Any]) -> None:
     listed = {"plugins": {"enabled": [msgspec.to_builtins(enablement())]}}
-    settings = read(feature | listed)
+    settings = read_plugin_settings(feature | listed)
     assert not settings.on
     assert len(settings.enabled) == 1
-    assert plan(settings.counting, [found()]) == Plan()
-    switched = read({"feature": {"plugins": {"enabled": True}}} | listed)
+    assert plan(settings.counting, [found()]) == PluginPlan()
+    switched = read_plugin_settings({"feature": {"plugins": {"enabled": True}}} | listed)
     assert [one.identity for one in plan(switched.counting, [found()]).records] == [IDENTITY]
 
 
 def test_nothing_said() -> None:
-    assert read({}) == PluginSettings()
+    assert read_plugin_settings({}) == PluginSettings()
 
 
 @pytest.mark.parametrize(
@@ -117,13 +116,13 @@ def test_a_typing_error_is_an_error(text: str, reason: str) -> None:
 def test_the_usual_bounds() -> None:
     assert (DEFAULT.memory, DEFAULT.instances, DEFAULT.tables, DEFAULT.memories) == (64 * MIB, 64, 16, 8)
     assert (DEFAULT.table_elements, DEFAULT.stack, DEFAULT.fuel) == (20_000, MIB, 0)
-    assert read({"plugins": {"bounds": {"fuel": True}}}).bounds.fuel == 2_000_000_000
-    assert read({"plugins": {"preset": "upstream", "bounds": {"fuel": False}}}).bounds.fuel == 0
+    assert read_plugin_settings({"plugins": {"bounds": {"fuel": True}}}).bounds.fuel == 2_000_000_000
+    assert read_plugin_settings({"plugins": {"preset": "upstream", "bounds": {"fuel": False}}}).bounds.fuel == 0
 
 
 @pytest.mark.req("yoi.rule.087")
 def test_the_bounds_of_the_origin() -> None:
-    origin = read({"plugins": {"preset": "upstream"}}).bounds
+    origin = read_plugin_settings({"plugins": {"preset": "upstream"}}).bounds
     assert origin == UPSTREAM
     assert (origin.memory, origin.table_elements, origin.instances, origin.tables, origin.memories) == (2 * MIB, 256, 1, 1, 1)
     assert origin.fuel == 5_000_000
@@ -135,12 +134,12 @@ def test_the_bounds_of_the_origin() -> None:
 @pytest.mark.parametrize("preset", ["default", "upstream"])
 def test_no_stack_is_more_than_the_process_can_bear(preset: str) -> None:
     assert STACK_MOST == 2 * MIB
-    assert read({"plugins": {"preset": preset, "bounds": {"stack": 2 * MIB}}}).bounds.stack == 2 * MIB
+    assert read_plugin_settings({"plugins": {"preset": preset, "bounds": {"stack": 2 * MIB}}}).bounds.stack == 2 * MIB
     assert refusal({"plugins": {"preset": preset, "bounds": {"stack": 2 * MIB + 1}}}) == "plugins.bounds: stack is 1 to 2097152"
 
 
 def test_bounds_change_what_the_preset_has() -> None:
-    changed = read({"plugins": {"preset": "upstream", "bounds": {"tool": 20, "strict_imports": False}}}).bounds
+    changed = read_plugin_settings({"plugins": {"preset": "upstream", "bounds": {"tool": 20, "strict_imports": False}}}).bounds
     assert changed == msgspec.structs.replace(UPSTREAM, tool=20.0, strict_imports=False)
 
 
@@ -168,33 +167,37 @@ def test_bounds_that_cannot_be(bounds: dict[str, Any], reason: str) -> None:
 
 def test_no_tool_has_more_than_a_minute() -> None:
     """Else it would be taken and have no effect: no call is longer (spec yoi 14.3)."""
-    longest = read({"plugins": {"bounds": {"tool": 60, "tool_with_host": 60.0, "start": 3600, "ingress": 3600.0}}}).bounds
+    longest = read_plugin_settings(
+        {"plugins": {"bounds": {"tool": 60, "tool_with_host": 60.0, "start": 3600, "ingress": 3600.0}}}
+    ).bounds
     assert (longest.tool, longest.tool_with_host, longest.start, longest.ingress) == (60.0, 60.0, 3600.0, 3600.0)
 
 
 def test_every_bound_can_be_set() -> None:
-    assert read({"plugins": {"bounds": msgspec.to_builtins(DEFAULT)}}).bounds == DEFAULT
-    assert read({"plugins": {"bounds": msgspec.to_builtins(UPSTREAM)}}).bounds == UPSTREAM
+    assert read_plugin_settings({"plugins": {"bounds": msgspec.to_builtins(DEFAULT)}}).bounds == DEFAULT
+    assert read_plugin_settings({"plugins": {"bounds": msgspec.to_builtins(UPSTREAM)}}).bounds == UPSTREAM
     assert isinstance(DEFAULT, Bounds)
 
 
 @pytest.mark.req("yoi.rule.060")
 def test_a_plan_that_was_kept_comes_back() -> None:
-    kept = Plan(records=(record(config={"a": 1}),), diagnostics=(PackageDiagnostic(kind="io", phase="discovery", message="m"),))
+    kept = PluginPlan(
+        records=(record(config={"a": 1}),), diagnostics=(PackageDiagnostic(kind="io", phase="discovery", message="m"),)
+    )
     through = msgspec.json.decode(msgspec.json.encode({"plugins": {"resolved": kept}}))
-    assert read(through).resolved == kept
-    assert read({"plugins": {"resolved": {}}}).resolved is None
+    assert read_plugin_settings(through).resolved == kept
+    assert read_plugin_settings({"plugins": {"resolved": {}}}).resolved is None
 
 
 def test_a_plan_that_cannot_be() -> None:
-    broken = msgspec.to_builtins(Plan(records=(record(identity="user:x"),)))
+    broken = msgspec.to_builtins(PluginPlan(records=(record(identity="user:x"),)))
     assert refusal({"plugins": {"resolved": broken}}) == "plugins: resolved: resolved plugin record does not fit its own manifest"
-    drifted = msgspec.to_builtins(Plan(records=(record(grants=msgspec.structs.replace(GRANTS, digest="")),)))
+    drifted = msgspec.to_builtins(PluginPlan(records=(record(grants=msgspec.structs.replace(GRANTS, digest="")),)))
     assert (
         refusal({"plugins": {"resolved": drifted}}) == "plugins: resolved: plugin grant is missing a deterministic digest binding"
     )
 
 
 def test_dates_of_a_config_are_text() -> None:
-    made = read({"plugins": {"enabled": [{"id": "user:a", "config": [date(2020, 1, 2)]}]}})
+    made = read_plugin_settings({"plugins": {"enabled": [{"id": "user:a", "config": [date(2020, 1, 2)]}]}})
     assert made.enabled[0].config == ["2020-01-02"]

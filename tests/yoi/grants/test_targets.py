@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.yoi.manifest import Target
-from serai.dialects.yoi.targets import (
+from serai.plugins.manifest import Target
+from serai.plugins.targets import (
     Parsed,
     broad,
     covers,

@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from serai.dialects.yoi.manifest import INSTANCE
 from serai.dialects.yoi.messages import Event
-from serai.dialects.yoi.package import digest
 from serai.dialects.yoi.status import InstanceStatus
 from serai.host.adapters.yoi.guest import YoiGuest
 from serai.host.host import Host
+from serai.plugins.manifest import INSTANCE
+from serai.plugins.package import digest
 from tests.host.guests import opened
 from tests.yoi import wat
 

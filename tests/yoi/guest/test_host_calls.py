@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from serai.dialects.yoi.manifest import TOOL
 from serai.dialects.yoi.status import Lifecycle
 from serai.host.life import State
+from serai.plugins.manifest import TOOL
 from tests.yoi import wat
 from tests.yoi.guest.plugins import DOWN, ID, Plugin, house, running
 from tests.yoi.guest.test_websockets import peer

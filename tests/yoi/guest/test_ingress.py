@@ -136,7 +136,7 @@ async def test_a_handler_is_interrupted_at_its_deadline_and_its_commands_are_gon
 
 
 def test_one_second_is_what_an_event_has() -> None:
-    from serai.dialects.yoi.bounds import DEFAULT, UPSTREAM
+    from serai.plugins.bounds import DEFAULT, UPSTREAM
 
     assert DEFAULT.ingress == UPSTREAM.ingress == 1.0
 

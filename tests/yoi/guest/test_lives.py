@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from serai.dialects.yoi.manifest import TOOL
 from serai.dialects.yoi.status import DiagnosticKind, Lifecycle
 from serai.errors import Closed, PeerGone, Refused
 from serai.host.adapters.yoi import connections
@@ -22,6 +21,7 @@ from serai.host.host import Host
 from serai.host.life import State
 from serai.host.manifest import Manifest
 from serai.model.tools import ToolResult
+from serai.plugins.manifest import TOOL
 from tests.host.guests import until
 from tests.yoi import wat
 from tests.yoi.guest.plugins import ID, INGRESS, Plugin, event, house, mirror, running, with_tools

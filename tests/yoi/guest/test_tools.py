@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from serai.dialects.yoi.manifest import TOOL
 from serai.errors import BadFrame, BadManifest, NotAllowed, PeerGone, PeerTimeout, Refused, SeraiError, SpawnFailed
 from serai.host.adapters.yoi.life import register, tool_failure
 from serai.host.life import State
 from serai.model.tools import ToolCall
+from serai.plugins.manifest import TOOL
 from tests.host.guests import log_of, make
 from tests.host.test_registry import Box
 from tests.yoi import wat

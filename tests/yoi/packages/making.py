@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from serai.dialects.yoi.archive import pack
-from serai.dialects.yoi.package import digest
+from serai.plugins.package import digest, pack
 
 __all__ = ["enabled", "files", "granted", "on", "plugin", "plugin_folder", "toml"]
 

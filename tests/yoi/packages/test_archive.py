@@ -15,8 +15,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from serai.dialects.yoi.archive import BadArchive, normalised, pack, packed_size, read
-from serai.dialects.yoi.bounds import DEFAULT, UPSTREAM, Bounds
+from serai.plugins.bounds import DEFAULT, UPSTREAM, Bounds
+from serai.plugins.package import BadArchive, entry_path, pack, packed_size, read
 from tests.yoi.packages.zips import Entry, zipped
 
 FILES = {"plugin.toml": b"schema_version = 1\n", "b.txt": b"", "hooks/a.md": b"hello"}
@@ -223,7 +223,7 @@ paths = st.lists(
 
 def good(name: str) -> bool:
     try:
-        return bool(normalised(name))
+        return bool(entry_path(name))
     except BadArchive:
         return False
 

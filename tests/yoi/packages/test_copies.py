@@ -9,13 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from serai.dialects.yoi.archive import pack
-from serai.dialects.yoi.grants import Record
-from serai.dialects.yoi.package import digest
 from serai.errors import BadManifest
-from serai.host import plugin_copies
-from serai.host.plugin_copies import copy_of, keep_copy
-from serai.host.plugins import package_for, read_package
+from serai.plugins import package_store
+from serai.plugins.grants import ResolvedPlugin
+from serai.plugins.package import digest, pack
+from serai.plugins.package_store import copy_of, keep_copy, package_for, read_package
 from tests.host.folders import House
 from tests.yoi.packages.making import enabled, files, granted, plugin, plugin_folder
 
@@ -29,9 +27,9 @@ def house(tmp_path: Path) -> House:
     return House(tmp_path)
 
 
-def record_of(house: House) -> Record:
+def record_of(house: House) -> ResolvedPlugin:
     found = house.find(config=enabled(granted("user:echo", ECHO)))
-    record: Record = found.guests[0].plan
+    record: ResolvedPlugin = found.guests[0].plan
     return record
 
 
@@ -113,7 +111,7 @@ def test_copies_are_for_this_user_alone_whatever_the_umask_says(house: House) ->
 
 
 def test_old_copies_go_and_those_in_use_stay(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugin_copies, "_COPIES", 3)
+    monkeypatch.setattr(package_store, "_COPIES", 3)
     kept: list[Path] = []
     for number in range(5):
         path = keep_copy(read_package(plugin(house.user, version=f"{number}")), house.environ)
@@ -124,7 +122,7 @@ def test_old_copies_go_and_those_in_use_stay(house: House, monkeypatch: pytest.M
     assert keep_copy(first, house.environ) == kept[2]  # now the newest
     keep_copy(read_package(plugin(house.user, version="9")), house.environ)
     assert [path.exists() for path in kept] == [False, False, True, False, True]
-    monkeypatch.setattr(plugin_copies, "_COPIES_SIZE", 1)
+    monkeypatch.setattr(package_store, "_COPIES_SIZE", 1)
     last = keep_copy(first, house.environ)
     assert last is not None
     assert list(last.parent.iterdir()) == [last]

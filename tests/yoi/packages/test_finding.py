@@ -12,12 +12,12 @@ import pytest
 
 from serai import paths
 from serai.app.config import Config
-from serai.dialects.yoi.grants import Record
-from serai.dialects.yoi.package import digest
 from serai.errors import BadSettings
-from serai.host import plugins
+from serai.host.adapters.yoi import finder
+from serai.host.adapters.yoi.finder import plan_of
 from serai.host.finding import Found, find
-from serai.host.plugins import plan_of
+from serai.plugins.grants import ResolvedPlugin
+from serai.plugins.package import digest
 from tests.host.folders import House, zot_guest
 from tests.yoi.packages.making import enabled, files, granted, on, plugin, plugin_folder
 
@@ -72,7 +72,7 @@ def test_a_record_holds_what_a_session_needs(house: House) -> None:
     assert (record.source, record.package_path, record.package_label) == ("user", str(path), "echo.yoi-plugin")
     assert (record.version, record.manifest.tools[0].name, record.enabled_surfaces) == ("0.1.0", "echo", ("tool", "wasm"))
     kept = msgspec.json.decode(msgspec.json.encode(plan_of(found.guests)))
-    assert msgspec.convert(kept["records"], tuple[Record, ...]) == (record,)
+    assert msgspec.convert(kept["records"], tuple[ResolvedPlugin, ...]) == (record,)
 
 
 @pytest.mark.req("yoi.rule.059")
@@ -391,7 +391,7 @@ def test_one_that_was_named_on_the_command_line_is_in_the_plan_too(house: House)
 def test_a_projects_store_that_is_too_large_is_told_of(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(3):
         plugin(store(house), f"{number}.yoi-plugin", id=f"p{number}")
-    monkeypatch.setattr(plugins, "_PROJECTS", 1)
+    monkeypatch.setattr(finder, "_PROJECTS", 1)
     found = house.find()
     said = "plugin store has more than 1 bytes of packages: this one is left out"
     assert problems(found) == [("1.yoi-plugin", said), ("2.yoi-plugin", said)]
@@ -418,7 +418,7 @@ def test_who_has_no_plugins_imports_nothing_of_theirs(house: House) -> None:
     code = (
         "import sys; from serai.host.finding import find; "
         f"found = find(cwd={str(house.project)!r}, environ={house.environ!r}); assert len(found.guests) == 1; "
-        "print([name for name in sys.modules if 'yoi' in name or name == 'serai.host.plugins'])"
+        "print([name for name in sys.modules if 'yoi' in name or name == 'serai.host.adapters.yoi.finder'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from serai.dialects.yoi.grants import Record
 from serai.errors import BadManifest, BadSession, BadSettings
-from serai.host.plugin_copies import keep_copy
-from serai.host.plugins import package_for, plan_of
+from serai.host.adapters.yoi.finder import plan_of
+from serai.plugins.grants import ResolvedPlugin
+from serai.plugins.package_store import keep_copy, package_for
 from tests.agents.resident.parts import Answers, said
 from tests.app.houses import home_of, opened, sessions_of, unopened
 from tests.host.folders import House
@@ -54,13 +54,13 @@ def planned(house: House, *entries: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def restored(house: House, plan: dict[str, Any], *entries: dict[str, Any]) -> Record:
+def restored(house: House, plan: dict[str, Any], *entries: dict[str, Any]) -> ResolvedPlugin:
     [guest] = house.find(config=enabled(*entries, resolved=plan)).guests
-    record: Record = guest.plan
+    record: ResolvedPlugin = guest.plan
     return record
 
 
-def folders(record: Record) -> list[dict[str, Any]]:
+def folders(record: ResolvedPlugin) -> list[dict[str, Any]]:
     return [{"root": one.root, "operations": list(one.operations)} for one in record.grants.fs]
 
 

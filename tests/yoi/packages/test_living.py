@@ -11,10 +11,10 @@ import msgspec
 import pytest
 
 from serai.app.app import App
-from serai.dialects.yoi.grants import Record
-from serai.dialects.yoi.package import digest
 from serai.errors import BadSession, NotAllowed
 from serai.host.host import Host
+from serai.plugins.grants import ResolvedPlugin
+from serai.plugins.package import digest
 from serai.store.stored_session import StoredSession as Stored
 from serai.tools import BuiltInTools
 from serai.wire.plain_process import PlainSpawner
@@ -181,7 +181,7 @@ async def test_a_session_that_goes_on_has_the_plugin_that_it_began_with(tmp_path
     with stored(tmp_path) as session:
         kept = session.plugins()
         assert kept is not None
-        [record] = msgspec.convert(msgspec.json.decode(kept)["records"], tuple[Record, ...])
+        [record] = msgspec.convert(msgspec.json.decode(kept)["records"], tuple[ResolvedPlugin, ...])
         assert (record.identity, record.digest, record.package_path) == ("user:echo", digest(echo()), str(path))
         assert record.manifest.tools[0].name == "echo"
     newer = echo(version="0.2.0")

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.yoi.archive import BadArchive, pack, read
-from serai.dialects.yoi.bounds import Bounds
-from serai.dialects.yoi.package import digest, open_files
-from serai.host.plugins import read_package
+from serai.plugins.bounds import Bounds
+from serai.plugins.package import BadArchive, digest, open_files, pack, read
+from serai.plugins.package_store import read_package
 from tests.yoi.packages.making import files, plugin, plugin_folder
 from tests.yoi.packages.zips import Entry, zipped
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from serai.dialects.yoi.bounds import DEFAULT, Bounds
-from serai.dialects.yoi.resolving import PackageDiagnostic
-from serai.host import plugins
-from serai.host.plugins import discover
+from serai.host.adapters.yoi import finder
+from serai.host.adapters.yoi.finder import discover
 from serai.limits import MIB
+from serai.plugins.bounds import DEFAULT, Bounds
+from serai.plugins.resolution import PackageDiagnostic
 from tests.yoi.packages.making import files, plugin, plugin_folder
 from tests.yoi.packages.zips import Entry, zipped
 
@@ -126,7 +126,7 @@ def test_a_projects_store_is_read_up_to_a_size_and_the_users_own_to_its_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a project nobody trusts yet everything is expanded at every look."""
-    assert plugins._PROJECTS == 256 * MIB
+    assert finder._PROJECTS == 256 * MIB
     zeros = {"zeros": bytes(50_000)}
     contents = [{**files(id=f"p{number}"), **zeros} for number in range(4)]
     for number, content in enumerate(contents):  # what counts is what comes out of the archive
@@ -137,7 +137,7 @@ def test_a_projects_store_is_read_up_to_a_size_and_the_users_own_to_its_end(
     bounds = Bounds(ratio=5000)
     most = 2 * sum(map(len, contents[0].values()))
     for size, read in ((most + 1, 3), (most, 2), (1, 1)):
-        monkeypatch.setattr(plugins, "_PROJECTS", size)
+        monkeypatch.setattr(finder, "_PROJECTS", size)
         found, told = discover([("project", tmp_path)], bounds)
         names = [f"{number}.yoi-plugin" for number in range(4)] + ["folder"]
         assert [one.label for one in found] == names[:read]
@@ -156,12 +156,12 @@ def test_a_broken_package_of_a_project_counts_as_all_that_it_could_have_been(
         (tmp_path / f"{number}.yoi-plugin").write_bytes(zipped(entries))
     plugin(tmp_path, "good.yoi-plugin")
     could = DEFAULT.ratio * len(zipped(entries))
-    monkeypatch.setattr(plugins, "_PROJECTS", 2 * could)
+    monkeypatch.setattr(finder, "_PROJECTS", 2 * could)
     found, told = discover([("project", tmp_path)])
     assert found == ()
     assert kinds(told)[-1] == ("bounds", "good.yoi-plugin")
     assert len(discover([("user", tmp_path)])[0]) == 1
-    monkeypatch.setattr(plugins, "_PROJECTS", 2 * could + 1)
+    monkeypatch.setattr(finder, "_PROJECTS", 2 * could + 1)
     assert len(discover([("project", tmp_path)])[0]) == 1
 
 

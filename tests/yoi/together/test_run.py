@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serai.app.mcp import Endpoint, GuestTools
-from serai.dialects.mcp.theirs import Done, Listed
+from serai.dialects.mcp.events import Done, Listed
 from tests.app.houses import opened
 from tests.cli import runs
 from tests.cli.guests import EXAMPLES, Shell

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from serai.dialects.yoi.bounds import DEFAULT, Bounds
-from serai.dialects.yoi.manifest import INSTANCE
 from serai.errors import SeraiError
 from serai.host.adapters.yoi.brokering import HostCall
 from serai.host.adapters.yoi.worker import Worker, open_worker
 from serai.limits import Limits
+from serai.plugins.bounds import DEFAULT, Bounds
+from serai.plugins.manifest import INSTANCE
 from serai.wire.channel import Tap
 from serai.wire.event_loop import Deadlines
 from serai.wire.plain_process import PlainSpawner

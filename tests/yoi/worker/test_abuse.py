@@ -10,11 +10,11 @@ import signal
 
 import pytest
 
-from serai.dialects.yoi.bounds import DEFAULT, PRESETS, STACK_MOST, UPSTREAM, Bounds
-from serai.dialects.yoi.manifest import TOOL
 from serai.errors import BadFrame, OversizeFrame, PeerGone, PeerTimeout, SeraiError, Trapped
 from serai.host.adapters.yoi import worker as module
 from serai.limits import MIB
+from serai.plugins.bounds import DEFAULT, PRESETS, STACK_MOST, UPSTREAM, Bounds
+from serai.plugins.manifest import TOOL
 from tests.wire.helpers import Ends
 from tests.yoi import wat
 from tests.yoi.worker.conftest import LONG, House, never

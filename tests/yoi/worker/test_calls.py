@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from serai.dialects.yoi.bounds import Bounds
-from serai.dialects.yoi.denial import Denied
-from serai.dialects.yoi.manifest import TOOL
+from serai.dialects.yoi.host_api import HostCallDenied
 from serai.errors import BadManifest, Closed, PeerTimeout, Refused, Trapped
 from serai.host.adapters.yoi import frames
+from serai.plugins.bounds import Bounds
+from serai.plugins.manifest import TOOL
 from tests.yoi import wat
 from tests.yoi.worker.conftest import LONG, House, never
 
@@ -113,7 +113,7 @@ async def test_a_host_function_that_takes_too_long_ends_with_its_call(house: Hou
 @pytest.mark.req("yoi.rule.006")
 async def test_a_denied_host_call_is_a_trap(house: House) -> None:
     async def host(*_: object) -> str:
-        raise Denied("fs path is outside of every grant é\ud800")
+        raise HostCallDenied("fs path is outside of every grant é\ud800")
 
     worker = await house.open(wat.caller("fs", "read", "x"), host=host)
     with pytest.raises(Trapped, match="fs path is outside of every grant é") as caught:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from serai.dialects.yoi.manifest import INSTANCE, TOOL
 from serai.errors import BadManifest, OversizeFrame, PeerGone, PeerTimeout
 from serai.host.adapters.yoi import worker as module
 from serai.host.adapters.yoi.compiling import command
+from serai.plugins.manifest import INSTANCE, TOOL
 from serai.wire import process_tree
 from serai.wire.process import Child, Launch
 from tests.conftest import PATIENT

@@ -10,9 +10,9 @@ from time import monotonic
 import msgspec
 import pytest
 
-from serai.dialects.yoi.bounds import Bounds
 from serai.errors import PeerTimeout
 from serai.host.adapters.yoi import worker as module
+from serai.plugins.bounds import Bounds
 from tests.yoi import wat
 from tests.yoi.worker.conftest import LONG, House
 

@@ -19,7 +19,7 @@ from serai.agents.drivers.claude.environment import environment
 from serai.agents.drivers.claude.options import Options, without_project
 from serai.agents.drivers.claude.places import Places
 from serai.agents.drivers.claude.versions import refused
-from serai.dialects.claude.tools import Tools
+from serai.dialects.claude.tools import ToolMap
 from serai.limits import Limits
 from serai.wire.process import Spawner
 
@@ -73,7 +73,7 @@ class ClaudeAgent(SessionAgent):
         super().__init__(AgentTypeClaude, config=config, limits=limits, trusted=trusted, spawner=spawner, environ=environ, **more)
         self._claude = options or Options()
         self._environ = environ
-        self._tools = Tools()
+        self._tools = ToolMap()
 
     def is_available(self) -> bool:
         return _program(self._claude, self._environ) != ""

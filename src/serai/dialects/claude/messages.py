@@ -3,22 +3,27 @@
 Names are those of the wire. What is absent reads as its zero value; a member of the wrong type does too, at the second,
 lenient look of `reading`. Members that are not here are in the line, which goes along with every frame. Opaque members stay bytes
 (`msgspec.Raw`) when they are read.
+
+What a host may say to Claude Code (spec agents 2.4, 2.6, 2.7), and the one way to make a line of it.
+
+A line that is no JSON, a wrong role and a `control_request` without a `request` end the program at once (spec agents 2.6). So
+every line is read back strictly before anybody gets it. Members that are not here go along unread.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw
 
 from serai.dialects.claude import blocks
 from serai.dialects.claude.blocks import NOTHING, Message, StreamPart, UnknownPart, Usage, UserMessage
-from serai.wire.codec import Codec
+from serai.wire.codec import BAD_INPUT, Codec, encode, repair
 
 __all__ = [
     "FROM_CLI",
-    "NOTHING",
+    "FROM_HOST",
     "RARE",
     "SUBTYPES",
     "Assistant",
@@ -29,11 +34,18 @@ __all__ = [
     "ControlResponse",
     "Elicitation",
     "FromCli",
+    "FromHost",
     "HookCallback",
+    "HostCancel",
+    "HostContent",
+    "HostKeepAlive",
+    "HostRequest",
+    "HostResponse",
+    "HostResult",
     "KeepAlive",
     "McpMessage",
-    "Message",
     "OtherRequest",
+    "Prompt",
     "RequestUserDialog",
     "Response",
     "Result",
@@ -42,10 +54,9 @@ __all__ = [
     "StreamIds",
     "System",
     "ToolProgress",
-    "Usage",
     "User",
-    "UserMessage",
     "blocks",
+    "encode_line",
 ]
 
 # Frames that nobody acts on by their type: they stay `Unknown` with their line, and are no surprise (spec agents 2.5).
@@ -359,3 +370,73 @@ SUBTYPES = frozenset(
         "register_repo_root", "reload_plugins", "reload_skills", "reload_output_styles", "set_has_subscribers",
     }
 )  # fmt: skip
+
+
+class HostContent(msgspec.Struct, frozen=True):
+    role: Literal["user"]
+    content: str | list[dict[str, Any]]
+
+
+class Prompt(msgspec.Struct, frozen=True, tag_field="type", tag="user"):
+    """A user's message."""
+
+    message: HostContent
+    session_id: str = ""
+    uuid: str = ""
+    parent_tool_use_id: str | None = None
+    client_composed: bool = False
+
+
+class HostRequest(msgspec.Struct, frozen=True, tag_field="type", tag="control_request"):
+    request_id: str
+    request: dict[str, Any]
+
+
+class HostResult(msgspec.Struct, frozen=True):
+    subtype: Literal["success", "error"]
+    request_id: str | int
+    response: dict[str, Any] = {}
+    error: str = ""
+
+
+class HostResponse(msgspec.Struct, frozen=True, tag_field="type", tag="control_response"):
+    response: HostResult
+
+
+class HostCancel(msgspec.Struct, frozen=True, tag_field="type", tag="control_cancel_request"):
+    request_id: str
+
+
+class HostKeepAlive(msgspec.Struct, frozen=True, tag_field="type", tag="keep_alive"):
+    pass
+
+
+FromHost = Prompt | HostRequest | HostResponse | HostCancel | HostKeepAlive
+FROM_HOST: Codec[FromHost] = Codec(FromHost)
+
+# Line ends to some readers of JavaScript, though not to JSON.
+_ENDS = (("\u2028".encode(), rb"\u2028"), ("\u2029".encode(), rb"\u2029"))
+
+
+def encode_line(frame: dict[str, Any]) -> bytes:
+    """One line, or ValueError (TypeError for what no JSON has): nothing is sent that would end the program."""
+    text = encode(frame)
+    text = repair(text) or text
+    try:
+        if b"\n" in text[:-1] or b"\r" in text:  # white space between the parts of an opaque member
+            text = encode(msgspec.json.decode(text))
+        said = FROM_HOST.decoder.decode(text)
+    except BAD_INPUT as error:
+        raise ValueError(f"claude would not take this {frame.get('type')} line: {error}") from None
+    if isinstance(said, Prompt) and not _is_content(said.message.content):
+        raise ValueError("claude would not take this prompt: it is empty, or has a block without a type")
+    if isinstance(said, HostRequest) and not (isinstance(subtype := said.request.get("subtype"), str) and subtype):
+        raise ValueError("claude would not take this control_request: its request has no subtype")
+    for end, escaped in _ENDS:
+        if end in text:
+            text = text.replace(end, escaped)
+    return text
+
+
+def _is_content(content: str | list[dict[str, Any]]) -> bool:
+    return bool(content) and (isinstance(content, str) or all(isinstance(one.get("type"), str) for one in content))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
-from serai.dialects.piglet import answers, messages, requests
+from serai.dialects.piglet import messages, service_messages
 from serai.dialects.piglet.messages import Wire
 from serai.wire.codec import FoldingDecoder, decode
 
-__all__ = ["METHODS", "Method", "Row", "params_of", "result_of"]
+__all__ = ["METHODS", "Method", "MethodSpec", "params_of", "result_of"]
 
 
 class Method(StrEnum):
@@ -105,7 +105,7 @@ class Method(StrEnum):
     ABORT = "abort"
 
 
-class Row(NamedTuple):
+class MethodSpec(NamedTuple):
     """`sender` of the request or notification; what has no `result` is a notification."""
 
     sender: Literal["host", "guest", "both"]
@@ -113,95 +113,107 @@ class Row(NamedTuple):
     result: type[Wire] | None = None
 
 
-METHODS: dict[str, Row] = {
-    Method.INITIALIZE: Row("host", messages.InitializeParams, messages.InitializeResult),
-    Method.SHUTDOWN: Row("host", messages.ShutdownParams),
-    Method.CANCEL_REQUEST: Row("both", messages.CancelParams),
-    Method.REGISTER_TOOL: Row("guest", messages.RegisterToolParams),
-    Method.REGISTER_COMMAND: Row("guest", messages.RegisterCommandParams),
-    Method.REGISTER_PROMPT_SECTION: Row("guest", messages.RegisterPromptSectionParams),
-    Method.REGISTER_INTERCEPTOR: Row("guest", messages.RegisterInterceptorParams),
-    Method.REGISTER_EVENT_HANDLER: Row("guest", messages.RegisterEventHandlerParams),
-    Method.REGISTER_SHORTCUT: Row("guest", messages.RegisterShortcutParams),
-    Method.REGISTER_MESSAGE_HOOK: Row("guest", messages.RegisterMessageHookParams),
-    Method.REGISTER_COMPACTOR: Row("guest", messages.RegisterCompactorParams),
-    Method.REGISTER_PROVIDER: Row("guest", messages.RegisterProviderParams),
-    Method.PROVIDER_STREAM: Row("host", messages.ProviderStreamParams, messages.ProviderStreamResult),
-    Method.PROVIDER_DELTA: Row("guest", messages.ProviderDeltaParams),
-    Method.COMPACT_EXECUTE: Row("host", messages.CompactExecuteParams, messages.CompactExecuteResult),
-    Method.TOOL_EXECUTE: Row("host", messages.ToolExecuteParams, messages.ToolExecuteResult),
-    Method.COMMAND_EXECUTE: Row("host", messages.CommandExecuteParams, messages.CommandExecuteResult),
-    Method.INTERCEPTOR_BEFORE: Row("host", messages.InterceptorBeforeParams, messages.InterceptorBeforeResult),
-    Method.INTERCEPTOR_AFTER: Row("host", messages.InterceptorAfterParams, messages.InterceptorAfterResult),
-    Method.EVENT_DISPATCH: Row("host", messages.EventDispatchParams, messages.EventDispatchResult),
-    Method.SHORTCUT_HANDLE: Row("host", messages.ShortcutHandleParams, messages.ShortcutHandleResult),
-    Method.MESSAGE_HOOK_ON_MESSAGE: Row("host", messages.MessageHookParams, messages.MessageHookResult),
-    Method.HOST_LIST_TOOLS: Row("guest", requests.HostListToolsParams, answers.HostListToolsResult),
-    Method.HOST_EXECUTE_TOOL: Row("guest", requests.HostExecuteToolParams, answers.HostExecuteToolResult),
-    Method.HOST_CONFIG_GET: Row("guest", requests.HostConfigGetParams, answers.HostConfigGetResult),
-    Method.HOST_CONFIG_READ_EXT: Row("guest", requests.HostConfigReadExtParams, answers.HostConfigReadExtResult),
-    Method.HOST_AUTH_GET_KEY: Row("guest", requests.HostAuthGetKeyParams, answers.HostAuthGetKeyResult),
-    Method.HOST_CHAT: Row("guest", requests.HostChatParams, answers.HostChatResult),
-    Method.HOST_AGENT_RUN: Row("guest", requests.HostAgentRunParams, answers.HostAgentRunResult),
-    Method.HOST_CONVERSATION_MESSAGES: Row("guest", requests.Nothing, answers.HostConversationMessagesResult),
-    Method.HOST_LLM_SNAPSHOT: Row("guest", requests.Nothing, answers.HostLLMSnapshotResult),
-    Method.HOST_SET_CONVERSATION_MESSAGES: Row("guest", requests.HostSetConversationMessagesParams, requests.Nothing),
-    Method.HOST_SESSIONS: Row("guest", requests.Nothing, answers.HostSessionsResult),
-    Method.HOST_LOAD_SESSION: Row("guest", requests.HostLoadSessionParams, requests.Nothing),
-    Method.HOST_FORK_SESSION: Row("guest", requests.Nothing, answers.HostForkSessionResult),
-    Method.HOST_SET_SESSION_TITLE: Row("guest", requests.HostSetSessionTitleParams, requests.Nothing),
-    Method.HOST_SYNC_MODELS: Row("guest", requests.Nothing, answers.HostSyncModelsResult),
-    Method.HOST_WRITE_MODELS: Row("guest", requests.HostWriteModelsParams, answers.HostWriteModelsResult),
-    Method.HOST_RUN_BACKGROUND: Row("guest", requests.HostRunBackgroundParams, requests.Nothing),
-    Method.HOST_CANCEL_BACKGROUND: Row("guest", requests.Nothing, requests.Nothing),
-    Method.HOST_IS_BACKGROUND_RUNNING: Row("guest", requests.Nothing, answers.HostIsBackgroundRunningResult),
-    Method.HOST_EXT_INFOS: Row("guest", requests.Nothing, answers.HostExtInfosResult),
-    Method.HOST_EXTENSIONS_DIR: Row("guest", requests.Nothing, answers.HostExtensionsDirResult),
-    Method.HOST_UNDO_SNAPSHOTS: Row("guest", requests.Nothing, answers.HostUndoSnapshotsResult),
-    Method.HOST_UNDO_RESTORE: Row("guest", requests.HostUndoRestoreParams, requests.Nothing),
-    Method.HOST_LAST_ASSISTANT_TEXT: Row("guest", requests.Nothing, answers.HostLastAssistantTextResult),
-    Method.HOST_APPEND_SESSION_ENTRY: Row("guest", requests.HostAppendSessionEntryParams, requests.Nothing),
-    Method.HOST_APPEND_CUSTOM_MESSAGE: Row("guest", requests.HostAppendCustomMessageParams, requests.Nothing),
-    Method.HOST_WAIT_FOR_IDLE: Row("guest", requests.Nothing, requests.Nothing),
-    Method.HOST_SET_LABEL: Row("guest", requests.HostSetLabelParams, requests.Nothing),
-    Method.HOST_BRANCH_SESSION: Row("guest", requests.HostBranchSessionParams, requests.Nothing),
-    Method.HOST_BRANCH_SESSION_SUMMARY: Row("guest", requests.HostBranchSessionSummaryParams, requests.Nothing),
-    Method.HOST_RESET_SESSION_LEAF: Row("guest", requests.Nothing, requests.Nothing),
-    Method.HOST_SESSION_ENTRY_INFOS: Row("guest", requests.Nothing, answers.HostSessionEntryInfosResult),
-    Method.HOST_SESSION_FULL_TREE: Row("guest", requests.Nothing, answers.HostSessionFullTreeResult),
-    Method.HOST_SESSION_TITLE: Row("guest", requests.Nothing, answers.HostSessionTitleResult),
-    Method.HOST_SESSION_STATS: Row("guest", requests.Nothing, answers.HostSessionStatsResult),
-    Method.HOST_SHOW_PICKER: Row("guest", requests.HostShowPickerParams, answers.HostShowPickerResult),
-    Method.HOST_ASK_USER: Row("guest", requests.HostAskUserParams, answers.HostAskUserResult),
-    Method.HOST_AVAILABLE_MODELS: Row("guest", requests.Nothing, answers.HostAvailableModelsResult),
-    Method.HOST_SWITCH_MODEL: Row("guest", requests.HostSwitchModelParams, requests.Nothing),
-    Method.HOST_PUBLISH: Row("guest", requests.HostPublishParams, requests.Nothing),
-    Method.HOST_SUBSCRIBE: Row("guest", requests.HostSubscribeParams, answers.HostSubscribeResult),
-    Method.HOST_ACTIVATE_TOOL: Row("guest", requests.HostActivateToolParams, requests.Nothing),
-    Method.HOST_SET_TOOL_FILTER: Row("guest", requests.HostSetToolFilterParams, requests.Nothing),
-    Method.HOST_TOGGLE_STEP_MODE: Row("guest", requests.Nothing, answers.HostToggleStepModeResult),
-    Method.HOST_REQUEST_QUIT: Row("guest", requests.Nothing, requests.Nothing),
-    Method.HOST_ABORT: Row("guest", requests.Nothing, requests.Nothing),
-    Method.HOST_HAS_COMPACTOR: Row("guest", requests.Nothing, answers.HostHasCompactorResult),
-    Method.HOST_TRIGGER_COMPACT: Row("guest", requests.Nothing, answers.HostTriggerCompactResult),
-    Method.HOST_COMMANDS: Row("guest", requests.Nothing, answers.HostCommandsResult),
-    Method.HOST_TOOL_DEFS: Row("guest", requests.Nothing, answers.HostToolDefsResult),
-    Method.HOST_SHORTCUTS: Row("guest", requests.Nothing, answers.HostShortcutsResult),
-    Method.HOST_PROMPT_SECTIONS: Row("guest", requests.Nothing, answers.HostPromptSectionsResult),
-    Method.HOST_EVENT_BUS_EVENT: Row("host", messages.EventBusEventParams),
-    Method.REGISTER_INPUT_TRANSFORMER: Row("guest", messages.RegisterInputTransformerParams),
-    Method.INPUT_TRANSFORM: Row("host", messages.InputTransformParams, messages.InputTransformResult),
-    Method.SET_WIDGET: Row("guest", messages.SetWidgetParams),
-    Method.SHOW_OVERLAY: Row("guest", messages.ShowOverlayParams),
-    Method.CLOSE_OVERLAY: Row("guest", messages.CloseOverlayParams),
-    Method.NOTIFY: Row("guest", messages.NotifyParams),
-    Method.LOG: Row("guest", messages.LogParams),
-    Method.SHOW_MESSAGE: Row("guest", messages.ShowMessageParams),
-    Method.SEND_MESSAGE: Row("guest", messages.SendMessageParams),
-    Method.SET_INPUT_TEXT: Row("guest", messages.SetInputTextParams),
-    Method.STEER: Row("guest", messages.SteerParams),
-    Method.ABORT_WITH_MARKER: Row("guest", messages.AbortWithMarkerParams),
-    Method.ABORT: Row("guest", messages.AbortParams),
+METHODS: dict[str, MethodSpec] = {
+    Method.INITIALIZE: MethodSpec("host", messages.InitializeParams, messages.InitializeResult),
+    Method.SHUTDOWN: MethodSpec("host", messages.ShutdownParams),
+    Method.CANCEL_REQUEST: MethodSpec("both", messages.CancelParams),
+    Method.REGISTER_TOOL: MethodSpec("guest", messages.RegisterToolParams),
+    Method.REGISTER_COMMAND: MethodSpec("guest", messages.RegisterCommandParams),
+    Method.REGISTER_PROMPT_SECTION: MethodSpec("guest", messages.RegisterPromptSectionParams),
+    Method.REGISTER_INTERCEPTOR: MethodSpec("guest", messages.RegisterInterceptorParams),
+    Method.REGISTER_EVENT_HANDLER: MethodSpec("guest", messages.RegisterEventHandlerParams),
+    Method.REGISTER_SHORTCUT: MethodSpec("guest", messages.RegisterShortcutParams),
+    Method.REGISTER_MESSAGE_HOOK: MethodSpec("guest", messages.RegisterMessageHookParams),
+    Method.REGISTER_COMPACTOR: MethodSpec("guest", messages.RegisterCompactorParams),
+    Method.REGISTER_PROVIDER: MethodSpec("guest", messages.RegisterProviderParams),
+    Method.PROVIDER_STREAM: MethodSpec("host", messages.ProviderStreamParams, messages.ProviderStreamResult),
+    Method.PROVIDER_DELTA: MethodSpec("guest", messages.ProviderDeltaParams),
+    Method.COMPACT_EXECUTE: MethodSpec("host", messages.CompactExecuteParams, messages.CompactExecuteResult),
+    Method.TOOL_EXECUTE: MethodSpec("host", messages.ToolExecuteParams, messages.ToolExecuteResult),
+    Method.COMMAND_EXECUTE: MethodSpec("host", messages.CommandExecuteParams, messages.CommandExecuteResult),
+    Method.INTERCEPTOR_BEFORE: MethodSpec("host", messages.InterceptorBeforeParams, messages.InterceptorBeforeResult),
+    Method.INTERCEPTOR_AFTER: MethodSpec("host", messages.InterceptorAfterParams, messages.InterceptorAfterResult),
+    Method.EVENT_DISPATCH: MethodSpec("host", messages.EventDispatchParams, messages.EventDispatchResult),
+    Method.SHORTCUT_HANDLE: MethodSpec("host", messages.ShortcutHandleParams, messages.ShortcutHandleResult),
+    Method.MESSAGE_HOOK_ON_MESSAGE: MethodSpec("host", messages.MessageHookParams, messages.MessageHookResult),
+    Method.HOST_LIST_TOOLS: MethodSpec("guest", service_messages.HostListToolsParams, service_messages.HostListToolsResult),
+    Method.HOST_EXECUTE_TOOL: MethodSpec("guest", service_messages.HostExecuteToolParams, service_messages.HostExecuteToolResult),
+    Method.HOST_CONFIG_GET: MethodSpec("guest", service_messages.HostConfigGetParams, service_messages.HostConfigGetResult),
+    Method.HOST_CONFIG_READ_EXT: MethodSpec(
+        "guest", service_messages.HostConfigReadExtParams, service_messages.HostConfigReadExtResult
+    ),
+    Method.HOST_AUTH_GET_KEY: MethodSpec("guest", service_messages.HostAuthGetKeyParams, service_messages.HostAuthGetKeyResult),
+    Method.HOST_CHAT: MethodSpec("guest", service_messages.HostChatParams, service_messages.HostChatResult),
+    Method.HOST_AGENT_RUN: MethodSpec("guest", service_messages.HostAgentRunParams, service_messages.HostAgentRunResult),
+    Method.HOST_CONVERSATION_MESSAGES: MethodSpec(
+        "guest", service_messages.Nothing, service_messages.HostConversationMessagesResult
+    ),
+    Method.HOST_LLM_SNAPSHOT: MethodSpec("guest", service_messages.Nothing, service_messages.HostLLMSnapshotResult),
+    Method.HOST_SET_CONVERSATION_MESSAGES: MethodSpec(
+        "guest", service_messages.HostSetConversationMessagesParams, service_messages.Nothing
+    ),
+    Method.HOST_SESSIONS: MethodSpec("guest", service_messages.Nothing, service_messages.HostSessionsResult),
+    Method.HOST_LOAD_SESSION: MethodSpec("guest", service_messages.HostLoadSessionParams, service_messages.Nothing),
+    Method.HOST_FORK_SESSION: MethodSpec("guest", service_messages.Nothing, service_messages.HostForkSessionResult),
+    Method.HOST_SET_SESSION_TITLE: MethodSpec("guest", service_messages.HostSetSessionTitleParams, service_messages.Nothing),
+    Method.HOST_SYNC_MODELS: MethodSpec("guest", service_messages.Nothing, service_messages.HostSyncModelsResult),
+    Method.HOST_WRITE_MODELS: MethodSpec("guest", service_messages.HostWriteModelsParams, service_messages.HostWriteModelsResult),
+    Method.HOST_RUN_BACKGROUND: MethodSpec("guest", service_messages.HostRunBackgroundParams, service_messages.Nothing),
+    Method.HOST_CANCEL_BACKGROUND: MethodSpec("guest", service_messages.Nothing, service_messages.Nothing),
+    Method.HOST_IS_BACKGROUND_RUNNING: MethodSpec(
+        "guest", service_messages.Nothing, service_messages.HostIsBackgroundRunningResult
+    ),
+    Method.HOST_EXT_INFOS: MethodSpec("guest", service_messages.Nothing, service_messages.HostExtInfosResult),
+    Method.HOST_EXTENSIONS_DIR: MethodSpec("guest", service_messages.Nothing, service_messages.HostExtensionsDirResult),
+    Method.HOST_UNDO_SNAPSHOTS: MethodSpec("guest", service_messages.Nothing, service_messages.HostUndoSnapshotsResult),
+    Method.HOST_UNDO_RESTORE: MethodSpec("guest", service_messages.HostUndoRestoreParams, service_messages.Nothing),
+    Method.HOST_LAST_ASSISTANT_TEXT: MethodSpec("guest", service_messages.Nothing, service_messages.HostLastAssistantTextResult),
+    Method.HOST_APPEND_SESSION_ENTRY: MethodSpec("guest", service_messages.HostAppendSessionEntryParams, service_messages.Nothing),
+    Method.HOST_APPEND_CUSTOM_MESSAGE: MethodSpec(
+        "guest", service_messages.HostAppendCustomMessageParams, service_messages.Nothing
+    ),
+    Method.HOST_WAIT_FOR_IDLE: MethodSpec("guest", service_messages.Nothing, service_messages.Nothing),
+    Method.HOST_SET_LABEL: MethodSpec("guest", service_messages.HostSetLabelParams, service_messages.Nothing),
+    Method.HOST_BRANCH_SESSION: MethodSpec("guest", service_messages.HostBranchSessionParams, service_messages.Nothing),
+    Method.HOST_BRANCH_SESSION_SUMMARY: MethodSpec(
+        "guest", service_messages.HostBranchSessionSummaryParams, service_messages.Nothing
+    ),
+    Method.HOST_RESET_SESSION_LEAF: MethodSpec("guest", service_messages.Nothing, service_messages.Nothing),
+    Method.HOST_SESSION_ENTRY_INFOS: MethodSpec("guest", service_messages.Nothing, service_messages.HostSessionEntryInfosResult),
+    Method.HOST_SESSION_FULL_TREE: MethodSpec("guest", service_messages.Nothing, service_messages.HostSessionFullTreeResult),
+    Method.HOST_SESSION_TITLE: MethodSpec("guest", service_messages.Nothing, service_messages.HostSessionTitleResult),
+    Method.HOST_SESSION_STATS: MethodSpec("guest", service_messages.Nothing, service_messages.HostSessionStatsResult),
+    Method.HOST_SHOW_PICKER: MethodSpec("guest", service_messages.HostShowPickerParams, service_messages.HostShowPickerResult),
+    Method.HOST_ASK_USER: MethodSpec("guest", service_messages.HostAskUserParams, service_messages.HostAskUserResult),
+    Method.HOST_AVAILABLE_MODELS: MethodSpec("guest", service_messages.Nothing, service_messages.HostAvailableModelsResult),
+    Method.HOST_SWITCH_MODEL: MethodSpec("guest", service_messages.HostSwitchModelParams, service_messages.Nothing),
+    Method.HOST_PUBLISH: MethodSpec("guest", service_messages.HostPublishParams, service_messages.Nothing),
+    Method.HOST_SUBSCRIBE: MethodSpec("guest", service_messages.HostSubscribeParams, service_messages.HostSubscribeResult),
+    Method.HOST_ACTIVATE_TOOL: MethodSpec("guest", service_messages.HostActivateToolParams, service_messages.Nothing),
+    Method.HOST_SET_TOOL_FILTER: MethodSpec("guest", service_messages.HostSetToolFilterParams, service_messages.Nothing),
+    Method.HOST_TOGGLE_STEP_MODE: MethodSpec("guest", service_messages.Nothing, service_messages.HostToggleStepModeResult),
+    Method.HOST_REQUEST_QUIT: MethodSpec("guest", service_messages.Nothing, service_messages.Nothing),
+    Method.HOST_ABORT: MethodSpec("guest", service_messages.Nothing, service_messages.Nothing),
+    Method.HOST_HAS_COMPACTOR: MethodSpec("guest", service_messages.Nothing, service_messages.HostHasCompactorResult),
+    Method.HOST_TRIGGER_COMPACT: MethodSpec("guest", service_messages.Nothing, service_messages.HostTriggerCompactResult),
+    Method.HOST_COMMANDS: MethodSpec("guest", service_messages.Nothing, service_messages.HostCommandsResult),
+    Method.HOST_TOOL_DEFS: MethodSpec("guest", service_messages.Nothing, service_messages.HostToolDefsResult),
+    Method.HOST_SHORTCUTS: MethodSpec("guest", service_messages.Nothing, service_messages.HostShortcutsResult),
+    Method.HOST_PROMPT_SECTIONS: MethodSpec("guest", service_messages.Nothing, service_messages.HostPromptSectionsResult),
+    Method.HOST_EVENT_BUS_EVENT: MethodSpec("host", messages.EventBusEventParams),
+    Method.REGISTER_INPUT_TRANSFORMER: MethodSpec("guest", messages.RegisterInputTransformerParams),
+    Method.INPUT_TRANSFORM: MethodSpec("host", messages.InputTransformParams, messages.InputTransformResult),
+    Method.SET_WIDGET: MethodSpec("guest", messages.SetWidgetParams),
+    Method.SHOW_OVERLAY: MethodSpec("guest", messages.ShowOverlayParams),
+    Method.CLOSE_OVERLAY: MethodSpec("guest", messages.CloseOverlayParams),
+    Method.NOTIFY: MethodSpec("guest", messages.NotifyParams),
+    Method.LOG: MethodSpec("guest", messages.LogParams),
+    Method.SHOW_MESSAGE: MethodSpec("guest", messages.ShowMessageParams),
+    Method.SEND_MESSAGE: MethodSpec("guest", messages.SendMessageParams),
+    Method.SET_INPUT_TEXT: MethodSpec("guest", messages.SetInputTextParams),
+    Method.STEER: MethodSpec("guest", messages.SteerParams),
+    Method.ABORT_WITH_MARKER: MethodSpec("guest", messages.AbortWithMarkerParams),
+    Method.ABORT: MethodSpec("guest", messages.AbortParams),
 }
 
 _decoders: dict[type[Wire], FoldingDecoder[Any]] = {}

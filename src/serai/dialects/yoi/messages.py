@@ -14,8 +14,8 @@ from uuid import UUID
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from serai.dialects.yoi.bounds import DOCUMENT
-from serai.dialects.yoi.texts import size, told
+from serai.plugins.bounds import DOCUMENT
+from serai.plugins.untrusted_text import operator_text, size
 
 __all__ = [
     "DEPTH", "SUMMARY", "BadDocument", "Event", "Phase", "PluginStatus", "Repeated", "ServiceOutput", "ToolOutput", "as_output",
@@ -37,7 +37,7 @@ class BadDocument(ValueError):
     """What a plugin, or a source of events, said is not what the protocol has there. The text is bounded and redacted."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(told(text))
+        super().__init__(operator_text(text))
 
 
 class PluginStatus(msgspec.Struct, frozen=True):
@@ -222,7 +222,7 @@ def websocket_close(*, source: str, ingress_name: str, url: str, now: str, id: s
 
 
 def websocket_error(*, source: str, ingress_name: str, url: str, error: str, now: str, id: str) -> Event:
-    return _from_websocket("websocket_error", source, ingress_name, {"url": url, "error": told(error)}, now, id)
+    return _from_websocket("websocket_error", source, ingress_name, {"url": url, "error": operator_text(error)}, now, id)
 
 
 def _from_websocket(kind: str, source: str, ingress_name: str, payload: Mapping[str, str], now: str, id: str) -> Event:

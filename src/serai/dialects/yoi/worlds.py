@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from importlib.resources import files
 from typing import Final
 
-from serai.dialects.yoi.manifest import INSTANCE, TOOL
+from serai.plugins.manifest import INSTANCE, TOOL
 
 __all__ = ["EXPORTS", "HOST", "WORLDS", "Parameters", "import_name", "text", "trimmed"]
 

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import msgspec
 
 from serai.dialects.zot import messages
-from serai.dialects.zot.heard import PanelRendered
+from serai.dialects.zot.events import PanelRendered
 from serai.dialects.zot.messages import NOTHING, CommandResponse, ContentBlock, EventInterceptResponse, PanelRender, PanelSpec
 from serai.errors import BadFrame
 from serai.model import events

@@ -116,8 +116,8 @@ DIALECTS = {
         named_only=True,
     ),
     "yoi": Dialect(
-        "plugin.toml", "serai.host.adapters.yoi:ADAPTER", "serai.dialects.yoi.reader", by_name=True, named_only=True,
-        finder="serai.host.plugins", ending=".yoi-plugin", keys=("feature", "plugins"),
+        "plugin.toml", "serai.host.adapters.yoi:ADAPTER", "serai.dialects.yoi.manifest", by_name=True, named_only=True,
+        finder="serai.host.adapters.yoi.finder", ending=".yoi-plugin", keys=("feature", "plugins"),
     ),
     OWN: Dialect("guest.toml"),
 }  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-import serai.dialects.yoi.theirs as theirs  # noqa: PLR0402  (a bundle's imports are followed by the module's whole name)
+import serai.dialects.yoi.peer_side as peer_side  # noqa: PLR0402  (a bundle's imports are followed by the module's whole name)
 from serai.errors import BadExtension
 from serai.sdk.answers import Image, Text, ToolError, ToolResult
 from serai.sdk.book import Book
@@ -27,11 +27,11 @@ _CARRIED = ("tool", "service", "ingress")
 _LOOP = "it waits for something outside of it, such as a timer or a thread, and a plugin has no event loop"
 
 
-def exports(extension: Extension, functions: Mapping[str, Any] | None = None) -> theirs.Exports:
+def exports(extension: Extension, functions: Mapping[str, Any] | None = None) -> peer_side.PeerSide:
     """The exports of both worlds for an extension; `functions` are those that the component imports, by interface."""
     extension.host.plug(Interfaces(functions or {}))
     extension._say.silence()  # its engine, in the place of a wire
-    return theirs.Exports(lambda config: Plugin(extension._book, config))
+    return peer_side.PeerSide(lambda config: Plugin(extension._book, config))
 
 
 def found_in(module: ModuleType) -> Extension:
@@ -52,7 +52,7 @@ def described(extension: Extension) -> dict[str, Any]:
 
 
 class Plugin:
-    """One life of an extension, from `start` to `stop`: what `theirs.Exports` asks for what to answer."""
+    """One life of an extension, from `start` to `stop`: what `peer_side.PeerSide` asks for what to answer."""
 
     def __init__(self, book: Book, config: Any) -> None:
         self._book = book
@@ -65,12 +65,12 @@ class Plugin:
     def tool(self, name: str, value: Any) -> Any:
         tool = self._book.tools.get(name)
         if tool is None:
-            raise theirs.ToolError("unsupported_tool", f'there is no tool "{name[:100]}"')
+            raise peer_side.ToolError("unsupported_tool", f'there is no tool "{name[:100]}"')
         call = Call("", name)
         try:
             arguments = None if tool.bind is None else tool.bind(value)
         except ToolError as error:
-            raise theirs.ToolError("invalid_input", str(error)) from None
+            raise peer_side.ToolError("invalid_input", str(error)) from None
         token = current.set(call)
         try:
             if arguments is None:
@@ -78,24 +78,24 @@ class Plugin:
             else:
                 given = tool.function(**arguments, **({tool.call: call} if tool.call else {}))
             return _answer(_finished(given), name)
-        except theirs.ToolError:
+        except peer_side.ToolError:
             raise
         except ToolError as error:
             raise _coded(str(error), error.code, error.hint) from None
         except Returned as error:
-            raise theirs.ToolError("invalid_output", reason(error, name)) from None
+            raise peer_side.ToolError("invalid_output", reason(error, name)) from None
         except Exception as error:
-            raise theirs.ToolError("failed", reason(error, name)) from None
+            raise peer_side.ToolError("failed", reason(error, name)) from None
         finally:
             current.reset(token)
 
-    def ingress(self, name: str, event: theirs.Event) -> dict[str, Any]:
+    def ingress(self, name: str, event: peer_side.Event) -> dict[str, Any]:
         ingress = self._book.ingresses.get(name)
         if ingress is None:
             raise ValueError(f'there is no ingress "{name[:100]}"')
         heard = IngressEvent(*event)
         data = _run(ingress.handler, heard)
-        commands = [theirs.command(event, id, kind, payload) for id, kind, payload in heard.commands]
+        commands = [peer_side.command(event, id, kind, payload) for id, kind, payload in heard.commands]
         answer: dict[str, Any] = {"accepted": data is not False, "data": None if isinstance(data, bool) else data}
         return answer | ({"output_commands": commands} if commands else {})
 
@@ -142,19 +142,19 @@ def _answer(value: Any, name: str) -> Any:
     return json.loads(result.text)  # data, which is refused and not cut when it is too long
 
 
-def _text(result: ToolResult, name: str) -> theirs.Output:
+def _text(result: ToolResult, name: str) -> peer_side.Output:
     if result.is_error:
         raise _coded(result.text or f"{name} failed and gave no reason", result.code, "")  # its text has the hint
     if odd := [one for one in result.content if not isinstance(one, Text)]:
-        raise theirs.ToolError("invalid_output", f"it returned {kind_of(odd[0])}, and a plugin's tool gives text")
+        raise peer_side.ToolError("invalid_output", f"it returned {kind_of(odd[0])}, and a plugin's tool gives text")
     text = result.text
-    if "\n" in text or len(text.encode(errors="replace")) > theirs.SUMMARY:
-        return theirs.Output("", text)
-    return theirs.Output(text)
+    if "\n" in text or len(text.encode(errors="replace")) > peer_side.SUMMARY:
+        return peer_side.Output("", text)
+    return peer_side.Output(text)
 
 
-def _coded(message: str, code: str, hint: str) -> theirs.ToolError:
+def _coded(message: str, code: str, hint: str) -> peer_side.ToolError:
     """The protocol has a few codes of its own; another is told beside them."""
-    own = code.lower() if code.lower() in theirs.CODES else "failed"
+    own = code.lower() if code.lower() in peer_side.CODES else "failed"
     details = {key: value for key, value in (("code", code if own != code.lower() else ""), ("hint", hint)) if value}
-    return theirs.ToolError(own, message, details or None)
+    return peer_side.ToolError(own, message, details or None)

@@ -25,10 +25,9 @@ from serai.agents.drivers.claude.telling import Telling
 from serai.agents.joining import Ask, Judge
 from serai.agents.stage import Stage
 from serai.dialects.claude import messages
-from serai.dialects.claude.folding import Folding
-from serai.dialects.claude.heard import CanUseTool, Elicitation, Heard, HookCallback, Withdrawn
-from serai.dialects.claude.texts import shown
-from serai.dialects.claude.tools import Tools
+from serai.dialects.claude.events import CanUseTool, Elicitation, Event, HookCallback, Withdrawn
+from serai.dialects.claude.neutral import FrameTranslator
+from serai.dialects.claude.tools import ToolMap, shown
 from serai.errors import NoApproval
 from serai.model.actions import Notice
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question, parse_questions
@@ -75,8 +74,8 @@ class Asking:
         self,
         stage: Stage,
         connection: Connection,
-        folding: Folding,
-        tools: Tools,
+        folding: FrameTranslator,
+        tools: ToolMap,
         telling: Telling,
         house: House,
     ) -> None:
@@ -97,7 +96,7 @@ class Asking:
     def open(self) -> bool:
         return bool(self._tasks)
 
-    def heard(self, what: Heard) -> None:
+    def heard(self, what: Event) -> None:
         match what:
             case CanUseTool(id=id):
                 self.start(id, self._permission(what), "an approval")

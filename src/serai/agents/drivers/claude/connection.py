@@ -13,9 +13,9 @@ from typing import Any, Protocol
 
 from msgspec import Raw
 
-from serai.dialects.claude.heard import Answered, Failed, Heard, Told, Unsupported
+from serai.dialects.claude.events import Answered, Event, Failed, Told, Unsupported
+from serai.dialects.claude.host_side import HostSide
 from serai.dialects.claude.messages import FromCli
-from serai.dialects.claude.ours import Ours
 from serai.errors import AgentFailed, LimitHit, OversizeFrame, PeerTimeout, SeraiError
 from serai.limits import Limits
 from serai.wire.channel import Channel, Tap
@@ -38,7 +38,7 @@ class Owner(Protocol):
         """Takes frames as long as they are but pieces of text; gives back the first that is not."""
         ...
 
-    def heard(self, what: Heard) -> None: ...
+    def heard(self, what: Event) -> None: ...
     def skipped(self, frame: Oversize) -> None: ...
     def gone(self, cause: SeraiError) -> None:
         """Once and last."""
@@ -53,7 +53,7 @@ class Connection:
     """One process's standard streams, in the words of its dialect."""
 
     def __init__(self, child: Child, owner: Owner, *, deadlines: Deadlines, limits: Limits, tap: Tap | None = None) -> None:
-        self.ours = Ours()
+        self.ours = HostSide()
         self.child = child
         self.cause: SeraiError | None = None
         self._owner = owner
@@ -118,7 +118,7 @@ class Connection:
             else:
                 self._control(what)
 
-    def _control(self, what: Heard) -> None:
+    def _control(self, what: Event) -> None:
         if isinstance(what, Answered):
             if not what.call.waiter.done():
                 what.call.waiter.set_result(what.response)

@@ -11,7 +11,7 @@ import msgspec
 from serai.agents.driver import Driver
 from serai.agents.drivers.claude.connection import Connection
 from serai.agents.drivers.claude.house import House
-from serai.dialects.claude.folding import Folding
+from serai.dialects.claude.neutral import FrameTranslator
 
 __all__ = ["Controls", "object_of"]
 
@@ -20,7 +20,7 @@ class Controls(Driver):
     """A driver that has a connection; each of these raises what it refuses with, or why there is none."""
 
     house: House
-    folding: Folding
+    folding: FrameTranslator
 
     @abstractmethod
     def connected(self) -> Connection: ...

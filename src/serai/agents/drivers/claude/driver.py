@@ -30,11 +30,10 @@ from serai.agents.drivers.claude.telling import Telling
 from serai.agents.drivers.claude.watching import Lines, Watching, until
 from serai.agents.resident.scene import forget
 from serai.agents.stage import Stage
-from serai.dialects.claude.folding import Folding
-from serai.dialects.claude.heard import Heard, McpMessage, Odd, Told, Unsupported
+from serai.dialects.claude.events import Event, McpMessage, Odd, Told, Unsupported
+from serai.dialects.claude.frame_reader import shown_in
 from serai.dialects.claude.messages import Result, System
-from serai.dialects.claude.outcome import outcome
-from serai.dialects.claude.reading import shown_in
+from serai.dialects.claude.neutral import FrameTranslator, turn_outcome
 from serai.errors import AgentFailed, Closed, LimitHit, NotAllowed, PeerGone, PeerTimeout, SeraiError
 from serai.model.actions import Notice
 from serai.model.events import NoticeEvent, OtherEvent, SessionStarted, StateChanged, Stderr, TurnResult
@@ -61,7 +60,7 @@ class Claude(Controls):
         self.house = house
         self.session_id = house.options.fork_id or ("" if house.options.fork else house.options.session_id)
         self.serving = Serving(house.tools, self._tell, house.limits.tool_result)
-        self.folding = Folding(self.serving.tools)
+        self.folding = FrameTranslator(self.serving.tools)
         self._deadlines: Deadlines | None = None
         self._stage: Stage | None = None
         self._connection: Connection | None = None
@@ -116,7 +115,7 @@ class Claude(Controls):
         if self.folding.mode in MODES:  # which it may have changed itself, at the end of a plan
             self.keep(permission_mode=self.folding.mode)
         self.serving = Serving(self.house.tools, self._tell, self.house.limits.tool_result)
-        self.folding = Folding(self.serving.tools)
+        self.folding = FrameTranslator(self.serving.tools)
         self._guarding, self._costs, self._state, self._queued = Guarding(self.house.judge is not None), Costs(), "", 0
         over, self._over = self._over, None
         try:
@@ -273,7 +272,7 @@ class Claude(Controls):
 
     # -- what comes from the process
 
-    def heard(self, what: Heard) -> None:
+    def heard(self, what: Event) -> None:
         assert self._asking is not None
         match what:
             case Odd(value=Noise(raw=raw)):  # which is no frame
@@ -338,7 +337,7 @@ class Claude(Controls):
     def _ends(self, frame: Result, line: bytes, events: list[Any]) -> None:
         assert self._telling is not None
         stderr = "" if self._connection is None else self._connection.child.stderr.text()
-        how = self._costs.of_turn(outcome(frame, line, stderr=stderr))
+        how = self._costs.of_turn(turn_outcome(frame, line, stderr=stderr))
         self._resumable, self._well, self._queued = True, how.error is None, how.queued
         telling, play = self._telling, self._play
         if play is not None and not play.answered and how.answers(play.uuid):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serai.dialects.claude.outcome import HINTS, started
+from serai.dialects.claude.neutral import HINTS, start_failure
 from serai.errors import AgentFailed, PeerGone, SeraiError
 
 __all__ = ["deaf", "failed"]
@@ -22,7 +22,7 @@ def failed(cause: SeraiError, who: str) -> SeraiError:
     """Start-up failures are told on stderr alone, and an exit status of 0 without a result is no success."""
     if not isinstance(cause, PeerGone):
         return cause
-    kind = started(cause.stderr)
+    kind = start_failure(cause.stderr)
     if not kind:
         kind = "no_result" if cause.exit is not None and cause.exit.ok else "exited"
     what = _WHAT.get(kind) or ("it ended without a result" if kind == "no_result" else cause.message)

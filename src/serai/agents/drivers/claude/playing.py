@@ -13,7 +13,7 @@ from serai.agents.driver import Prompt, Unfinished
 from serai.agents.drivers.claude.telling import Telling
 from serai.agents.stage import Stage
 from serai.agents.turn import Turn
-from serai.dialects.claude.outcome import Outcome
+from serai.dialects.claude.neutral import ClaudeTurnOutcome
 from serai.errors import SeraiError
 from serai.model.approvals import Deny
 from serai.model.events import TurnResult
@@ -32,10 +32,10 @@ class Play:
         self.interrupted = ""  # why we ended it
         self.answered = False  # its result has come, whether or not all before it is told
         self.error: SeraiError | None = None
-        self._how: Outcome | None = None
+        self._how: ClaudeTurnOutcome | None = None
         self._denied: Deny | None = None
 
-    def ends(self, how: Outcome, denied: Deny | None) -> None:
+    def ends(self, how: ClaudeTurnOutcome, denied: Deny | None) -> None:
         self._how, self._denied = how, denied
         self._done()
 
@@ -76,7 +76,7 @@ class Costs:
     def __init__(self) -> None:
         self._so_far = 0.0  # US dollars
 
-    def of_turn(self, how: Outcome) -> Outcome:
+    def of_turn(self, how: ClaudeTurnOutcome) -> ClaudeTurnOutcome:
         if (total := how.usage.cost_usd) is None:
             return how
         new, self._so_far = max(total - self._so_far, 0.0), total
@@ -104,7 +104,7 @@ class Background:
         await self._interrupt(reason, over)
         await over
 
-    def ends(self, how: Outcome, telling: Telling) -> None:
+    def ends(self, how: ClaudeTurnOutcome, telling: Telling) -> None:
         if self._stage.turn is not self._turn:
             return
         text = telling.end_turn()
@@ -122,7 +122,7 @@ class Background:
             self._stage.end(self._turn, _result("error", None, telling.end_turn(), str(error)), error)
 
 
-def _result(status: Status, how: Outcome | None, text: str | None, error: str = "") -> TurnResult:
+def _result(status: Status, how: ClaudeTurnOutcome | None, text: str | None, error: str = "") -> TurnResult:
     """`text` is what may be seen, where that is not what was said; then its own form is not to be seen either.
 
     How long it took is measured here, by a clock that nobody sets (spec agents 7.28).

@@ -16,9 +16,10 @@ from msgspec import Raw
 from serai.agents.drivers.claude.command import SERVER
 from serai.agents.drivers.claude.connection import Connection
 from serai.agents.resident.results import fit
-from serai.dialects.claude.heard import McpMessage
-from serai.dialects.claude.tools import ASKER, Tools
-from serai.dialects.mcp.ours import Called, Cancelled, Reply, Server
+from serai.dialects.claude.events import McpMessage
+from serai.dialects.claude.tools import ASKER, ToolMap
+from serai.dialects.mcp.events import Called, Cancelled, Reply
+from serai.dialects.mcp.peer_side import PeerSide
 from serai.errors import NoApproval
 from serai.model.events import Event, ToolProgress
 from serai.model.tools import ToolBox, ToolCall, ToolResult
@@ -40,9 +41,9 @@ class Serving:
         self._box = tools
         self._most = most
         self._tell = tell
-        self._server = Server(SERVER, __version__, lambda: () if tools is None else tools.list())
+        self._server = PeerSide(SERVER, __version__, lambda: () if tools is None else tools.list())
         self._running: dict[bytes, asyncio.Task[ToolResult]] = {}  # by the id of the call
-        self.tools = Tools(self._real)
+        self.tools = ToolMap(self._real)
 
     def _real(self, name: str) -> str | None:
         return self._server.names.back(name)

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Raw
 
 from serai.dialects.piglet import messages, neutral
-from serai.dialects.piglet.heard import Registered, RegistrationRefused, Told
+from serai.dialects.piglet.events import Registered, RegistrationRefused, Told
 from serai.dialects.piglet.messages import Wire
 from serai.dialects.piglet.methods import Method, result_of
 from serai.errors import BadFrame, Closed, LimitHit, PeerGone, PeerTimeout, Refused, SeraiError

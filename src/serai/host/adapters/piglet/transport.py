@@ -16,9 +16,9 @@ from typing import Literal
 
 from msgspec import Raw
 
+from serai.dialects.piglet.host_side import HostSide
 from serai.dialects.piglet.messages import InitializeParams
 from serai.dialects.piglet.methods import Method
-from serai.dialects.piglet.ours import Ours
 from serai.errors import BadFrame, Refused, SeraiError
 from serai.host.adapters.piglet.book import Book
 from serai.host.logs import GuestLog
@@ -46,7 +46,7 @@ class Side:
         self.way = way
         self.book = book
         self.tap = tap
-        self.ours = Ours()
+        self.ours = HostSide()
         self.later: Later | None = None  # until it is known whether this is the wire
         self.rpc: JsonRpcPeer
         self.mail: Mailbox

@@ -10,7 +10,7 @@ from time import monotonic
 
 import msgspec
 
-from serai.dialects.yoi.denial import Denied
+from serai.dialects.yoi.host_api import HostCallDenied
 from serai.errors import SeraiError
 from serai.host.adapters.yoi import frames
 
@@ -90,9 +90,9 @@ class Broker:
                 self._send(reply)
 
     def _failed(self, frame: frames.HostAsked, error: BaseException) -> None:
-        if not isinstance(error, Denied):
+        if not isinstance(error, HostCallDenied):
             log.error("%s: %s.%s failed", self._who, frame.api, frame.function, exc_info=error)
-        why = str(error) if isinstance(error, Denied | SeraiError) else f"host function failed: {type(error).__name__}"
+        why = str(error) if isinstance(error, HostCallDenied | SeraiError) else f"host function failed: {type(error).__name__}"
         # on one line: what a guest has asked for may be in it, and is no line of ours in a report or a log (spec yoi 21.36)
         self.denial = " ".join(why.splitlines()).encode(errors="replace").decode()[:_DENIAL]
         self._deny()
@@ -107,8 +107,8 @@ class Broker:
         """How much time is left for it; the host's functions have no other clock (spec yoi 21.30)."""
         reason = self._denied.get(frame.api)
         if reason is not None:
-            raise Denied(f"plugin host API dispatch denied: {reason}")
+            raise HostCallDenied(f"plugin host API dispatch denied: {reason}")
         remaining = deadline - monotonic()
         if remaining <= 0:
-            raise Denied("the time of its call is over")
+            raise HostCallDenied("the time of its call is over")
         return remaining

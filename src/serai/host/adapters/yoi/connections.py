@@ -9,18 +9,17 @@ from random import random
 from time import monotonic, time
 from typing import NamedTuple, Protocol
 
-from serai.dialects.yoi import authorising, commands, messages, sockets
-from serai.dialects.yoi.bounds import Bounds
-from serai.dialects.yoi.connections import MOST
-from serai.dialects.yoi.denial import Denied
-from serai.dialects.yoi.grants import Record
+from serai.dialects.yoi import host_api, messages, output_commands
+from serai.dialects.yoi.host_api import HostCallDenied, parsed
+from serai.dialects.yoi.host_side import HostSide
 from serai.dialects.yoi.messages import Event
-from serai.dialects.yoi.ours import Instance
-from serai.dialects.yoi.requests import parsed
-from serai.dialects.yoi.status import DiagnosticKind
-from serai.dialects.yoi.texts import size, timestamp
+from serai.dialects.yoi.status import MOST, DiagnosticKind
 from serai.host.adapters.yoi.effects.network import Network
 from serai.host.adapters.yoi.effects.sockets import ReceiveTimeout, Socket, dial
+from serai.plugins import authorization
+from serai.plugins.bounds import Bounds
+from serai.plugins.grants import ResolvedPlugin
+from serai.plugins.untrusted_text import size, timestamp
 
 __all__ = ["Backoff", "Owned", "Subscription", "Taker", "subscriptions"]
 
@@ -55,20 +54,20 @@ class Subscription(NamedTuple):
     url: str
 
 
-def subscriptions(record: Record, complain: Callable[[str], None]) -> list[Subscription]:
+def subscriptions(record: ResolvedPlugin, complain: Callable[[str], None]) -> list[Subscription]:
     """What is to be opened, in the order of the manifest; nothing unless both surfaces are enabled."""
     if not {"service", "ingress"} <= set(record.enabled_surfaces):
         return []
     found: list[Subscription] = []
     for ingress in record.manifest.ingresses:
-        if authorising.ingress(record, ingress.name):  # it was told of when it was denied
+        if authorization.ingress_refusal(record, ingress.name):  # it was told of when it was denied
             continue
         for source in ingress.sources:
             if not source.startswith((_PREFIX, *_SCHEMES)):
                 continue
             try:
                 url = parsed(source.removeprefix(_PREFIX), what="WebSocket").normalised
-            except Denied as error:
+            except HostCallDenied as error:
                 complain(f"invalid WebSocket ingress source for {ingress.name}: {error}")
             else:
                 found.append(Subscription(ingress.name, source, url))
@@ -91,7 +90,7 @@ class Owned:
     """The connections of one life of a plugin, each with one task that opens and reads it."""
 
     def __init__(
-        self, record: Record, bounds: Bounds, instance: Instance, taker: Taker, backoff: Callable[[], Backoff] = Backoff
+        self, record: ResolvedPlugin, bounds: Bounds, instance: HostSide, taker: Taker, backoff: Callable[[], Backoff] = Backoff
     ) -> None:
         self._record = record
         self._bounds = bounds
@@ -127,20 +126,20 @@ class Owned:
 
     async def send(self, url: str, text: str) -> str:
         """A `websocket_send`: what its result says. A failed one is a `Denied`."""
-        key = sockets.check_url(self._record, url).normalised
+        key = host_api.check_url(self._record, url).normalised
         statuses = self._instance.connections
         if statuses.of(key) is None:
-            raise Denied(commands.no_connection(key))
+            raise HostCallDenied(output_commands.no_connection(key))
         socket = self._open.get(key)
         if socket is None:
-            raise Denied(commands.not_connected(key))
+            raise HostCallDenied(output_commands.not_connected(key))
         try:
             await socket.send_text(text, _SECONDS)
-        except Denied as error:
+        except HostCallDenied as error:
             statuses.not_sent(key, str(error))
             raise
         statuses.sent(key)
-        return commands.sent(size(text), key)
+        return output_commands.sent(size(text), key)
 
     # -- one connection ---------------------------------------------------------------------------------------------------------
 
@@ -151,17 +150,17 @@ class Owned:
         while True:
             opened_at: float | None = None
             try:
-                if reason := authorising.host_api(self._record, "websocket"):
+                if reason := authorization.host_api_refusal(self._record, "websocket"):
                     return statuses.failed(one.url, f"host-owned websocket not granted: {reason}")
                 try:
-                    sockets.check_url(self._record, one.url)
-                except Denied as error:
+                    host_api.check_url(self._record, one.url)
+                except HostCallDenied as error:
                     return statuses.failed(one.url, f"host-owned websocket not granted: {error}")
                 socket = await dial(self._record, one.url, bounds=self._bounds, timeout=_SECONDS, network=self._network)
                 opened_at = monotonic()
                 told = False
                 await self._read(one, socket)
-            except Denied as error:
+            except HostCallDenied as error:
                 statuses.failed(one.url, str(error))
                 if not told:  # once per outage
                     told = True

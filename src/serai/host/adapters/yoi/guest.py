@@ -13,15 +13,11 @@ from typing import Any
 import msgspec
 
 from serai import paths
-from serai.dialects.yoi import authorising, messages
-from serai.dialects.yoi.bounds import DOCUMENT, Bounds
-from serai.dialects.yoi.denial import Denied
-from serai.dialects.yoi.grants import Record
-from serai.dialects.yoi.manifest import INSTANCE
+from serai.dialects.yoi import messages
+from serai.dialects.yoi.host_api import HostCallDenied
+from serai.dialects.yoi.host_side import HostSide
 from serai.dialects.yoi.messages import BadDocument, Event, PluginStatus
-from serai.dialects.yoi.ours import Instance
 from serai.dialects.yoi.status import DispatchReport, InstanceStatus
-from serai.dialects.yoi.texts import shown, told
 from serai.errors import BadFrame, Closed, PeerGone, PeerTimeout, Refused, SeraiError
 from serai.host.adapter import Taking
 from serai.host.adapters.yoi.effects.performing import Effects
@@ -32,6 +28,11 @@ from serai.model.actions import Action
 from serai.model.contributions import Contributions, Interceptor, InterceptPoint, InterceptResult
 from serai.model.events import Event as HostEvent
 from serai.model.tools import TextBlock, ToolCall, ToolResult
+from serai.plugins import authorization
+from serai.plugins.bounds import DOCUMENT, Bounds
+from serai.plugins.grants import ResolvedPlugin
+from serai.plugins.manifest import INSTANCE
+from serai.plugins.untrusted_text import display_text, operator_text
 
 __all__ = ["YoiGuest"]
 
@@ -43,7 +44,7 @@ _STOPPING = "the plugin is being stopped"
 class YoiGuest:
     """`Running` for the dialect yoi. One life: after a trap another worker takes over (spec yoi 13.5, ours)."""
 
-    def __init__(self, taking: Taking, record: Record, bounds: Bounds, offer: Offer, instance: Instance) -> None:
+    def __init__(self, taking: Taking, record: ResolvedPlugin, bounds: Bounds, offer: Offer, instance: HostSide) -> None:
         self._taking = taking
         self.record = record
         self.bounds = bounds
@@ -116,7 +117,7 @@ class YoiGuest:
             raise Refused("requested tool is not declared by plugin manifest", who=self.who, id=call.id)
         if self.over is not None or self._stopping is not None:
             raise tool_failure(self.record, tool, PeerGone(self.instance.refusal() or "it has ended", who=self.who, id=call.id))
-        if reason := authorising.tool(self.record, call.name):
+        if reason := authorization.tool_refusal(self.record, call.name):
             raise tool_failure(self.record, tool, Refused(f"plugin permission denied: {reason}", who=self.who, id=call.id))
         text, problem = _input(call)
         if problem:  # the host has looked at the schema already
@@ -236,7 +237,7 @@ class YoiGuest:
     def host_call(self, interface: str, function: str, args: Sequence[str | int], remaining: float) -> Awaitable[str]:
         """What its code asks of the host."""
         if self._hushed:
-            raise Denied(_STOPPING)
+            raise HostCallDenied(_STOPPING)
         return self.effects.call(interface, function, args, remaining)
 
 
@@ -268,16 +269,16 @@ def _input(call: ToolCall) -> tuple[str, str]:
     """A tool's input as JSON, or why it is none (spec yoi 14.1)."""
     which = f"plugin tool `{call.name}` input"
     if isinstance(call.arguments, str):  # a model's own that were none
-        return "", told(f"{which} is not valid JSON: {call.arguments}")
+        return "", operator_text(f"{which} is not valid JSON: {call.arguments}")
     try:
         text = msgspec.json.encode(call.arguments)
     except (ValueError, TypeError, RecursionError) as error:
-        return "", told(f"{which} is not valid JSON: {error}")
+        return "", operator_text(f"{which} is not valid JSON: {error}")
     return ("", f"{which} exceeds {DOCUMENT} bytes") if len(text) > DOCUMENT else (text.decode(), "")
 
 
 def _result(output: messages.ToolOutput, tool: Tools) -> ToolResult:
     """Summary first, then the content, as one text; where it comes from is for people (spec yoi 12)."""
-    text = shown(output.summary if not output.content else f"{output.summary}\n{output.content}")
+    text = display_text(output.summary if not output.content else f"{output.summary}\n{output.content}")
     details = {**tool.details, "output": output.others} if output.others else tool.details
     return ToolResult((TextBlock(text),), details=details)

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from serai.dialects.yoi import authorising, schema
-from serai.dialects.yoi.bounds import Bounds
-from serai.dialects.yoi.grants import Record
-from serai.dialects.yoi.manifest import HostApi, Tool
-from serai.dialects.yoi.texts import bounded, shown, told
 from serai.errors import BadFrame, BadManifest, NotAllowed, PeerTimeout, Refused, SeraiError, SpawnFailed
 from serai.model.contributions import Contributions, Ingress, Service
 from serai.model.tools import ToolSpec
+from serai.plugins import authorization, manifest
+from serai.plugins.bounds import Bounds
+from serai.plugins.grants import ResolvedPlugin
+from serai.plugins.manifest import HostApi, Tool
+from serai.plugins.untrusted_text import bounded, display_text, operator_text
 
 __all__ = ["APIS", "Offer", "Tools", "register", "reworded", "tool_failure"]
 
@@ -45,7 +45,7 @@ class Offer:
         return not (self.tools or self.contributions.services or self.contributions.ingresses)
 
 
-def register(record: Record, bounds: Bounds, longest: float | None, who: str) -> Offer:
+def register(record: ResolvedPlugin, bounds: Bounds, longest: float | None, who: str) -> Offer:
     """What is authorised of the enabled surfaces; a plugin of which everything is denied is not taken in."""
     manifest, enabled = record.manifest, record.enabled_surfaces
     denied: list[str] = []
@@ -58,19 +58,19 @@ def register(record: Record, bounds: Bounds, longest: float | None, who: str) ->
     tools = manifest.tools if "tool" in enabled else ()
     _must_fit(tools, who)
     services = [
-        Service(f"plugin:{record.identity}:{one.name}", shown(one.description))
+        Service(f"plugin:{record.identity}:{one.name}", display_text(one.description))
         for one in (manifest.services if "service" in enabled else ())
-        if kept("service", one.name, authorising.service(record, one.name))
+        if kept("service", one.name, authorization.service_refusal(record, one.name))
     ]
     ingresses = [
-        Ingress(one.name, shown(one.description), one.sources)
+        Ingress(one.name, display_text(one.description), one.sources)
         for one in (manifest.ingresses if "ingress" in enabled else ())
-        if kept("ingress", one.name, authorising.ingress(record, one.name))
+        if kept("ingress", one.name, authorization.ingress_refusal(record, one.name))
     ]
-    allowed = [one for one in tools if kept("tool", one.name, authorising.tool(record, one.name))]
+    allowed = [one for one in tools if kept("tool", one.name, authorization.tool_refusal(record, one.name))]
     offer = Offer(
         Contributions(
-            tools=tuple(ToolSpec(one.name, shown(one.description), _shown(one.input_schema)) for one in allowed),
+            tools=tuple(ToolSpec(one.name, display_text(one.description), _shown(one.input_schema)) for one in allowed),
             services=tuple(services),
             ingresses=tuple(ingresses),
         ),
@@ -90,7 +90,8 @@ def _shown(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     said = {
-        key: shown(value) if key in ("title", "description") and isinstance(value, str) else value for key, value in schema.items()
+        key: display_text(value) if key in ("title", "description") and isinstance(value, str) else value
+        for key, value in schema.items()
     }
     # the values of `enum` are a list; a schema of that name is one of `properties`
     return {key: value if key == "enum" and isinstance(value, list | tuple) else _shown(value) for key, value in said.items()}
@@ -103,20 +104,20 @@ def _must_fit(tools: tuple[Tool, ...], who: str) -> None:
         raise BadManifest(f"its tool {twice} is declared twice", who=who)
     for one in tools:
         try:
-            schema.check(one.input_schema)
+            manifest.check_schema(one.input_schema)
         except ValueError as error:
             raise BadManifest(f"its tool {one.name} has a schema that cannot be used: {error}", who=who) from None
 
 
-def _seconds(record: Record, bounds: Bounds, tool: Tool, longest: float | None) -> float:
+def _seconds(record: ResolvedPlugin, bounds: Bounds, tool: Tool, longest: float | None) -> float:
     """How long one call may take, waiting for the instance included; what a person has set may only shorten it."""
-    hosted = any(not authorising.host_api(record, api) for api in APIS)
+    hosted = any(not authorization.host_api_refusal(record, api) for api in APIS)
     usual = bounds.tool_with_host if hosted else bounds.tool
     own = tool.timeout_ms / 1000 if tool.timeout_ms else usual
     return min(own, _LONGEST_TOOL, _LONGEST_TOOL if longest is None else longest)
 
 
-def _origin(record: Record) -> dict[str, Any]:
+def _origin(record: ResolvedPlugin) -> dict[str, Any]:
     return {
         "kind": "plugin",
         "plugin_id": record.manifest.id,
@@ -135,12 +136,14 @@ def _origin(record: Record) -> dict[str, Any]:
 def reworded(error: E, text: str) -> E:
     """The same error in other words, bounded, on one line; what it carries besides stays. Who words it has redacted it."""
     copy = error.for_call(error.id)
-    copy.message = bounded(" ".join(shown(text).split()))  # a guest's path may be in it, and is no line of ours (spec yoi 21.36)
+    copy.message = bounded(
+        " ".join(display_text(text).split())
+    )  # a guest's path may be in it, and is no line of ours (spec yoi 21.36)
     copy.args = (copy.message,)
     return copy
 
 
-def tool_failure(record: Record, tool: Tools, error: SeraiError) -> SeraiError:
+def tool_failure(record: ResolvedPlugin, tool: Tools, error: SeraiError) -> SeraiError:
     """Which tool of which plugin, its digest and why, in the origin's words (spec yoi 14.4)."""
     which = f"plugin tool `{tool.name}` from `{record.identity}` (digest {record.digest})"
     if isinstance(error, PeerTimeout):
@@ -155,6 +158,6 @@ def _prefixed(error: SeraiError) -> Iterator[str]:
         yield "WASM output error: "
     elif not isinstance(error, Refused):
         yield "WASM execution error: "
-    yield told(error.message)  # not the names before it: a tool may be called `count_tokens`
+    yield operator_text(error.message)  # not the names before it: a tool may be called `count_tokens`
     if error.exit is not None:
         yield f" ({error.exit})"

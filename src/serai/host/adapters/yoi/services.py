@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from serai.dialects.yoi import commands, messages, requests, sockets
-from serai.dialects.yoi.commands import OutputCommand, StatusUpdate, WebSocketSend
-from serai.dialects.yoi.denial import Denied
+from serai.dialects.yoi import host_api, messages, output_commands
+from serai.dialects.yoi.host_api import HostCallDenied
+from serai.dialects.yoi.host_side import EventRejected
 from serai.dialects.yoi.messages import BadDocument, Event
-from serai.dialects.yoi.ours import Rejected
+from serai.dialects.yoi.output_commands import OutputCommand, StatusUpdate, WebSocketSend
 from serai.dialects.yoi.status import CommandResult, CommandStatus, DiagnosticKind, DispatchReport
-from serai.dialects.yoi.texts import timestamp
 from serai.errors import BadFrame, Closed, PeerTimeout, Refused, SeraiError
 from serai.host.adapters.yoi.connections import Owned
 from serai.host.adapters.yoi.life import reworded
+from serai.plugins.untrusted_text import timestamp
 
 if TYPE_CHECKING:
     from serai.host.adapters.yoi.guest import YoiGuest
@@ -89,7 +89,7 @@ class Services:
         outcome: asyncio.Future[DispatchReport] = asyncio.get_running_loop().create_future()
         try:
             self._offer(name, event, _Waiting(outcome))
-        except Rejected as rejected:
+        except EventRejected as rejected:
             raise Refused(rejected.text, who=self._guest.who, id=event.correlation_id) from None
         return await outcome
 
@@ -97,13 +97,13 @@ class Services:
         """The same for an event that nobody waits for."""
         try:
             self._offer(name, event, _Waiting(None))
-        except Rejected:
+        except EventRejected:
             return False
         return True
 
     def _offer(self, name: str, event: Event, waiting: _Waiting) -> None:
         if self._over and not self._instance.refusal():  # the instance runs again, in a life that is not this one
-            raise Rejected(DiagnosticKind.SERVICE_STOPPED, "this life of the plugin is over: another one serves, or none")
+            raise EventRejected(DiagnosticKind.SERVICE_STOPPED, "this life of the plugin is over: another one serves, or none")
         self._instance.offer(name, event, record=self._guest.record)
         self._waiting.append(waiting)
         self._wake()
@@ -196,7 +196,7 @@ class Services:
     async def _carry_out(self, value: Any, event: Event) -> list[CommandResult]:
         """All or nothing is refused before the first one runs; after that each stands for itself (spec yoi 15.4)."""
         record = self._guest.record
-        batch = commands.check(
+        batch = output_commands.check(
             value, event=event, record=record, now=timestamp(time()), websocket=self._why_not_sent, request=self._why_not_requested
         )
         results = list(batch.rejected)
@@ -210,27 +210,27 @@ class Services:
             case WebSocketSend(url=url, text=text):
                 try:
                     return CommandStatus.RECORDED, await self._owned.send(url, text)
-                except Denied as error:
+                except HostCallDenied as error:
                     return CommandStatus.REJECTED, str(error)
             case StatusUpdate(message=message, status=status):
                 if status is not msgspec.UNSET:
                     self._instance.updated(status)
-                return CommandStatus.RECORDED, message or commands.UPDATED
+                return CommandStatus.RECORDED, message or output_commands.UPDATED
             case _:
-                return CommandStatus.UNSUPPORTED, commands.NOT_DISPATCHED
+                return CommandStatus.UNSUPPORTED, output_commands.NOT_DISPATCHED
 
     def _why_not_sent(self, url: str, text: str) -> str:
         try:
-            sockets.check_url(self._guest.record, url)
-            sockets.check_text(text)
-        except Denied as error:
+            host_api.check_url(self._guest.record, url)
+            host_api.check_text(text)
+        except HostCallDenied as error:
             return str(error)
         return ""
 
     def _why_not_requested(self, descriptor: Any) -> str:
         try:
-            requests.check(self._guest.record, descriptor)
-        except Denied as error:
+            host_api.check_request(self._guest.record, descriptor)
+        except HostCallDenied as error:
             return str(error)
         return ""
 

@@ -7,18 +7,17 @@ import os
 from collections.abc import Mapping
 
 from serai import paths
-from serai.dialects.yoi import authorising
-from serai.dialects.yoi.bounds import DEFAULT, Bounds
-from serai.dialects.yoi.grants import Record
-from serai.dialects.yoi.manifest import INSTANCE
-from serai.dialects.yoi.ours import Instance
-from serai.dialects.yoi.texts import told
+from serai.dialects.yoi.host_side import HostSide
 from serai.errors import BadManifest, SeraiError
-from serai.host import plugins
 from serai.host.adapter import Taking
 from serai.host.adapters.yoi.guest import YoiGuest
 from serai.host.adapters.yoi.life import APIS, register, reworded
 from serai.host.adapters.yoi.worker import open_worker
+from serai.plugins import authorization, package_store
+from serai.plugins.bounds import DEFAULT, Bounds
+from serai.plugins.grants import ResolvedPlugin
+from serai.plugins.manifest import INSTANCE
+from serai.plugins.untrusted_text import operator_text
 
 __all__ = ["start"]
 
@@ -26,7 +25,7 @@ __all__ = ["start"]
 async def start(taking: Taking) -> YoiGuest:
     """Whatever fails, no process is left."""
     manifest = taking.manifest
-    record: Record | None = manifest.plan
+    record: ResolvedPlugin | None = manifest.plan
     if record is None or record.manifest.runtime is None:
         raise BadManifest("it has nothing that runs", who=taking.who)
     taking.log.remark(f"starts {manifest.name} {manifest.version}".rstrip())
@@ -35,7 +34,7 @@ async def start(taking: Taking) -> YoiGuest:
     for line in offer.denied:
         taking.log.remark(line)
     had, kept = taking.memory.pop("record", None), taking.memory.pop(INSTANCE, None)  # of another package nothing fits any more
-    instance: Instance = kept if kept and had == record else Instance(record.identity, record.manifest.runtime.world)
+    instance: HostSide = kept if kept and had == record else HostSide(record.identity, record.manifest.runtime.world)
     guest = YoiGuest(taking, record, bounds, offer, instance)
     if offer.empty:  # nothing of it is enabled: no instance is made (spec yoi 12.3)
         return guest
@@ -45,12 +44,12 @@ async def start(taking: Taking) -> YoiGuest:
         taking.memory["record"], taking.memory[INSTANCE] = record, instance
         await guest.abandon()
         if isinstance(error, SeraiError):
-            raise reworded(error, f"plugin instance startup failed closed: {told(error.message)}") from error
+            raise reworded(error, f"plugin instance startup failed closed: {operator_text(error.message)}") from error
         raise
     return guest
 
 
-async def _begin(guest: YoiGuest, taking: Taking, record: Record, bounds: Bounds) -> None:
+async def _begin(guest: YoiGuest, taking: Taking, record: ResolvedPlugin, bounds: Bounds) -> None:
     component = await asyncio.to_thread(_component, record, taking.environ, bounds)
     assert record.manifest.runtime is not None
     worker = await open_worker(
@@ -65,7 +64,7 @@ async def _begin(guest: YoiGuest, taking: Taking, record: Record, bounds: Bounds
         world=record.manifest.runtime.world,
         bounds=bounds,
         cache=os.path.join(paths.state_folder(taking.environ), "wasm"),
-        denied={api: why for api in APIS if (why := authorising.host_api(record, api))},
+        denied={api: why for api in APIS if (why := authorization.host_api_refusal(record, api))},
         host=guest.host_call,
         ended=guest.failed,
     )
@@ -73,9 +72,9 @@ async def _begin(guest: YoiGuest, taking: Taking, record: Record, bounds: Bounds
     await guest.begin(worker)
 
 
-def _component(record: Record, environ: Mapping[str, str], bounds: Bounds) -> bytes:
+def _component(record: ResolvedPlugin, environ: Mapping[str, str], bounds: Bounds) -> bytes:
     """The very bytes whose digest was granted (spec yoi 10.2, 21.34); a copy is kept for later runs of this session."""
-    package = plugins.package_for(record, environ, bounds)
-    plugins.keep_copy(package, environ)
+    package = package_store.package_for(record, environ, bounds)
+    package_store.keep_copy(package, environ)
     assert record.manifest.runtime is not None
     return package.files[record.manifest.runtime.component]

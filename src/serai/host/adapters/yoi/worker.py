@@ -17,8 +17,6 @@ from typing import Any
 
 import msgspec
 
-from serai.dialects.yoi.bounds import DOCUMENT, STACK_MOST, Bounds
-from serai.dialects.yoi.manifest import INSTANCE
 from serai.errors import BadFrame, BadManifest, Closed, LimitHit, OversizeFrame, PeerGone, PeerTimeout, Refused, SeraiError, Trapped
 from serai.host.adapters.yoi import frames
 from serai.host.adapters.yoi.brokering import Broker, HostCall
@@ -26,6 +24,8 @@ from serai.host.adapters.yoi.cache import Cache
 from serai.host.adapters.yoi.compiling import Compiling, command, compiled
 from serai.host.logs import REMARK
 from serai.limits import MIB, Limits
+from serai.plugins.bounds import DOCUMENT, STACK_MOST, Bounds
+from serai.plugins.manifest import INSTANCE
 from serai.wire.channel import Channel, Tap
 from serai.wire.event_loop import Deadlines
 from serai.wire.process import Child, Launch, Spawner

@@ -10,8 +10,9 @@ from collections.abc import Awaitable
 from time import monotonic
 from typing import Any, Literal
 
-from serai.dialects.zot import heard, messages, neutral
-from serai.dialects.zot.ours import Ours
+from serai.dialects.zot import events as zot_events
+from serai.dialects.zot import messages, neutral
+from serai.dialects.zot.host_side import HostSide
 from serai.errors import BadFrame, Closed, LimitHit, OversizeFrame, PeerGone, PeerTimeout, Refused, SeraiError
 from serai.host.adapter import Adapter, Running, Taking
 from serai.host.logs import REMARK
@@ -96,7 +97,7 @@ class ZotGuest:
         self._met = False  # it was told of a session
         self._full = False  # it has offered more than is taken
         self._odd = 0
-        self.ours = Ours(hello=limits.hello, idle=limits.ready_idle, ready=limits.ready)
+        self.ours = HostSide(hello=limits.hello, idle=limits.ready_idle, ready=limits.ready)
         self.ours.begin(monotonic())
         self.channel = Channel(child, self, deadlines=taking.deadlines, limits=limits, tap=taking.tap(child.pid))
         self.channel.wake_by(self.ours.next_deadline())
@@ -171,7 +172,7 @@ class ZotGuest:
 
     def received(self, run: bytes) -> None:
         for event in self.ours.receive(run):
-            if type(event) is heard.Answered:
+            if type(event) is zot_events.Answered:
                 call, frame = event.call, event.frame
                 waiter = call.waiter
                 if waiter.done():  # nobody waits any more: a late answer is dropped silently (spec zot 4.1)
@@ -198,7 +199,7 @@ class ZotGuest:
 
     def tick(self, now: float) -> float | None:
         for event in self.ours.expire(now):
-            if isinstance(event, heard.Expired):
+            if isinstance(event, zot_events.Expired):
                 limit = LimitHit(_LIMIT_OF.get(event.call.what.partition(" ")[0], "call"), event.call.timeout or 0)
                 why = f"no answer to {event.call.what}"
                 self._fail(event.call, PeerTimeout(why, who=self._taking.who, id=event.call.id, limit=limit))
@@ -221,41 +222,41 @@ class ZotGuest:
 
     # -- what the guest says -----------------------------------------------------------------------------------------------------
 
-    def _handle(self, event: heard.Event) -> None:
+    def _handle(self, event: zot_events.Event) -> None:
         match event:
-            case heard.Hello():
+            case zot_events.Hello():
                 self._welcome()
-            case heard.Ready(how=how):
+            case zot_events.Ready(how=how):
                 if how != "frame":
                     self._taking.log.remark(_NOT_READY[how])
                 if not self.started.done():
                     self.started.set_result(None)
-            case heard.NoHello(why=why, late=late):
+            case zot_events.NoHello(why=why, late=late):
                 self._no_hello(why, late=late)
-            case heard.ToolOffered(name=name, description=description, schema=schema):
+            case zot_events.ToolOffered(name=name, description=description, schema=schema):
                 if self._has_room("tool", name):
                     self._tools[name] = ToolSpec(name, description, schema)
                     self._changed()
-            case heard.CommandOffered(name=name, description=description):
+            case zot_events.CommandOffered(name=name, description=description):
                 if self._has_room("command", name):
                     self._commands[name] = Command(name, description, immediate=True)
                     self._changed()
-            case heard.ToolRefused(name=name, why=why):
+            case zot_events.ToolRefused(name=name, why=why):
                 self._complain(f"its tool {name} is not taken: {why}")
-            case heard.Subscribed(events=events, intercept=intercept):
+            case zot_events.Subscribed(events=events, intercept=intercept):
                 self._events |= {neutral.KINDS[name] for name in events if name in neutral.KINDS}
                 self._stages |= {neutral.STAGES[name] for name in intercept}
                 self._changed()
                 if event.unknown:
                     self._remark_odd(f"it subscribed to what never fires: {', '.join(event.unknown)}")
-            case heard.Notified(level=level, message=message):
+            case zot_events.Notified(level=level, message=message):
                 if (notice := neutral.notice(level, message, self._shown)) is not None:
                     self._listener.acted(notice)
-            case heard.PanelRendered():
+            case zot_events.PanelRendered():
                 self._listener.rendered(event.panel_id, lambda panel: neutral.rendered(panel, event))
-            case heard.PanelClosed(panel_id=panel):
+            case zot_events.PanelClosed(panel_id=panel):
                 self._listener.closed_panel(panel)
-            case heard.Garbled(call=call, why=why):
+            case zot_events.Garbled(call=call, why=why):
                 self._remark_odd(f"its answer to {call.what} cannot be read: {why}")
                 self._fail(call, BadFrame(f"its answer to {call.what} cannot be read: {why}", who=self._taking.who, id=call.id))
             case _:
@@ -393,16 +394,16 @@ class ZotGuest:
             await self.channel.farewell(encode(messages.Shutdown()))
 
 
-def _odd(event: heard.Event) -> str:
+def _odd(event: zot_events.Event) -> str:
     """What the log says of a frame that fits nothing; empty for what needs no word."""
     match event:
-        case heard.Malformed(why=why, raw=raw):
+        case messages.Malformed(why=why, raw=raw):
             return f"malformed frame: {why}: {raw[:200].decode(errors='replace')}"
-        case heard.UnknownFrame(kind=kind):
+        case messages.UnknownFrame(kind=kind):
             return f'unknown frame type "{kind}"'
-        case heard.Stray(why=why):
+        case messages.Stray(why=why):
             return f"stray frame: {why}"
-        case heard.Repeated(what=what, name=name):
+        case zot_events.Repeated(what=what, name=name):
             return f"its {what} {name} was registered twice: the first counts"
         case _:
             return ""

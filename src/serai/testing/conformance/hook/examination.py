@@ -12,9 +12,9 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from serai.dialects.hookproto.host_side import BadResponse, read_response, request_bytes
 from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response, loads
-from serai.dialects.hookproto.ours import BadResponse, read_response, request_bytes
-from serai.dialects.hookproto.theirs import response_bytes
+from serai.dialects.hookproto.peer_side import response_bytes
 from serai.errors import SpawnFailed
 from serai.limits import Limits
 from serai.record import secret_patterns

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
+from serai.dialects.hookproto.host_side import HIGHEST_ID, PERMISSIONS, request_bytes, resolve_file
 from serai.dialects.hookproto.messages import Box, File, Request, folded, loads, shown
-from serai.dialects.hookproto.ours import HIGHEST_ID, PERMISSIONS, request_bytes, resolve
 from serai.testing.conformance.hook.examination import OPENING, Examination, Run, secrets_of
 from serai.testing.conformance.report import Finding, Skip, Unopened, failed, warned
 
@@ -158,7 +158,7 @@ def files(look: Callable[[File], Iterable[Finding]]) -> Callable[[Examination], 
 
 def path(file: File) -> Iterator[Finding]:
     try:
-        resolve(File(file.path), lambda _: None)
+        resolve_file(File(file.path), lambda _: None)
     except ValueError as error:
         hint = "a path is absolute, has no `..`, names a file, and lies outside of /proc, /sys, /dev and /run/llmbox"
         yield failed(str(error), hint=hint)

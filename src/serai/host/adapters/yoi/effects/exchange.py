@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from serai.dialects.yoi import places, requests
-from serai.dialects.yoi.denial import Denied
-from serai.dialects.yoi.requests import Prepared
+from serai.dialects.yoi import host_api
+from serai.dialects.yoi.host_api import HostCallDenied, PreparedRequest
 from serai.host.adapters.yoi.effects.network import Network, fault
+from serai.plugins import targets
 
 if TYPE_CHECKING:
     import h11
@@ -20,27 +20,27 @@ _PART = 4 * 1024  # bytes at once: in chunks of one byte these are 700 events, a
 _INTERIM = 16  # responses before the real one
 
 
-async def exchange(network: Network, asked: Prepared, *, private: bool, within: float) -> str:
+async def exchange(network: Network, asked: PreparedRequest, *, private: bool, within: float) -> str:
     """The response's document; `Denied` with the origin's texts where there is none."""
     try:
         async with asyncio.timeout(within):
             return await _exchange(network, asked, private, within)
     except TimeoutError:
-        raise Denied(f"request to {asked.url.safe} timed out") from None
+        raise HostCallDenied(f"request to {asked.url.safe} timed out") from None
 
 
-async def _exchange(network: Network, asked: Prepared, private: bool, within: float) -> str:
+async def _exchange(network: Network, asked: PreparedRequest, private: bool, within: float) -> str:
     try:
         import h11
     except ImportError:
-        raise Denied("host_api.request needs h11: pip install 'serai[wasm]'") from None
+        raise HostCallDenied("host_api.request needs h11: pip install 'serai[wasm]'") from None
     wire = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD)
     try:
-        request = wire.send(h11.Request(method=asked.method, target=places.resource(asked.url), headers=asked.head())) or b""
+        request = wire.send(h11.Request(method=asked.method, target=targets.resource(asked.url), headers=asked.head())) or b""
         request += (wire.send(h11.Data(data=asked.body)) or b"") if asked.body else b""
         wire.send(h11.EndOfMessage())
     except h11.LocalProtocolError as error:  # the checks have let something through that is no HTTP
-        raise Denied(f"request to {asked.url.safe} failed: {fault(error)}") from None
+        raise HostCallDenied(f"request to {asked.url.safe} failed: {fault(error)}") from None
     writer = None
     try:
         reader, writer = await network.connect(asked.url, private=private, within=within)
@@ -50,11 +50,11 @@ async def _exchange(network: Network, asked: Prepared, private: bool, within: fl
     except TimeoutError:
         raise
     except (OSError, h11.RemoteProtocolError) as error:
-        raise Denied(f"request to {asked.url.safe} failed: {fault(error)}") from None
+        raise HostCallDenied(f"request to {asked.url.safe} failed: {fault(error)}") from None
     finally:
         if writer is not None:
             writer.transport.abort()  # at once: what is left of an endless answer is nobody's
-    return requests.answer(head.status_code, [(bytes(name), bytes(value)) for name, value in head.headers], body)
+    return host_api.answer(head.status_code, [(bytes(name), bytes(value)) for name, value in head.headers], body)
 
 
 async def _event(wire: h11.Connection, reader: asyncio.StreamReader) -> h11.Event | type[h11.PAUSED]:
@@ -86,7 +86,7 @@ async def _body(wire: h11.Connection, reader: asyncio.StreamReader) -> bytes:
 
     body = bytearray()
     try:
-        while len(body) <= requests.RESPONSE:
+        while len(body) <= host_api.RESPONSE:
             event = await _event(wire, reader)
             if not isinstance(event, h11.Data):
                 break
@@ -94,5 +94,5 @@ async def _body(wire: h11.Connection, reader: asyncio.StreamReader) -> bytes:
     except TimeoutError:
         raise
     except (OSError, h11.RemoteProtocolError) as error:
-        raise Denied(f"request response read failed: {fault(error)}") from None
-    return bytes(body[: requests.RESPONSE + 1])
+        raise HostCallDenied(f"request response read failed: {fault(error)}") from None
+    return bytes(body[: host_api.RESPONSE + 1])

@@ -20,11 +20,10 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from typing import NamedTuple
 
-from serai.dialects.yoi import paths
-from serai.dialects.yoi.denial import Denied
-from serai.dialects.yoi.grants import FsGrant
-from serai.dialects.yoi.paths import Asked, Entry
+from serai.dialects.yoi import host_api
+from serai.dialects.yoi.host_api import Entry, FsRequest, HostCallDenied
 from serai.host.adapters.yoi.effects.hands import Asker
+from serai.plugins.grants import FsGrant
 
 __all__ = ["Own", "perform"]
 
@@ -40,7 +39,7 @@ _UNLOCKABLE = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, 
 
 
 class _Job(NamedTuple):
-    asked: Asked
+    asked: FsRequest
     asker: Asker
     until: float
     own: Own
@@ -66,41 +65,41 @@ class Own(NamedTuple):
                 ids.add((about.st_dev, about.st_ino))
         return cls(tuple(found), frozenset(ids))
 
-    def check(self, found: os.stat_result, asked: Asked) -> os.stat_result:
+    def check(self, found: os.stat_result, asked: FsRequest) -> os.stat_result:
         if (found.st_dev, found.st_ino) in self.ids:
             raise _ours(asked)
         return found
 
 
-def perform(grants: Sequence[FsGrant], own: Own, asked: Asked, asker: Asker, until: float) -> str:
+def perform(grants: Sequence[FsGrant], own: Own, asked: FsRequest, asker: Asker, until: float) -> str:
     """The answer of the first grant under which the path resolves, else the last one's refusal. `own` is kept out of."""
     act = {"read": _read, "list": _list, "write": _write}[asked.operation]
-    refusal = Denied(f"host_api.fs {asked.operation} denied: no matching operation grant")
+    refusal = HostCallDenied(f"host_api.fs {asked.operation} denied: no matching operation grant")
     for grant in grants:
         try:
             with _parent(grant, own, asked) as (folder, name):
                 return act(folder, name, _Job(asked, asker, until, own))
-        except Denied as denied:
+        except HostCallDenied as denied:
             refusal = denied
         except OSError as error:
             refusal = _refusal(asked, error)
     raise refusal
 
 
-def _refusal(asked: Asked, error: OSError) -> Denied:
+def _refusal(asked: FsRequest, error: OSError) -> HostCallDenied:
     if error.errno == errno.ELOOP:  # it became one since we looked
         return _symlink(asked)
-    return Denied(f"FS {asked.operation} failed: {error.strerror or 'the machine would not do it'}: {asked.path}")
+    return HostCallDenied(f"FS {asked.operation} failed: {error.strerror or 'the machine would not do it'}: {asked.path}")
 
 
-def _symlink(asked: Asked) -> Denied:
-    return Denied(f"FS path symlink escape is denied: {asked.path}")
+def _symlink(asked: FsRequest) -> HostCallDenied:
+    return HostCallDenied(f"FS path symlink escape is denied: {asked.path}")
 
 
 @contextmanager
-def _parent(grant: FsGrant, own: Own, asked: Asked) -> Iterator[tuple[int, str]]:
+def _parent(grant: FsGrant, own: Own, asked: FsRequest) -> Iterator[tuple[int, str]]:
     """The folder that the path's last component is in, open, and that component's name: `.` for the root itself."""
-    folder = _root(paths.root_of(grant))
+    folder = _root(host_api.root_of(grant))
     try:
         _keep_out(folder, own.paths, asked)
         own.check(os.fstat(folder), asked)
@@ -116,8 +115,8 @@ def _parent(grant: FsGrant, own: Own, asked: Asked) -> Iterator[tuple[int, str]]
         os.close(folder)
 
 
-def _ours(asked: Asked) -> Denied:
-    return Denied(f"FS {asked.operation} denied: Serai's own files are never granted: {asked.path}")
+def _ours(asked: FsRequest) -> HostCallDenied:
+    return HostCallDenied(f"FS {asked.operation} denied: Serai's own files are never granted: {asked.path}")
 
 
 def _root(path: str) -> int:
@@ -125,15 +124,15 @@ def _root(path: str) -> int:
     try:
         folder = os.open(path, _LOOK)
     except OSError as error:
-        raise Denied(f"FS grant root cannot be opened: {error.strerror}") from None
+        raise HostCallDenied(f"FS grant root cannot be opened: {error.strerror}") from None
     mode = os.fstat(folder).st_mode
     if stat.S_ISDIR(mode):
         return folder
     os.close(folder)
-    raise Denied(f"FS grant root is {'a symlink' if stat.S_ISLNK(mode) else 'not a directory'}")
+    raise HostCallDenied(f"FS grant root is {'a symlink' if stat.S_ISLNK(mode) else 'not a directory'}")
 
 
-def _keep_out(root: int, own: Sequence[str], asked: Asked) -> None:
+def _keep_out(root: int, own: Sequence[str], asked: FsRequest) -> None:
     """Two places no grant opens, however wide it is: the kernel's own, and Serai's, where grants and keys are kept.
 
     Below the root nothing is a symlink, so the real path of the target is that of the root and the components.
@@ -146,8 +145,8 @@ def _keep_out(root: int, own: Sequence[str], asked: Asked) -> None:
         raise _ours(asked)
 
 
-def _kernels(asked: Asked) -> Denied:
-    return Denied(f"FS {asked.operation} denied: the kernel's own files are never granted: {asked.path}")
+def _kernels(asked: FsRequest) -> HostCallDenied:
+    return HostCallDenied(f"FS {asked.operation} denied: the kernel's own files are never granted: {asked.path}")
 
 
 def _inside(path: str, folders: Sequence[str]) -> bool:
@@ -159,7 +158,7 @@ def _looked(folder: int, name: str, job: _Job) -> os.stat_result:
     return job.own.check(_followable(os.stat(name, dir_fd=folder, follow_symlinks=False), job.asked), job.asked)
 
 
-def _followable(found: os.stat_result, asked: Asked) -> os.stat_result:
+def _followable(found: os.stat_result, asked: FsRequest) -> os.stat_result:
     """No symlink, and not on `/proc`, which may be mounted in other places too."""
     if stat.S_ISLNK(found.st_mode):
         raise _symlink(asked)
@@ -176,7 +175,7 @@ def _proc() -> int:
 
 def _read(folder: int, name: str, job: _Job) -> str:
     asked = job.asked
-    trouble = Denied(f"FS read target is not a regular file: {asked.path}")
+    trouble = HostCallDenied(f"FS read target is not a regular file: {asked.path}")
     if not stat.S_ISREG(_looked(folder, name, job).st_mode):
         raise trouble
     file = os.open(name, _READ, dir_fd=folder)
@@ -185,33 +184,35 @@ def _read(folder: int, name: str, job: _Job) -> str:
         if not stat.S_ISREG(about.st_mode):
             raise trouble
         size = about.st_size  # less than that was read when a signal came between, or somebody writes it
-        data = os.read(file, paths.CONTENT + 1)
-        while 0 < len(data) < min(size, paths.CONTENT + 1) and (part := os.read(file, paths.CONTENT + 1 - len(data))):
+        data = os.read(file, host_api.CONTENT + 1)
+        while 0 < len(data) < min(size, host_api.CONTENT + 1) and (part := os.read(file, host_api.CONTENT + 1 - len(data))):
             data += part
     finally:
         os.close(file)
-    return paths.read(asked, data)
+    return host_api.read(asked, data)
 
 
 def _list(folder: int, name: str, job: _Job) -> str:
     asked = job.asked
     if not stat.S_ISDIR(_looked(folder, name, job).st_mode):
-        raise Denied(f"FS list target is not a directory: {asked.path}")
+        raise HostCallDenied(f"FS list target is not a directory: {asked.path}")
     opened = os.open(name, _READ | os.O_DIRECTORY, dir_fd=folder)
     try:
         with os.scandir(opened) as entries:
             # the first by name, however many there are, and no more of them in memory
-            first = heapq.nsmallest(paths.ENTRIES + 1, _while_wanted(entries, job.asker), key=lambda entry: os.fsencode(entry.name))
-            shown = [Entry(os.fsencode(entry.name).decode(errors="replace"), _kind(entry)) for entry in first[: paths.ENTRIES]]
+            first = heapq.nsmallest(
+                host_api.ENTRIES + 1, _while_wanted(entries, job.asker), key=lambda entry: os.fsencode(entry.name)
+            )
+            shown = [Entry(os.fsencode(entry.name).decode(errors="replace"), _kind(entry)) for entry in first[: host_api.ENTRIES]]
     finally:
         os.close(opened)
-    return paths.listed(asked, shown, len(first) > paths.ENTRIES)
+    return host_api.listed(asked, shown, len(first) > host_api.ENTRIES)
 
 
 def _while_wanted(entries: Iterator[os.DirEntry[str]], asker: Asker) -> Iterator[os.DirEntry[str]]:
     for entry in entries:
         if asker.gone:
-            raise Denied("FS list was given up")
+            raise HostCallDenied("FS list was given up")
         yield entry
 
 
@@ -242,7 +243,7 @@ def _write(folder: int, name: str, job: _Job) -> str:
             _forgiving(lambda: os.fsync(parent))  # some file systems have no such thing for a folder
     finally:
         os.close(parent)
-    return paths.written(job.asked)
+    return host_api.written(job.asked)
 
 
 def _replaceable(parent: int, name: str, job: _Job) -> int | None:
@@ -252,7 +253,7 @@ def _replaceable(parent: int, name: str, job: _Job) -> int | None:
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(found.st_mode):
-        raise Denied(f"FS write target is not a regular file: {job.asked.path}")
+        raise HostCallDenied(f"FS write target is not a regular file: {job.asked.path}")
     os.close(os.open(name, _WRITE, dir_fd=parent))
     return stat.S_IMODE(found.st_mode) & 0o777
 
@@ -265,7 +266,7 @@ def _fill(file: int, job: _Job, mode: int | None) -> None:
         os.fchmod(file, mode)
     os.fsync(file)
     if job.asker.gone:  # it was told that this failed, so nothing is renamed
-        raise Denied("FS write was given up")
+        raise HostCallDenied("FS write was given up")
 
 
 @contextmanager
@@ -277,7 +278,7 @@ def _alone(parent: int, job: _Job) -> Iterator[None]:
             break
         except BlockingIOError:
             if time.monotonic() >= job.until:
-                raise Denied(f"FS write timed out: another write goes on: {job.asked.path}") from None
+                raise HostCallDenied(f"FS write timed out: another write goes on: {job.asked.path}") from None
             time.sleep(_POLL)
         except OSError as error:
             if error.errno not in _UNLOCKABLE:

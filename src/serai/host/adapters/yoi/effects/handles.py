@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from serai.dialects.yoi import sockets
-from serai.dialects.yoi.denial import Denied
+from serai.dialects.yoi import host_api
+from serai.dialects.yoi.host_api import HostCallDenied
 from serai.host.adapters.yoi.effects.sockets import Socket
 
 __all__ = ["Handles"]
@@ -25,8 +25,8 @@ class Handles:
     async def open(self, dial: Callable[[], Awaitable[Socket]]) -> tuple[int, Socket]:
         """Takes a slot before it dials, and gives it back when that fails."""
         self._expire()
-        if len(self._open) + self._reserved >= sockets.HANDLES:
-            raise Denied(f"host_api.websocket open connection limit ({sockets.HANDLES}) exceeded before dialing")
+        if len(self._open) + self._reserved >= host_api.HANDLES:
+            raise HostCallDenied(f"host_api.websocket open connection limit ({host_api.HANDLES}) exceeded before dialing")
         self._reserved += 1
         try:
             socket = await dial()
@@ -34,7 +34,7 @@ class Handles:
             self._reserved -= 1
         if self._closed:  # meanwhile
             socket.abort()
-            raise Denied("host_api.websocket is closed: the plugin is being stopped")
+            raise HostCallDenied("host_api.websocket is closed: the plugin is being stopped")
         handle = self._next()
         self._open[handle] = (socket, self._clock())
         return handle, socket
@@ -48,7 +48,7 @@ class Handles:
     def get(self, handle: int) -> Socket:
         self._expire()
         if handle not in self._open:
-            raise Denied(f"unknown WebSocket handle {handle}")
+            raise HostCallDenied(f"unknown WebSocket handle {handle}")
         return self._open[handle][0]
 
     async def close(self, handle: int, timeout: float) -> bool:
@@ -79,6 +79,6 @@ class Handles:
     def _expire(self) -> None:
         now = self._clock()
         for handle, (socket, opened) in list(self._open.items()):
-            if now - opened > sockets.AGE:
+            if now - opened > host_api.AGE:
                 del self._open[handle]
                 socket.abort()

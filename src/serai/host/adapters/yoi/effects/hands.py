@@ -12,7 +12,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from serai.dialects.yoi.denial import Denied
+from serai.dialects.yoi.host_api import HostCallDenied
 
 __all__ = ["Asker", "Hands"]
 
@@ -76,7 +76,7 @@ class Hands:
         if self._idle:
             return self._idle.pop()
         if self._closed or self._count >= self._most:
-            raise Denied(f"{self._name} is busy: {self._count} earlier calls have not come back")
+            raise HostCallDenied(f"{self._name} is busy: {self._count} earlier calls have not come back")
         hand: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._count += 1
         threading.Thread(target=_serve, args=(hand,), name=f"serai-{self._name}", daemon=True).start()
@@ -97,7 +97,7 @@ class Hands:
 
 def _too_late(future: asyncio.Future[Any], why: str) -> None:
     if not future.done():
-        future.set_exception(Denied(why))
+        future.set_exception(HostCallDenied(why))
 
 
 def _serve(hand: SimpleQueue[Callable[[], None] | None]) -> None:

@@ -11,11 +11,11 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
-from serai.dialects.yoi import places
-from serai.dialects.yoi.denial import Denied
-from serai.dialects.yoi.targets import Parsed
-from serai.dialects.yoi.texts import told
+from serai.dialects.yoi.host_api import HostCallDenied
 from serai.host.adapters.yoi.effects.hands import Hands
+from serai.plugins import targets
+from serai.plugins.targets import Parsed
+from serai.plugins.untrusted_text import operator_text
 
 __all__ = ["READ", "Network", "Resolve", "Streams", "fault"]
 
@@ -57,21 +57,21 @@ class Network:
 
     async def _addresses(self, url: Parsed) -> Sequence[str]:
         host, port = url.bare, url.port or 0
-        if places.is_address(host):
+        if targets.is_address(host):
             return [host]
         try:
             found = await self._resolve(host, port)
         except (OSError, UnicodeError) as error:  # a name of too long a label is a UnicodeError
-            raise Denied(f"DNS lookup failed for {told(host, 120)}: {fault(error)}") from None
+            raise HostCallDenied(f"DNS lookup failed for {operator_text(host, 120)}: {fault(error)}") from None
         if not found:
-            raise Denied(f"DNS lookup for {told(host, 120)} returned no addresses")
+            raise HostCallDenied(f"DNS lookup for {operator_text(host, 120)} returned no addresses")
         return list(dict.fromkeys(found))
 
     @staticmethod
     def _allowed(url: Parsed, addresses: Sequence[str], private: bool) -> Sequence[str]:
-        allowed = [address for address in addresses if private or not places.is_private(address)]
+        allowed = [address for address in addresses if private or not targets.is_private(address)]
         if not allowed:
-            raise Denied(
+            raise HostCallDenied(
                 f"host_api target {url.safe} is denied: it leads to {addresses[0]}, a private, loopback or link-local address; "
                 "a grant target with `private = true` allows it"
             )
@@ -111,4 +111,4 @@ def _trusting() -> ssl.SSLContext:
 def fault(error: BaseException) -> str:
     """What the machine says of it, in one line; paths of the machine are left out."""
     reason = getattr(error, "reason", None) if isinstance(error, ssl.SSLError) else getattr(error, "strerror", None)
-    return told(str(reason or error) or type(error).__name__, 200)
+    return operator_text(str(reason or error) or type(error).__name__, 200)

@@ -7,16 +7,17 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from serai import paths as serai_paths
-from serai.dialects.yoi import authorising, paths, requests, sockets
-from serai.dialects.yoi.bounds import DEFAULT, Bounds
-from serai.dialects.yoi.denial import Denied
-from serai.dialects.yoi.grants import Operation, Record
+from serai.dialects.yoi import host_api
+from serai.dialects.yoi.host_api import HostCallDenied
 from serai.host.adapters.yoi.effects import files
 from serai.host.adapters.yoi.effects.exchange import exchange
 from serai.host.adapters.yoi.effects.handles import Handles
 from serai.host.adapters.yoi.effects.hands import Hands
 from serai.host.adapters.yoi.effects.network import Network
 from serai.host.adapters.yoi.effects.sockets import dial_checked
+from serai.plugins import authorization
+from serai.plugins.bounds import DEFAULT, Bounds
+from serai.plugins.grants import Operation, ResolvedPlugin
 
 __all__ = ["Effects"]
 
@@ -27,7 +28,7 @@ class Effects:
     """The host interfaces of one instance. `own`: folders that no grant opens; Serai's own unless said otherwise."""
 
     def __init__(
-        self, record: Record, bounds: Bounds = DEFAULT, *, network: Network | None = None, own: Sequence[str] | None = None,
+        self, record: ResolvedPlugin, bounds: Bounds = DEFAULT, *, network: Network | None = None, own: Sequence[str] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self._record = record
@@ -53,11 +54,11 @@ class Effects:
         """The answer's document, within `remaining` seconds; `Denied` is a refusal or a failure, and the plugin's end."""
         found = self._functions.get((interface, function))
         if found is None or [type(arg) for arg in args] != list(found[0]):
-            raise Denied("there is no such host function, or not with such arguments")
-        if reason := authorising.host_api(self._record, interface):  # type: ignore[arg-type]  # it is one of the table
-            raise Denied(reason)
+            raise HostCallDenied("there is no such host function, or not with such arguments")
+        if reason := authorization.host_api_refusal(self._record, interface):  # type: ignore[arg-type]  # it is one of the table
+            raise HostCallDenied(reason)
         if remaining <= 0:
-            raise Denied(f"host_api.{interface} timed out: its call has no time left")
+            raise HostCallDenied(f"host_api.{interface} timed out: its call has no time left")
         return found[1](*args, remaining)
 
     def forget(self) -> None:
@@ -74,29 +75,29 @@ class Effects:
                 self._network.close()
 
     async def _request(self, text: str, remaining: float) -> str:
-        asked = requests.check(self._record, text)
-        private = not self._bounds.deny_private or authorising.private_ok(self._record, "request", asked.url, asked.method)
+        asked = host_api.check_request(self._record, text)
+        private = not self._bounds.deny_private or authorization.private_ok(self._record, "request", asked.url, asked.method)
         return await exchange(self._network, asked, private=private, within=min(self._bounds.request, remaining))
 
     async def _open(self, text: str, remaining: float) -> str:
-        url = sockets.check_open(self._record, text)
-        timeout = min(sockets.SECONDS, remaining)
+        url = host_api.check_open(self._record, text)
+        timeout = min(host_api.SECONDS, remaining)
         handle, _ = await self._handles.open(
             lambda: dial_checked(self._record, url, bounds=self._bounds, timeout=timeout, network=self._network)
         )
-        return sockets.opened(handle, url)
+        return host_api.opened(handle, url)
 
     async def _send(self, handle: int, text: str, remaining: float) -> str:
         socket = self._handles.get(handle)
-        return sockets.sent(await socket.send_text(text, min(sockets.SECONDS, remaining)))
+        return host_api.sent(await socket.send_text(text, min(host_api.SECONDS, remaining)))
 
     async def _recv(self, handle: int, milliseconds: int, remaining: float) -> str:
         socket = self._handles.get(handle)
-        return sockets.received(await socket.recv(min(sockets.wait(milliseconds), remaining)))
+        return host_api.received(await socket.recv(min(host_api.wait(milliseconds), remaining)))
 
     async def _close(self, handle: int, remaining: float) -> str:
         # half of what is left: a peer that does not say good-bye must not be the plugin's end
-        return sockets.closed(await self._handles.close(handle, min(sockets.SECONDS, remaining / 2)))
+        return host_api.closed(await self._handles.close(handle, min(host_api.SECONDS, remaining / 2)))
 
     def _read(self, text: str, remaining: float) -> Awaitable[str]:
         return self._fs("read", text, remaining)
@@ -108,8 +109,8 @@ class Effects:
         return self._fs("write", text, remaining)
 
     def _fs(self, operation: Operation, text: str, remaining: float) -> Awaitable[str]:
-        asked = paths.check(operation, text)
-        grants, own = paths.granted(self._record, operation), self._own
+        asked = host_api.check_fs(operation, text)
+        grants, own = host_api.granted(self._record, operation), self._own
         until = time.monotonic() + remaining
         late = f"FS {operation} timed out: {asked.path}"
         return self._hands.begin(lambda asker: files.perform(grants, own, asked, asker, until), remaining, late)

@@ -7,25 +7,26 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from serai.dialects.yoi import authorising, places, sockets
-from serai.dialects.yoi.denial import Denied
-from serai.dialects.yoi.texts import told
+from serai.dialects.yoi import host_api
+from serai.dialects.yoi.host_api import HostCallDenied
 from serai.host.adapters.yoi.effects.network import Network, Streams, fault
+from serai.plugins import authorization, targets
+from serai.plugins.untrusted_text import operator_text
 
 if TYPE_CHECKING:
     from websockets.client import ClientProtocol
     from websockets.frames import Frame
 
-    from serai.dialects.yoi.bounds import Bounds
-    from serai.dialects.yoi.grants import Record
-    from serai.dialects.yoi.targets import Parsed
+    from serai.plugins.bounds import Bounds
+    from serai.plugins.grants import ResolvedPlugin
+    from serai.plugins.targets import Parsed
 
 __all__ = ["ReceiveTimeout", "Socket", "dial", "dial_checked"]
 
 _READ = 4 * 1024  # bytes at once: a flood of empty frames is 2000 of them, and the others' turn comes after
 
 
-class ReceiveTimeout(Denied):
+class ReceiveTimeout(HostCallDenied):
     """Nothing came in time. The socket is as good as before, and what came of a message is kept for the next `recv`."""
 
     def __init__(self) -> None:
@@ -33,22 +34,24 @@ class ReceiveTimeout(Denied):
 
 
 async def dial(
-    record: Record, url: str, *, bounds: Bounds, timeout: float = sockets.SECONDS, network: Network | None = None
+    record: ResolvedPlugin, url: str, *, bounds: Bounds, timeout: float = host_api.SECONDS, network: Network | None = None
 ) -> Socket:
     """A connection for the host's own use: the same checks as `open` has for its URL."""
-    if reason := authorising.host_api(record, "websocket"):
-        raise Denied(reason)
-    return await dial_checked(record, sockets.check_url(record, url), bounds=bounds, timeout=timeout, network=network)
+    if reason := authorization.host_api_refusal(record, "websocket"):
+        raise HostCallDenied(reason)
+    return await dial_checked(record, host_api.check_url(record, url), bounds=bounds, timeout=timeout, network=network)
 
 
-async def dial_checked(record: Record, url: Parsed, *, bounds: Bounds, timeout: float, network: Network | None = None) -> Socket:
-    private = not bounds.deny_private or authorising.private_ok(record, "websocket", url)
+async def dial_checked(
+    record: ResolvedPlugin, url: Parsed, *, bounds: Bounds, timeout: float, network: Network | None = None
+) -> Socket:
+    private = not bounds.deny_private or authorization.private_ok(record, "websocket", url)
     used = network or Network()
     try:
         async with asyncio.timeout(timeout):
             return await _open(used, url, private, timeout)
     except TimeoutError:
-        raise Denied(f"WebSocket open to {url.safe} timed out") from None
+        raise HostCallDenied(f"WebSocket open to {url.safe} timed out") from None
     finally:
         if network is None:
             used.close()
@@ -59,21 +62,21 @@ async def _open(network: Network, url: Parsed, private: bool, within: float) -> 
         from websockets.client import ClientProtocol
         from websockets.uri import WebSocketURI
     except ImportError:
-        raise Denied("host_api.websocket needs websockets: pip install 'serai[wasm]'") from None
-    path, _, query = places.resource(url).partition("?")
+        raise HostCallDenied("host_api.websocket needs websockets: pip install 'serai[wasm]'") from None
+    path, _, query = targets.resource(url).partition("?")
     place = WebSocketURI(url.scheme == "wss", url.host, url.port or 0, path, query)
     # No extension: nothing comes compressed. What plugins say is in nobody's log.
     silent = logging.Logger("serai-websocket", logging.CRITICAL + 1)  # noqa: LOG001  (nobody can switch it on)
-    wire = ClientProtocol(place, max_size=(sockets.MESSAGE, sockets.FRAME), logger=silent)
+    wire = ClientProtocol(place, max_size=(host_api.MESSAGE, host_api.FRAME), logger=silent)
     request = wire.connect()
     del request.headers["Host"]
-    request.headers["Host"], request.headers["User-Agent"] = places.authority(url), sockets.AGENT
+    request.headers["Host"], request.headers["User-Agent"] = targets.authority(url), host_api.WEBSOCKET_AGENT
     try:
         streams = await network.connect(url, private=private, within=within)
     except TimeoutError:
         raise
     except OSError as error:
-        raise Denied(f"WebSocket open to {url.safe} failed: {fault(error)}") from None
+        raise HostCallDenied(f"WebSocket open to {url.safe} failed: {fault(error)}") from None
     socket = Socket(wire, streams, url)
     try:
         wire.send_request(request)
@@ -88,7 +91,7 @@ async def _open(network: Network, url: Parsed, private: bool, within: float) -> 
         raise
     if failure:
         socket.abort()
-        raise Denied(f"WebSocket open to {url.safe} failed: {failure}")
+        raise HostCallDenied(f"WebSocket open to {url.safe} failed: {failure}")
     return socket
 
 
@@ -109,13 +112,13 @@ class Socket:
     def open(self) -> bool:
         return not self._over
 
-    async def send_text(self, text: str, timeout: float = sockets.SECONDS) -> int:
+    async def send_text(self, text: str, timeout: float = host_api.SECONDS) -> int:
         """How many bytes were sent."""
         from websockets.exceptions import InvalidState
 
-        count = sockets.check_text(text)
+        count = host_api.check_text(text)
         if self._over:
-            raise Denied(f"WebSocket send failed: {self._over}")
+            raise HostCallDenied(f"WebSocket send failed: {self._over}")
         try:
             self._wire.send_text(text.encode())
             async with asyncio.timeout(timeout):
@@ -129,10 +132,10 @@ class Socket:
             raise
         return count
 
-    async def recv(self, timeout: float = sockets.SECONDS) -> str | None:
+    async def recv(self, timeout: float = host_api.SECONDS) -> str | None:
         """The next text, or None when the peer has closed it. One deadline for all of it, whatever comes meanwhile."""
         if self._reading:
-            raise Denied("WebSocket receive failed: another receive waits already")
+            raise HostCallDenied("WebSocket receive failed: another receive waits already")
         self._reading = True
         try:
             async with asyncio.timeout(timeout):
@@ -156,16 +159,16 @@ class Socket:
                     return None
                 if frame.opcode in (Opcode.PING, Opcode.PONG) or not (frame.data or frame.fin):  # an empty part says nothing either
                     controls += 1
-                    if controls > sockets.CONTROLS:
+                    if controls > host_api.CONTROLS:
                         raise self._fail("WebSocket receive exceeded bounded control-frame budget")
                 if frame.opcode not in (Opcode.PING, Opcode.PONG) and (text := self._joined(frame)) is not None:
                     return text
             if self._over:
                 if self._over == "closed":
                     return None
-                raise Denied(f"WebSocket receive failed: {self._over}")
+                raise HostCallDenied(f"WebSocket receive failed: {self._over}")
             if self._wire.parser_exc is not None:
-                raise self._fail(f"WebSocket receive failed: {told(str(self._wire.parser_exc), 200)}")
+                raise self._fail(f"WebSocket receive failed: {operator_text(str(self._wire.parser_exc), 200)}")
             await self._pong()
             await self.feed()
             self.keep()
@@ -174,7 +177,7 @@ class Socket:
     async def _pong(self) -> None:
         """Before more is read: a peer that asks and does not listen must not fill our memory."""
         try:
-            async with asyncio.timeout(sockets.SECONDS):
+            async with asyncio.timeout(host_api.SECONDS):
                 await self.flush()
         except TimeoutError:
             raise self._fail("WebSocket pong timed out") from None
@@ -203,7 +206,7 @@ class Socket:
             await self.flush()
             await self.feed()
         self.keep()  # frames may have come right behind the response
-        return told(str(self._wire.handshake_exc), 200) if self._wire.handshake_exc is not None else ""
+        return operator_text(str(self._wire.handshake_exc), 200) if self._wire.handshake_exc is not None else ""
 
     async def feed(self) -> None:
         """Some bytes of the peer's into the protocol."""
@@ -238,7 +241,7 @@ class Socket:
             pass
         self._end("closed")
 
-    async def close(self, timeout: float = sockets.SECONDS) -> None:
+    async def close(self, timeout: float = host_api.SECONDS) -> None:
         """Says good-bye and waits for the peer's, at most so long. Closes in any case, also when it is cancelled."""
         from websockets.protocol import State
 
@@ -259,9 +262,9 @@ class Socket:
         """Closes it now."""
         self._end("closed")
 
-    def _fail(self, text: str) -> Denied:
+    def _fail(self, text: str) -> HostCallDenied:
         self._end("an earlier failure closed it")
-        return Denied(text)
+        return HostCallDenied(text)
 
     def _end(self, why: str) -> None:
         """Not gently: whatever was to be sent was flushed, and a TLS peer could keep us waiting for half a minute."""

@@ -1,0 +1,272 @@
+"""Where a call of `request` or `websocket` goes: what of a checked URL is sent, and which addresses are private (spec yoi 4.4).
+
+Where `request` and `websocket` may go: URLs, targets, and how both compare (spec yoi 4.5, 5.3, 11.5).
+
+A target is the same thing in a manifest and in a grant. Nothing here widens: what is blank matches nothing, there are no wildcards
+but a whole `*`, and a URL is compared only as the WHATWG rules write it.
+"""
+
+from __future__ import annotations
+
+import re
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from typing import Literal, NamedTuple
+from urllib.parse import unquote
+
+from serai.plugins.manifest import Target
+from serai.plugins.untrusted_text import cut
+
+__all__ = [
+    "METHODS",
+    "Parsed",
+    "authority",
+    "bare_host",
+    "broad",
+    "climbs",
+    "covers",
+    "host_matches",
+    "intersects",
+    "is_address",
+    "is_private",
+    "label",
+    "names_private",
+    "parse_url",
+    "request_matches",
+    "resource",
+    "usable_request",
+    "usable_websocket",
+    "websocket_matches",
+]
+
+_ROUNDS = 8  # of decoding: nobody means more
+_SEPARATORS = re.compile(r"[/\\]")
+_PADDING = "".join(map(chr, range(0x21))) + "\x7f"  # what a server may drop around a segment
+_UNICAST = IPv6Network("2000::/3")
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+
+def _parts(url: Parsed) -> tuple[str, str]:
+    """The authority and what follows it, of the normalised form: there these are unambiguous."""
+    rest = url.normalised.partition("://")[2]
+    end = next((at for at, letter in enumerate(rest) if letter in "/?#"), len(rest))
+    return rest[:end], rest[end:]
+
+
+def authority(url: Parsed) -> str:
+    """Host and explicit port, as the Host header has them."""
+    return _parts(url)[0].rpartition("@")[2]
+
+
+def resource(url: Parsed) -> str:
+    """What is asked for: the normalised path and query. The very thing that was matched is what is sent (spec yoi 21.1)."""
+    return _parts(url)[1].partition("#")[0] or "/"
+
+
+def climbs(path: str) -> bool:
+    """Whether a server that decodes more than WHATWG rules do would find a `..` in it: `..%2f`, `%252e%252e/`, `..;/`.
+
+    Such a path starts with the granted prefix and may end anywhere.
+    """
+    for _ in range(_ROUNDS):
+        if any(segment.partition(";")[0].strip(_PADDING) == ".." for segment in _SEPARATORS.split(path)):
+            return True
+        decoded = unquote(path, encoding="latin-1")
+        if decoded == path:
+            return False
+        path = decoded
+    return True
+
+
+def is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _within(address: IPv6Address) -> IPv4Address | None:
+    """The IPv4 address that an IPv6 one leads to."""
+    if address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    if address.sixtofour is not None:
+        return address.sixtofour
+    return IPv4Address(int(address) & 0xFFFF_FFFF) if address in _NAT64 else None
+
+
+def is_private(text: str) -> bool:
+    """Whether an address is not one of the public internet's: private, loopback, link-local, multicast, reserved."""
+    address = ip_address(text.partition("%")[0])
+    if isinstance(address, IPv6Address):
+        inner = _within(address)
+        if inner is None:
+            return address not in _UNICAST or not address.is_global
+        address = inner
+    return not address.is_global or address.is_multicast
+
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+_SAFE_PATH = 120  # bytes of a path in a message
+_ANY = "*"
+
+
+class Parsed(NamedTuple):
+    """A URL by the WHATWG rules: `host` with the brackets of IPv6, `port` the one that is meant, also where it is not written."""
+
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+    normalised: str
+    credentials: bool = False  # it names a user or has a password
+
+    @property
+    def bare(self) -> str:
+        """The host as it is compared, resolved and connected to: no brackets, no dots at its end."""
+        return bare_host(self.host)
+
+    @property
+    def safe(self) -> str:
+        """For messages: no query, no fragment, no credentials (spec yoi 4.3)."""
+        port = f":{self.port}" if self.port is not None and self.port != _PORTS.get(self.scheme) else ""
+        path = cut(self.path, _SAFE_PATH)
+        return f"{self.scheme}://{self.host}{port}{path}{'…' if len(path) < len(self.path) else ''}"
+
+
+def parse_url(text: str) -> Parsed:
+    """The URL as it will be matched and sent (spec yoi 21.1), or a `ValueError` whose text does not repeat it."""
+    try:
+        from ada_url import URL
+    except ImportError:
+        raise ValueError("the package ada-url is not installed: pip install 'serai[wasm]'") from None
+    try:
+        url = URL(text)
+    except ValueError:  # also what has no UTF-8
+        raise ValueError("it is not a URL") from None
+    scheme = url.protocol.removesuffix(":")
+    port = int(url.port) if url.port else _PORTS.get(scheme)
+    return Parsed(scheme, url.hostname, port, url.pathname, url.href, bool(url.username or url.password))
+
+
+def bare_host(host: str) -> str:
+    host = host.rstrip(".")
+    return (host[1:-1] if host.startswith("[") and host.endswith("]") else host).lower()
+
+
+def _scheme(target: Target) -> str:
+    return target.scheme.strip().lower()
+
+
+def _methods(target: Target) -> frozenset[str]:
+    return frozenset(method.upper() for method in target.methods if method)
+
+
+def _prefixes(target: Target) -> tuple[str, ...] | None:
+    """None: any path. A list with nothing in it but empty text is a list all the same, and matches nothing."""
+    return tuple(prefix for prefix in target.path_prefixes if prefix) if target.path_prefixes else None
+
+
+def request_matches(target: Target, method: str, url: Parsed) -> bool:
+    """Scheme, host, port, method and path, all of them; the query is not looked at."""
+    return method.upper() in _methods(target) and websocket_matches(target, url)
+
+
+def websocket_matches(target: Target, url: Parsed) -> bool:
+    """The same without a method."""
+    scheme, prefixes = _scheme(target), _prefixes(target)
+    return (
+        scheme != ""
+        and scheme in (_ANY, url.scheme)
+        and host_matches(target, url)
+        and target.port in (None, url.port)
+        and (prefixes is None or url.path.startswith(prefixes))
+    )
+
+
+def host_matches(target: Target, url: Parsed) -> bool:
+    host = bare_host(target.host)
+    return host != "" and url.bare != "" and host in (_ANY, url.bare)
+
+
+def names_private(target: Target, url: Parsed) -> bool:
+    """Whether it names this very address, or `localhost`, so that nobody can be surprised where it leads (rule.027)."""
+    host = bare_host(target.host)
+    return host == url.bare and (host == "localhost" or _is_address(host))
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def usable_request(target: Target) -> bool:
+    """Whether it can let anything through (spec yoi 11.4)."""
+    return _named(target) and not _methods(target).isdisjoint(METHODS)
+
+
+def usable_websocket(target: Target) -> bool:
+    return _named(target) and _scheme(target) in ("ws", "wss", _ANY)
+
+
+def _named(target: Target) -> bool:
+    return _scheme(target) != "" and bare_host(target.host).strip() != ""
+
+
+def broad(target: Target) -> bool:
+    """It changes labels and diagnostics, nothing else."""
+    return _scheme(target) == _ANY or bare_host(target.host) == _ANY or not target.path_prefixes
+
+
+def label(target: Target, api: Literal["request", "websocket"]) -> str:
+    """For people: `https://api.example.com GET,POST /v1 [broad-request]`."""
+    port = "" if target.port is None else f":{target.port}"
+    parts = [f"{_scheme(target) or '<no-scheme>'}://{target.host.strip().lower() or '<no-host>'}{port}"]
+    if api == "request":
+        parts.append(",".join(method.upper() for method in target.methods if method) or "<no-methods>")
+    parts.append(",".join(target.path_prefixes) or _ANY)
+    return " ".join(parts) + (f" [broad-{api}]" if broad(target) else "")
+
+
+def covers(wide: Target, narrow: Target, api: Literal["request", "websocket"]) -> bool:
+    """Whether all that `narrow` lets through `wide` does too. Neither counts for anything if it lets nothing through."""
+    paths, inner = _prefixes(wide), _prefixes(narrow)
+    return (
+        _alive(wide, api)
+        and _alive(narrow, api)
+        and _scheme(wide) in (_ANY, _scheme(narrow))
+        and bare_host(wide.host) in (_ANY, bare_host(narrow.host))
+        and wide.port in (None, narrow.port)
+        and (api == "websocket" or _methods(narrow) <= _methods(wide))
+        and (paths is None or (inner is not None and all(prefix.startswith(paths) for prefix in inner)))
+    )
+
+
+def intersects(one: Target, other: Target, api: Literal["request", "websocket"]) -> bool:
+    """Whether there may be something that both let through."""
+    paths, others = _prefixes(one), _prefixes(other)
+    return (
+        _alive(one, api)
+        and _alive(other, api)
+        and _overlap(_scheme(one), _scheme(other))
+        and _overlap(bare_host(one.host), bare_host(other.host))
+        and (one.port is None or other.port is None or one.port == other.port)
+        and (api == "websocket" or not _methods(one).isdisjoint(_methods(other)))
+        and (
+            paths is None
+            or others is None
+            or any(path.startswith(others) for path in paths)
+            or any(path.startswith(paths) for path in others)
+        )
+    )
+
+
+def _alive(target: Target, api: Literal["request", "websocket"]) -> bool:
+    return _named(target) and _prefixes(target) != () and (api == "websocket" or bool(_methods(target)))
+
+
+def _overlap(one: str, other: str) -> bool:
+    return one == other or _ANY in (one, other)
