@@ -28,7 +28,7 @@ BREAKAGES = [
         "host/finding.py",
         "import serai.dialects.zot.manifest",
         "The host is neutral: only its adapters know a dialect",
-        "serai.host.finding -> serai.dialects.zot.manifest",
+        "serai.host.discovery -> serai.dialects.zot.manifest",
     ),
     (
         "dialects/zot/ours.py",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from serai.app.config_project import LOWERED, PROJECT_MAY
-from serai.host.services import GROUPS
+from serai.host.guest_settings import GROUPS
 from tests import pages
 
 PAGE = pages.DOCS / "config.md"

@@ -15,10 +15,10 @@ from serai.app.app import App
 from serai.app.opening import Choices
 from serai.errors import SeraiError
 from serai.host import host as hosts
-from serai.host.adapter import Adapter, Running, Taking
-from serai.host.finding import Found
-from serai.host.house import House
-from serai.host.manifest import Manifest
+from serai.host.adapter import Adapter, GuestConnection, StartContext
+from serai.host.discovery import DiscoveryResult
+from serai.host.guest_context import GuestContext
+from serai.host.guest_manifest import GuestManifest
 from serai.model.actions import Action, NoAction, SubmitPrompt
 from serai.model.contributions import Command, Contributions, InputTransformer, MessageHook, TransformResult
 from serai.model.events import Event
@@ -193,13 +193,13 @@ def bring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *fakes: Fake) -> None
     """These are the guests of every app that is opened in this test."""
     by_name = {fake.name: fake for fake in fakes}
 
-    async def start(taking: Taking) -> Running:
+    async def start(taking: StartContext) -> GuestConnection:
         fake = by_name[taking.manifest.name]
         fake.taking = taking
         return fake
 
-    def manifest(fake: Fake) -> Manifest:
-        return Manifest(
+    def manifest(fake: Fake) -> GuestManifest:
+        return GuestManifest(
             dialect="fake",
             name=fake.name,
             folder=tmp_path,
@@ -209,6 +209,6 @@ def bring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *fakes: Fake) -> None
             settings=fake.settings,
         )
 
-    found = Found(guests=tuple(map(manifest, fakes)))
-    monkeypatch.setattr(House, "adapter", lambda self, manifest: Adapter(start, {}, _explain, free_names=True))
-    monkeypatch.setattr(hosts, "find", lambda **_places: found)
+    found = DiscoveryResult(guests=tuple(map(manifest, fakes)))
+    monkeypatch.setattr(GuestContext, "adapter", lambda self, manifest: Adapter(start, {}, _explain, free_names=True))
+    monkeypatch.setattr(hosts, "find_guests", lambda **_places: found)

@@ -11,7 +11,7 @@ import pytest
 
 from serai.app.app import App
 from serai.errors import BadSettings, Closed, GuardDown, NoAgent, NoModel, NoSession, NotCapable, SpawnFailed, TurnInFlight
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.model.actions import Action, AttachImage, DetachImage, Notice, Quit, SetTitle, SubmitPrompt
 from serai.model.contributions import Contributions, EventHandler
 from serai.model.events import Event, SessionStarted, TurnStarted, event_kind
@@ -227,7 +227,7 @@ async def test_a_run_waits_for_no_guard_but_refuses_until_it_is_back(tmp_path: P
     async with opened(tmp_path, guard(tmp_path), limits=slowly) as app:
         assert await app.submit("before")
         os.kill(pid_of(app.host, "guard"), signal.SIGKILL)
-        await until(app.host, "guard", State.BACKING_OFF)
+        await until(app.host, "guard", GuestState.BACKING_OFF)
         with pytest.raises(GuardDown, match="zot:guard is backing off"):
             await app.submit("while it is down")
         await app.host.reload("guard")

@@ -14,9 +14,8 @@ from serai.agents.settings import AgentSettings, read
 from serai.app.config import Config, Value
 from serai.app.config_project import LOWERED, PROJECT_MAY
 from serai.errors import BadSettings
-from serai.host.finding import find
-from serai.host.services import GROUPS
-from serai.host.settings import PROJECT, _Entry, read_person
+from serai.host.discovery import find_guests
+from serai.host.guest_settings import GROUPS, PROJECT, _Entry, read_person_settings
 from serai.host.trust import Trust
 from serai.limits import Limits
 from tests.host.folders import zot_guest
@@ -323,7 +322,7 @@ def test_what_narrows_a_guest_counts_at_once(house: House) -> None:
     assert value(config, key) == Value(key, ("bus",), "project", str(house.theirs), note)
     assert value(config, 'guest."zot:gate".limits.tool').value == 5
     assert value(config, "guest.other.enabled").note == "unless it is a guard"
-    person = read_person(config.settings)
+    person = read_person_settings(config.settings)
     assert person.entries["zot:gate"].services == ("bus", "chat")
     assert person.project_guards == {"zot:gate"}
     vain = house.load("[guest.a.limits]\ntool = 9\nhello = 1", "[guest.a.limits]\ntool = 3")
@@ -336,7 +335,7 @@ def test_a_guard_by_its_authors_word_is_not_switched_off_by_a_project(house: Hou
     zot_guest(house.home / "guests" / "gate", guest_toml="guard = true")
     zot_guest(house.home / "guests" / "other")
     config = house.load("[guest.gate]\nenabled = false\n[guest.other]\nenabled = false")
-    found = find(cwd=house.project, config=config.settings, environ=house.environ)
+    found = find_guests(cwd=house.project, config=config.settings, environ=house.environ)
     assert [guest.name for guest in found.guests] == ["gate"]
     assert [guest.name for guest in found.disabled] == ["other"]
 
@@ -344,11 +343,11 @@ def test_a_guard_by_its_authors_word_is_not_switched_off_by_a_project(house: Hou
 @pytest.mark.req("app.config.narrow")
 def test_a_guard_that_a_project_names_has_to_be_there(house: House) -> None:
     config = house.load("[guest.gate]\nguard = true")
-    found = find(cwd=house.project, config=config.settings, environ=house.environ)
+    found = find_guests(cwd=house.project, config=config.settings, environ=house.environ)
     said = "the guard gate is named in the project's config.toml and was not found"
     assert [(hidden.folder, str(hidden)) for hidden in found.hidden_guards] == [(house.theirs, said)]
     zot_guest(house.home / "guests" / "gate")
-    found = find(cwd=house.project, config=config.settings, environ=house.environ)
+    found = find_guests(cwd=house.project, config=config.settings, environ=house.environ)
     assert ([guest.settings.guard for guest in found.guests], found.hidden_guards) == ([True], ())
 
 
@@ -356,7 +355,7 @@ def test_a_trusted_project_grants_in_its_own_guests_name_and_in_others(house: Ho
     zot_guest(house.home / "guests" / "gate")
     config = house.trusted('[guest.gate]\nenv = ["B_TOKEN"]\nkeys = ["openai"]', '[guest.gate]\nenv = ["A_TOKEN"]')
     assert value(config, "guest.gate.env").value == ("A_TOKEN", "B_TOKEN")
-    [guest] = find(cwd=house.project, config=config.settings, environ=house.environ).guests
+    [guest] = find_guests(cwd=house.project, config=config.settings, environ=house.environ).guests
     assert (guest.settings.env, guest.settings.keys) == (("A_TOKEN", "B_TOKEN"), ("openai",))
     assert guest.settings.groups == set(GROUPS)
 
@@ -420,7 +419,7 @@ def test_a_guard_keeps_its_services_keys_and_limits_whatever_a_project_says(hous
         "a project cannot lower a limit of a guard",
     ]
     assert value(config, "limits.tool").note == "for each guest but guards, where it is lower"
-    [gate] = find(cwd=house.project, config=config.settings, environ=house.environ).guests
+    [gate] = find_guests(cwd=house.project, config=config.settings, environ=house.environ).guests
     assert (gate.settings.groups, gate.settings.keys) == (frozenset(GROUPS), ("anthropic",))
     assert gate.settings.limits_on(Limits()) == Limits()
 

@@ -12,8 +12,8 @@ import pytest
 from serai.agents.resident import history
 from serai.app.app import App
 from serai.errors import Refused, TurnInFlight
-from serai.host.house import House
-from serai.host.manifest import Manifest
+from serai.host.guest_context import GuestContext
+from serai.host.guest_manifest import GuestManifest
 from serai.model.approvals import Allow
 from serai.model.contributions import Contributions, Interceptor, Rewrite
 from serai.model.events import ToolEnded
@@ -160,11 +160,11 @@ async def test_an_agent_whose_tool_has_another_agent_work_comes_to_an_end(monkey
 
 def one_by_one(monkeypatch: Monkey) -> None:
     """Every guest's protocol has one call after the other."""
-    adapter = House.adapter
-    monkeypatch.setattr(House, "adapter", lambda self, manifest: _one_by_one(adapter, self, manifest))
+    adapter = GuestContext.adapter
+    monkeypatch.setattr(GuestContext, "adapter", lambda self, manifest: _one_by_one(adapter, self, manifest))
 
 
-def _one_by_one(adapter: Callable[[House, Manifest], Any], house: House, manifest: Manifest) -> Any:
+def _one_by_one(adapter: Callable[[GuestContext, GuestManifest], Any], house: GuestContext, manifest: GuestManifest) -> Any:
     return adapter(house, manifest)._replace(one_by_one=True)
 
 

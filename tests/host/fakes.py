@@ -10,12 +10,12 @@ from typing import Any, Literal
 import pytest
 
 from serai.errors import PeerGone, SeraiError
-from serai.host.adapter import Adapter, Running, Taking
-from serai.host.finding import Found
+from serai.host.adapter import Adapter, GuestConnection, StartContext
+from serai.host.discovery import DiscoveryResult
+from serai.host.guest_context import GuestContext
+from serai.host.guest_manifest import GuestManifest, Scope
+from serai.host.guest_settings import GuestSettings
 from serai.host.host import Host
-from serai.host.house import House
-from serai.host.manifest import Manifest, Scope
-from serai.host.settings import GuestSettings
 from serai.model.actions import Action, NoAction
 from serai.model.contributions import Contributions, Interceptor, InterceptPoint, InterceptResult, Pass
 from serai.model.events import Event
@@ -41,7 +41,7 @@ class Fake:
         self.asked: list[tuple[InterceptPoint, Any]] = []
         self.told: list[Event] = []
         self.panel: list[tuple[object, ...]] = []
-        self.taking: Taking | None = None
+        self.taking: StartContext | None = None
 
     async def idle(self) -> None:
         pass
@@ -88,15 +88,15 @@ async def fake_house(
     """A host with these guests, in this order; of those named in `last_wins` the later has the name that several want."""
     by_name = {fake.name: fake for fake in fakes}
 
-    async def start(taking: Taking) -> Running:
+    async def start(taking: StartContext) -> GuestConnection:
         fake = by_name[taking.manifest.name]
         fake.taking = taking
         return fake
 
-    monkeypatch.setattr(House, "adapter", lambda self, it: Adapter(start, {}, _explain, it.name in last_wins))
-    found = Found(
+    monkeypatch.setattr(GuestContext, "adapter", lambda self, it: Adapter(start, {}, _explain, it.name in last_wins))
+    found = DiscoveryResult(
         guests=tuple(
-            Manifest(
+            GuestManifest(
                 dialect="fake",
                 name=fake.name,
                 folder=tmp_path,

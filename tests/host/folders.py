@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from serai.host.finding import Found, find
+from serai.host.discovery import DiscoveryResult, find_guests
 from serai.host.trust import Trust
 
 
@@ -43,10 +43,10 @@ class House:
     def trust(self) -> Trust:
         return Trust.usual(self.environ)
 
-    def find(self, *guests: Path, installed: bool = True, config: Mapping[str, Any] | None = None) -> Found:
-        return find(cwd=self.project, guests=guests, installed=installed, config=config, environ=self.environ)
+    def find(self, *guests: Path, installed: bool = True, config: Mapping[str, Any] | None = None) -> DiscoveryResult:
+        return find_guests(cwd=self.project, guests=guests, installed=installed, config=config, environ=self.environ)
 
 
-def folders(found: Found) -> list[str]:
+def folders(found: DiscoveryResult) -> list[str]:
     """The folders of the guests that are to be started, from the house on."""
     return [guest.folder.name for guest in found.guests]

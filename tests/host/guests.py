@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from serai.host.guest import GuestState
 from serai.host.host import Host
-from serai.host.life import State
 from serai.model.actions import Action
 from serai.model.events import Event
 from serai.model.surface import ScriptedSurface
@@ -164,7 +164,7 @@ class Latch:
         os.close(self._descriptor)
 
 
-async def until(host: Host, id: str, state: State) -> None:
+async def until(host: Host, id: str, state: GuestState) -> None:
     """Wait until a guest is in this state."""
     await changed(host, lambda: host.guest(id).state is state)
 
@@ -247,7 +247,7 @@ async def reaped(*processes: int) -> None:
         await asyncio.sleep(0)
 
 
-def states(host: Host, id: str) -> list[State]:
+def states(host: Host, id: str) -> list[GuestState]:
     """The states of a guest from now on, as they come."""
     before, seen = host.house._on_change, [host.guest(id).state]
 

@@ -8,9 +8,9 @@ from time import monotonic
 
 import pytest
 
-from serai.host import house as house_module
+from serai.host import guest_context as house_module
+from serai.host.guest import GuestState
 from serai.host.host import Host
-from serai.host.life import State
 from serai.model.tools import ToolResult
 from tests.host.guests import NOTE, STUBBORN, log_of, make, opened, pid_of, pids, reaped, until
 from tests.wire.helpers import lives
@@ -50,7 +50,7 @@ async def test_a_guest_that_closes_its_output_but_lives_on_is_replaced(tmp_path:
         result = await asyncio.wait_for(host.call_tool("shut"), 15)
         assert (result.code, result.is_error) == ("TOOL_UNAVAILABLE", True)
         assert "closed its output, but still runs" in result.text
-        await until(host, "probe", State.READY)
+        await until(host, "probe", GuestState.READY)
         assert (await served(host, "well")).text == f"well: {pids(folder)[1]}"
         await asyncio.wait_for(reaped(old), 15)
 
@@ -69,7 +69,7 @@ def leave(id):
     async with opened(tmp_path, folder, limits={"drain_grace": 0.1}) as host:
         result = await asyncio.wait_for(host.call_tool("leave"), 15)
         assert "ended, but a process it started holds its output open (exit status 6)" in result.text
-        await until(host, "probe", State.READY)
+        await until(host, "probe", GuestState.READY)
         await served(host, "well")
         left = int((folder / "left").read_text())
         while lives(left):
@@ -107,9 +107,9 @@ async def test_a_guest_that_fills_the_disk_is_ended(tmp_path: Path, monkeypatch:
         guest = host.guest("probe")
         if when == "serving":
             assert (await host.call_tool("work")).code == "TOOL_UNAVAILABLE"
-            await until(host, "probe", State.BACKING_OFF)
+            await until(host, "probe", GuestState.BACKING_OFF)
         else:
-            assert guest.state is State.GONE
+            assert guest.state is GuestState.GONE
         assert guest.error is not None
         assert "was ended: it wrote " in str(guest.error)
         assert "limit log_flood = 1000000" in str(guest.error)

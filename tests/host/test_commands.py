@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from serai.errors import NoCommand
 from serai.host.adapters.zot import LIMITS as ZOT_LIMITS
-from serai.host.commands import Typed, parse
+from serai.host.host import TypedCommand, parse_command
 from serai.model.actions import Action, CommandResult, Display, Insert, NoAction, OpenPanel, Panel, SubmitPrompt
 from tests.host.guests import Window, heard, make, opened
 
@@ -31,15 +31,15 @@ for frame in frames():
 @pytest.mark.parametrize(
     ("text", "typed"),
     [
-        ("/weather", Typed("weather", "")),
-        ("/weather Bern", Typed("weather", "Bern")),
-        ("  /weather   Bern  and\t Basel \n", Typed("weather", "Bern  and\t Basel")),
-        ("/weather\nBern", Typed("weather", "Bern")),
-        ("/a-b_C9 x", Typed("a-b_C9", "x")),
+        ("/weather", TypedCommand("weather", "")),
+        ("/weather Bern", TypedCommand("weather", "Bern")),
+        ("  /weather   Bern  and\t Basel \n", TypedCommand("weather", "Bern  and\t Basel")),
+        ("/weather\nBern", TypedCommand("weather", "Bern")),
+        ("/a-b_C9 x", TypedCommand("a-b_C9", "x")),
     ],
 )
-def test_a_command_is_a_name_and_arguments_whose_inner_white_space_is_kept(text: str, typed: Typed) -> None:
-    assert parse(text) == typed
+def test_a_command_is_a_name_and_arguments_whose_inner_white_space_is_kept(text: str, typed: TypedCommand) -> None:
+    assert parse_command(text) == typed
 
 
 @pytest.mark.req("zot.edge.26")
@@ -47,18 +47,18 @@ def test_a_command_is_a_name_and_arguments_whose_inner_white_space_is_kept(text:
     "text", ["/wétter", "/tmp/file", "/a.b c", "/", "/ weather", "hello", "say /weather", "/größe x", "/a:b", ""]
 )
 def test_everything_else_is_for_the_model(text: str) -> None:
-    assert parse(text) is None
+    assert parse_command(text) is None
 
 
 @given(NAME, st.text())
 def test_any_arguments_are_kept_but_for_the_white_space_around_them(name: str, args: str) -> None:
-    assert parse(f"/{name} {args}") == Typed(name, args.strip())
+    assert parse_command(f"/{name} {args}") == TypedCommand(name, args.strip())
 
 
 def test_a_name_with_other_characters_is_a_command_if_somebody_has_it() -> None:
-    assert parse("/mem:clear all  of it ", "mem:clear".__eq__) == Typed("mem:clear", "all  of it")
-    assert parse("/etc/passwd is world-readable", "mem:clear".__eq__) is None
-    assert parse("mem:clear", "mem:clear".__eq__) is None
+    assert parse_command("/mem:clear all  of it ", "mem:clear".__eq__) == TypedCommand("mem:clear", "all  of it")
+    assert parse_command("/etc/passwd is world-readable", "mem:clear".__eq__) is None
+    assert parse_command("mem:clear", "mem:clear".__eq__) is None
 
 
 @pytest.mark.req("zot.edge.25")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.model.actions import ClosePanel, Display, Insert, Notice, OpenPanel, SubmitPrompt
 from serai.model.contributions import Refuse, Rewrite
 from serai.model.events import StepEnded, ToolCalled
@@ -92,7 +92,7 @@ async def test_killing_the_guard_closes_until_it_is_back(tmp_path: Path) -> None
     async with opened(tmp_path, WEATHER, GUARD, limits=SLOW_RESTART) as host:
         assert host.guest("guard").guard
         kill(pid_of(host, "guard"), signal.SIGKILL)
-        await until(host, "guard", State.BACKING_OFF)
+        await until(host, "guard", GuestState.BACKING_OFF)
         refused = await host.call_tool("weather", {"city": "Bern"})
         assert (refused.is_error, refused.code) == (True, "BLOCKED")
         assert refused.text == ("tool_call refused: no answer from the guard (zot:guard is backing off: ended (killed by SIGKILL))")
@@ -103,8 +103,8 @@ async def test_killing_the_guard_closes_until_it_is_back(tmp_path: Path) -> None
 async def test_a_killed_guard_is_started_again_by_itself(tmp_path: Path) -> None:
     async with opened(tmp_path, WEATHER, GUARD) as host:
         kill(pid_of(host, "guard"), signal.SIGKILL)
-        await until(host, "guard", State.BACKING_OFF)
-        await until(host, "guard", State.READY)
+        await until(host, "guard", GuestState.BACKING_OFF)
+        await until(host, "guard", GuestState.READY)
         assert (await host.call_tool("weather", {"city": "Bern"})).text.startswith("Bern: ")
         assert list(host.house.notes)[-1] == "[serai] guard crashed, restarting..."
 

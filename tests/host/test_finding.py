@@ -11,7 +11,7 @@ import pytest
 
 from serai.errors import BadManifest, BadSettings
 from serai.host import adapters
-from serai.host.finding import Found, find, piglet_home, zot_home
+from serai.host.discovery import DiscoveryResult, find_guests, piglet_home, zot_home
 from tests.host import unprivileged
 from tests.host.folders import House, folders, zot_guest
 
@@ -23,7 +23,7 @@ def house(tmp_path: Path) -> House:
     return house
 
 
-def reasons(found: Found) -> list[tuple[str, str]]:
+def reasons(found: DiscoveryResult) -> list[tuple[str, str]]:
     return [(problem.folder.name, problem.reason) for problem in found.problems]
 
 
@@ -60,12 +60,12 @@ def test_guests_are_found_in_every_place_in_load_order(house: House, tmp_path: P
 
 @pytest.mark.req("zot.rule.1.2-places")
 def test_only_direct_folders_with_a_manifest_count_and_missing_places_are_fine(house: House) -> None:
-    assert house.find() == Found()
+    assert house.find() == DiscoveryResult()
     zot_guest(house.user / "weather" / "deeper" / "inner").parent.joinpath("x").touch()
     zot_guest(house.user / ".git")
     (house.user / "empty").mkdir()
     (house.user / "file").write_text("plain")
-    assert house.find() == Found()
+    assert house.find() == DiscoveryResult()
 
 
 @pytest.mark.req("zot.edge.43")
@@ -118,7 +118,7 @@ def test_relative_paths_are_made_absolute_before_anything_uses_them(
     house.trust.allow(house.project)
     monkeypatch.chdir(tmp_path)
     environ = {**house.environ, "ZOT_HOME": "zot"}
-    found = find(cwd=Path("project"), guests=[Path("adhoc")], config={"guests": {"homes": True}}, environ=environ)
+    found = find_guests(cwd=Path("project"), guests=[Path("adhoc")], config={"guests": {"homes": True}}, environ=environ)
     monkeypatch.chdir("/")
     assert [guest.argv[0] for guest in found.guests] == [
         str(tmp_path / "adhoc" / "run"),
@@ -140,7 +140,7 @@ def test_without_the_installed_ones_only_what_is_named_is_left(house: House, tmp
 
 def test_a_place_of_the_persons_own_inside_the_project_is_the_persons(tmp_path: Path) -> None:
     zot_guest(tmp_path / ".serai" / "guests" / "weather")
-    found = find(cwd=tmp_path, config={}, environ={"SERAI_HOME": str(tmp_path / ".serai")})
+    found = find_guests(cwd=tmp_path, config={}, environ={"SERAI_HOME": str(tmp_path / ".serai")})
     assert [(guest.scope, guest.name) for guest in found.guests] == [("user", "weather")]
     assert (found.shadowed, found.untrusted) == ((), ())
 
@@ -558,9 +558,9 @@ def test_a_guest_toml_that_is_long_or_slow_to_read_is_not_read(house: House) -> 
 def test_an_empty_path_is_a_mistake_and_not_this_folder(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(zot_guest(tmp_path / "here"))
     with pytest.raises(BadSettings, match="the path is empty"):
-        find(cwd=house.project, guests=[""], config={}, environ=house.environ)
+        find_guests(cwd=house.project, guests=[""], config={}, environ=house.environ)
     with pytest.raises(BadSettings, match="the path is empty"):
-        find(cwd="", config={}, environ=house.environ)
+        find_guests(cwd="", config={}, environ=house.environ)
 
 
 @pytest.mark.req("host.find.settings")
@@ -596,7 +596,7 @@ def test_an_adapter_that_is_not_built_is_a_clear_error() -> None:
 
 
 def test_an_adapter_is_imported_by_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(adapters.DIALECTS, "zot", adapters.Dialect("extension.json", "os.path:join"))
+    monkeypatch.setitem(adapters.DIALECTS, "zot", adapters.DialectRow("extension.json", "os.path:join"))
     found: object = adapters.adapter("zot")
     assert found is os.path.join
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from serai.errors import GuardDown, PeerTimeout
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.model.contributions import Contributions, Interceptor, InterceptPoint, InterceptResult, Pass, Refuse, Rewrite
 from serai.model.tools import ToolResult, ToolSpec
 from tests.host.fakes import Fake, fake_house
@@ -59,7 +59,7 @@ async def test_a_guard_that_was_killed_closes_every_stage_until_it_is_back(tmp_p
     async with opened(tmp_path, make(tmp_path, ECHO), guard(tmp_path, GUARD), limits=SLOW_RESTART) as host:
         assert (await host.call_tool("echo")).text == "{}"
         kill(pid_of(host, "guard"), signal.SIGKILL)
-        await until(host, "guard", State.BACKING_OFF)
+        await until(host, "guard", GuestState.BACKING_OFF)
         why = "no answer from the guard (zot:guard is backing off: ended (killed by SIGKILL))"
         result = await host.call_tool("echo")
         assert (result.text, result.code) == (f"tool_call refused: {why}", "BLOCKED")
@@ -93,7 +93,7 @@ async def test_nothing_runs_before_a_guard_is_ready(tmp_path: Path) -> None:
         starting = asyncio.create_task(host.start())
         try:
             await asyncio.sleep(0)
-            await until(host, "probe", State.READY)
+            await until(host, "probe", GuestState.READY)
             result = await host.call_tool("echo")
             assert result.text == "tool_call refused: the guard zot:guard is starting"
             with pytest.raises(GuardDown):
@@ -162,8 +162,8 @@ for frame in frames():
                 await asyncio.sleep(0)
             assert (await host.call_tool("echo")).text == "ran"
             kill(pid_of(host, "guard"), signal.SIGKILL)
-            await until(host, "guard", State.BACKING_OFF)
-            await until(host, "guard", State.READY)
+            await until(host, "guard", GuestState.BACKING_OFF)
+            await until(host, "guard", GuestState.READY)
             refused = await host.call_tool("echo")
             assert (refused.code, refused.text) == ("BLOCKED", "tool_call refused: the guard zot:guard intercepts nothing")
             latch.lift()

@@ -12,7 +12,7 @@ import pytest
 
 from serai.errors import BadFrame, PeerGone, PeerTimeout
 from serai.host.adapters.zot import LIMITS
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.model.actions import Notice
 from serai.record.secrets import Secrets
 from serai.wire import process_tree
@@ -44,7 +44,7 @@ async def test_a_guest_whose_first_line_is_no_hello_is_killed_and_reaped(tmp_pat
     folder = make(tmp_path, f"{NOTE}{first}\ntime.sleep(1000)")
     async with opened(tmp_path, folder) as host:
         guest = host.guest("probe")
-        assert (guest.state, type(guest.error)) == (State.GONE, BadFrame)
+        assert (guest.state, type(guest.error)) == (GuestState.GONE, BadFrame)
         assert why in str(guest.error)
         (pid,) = pids(folder)
         assert process_tree.read_process(pid) is None
@@ -66,7 +66,7 @@ async def test_a_mute_guest_fails_alone_at_its_deadline_and_is_killed(tmp_path: 
     well = make(tmp_path, WELL, name="well")
     async with opened(tmp_path, mute, well) as host:
         guest = host.guest("mute")
-        assert (guest.state, type(guest.error)) == (State.GONE, PeerTimeout)
+        assert (guest.state, type(guest.error)) == (GuestState.GONE, PeerTimeout)
         assert "zot:mute: no hello within 0.4 s (limit hello = 0.4)" in str(guest.error)
         assert guest.error is not None
         assert "flush" in guest.error.hint
@@ -92,7 +92,7 @@ async def test_a_guest_that_ends_before_it_is_ready_says_why(tmp_path: Path, bod
     grace = {"exit_grace": 0.1} if why.startswith("closed") else {}  # an exit that is expected may be seen late
     async with opened(tmp_path, folder, limits={"ready_idle": 30.0, **grace}) as host:
         guest = host.guest("probe")
-        assert (guest.state, type(guest.error)) == (State.GONE, PeerGone)
+        assert (guest.state, type(guest.error)) == (GuestState.GONE, PeerGone)
         assert why in str(guest.error)
         assert process_tree.read_process(pids(folder)[0]) is None
 
@@ -180,7 +180,7 @@ for frame in frames(): answer(frame["id"], "fine")
     two = make(tmp_path, body.replace("OTHER", "one").replace("me", "you", 1), name="two")
     async with opened(tmp_path, one, two, limits={"ready_idle": 0.25, "ready": 20.0}) as host:
         for name in ("one", "two"):
-            assert host.guest(name).state is State.READY
+            assert host.guest(name).state is GuestState.READY
             assert "no ready frame; auto-readying after idle (legacy SDK?)" in log_of(host, name)
         assert not (await host.call_tool("me")).is_error
     assert (LIMITS["ready_idle"], LIMITS["ready"]) == (0.25, 3.0)
@@ -251,7 +251,7 @@ async def test_many_guests_start_a_few_at_a_time_and_a_mute_one_holds_up_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Design rule 9: at most twice as many as there are cores, each with a deadline from its own spawn."""
-    monkeypatch.setattr("serai.host.house.os.cpu_count", lambda: 1)
+    monkeypatch.setattr("serai.host.guest_context.os.cpu_count", lambda: 1)
     under_way: list[int] = []
     spawned = 0
     greeted: set[object] = set()
@@ -277,8 +277,8 @@ async def test_many_guests_start_a_few_at_a_time_and_a_mute_one_holds_up_none(
     host = unopened(tmp_path, make(tmp_path, "time.sleep(1000)", name="mute"), *folders, spawner=spawner, recorder=recorder)
     starting = asyncio.create_task(host.start())
     await asyncio.sleep(0)
-    await changed(host, lambda: sum(guest.state is State.READY for guest in host.guests.values()) == 8)
-    assert host.guest("mute").state is State.STARTING
+    await changed(host, lambda: sum(guest.state is GuestState.READY for guest in host.guests.values()) == 8)
+    assert host.guest("mute").state is GuestState.STARTING
     assert max(under_way) == 2
     await asyncio.wait_for(host.close(), 10)
     assert (await starting).guests[0].state == "stopped"
@@ -294,7 +294,7 @@ async def test_the_waits_of_more_guests_than_may_start_at_once_do_not_add_up(
 
     Each chatters until all have been welcomed: were a place kept while it waits, the first would be cut off instead.
     """
-    monkeypatch.setattr("serai.host.house.os.cpu_count", lambda: 1)
+    monkeypatch.setattr("serai.host.guest_context.os.cpu_count", lambda: 1)
     body = """
 send(type="hello", name="x")
 sys.stdin.buffer.readline()
@@ -306,6 +306,6 @@ for frame in frames(): pass
 """
     folders = [make(tmp_path, body, name=f"silent{number}") for number in range(6)]
     async with opened(tmp_path, *folders, limits={"ready_idle": 0.5, "ready": 20.0}) as host:
-        assert [guest.state for guest in host.guests.values()] == [State.READY] * 6
+        assert [guest.state for guest in host.guests.values()] == [GuestState.READY] * 6
         for folder in folders:
             assert "no ready frame; auto-readying after idle" in log_of(host, folder.name)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from serai.errors import BadManifest, BadSettings, NoGuest, NotWritten, PeerGone, PeerTimeout, SeraiError
-from serai.host.installing import add, add_url, choose, is_url, remove, set_enabled
-from serai.host.manifest import Manifest
+from serai.host.guest_manifest import GuestManifest
+from serai.host.installation import add, add_url, choose, is_url, remove, set_enabled
 from tests.host import unprivileged
 from tests.host.folders import House, folders, zot_guest
 
@@ -437,7 +437,7 @@ def test_a_manifest_that_cannot_be_rewritten_is_left_as_it_is(house: House) -> N
 
 
 def test_other_dialects_have_no_switch_yet(house: House) -> None:
-    guest = Manifest(dialect="serai", name="a", folder=house.user, file=house.user, scope="user", argv=("x",))
+    guest = GuestManifest(dialect="serai", name="a", folder=house.user, file=house.user, scope="user", argv=("x",))
     with pytest.raises(BadManifest, match="the dialect serai has no such switch yet"):
         set_enabled(guest, enabled=False)
 
@@ -502,7 +502,7 @@ def test_one_that_is_broken_says_so(house: House) -> None:
 def test_one_name_in_two_dialects_has_to_be_said_by_id(house: House) -> None:
     found = house.find()
     zot, piglet = (
-        Manifest(dialect=dialect, name="weather", folder=house.user / dialect, file=house.user, scope="user", argv=("x",))
+        GuestManifest(dialect=dialect, name="weather", folder=house.user / dialect, file=house.user, scope="user", argv=("x",))
         for dialect in ("zot", "piglet")
     )
     found = type(found)(guests=(zot, piglet))

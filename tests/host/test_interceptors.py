@@ -12,7 +12,7 @@ import pytest
 
 from serai.errors import PeerTimeout, Refused
 from serai.host.adapters.zot import LIMITS as ZOT_LIMITS
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.model.contributions import Contributions, Interceptor, InterceptPoint, InterceptResult, Pass, Refuse, Rewrite
 from serai.model.tools import ToolCall, ToolResult, ToolSpec
 from tests.host.fakes import Fake, fake_house
@@ -199,7 +199,7 @@ async def test_while_a_guest_is_down_its_interceptor_lets_pass_and_is_asked_agai
     async with opened(tmp_path, make(tmp_path, ECHO), blocker, limits={"restart_wait": 60.0, "restart_wait_most": 60.0}) as host:
         assert (await host.call_tool("echo")).text == "no"
         kill(pid_of(host, "blocker"), signal.SIGKILL)
-        await until(host, "blocker", State.BACKING_OFF)
+        await until(host, "blocker", GuestState.BACKING_OFF)
         assert (await host.call_tool("echo")).text == "{}"
         await host.reload("blocker")
         assert (await host.call_tool("echo")).text == "no"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from serai.errors import PeerGone
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.model.actions import ClosePanel, OpenPanel
 from serai.model.events import SessionStarted, StepStarted
 from tests.host.guests import STUBBORN, Window, heard, log_of, make, opened, pid_of, reaped, states, until
@@ -46,7 +46,7 @@ for frame in frames():
         assert verdict is None  # zot's interceptors fail open
         assert "intercept turn_start failed" in log_of(host, "probe")
         await reaped(pid)
-        assert host.guest("probe").state is State.BACKING_OFF
+        assert host.guest("probe").state is GuestState.BACKING_OFF
 
 
 @pytest.mark.req("host.life.in-place")
@@ -57,7 +57,7 @@ async def test_what_a_guest_offered_stays_in_its_place_while_it_is_down(tmp_path
     async with opened(tmp_path, first, second, limits=LATER) as host:
         before = host.tools
         os.kill(pid_of(host, "first"), signal.SIGKILL)
-        await until(host, "first", State.BACKING_OFF)
+        await until(host, "first", GuestState.BACKING_OFF)
         assert host.tools == before
         for name in ("shared", "mine"):  # what it shadows is not exposed either
             result = await host.call_tool(name)
@@ -78,7 +78,7 @@ async def test_the_interceptor_of_a_guest_that_is_down_is_open_unless_it_is_a_gu
     async with opened(tmp_path, judge, worker, limits=LATER) as host:
         assert not (await host.call_tool("work")).is_error
         os.kill(pid_of(host, "judge"), signal.SIGKILL)
-        await until(host, "judge", State.BACKING_OFF)
+        await until(host, "judge", GuestState.BACKING_OFF)
         result = await host.call_tool("work")
         assert result.is_error is guard
         if guard:
@@ -115,7 +115,7 @@ async def test_a_storm_of_events_to_a_guest_that_is_down_harms_nobody(tmp_path: 
         os.kill(pid_of(host, "down"), signal.SIGKILL)
         for step in range(1000):  # some before anybody knows that it is dead
             host.tell(StepStarted(step=step))
-        await until(host, "down", State.BACKING_OFF)
+        await until(host, "down", GuestState.BACKING_OFF)
         for step in range(1000, 5000):
             host.tell(StepStarted(step=step))
         assert not (await host.call_tool("other")).is_error
@@ -136,9 +136,9 @@ async def test_a_fresh_process_hears_of_the_session_that_runs(tmp_path: Path, ag
         else:
             seen = states(host, "eager")
             os.kill(pid_of(host, "eager"), signal.SIGKILL)
-            await until(host, "eager", State.BACKING_OFF)
-            await until(host, "eager", State.READY)
-            assert seen[:1] == [State.READY]
+            await until(host, "eager", GuestState.BACKING_OFF)
+            await until(host, "eager", GuestState.READY)
+            assert seen[:1] == [GuestState.READY]
         assert [frame.get("event") for frame in await heard(host)] == [None, "session_start", None]
         assert all(frame["type"] != "event" for frame in await heard(host, "quiet"))
 
@@ -147,7 +147,7 @@ async def test_a_guest_that_dies_the_moment_it_is_ready_is_seen_to_be_dead(tmp_p
     """However its end and its start come in: it never counts as serving for longer than a moment."""
     body = 'raw(b\'{"type":"hello","name":"probe"}\\n{"type":"ready"}\\n\'); os.write(2, b\'no more\\n\'); os._exit(5)'
     async with opened(tmp_path, make(tmp_path, body), limits={"restarts": 1}) as host:
-        await asyncio.wait_for(until(host, "probe", State.GONE), 15)
+        await asyncio.wait_for(until(host, "probe", GuestState.GONE), 15)
         error = host.guest("probe").error
         assert isinstance(error, PeerGone)
         assert "(exit status 5" in str(error)
@@ -170,7 +170,7 @@ async def test_one_that_dies_between_its_ready_and_its_first_turn_never_serves(
     monkeypatch.setattr(ZotGuest, "received", both)
     async with opened(tmp_path, make(tmp_path, "remember()"), limits=STUBBORN) as host:
         guest = host.guest("probe")
-        assert (guest.state, guest.running) == (State.GONE, None)
+        assert (guest.state, guest.running) == (GuestState.GONE, None)
         assert "gone already" in str(guest.error)
         assert host._spawner is not None
         while host._spawner.children:  # it is cleared away in the background

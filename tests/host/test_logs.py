@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serai.errors import SpawnFailed
-from serai.host.logs import GuestLog, log_file, open_log, safe_name
+from serai.host.guest_log import GuestLog, log_file, open_log, safe_name
 
 NAMES = st.text(max_size=150) | st.text(alphabet="a/._-0f", max_size=30)
 REMARK = re.compile(rb"\[serai\] \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ (.*)")

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from serai.errors import FrameTooBig, PeerGone, PeerStalled, SeraiError
-from serai.host.mailbox import Mailbox
+from serai.host.send_queue import SendQueue
 from serai.limits import Limits
 from serai.model.events import Event, StateChanged, StepStarted, Text, Thinking, ToolInput
 from serai.wire.channel import Channel
@@ -47,7 +47,7 @@ class Wire(Collector):
     def __init__(self) -> None:
         super().__init__()
         self.calls: PendingCalls[str] = PendingCalls()
-        self.mail: Mailbox
+        self.mail: SendQueue
 
     def lost(self, cause: SeraiError) -> None:
         self.mail.close()
@@ -74,7 +74,7 @@ async def wired(spawner: PlainSpawner, deadlines: Deadlines, latch: Latch, **lim
     wire = Wire()
     changed: Limits = PATIENT.but(**limits)
     channel = Channel(child, wire, deadlines=deadlines, limits=changed)
-    wire.mail = Mailbox(channel, frame, lambda call: call.id in wire.calls, changed)
+    wire.mail = SendQueue(channel, frame, lambda call: call.id in wire.calls, changed)
     return wire
 
 

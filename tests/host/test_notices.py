@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from serai.host.manifest import Manifest
-from serai.host.screen import fitting
+from serai.host.guest_manifest import GuestManifest
+from serai.host.panels import fitting
 from serai.model.actions import Action, Display, NoAction, Notice, Overlay, SetStatus, SetWidget, ShowOverlay
 from serai.model.surface import ScriptedSurface
 from tests.host.guests import Window, heard, make, opened
@@ -98,7 +98,7 @@ async def test_no_guest_speaks_as_serai(tmp_path: Path) -> None:
 )
 def test_a_name_that_could_pass_for_another_is_shown_as_an_id(tmp_path: Path, name: str, shown: str) -> None:
     file = tmp_path / "extension.json"
-    assert Manifest(dialect="zot", name=name, folder=tmp_path, file=file, scope="user", argv=("x",)).shown == shown
+    assert GuestManifest(dialect="zot", name=name, folder=tmp_path, file=file, scope="user", argv=("x",)).shown == shown
 
 
 async def test_of_an_endless_notice_the_beginning_is_shown(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from serai import errors
-from serai.host.outcomes import code_of, command_code
+from serai.host.adapter import code_of, command_code
 
 # The error; the code of a tool's call that it ended, and of a command's.
 CODES: list[tuple[errors.SeraiError, str, str]] = [

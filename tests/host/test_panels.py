@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serai.dialects.zot import neutral
+from serai.host.guest import GuestState
 from serai.host.host import Host
-from serai.host.life import State
-from serai.host.panels import KEYS, Panels
+from serai.host.panels import KEYS, PanelSlot
 from serai.model.actions import Action, ClosePanel, Notice, OpenPanel, Panel
 from serai.model.contributions import Command, Contributions
 from tests.host.fakes import Fake, fake_house
@@ -205,7 +205,7 @@ class Listener:
 @given(st.lists(st.one_of(st.text(), st.sampled_from(sorted(KEYS)))), st.text())
 def test_whatever_is_pressed_or_pasted_guests_get_the_fourteen_names_and_single_characters(keys: list[str], text: str) -> None:
     house = Listener()
-    panels = Panels(house)  # type: ignore[arg-type]
+    panels = PanelSlot(house)  # type: ignore[arg-type]
     panels.show(Panel("p", owner="zot:a"))
     for key in keys:
         panels.press(key, text)
@@ -246,7 +246,7 @@ async def test_the_panel_of_a_guest_that_crashes_is_closed(tmp_path: Path) -> No
         kill(pid_of(host, "a"), signal.SIGKILL)
         await window.shown(lambda action: isinstance(action, ClosePanel))
         assert host.house.panels.open is None
-        await until(host, "a", State.READY)
+        await until(host, "a", GuestState.READY)
         host.house.panels.press("enter")
         assert await panel_frames(host, "a") == []
 

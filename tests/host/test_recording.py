@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.record import Recorder, Recording
 from serai.record.replayer import describe, replay
 from tests.host.guests import make, opened, pid_of, until
@@ -26,8 +26,8 @@ async def test_each_start_of_a_guest_is_a_wire_of_its_own(tmp_path: Path) -> Non
         ) as host:
             running = {"zot:probe": [pid_of(host, "probe")], "zot:other": [pid_of(host, "other")]}
             os.kill(pid_of(host, "probe"), signal.SIGKILL)
-            await until(host, "probe", State.BACKING_OFF)
-            await until(host, "probe", State.READY)
+            await until(host, "probe", GuestState.BACKING_OFF)
+            await until(host, "probe", GuestState.READY)
             running["zot:probe"].append(pid_of(host, "probe"))
             await host.reload("other")
             running["zot:other"].append(pid_of(host, "other"))
@@ -48,7 +48,7 @@ async def test_a_failed_start_is_on_record_too(tmp_path: Path) -> None:
     folder = folder_in(tmp_path)
     with Recorder(folder) as recorder:
         async with opened(tmp_path, make(tmp_path, "raw(b'hi there\\n')\ntime.sleep(1000)"), recorder=recorder) as host:
-            assert host.guest("probe").state is State.GONE
+            assert host.guest("probe").state is GuestState.GONE
     with Recording.open("", folder) as recording:
         (wire,) = recording.wires.values()
         assert (wire.who, wire.frames["received"]) == ("zot:probe", 1)

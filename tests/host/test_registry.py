@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.model.tools import BUILT_IN, ProgressCallback, ToolCall, ToolResult, ToolSpec
 from tests.host.guests import Latch, closed, log_of, make, opened, unopened, until
 
@@ -52,7 +52,7 @@ async def test_the_first_in_load_order_owns_a_name_however_late_it_registers(tmp
         starting = asyncio.create_task(host.start())
         try:
             await asyncio.sleep(0)
-            await until(host, "second" if late == "first" else "first", State.READY)
+            await until(host, "second" if late == "first" else "first", GuestState.READY)
             latch.lift()
             await starting
             (spec,) = host.tools
@@ -79,7 +79,7 @@ async def test_what_was_shadowed_is_offered_once_its_owner_was_stopped_but_not_w
         assert first.life is not None
         assert first.running is not None
         first.running.channel.close()  # type: ignore[attr-defined]  # as good as a crash
-        assert first.state is State.BACKING_OFF
+        assert first.state is GuestState.BACKING_OFF
         assert (await host.call_tool("same")).code == "TOOL_UNAVAILABLE"
         await first.stop()
         (spec,) = host.tools

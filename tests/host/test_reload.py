@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from serai.errors import BadManifest, Closed, NoGuest, PeerGone, PeerTimeout
+from serai.host.guest import GuestState
 from serai.host.host import Host
-from serai.host.life import State
-from serai.host.reloading import HotReload
+from serai.host.hot_reload import HotReload
 from serai.model.actions import ClosePanel
 from tests.host.guests import (
     NOTE,
@@ -136,7 +136,7 @@ async def test_a_reload_that_fails_leaves_the_old_process_serving_and_is_told(
                 (folder / "guest.toml").write_text("[limits]\nhello = 0.5\n")
             rewrite(folder, {"exit": "os.write(2, b'SyntaxError\\n'); sys.exit(9)", "mute": "time.sleep(1000)"}[change])
         report = await host.reload()
-        assert (host.guest("probe").state, pid_of(host, "probe")) == (State.READY, pid)
+        assert (host.guest("probe").state, pid_of(host, "probe")) == (GuestState.READY, pid)
         assert await call(host) == "1"
         assert any("probe" in line and why in line for line in report.lines()), report.lines()
         assert why in log_of(host, "probe")
@@ -161,9 +161,9 @@ async def test_one_that_crashes_while_its_reload_fails_is_started_again_as_it_wa
         (folder / "one.pid").write_text(str(pid_of(host, "probe")))
         rewrite(folder, "os.kill(int(open('one.pid').read()), 9)\ntime.sleep(0.1)\nsys.exit(1)")
         await host.reload()
-        assert host.guest("probe").state is State.BACKING_OFF
+        assert host.guest("probe").state is GuestState.BACKING_OFF
         rewrite(folder, version(2))
-        await asyncio.wait_for(until(host, "probe", State.READY), 15)
+        await asyncio.wait_for(until(host, "probe", GuestState.READY), 15)
         assert await call(host) == "2"
 
 
@@ -192,13 +192,13 @@ time.sleep(0.1)
         assert len(pids(folder)) == 4
         guest = host.guest("probe")
         os.kill(pid_of(host, "probe"), signal.SIGKILL)
-        await until(host, "probe", State.BACKING_OFF)
-        await until(host, "probe", State.READY)
+        await until(host, "probe", GuestState.BACKING_OFF)
+        await until(host, "probe", GuestState.READY)
         assert (await host.call_tool("shut")).code == "TOOL_UNAVAILABLE"  # it lives on for a while
-        await host.reload() if guest.state is State.BACKING_OFF else await until(host, "probe", State.READY)
+        await host.reload() if guest.state is GuestState.BACKING_OFF else await until(host, "probe", GuestState.READY)
         assert (await host.call_tool("me")).text == "fine"
         assert (await host.call_tool("shut")).code == "TOOL_UNAVAILABLE"
-        await until(host, "probe", State.READY)
+        await until(host, "probe", GuestState.READY)
         assert (await host.call_tool("me")).text == "fine"
     assert len(pids(folder)) >= 7
     assert not (folder / "overlap").exists()
@@ -318,7 +318,7 @@ WATCHING: dict[str, Any] = {"watch": True, "limits": {"reload_wait": 0.05}}
 async def until_generation(host: Host, id: str, generation: int) -> None:
     guest = host.guest(id)
     await asyncio.wait_for(
-        changed(host, lambda: guest.generation >= generation and guest.state is State.READY and _served(guest)), 30
+        changed(host, lambda: guest.generation >= generation and guest.state is GuestState.READY and _served(guest)), 30
     )
 
 
@@ -371,7 +371,7 @@ async def test_a_file_that_does_not_work_yet_harms_nobody_until_it_does(tmp_path
 async def test_a_guest_that_could_not_be_started_is_started_once_its_file_is_mended(tmp_path: Path) -> None:
     folder = make(tmp_path, "def (")
     async with opened(tmp_path, folder, **WATCHING) as host:
-        assert host.guest("probe").state is State.GONE
+        assert host.guest("probe").state is GuestState.GONE
         rewrite(folder, version(1))
         await until_generation(host, "probe", 2)
         assert await call(host) == "1"
@@ -420,12 +420,12 @@ for frame in frames():
     async with opened(tmp_path, folder, watch=True, limits={"reload_wait": 0.02}) as host:
         assert (await host.call_tool("work")).text == "no"
         manifest.write_text(manifest.read_text().replace('"gate"', '"gate2"'))
-        await changed(host, lambda: list(host.guests) == ["zot:gate2"] and host.guest("gate2").state is State.READY)
+        await changed(host, lambda: list(host.guests) == ["zot:gate2"] and host.guest("gate2").state is GuestState.READY)
         assert (await host.call_tool("work")).text == "no"
         manifest.write_text(manifest.read_text().replace("{", '{"enabled": false, ', 1))
         await changed(host, lambda: not host.guests)
         manifest.write_text(manifest.read_text().replace('"enabled": false, ', ""))
-        await changed(host, lambda: bool(host.guests) and host.guest("gate2").state is State.READY)
+        await changed(host, lambda: bool(host.guests) and host.guest("gate2").state is GuestState.READY)
         assert (await host.call_tool("work")).text == "no"
 
 
@@ -437,7 +437,7 @@ async def test_a_manifest_that_was_broken_at_the_start_is_taken_in_once_it_is_me
     async with opened(tmp_path, folder, watch=True, limits={"reload_wait": 0.02}) as host:
         assert not host.guests
         manifest.write_text(whole)
-        await changed(host, lambda: bool(host.guests) and host.guest("probe").state is State.READY)
+        await changed(host, lambda: bool(host.guests) and host.guest("probe").state is GuestState.READY)
         assert not (await host.call_tool("work")).is_error
 
 
@@ -451,7 +451,7 @@ async def test_a_reload_whose_caller_is_cancelled_goes_on(tmp_path: Path, settin
         await asyncio.sleep(0)
         caller.cancel()
         await asyncio.wait([caller])
-        await changed(host, lambda: host.guest("probe").generation > before and host.guest("probe").state is State.READY)
+        await changed(host, lambda: host.guest("probe").generation > before and host.guest("probe").state is GuestState.READY)
         assert not (await host.call_tool("heard")).is_error
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from serai.host.report import LoadReport, Row
+from serai.host.load_report import LoadReport, LoadReportRow
 from tests.host.guests import make, opened
 
 WELL = "remember(tools=('well',))"
@@ -151,7 +151,7 @@ async def test_what_a_guest_offers_and_cannot_be_taken_is_told(tmp_path: Path) -
 
 
 def test_a_failure_without_a_hint_is_told_without_one() -> None:
-    row = Row("zot:a", "gone", "/a", "user", why="it fell", error={"error": "SpawnFailed", "message": "it fell"})
+    row = LoadReportRow("zot:a", "gone", "/a", "user", why="it fell", error={"error": "SpawnFailed", "message": "it fell"})
     assert LoadReport((row,)).lines() == ["extension load: /a: zot:a is gone: it fell"]
 
 

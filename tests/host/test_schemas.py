@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.host import schemas
-from serai.host.schemas import Checked, checker
+from serai.host import argument_schemas
+from serai.host.argument_schemas import ArgumentChecker, build_checker
 
 WHO = "zot:weather/forecast"
 WEATHER: dict[str, Any] = {
@@ -31,15 +31,15 @@ WEATHER: dict[str, Any] = {
 }
 
 
-def built(schema: dict[str, Any]) -> Checked:
-    checked = checker(schema, who=WHO)
+def built(schema: dict[str, Any]) -> ArgumentChecker:
+    checked = build_checker(schema, who=WHO)
     assert checked.problem == ""
     return checked
 
 
 def unvalidated(schema: dict[str, Any]) -> str:
     """The problem with a schema; and the tool goes on without one."""
-    checked = checker(schema, who=WHO)
+    checked = build_checker(schema, who=WHO)
     assert checked.problem.startswith(f"{WHO}: its schema ")
     assert checked.problem.isprintable()
     assert len(checked.problem) < 500
@@ -144,7 +144,7 @@ def test_nothing_is_fetched_from_a_url(keyword: str, where: str) -> None:
             "property": {"type": "object", "properties": {"a": pointing}},
             "unreached": {"$defs": {"a": pointing}},
         }
-        checked = checker(forms[where], who=WHO)
+        checked = build_checker(forms[where], who=WHO)
         checked.check({"a": {"b": 1}})
         if keyword == "$ref" or (where != "unreached" and "Ref" in keyword):
             assert checked.problem
@@ -305,7 +305,7 @@ def test_usual_patterns_leave_room_for_long_texts(pattern: str) -> None:
     ],
 )
 def test_references_in_a_circle_end(schema: dict[str, Any]) -> None:
-    checker(schema, who=WHO).check({"a": nested(50)})
+    build_checker(schema, who=WHO).check({"a": nested(50)})
 
 
 @pytest.mark.parametrize("levels", [2, 12, 40, 99])
@@ -328,7 +328,7 @@ def test_many_errors_are_told_by_the_first() -> None:
 @pytest.mark.parametrize("schema", [{}, {"items": {"$ref": "#"}}, {"$ref": "https://example.org/"}])
 def test_arguments_nested_too_deep_are_refused(schema: dict[str, Any], levels: int) -> None:
     """Also where the tool goes unvalidated: deeper down other recursions wait for them."""
-    assert checker(schema, who=WHO).check(nested(levels)) == "the arguments are nested more than 100 levels deep"
+    assert build_checker(schema, who=WHO).check(nested(levels)) == "the arguments are nested more than 100 levels deep"
 
 
 def test_arguments_that_contain_themselves_are_refused() -> None:
@@ -352,7 +352,7 @@ def test_arguments_that_are_no_json_are_refused(arguments: dict[Any, Any]) -> No
 
 ROUND = """
 import threading
-from serai.host.schemas import checker
+from serai.host.argument_schemas import build_checker
 
 def nested(levels, x):
     for _ in range(levels): x = [x]
@@ -368,7 +368,7 @@ def check_all():
         for count in (1, 10, 30, 60, 110):
             steps = {f"d{i}": form({"$ref": f"#/$defs/d{i + 1}"}) for i in range(count)}
             end = {f"d{count}": {"items": {"$ref": "#/$defs/d0"}, "type": ["array", "integer"]}}
-            checked = checker({"$ref": "#/$defs/d0", "$defs": {**steps, **end}}, who="x")
+            checked = build_checker({"$ref": "#/$defs/d0", "$defs": {**steps, **end}}, who="x")
             for levels in (1, 5, 20, 30, 35, 50, 70, 75, 99, 100):
                 right, wrong = checked.check(nested(levels, 1)), checked.check(nested(levels, "x"))
                 print(not checked.problem and not right and bool(wrong))
@@ -427,14 +427,14 @@ def test_an_interrupt_is_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(jsonschema_rs, "validator_for", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        checker({}, who=WHO)
+        build_checker({}, who=WHO)
 
 
 def test_the_library_is_imported_when_the_first_schema_is_built() -> None:
     program = """
-import sys, serai.host.schemas
+import sys, serai.host.argument_schemas
 assert "jsonschema_rs" not in sys.modules
-serai.host.schemas.checker({}, who="x")
+serai.host.argument_schemas.build_checker({}, who="x")
 assert "jsonschema_rs" in sys.modules
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=50)
@@ -458,7 +458,7 @@ schema_like = st.recursive(
 @pytest.mark.req("host.call.schema-hostile")
 @given(st.dictionaries(words, schema_like, max_size=5), json_values)
 def test_nothing_escapes_whatever_the_schema_and_the_arguments(schema: dict[str, Any], arguments: Any) -> None:
-    checked = checker(schema, who=WHO)
+    checked = build_checker(schema, who=WHO)
     message = checked.check(arguments)
     assert len(message) <= 600
     if checked.problem:
@@ -482,5 +482,5 @@ def test_the_check_of_small_flat_arguments_measures_nothing(monkeypatch: pytest.
         raise AssertionError("once per call is too often")
 
     checked = built(WEATHER)
-    monkeypatch.setattr(schemas, "measure", measured)
+    monkeypatch.setattr(argument_schemas, "measure", measured)
     assert checked.check({"city": "Bern", "days": 3}) == ""

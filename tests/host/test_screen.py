@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.host.screen import Screen
+from serai.host.panels import ScreenItems
 from serai.model.actions import Action, CloseOverlay, Notice, Overlay, SetStatus, SetWidget, ShowOverlay
 from serai.model.contributions import Contributions
 from tests.host.fakes import Fake, fake_house
@@ -85,7 +85,7 @@ async def test_a_key_that_another_guest_has_set_since_stays(monkeypatch: pytest.
 
 def test_what_was_taken_away_already_is_not_taken_away_again() -> None:
     told: list[Action] = []
-    screen, owner = Screen(told.append), object()
+    screen, owner = ScreenItems(told.append), object()
     for action in (*SHOWN, *GONE):
         screen.seen(owner, action)
     screen.clear(owner)
@@ -94,7 +94,7 @@ def test_what_was_taken_away_already_is_not_taken_away_again() -> None:
 
 def test_of_more_than_anybody_looks_at_the_oldest_goes() -> None:
     told: list[Action] = []
-    screen, owner, other = Screen(told.append), object(), object()
+    screen, owner, other = ScreenItems(told.append), object(), object()
     screen.seen(other, SetStatus("theirs", "x"))
     for number in range(202):
         screen.seen(owner, SetStatus(f"{number}", "x"))

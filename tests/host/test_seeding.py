@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from serai.errors import BadManifest
-from serai.host.finding import piglet_home
-from serai.host.installing import add
-from serai.host.manifest import Manifest, look, read
-from serai.host.seeding import seed
-from serai.host.settings import Person
+from serai.host.default_files import write_default_files
+from serai.host.discovery import piglet_home
+from serai.host.guest_manifest import GuestManifest, inspect_folder, read_manifest
+from serai.host.guest_settings import PersonSettings
+from serai.host.installation import add
 from serai.host.trust import Trust
 from serai.testing import piglet_guests
 from tests.host.folders import House
@@ -37,10 +37,10 @@ def weather(place: Path, *defaults: Mapping[str, Any], **more: Any) -> Path:
     return folder
 
 
-def manifest_of(folder: Path) -> Manifest:
-    found = look(folder)
+def manifest_of(folder: Path) -> GuestManifest:
+    found = inspect_folder(folder)
     assert found is not None
-    return read(found, "user", Person())
+    return read_manifest(found, "user", PersonSettings())
 
 
 def mode(path: Path) -> int:
@@ -52,7 +52,7 @@ def test_they_are_put_below_the_config_folder_with_their_parents_and_for_all_to_
     guest = manifest_of(weather(tmp_path, PROMPT, {"src": "./defaults//prompt.md", "dest": "./extensions/weather//a/b.md"}))
     old = os.umask(0o077)
     try:
-        assert seed(guest, str(tmp_path / "config")) == ()
+        assert write_default_files(guest, str(tmp_path / "config")) == ()
     finally:
         os.umask(old)
     config = tmp_path / "config"
@@ -80,7 +80,7 @@ def test_what_is_there_is_never_overwritten_whatever_it_is(tmp_path: Path, there
             (place / "prompt.md").symlink_to(tmp_path / "mine")
         case "dangling link":
             (place / "prompt.md").symlink_to(tmp_path / "nowhere")
-    assert seed(guest, str(tmp_path / "config")) == ()
+    assert write_default_files(guest, str(tmp_path / "config")) == ()
     assert (tmp_path / "mine").read_text() == "mine"
     assert not (tmp_path / "nowhere").exists()
     if there in ("file", "link"):
@@ -111,7 +111,7 @@ def test_a_source_that_cannot_be_had_is_a_warning_and_the_others_are_put(tmp_pat
         case "too long":
             with open(folder / "odd", "wb") as file:
                 file.truncate((4 << 20) + 1)
-    told = seed(manifest_of(folder), str(tmp_path / "config"))
+    told = write_default_files(manifest_of(folder), str(tmp_path / "config"))
     assert told == (f"its default odd is not put into extensions/weather/odd: {why}",)
     assert sorted(os.listdir(tmp_path / "config" / "extensions" / "weather")) == ["prompt.md"]
 
@@ -122,7 +122,7 @@ def test_no_link_below_the_config_folder_is_followed(tmp_path: Path) -> None:
     (tmp_path / "elsewhere" / "weather").mkdir(parents=True)
     (tmp_path / "config").mkdir()
     (tmp_path / "config" / "extensions").symlink_to(tmp_path / "elsewhere")
-    (told,) = seed(guest, str(tmp_path / "config"))
+    (told,) = write_default_files(guest, str(tmp_path / "config"))
     assert told.endswith("prompt.md is not put into extensions/weather/prompt.md: something on its way is no folder, or a link")
     assert os.listdir(tmp_path / "elsewhere" / "weather") == []
 
@@ -169,7 +169,7 @@ def test_a_guest_that_is_called_like_anothers_folder_puts_nothing_there(tmp_path
     gate = piglet_guests.write(place, "weather", manifest={"name": "gate"})
     there = sorted(os.listdir(gate))
     folder = weather(tmp_path / "from", PROMPT | {"dest": "extensions/weather/json.py"}).rename(place / "mine")
-    (told,) = seed(manifest_of(folder), str(tmp_path / "piglet"))
+    (told,) = write_default_files(manifest_of(folder), str(tmp_path / "piglet"))
     assert told.endswith("is not put into extensions/weather/json.py: another guest lies there")
     assert sorted(os.listdir(gate)) == there
 
@@ -183,7 +183,7 @@ def test_where_it_lies_itself_its_program_is_not_put(tmp_path: Path, runtime: st
         f"- {{src: defaults/prompt.md, dest: extensions/weather/{dest}}}\n"
         "- {src: defaults/prompt.md, dest: extensions/weather/prompt.md}\n"
     )
-    (told,) = seed(manifest_of(folder), str(tmp_path / "piglet"))
+    (told,) = write_default_files(manifest_of(folder), str(tmp_path / "piglet"))
     assert told.endswith(f"is not put into extensions/weather/{dest}: its manifest names that file as its program")
     assert not (folder / dest).exists()
     assert (folder / "prompt.md").exists()

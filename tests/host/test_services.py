@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from serai.errors import Refused
-from serai.host.services import GROUPS, NoServices, Services
+from serai.host.adapter import NoServices, Services
+from serai.host.guest_settings import GROUPS
 
 
 @pytest.mark.req("host.event.services")

@@ -8,29 +8,29 @@ from typing import Any
 import pytest
 
 from serai.errors import BadManifest, BadSettings
-from serai.host.services import GROUPS
-from serai.host.settings import (
+from serai.host.guest_settings import (
+    GROUPS,
     PROJECT,
-    Author,
+    AuthorSettings,
     GuestSettings,
-    Person,
-    combine,
+    PersonSettings,
     keys_of,
+    merge_settings,
     narrowed,
-    read_author,
-    read_person,
+    read_author_settings,
+    read_person_settings,
     related,
 )
 from serai.limits import Limits
 
 
 def settings(author: str = "", config: dict[str, Any] | None = None) -> GuestSettings:
-    said = read_author(author.encode(), who="/g")
-    return combine(said, read_person(config or {}), dialect="zot", name="weather")
+    said = read_author_settings(author.encode(), who="/g")
+    return merge_settings(said, read_person_settings(config or {}), dialect="zot", name="weather")
 
 
 def test_without_a_word_nothing_is_granted_and_nothing_is_special() -> None:
-    assert combine(Author(), Person(), dialect="zot", name="weather") == GuestSettings()
+    assert merge_settings(AuthorSettings(), PersonSettings(), dialect="zot", name="weather") == GuestSettings()
 
 
 @pytest.mark.req("host.trust.grants")
@@ -83,8 +83,8 @@ def test_the_person_may_take_a_guard_back() -> None:
     ],
 )
 def test_foreign_homes_are_switched_on_one_by_one_or_all(homes: object, searched: tuple[str, ...]) -> None:
-    assert read_person({"guests": {"homes": homes}}).homes == searched
-    assert read_person({}).homes == ()
+    assert read_person_settings({"guests": {"homes": homes}}).homes == searched
+    assert read_person_settings({}).homes == ()
 
 
 BAD_TABLES = [
@@ -115,7 +115,7 @@ BAD_TABLES = [
 @pytest.mark.parametrize(("table", "reason"), BAD_TABLES)
 def test_every_mistake_of_the_person_names_file_and_key(table: dict[str, object], reason: str) -> None:
     with pytest.raises(BadSettings, match=reason) as raised:
-        read_person({"guest": {"weather": table}}, who="/home/config.toml")
+        read_person_settings({"guest": {"weather": table}}, who="/home/config.toml")
     assert raised.value.who == "/home/config.toml"
     assert 'guest."weather"' in raised.value.message
 
@@ -133,14 +133,14 @@ def test_every_mistake_of_the_person_names_file_and_key(table: dict[str, object]
 )
 def test_tables_that_are_none_are_a_mistake_too(config: dict[str, Any], reason: str) -> None:
     with pytest.raises(BadSettings, match=reason):
-        read_person(config)
+        read_person_settings(config)
 
 
 @pytest.mark.req("host.find.settings")
 @pytest.mark.parametrize(("config", "key"), [({"geust": {"gate": {"guard": True}}}, "geust"), ({"guard": True}, "guard")])
 def test_a_guard_is_not_lost_by_a_typing_error_at_the_top(config: dict[str, Any], key: str) -> None:
     with pytest.raises(BadSettings, match=f"there is no setting '{key}'") as raised:
-        read_person(config, who="/home/config.toml")
+        read_person_settings(config, who="/home/config.toml")
     assert raised.value.who == "/home/config.toml"
 
 
@@ -150,11 +150,11 @@ def test_the_person_may_set_limits_for_all_guests() -> None:
         "guest": {"weather": {"limits": {"tool": 5}}},
         "record": False,
     }
-    person = read_person(config)
+    person = read_person_settings(config)
     assert person.limits == {"tool": 1, "command": None, "frame": 1000}
-    assert combine(Author(), person, dialect="zot", name="weather").limits == {"tool": 5}
+    assert merge_settings(AuthorSettings(), person, dialect="zot", name="weather").limits == {"tool": 5}
     assert Limits().but(**person.limits).tool == 1
-    assert read_person({}).limits == {}
+    assert read_person_settings({}).limits == {}
 
 
 @pytest.mark.req("host.find.settings")
@@ -175,7 +175,7 @@ def test_the_person_may_set_limits_for_all_guests() -> None:
 )
 def test_limits_for_all_are_checked_like_those_of_one(limits: dict[str, object], reason: str) -> None:
     with pytest.raises(BadSettings) as raised:
-        read_person({"limits": limits}, who="/home/config.toml")
+        read_person_settings({"limits": limits}, who="/home/config.toml")
     assert re.search(reason, raised.value.message)
     assert raised.value.who == "/home/config.toml"
 
@@ -197,17 +197,17 @@ def test_limits_for_all_are_checked_like_those_of_one(limits: dict[str, object],
 )
 def test_every_mistake_of_the_author_names_the_folder_and_the_key(text: bytes, reason: str) -> None:
     with pytest.raises(BadManifest, match=reason) as raised:
-        read_author(text, who="/g")
+        read_author_settings(text, who="/g")
     assert raised.value.who == "/g"
 
 
 @pytest.mark.req("host.trust.grants")
 def test_a_guest_cannot_call_itself_by_the_id_of_another() -> None:
     """`[guest."zot:weather"]` is for that guest, and not for one whose name is `zot:weather`."""
-    person = read_person({"guest": {"zot:weather": {"env": ["A_TOKEN"], "guard": True}, "a:b": {"env": ["B"]}}})
-    assert combine(Author(), person, dialect="zot", name="zot:weather") == GuestSettings()
-    assert combine(Author(), person, dialect="zot", name="weather").env == ("A_TOKEN",)
-    assert combine(Author(), person, dialect="zot", name="a:b").env == ("B",)  # there is no dialect a
+    person = read_person_settings({"guest": {"zot:weather": {"env": ["A_TOKEN"], "guard": True}, "a:b": {"env": ["B"]}}})
+    assert merge_settings(AuthorSettings(), person, dialect="zot", name="zot:weather") == GuestSettings()
+    assert merge_settings(AuthorSettings(), person, dialect="zot", name="weather").env == ("A_TOKEN",)
+    assert merge_settings(AuthorSettings(), person, dialect="zot", name="a:b").env == ("B",)  # there is no dialect a
     assert keys_of("zot", "piglet:x") == ("zot:piglet:x",)
     assert keys_of("zot", "x") == ("zot:x", "x")
 
@@ -236,7 +236,7 @@ def test_guards_that_the_person_names_are_known_unless_switched_off() -> None:
             "e": {},
         }
     }
-    assert read_person(config).guards == {"zot:a", "b"}
+    assert read_person_settings(config).guards == {"zot:a", "b"}
 
 
 # -- services and keys ------------------------------------------------------------------------------------------------------------
@@ -301,7 +301,9 @@ def test_a_project_does_not_switch_on_what_the_person_has_switched_off() -> None
 def test_a_project_makes_a_guard_and_does_not_unmake_one() -> None:
     assert in_project({"weather": {"guard": True}}, mine={"zot:weather": {"guard": False}}).guard
     assert in_project({"weather": {"guard": False}}, "guard = true").guard
-    person = read_person({"guest": {"a": {"guard": True}}, PROJECT: {"guest": {"a": {"guard": True}, "b": {"guard": True}}}})
+    person = read_person_settings(
+        {"guest": {"a": {"guard": True}}, PROJECT: {"guest": {"a": {"guard": True}, "b": {"guard": True}}}}
+    )
     assert (person.guards, person.project_guards) == (frozenset("a"), frozenset("b"))
 
 

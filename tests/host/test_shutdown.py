@@ -12,7 +12,7 @@ from time import monotonic
 import pytest
 
 from serai.host.adapters import zot
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.model.events import StepStarted
 from tests.host.guests import NOTE, make, opened, pid_of, pids, unopened, until
 from tests.wire.helpers import Ends, lives
@@ -49,7 +49,7 @@ note("exit")
         pid = pid_of(host, "probe")
     assert notes(folder) == ["hello_ack", "shutdown", "end", "exit"]
     assert not lives(pid)
-    assert host.guest("probe").state is State.STOPPED
+    assert host.guest("probe").state is GuestState.STOPPED
 
 
 @pytest.mark.req("zot.edge.34")
@@ -197,11 +197,11 @@ async def test_a_guest_that_becomes_ready_during_the_closing_does_not_stay(tmp_p
     host = unopened(tmp_path, slow)
     starting = asyncio.create_task(host.start())
     await asyncio.sleep(0)
-    await until(host, "slow", State.STARTING)
+    await until(host, "slow", GuestState.STARTING)
     while not (slow / "up").exists():
         await asyncio.sleep(0)
     await asyncio.to_thread((slow / "go").write_text, "on")
     await host.close()
     await starting
-    assert host.guest("slow").state is State.STOPPED  # whether it came in just before, or never
+    assert host.guest("slow").state is GuestState.STOPPED  # whether it came in just before, or never
     assert host.guest("slow").running is None

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from serai.errors import LimitHit, PeerGone, SpawnFailed
-from serai.host.adapter import Adapter, Taking
+from serai.host.adapter import Adapter, StartContext
+from serai.host.guest import GuestState
+from serai.host.guest_context import GuestContext
+from serai.host.guest_manifest import GuestManifest
 from serai.host.host import Host
-from serai.host.house import House
-from serai.host.life import State
-from serai.host.manifest import Manifest
 from serai.model.actions import Notice
 from serai.wire import process_tree
 from serai.wire.plain_process import PlainSpawner
@@ -40,8 +40,8 @@ async def test_a_crashed_guest_is_started_again_and_serves_again(tmp_path: Path)
     async with opened(tmp_path, folder, surface=window) as host:
         seen = states(host, "probe")
         await crash(host)
-        await until(host, "probe", State.READY)
-        assert seen == [State.READY, State.FAILING, State.BACKING_OFF, State.STARTING, State.READY]
+        await until(host, "probe", GuestState.READY)
+        assert seen == [GuestState.READY, GuestState.FAILING, GuestState.BACKING_OFF, GuestState.STARTING, GuestState.READY]
         assert not (await host.call_tool("me")).is_error
         guest = host.guest("probe")
         assert (guest.generation, guest.error, len(pids(folder))) == (2, None, 2)
@@ -55,10 +55,10 @@ async def test_a_guest_that_crashes_too_often_is_gone_with_the_cause_until_it_is
     async with opened(tmp_path, folder, limits={"restarts": 2}, surface=window) as host:
         for _ in range(2):
             await crash(host)
-            await until(host, "probe", State.READY)
+            await until(host, "probe", GuestState.READY)
         await crash(host)
         guest = host.guest("probe")
-        assert guest.state is State.GONE
+        assert guest.state is GuestState.GONE
         assert isinstance(guest.error, PeerGone)
         assert (guest.error.limit, guest.error.exit and guest.error.exit.signal) == (LimitHit("restarts", 2), signal.SIGKILL)
         assert "crashed too often and is not started again" in str(guest.error)
@@ -68,7 +68,7 @@ async def test_a_guest_that_crashes_too_often_is_gone_with_the_cause_until_it_is
         assert host.report.failed[0].id == "zot:probe"
         await host.reload()
         assert not (await host.call_tool("me")).is_error
-        assert (guest.state, guest.failures) == (State.READY, 0)
+        assert (guest.state, guest.failures) == (GuestState.READY, 0)
 
 
 @pytest.mark.req("host.life.budget")
@@ -77,7 +77,7 @@ async def test_a_start_that_fails_counts_as_a_crash(tmp_path: Path) -> None:
     folder = make(tmp_path, body)
     async with opened(tmp_path, folder, limits={"restarts": 3}) as host:
         await crash(host)
-        await until(host, "probe", State.GONE)
+        await until(host, "probe", GuestState.GONE)
         assert len(pids(folder)) == 4
         assert "no licence" in str(host.guest("probe").error)
 
@@ -88,7 +88,7 @@ async def test_a_long_life_makes_earlier_crashes_forgotten(tmp_path: Path) -> No
     async with opened(tmp_path, folder, limits={"restarts": 1, "restart_healthy": 1e-6}) as host:
         for _ in range(4):
             await crash(host)
-            await until(host, "probe", State.READY)
+            await until(host, "probe", GuestState.READY)
         assert host.guest("probe").failures == 1
 
 
@@ -120,10 +120,10 @@ async def test_nothing_is_started_again_after_the_end(tmp_path: Path, spawner: P
             await asyncio.sleep(0)
         assert not await guest.reload()
         await closing
-    assert (guest.state, guest._timer, guest.log) == (State.STOPPED, None, None)
+    assert (guest.state, guest._timer, guest.log) == (GuestState.STOPPED, None, None)
     await guest._restart()  # should the timer have run already
     assert not await guest.reload()
-    assert guest.state is State.STOPPED
+    assert guest.state is GuestState.STOPPED
     assert len(pids(folder)) == 1
     assert not spawner.children
 
@@ -133,20 +133,20 @@ async def test_closing_does_not_wait_for_a_guest_that_is_just_being_started_agai
     folder = make(tmp_path, body)
     async with opened(tmp_path, folder) as host:
         await crash(host)
-        await until(host, "probe", State.STARTING)
+        await until(host, "probe", GuestState.STARTING)
         assert host._spawner is not None
         while not host._spawner.children:
             await asyncio.sleep(0)
         await asyncio.wait_for(host.close(), 10)
         guest = host.guest("probe")
-        assert (guest.state, guest.failures) == (State.STOPPED, 1)
+        assert (guest.state, guest.failures) == (GuestState.STOPPED, 1)
 
 
 async def test_closing_does_not_wait_for_a_guest_that_does_not_say_hello(tmp_path: Path) -> None:
     host = unopened(tmp_path, make(tmp_path, "time.sleep(1000)", name="mute"), make(tmp_path, "remember()", name="well"))
     starting = asyncio.create_task(host.start())
     await asyncio.sleep(0)
-    await until(host, "well", State.READY)
+    await until(host, "well", GuestState.READY)
     assert host._spawner is not None
     (mute,) = [child.pid for child in host._spawner.children if child.who == "zot:mute"]
     await asyncio.wait_for(host.close(), 10)
@@ -161,7 +161,7 @@ async def test_a_start_that_is_cancelled_leaves_nobody(tmp_path: Path) -> None:
     host = unopened(tmp_path, make(tmp_path, "time.sleep(1000)", name="mute"), make(tmp_path, "remember()", name="well"))
     starting = asyncio.create_task(host.start())
     await asyncio.sleep(0)
-    await until(host, "well", State.READY)
+    await until(host, "well", GuestState.READY)
     assert host._spawner is not None
     running = [child.pid for child in host._spawner.children]
     assert len(running) == 2
@@ -176,23 +176,23 @@ async def test_a_reload_during_the_wait_starts_it_at_once_and_only_once(tmp_path
     async with opened(tmp_path, folder, limits={"restart_wait": 25.0}) as host:
         await crash(host)
         guest = host.guest("probe")
-        assert guest.state is State.BACKING_OFF
+        assert guest.state is GuestState.BACKING_OFF
         await host.reload("probe")
-        assert (guest.state, guest.generation, guest._timer, guest.failures) == (State.READY, 2, None, 0)
+        assert (guest.state, guest.generation, guest._timer, guest.failures) == (GuestState.READY, 2, None, 0)
         assert not (await host.call_tool("me")).is_error
         assert len(pids(folder)) == 2
 
 
 async def test_a_defect_of_an_adapter_hurts_its_own_guest_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = House.adapter
+    usual = GuestContext.adapter
 
-    async def broken(taking: Taking) -> object:
+    async def broken(taking: StartContext) -> object:
         raise KeyError(taking.who)
 
-    def adapter(house: House, manifest: Manifest) -> Adapter:
+    def adapter(house: GuestContext, manifest: GuestManifest) -> Adapter:
         return usual(house, manifest)._replace(start=broken) if manifest.name == "odd" else usual(house, manifest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(House, "adapter", adapter)
+    monkeypatch.setattr(GuestContext, "adapter", adapter)
     odd, well = make(tmp_path, WELL, name="odd"), make(tmp_path, WELL, name="well")
     async with opened(tmp_path, odd, well) as host:
         assert isinstance(host.guest("odd").error, SpawnFailed)
@@ -206,4 +206,4 @@ async def test_a_guest_that_crashed_for_good_is_no_zombie(tmp_path: Path) -> Non
         pid = pid_of(host, "probe")
         await crash(host)
         await asyncio.wait_for(reaped(pid), 15)
-        assert host.guest("probe").state is State.BACKING_OFF
+        assert host.guest("probe").state is GuestState.BACKING_OFF

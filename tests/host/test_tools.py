@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from serai.host.adapters.zot import LIMITS as ZOT_LIMITS
+from serai.host.guest import GuestState
 from serai.host.host import Host
-from serai.host.life import State
 from serai.limits import Limits
 from serai.model.approvals import Allow, Answer, Decision, Deny
 from serai.model.events import Message
@@ -209,7 +209,7 @@ async def test_a_guest_that_is_down_stays_in_place(tmp_path: Path) -> None:
     async with opened(tmp_path, *folders, limits={"restart_wait": 60.0, "restart_wait_most": 60.0}) as host:
         before = [tool.name for tool in host.tools]
         kill(pid_of(host, "mortal"), signal.SIGKILL)
-        await until(host, "mortal", State.BACKING_OFF)
+        await until(host, "mortal", GuestState.BACKING_OFF)
         assert [tool.name for tool in host.tools] == before
         result = await host.call_tool("gone")
         assert (result.is_error, result.code) == (True, "TOOL_UNAVAILABLE")

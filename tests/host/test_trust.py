@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from serai.errors import BadSettings
-from serai.host.finding import find
+from serai.host.discovery import find_guests
 from serai.host.trust import Trust
 from tests.host import unprivileged
 from tests.host.folders import House, folders, zot_guest
@@ -119,9 +119,9 @@ def test_a_link_inside_is_pinned_by_what_it_leads_to(house: House, tmp_path: Pat
 @pytest.mark.req("host.trust.pinned")
 def test_a_project_is_known_by_its_real_path(house: House, tmp_path: Path) -> None:
     (tmp_path / "alias").symlink_to(house.project)
-    assert folders(find(cwd=tmp_path / "alias", config={}, environ=house.environ)) == ["weather"]
+    assert folders(find_guests(cwd=tmp_path / "alias", config={}, environ=house.environ)) == ["weather"]
     os.rename(house.project, tmp_path / "elsewhere")
-    assert find(cwd=tmp_path / "elsewhere", config={}, environ=house.environ).guests == ()
+    assert find_guests(cwd=tmp_path / "elsewhere", config={}, environ=house.environ).guests == ()
 
 
 def test_trust_can_be_withdrawn(house: House) -> None:
@@ -312,7 +312,7 @@ def test_many_at_once_lose_nothing(house: House, tmp_path: Path) -> None:
         list(pool.map(house.trust.allow, projects))
         withdrawn = list(pool.map(house.trust.withdraw, projects[:6]))
     assert withdrawn == [True] * 6
-    found = [find(cwd=project, config={}, environ=house.environ) for project in projects]
+    found = [find_guests(cwd=project, config={}, environ=house.environ) for project in projects]
     assert [len(each.guests) for each in found] == [0] * 6 + [1] * 6
     assert folders(house.find()) == ["weather"]
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from serai.errors import BadSettings, GuardDown, NotTrusted
+from serai.host.guest import GuestState
 from serai.host.host import Host
-from serai.host.life import State
 from serai.host.trust import Trust
 from serai.model.contributions import Refuse
 from tests.host.guests import NOTE, PRELUDE, log_of, make, opened, pid_of, pids, unopened, until
@@ -78,7 +78,7 @@ async def test_what_has_changed_is_not_started_again_after_a_crash(tmp_path: Pat
     async with opened(tmp_path, limits={"restart_wait": 0.01}) as host:
         (folder / "guest.py").write_text("raise SystemExit('never')")
         kill(pid_of(host, "probe"), signal.SIGKILL)
-        await until(host, "probe", State.GONE)
+        await until(host, "probe", GuestState.GONE)
         error = host.guest("probe").error
         assert isinstance(error, NotTrusted)
         assert error.message == "it has changed since it was trusted: guest.py"
@@ -189,7 +189,7 @@ async def test_nothing_runs_before_a_guard_is_ready(tmp_path: Path) -> None:
     starting = asyncio.create_task(host.start())
     await asyncio.sleep(0)
     try:
-        await until(host, "worker", State.READY)
+        await until(host, "worker", GuestState.READY)
         await nothing_runs(host, "the guard zot:guard is starting")
         await asyncio.to_thread((guard / "go").write_text, "on")
         assert (await starting).ok
@@ -217,7 +217,7 @@ async def test_a_run_does_not_begin_while_a_guard_is_down_even_if_it_was_ready_o
     async with opened(tmp_path, guard, limits={"restart_wait": 25.0}) as host:
         host.require_guards()
         os.kill(pid_of(host, "guard"), 9)
-        await until(host, "guard", State.BACKING_OFF)
+        await until(host, "guard", GuestState.BACKING_OFF)
         with pytest.raises(GuardDown, match="the guard zot:guard is backing off: ended"):
             host.require_guards()
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from serai.errors import Closed
-from serai.host import watching
-from serai.host.watching import Watcher, sources_of
+from serai.host import file_watcher
+from serai.host.file_watcher import FileWatcher, sources_of
 
 pytestmark = pytest.mark.loops
 
@@ -35,8 +35,8 @@ def heard() -> Heard:
 
 
 @pytest.fixture
-async def watcher(heard: Heard) -> AsyncIterator[Watcher]:
-    watcher = Watcher(heard.calls.put_nowait, debounce=0.05)
+async def watcher(heard: Heard) -> AsyncIterator[FileWatcher]:
+    watcher = FileWatcher(heard.calls.put_nowait, debounce=0.05)
     yield watcher
     await watcher.close()
 
@@ -51,7 +51,7 @@ def guest(tmp_path: Path) -> Path:
     return folder
 
 
-async def last(watcher: Watcher, heard: Heard, guest: Path) -> frozenset[str]:
+async def last(watcher: FileWatcher, heard: Heard, guest: Path) -> frozenset[str]:
     """Change another key's file, and give what is told first."""
     file = guest.parent / "last.py"
     watcher.watch("last", [file])
@@ -81,7 +81,7 @@ def with_backup(file: Path) -> None:
 @pytest.mark.req("host.reload.hot")
 @pytest.mark.parametrize("save", [in_place, by_rename, anew, with_backup])
 async def test_a_saved_file_is_told_however_it_is_saved(
-    watcher: Watcher, heard: Heard, guest: Path, save: Callable[[Path], None]
+    watcher: FileWatcher, heard: Heard, guest: Path, save: Callable[[Path], None]
 ) -> None:
     watcher.watch("zot:a", [guest / "main.py"])
     save(guest / "main.py")
@@ -90,14 +90,14 @@ async def test_a_saved_file_is_told_however_it_is_saved(
     assert await heard.next() == {"zot:a"}
 
 
-async def test_a_file_saved_while_it_was_already_watched_is_told(watcher: Watcher, heard: Heard, guest: Path) -> None:
+async def test_a_file_saved_while_it_was_already_watched_is_told(watcher: FileWatcher, heard: Heard, guest: Path) -> None:
     watcher.watch("zot:a", [guest / "main.py"])
     assert await last(watcher, heard, guest) == {"last"}  # so the thread has seen both
     by_rename(guest / "main.py")
     assert await heard.next() == {"zot:a"}
 
 
-async def test_same_content_is_no_change(watcher: Watcher, heard: Heard, guest: Path) -> None:
+async def test_same_content_is_no_change(watcher: FileWatcher, heard: Heard, guest: Path) -> None:
     watcher.watch("zot:a", [guest / "main.py"])
     assert await last(watcher, heard, guest) == {"last"}
     os.utime(guest / "main.py", ns=(1, 1))
@@ -110,7 +110,7 @@ async def test_same_content_is_no_change(watcher: Watcher, heard: Heard, guest: 
 
 
 @pytest.mark.req("host.reload.own-files")
-async def test_what_a_guest_writes_is_not_told(watcher: Watcher, heard: Heard, guest: Path) -> None:
+async def test_what_a_guest_writes_is_not_told(watcher: FileWatcher, heard: Heard, guest: Path) -> None:
     watcher.watch("zot:a", sources_of(guest, [Path("main.py")]))
     assert await last(watcher, heard, guest) == {"last"}
     for name in ("cache.py", "state.json", "main.pyc"):
@@ -118,7 +118,7 @@ async def test_what_a_guest_writes_is_not_told(watcher: Watcher, heard: Heard, g
     assert await last(watcher, heard, guest) == {"last"}
 
 
-async def test_a_file_that_is_gone_is_waited_for(watcher: Watcher, heard: Heard, guest: Path) -> None:
+async def test_a_file_that_is_gone_is_waited_for(watcher: FileWatcher, heard: Heard, guest: Path) -> None:
     watcher.watch("zot:a", [guest / "main.py"])
     assert await last(watcher, heard, guest) == {"last"}
     (guest / "main.py").unlink()
@@ -127,14 +127,14 @@ async def test_a_file_that_is_gone_is_waited_for(watcher: Watcher, heard: Heard,
     assert await heard.next() == {"zot:a"}
 
 
-async def test_a_file_that_two_guests_share_is_told_for_both(watcher: Watcher, heard: Heard, guest: Path) -> None:
+async def test_a_file_that_two_guests_share_is_told_for_both(watcher: FileWatcher, heard: Heard, guest: Path) -> None:
     watcher.watch("zot:a", [guest / "main.py"])
     watcher.watch("zot:b", [guest / "main.py"])
     in_place(guest / "main.py")
     assert await heard.next() == {"zot:a", "zot:b"}
 
 
-async def test_the_target_of_a_link_counts(watcher: Watcher, heard: Heard, guest: Path, tmp_path: Path) -> None:
+async def test_the_target_of_a_link_counts(watcher: FileWatcher, heard: Heard, guest: Path, tmp_path: Path) -> None:
     target = tmp_path / "elsewhere" / "real.py"
     target.parent.mkdir()
     target.write_text("1")
@@ -145,7 +145,7 @@ async def test_the_target_of_a_link_counts(watcher: Watcher, heard: Heard, guest
     assert await heard.next() == {"zot:a"}
 
 
-async def test_a_forgotten_key_is_not_told(watcher: Watcher, heard: Heard, guest: Path) -> None:
+async def test_a_forgotten_key_is_not_told(watcher: FileWatcher, heard: Heard, guest: Path) -> None:
     watcher.watch("zot:a", [guest / "main.py"])
     watcher.forget("zot:a")
     watcher.forget("zot:never")
@@ -153,7 +153,7 @@ async def test_a_forgotten_key_is_not_told(watcher: Watcher, heard: Heard, guest
     assert await last(watcher, heard, guest) == {"last"}
 
 
-async def test_watching_again_replaces_the_files_and_loses_no_change(watcher: Watcher, heard: Heard, guest: Path) -> None:
+async def test_watching_again_replaces_the_files_and_loses_no_change(watcher: FileWatcher, heard: Heard, guest: Path) -> None:
     (guest / "old.py").write_text("1")
     watcher.watch("zot:a", [guest / "old.py", guest / "main.py"])
     assert await last(watcher, heard, guest) == {"last"}
@@ -165,9 +165,9 @@ async def test_watching_again_replaces_the_files_and_loses_no_change(watcher: Wa
 
 
 async def test_a_folder_that_comes_later_and_one_that_is_made_anew_are_seen(
-    watcher: Watcher, heard: Heard, guest: Path, monkeypatch: pytest.MonkeyPatch
+    watcher: FileWatcher, heard: Heard, guest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "_LOOK", 0.05)
+    monkeypatch.setattr(file_watcher, "_LOOK", 0.05)
     file = guest / "later" / "main.py"
     watcher.watch("zot:a", [file])
     assert await last(watcher, heard, guest) == {"last"}
@@ -181,13 +181,13 @@ async def test_a_folder_that_comes_later_and_one_that_is_made_anew_are_seen(
 
 
 async def test_without_notification_files_are_looked_at_and_that_is_said_once(
-    watcher: Watcher, heard: Heard, guest: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    watcher: FileWatcher, heard: Heard, guest: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def none_left(folders: list[str]) -> None:
         raise OSError(28, "no watches left")
 
-    monkeypatch.setattr(watching, "_notifier", none_left)
-    monkeypatch.setattr(watching, "_LOOK", 0.02)
+    monkeypatch.setattr(file_watcher, "_notifier", none_left)
+    monkeypatch.setattr(file_watcher, "_LOOK", 0.02)
     with caplog.at_level(logging.WARNING, "serai.host"):
         watcher.watch("zot:a", [guest / "main.py"])
         in_place(guest / "main.py")
@@ -197,15 +197,15 @@ async def test_without_notification_files_are_looked_at_and_that_is_said_once(
 
 
 async def test_a_file_too_large_to_read_has_changed_when_its_size_or_time_has(
-    watcher: Watcher, heard: Heard, guest: Path, monkeypatch: pytest.MonkeyPatch
+    watcher: FileWatcher, heard: Heard, guest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "_HASHED", 0)
+    monkeypatch.setattr(file_watcher, "_HASHED", 0)
     watcher.watch("zot:a", [guest / "main.py"])
     in_place(guest / "main.py")
     assert await heard.next() == {"zot:a"}
 
 
-async def test_three_hundred_guests_have_one_thread(watcher: Watcher, heard: Heard, tmp_path: Path) -> None:
+async def test_three_hundred_guests_have_one_thread(watcher: FileWatcher, heard: Heard, tmp_path: Path) -> None:
     threads = threading.active_count()
     for i in range(300):
         (tmp_path / f"g{i}").mkdir()
@@ -223,7 +223,7 @@ async def test_a_receiver_that_fails_is_called_again(guest: Path, caplog: pytest
         heard.calls.put_nowait(keys)
         raise ValueError("not my day")
 
-    watcher = Watcher(fail, debounce=0.01)
+    watcher = FileWatcher(fail, debounce=0.01)
     watcher.watch("zot:a", [guest / "main.py"])
     in_place(guest / "main.py")
     await heard.next()
@@ -235,7 +235,7 @@ async def test_a_receiver_that_fails_is_called_again(guest: Path, caplog: pytest
 
 async def test_a_closed_watcher_has_no_thread_and_no_descriptor_and_can_be_closed_again(heard: Heard, guest: Path) -> None:
     descriptors = len(os.listdir("/proc/self/fd"))
-    watcher = Watcher(heard.calls.put_nowait, debounce=0.01)
+    watcher = FileWatcher(heard.calls.put_nowait, debounce=0.01)
     watcher.watch("zot:a", [guest / "main.py"])
     in_place(guest / "main.py")
     await heard.next()
@@ -249,16 +249,16 @@ async def test_a_closed_watcher_has_no_thread_and_no_descriptor_and_can_be_close
 
 
 async def test_a_watcher_that_never_watched_can_be_closed() -> None:
-    await Watcher(lambda keys: None).close()
+    await FileWatcher(lambda keys: None).close()
 
 
 def test_each_change_of_a_guests_files_makes_all_of_it_wait_anew(guest: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
-    monkeypatch.setattr(watching, "monotonic", lambda: now)
-    monkeypatch.setattr(Watcher, "_start", lambda self: None)  # the test is the thread
+    monkeypatch.setattr(file_watcher, "monotonic", lambda: now)
+    monkeypatch.setattr(FileWatcher, "_start", lambda self: None)  # the test is the thread
     (guest / "b.py").write_text("1")
     (guest / "other.py").write_text("1")
-    watcher = Watcher(lambda keys: None, debounce=0.5)
+    watcher = FileWatcher(lambda keys: None, debounce=0.5)
     watcher.watch("zot:a", [guest / "main.py", guest / "b.py"])
     watcher.watch("zot:b", [guest / "other.py"])
     watcher._learn()
@@ -309,7 +309,7 @@ def test_sources_are_at_most_two_thousand_and_the_named_ones_are_among_them(tmp_
     assert tmp_path / "z.py" in found
 
 
-async def test_a_pipe_among_the_files_holds_nobody_up(watcher: Watcher, heard: Heard, guest: Path) -> None:
+async def test_a_pipe_among_the_files_holds_nobody_up(watcher: FileWatcher, heard: Heard, guest: Path) -> None:
     os.mkfifo(guest / "pipe.py")
     assert sources_of(guest, []) == {guest / "main.py"}
     watcher.watch("stuck", [guest / "pipe.py", guest / "main.py"])

@@ -18,13 +18,13 @@ import os, sys, tomllib
 from pathlib import Path
 import serai.dialects.zot.manifest
 from serai.errors import SeraiError
-from serai.host import finding, installing, trust
+from serai.host import discovery, installation, trust
 os.chdir(sys.argv[1])
 if os.geteuid() == 0:
     os.setgroups([]), os.setgid({NOBODY}), os.setuid({NOBODY})
 os.umask(0o022)
 environ = {{"SERAI_HOME": os.path.abspath("home"), "HOME": os.path.abspath(".")}}
-def find(): return finding.find(cwd=os.path.abspath("project"), environ=environ)
+def find(): return discovery.find_guests(cwd=os.path.abspath("project"), environ=environ)
 """
 
 

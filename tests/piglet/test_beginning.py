@@ -11,7 +11,7 @@ import pytest
 
 from serai.dialects.piglet.messages import InitializeParams
 from serai.errors import ExitStatus
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.model.actions import Notice
 from serai.model.contributions import Contributions
 from serai.testing.piglet_guests import Answer, fault, interceptor, note, offer, result, tell, throw, wait, write
@@ -42,7 +42,7 @@ async def test_the_first_request_says_where_it_is_and_its_answer_ends_the_regist
                 },
             }
         ]
-        assert host.guest("weather").state is State.READY
+        assert host.guest("weather").state is GuestState.READY
         assert [tool.name for tool in host.tools] == ["early"]  # the batch is whole, nobody waits for more
         go.touch()
         await changed(host, lambda: len(host.tools) == 2)
@@ -70,7 +70,7 @@ async def test_a_guest_that_refuses_is_not_loaded_and_the_report_says_why(tmp_pa
     person = Person()
     async with houses.opened(tmp_path, refusing, write(tmp_path, "other", tools=["look"]), surface=person) as app:
         row = next(row for row in app.host.report.guests if row.id == "piglet:weather")
-        assert row.state == State.GONE
+        assert row.state == GuestState.GONE
         assert "initialize weather: no licence for this machine" in row.why
         assert {"weather", "look"} & {tool.name for tool in app.host.tools} == {"look"}
         [told] = [one.text for one in person.actions if isinstance(one, Notice) and "no licence" in one.text]
@@ -143,7 +143,7 @@ async def test_what_cannot_be_decoded_is_ignored_alone(tmp_path: Path) -> None:
         assert ([tool.name for tool in offered.tools], [one.name for one in offered.commands]) == (["look"], ["go"])
         assert filled(offered) == {"tools", "commands"}
         assert (await host.call_tool("look")).text == "fine"
-        assert host.guest("weather").state is State.READY
+        assert host.guest("weather").state is GuestState.READY
 
 
 @pytest.mark.req("piglet.edge.39")

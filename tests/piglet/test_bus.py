@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from serai.app.app import App
+from serai.host.guest import GuestState
 from serai.host.host import Host
-from serai.host.life import State
 from serai.testing.piglet_guests import Step, ask, crash, hear, note, publish, relay, seen, subscribe, tell, throw, wait, write
 from tests.app.houses import PATIENT, opened
 from tests.host.guests import changed, log_of, pid_of, until
@@ -182,7 +182,7 @@ async def test_who_does_not_read_holds_nobody_up_and_misses_the_oldest(tmp_path:
                         "piglet:publisher", "bus", "publish", {"topic": "alert", "data": [number, "x" * 500]}
                     )
                 assert await say(host, "the last") == {"result": {}}  # the publisher has its answer, and others are served
-            assert slow.state is State.READY
+            assert slow.state is GuestState.READY
             waiting = asyncio.create_task(heard(host))  # a request is never dropped
             await asyncio.sleep(0)
         finally:
@@ -232,7 +232,7 @@ async def test_a_crash_ends_its_subscriptions_and_its_next_process_hears_nothing
         assert len(await heard(host)) == 2
         before = pid_of(host, "listener")
         await host.call_tool("die")
-        await changed(host, lambda: host.guest("listener").state is State.READY and pid_of(host, "listener") != before)
+        await changed(host, lambda: host.guest("listener").state is GuestState.READY and pid_of(host, "listener") != before)
         assert subscriptions(app, "piglet:listener") == 0
         assert await say(host, 2) == {"result": {}}
         assert await heard(host) == []
@@ -251,7 +251,7 @@ async def test_publishing_to_one_that_is_gone_writes_nothing_and_fails_nobody(
         await listen(app.host)
         if how == "crash":
             await app.host.call_tool("die")
-            await until(app.host, "listener", State.BACKING_OFF)
+            await until(app.host, "listener", GuestState.BACKING_OFF)
         else:
             await app.host.guest("listener").stop()
         assert subscriptions(app, "piglet:listener") == 0
@@ -271,7 +271,7 @@ async def test_while_it_is_being_stopped_it_is_told_nothing_more(tmp_path: Path)
         await app.submit("hello")
         await noted(begun)
         stopping = asyncio.create_task(app.host.guest("listener").stop())
-        await changed(app.host, lambda: app.host.guest("listener").state is State.STOPPED)
+        await changed(app.host, lambda: app.host.guest("listener").state is GuestState.STOPPED)
         await say(app.host, 2)
         go.touch()
         await stopping
@@ -322,7 +322,7 @@ async def test_an_old_process_that_crashes_while_the_new_one_starts_takes_nothin
         await changed(host, lambda: host.guest("listener").running is None)
         go.touch()
         await reloading
-        await until(host, "listener", State.READY)
+        await until(host, "listener", GuestState.READY)
         assert subscriptions(app, "piglet:listener") == 1
         await say(host, 1)
         assert [one["data"] for one in await heard(host)] == [1]
@@ -333,7 +333,7 @@ async def test_an_old_process_that_crashes_while_the_new_one_starts_takes_nothin
 async def test_one_that_never_came_in_has_no_subscription_left(tmp_path: Path, end: list[Step]) -> None:
     folder = write(tmp_path, "listener", at_init=[subscribe("alert")], initialize=end, journal=tmp_path / "journal")
     async with opened(tmp_path, folder, publisher(tmp_path)) as app:
-        assert app.host.guest("listener").state is State.GONE
+        assert app.host.guest("listener").state is GuestState.GONE
         assert len(lines(tmp_path / "journal")) == 2  # it was asked, and its subscription answered
         await asyncio.gather(*app.host.guest("listener")._leaving)
         assert subscriptions(app, "piglet:listener") == 0

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from serai.errors import NoCommand, Refused
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.model.actions import Display, Notice, SetStatus
 from serai.model.approvals import Answer, Question
 from serai.model.events import ToolEnded
@@ -53,7 +53,7 @@ async def test_a_guest_that_is_down_answers_that_it_is_without_a_request(tmp_pat
     folder = write(tmp_path, "weather", tools={"weather": "fog", "fatal": [crash()]}, journal=journal)
     async with guests.opened(tmp_path, folder, limits=SLOW_RESTART) as host:
         await host.call_tool("fatal")
-        await until(host, "weather", State.BACKING_OFF)
+        await until(host, "weather", GuestState.BACKING_OFF)
         before = len(came(journal))
         found = await host.call_tool("weather")
         assert (found.is_error, found.code) == (True, "TOOL_UNAVAILABLE")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from serai.app.app import App
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.limits import MIB
 from serai.model.events import Compacted, Event, NoticeEvent, Usage
 from serai.testing.piglet_guests import Answer, crash, note, offer, relay, result, say, tell, throw, wait, write
@@ -227,6 +227,6 @@ async def test_one_that_dies_amid_it_holds_nobody_up(tmp_path: Path) -> None:
         os.kill(pid_of(app.host, "digest"), signal.SIGKILL)
         async with asyncio.timeout(30.0):
             assert await app.resident.shortening.finished() is False
-        await until(app.host, "digest", State.BACKING_OFF)
+        await until(app.host, "digest", GuestState.BACKING_OFF)
         await app.submit("prompt 5")
         assert len(conversation(app.session)) == 10

@@ -12,9 +12,9 @@ import pytest
 
 from serai.errors import ExitStatus, PeerGone, PeerTimeout, SpawnFailed
 from serai.host.adapters.piglet import ADAPTER
-from serai.host.adapters.piglet.transport import Ways
+from serai.host.adapters.piglet.transport import WireChoice
+from serai.host.guest import GuestState
 from serai.host.host import Host
-from serai.host.life import State
 from serai.limits import Limits
 from serai.model.actions import CloseOverlay, SetWidget
 from serai.model.tools import ToolCall
@@ -66,7 +66,7 @@ async def test_all_that_a_crashed_guest_offers_stays_and_nothing_shadowed_comes_
         offered = host.guest("weather").contributions
         assert (await app.call_tool(ToolCall("read", {}))).text == "mine"
         await app.call_tool(ToolCall("die", {}))
-        await until(host, "weather", State.BACKING_OFF)
+        await until(host, "weather", GuestState.BACKING_OFF)
         assert host.guest("weather").contributions == offered
         assert {host.table.tools[name].owner.id for name in ("look", "read", "die")} == {"piglet:weather"}
         for name in ("look", "read", "die"):
@@ -144,7 +144,7 @@ async def test_what_it_had_asked_for_and_put_on_the_screen_goes_with_it(tmp_path
         await noted(over)  # its handler was cancelled, and went on to its end
         for command in commands:
             assert (await command).code == "COMMAND_UNAVAILABLE"
-        await until(app.host, "weather", State.BACKING_OFF)
+        await until(app.host, "weather", GuestState.BACKING_OFF)
         assert [one for one in person.actions if isinstance(one, SetWidget | CloseOverlay)][1:] == [
             SetWidget("wx", "above-input", ""),
             CloseOverlay("map"),
@@ -164,14 +164,14 @@ async def test_restarts_wait_longer_each_time_and_the_sixth_failure_ends_them(tm
             now = asyncio.get_running_loop().time()
             await killed(host)
             assert guest.failures == failure
-            if guest.state is State.GONE:
+            if guest.state is GuestState.GONE:
                 break
             assert guest._timer is not None
             waits.append(round(guest._timer.when() - now))
             guest._timer.cancel()
             await guest._restart()  # as the timer would
         assert (waits, guest.failures) == ([1, 2, 4, 8, 16], 6)
-        assert (guest.state, guest._timer) == (State.GONE, None)
+        assert (guest.state, guest._timer) == (GuestState.GONE, None)
         assert notices(window) == [
             ("warn", "weather crashed, restarting..."),
             ("error", "weather crashed and could not be restarted"),
@@ -189,7 +189,7 @@ async def test_a_life_of_30_seconds_resets_the_count(tmp_path: Path) -> None:
             guest.life.since -= lived
             await killed(host)
             assert guest.failures == failures
-            await until(host, "weather", State.READY)
+            await until(host, "weather", GuestState.READY)
 
 
 @pytest.mark.req("piglet.fix.34")
@@ -206,9 +206,9 @@ async def test_a_restart_that_fails_is_one_more_crash_up_to_the_limit(tmp_path: 
             write(tmp_path, "weather", at_start=[note(starts)], initialize=[last])
         seen = states(host, "weather")
         await killed(host)
-        await until(host, "weather", State.GONE)
+        await until(host, "weather", GuestState.GONE)
         assert (guest.failures, guest.generation) == (4, 4)
-        assert seen.count(State.BACKING_OFF) == seen.count(State.STARTING) == 3
+        assert seen.count(GuestState.BACKING_OFF) == seen.count(GuestState.STARTING) == 3
         await asyncio.wait_for(reaped(first), 15)
         if how != "spawn":
             await asyncio.wait_for(reaped(int(starts.read_text())), 15)
@@ -230,7 +230,7 @@ async def test_a_crash_during_the_handshake_is_told_once_and_followed_by_nothing
     folder = write(tmp_path, "weather", tools=["look"], **steps)  # type: ignore[arg-type]
     async with opened(tmp_path, folder, write(tmp_path, "other", tools={"other": "here"}), surface=window) as host:
         guest = host.guest("weather")
-        assert (guest.state, guest.generation, guest.failures, guest._timer) == (State.GONE, 1, 0, None)
+        assert (guest.state, guest.generation, guest.failures, guest._timer) == (GuestState.GONE, 1, 0, None)
         assert isinstance(guest.error, PeerGone)
         assert guest.error.message == "initialize weather: extension weather closed"
         assert guest.error.exit == ExitStatus(code=4)
@@ -247,18 +247,18 @@ async def test_one_that_answers_and_ends_is_never_taken_for_alive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, late: bool
 ) -> None:
     """`late`: its end is there before anybody has looked at its answer."""
-    usual = Ways.first
+    usual = WireChoice.first
 
-    async def first(self: Ways, *args: Any) -> Any:
+    async def first(self: WireChoice, *args: Any) -> Any:
         side, answer = await usual(self, *args)
         while late and side.rpc.lost_cause is None:
             await asyncio.sleep(0)
         return side, answer
 
-    monkeypatch.setattr(Ways, "first", first)
+    monkeypatch.setattr(WireChoice, "first", first)
     body = f"read, write = {way}\nnext(lines(read))\nsay(write, tool('look'), hello())\nos._exit(8)"
     async with opened(tmp_path, bare(tmp_path, body), limits={"restarts": 1}) as host:
-        await until(host, "bare", State.GONE)
+        await until(host, "bare", GuestState.GONE)
         error = host.guest("bare").error
         assert isinstance(error, PeerGone)
         assert error.exit == ExitStatus(code=8)
@@ -282,7 +282,7 @@ async def test_who_cannot_begin_is_ended_and_not_supervised(tmp_path: Path, how:
     limits = {"exit_grace": 0.2} | ({"hello": 0.5} if how in ("mute", "deaf") else {})
     async with opened(tmp_path, folder, limits=limits) as host:
         guest = host.guest("bare")
-        assert (guest.state, guest.generation, guest._timer, guest.running) == (State.GONE, 1, None, None)
+        assert (guest.state, guest.generation, guest._timer, guest.running) == (GuestState.GONE, 1, None, None)
         assert host._spawner is not None
         assert not host._spawner.children  # closed: no descriptor of it is left
         kind, why = {
@@ -314,7 +314,7 @@ async def test_one_that_closes_its_end_and_lives_on_has_crashed_and_is_killed(tm
         result = await asyncio.wait_for(host.call_tool("hang"), 30)
         assert (result.code, "extension weather closed" in result.text) == ("TOOL_UNAVAILABLE", True)
         await asyncio.wait_for(reaped(pid), 30)
-        await until(host, "weather", State.READY)
+        await until(host, "weather", GuestState.READY)
         assert (await host.call_tool("look")).text == "fog"
         assert notices(window) == [("warn", "weather crashed, restarting...")]
         assert log_of(host, "weather").count("crashed: extension weather closed") == 1
@@ -329,7 +329,7 @@ async def test_a_grandchild_that_holds_the_wire_cannot_delay_its_end(tmp_path: P
         result = await asyncio.wait_for(host.call_tool("hold"), 30)
         assert (result.code, "extension weather closed" in result.text) == ("TOOL_UNAVAILABLE", True)
         with Ends([int(await noted(held))]) as holders:
-            await until(host, "weather", State.READY)
+            await until(host, "weather", GuestState.READY)
             assert not (await host.call_tool("where")).is_error
             assert await asyncio.to_thread(holders.left_after, 30) == set()
 

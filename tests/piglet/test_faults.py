@@ -14,7 +14,7 @@ import pytest
 
 from serai.app.app import App
 from serai.errors import LimitHit, OversizeFrame
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.model.actions import Display
 from serai.model.approvals import Answer, Question
 from serai.model.tools import ToolCall
@@ -89,7 +89,7 @@ async def test_what_is_no_message_changes_nothing(tmp_path: Path, steps: list[St
         for _ in range(3):
             assert await run(app, "odd") == "fine"
         guest = app.host.guest("odd")
-        assert (guest.state, guest.generation, guest.error) == (State.READY, 1, None)
+        assert (guest.state, guest.generation, guest.error) == (GuestState.READY, 1, None)
         assert [tool.name for tool in guest.contributions.tools] == ["odd"]
         assert not guest.contributions.commands
 
@@ -117,7 +117,7 @@ for m in lines(3):
 """
     async with housed(tmp_path, bare(tmp_path, body), restart_wait=60.0, restart_wait_most=60.0) as app:
         assert await run(app, "look") == "the last word"
-        await until(app.host, "bare", State.BACKING_OFF)
+        await until(app.host, "bare", GuestState.BACKING_OFF)
 
 
 # -- long lines (FIX-3)
@@ -147,7 +147,7 @@ async def test_a_long_line_without_an_id_fails_all_that_is_under_way_and_the_str
         assert await run(app, "fits") == "fits"
         assert await run(app, "look") == "fog"
         guest = app.host.guest("long")
-        assert (guest.state, guest.generation) == (State.READY, 1)
+        assert (guest.state, guest.generation) == (GuestState.READY, 1)
         assert f"a frame of {FRAME + 2} bytes was skipped; the limit is {FRAME}" in log_of(app.host, "long")
 
 
@@ -205,7 +205,7 @@ async def test_an_end_in_the_middle_of_a_call_has_one_cause_and_the_guest_is_bac
         for result in (await asyncio.wait_for(app.host.call_tool("odd"), 60), await asyncio.wait_for(slow, 60)):
             assert (result.is_error, result.code) == (True, "TOOL_UNAVAILABLE")
             assert result.text.count("extension odd closed") == 1
-        await until(app.host, "odd", State.READY)
+        await until(app.host, "odd", GuestState.READY)
         assert await run(app, "look") == "fog"
         assert notices(person) == [("warn", "odd crashed, restarting...")]
         assert (await asyncio.wait_for(child.exited, 30)) is not None
@@ -222,7 +222,7 @@ os._exit(1)
 """
     async with housed(tmp_path, bare(tmp_path, body), person) as app:
         go.touch()
-        await until(app.host, "bare", State.GONE)
+        await until(app.host, "bare", GuestState.GONE)
         assert len(starts.read_text()) == 6
         assert notices(person) == [
             ("warn", "bare crashed, restarting..."),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from serai.app.app import App
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.model.approvals import Answer, Approval, Decision, Question
 from serai.model.events import ToolEnded
 from serai.testing.piglet_guests import ask, interceptor, note, offer, say, wait, write
@@ -62,7 +62,7 @@ async def test_who_does_not_want_a_turn_any_more_takes_back_whatever_it_waits_fo
         await noted(over)  # its handler was told
         [asked] = came(journal, method)
         assert params(journal, "$/cancelRequest") == [{"id": asked["id"]}]
-        assert app.host.guest("weather").state is State.READY
+        assert app.host.guest("weather").state is GuestState.READY
         await app.host.run_command("still")
 
 
@@ -196,7 +196,7 @@ async def test_a_question_whose_guest_dies_is_taken_away_and_nobody_answers_it(
         assert await person.gone.get() is shown
         for result in await asyncio.gather(*calls):
             assert "extension weather closed" in result.text
-        await until(app.host, "weather", State.BACKING_OFF)
+        await until(app.host, "weather", GuestState.BACKING_OFF)
         assert sent == []  # no reply was attempted
         # Of the dead one's nothing is asked any more: the next is the other's, and that is answered.
         assert (await person.looks.get()).agent == "piglet:other"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serai.errors import GuardDown
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.model.tools import ToolCall
 from serai.testing.piglet_guests import Answer, crash, interceptor, result, throw, wait, write
 from tests.agents.resident.parts import Answers, conversation, said
@@ -66,7 +66,7 @@ async def test_while_a_guard_is_down_nothing_runs_and_no_run_starts(tmp_path: Pa
     async with opened(tmp_path, *folders, answers=model, limits=SLOW_RESTART) as app:
         assert (await app.call_tool(ToolCall("look", {}))).text == "fine"
         await app.host.call_tool("fatal")
-        await until(app.host, "guard", State.BACKING_OFF)
+        await until(app.host, "guard", GuestState.BACKING_OFF)
         found = await app.call_tool(ToolCall("look", {}))
         assert (found.is_error, found.code) == (True, "BLOCKED")
         assert "the guard piglet:guard is backing off" in found.text
@@ -101,7 +101,7 @@ async def test_nothing_runs_before_a_guard_is_ready(tmp_path: Path) -> None:
     opening = asyncio.create_task(app.open())
     try:
         await asyncio.sleep(0)
-        await changed(app.host, lambda: app.host.guest("tools").state is State.READY)
+        await changed(app.host, lambda: app.host.guest("tools").state is GuestState.READY)
         found = await app.call_tool(ToolCall("look", {}))
         assert (found.is_error, found.code) == (True, "BLOCKED")
         assert "the guard piglet:guard is starting" in found.text

@@ -9,8 +9,7 @@ import msgspec
 import pytest
 
 from serai.dialects.piglet.messages import InterceptorAfterParams
-from serai.host.guest import Guest
-from serai.host.life import State
+from serai.host.guest import Guest, GuestState
 from serai.host.trust import Trust
 from serai.model.approvals import Deny
 from serai.model.contributions import Interceptor, InterceptPoint, InterceptResult
@@ -118,7 +117,7 @@ async def test_no_usable_answer_blocks_and_so_does_a_guest_that_is_down(
         assert found.text.startswith("tool_call refused: no answer from the interceptor (piglet:guard: ")
         assert why in found.text
         if answer == [crash()]:
-            await until(host, "guard", State.BACKING_OFF)
+            await until(host, "guard", GuestState.BACKING_OFF)
             found = await host.call_tool("look")
             assert (found.is_error, found.code) == (True, "BLOCKED")
             assert "no answer from the interceptor (piglet:guard is backing off" in found.text

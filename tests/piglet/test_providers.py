@@ -14,7 +14,7 @@ import pytest
 
 from serai.app.app import App
 from serai.errors import ModelFailed, TurnLimit
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.model.contributions import Provider
 from serai.model.events import NoticeEvent, Retrying, Text, Thinking, ToolInput
 from serai.model.provider import Chunk, Completion, Model, ModelMessage, ModelRequest
@@ -320,7 +320,7 @@ async def test_what_fails_is_tried_again_as_often_as_with_any_model(tmp_path: Pa
             assert len(came(tmp_path / "journal", "provider/stream")) == 2
         [again] = [one.error for one in person.events if isinstance(one, Retrying)]
         assert again.startswith(f"acme/m1: {why}")
-        assert app.host.guest("acme").state is State.READY
+        assert app.host.guest("acme").state is GuestState.READY
 
 
 @pytest.mark.req("piglet.rule.provider-failure")
@@ -352,7 +352,7 @@ async def test_when_it_does_not_come_back_the_turn_fails_and_says_who_crashed(tm
         with pytest.raises(ModelFailed, match="extension acme crashed") as raised:
             await turn
         assert "SIGKILL" in str(raised.value.exit)
-        await until(app.host, "acme", State.BACKING_OFF)
+        await until(app.host, "acme", GuestState.BACKING_OFF)
         with pytest.raises(ModelFailed, match="piglet:acme is backing off"):
             await app.submit("again")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.record import Recorder, Recording, RecordingFolder
 from serai.record.replayer import describe, replay
 from serai.record.segment import Frames
@@ -91,7 +91,7 @@ os._exit(3)
 """
     with Recorder(folder) as recorder:
         async with opened(tmp_path, bare(tmp_path, body), recorder=recorder) as host:
-            assert host.guest("bare").state is State.GONE
+            assert host.guest("bare").state is GuestState.GONE
     assert [(way, frame["method"]) for way, frame in frames(folder)] == [
         ("sent", "initialize"),
         ("received", "register/tool"),
@@ -108,7 +108,7 @@ async def test_each_start_is_a_wire_of_its_own(tmp_path: Path) -> None:
     with Recorder(folder) as recorder:
         async with opened(tmp_path, write(tmp_path, "weather", tools={"die": [crash()]}), recorder=recorder) as host:
             await host.call_tool("die")
-            await until(host, "weather", State.READY)
+            await until(host, "weather", GuestState.READY)
             await host.reload("weather")
     with Recording.open("", folder) as recording:
         wires = sorted(recording.wires.values(), key=lambda wire: wire.generation)

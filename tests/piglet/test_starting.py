@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from serai.host.adapter import Taking
+from serai.host.adapter import StartContext
 from serai.host.adapters.piglet import ADAPTER, start
-from serai.host.house import House
-from serai.host.life import State
+from serai.host.guest import GuestState
+from serai.host.guest_context import GuestContext
 from serai.testing.piglet_guests import crash, throw, wait, write
 from serai.wire import process_tree
 from serai.wire.jsonrpc_peer import JsonRpcPeer
@@ -44,9 +44,9 @@ async def test_who_is_slow_or_fails_holds_up_nobody_and_each_has_its_line(tmp_pa
     try:
         await asyncio.sleep(0)
         names = ("b-gone", "c-good", "d-refuses", "e-nowhere", "f-late")
-        settled = (State.READY, State.GONE)
+        settled = (GuestState.READY, GuestState.GONE)
         await asyncio.wait_for(changed(host, lambda: all(host.guest(name).state in settled for name in names)), 60)
-        assert host.guest("a-slow").state is State.STARTING
+        assert host.guest("a-slow").state is GuestState.STARTING
         assert [(await host.call_tool(tool)).text for tool in ("good", "late")] == ["here", "here"]
         assert not starting.done()
         go.touch()
@@ -93,7 +93,7 @@ async def test_thirty_are_all_ready_for_each_ones_time_begins_with_its_own_start
         spawned[launch.who] = monotonic()
         return await spawn(self, launch)
 
-    async def watched_start(taking: Taking) -> Any:
+    async def watched_start(taking: StartContext) -> Any:
         nonlocal most
 
         def greeted() -> None:  # with its first word it makes room for another
@@ -106,8 +106,8 @@ async def test_thirty_are_all_ready_for_each_ones_time_begins_with_its_own_start
 
     monkeypatch.setattr(JsonRpcPeer, "call", watched_call)
     monkeypatch.setattr(PlainSpawner, "spawn", watched_spawn)
-    monkeypatch.setattr(House, "adapter", lambda _house, _manifest: ADAPTER._replace(start=watched_start))
-    monkeypatch.setattr("serai.host.house._MOMENT", 1000.0)  # whoever is slow to speak does not make room for others
+    monkeypatch.setattr(GuestContext, "adapter", lambda _house, _manifest: ADAPTER._replace(start=watched_start))
+    monkeypatch.setattr("serai.host.guest_context._MOMENT", 1000.0)  # whoever is slow to speak does not make room for others
     folders = [tiny(tmp_path, f"guest-{number:02}") for number in range(30)]
     before = monotonic()
     async with opened(tmp_path, *folders, limits={"hello": ADAPTER.limits["hello"]}) as host:

@@ -12,8 +12,8 @@ import pytest
 
 from serai.errors import ExitStatus, SpawnFailed
 from serai.host.adapters.piglet import ADAPTER
-from serai.host.life import State
-from serai.host.reloading import HotReload
+from serai.host.guest import GuestState
+from serai.host.hot_reload import HotReload
 from serai.testing.piglet_guests import ask, fault, note, offer, relay, subscribe, wait, write
 from serai.wire.plain_process import PlainSpawner
 from tests.app import houses
@@ -40,7 +40,7 @@ async def test_however_it_ends_while_it_is_stopped_it_has_not_crashed(tmp_path: 
     async with opened(tmp_path, folder, surface=window) as host:
         guest = host.guest("bare")
         await guest.stop()
-        assert (guest.state, guest.generation, guest.failures, guest._timer) == (State.STOPPED, 1, 0, None)
+        assert (guest.state, guest.generation, guest.failures, guest._timer) == (GuestState.STOPPED, 1, 0, None)
         assert guest.error is None
     assert notices(window) == []
     assert [m["method"] for m in json.loads((folder / "heard").read_text())] == ["shutdown"]
@@ -55,7 +55,7 @@ async def test_nor_when_it_is_killed_in_the_same_moment(tmp_path: Path) -> None:
         await asyncio.sleep(0)
         child.signal(signal.SIGKILL)
         await stopping
-        assert (guest.state, guest.generation, guest.failures) == (State.STOPPED, 1, 0)
+        assert (guest.state, guest.generation, guest.failures) == (GuestState.STOPPED, 1, 0)
     assert notices(window) == []
 
 
@@ -159,9 +159,9 @@ async def test_a_stop_while_it_waits_to_be_started_again_is_the_end_of_it(tmp_pa
     async with opened(tmp_path, folder, limits=SLOW_RESTART) as host:
         guest = host.guest("weather")
         await host.call_tool("die")
-        await until(host, "weather", State.BACKING_OFF)
+        await until(host, "weather", GuestState.BACKING_OFF)
         await guest.stop()
-        assert (guest.state, guest._timer, guest.generation) == (State.STOPPED, None, 1)
+        assert (guest.state, guest._timer, guest.generation) == (GuestState.STOPPED, None, 1)
 
 
 # Goes when the other one is on its way, too: who is stopped alone would wait for ever.
@@ -194,7 +194,7 @@ async def test_the_watcher_goes_first_then_all_guests_at_once_and_all_are_waited
     async with opened(tmp_path, *folders, watch=True) as host:
         children, pids = [child_of(host, name) for name in names], [pid_of(host, name) for name in names]
         await host.close()
-        assert seen == [[(State.READY, True), (State.READY, True)]]
+        assert seen == [[(GuestState.READY, True), (GuestState.READY, True)]]
         assert [child.status for child in children] == [ExitStatus(code=0)] * 2
         assert not any(map(lives, pids))
         assert host._hot._watcher._thread is not None
@@ -206,6 +206,6 @@ async def test_a_house_that_is_closed_starts_nobody(tmp_path: Path, spawner: Pla
         guest = host.guest("weather")
         await host.close()
         assert not await guest.reload()
-        assert (guest.state, guest.generation) == (State.STOPPED, 1)
+        assert (guest.state, guest.generation) == (GuestState.STOPPED, 1)
         assert not isinstance(guest.error, SpawnFailed)
     assert not spawner.children

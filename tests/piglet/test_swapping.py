@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from serai.host.guest import GuestState
 from serai.host.host import Host
-from serai.host.life import State
 from serai.limits import Limits
 from serai.testing.piglet_guests import fault, note, say, tell, wait, write
 from tests.host.guests import Window, changed, opened, pid_of, reaped, until
@@ -74,7 +74,7 @@ async def test_or_it_fails_once_as_closed(tmp_path: Path, how: str) -> None:
         await asyncio.wait_for(reaped(old), 30)
         (tmp_path / "go").touch()
         assert (await look(host), await look(host, "slow")) == ("two", "slow two")
-        assert (host.guest("weather").failures, host.guest("weather").state) == (0, State.READY)
+        assert (host.guest("weather").failures, host.guest("weather").state) == (0, GuestState.READY)
 
 
 # -- the change itself
@@ -147,7 +147,7 @@ async def test_a_new_process_that_fails_is_told_and_leaves_the_old_one_at_work(
         weather(tmp_path, "two", **change)
         (folder / "guest.toml").write_text("[limits]\nhello = 0.5\n")
         await host.reload("weather")
-        assert (pid_of(host, "weather"), guest.state, guest.failures) == (old, State.READY, 0)
+        assert (pid_of(host, "weather"), guest.state, guest.failures) == (old, GuestState.READY, 0)
         [told] = [text for level, text in notices(window) if level == "error"]
         assert told.startswith(f"weather reload failed: {why}")
         (tmp_path / "go").touch()
@@ -184,7 +184,7 @@ async def test_a_file_that_is_deleted_and_made_again_reloads_it_too(tmp_path: Pa
         (tmp_path / "fresh").chmod(mode)
         os.link(tmp_path / "fresh", folder / file)
         guest = host.guest("weather")
-        await asyncio.wait_for(changed(host, lambda: guest.generation > 1 and guest.state is State.READY), 30)
+        await asyncio.wait_for(changed(host, lambda: guest.generation > 1 and guest.state is GuestState.READY), 30)
 
 
 @pytest.mark.req("piglet.rule.watcher")
@@ -198,7 +198,7 @@ async def test_it_waits_half_a_second_after_the_last_change(tmp_path: Path) -> N
         last, guest = asyncio.get_running_loop().time(), host.guest("weather")
         await asyncio.wait_for(changed(host, lambda: guest.generation == 2), 30)
         assert asyncio.get_running_loop().time() - last >= usual - 0.1  # the clocks of two threads
-        await until(host, "weather", State.READY)
+        await until(host, "weather", GuestState.READY)
 
 
 # -- what is let go

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from serai.errors import NotAllowed
-from serai.host.guest import Guest
-from serai.host.life import State
+from serai.host.guest import Guest, GuestState
 from serai.model.actions import Notice
 from serai.model.events import Event, TurnEnded
 from serai.testing.piglet_guests import ask, crash, offer, result, say, throw, write
@@ -105,7 +104,7 @@ async def test_an_error_fails_the_submission_and_a_guest_that_is_down_is_passed_
         assert conversation(app.session) == []
         await app.submit("/say hello")  # a command is not transformed
         await app.host.call_tool("fatal")
-        await until(app.host, "alias", State.BACKING_OFF)
+        await until(app.host, "alias", GuestState.BACKING_OFF)
         await app.submit("!s")
         assert prompts_in(conversation(app.session)) == ["!s"]
 

@@ -15,9 +15,9 @@ import pytest
 
 from serai.errors import ExitStatus, SeraiError
 from serai.host.adapters.piglet.guest import PigletGuest
-from serai.host.adapters.piglet.transport import Later, Side, Ways
+from serai.host.adapters.piglet.transport import DeferredActions, GuestWire, WireChoice
+from serai.host.guest import GuestState
 from serai.host.host import Host
-from serai.host.life import State
 from serai.model.actions import Display, Notice
 from serai.testing.piglet_guests import fault, note, where, write
 from serai.wire import process_tree
@@ -113,7 +113,7 @@ async def test_of_two_answers_one_counts_and_all_that_follows_is_on_its_side(tmp
     async with opened(tmp_path, bare(tmp_path, BOTH)) as host:
         [offered] = [tool.name for tool in host.tools]
         assert (await host.call_tool(offered)).text == {"by fd": "by fd on 3", "by stdio": "by stdio on 0"}[offered]
-        assert host.guest("bare").state is State.READY
+        assert host.guest("bare").state is GuestState.READY
         unknown = {"by fd": "by stdio", "by stdio": "by fd"}[offered]
         assert (await host.call_tool(unknown)).code == "UNKNOWN_TOOL"
 
@@ -123,19 +123,19 @@ async def test_of_two_answers_one_counts_and_all_that_follows_is_on_its_side(tmp
 async def test_a_guest_that_has_closed_the_other_side_before_anything_was_said_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    usual = Ways.first
+    usual = WireChoice.first
 
-    async def first(self: Ways, *args: Any) -> Any:
+    async def first(self: WireChoice, *args: Any) -> Any:
         await noted(folder / "closed")  # so that there is nobody to write to
         return await usual(self, *args)
 
-    monkeypatch.setattr(Ways, "first", first)
+    monkeypatch.setattr(WireChoice, "first", first)
     speaks, write_, others = (3, 4, (0, 1)) if way == "fd" else (0, 1, (3, 4))
     body = f"for fd in {others}: os.close(fd)\nnote('closed')\nfirst = next(lines({speaks}))\n"
     folder = bare(tmp_path, f"{body}say({write_}, tool('look'), hello())\nserve({speaks}, {write_})")
     async with opened(tmp_path, folder, limits={"exit_grace": 0.05}) as host:
         assert (await host.call_tool("look")).text == "look"
-        assert (host.guest("bare").state, host.guest("bare").generation) == (State.READY, 1)
+        assert (host.guest("bare").state, host.guest("bare").generation) == (GuestState.READY, 1)
 
 
 EARLY = """
@@ -176,7 +176,7 @@ async def test_what_is_told_on_stdout_before_the_first_answer_counts_once_that_i
 
 async def test_of_what_may_count_later_there_is_an_end() -> None:
     done: list[int] = []
-    later = Later()
+    later = DeferredActions()
     kept = [later.do(partial(done.append, number), 1 << 20) for number in range(9)]
     assert kept == [True] * 7 + [False] * 2
     later.choose(chosen=True)
@@ -378,7 +378,7 @@ async def test_a_start_that_fails_says_so_in_one_line(tmp_path: Path, runtime: s
         assert guest.error is not None
         assert guest.error.message.startswith("start weather: ")
         assert why in guest.error.message
-        assert guest.state is State.GONE
+        assert guest.state is GuestState.GONE
         [line] = host.report.lines()
         assert guest.error.message in line
 
@@ -416,7 +416,7 @@ async def test_who_has_closed_its_input_is_drained_all_the_same(tmp_path: Path, 
         await noted(folder / "closed")
         await initialize(self)
 
-    def told(self: PigletGuest, side: Side, cause: SeraiError) -> None:
+    def told(self: PigletGuest, side: GuestWire, cause: SeraiError) -> None:
         ended(self, side, cause)
         if side.way == "stdio":
             (folder / "go").touch()

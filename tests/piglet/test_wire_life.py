@@ -12,7 +12,7 @@ import pytest
 
 from serai.errors import LimitHit, PeerTimeout
 from serai.host.adapters.piglet import ADAPTER
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.limits import HOUR, Limits
 from serai.model.contributions import Interceptor
 from serai.model.provider import Model, ModelRequest
@@ -50,7 +50,7 @@ async def test_who_gives_up_is_forgotten_tells_the_guest_and_hears_no_late_answe
             answers = [json.loads(line)["out"] for line in journal.read_text().splitlines() if '"out"' in line]
         assert (await host.call_tool("look")).text == "fog"  # behind that answer on the wire
         assert f"an answer to {id!r}, which nobody waits for" in log_of(host, "weather")
-        assert host.guest("weather").state is State.READY
+        assert host.guest("weather").state is GuestState.READY
 
 
 @pytest.mark.req("piglet.method.$/cancelRequest")
@@ -186,4 +186,4 @@ async def test_every_callback_has_its_time(tmp_path: Path) -> None:
             await asyncio.sleep(0.002)
             taken_back = {one["id"] for one in params(journal, "$/cancelRequest")}
         assert taken_back == {one["id"] for one in came(journal) if "id" in one} - {1}
-        assert host.guest("mute").state is State.READY
+        assert host.guest("mute").state is GuestState.READY

@@ -30,9 +30,8 @@ from serai.app.opening import Choices, House, opened
 from serai.app.services.bus import BASH_TAIL, bash_tail
 from serai.app.services.usual import usual
 from serai.errors import Closed, LimitHit, NotAllowed, NotCapable, Refused, SeraiError, TurnInFlight
-from serai.host.commands import Typed
-from serai.host.host import Host
-from serai.host.report import LoadReport
+from serai.host.host import Host, TypedCommand
+from serai.host.load_report import LoadReport
 from serai.model import actions
 from serai.model.actions import Action, CommandResult, Notice
 from serai.model.contributions import TransformResult
@@ -340,7 +339,7 @@ class App:
         finally:
             self.last = turn.outcome or self.last
 
-    async def _command(self, typed: Typed) -> TurnResult | None:
+    async def _command(self, typed: TypedCommand) -> TurnResult | None:
         outcome = await self.host.run_command(*typed)
         if outcome.error:
             raise _failed(outcome)
@@ -351,7 +350,9 @@ class App:
 
     async def _typed(self, line: str) -> None:
         """A command that was queued: what goes wrong is told, as nobody waits for it."""
-        typed = self.host.parse(line) or Typed(line.split(maxsplit=1)[0].removeprefix("/"), "")  # whoever had it may be gone by now
+        typed = self.host.parse(line) or TypedCommand(
+            line.split(maxsplit=1)[0].removeprefix("/"), ""
+        )  # whoever had it may be gone by now
         owner = self.host.table.commands.get(typed.name)
         source, id = ("serai", "") if owner is None else (owner[0].manifest.shown, owner[0].id)
         self._commanding.add(id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from serai.host.asking import BuiltInCommand
+from serai.host.host import BuiltInCommand
 from serai.model.actions import Action, Display, Quit
 
 if TYPE_CHECKING:

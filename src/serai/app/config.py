@@ -16,7 +16,7 @@ from serai import paths
 from serai.app.config_file import RESIDENT, Path, checked, flat, key_of, listed, read
 from serai.app.config_project import DIALECTS_OWN, Outcome, Wish, may
 from serai.errors import BadSettings
-from serai.host.settings import PROJECT, Person
+from serai.host.guest_settings import PROJECT, PersonSettings
 from serai.host.trust import Trust
 from serai.limits import Limits
 
@@ -127,7 +127,7 @@ class Config:
 class _Merging:
     """The values as they are put together, one source after the other."""
 
-    def __init__(self, mine: Mapping[str, Any], file: str, person: Person) -> None:
+    def __init__(self, mine: Mapping[str, Any], file: str, person: PersonSettings) -> None:
         self._mine, self._person = mine, person
         self._in_vain: dict[str, list[str]] = {}  # keys by reason
         self._changes: dict[str, Any] = {}  # of the settings: of the project's what is no guest's, and the flags

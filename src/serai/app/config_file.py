@@ -12,7 +12,7 @@ import msgspec
 from serai import paths
 from serai.agents.settings import read as read_agents
 from serai.errors import BadSettings
-from serai.host.settings import Person, read_person
+from serai.host.guest_settings import PersonSettings, read_person_settings
 
 __all__ = ["RESIDENT", "Path", "checked", "flat", "key_of", "listed", "read"]
 
@@ -49,7 +49,7 @@ def read(content: bytes, who: str) -> dict[str, Any]:
     return found
 
 
-def checked(settings: Mapping[str, Any], who: str) -> Person:
+def checked(settings: Mapping[str, Any], who: str) -> PersonSettings:
     """All of it but `[boxes]`, which whoever makes boxes checks further; the part about guests as it was read."""
     try:
         msgspec.convert(settings, _Top)
@@ -59,7 +59,7 @@ def checked(settings: Mapping[str, Any], who: str) -> Person:
         if not _can_be_shown(settings.get(key, {})):
             raise BadSettings(f"{key}: a number beyond {_LARGEST}", who=who)
     read_agents(settings, who=who)
-    return read_person(settings, who=who)
+    return read_person_settings(settings, who=who)
 
 
 def _can_be_shown(value: object) -> bool:

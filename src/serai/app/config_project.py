@@ -10,7 +10,7 @@ from json import dumps
 from typing import Any, Literal, NamedTuple
 
 from serai.app.config_file import Path, flat, key_of, listed, read
-from serai.host.settings import Person, related
+from serai.host.guest_settings import PersonSettings, related
 
 __all__ = ["DIALECTS_OWN", "LOWERED", "PROJECT_MAY", "May", "Outcome", "Wish", "granted_by_trust", "may"]
 
@@ -32,7 +32,7 @@ class Wish(NamedTuple):
     path: Path
     value: Any
     now: Any
-    person: Person
+    person: PersonSettings
 
 
 class Outcome(NamedTuple):

@@ -13,8 +13,8 @@ import msgspec
 from serai.agents.resident.scene import forget
 from serai.agents.stage import Stage
 from serai.app.pipeline import Decided, Pipeline, Telling, own
+from serai.host.contribution_table import BuiltInOwner
 from serai.host.host import Host
-from serai.host.registry import BuiltIn
 from serai.model.actions import Action, Notice
 from serai.model.approvals import Allow, Approval, Decision, Deny, Question
 from serai.model.contributions import Refuse, Rewrite
@@ -76,7 +76,7 @@ class Tools:
         async with _Turn(lock) as turn:
             host, call = self._host(), decided.call
             tool = host.table.tools.get(call.name)
-            owner = "" if tool is None or isinstance(tool.owner, BuiltIn) else tool.owner.id
+            owner = "" if tool is None or isinstance(tool.owner, BuiltInOwner) else tool.owner.id
             if tool is not None and owner != decided.owner:  # a yes to one guest is none to another
                 why = f"{call.name} belongs to {owner or 'serai'} by now, and was decided as that of {decided.owner or 'serai'}"
                 return ToolResult.error(why, code="TOOL_UNAVAILABLE", hint="call it again")

@@ -25,8 +25,8 @@ from typing import Any, NamedTuple, Self
 
 from serai.app.mcp_client import Client, Door
 from serai.errors import Closed, NotWritten, SpawnFailed
+from serai.host.contribution_table import BuiltInOwner, RegisteredTool
 from serai.host.host import Host
-from serai.host.registry import BuiltIn, Tool
 from serai.limits import Limits
 from serai.model.tools import ProgressCallback, ToolBox, ToolCall, ToolResult, ToolSpec
 from serai.version import __version__
@@ -55,8 +55,8 @@ class GuestTools:
     def list(self) -> Sequence[ToolSpec]:
         return [tool.spec for tool in self._host().table.tools.values() if self._offers(tool)]
 
-    def _offers(self, tool: Tool) -> bool:
-        return not isinstance(tool.owner, BuiltIn) and (self._only is None or tool.spec.name in self._only)
+    def _offers(self, tool: RegisteredTool) -> bool:
+        return not isinstance(tool.owner, BuiltInOwner) and (self._only is None or tool.spec.name in self._only)
 
     async def call(self, call: ToolCall, *, tell: ProgressCallback | None = None) -> ToolResult:
         tool = self._host().table.tools.get(call.name)

@@ -25,7 +25,7 @@ from serai.app.services.grants import NOTHING, Grants, grants_of
 from serai.app.services.group import Group
 from serai.app.services.router import AppServices
 from serai.errors import BadSettings, NoSession, SeraiError
-from serai.host.adapter import About
+from serai.host.adapter import HostInfo
 from serai.host.host import Host
 from serai.host.trust import Trust
 from serai.limits import Limits
@@ -240,7 +240,7 @@ def opened(app: App, choices: Choices) -> House:
 def _host(app: App, house: House, choices: Choices) -> Host:
     driver = house.session.driver
     model = driver.house.model if isinstance(driver, Resident) else None
-    about = About(
+    about = HostInfo(
         cwd=house.cwd,
         agent=house.session.agent,
         provider="" if model is None else model.provider,

@@ -18,9 +18,9 @@ import msgspec
 
 from serai.agents.joining import Ask
 from serai.errors import SeraiError
+from serai.host.contribution_table import BuiltInOwner, RegisteredTool
 from serai.host.host import Host
-from serai.host.judging import invalid
-from serai.host.registry import BuiltIn, Tool
+from serai.host.interceptors import invalid
 from serai.model.approvals import Allow, Approval, Decision, Deny, Question
 from serai.model.contributions import Refuse, Rewrite
 from serai.model.tools import ToolCall, ToolResult
@@ -146,7 +146,7 @@ class Pipeline:
         _, seen = self._seen.pop(id(call.arguments), (None, None))
         call = seen or own(call)
         tool = self._host.table.tools.get(call.name) if call.native is None else None  # an agent's own is nobody's of ours
-        situation = self._situation("" if tool is None or isinstance(tool.owner, BuiltIn) else tool.owner.id)
+        situation = self._situation("" if tool is None or isinstance(tool.owner, BuiltInOwner) else tool.owner.id)
         if (refused := self._refused(call, situation)) is not None:
             return refused
         approved: ToolCall | None = None  # what a person has made of it and said yes to
@@ -264,8 +264,8 @@ def _no(decided: Decided) -> Deny:
     return decided.decision
 
 
-def _is_ours(tool: Tool | None) -> bool:
-    return tool is not None and isinstance(tool.owner, BuiltIn)
+def _is_ours(tool: RegisteredTool | None) -> bool:
+    return tool is not None and isinstance(tool.owner, BuiltInOwner)
 
 
 def _denied(call: ToolCall, ruling: ApprovalOutcome) -> Decided:

@@ -94,15 +94,15 @@ def _plan_program(path: Path) -> Plan:
 
 
 def _plan_folder(path: Path) -> Plan:
-    from serai.host.manifest import look, read
-    from serai.host.settings import Person
+    from serai.host.guest_manifest import inspect_folder, read_manifest
+    from serai.host.guest_settings import PersonSettings
 
-    folder = look(Path(os.path.abspath(path)))
+    folder = inspect_folder(Path(os.path.abspath(path)))
     if folder is None:
         raise BadManifest(
             "there is no extension.json or manifest.yaml", who=str(path), hint="name the folder that has it, or the program itself"
         )
-    manifest = read(folder, "ad hoc", Person())
+    manifest = read_manifest(folder, "ad hoc", PersonSettings())
     program, before, args = _program(manifest.folder, manifest.argv)
     options, lost = _options(before)
     seen = bundle_imports.follow(program)

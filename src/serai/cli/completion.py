@@ -103,10 +103,10 @@ def complete_sessions(ctx: click.Context, incomplete: str) -> Iterator[Completio
 @_silently
 def complete_guests(ctx: click.Context, incomplete: str) -> Iterator[CompletionItem[str]]:  # noqa: ARG001
     """The names of the guests that are found here; none is started."""
-    from serai.host.finding import find
+    from serai.host.discovery import find_guests
 
     given = ctx.params.get("guests") or ()
-    found = find(cwd=_cwd(ctx), guests=given, installed=not ctx.params.get("no_installed"), environ=_environ(ctx))
+    found = find_guests(cwd=_cwd(ctx), guests=given, installed=not ctx.params.get("no_installed"), environ=_environ(ctx))
     return (_item(name, about) for name, about in {guest.name: guest.description for guest in found.all()}.items())
 
 

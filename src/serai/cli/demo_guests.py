@@ -17,9 +17,8 @@ from serai.app.opening import LATEST
 from serai.cli.printing import glance
 from serai.cli.scaffold import typescript_command
 from serai.errors import GuardDown
-from serai.host.guest import Guest
-from serai.host.life import State
-from serai.host.registry import BuiltIn
+from serai.host.contribution_table import BuiltInOwner
+from serai.host.guest import Guest, GuestState
 from serai.model.actions import Action, Notice
 from serai.model.approvals import Allow, Approval, Decision, Question
 from serai.model.events import Event, Message, StepStarted, ToolCalled, ToolEnded, ToolStarted, TurnStarted
@@ -113,7 +112,7 @@ class Teller(ScriptedSurface):
             self.stage.say(self.judge("zot"), f"rewrites it; what runs is {glance(call)}", fg="yellow")
         if call.id not in self._approved:
             owner = self.app.host.table.tools[call.name].owner
-            judged = self.app.house.policy.judge(call, self.app.situation("" if isinstance(owner, BuiltIn) else owner.id))
+            judged = self.app.house.policy.judge(call, self.app.situation("" if isinstance(owner, BuiltInOwner) else owner.id))
             self.stage.say("policy", f"{judged.decision}: {judged.why}")
 
     def ended(self, call: ToolCall, result: ToolResult) -> None:
@@ -122,7 +121,7 @@ class Teller(ScriptedSurface):
             self.stage.say(judge, f"blocks it: {result.text.removeprefix('[error:BLOCKED] ')}", fg="red")
         else:
             owner = self.app.host.table.tools[call.name].owner
-            who = "serai" if isinstance(owner, BuiltIn) else owner.id.partition(":")[2]
+            who = "serai" if isinstance(owner, BuiltInOwner) else owner.id.partition(":")[2]
             self.stage.say(who, result.text, fg="red" if result.is_error else "green")
 
     def judge(self, dialect: str) -> str:
@@ -206,10 +205,10 @@ async def _killed(stage: Stage, teller: Teller) -> None:
     os.kill(guard.running.pid, signal.SIGKILL)
     since, steps = time.monotonic(), teller.steps()
     stage.say("machine", f"SIGKILL to process {guard.running.pid}")
-    await _until(guard, lambda: guard.state is not State.READY)
+    await _until(guard, lambda: guard.state is not GuestState.READY)
     await teller.submit("What is the weather in Rome?")
     stage.say("parrot", f"was asked {teller.steps() - steps} times")
-    await _until(guard, lambda: guard.state is State.READY)
+    await _until(guard, lambda: guard.state is GuestState.READY)
     stage.say("guard", f"is {guard.state} again after {time.monotonic() - since:.1f} s, as process {guard.running.pid}", fg="green")
 
 

@@ -24,8 +24,8 @@ from serai.limits import MIB
 
 if TYPE_CHECKING:
     from serai.app.config import Config
-    from serai.host.finding import Problem
-    from serai.host.manifest import Manifest
+    from serai.host.discovery import DiscoveryProblem
+    from serai.host.guest_manifest import GuestManifest
 
 __all__ = ["CHECKS", "Check", "Line", "Look", "failed"]
 
@@ -160,11 +160,11 @@ def _settings(look: Look) -> None:
     """All that anybody reads of it."""
     from serai.agents.settings import read as read_agents
     from serai.boxes.manager import read as read_boxes
-    from serai.host.settings import read_person
+    from serai.host.guest_settings import read_person_settings
 
     who = os.path.join(paths.config_folder(look.environ), "config.toml")
     found = paths.read_settings(look.environ)
-    read_person(found, who=who)
+    read_person_settings(found, who=who)
     read_agents(found, who=who)
     paths.recording_enabled(look.environ)
     read_boxes(found, who=who)
@@ -235,10 +235,10 @@ def _models(look: Look) -> Iterator[Line]:
 
 
 def _guests(look: Look) -> Iterator[Line]:
-    from serai.host.finding import find
+    from serai.host.discovery import find_guests
 
     options = look.options
-    found = find(cwd=options.cwd, guests=options.guests, installed=options.installed, config=look.config().settings)
+    found = find_guests(cwd=options.cwd, guests=options.guests, installed=options.installed, config=look.config().settings)
     yield from (Line("ok", f"{_guest(one)}: would be started") for one in found.guests)
     yield from (Line("ok", f"{_guest(one)}: disabled") for one in found.disabled)
     for aside in found.untrusted:
@@ -254,14 +254,14 @@ def _guests(look: Look) -> Iterator[Line]:
         yield Line("ok", "none")
 
 
-def _problem(problem: Problem) -> str:
+def _problem(problem: DiscoveryProblem) -> str:
     from serai.host.adapters import DIALECTS
 
     files = (os.path.join(problem.folder, dialect.manifest) for dialect in DIALECTS.values())
     return str(problem._replace(reason=without_values(problem.reason, *files)))
 
 
-def _guest(manifest: Manifest) -> str:
+def _guest(manifest: GuestManifest) -> str:
     guard = "guard " if manifest.settings.guard else ""
     version = f" {manifest.version}" if manifest.version else ""
     return f"{guard}{manifest.id}{version}, {manifest.scope}, in {manifest.folder}"

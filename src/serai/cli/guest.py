@@ -22,12 +22,12 @@ from serai.cli.main import Lazy
 from serai.cli.opening import JSON, PATH, Options, Status, opened, run, with_options
 from serai.cli.showing import show
 from serai.errors import BadSettings
-from serai.host import installing
+from serai.host import installation
 
 if TYPE_CHECKING:
-    from serai.host.finding import Found
-    from serai.host.manifest import Manifest
-    from serai.host.report import Row
+    from serai.host.discovery import DiscoveryResult
+    from serai.host.guest_manifest import GuestManifest
+    from serai.host.load_report import LoadReportRow
 
 __all__ = ["ext", "guest"]
 
@@ -87,7 +87,7 @@ def list_(*, options: Options, live: bool, as_json: bool) -> None:
         click.echo(_NOBODY, err=True)
 
 
-def _plugins(options: Options, found: Found) -> list[dict[str, Any]]:
+def _plugins(options: Options, found: DiscoveryResult) -> list[dict[str, Any]]:
     """They have a report of their own (spec yoi 19). Who has none does not pay for the import."""
     from serai.app.config import Config
 
@@ -108,7 +108,7 @@ async def _list_live(options: Options, *, as_json: bool) -> Status:
     return Status.OK
 
 
-def _show(states: list[tuple[Manifest, str, str]], live: dict[str, Row], *, as_json: bool) -> None:
+def _show(states: list[tuple[GuestManifest, str, str]], live: dict[str, LoadReportRow], *, as_json: bool) -> None:
     if as_json:
         for manifest, state, reason in states:
             form = _form(manifest) | {"state": state} | ({"reason": reason} if reason else {})
@@ -120,7 +120,7 @@ def _show(states: list[tuple[Manifest, str, str]], live: dict[str, Row], *, as_j
         telling.table([_COLUMNS, *(_row(manifest) for manifest, _, _ in states)])
 
 
-def _states(found: Found) -> list[tuple[Manifest, str, str]]:
+def _states(found: DiscoveryResult) -> list[tuple[GuestManifest, str, str]]:
     """Every guest, whether it would be started, and why not."""
     states = [(manifest, "found", "") for manifest in found.guests]
     states += [(manifest, "disabled", "") for manifest in found.disabled]
@@ -129,13 +129,13 @@ def _states(found: Found) -> list[tuple[Manifest, str, str]]:
     return states + [(aside.manifest, "shadowed", aside.reason) for aside in found.shadowed]
 
 
-def _row(manifest: Manifest) -> tuple[str, ...]:
+def _row(manifest: GuestManifest) -> tuple[str, ...]:
     enabled = "yes" if manifest.active else "no"
     language = manifest.language or "-"
     return manifest.scope, manifest.name, manifest.version or "-", enabled, language, str(manifest.folder)
 
 
-def _live_row(manifest: Manifest, state: str, live: dict[str, Row]) -> tuple[str, ...]:
+def _live_row(manifest: GuestManifest, state: str, live: dict[str, LoadReportRow]) -> tuple[str, ...]:
     cells = [manifest.scope, manifest.name, manifest.version or "-"]
     row = live.get(manifest.id) if state == "found" else None
     if row is None:
@@ -144,13 +144,13 @@ def _live_row(manifest: Manifest, state: str, live: dict[str, Row]) -> tuple[str
     return (*cells, row.state, f"{row.seconds:.2f}", tools, commands, str(manifest.folder))
 
 
-def _live_form(row: Row) -> dict[str, Any]:
+def _live_form(row: LoadReportRow) -> dict[str, Any]:
     """How it went; what may quote a guest's stderr is masked as on stderr."""
     form: dict[str, Any] = msgspec.to_builtins(row)
     return form | {key: telling.masked(form[key]) for key in ("why", "error", "remarks") if key in form}
 
 
-def _form(manifest: Manifest) -> dict[str, Any]:
+def _form(manifest: GuestManifest) -> dict[str, Any]:
     settings = manifest.settings
     return {
         "id": manifest.id,
@@ -168,7 +168,7 @@ def _form(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _tell(found: Found, told: frozenset[str] = frozenset()) -> None:
+def _tell(found: DiscoveryResult, told: frozenset[str] = frozenset()) -> None:
     """Who does not come in as it should; what is told elsewhere is left out."""
     for problem in found.problems:
         if any(text in problem.reason for text in told):
@@ -193,14 +193,14 @@ def _tell(found: Found, told: frozenset[str] = frozenset()) -> None:
 @JSON
 def add(source: str, *, name: str, options: Options, as_json: bool) -> None:
     """Copy or clone a guest to your own guests, and tell what it asks for."""
-    if installing.is_url(source):
+    if installation.is_url(source):
         run(_clone(source, name, options, as_json=as_json))
     else:
-        _added(installing.add(source, name=name), options, as_json=as_json)
+        _added(installation.add(source, name=name), options, as_json=as_json)
 
 
 async def _clone(url: str, name: str, options: Options, *, as_json: bool) -> Status:
-    _added(await installing.add_url(url, name=name), options, as_json=as_json)
+    _added(await installation.add_url(url, name=name), options, as_json=as_json)
     return Status.OK
 
 
@@ -226,7 +226,7 @@ def _added(folder: Path, options: Options, *, as_json: bool) -> None:
             click.echo(telling.safe(line), err=True)
 
 
-def _grants(manifest: Manifest) -> Iterator[str]:
+def _grants(manifest: GuestManifest) -> Iterator[str]:
     """The lines of settings that would give a guest all it asks for."""
     yield f"[guest.{telling.as_json(manifest.id)}]"
     wants = manifest.settings
@@ -246,10 +246,10 @@ def _settings() -> str:
 @JSON
 def remove(name: str, *, yes: bool, options: Options, as_json: bool) -> None:
     """Delete a guest's folder."""
-    manifest = installing.choose(options.find(), name)
+    manifest = installation.choose(options.find(), name)
     yes = yes or manifest.scope == "ad hoc" or _confirmed(manifest.folder)  # an ad hoc one is refused anyway
     if yes:
-        installing.remove(manifest)
+        installation.remove(manifest)
     else:
         click.echo("aborted", err=True)
     if as_json:
@@ -282,15 +282,15 @@ def disable(name: str, *, options: Options, as_json: bool) -> None:
 
 
 def _switch(name: str, options: Options, *, enabled: bool, as_json: bool) -> None:
-    manifest = installing.choose(options.find(), name)
-    in_settings = not installing.has_switch(manifest)
+    manifest = installation.choose(options.find(), name)
+    in_settings = not installation.has_switch(manifest)
     if in_settings:
         from serai.app.services.writing import switch_guest
 
         switch_guest(_settings(), manifest.id, enabled=enabled)
         _must_be_on(manifest, options, enabled)
     else:
-        installing.set_enabled(manifest, enabled)
+        installation.set_enabled(manifest, enabled)
     if as_json:
         form = {"id": manifest.id, "folder": str(manifest.folder), "enabled": enabled}
         click.echo(telling.as_json(form | ({"settings": _settings()} if in_settings else {})))
@@ -302,7 +302,7 @@ def _switch(name: str, options: Options, *, enabled: bool, as_json: bool) -> Non
             telling.tell(f"{manifest.id}: {aside.reason}; `serai trust` lets it in")
 
 
-def _must_be_on(manifest: Manifest, options: Options, enabled: bool) -> None:
+def _must_be_on(manifest: GuestManifest, options: Options, enabled: bool) -> None:
     """A list of those that are off is stronger than a switch: it may have been written by somebody else (spec piglet 1.2)."""
     if enabled and any(other.folder == manifest.folder for other in options.find().disabled):
         raise BadSettings(

@@ -15,8 +15,8 @@ from serai.cli import telling
 from serai.cli.completion import complete_guests
 from serai.cli.opening import JSON, Options, with_options
 from serai.errors import NoGuest
-from serai.host import installing
-from serai.host.logs import log_file, open_log
+from serai.host import installation
+from serai.host.guest_log import log_file, open_log
 from serai.record import secret_patterns
 
 __all__ = ["logs"]
@@ -63,7 +63,7 @@ def _log_of(name: str, options: Options) -> tuple[Path, str]:
     """Where the log of that guest lies, and the guest's name. One that was removed has its log still, by the name it had."""
     nobody = None
     try:
-        known = installing.choose(options.find(), name).name
+        known = installation.choose(options.find(), name).name
     except NoGuest as error:
         known, nobody = name.partition(":")[2] or name, error
     path = log_file(Path(paths.state_folder()) / "logs", known)

@@ -17,7 +17,7 @@ from serai.cli.telling import Notices, tell
 from serai.paths import absolute_path
 
 if TYPE_CHECKING:
-    from serai.host.finding import Found
+    from serai.host.discovery import DiscoveryResult
     from serai.host.host import Host
     from serai.limits import Limits
 
@@ -67,12 +67,12 @@ class Options:
     guests: tuple[Path, ...] = ()
     installed: bool = True
 
-    def find(self) -> Found:
+    def find(self) -> DiscoveryResult:
         """Which guests there are; starts nothing."""
         from serai.app.config import Config
-        from serai.host.finding import find
+        from serai.host.discovery import find_guests
 
-        return find(cwd=self.cwd, guests=self.guests, installed=self.installed, config=Config.load(self.cwd).settings)
+        return find_guests(cwd=self.cwd, guests=self.guests, installed=self.installed, config=Config.load(self.cwd).settings)
 
 
 class NamedPath(click.Path):
@@ -113,10 +113,10 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 def limits_of_the_person() -> Limits:
     """The usual ones, and what `[limits]` of the settings changes."""
     from serai import paths
-    from serai.host.settings import read_person
+    from serai.host.guest_settings import read_person_settings
     from serai.limits import Limits
 
-    return Limits().but(**read_person(paths.read_settings()).limits)
+    return Limits().but(**read_person_settings(paths.read_settings()).limits)
 
 
 @asynccontextmanager

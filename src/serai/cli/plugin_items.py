@@ -23,7 +23,7 @@ from serai.plugins.resolution import DiscoveredPackage, PackageDiagnostic
 
 if TYPE_CHECKING:
     from serai.cli.opening import Options
-    from serai.host.finding import Found
+    from serai.host.discovery import DiscoveryResult
     from serai.plugins.authorization import Inspection
     from serai.plugins.bounds import Bounds
     from serai.plugins.resolution import PluginSettings
@@ -61,7 +61,7 @@ class Search:
     aside: Mapping[str, str]  # why a package is not started although it could be, by its path: not trusted, or switched off
 
     @classmethod
-    def of(cls, options: Options, found: Found | None = None) -> Search:
+    def of(cls, options: Options, found: DiscoveryResult | None = None) -> Search:
         """Look where guests are looked for; what a command line names comes before a store's of the same identity."""
         from serai import paths
         from serai.app.config import Config
@@ -193,7 +193,7 @@ def _named(paths: Iterable[Path], bounds: Bounds) -> tuple[tuple[DiscoveredPacka
     return tuple(found), tuple(told)
 
 
-def _aside(found: Found) -> dict[str, str]:
+def _aside(found: DiscoveryResult) -> dict[str, str]:
     aside = {str(one.manifest.folder): f"{one.reason}; `serai trust` in that folder lets it start" for one in found.untrusted}
     why = "it is switched off in your settings: `enabled` of its [guest.…], or disabled_extensions"
     off = {str(one.folder): why for one in found.disabled if one.plan}

@@ -19,9 +19,9 @@ def is_plugin(path: str) -> bool:
         return path.endswith(ENDING) or os.path.basename(path) == _MANIFEST
     if not os.path.exists(os.path.join(path, _MANIFEST)):
         return False
-    from serai.host.manifest import look
+    from serai.host.guest_manifest import inspect_folder
 
     with suppress(BadManifest):
-        folder = look(Path(path))
+        folder = inspect_folder(Path(path))
         return folder is not None and folder.dialect == "yoi"
     return False

@@ -17,10 +17,10 @@ from serai.cli.opening import Options, Status, status_of
 from serai.cli.plugin_flags import Given, granted
 from serai.cli.tool import parsed, print_result
 from serai.errors import NoGuest, NoTool
-from serai.host import installing
-from serai.host.finding import Found
+from serai.host import installation
+from serai.host.discovery import DiscoveryResult
+from serai.host.guest_manifest import GuestManifest
 from serai.host.host import Host
-from serai.host.manifest import Manifest
 from serai.model.tools import ToolCall
 from serai.paths import absolute_path
 from serai.plugins.grants import ResolvedPlugin
@@ -54,7 +54,7 @@ async def call(wanted: Wanted, arguments: str, config: str, *, as_json: bool) ->
     path = Path(absolute_path(wanted.package))
     package = plugin_reports.opened(path, loaded)
     manifest = _manifest(path, package, wanted, config_value, plugin_reports.bounds_of(loaded))
-    async with _host(lambda: Found(guests=(manifest,)), loaded, command=f"serai guest run {package.manifest.id}") as host:
+    async with _host(lambda: DiscoveryResult(guests=(manifest,)), loaded, command=f"serai guest run {package.manifest.id}") as host:
         known = host.table.tools.get(asked.name)
         if known is None:
             if host.guests[manifest.id].running is None:  # why was told already
@@ -69,7 +69,7 @@ async def call(wanted: Wanted, arguments: str, config: str, *, as_json: bool) ->
     return status_of(result.code) if result.is_error else Status.OK
 
 
-def _manifest(path: Path, package: Package, wanted: Wanted, config: Any, bounds: Any = None) -> Manifest:
+def _manifest(path: Path, package: Package, wanted: Wanted, config: Any, bounds: Any = None) -> GuestManifest:
     """The plugin with just that: the one tool, and what the flags give."""
     said = package.manifest
     if wanted.tool not in (tool.name for tool in said.tools):
@@ -92,7 +92,7 @@ def _manifest(path: Path, package: Package, wanted: Wanted, config: Any, bounds:
         config=config,
     )
     file = path / "plugin.toml" if path.is_dir() else path
-    return Manifest(
+    return GuestManifest(
         dialect="yoi",
         name=said.id,
         folder=path,
@@ -119,10 +119,10 @@ def _given(permission: Permission, wanted: Wanted, apis: set[str]) -> bool:
 
 
 @asynccontextmanager
-async def _host(search: Callable[[], Found], config: Config, *, command: str) -> AsyncIterator[Host]:
+async def _host(search: Callable[[], DiscoveryResult], config: Config, *, command: str) -> AsyncIterator[Host]:
     """A host for what `search` finds, on record as `command`; what went wrong is told on stderr."""
-    from serai.host.adapter import About
-    from serai.host.settings import read_person
+    from serai.host.adapter import HostInfo
+    from serai.host.guest_settings import read_person_settings
     from serai.host.trust import Trust
     from serai.record import Recorder
 
@@ -130,8 +130,8 @@ async def _host(search: Callable[[], Found], config: Config, *, command: str) ->
     with recorder or nullcontext():
         host = Host(
             search,
-            about=About(cwd=config.cwd),
-            limits=read_person(config.settings).limits,
+            about=HostInfo(cwd=config.cwd),
+            limits=read_person_settings(config.settings).limits,
             surface=telling.Notices(),
             recorder=recorder,
             trusts=Trust.usual().check,
@@ -161,7 +161,7 @@ async def status(name: str, options: Options, *, again: bool, as_json: bool) -> 
             f"{manifest.id} is not started: it is not granted, or not as it is now", hint="`serai guest grant` lets it in"
         )
 
-    def search() -> Found:
+    def search() -> DiscoveryResult:
         now = options.find()
         return replace(now, guests=tuple(one for one in now.guests if one.id == manifest.id), problems=(), untrusted=())
 
@@ -173,12 +173,12 @@ async def status(name: str, options: Options, *, again: bool, as_json: bool) -> 
         return await show_status(guest, as_json=as_json)
 
 
-def _choose(found: Found, name: str) -> Manifest:
+def _choose(found: DiscoveryResult, name: str) -> GuestManifest:
     """By a guest's name, or by a plugin's reference."""
     for manifest in found.guests:
         if manifest.plan is not None and manifest.plan.identity == name:
             return manifest
-    return installing.choose(found, name)
+    return installation.choose(found, name)
 
 
 async def show_status(guest: Guest, *, as_json: bool) -> Status:

@@ -13,12 +13,12 @@ from serai.cli import telling
 from serai.cli.completion import complete_guests
 from serai.cli.opening import JSON, Options, Status, opened, run, with_options
 from serai.errors import NoGuest
-from serai.host import installing
+from serai.host import installation
 from serai.model.contributions import Contributions
 
 if TYPE_CHECKING:
-    from serai.host.finding import Found
-    from serai.host.manifest import Manifest
+    from serai.host.discovery import DiscoveryResult
+    from serai.host.guest_manifest import GuestManifest
 
 __all__ = ["show"]
 
@@ -38,7 +38,7 @@ def show(name: str, *, options: Options, live: bool, as_json: bool) -> None:
     """
     found = options.find()
     try:
-        manifest = installing.choose(found, name)
+        manifest = installation.choose(found, name)
     except NoGuest:  # a plugin also goes by its reference, and may be missing or broken
         if not _show_plugin(name, options, found, live=live, as_json=as_json):
             raise
@@ -51,7 +51,7 @@ def show(name: str, *, options: Options, live: bool, as_json: bool) -> None:
         _show(manifest, _why_not(found, manifest), Contributions(), as_json=as_json)
 
 
-def _show_plugin(name: str, options: Options, found: Found, *, live: bool, as_json: bool) -> bool:
+def _show_plugin(name: str, options: Options, found: DiscoveryResult, *, live: bool, as_json: bool) -> bool:
     """Its report (spec yoi 19); whether there is such a plugin."""
     from serai.cli import plugin_items
 
@@ -66,7 +66,7 @@ def _show_plugin(name: str, options: Options, found: Found, *, live: bool, as_js
     return True
 
 
-async def _live(manifest: Manifest, options: Options, *, as_json: bool) -> Status:
+async def _live(manifest: GuestManifest, options: Options, *, as_json: bool) -> Status:
     async with opened(options, command=f"serai guest show {manifest.name}") as host:
         guest = host.guests[manifest.id]
         status = Status.OK if guest.running is not None else Status.UNAVAILABLE
@@ -74,13 +74,13 @@ async def _live(manifest: Manifest, options: Options, *, as_json: bool) -> Statu
     return status
 
 
-def _why_not(found: Found, manifest: Manifest) -> str:
+def _why_not(found: DiscoveryResult, manifest: GuestManifest) -> str:
     asides = (*found.refused, *found.untrusted, *found.shadowed)
     reasons = [aside.reason for aside in asides if aside.manifest == manifest]
     return f"not started: {reasons[0]}" if reasons else "disabled"
 
 
-def _show(manifest: Manifest, state: str, offers: Contributions, *, as_json: bool) -> None:
+def _show(manifest: GuestManifest, state: str, offers: Contributions, *, as_json: bool) -> None:
     settings = manifest.settings
     if as_json:
         about = {"id": manifest.id, "scope": manifest.scope, "version": manifest.version, "folder": str(manifest.folder)}

@@ -15,7 +15,7 @@ from serai.cli.opening import JSON, PATH, Options, with_options
 from serai.paths import PROJECT_CONFIG, PROJECT_POLICY, absolute_path, read_project_settings
 
 if TYPE_CHECKING:
-    from serai.host.manifest import Manifest
+    from serai.host.guest_manifest import GuestManifest
     from serai.policy.rules import Rule
 
 __all__ = ["trust"]
@@ -39,11 +39,11 @@ def trust(path: str | None, *, withdraw: bool, options: Options, as_json: bool) 
 
 
 def _allow(project: Path, *, as_json: bool) -> None:
-    from serai.host.finding import find
+    from serai.host.discovery import find_guests
     from serai.host.trust import TOO_MUCH, Trust
 
     trust = Trust.usual()
-    found = find(cwd=project, trust=trust)
+    found = find_guests(cwd=project, trust=trust)
     before = {manifest.folder: trust.check(manifest) for manifest in found.all() if manifest.scope == "project"}
     content = _content(project)  # read once: what is shown is what is trusted, whoever writes there meanwhile
     rules, rules_before = _rules(project, content), trust.check_policy(project, content)
@@ -125,14 +125,14 @@ def _say_agents(names: list[str], was: str) -> None:
     _line(f"  before: {was.partition(';')[0] or 'the same'}")
 
 
-def _form(manifest: Manifest, was: str) -> dict[str, object]:
+def _form(manifest: GuestManifest, was: str) -> dict[str, object]:
     settings = manifest.settings
     asks = {"env": settings.asked_env, "replace": settings.asked_replace, "keys": settings.asked_keys}
     has = {"env": settings.env, "replace": settings.replace, "keys": settings.keys}
     return {"id": manifest.id, "folder": str(manifest.folder), "command": manifest.argv, "asks": asks, "has": has, "before": was}
 
 
-def _say(manifest: Manifest, was: str) -> None:
+def _say(manifest: GuestManifest, was: str) -> None:
     _line(f"trusted {manifest.id}: {manifest.folder}")
     _line(
         f"  runs {shlex.join(manifest.argv)}"

@@ -3,6 +3,10 @@
 The host is neutral; whatever a dialect needs to say is said in `host/adapters/<dialect>.py`. An adapter is a function
 `async def start(taking: Taking) -> Running`: it starts the guest and returns once it is ready, or raises and leaves nothing
 behind.
+
+What went wrong with a call, as a code for models and scripts: one for each kind of failure (design rule 7).
+
+What a guest may ask of Serai. The app answers; a host that is used alone answers nothing.
 """
 
 from __future__ import annotations
@@ -11,10 +15,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
-from serai.errors import SeraiError
-from serai.host.logs import GuestLog
-from serai.host.manifest import Manifest
-from serai.host.services import Services
+from serai.errors import Refused, SeraiError
+from serai.host.guest_log import GuestLog
+from serai.host.guest_manifest import GuestManifest
 from serai.limits import Limits
 from serai.model.actions import Action, Panel
 from serai.model.contributions import Contributions, Interceptor, InterceptPoint, InterceptResult, TransformResult
@@ -26,22 +29,87 @@ from serai.wire.event_loop import Deadlines
 from serai.wire.process import Spawner
 
 __all__ = [
-    "About",
     "Adapter",
-    "Compacts",
-    "Handles",
-    "Injects",
-    "Listener",
-    "Reports",
-    "Running",
-    "Streams",
-    "Taking",
-    "Transforms",
+    "GuestConnection",
+    "GuestListener",
+    "HostInfo",
+    "NoServices",
+    "Services",
+    "StartContext",
+    "SupportsCompact",
+    "SupportsInject",
+    "SupportsReport",
+    "SupportsShortcuts",
+    "SupportsStream",
+    "SupportsTransform",
+    "code_of",
+    "command_code",
+    "start_hint",
 ]
+
+_CODES: dict[str, str] = {
+    "PeerTimeout": "TIMEOUT",
+    "PeerGone": "TOOL_UNAVAILABLE",
+    "PeerStalled": "TOOL_UNAVAILABLE",
+    "Closed": "TOOL_UNAVAILABLE",
+    "BadFrame": "BAD_ANSWER",
+    "OversizeFrame": "BAD_ANSWER",
+    "FrameTooBig": "INVALID_ARGS",  # more than the guest can read: who asked can ask for less
+    "Refused": "REFUSED",
+    "Trapped": "FAILED",  # a plugin ended where it stood
+}
+
+
+def code_of(error: SeraiError) -> str:
+    """The code of an error that ended the call of a tool."""
+    return _CODES.get(type(error).__name__, "FAILED")
+
+
+def command_code(error: SeraiError) -> str:
+    """The same for a command."""
+    code = code_of(error)
+    return "COMMAND_UNAVAILABLE" if code == "TOOL_UNAVAILABLE" else code
+
+
+def start_hint(stderr: str) -> str:
+    """What to do about a guest that never began, where its last words show it; else nothing."""
+    if "No module named 'serai'" in stderr:
+        return "the Python that starts it has no serai: name one that has it in `exec`, or bundle it (`serai guest bundle`)"
+    if "ERR_UNKNOWN_FILE_EXTENSION" in stderr and '".ts"' in stderr:
+        return "this node runs no TypeScript: 22.18 and newer do, and so does bun (`runtime: bun` in manifest.yaml)"
+    return ""
+
+
+class Services(Protocol):
+    """Host services, whatever dialect the asking guest speaks."""
+
+    async def ask(self, guest: str, group: str, what: str, arguments: Mapping[str, Any]) -> Any:
+        """Do it and give the result as JSON data; `Refused` says why not.
+
+        Whoever is cancelled here ends what they asked for: the process of the guest is gone, or does not want it any more.
+        """
+        ...
+
+    def subscribe(self, guest: str, topic: str, deliver: Callable[[str, Any], None]) -> Callable[[], None]:
+        """Have `deliver(topic, data)` called for what is published, in order, until what this gives back is called.
+
+        It belongs to one process of the guest, whose adapter ends it: a reload must not mix two. `Refused` says why not.
+        """
+        ...
+
+
+class NoServices:
+    """Nobody is there to serve."""
+
+    async def ask(self, guest: str, group: str, what: str, arguments: Mapping[str, Any]) -> Any:  # noqa: ARG002
+        raise Refused(f"{group}.{what} is not to be had: this host runs without an app", who=guest)
+
+    def subscribe(self, guest: str, topic: str, deliver: Callable[[str, Any], None]) -> Callable[[], None]:  # noqa: ARG002
+        raise Refused(f"{topic} is not to be had: this host runs without an app", who=guest)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
+class HostInfo:
     """What guests are told of the house they are in."""
 
     cwd: str
@@ -50,7 +118,7 @@ class About:
     model: str = ""
 
 
-class Listener(Protocol):
+class GuestListener(Protocol):
     """Who is told what a running guest does. Called from the loop, never concurrently; must not block or raise."""
 
     def changed(self) -> None:
@@ -75,18 +143,18 @@ class Listener(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taking:
+class StartContext:
     """One start of one guest."""
 
-    manifest: Manifest
+    manifest: GuestManifest
     limits: Limits
     env: Mapping[str, str]
     spawner: Spawner
     deadlines: Deadlines
     log: GuestLog
-    about: About
+    about: HostInfo
     services: Services
-    listener: Listener
+    listener: GuestListener
     tap: Callable[[int], Tap | None]  # by the process's number
     config: str  # the folder for its own settings, `<config>/extensions/<name>`; nobody makes it for it (spec piglet 1.1)
     greeted: Callable[[], None]  # to be called when its first word has come: others may start meanwhile
@@ -98,7 +166,7 @@ class Taking:
         return self.manifest.id
 
 
-class Running(Protocol):
+class GuestConnection(Protocol):
     """A guest that is ready. Whatever it does wrong is a `SeraiError`; the host decides what that means."""
 
     @property
@@ -143,13 +211,13 @@ class Running(Protocol):
         ...
 
 
-class Transforms(Protocol):
+class SupportsTransform(Protocol):
     """A running guest that offers an input transformer."""
 
     async def transform(self, text: str) -> TransformResult: ...
 
 
-class Injects(Protocol):
+class SupportsInject(Protocol):
     """A running guest that offers a message hook."""
 
     async def inject(self, text: str) -> str:
@@ -157,13 +225,13 @@ class Injects(Protocol):
         ...
 
 
-class Compacts(Protocol):
+class SupportsCompact(Protocol):
     """A running guest that offers a compactor."""
 
     async def compact(self, messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]: ...
 
 
-class Handles(Protocol):
+class SupportsShortcuts(Protocol):
     """A running guest that offers shortcuts."""
 
     async def handle(self, key: str) -> Action:
@@ -171,7 +239,7 @@ class Handles(Protocol):
         ...
 
 
-class Reports(Protocol):
+class SupportsReport(Protocol):
     """A running guest that has a status for whoever operates it."""
 
     def report(self) -> dict[str, Any]:
@@ -179,7 +247,7 @@ class Reports(Protocol):
         ...
 
 
-class Streams(Protocol):
+class SupportsStream(Protocol):
     """A running guest that offers a provider."""
 
     def stream(self, api: str, request: ModelRequest) -> AsyncIterator[Chunk | Completion]:
@@ -187,7 +255,7 @@ class Streams(Protocol):
         ...
 
 
-class Explain(Protocol):
+class ErrorText(Protocol):
     """A dialect's words for a guest's tool or command that failed."""
 
     def __call__(self, what: Literal["tool", "command"], guest: str, name: str, error: SeraiError) -> str: ...
@@ -196,9 +264,9 @@ class Explain(Protocol):
 class Adapter(NamedTuple):
     """How one dialect takes guests in, the limits it sets, and how it speaks of failures."""
 
-    start: Callable[[Taking], Awaitable[Running]]
+    start: Callable[[StartContext], Awaitable[GuestConnection]]
     limits: Mapping[str, float | None]
-    explain: Explain
+    explain: ErrorText
     last_wins: bool = False  # of two guests in one place the later has the name that both want, as its protocol has it
     late_tools: bool = False  # a tool that is offered after the start counts at once, as its protocol has it
     free_names: bool = False  # a command's name is all up to the first blank, whatever that is (spec piglet 5.2)

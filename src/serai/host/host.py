@@ -3,6 +3,10 @@
 async with Host.discover() as host:
     print([tool.name for tool in host.tools])
     result = await host.call_tool("weather", {"city": "Bern"})
+
+What a person types: `/name args` is a command, everything else is for the model (spec zot 4.2).
+
+What is asked of the guests of a house: tools, commands, shortcuts, models. The owner is looked up at the moment of the call.
 """
 
 from __future__ import annotations
@@ -10,36 +14,241 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import re
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, NamedTuple, Self, TypedDict, Unpack, cast
 
 from serai import paths as serai_paths
-from serai.errors import Closed, NoGuest
-from serai.host.adapter import About
-from serai.host.asking import Asking, BuiltInCommand
-from serai.host.finding import Found, find
+from serai.errors import Closed, ModelFailed, NoCommand, NoGuest, SeraiError
+from serai.host.adapter import HostInfo, Services, SupportsStream
+from serai.host.contribution_table import ContributionTable, ShadowedName, TableBuilder
+from serai.host.discovery import DiscoveryResult, find_guests
 from serai.host.guest import Guest
-from serai.host.house import House
-from serai.host.judging import Judge
-from serai.host.manifest import Manifest
-from serai.host.panels import Panels
-from serai.host.registry import Registry, Shadowed, Table
-from serai.host.reloading import HotReload, keeping_names, put_in_order, why_kept
-from serai.host.report import LoadReport
-from serai.host.services import Services
-from serai.host.settings import changes_of, read_person
-from serai.host.texts import Texts
+from serai.host.guest_context import GuestContext
+from serai.host.guest_manifest import GuestManifest
+from serai.host.guest_settings import changes_of, read_person_settings
+from serai.host.hot_reload import HotReload, keeping_names, put_in_order, why_kept
+from serai.host.interceptors import FinalCheck, InterceptorChain, TextHooks, invalid
+from serai.host.load_report import LoadReport
+from serai.host.panels import PanelSlot
 from serai.host.trust import Trust
 from serai.limits import Limits
+from serai.model.actions import Action, CommandResult, NoAction
+from serai.model.contributions import Command, InterceptPoint, Refuse, Rewrite, Shortcut
 from serai.model.events import Event, SessionStarted, event_kind
+from serai.model.provider import Chunk, Completion, Model, ModelProvider, ModelRequest
 from serai.model.surface import Surface
-from serai.model.tools import ToolBox
+from serai.model.tools import ProgressCallback, ToolBox, ToolCall, ToolResult, ToolSpec
 from serai.record.recorder import Recorder
 from serai.wire.plain_process import PlainSpawner
 from serai.wire.process import Spawner
 
-__all__ = ["BuiltInCommand", "Host", "Options"]
+__all__ = ["Asking", "BuiltInCommand", "GuestProvider", "Host", "Options", "TypedCommand", "parse_command"]
+
+_COMMAND = re.compile(r"/([A-Za-z0-9_-]+)(?:\s+(.*))?", re.DOTALL)
+_WORD = re.compile(r"/(\S+)(?:\s+(.*))?", re.DOTALL)
+
+
+class TypedCommand(NamedTuple):
+    """A command as it was typed: its inner white space is kept."""
+
+    name: str
+    args: str
+
+
+def parse_command(text: str, known: Callable[[str], bool] = lambda _name: False) -> TypedCommand | None:
+    """The command in a line, or None: such a line goes to the model, as one that begins with a path does.
+
+    A name with another character is one only if it is `known`: in some dialects a command may have such a name (spec piglet 5.2).
+    """
+    line = text.strip()
+    match = _COMMAND.fullmatch(line)
+    if match is None and (match := _WORD.fullmatch(line)) is not None and not known(match[1]):
+        return None
+    return None if match is None else TypedCommand(match[1], (match[2] or "").strip())
+
+
+BuiltInCommand = Callable[[str], Awaitable[Action | None]]
+
+
+class Asking:
+    """The half of a host that is asked; `Host` is the other one, which takes guests in."""
+
+    _registry: TableBuilder
+    _judge: InterceptorChain
+    _built_in_commands: Mapping[str, BuiltInCommand]
+
+    @property
+    @abstractmethod
+    def house(self) -> GuestContext: ...
+
+    @abstractmethod
+    def _why_shut(self) -> str:
+        """Why nobody is to be asked at all, or ""."""
+
+    # -- tools ------------------------------------------------------------------------------------------------------------------
+
+    @property
+    def tools(self) -> Sequence[ToolSpec]:
+        return [tool.spec for tool in self._registry.table.tools.values()]
+
+    def list(self) -> Sequence[ToolSpec]:
+        """The `ToolBox` protocol."""
+        return self.tools
+
+    async def call(self, call: ToolCall, *, tell: ProgressCallback | None = None) -> ToolResult:
+        """The `ToolBox` protocol."""
+        return await self.call_tool(call, tell=tell)
+
+    async def call_tool(
+        self, call: ToolCall | str, arguments: Any = None, *, gate: FinalCheck | None = None, tell: ProgressCallback | None = None
+    ) -> ToolResult:
+        """Interceptors, then `gate` on the final call if there is one, then the owner. Never raises for what a guest does wrong."""
+        if type(call) is not ToolCall:
+            assert isinstance(call, str)
+            call = ToolCall(call, {} if arguments is None else arguments)
+        table = self._registry.made or self._registry.table
+        if call.name not in table.tools:
+            return self._no_tool(call.name)
+        if not table.plain or gate is not None:
+            decided = await self._judge.decide(call, gate)
+            if isinstance(decided, ToolResult):
+                return decided
+            call = decided
+        return await self.run_tool(call, tell=tell)
+
+    async def run_tool(
+        self, call: ToolCall, *, tell: ProgressCallback | None = None, leave: Callable[[], None] | None = None
+    ) -> ToolResult:
+        """The owner, then the interceptors of results: for a call that was decided elsewhere (`serai.app.pipeline`).
+
+        A tool that did not run to an answer has no result to look at (spec piglet 5.3). `leave` is called before others look at
+        it: the owner is done.
+        """
+        table = self._registry.made or self._registry.table
+        tool = table.tools.get(call.name)
+        if tool is None:
+            return self._no_tool(call.name)
+        if problem := tool.check(call.arguments):
+            return invalid(call, problem)
+        plain = table.plain or tool.owner.down
+        try:
+            result = await (tool.run(call) if tell is None else tool.watched(call, tell))
+        except SeraiError as error:
+            return tool.owner.failed(call, error)
+        if plain:
+            return result
+        if leave is not None:
+            leave()
+        return await self._judge.after(call, result)
+
+    def _no_tool(self, name: str) -> ToolResult:
+        if why := self._why_shut():
+            return ToolResult.error(f"{name} is not available: the host is {why}", code="TOOL_UNAVAILABLE")
+        return ToolResult.error(f'unknown tool "{name}"', code="UNKNOWN_TOOL")
+
+    # -- who may say no -----------------------------------------------------------------------------------------------------------
+
+    async def intercept(self, stage: InterceptPoint, subject: Any) -> Refuse | Rewrite | None:
+        """What the interceptors of a stage make of this: for whoever runs a model. None: they let it pass unchanged."""
+        return await self._judge.intercept(stage, subject)
+
+    def guards_down(self) -> str:
+        """Why nothing may run, or ""."""
+        return self._judge.guards_down()
+
+    def not_guarded(self) -> str:
+        """The same, and a guard that was ready and will be back: why nothing may begin."""
+        return self._judge.down()
+
+    def require_guards(self) -> None:
+        """Raises `GuardDown` unless every guard is ready: a run does not start before (design rule 8)."""
+        self._judge.require_guards()
+
+    # -- commands and shortcuts ---------------------------------------------------------------------------------------------------
+
+    @property
+    def commands(self) -> Sequence[Command]:
+        """What guests offer for a person to type, beside Serai's own."""
+        return [command for _, command in self._registry.table.commands.values()]
+
+    async def run_command(self, name: str, args: str = "") -> CommandResult:
+        """Serai's own first, then guests'. What it wants shown is shown; what it wants done is the caller's to do."""
+        name = name.removeprefix("/")
+        if built_in := self._built_in_commands.get(name):
+            outcome = CommandResult(await built_in(args) or NoAction())
+            self.house.act(outcome.action)
+            return outcome
+        owner = self._registry.table.commands.get(name)
+        if owner is None:
+            raise NoCommand(f"unknown command /{name}")
+        if down := self._judge.down():
+            return CommandResult(NoAction(), f"/{name} refused: {down}", "BLOCKED")
+        return await owner[0].run_command(name, args.strip())
+
+    def parse(self, text: str) -> TypedCommand | None:
+        """The command that a person typed, whether or not somebody has it; None when it is for the model."""
+
+        def known(name: str) -> bool:
+            owner = self._registry.table.commands.get(name)
+            return owner is not None and self.house.adapter(owner[0].manifest).free_names
+
+        return parse_command(text, known)
+
+    async def typed(self, text: str) -> CommandResult | None:
+        """What a person typed: run as a command, or None when it is for the model."""
+        typed = self.parse(text)
+        return None if typed is None else await self.run_command(*typed)
+
+    @property
+    def shortcuts(self) -> Sequence[Shortcut]:
+        """The keys that guests want to be told of."""
+        return [shortcut for _, shortcut in self._registry.table.shortcuts.values()]
+
+    async def run_shortcut(self, key: str) -> CommandResult:
+        """A key such as `ctrl+g` was pressed. What goes wrong is told as a notice too: nobody waits for a key (spec piglet 5.5)."""
+        owner = self._registry.table.shortcuts.get(key)
+        if owner is None:
+            raise NoCommand(f"no guest has the shortcut {key}")
+        if down := self._judge.down():
+            refused = f"shortcut {key} refused: {down}"
+            self.house.notify("error", refused)
+            return CommandResult(NoAction(), refused, "BLOCKED")
+        return await owner[0].handle(key)
+
+    # -- models -----------------------------------------------------------------------------------------------------------------
+
+    def provider(self, api: str) -> ModelProvider | None:
+        """Who streams the models of this API, if a guest does (spec piglet 5.9)."""
+        return GuestProvider(api, self._registry) if api in self._registry.table.providers else None
+
+
+class GuestProvider:
+    """The guest that streams the models of an API, whichever process of whichever guest that is when it is asked."""
+
+    def __init__(self, api: str, registry: TableBuilder) -> None:
+        self.api = api
+        self._registry = registry
+
+    async def models(self) -> Sequence[Model]:
+        """None of its own: it serves those of the catalogue."""
+        return ()
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Completion, None]:
+        guest = self._registry.table.providers.get(self.api)
+        if guest is None:
+            raise ModelFailed(f"no guest streams models of the API {self.api} any more", hint="choose another model")
+        if guest.running is None:
+            hint = "it is started again by itself; or choose another model"
+            raise ModelFailed(guest.why_down(), who=guest.id, temporary=True, hint=hint)
+        answer = cast("SupportsStream", guest.running).stream(self.api, request)
+        async with aclosing(cast("AsyncGenerator[Chunk | Completion, None]", answer)) as pieces:
+            async for piece in pieces:
+                yield piece
+
 
 log = logging.getLogger("serai.host")
 
@@ -47,7 +256,7 @@ log = logging.getLogger("serai.host")
 class Options(TypedDict, total=False):
     """What else a host can be given: the keywords of `Host` that `Host.discover` hands on."""
 
-    about: About
+    about: HostInfo
     limits: Mapping[str, float | None] | Limits
     built_in: ToolBox
     commands: Mapping[str, BuiltInCommand]
@@ -63,9 +272,9 @@ class Host(Asking):
 
     def __init__(
         self,
-        search: Callable[[], Found],
+        search: Callable[[], DiscoveryResult],
         *,
-        about: About | None = None,
+        about: HostInfo | None = None,
         environ: Mapping[str, str] | None = None,
         limits: Mapping[str, float | None] | Limits | None = None,
         built_in: ToolBox | None = None,
@@ -74,7 +283,7 @@ class Host(Asking):
         surface: Surface | None = None,
         recorder: Recorder | None = None,
         spawner: Spawner | None = None,
-        trusts: Callable[[Manifest], str] | None = None,
+        trusts: Callable[[GuestManifest], str] | None = None,
         watch: bool = False,
     ) -> None:
         """`search` is asked at the start and at every reload, so that both look in the same places.
@@ -82,7 +291,7 @@ class Host(Asking):
         `trusts` says why a project's guest may not start, or nothing; it is asked again before every process.
         """
         self._search = search
-        self._about = about or About(cwd=os.getcwd())
+        self._about = about or HostInfo(cwd=os.getcwd())
         self._environ = os.environ if environ is None else environ
         self._limits = changes_of(limits)
         self._built_in = built_in
@@ -99,11 +308,11 @@ class Host(Asking):
         self._reloads: set[asyncio.Task[LoadReport]] = set()
         self._session: SessionStarted | None = None
         self._closing: asyncio.Task[None] | None = None
-        self.found = Found()
+        self.found = DiscoveryResult()
         self._in_order: list[Guest] = []
-        self._registry = Registry(self._in_order, built_in, self._built_in_commands, self._shadowed)
-        self._judge = Judge(self._registry)
-        self._house: House | None = None
+        self._registry = TableBuilder(self._in_order, built_in, self._built_in_commands, self._shadowed)
+        self._judge = InterceptorChain(self._registry)
+        self._house: GuestContext | None = None
 
     @classmethod
     def discover(
@@ -127,11 +336,11 @@ class Host(Asking):
 
         trust = Trust.usual(env)
 
-        def search() -> Found:
-            return find(cwd=folder, guests=paths, installed=installed, config=settings, environ=env, trust=trust)
+        def search() -> DiscoveryResult:
+            return find_guests(cwd=folder, guests=paths, installed=installed, config=settings, environ=env, trust=trust)
 
-        options.setdefault("about", About(cwd=str(folder)))
-        options["limits"] = {**read_person(settings).limits, **changes_of(options.get("limits"))}
+        options.setdefault("about", HostInfo(cwd=str(folder)))
+        options["limits"] = {**read_person_settings(settings).limits, **changes_of(options.get("limits"))}
         return cls(search, environ=env, trusts=trust.check, **options)
 
     # -- its life -----------------------------------------------------------------------------------------------------------------
@@ -153,7 +362,7 @@ class Host(Asking):
         spawner: Spawner | None = self._given_spawner
         if spawner is None:
             spawner = self._spawner = PlainSpawner(Limits().but(**self._limits))
-        self._house = House(
+        self._house = GuestContext(
             spawner=spawner,
             about=self._about,
             variables=self._environ,
@@ -195,7 +404,7 @@ class Host(Asking):
     # -- what there is ----------------------------------------------------------------------------------------------------------
 
     @property
-    def house(self) -> House:
+    def house(self) -> GuestContext:
         if self._house is None:
             raise RuntimeError("the host is not started: use `async with`")
         return self._house
@@ -206,16 +415,16 @@ class Host(Asking):
         return self.house.guests
 
     @property
-    def table(self) -> Table:
+    def table(self) -> ContributionTable:
         return self._registry.table
 
     @property
-    def texts(self) -> Texts:
+    def texts(self) -> TextHooks:
         """What guests have to say to a prompt and to the system prompt."""
-        return Texts(self._registry)
+        return TextHooks(self._registry)
 
     @property
-    def panels(self) -> Panels:
+    def panels(self) -> PanelSlot:
         """The one panel slot: keys and sizes go in here, what is to be seen comes to the surface."""
         return self.house.panels
 
@@ -334,6 +543,6 @@ class Host(Asking):
             if guest in handlers.get(event_kind(self._session), handlers["*"]):
                 guest.tell(self._session)
 
-    def _shadowed(self, entry: Shadowed) -> None:
+    def _shadowed(self, entry: ShadowedName) -> None:
         if guest := self.guests.get(entry.guest):
             guest.remark(str(entry))

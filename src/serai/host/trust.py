@@ -26,9 +26,9 @@ import msgspec
 from serai import paths
 from serai.errors import BadManifest, BadSettings
 from serai.host.adapters import ENDINGS
-from serai.host.manifest import PROJECT_PLACES, Manifest, folders_in, look, read
-from serai.host.settings import Person, read_person
-from serai.host.watching import SOURCES, code_in
+from serai.host.file_watcher import SOURCES, code_in
+from serai.host.guest_manifest import PROJECT_PLACES, GuestManifest, folders_in, inspect_folder, read_manifest
+from serai.host.guest_settings import PersonSettings, read_person_settings
 from serai.limits import MIB
 from serai.locked_file import LockedFile
 
@@ -92,7 +92,7 @@ class Trust:
         rules: bytes | None = None,
         settings: bytes | None = None,
         agents: Mapping[str, str] | None = None,
-    ) -> tuple[Manifest, ...]:
+    ) -> tuple[GuestManifest, ...]:
         """Trust this project's guests as they are now, and no others any more; the guests that were pinned.
 
         `config` are the person's settings, by default those beside this file: they may grant a guest more than it asks for. What
@@ -104,11 +104,11 @@ class Trust:
         if not os.path.isdir(folder):
             raise BadSettings("not a directory", who=str(project), hint="name the folder of the project")
         config_folder = str(self.file.parent)
-        person = read_person(
+        person = read_person_settings(
             paths.read_settings_in(config_folder) if config is None else config, who=f"{config_folder}/config.toml"
         )
         pins: dict[str, _Pin] = {}
-        manifests: list[Manifest] = []
+        manifests: list[GuestManifest] = []
         for manifest in _guests_of(folder, person):
             try:
                 pins[_key(manifest.folder)] = _pin(manifest)
@@ -136,7 +136,7 @@ class Trust:
             self._write(known)
         return True
 
-    def check(self, manifest: Manifest) -> str:
+    def check(self, manifest: GuestManifest) -> str:
         """Why this guest of a project must not be started, or nothing if it may."""
         pinned = self._pins(_project_of(manifest.folder)).get(_key(manifest.folder))
         if pinned is None:
@@ -185,7 +185,7 @@ class Trust:
         """What the project has for driven agents, by name, with a digest of each; None when not all of it can be looked at."""
         return _for_agents(Path(os.path.realpath(project)), self._person)
 
-    def obstacle(self, manifest: Manifest) -> str:
+    def obstacle(self, manifest: GuestManifest) -> str:
         """Why this guest cannot be trusted as it is now, or nothing."""
         try:
             _pin(manifest)
@@ -224,13 +224,13 @@ class Trust:
 # -- what is pinned ---------------------------------------------------------------------------------------------------------------
 
 
-def _guests_of(project: Path, person: Person) -> list[Manifest]:
+def _guests_of(project: Path, person: PersonSettings) -> list[GuestManifest]:
     found = []
     for place in PROJECT_PLACES:
         for path in folders_in(project / place, endings=ENDINGS if place == PROJECT_PLACES[0] else ()):
             try:
-                if folder := look(path):
-                    found.append(read(folder, "project", person))
+                if folder := inspect_folder(path):
+                    found.append(read_manifest(folder, "project", person))
             except BadManifest:  # finding says so, each time
                 continue
     return found
@@ -291,7 +291,7 @@ def _key(folder: Path) -> str:
     return _text(str(folder.relative_to(_project_of(folder))))
 
 
-def _pin(manifest: Manifest) -> _Pin:
+def _pin(manifest: GuestManifest) -> _Pin:
     """An `OSError` when something of it cannot be read, or is too much."""
     if manifest.digest:  # as it was read: whoever starts it runs that content and no other
         return _Pin(_inside(manifest), [], {}, manifest.settings.guard and manifest.active, manifest.digest)
@@ -312,7 +312,7 @@ def _pin(manifest: Manifest) -> _Pin:
     return _Pin(_inside(manifest), list(map(_text, argv)), files, manifest.settings.guard and manifest.active)
 
 
-def _inside(manifest: Manifest) -> str:
+def _inside(manifest: GuestManifest) -> str:
     """Where it really lies, from the project on unless that is elsewhere."""
     project, real = os.path.realpath(_project_of(manifest.folder)), os.path.realpath(manifest.folder)
     return _text(real.removeprefix(f"{project}/"))

@@ -10,7 +10,7 @@ from serai.agents.session import Session
 from serai.app.services.grants import Grants
 from serai.app.services.group import Group
 from serai.app.services.router import AppServices
-from serai.host.services import GROUPS
+from serai.host.guest_settings import GROUPS
 from serai.store.session_folder import CurrentSession
 from serai.store.stored_session import StoredSession as Stored
 from tests.agents.resident.parts import MODEL, QUICK, Answers, Box, echo, yes

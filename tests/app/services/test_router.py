@@ -14,8 +14,8 @@ from serai.app.services.grants import NOTHING, USUAL, Grants, grants_of, provide
 from serai.app.services.group import NoArguments, Operation
 from serai.app.services.router import AppServices
 from serai.errors import BadRequest, NoTool, Refused
-from serai.host.services import GROUPS, Services
-from serai.host.settings import GuestSettings
+from serai.host.adapter import Services
+from serai.host.guest_settings import GROUPS, GuestSettings
 from serai.limits import Limits
 from tests.app.services.parts import EVERYTHING, GUEST
 

@@ -14,8 +14,8 @@ from serai.app.app import App
 from serai.app.services.grants import Grants
 from serai.app.services.usual import usual
 from serai.errors import PeerTimeout, Refused
+from serai.host.guest_settings import GROUPS
 from serai.host.host import Host
-from serai.host.services import GROUPS
 from serai.model.actions import SetStatus, SetTitle
 from serai.model.approvals import Answer, Question
 from serai.model.surface import ScriptedSurface

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from serai.dialects.piglet.manifest import Default, Manifest, ManifestError, argv, parse, with_enabled
 from serai.errors import BadManifest
-from serai.host import manifest as host_manifest
-from serai.host.adapters import DIALECTS, Dialect
-from serai.host.settings import Person
+from serai.host import guest_manifest as host_manifest
+from serai.host.adapters import DIALECTS, DialectRow
+from serai.host.guest_settings import PersonSettings
 from tests.support.profiles import examples
 
 FULL = b"""\
@@ -205,17 +205,17 @@ def test_there_is_no_switch_in_it_and_the_error_says_where_one_is() -> None:
     ],
 )
 def test_the_host_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, words: str) -> None:
-    row = Dialect("manifest.yaml", "serai.host.adapters.piglet:ADAPTER", "serai.dialects.piglet.manifest")
+    row = DialectRow("manifest.yaml", "serai.host.adapters.piglet:ADAPTER", "serai.dialects.piglet.manifest")
     monkeypatch.setitem(DIALECTS, "piglet", row)
     file = tmp_path / "manifest.yaml"
     if content is None:
         file.symlink_to(tmp_path / "nowhere")
     else:
         file.write_bytes(content)
-    folder = host_manifest.look(tmp_path)
+    folder = host_manifest.inspect_folder(tmp_path)
     assert folder is not None
     with pytest.raises(BadManifest) as refused:
-        host_manifest.read(folder, "user", Person())
+        host_manifest.read_manifest(folder, "user", PersonSettings())
     assert refused.value.message.startswith(words.format(file))
     assert "manifest.yaml" not in refused.value.message.removeprefix(words.format(file))
 

@@ -44,7 +44,7 @@ from serai.errors import (
     Refused,
     SeraiError,
 )
-from serai.host.services import NoServices
+from serai.host.adapter import NoServices
 from serai.limits import Limits
 from serai.model.actions import SetStatus
 from serai.model.approvals import Answer

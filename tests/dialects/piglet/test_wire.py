@@ -9,9 +9,9 @@ from serai.dialects.piglet.host_side import HostSide
 from serai.dialects.piglet.messages import RegisterEventHandlerParams, RegisterShortcutParams, RegisterToolParams
 from serai.errors import FrameTooBig
 from serai.host.adapters.piglet import LIMITS
-from serai.host.adapters.piglet.book import Book
-from serai.host.adapters.piglet.telling import TYPES, kinds_for
-from serai.host.mailbox import Mailbox
+from serai.host.adapters.piglet.event_dispatch import TYPES, kinds_for
+from serai.host.adapters.piglet.transport import Registrations
+from serai.host.send_queue import SendQueue
 from serai.limits import Limits
 from serai.wire.event_loop import Deadlines
 from serai.wire.jsonrpc_peer import JsonRpcPeer
@@ -38,7 +38,7 @@ async def test_a_message_over_the_limit_is_not_sent_and_the_wire_stays_open(
     side = HostSide()
     rpc = JsonRpcPeer(child, deadlines=deadlines, limits=limits, connection=side.connection)
     if mailbox:
-        rpc.put = Mailbox(rpc.channel, lambda event: None, side.connection.waits_for, limits).request
+        rpc.put = SendQueue(rpc.channel, lambda event: None, side.connection.waits_for, limits).request
     with pytest.raises(FrameTooBig):
         await rpc.call("messageHook/onMessage", messages.MessageHookParams("x" * 4_194_304), timeout=20)
     empty = len(side.ask("messageHook/onMessage", messages.MessageHookParams(""))[1])
@@ -51,30 +51,30 @@ async def test_a_message_over_the_limit_is_not_sent_and_the_wire_stays_open(
 @pytest.mark.parametrize("params", [b'{"name":"h"}', b'{"name":"h","events":null}', b'{"name":"h","events":[]}'])
 def test_no_events_are_all_events_for_a_guest_too(params: bytes) -> None:
     [event] = HostSide().receive(b'{"method":"register/eventHandler","params":' + params + b"}\n")
-    book = Book(Limits())
+    book = Registrations(Limits())
     assert book.add("register/eventHandler", event.params, 100) == ""  # type: ignore[union-attr]
     assert all(map(book.wants, TYPES))
     assert book.contributions.event_handlers[0].events == kinds_for(None)
-    narrow = Book(Limits())
+    narrow = Registrations(Limits())
     narrow.add("register/eventHandler", RegisterEventHandlerParams("h", 0, ["EventTurnEnd"]), 100)
     assert [type for type in TYPES if narrow.wants(type)] == ["EventTurnEnd"]
 
 
 def test_every_registration_that_is_heard_can_be_booked() -> None:
-    book = Book(Limits())
+    book = Registrations(Limits())
     assert book.add("register/tool", RegisterToolParams("t", parameters={"type": "array"}), 100) == ""
     assert book.contributions.tools[0].schema == {"type": "array"}
 
 
 def test_a_guest_is_asked_with_its_own_spelling_of_a_key() -> None:
-    book = Book(Limits())
+    book = Registrations(Limits())
     book.add("register/shortcut", RegisterShortcutParams("Shift+Ctrl+G"), 100)
     assert [shortcut.key for shortcut in book.contributions.shortcuts] == ["ctrl+shift+g"]
     assert book.spelt("ctrl+shift+g") == "Shift+Ctrl+G"
 
 
 def test_what_is_beyond_the_bytes_of_all_registrations_is_not_taken_and_told() -> None:
-    book = Book(Limits().but(registered=1000))
+    book = Registrations(Limits().but(registered=1000))
     for size in (300, 900, 300, 300):  # of one name the last counts, and alone takes place
         book.add("register/tool", RegisterToolParams("t", str(size)), size)
     assert book.add("register/promptSection", messages.RegisterPromptSectionParams("A", "a"), 700) == ""

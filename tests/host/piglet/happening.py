@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from serai.host.adapters.piglet.telling import TYPES, Payload, Translator
+from serai.host.adapters.piglet.event_dispatch import TYPES, EventTranslator, Payload
 from serai.model import events
 from serai.model.approvals import Approval
 from serai.model.events import Event, TurnResult, Usage
@@ -27,7 +27,7 @@ def plain(told: Sequence[tuple[str, Payload]]) -> list[tuple[str, Any]]:
 
 
 def told(*told: Event, wanted: Callable[[str], bool] = TYPES.__contains__) -> list[tuple[str, Any]]:
-    translator = Translator(wanted)
+    translator = EventTranslator(wanted)
     return plain([one for event in told for one in translator.translate(event)])
 
 

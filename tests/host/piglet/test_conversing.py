@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from serai.dialects.piglet.messages import CompactMessage
-from serai.host.adapters.piglet.conversing import args_of, from_compact, read, to_compact, untagged
+from serai.host.adapters.piglet.conversation import args_of, from_compact, read, to_compact, untagged
 from serai.model.events import Usage
 from serai.model.provider import MessageOrigin, ModelMessage
 from serai.model.tools import ImageBlock, TextBlock, ToolCall

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from serai.errors import BadSettings
-from serai.host.finding import Found, piglet_home
-from serai.host.foreign import piglet_disabled
-from serai.host.life import State
+from serai.host.discovery import DiscoveryResult, piglet_disabled, piglet_home
+from serai.host.guest import GuestState
 from serai.host.trust import Trust
 from serai.testing import piglet_guests
 from serai.testing.piglet_guests import wait
@@ -38,7 +37,7 @@ def pig(folder: Path, name: str = "", *, text: str = "", guest_toml: str = "") -
     return folder
 
 
-def ids(found: Found) -> list[str]:
+def ids(found: DiscoveryResult) -> list[str]:
     return [guest.id for guest in found.guests]
 
 
@@ -238,7 +237,7 @@ async def test_the_last_in_the_order_of_folders_has_a_name_however_the_handshake
     starting = asyncio.create_task(host.start())
     try:
         await asyncio.sleep(0)
-        await until(host, "a-called" if late == "a" else "z-called", State.READY)
+        await until(host, "a-called" if late == "a" else "z-called", GuestState.READY)
         go.touch()
         await starting
         assert list(host.guests) == ["piglet:z-called", "piglet:a-called"]
@@ -270,7 +269,7 @@ async def test_stopping_the_later_of_two_restores_the_earlier_and_nothing_else_d
         assert host.table.commands["same"][0] is later
         assert (await host.call_tool("same")).text == "later"
         os.kill(pid_of(host, "later"), signal.SIGKILL)
-        await until(host, "later", State.BACKING_OFF)
+        await until(host, "later", GuestState.BACKING_OFF)
         assert (await host.call_tool("same")).code == "TOOL_UNAVAILABLE"
         assert host.table.commands["same"][0] is later
         await later.stop()

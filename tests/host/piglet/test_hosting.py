@@ -11,11 +11,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from serai.compat.piglet import host as piglet_host
+from serai.compat.piglet.host import (
+    Host,
+    Supervisor,
+    Watcher,
+    discover_extensions,
+    extensions_dir,
+    load_all,
+    load_manifest,
+    project_extensions_dir,
+)
 from serai.errors import BadManifest, Closed, PeerGone, Refused
-from serai.host.adapters.piglet import hosting
-from serai.host.adapters.piglet.hosting import Host, Supervisor, Watcher, discover_extensions, load_manifest
-from serai.host.adapters.piglet.loading import extensions_dir, load_all, project_extensions_dir
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.host.trust import Trust
 from serai.model.actions import Notice
 from serai.testing import piglet_guests
@@ -133,7 +141,7 @@ async def test_a_host_that_cannot_be_started_leaves_nothing(tmp_path: Path) -> N
 async def test_a_host_keeps_the_log_of_its_guest_small_and_ends_one_that_fills_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    monkeypatch.setattr(hosting, "LOOK", 0.01)
+    monkeypatch.setattr(piglet_host, "LOOK", 0.01)
     flood = [fault("stderr", bytes=64 << 20), wait()]
     folder = piglet_guests.write(tmp_path, "loud", tools={"shout": flood}, at_init=flood if when == "starting" else None)
     limits = LIMITS | {"log": 1_000_000, "log_flood": 1_000_000, "hello": 60.0}  # what is no flood yet is left to grow
@@ -152,7 +160,7 @@ async def test_a_host_keeps_the_log_of_its_guest_small_and_ends_one_that_fills_t
 
 
 async def test_a_host_trims_the_log_of_a_guest_that_does_not_overdo_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosting, "LOOK", 0.01)
+    monkeypatch.setattr(piglet_host, "LOOK", 0.01)
     folder = piglet_guests.write(tmp_path, "loud", tools={"say": [fault("stderr", bytes=5000)]})
     host = Host(load_manifest(folder), tmp_path, environ=env(tmp_path), limits=LIMITS | {"log": 10_000})
     async with host:
@@ -174,8 +182,8 @@ async def test_a_supervisor_starts_its_guest_again_and_reloads_it(tmp_path: Path
         host = supervisor.host
         assert supervisor.name == "weather"
         os.kill(pid_of(host, "weather"), signal.SIGKILL)
-        await until(host, "weather", State.BACKING_OFF)
-        await until(host, "weather", State.READY)
+        await until(host, "weather", GuestState.BACKING_OFF)
+        await until(host, "weather", GuestState.READY)
         piglet_guests.write(tmp_path, "weather", tools={"look": "two"}, version="2.0")
         await supervisor.reload()
         assert (await host.call_tool("look")).text == "two"
@@ -282,7 +290,7 @@ async def test_a_trusted_projects_guest_that_has_changed_is_not_started_again(tm
         assert loaded == 1
         (folder / "more.py").write_text("evil = True")
         os.kill(pid_of(cleanup.host, "weather"), signal.SIGKILL)
-        await until(cleanup.host, "weather", State.GONE)
+        await until(cleanup.host, "weather", GuestState.GONE)
         assert "it has changed since it was trusted: more.py" in str(cleanup.host.guest("weather").error)
     finally:
         await cleanup()

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from serai.host.guest import GuestState
 from serai.host.host import Host
-from serai.host.life import State
 from serai.model.actions import Action, CloseOverlay, Notice, SetStatus, SetWidget
 from serai.testing import piglet_guests
 from serai.testing.piglet_guests import ask, crash, fault, tell, throw, wait
@@ -37,7 +37,7 @@ async def look(host: Host) -> str:
 
 async def served(host: Host, generation: int) -> None:
     guest = host.guest("weather")
-    await changed(host, lambda: guest.life is not None and guest.life.generation >= generation and guest.state is State.READY)
+    await changed(host, lambda: guest.life is not None and guest.life.generation >= generation and guest.state is GuestState.READY)
 
 
 @pytest.mark.req("piglet.rule.reload-swap")
@@ -177,7 +177,7 @@ async def test_its_widgets_overlays_and_status_go_with_its_process(tmp_path: Pat
         assert len(kept(window)) == 3
         if end == "crash":
             await host.call_tool("die")
-            await until(host, "weather", State.BACKING_OFF)
+            await until(host, "weather", GuestState.BACKING_OFF)
         elif end == "stop":
             await host.guest("weather").stop()
         else:

@@ -29,7 +29,7 @@ from serai.errors import (
     Refused,
     SeraiError,
 )
-from serai.host.adapters.piglet.streaming import Streaming, params_of
+from serai.host.adapters.piglet.conversation import ProviderStreams, params_of
 from serai.limits import Limits
 from serai.model.events import Usage
 from serai.model.provider import Chunk, Completion, Cost, Model, ModelMessage, ModelOptions, ModelRequest
@@ -60,7 +60,7 @@ class Guest:
     """A wire that the test plays: it is asked, says pieces, and answers, refuses or is lost."""
 
     def __init__(self, limits: Limits = LIMITS) -> None:
-        self.streaming = Streaming("acme-ext", limits)
+        self.streaming = ProviderStreams("acme-ext", limits)
         self.ids = iter(range(7, 1000))
         self.asked: list[ProviderStreamParams] = []
         self.envelope = 0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from serai.dialects.piglet.messages import ActionResult
 from serai.errors import FrameTooBig, Refused
-from serai.host.adapters.piglet.telling import TYPES, Teller, Translator
+from serai.host.adapters.piglet.event_dispatch import TYPES, EventDispatcher, EventTranslator
 from serai.limits import Limits
 from serai.model import events
 from serai.model.events import Event
@@ -38,7 +38,7 @@ class Guest:
         self.past: Callable[[], Awaitable[Any]] = self.history
         if free:
             self.free.set()
-        self.teller = Teller(self.dispatch, self.acted.append, self.remarks.append, wanted, self.ask, limits or Limits())
+        self.teller = EventDispatcher(self.dispatch, self.acted.append, self.remarks.append, wanted, self.ask, limits or Limits())
 
     async def ask(self) -> Any:
         return await self.past()
@@ -250,7 +250,7 @@ async def test_closed_it_tells_nothing_more(begun: bool) -> None:
 def test_whatever_happens_and_whenever_it_is_heard_nothing_is_lost_or_out_of_order(moves: list[Event | str]) -> None:
     async def play() -> None:
         guest = Guest()
-        translator = Translator()
+        translator = EventTranslator()
         expected: list[tuple[str, Any]] = []
         for move in moves:
             if isinstance(move, str):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.host.adapters.piglet.telling import TYPES, Translator, kinds_for
+from serai.host.adapters.piglet.event_dispatch import TYPES, EventTranslator, kinds_for
 from serai.model import events
 from serai.model.approvals import Approval
 from serai.model.events import Event, Usage, event_kind
@@ -23,7 +23,7 @@ from tests.host.piglet.happening import CALL, EVENTS, OK, RUN, plain, told, type
 @pytest.mark.req("piglet.rule.event-order")
 @pytest.mark.req("piglet.rule.event-types")
 def test_each_of_the_17_has_its_payload() -> None:
-    translator = Translator()
+    translator = EventTranslator()
     seen: set[str] = set()
     for event, expected in RUN:
         found = plain(translator.translate(event))
@@ -99,14 +99,14 @@ def test_content_that_is_no_json_does_not_cost_the_rest() -> None:
 
 
 def test_what_nobody_wants_to_hear_is_not_gathered() -> None:
-    translator = Translator({"EventToolEnd", "EventTurnStart"}.__contains__)
+    translator = EventTranslator({"EventToolEnd", "EventTurnStart"}.__contains__)
     for event, _ in RUN * 2:
         translator.translate(event)
     assert (translator._results, translator._step.empty, translator._assistant) == ({}, True, None)
 
 
 def test_outside_of_a_step_nothing_is_gathered_for_ever() -> None:
-    translator = Translator()
+    translator = EventTranslator()
     for event, _ in RUN * 2:
         if not isinstance(event, events.StepStarted):
             translator.translate(event)
@@ -144,7 +144,7 @@ async def test_a_whole_run_of_the_resident_is_one_of_the_spec() -> None:
         [Chunk("done"), said("done")],
     )
     found: list[tuple[str, Any]] = []
-    translator = Translator()
+    translator = EventTranslator()
     async with resident(provider, step_mode=True) as session:
         for prompt in ("go", "again"):
             async for event in session.turn(prompt):
@@ -174,7 +174,7 @@ async def test_a_run_that_is_interrupted_ends_its_turn() -> None:
         raise AssertionError
 
     found: list[tuple[str, Any]] = []
-    translator = Translator()
+    translator = EventTranslator()
     async with resident(Answers([said("", call("hang"))]), Box(hang=hang, echo=echo), limits=QUICK) as session:
         turn = session.turn("go")
         reading = asyncio.ensure_future(_collect(turn))

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
-from serai.host.adapters.yoi.effects.network import Network
-from serai.host.adapters.yoi.effects.performing import Effects
+from serai.host.adapters.yoi.effects.host_calls import HostCalls
+from serai.host.adapters.yoi.effects.network import PluginNetwork
 from serai.plugins.grants import FsGrant, Grants, Operation, ResolvedPlugin
 from serai.plugins.manifest import HostApi, Permission, PluginManifest, Target
 
@@ -67,9 +67,9 @@ class World:
 
 
 @asynccontextmanager
-async def effects_of(plugin: ResolvedPlugin, world: World | None = None, **more: Any) -> AsyncIterator[Effects]:
-    network = Network(resolve=(world or World()).resolve, tls=more.pop("tls", None))
-    effects = Effects(plugin, network=network, own=more.pop("own", ()), **more)
+async def effects_of(plugin: ResolvedPlugin, world: World | None = None, **more: Any) -> AsyncIterator[HostCalls]:
+    network = PluginNetwork(resolve=(world or World()).resolve, tls=more.pop("tls", None))
+    effects = HostCalls(plugin, network=network, own=more.pop("own", ()), **more)
     try:
         yield effects
     finally:
@@ -168,5 +168,5 @@ class Turns:
             await asyncio.sleep(0)
 
 
-async def do(effects: Effects, interface: str, function: str, *args: str | int, remaining: float = PATIENT) -> Any:
+async def do(effects: HostCalls, interface: str, function: str, *args: str | int, remaining: float = PATIENT) -> Any:
     return json.loads(await effects.call(interface, function, args, remaining))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from serai.dialects.yoi.host_api import HostCallDenied
-from serai.host.adapters.yoi.effects.network import Network
-from serai.host.adapters.yoi.effects.performing import Effects
+from serai.host.adapters.yoi.effects.host_calls import HostCalls
+from serai.host.adapters.yoi.effects.network import PluginNetwork
 from serai.plugins.bounds import DEFAULT, UPSTREAM, Bounds
 from serai.plugins.grants import ResolvedPlugin
 from tests.yoi.effects.helpers import PATIENT, Seen, Turns, World, asked, do, effects_of, grant, record, response, serving, target
@@ -23,7 +23,7 @@ def named(**more: Any) -> ResolvedPlugin:
     return record(declared=[target(scheme="*", private=True, **more)])
 
 
-async def get(effects: Effects, url: str, **more: Any) -> Any:
+async def get(effects: HostCalls, url: str, **more: Any) -> Any:
     return await do(effects, "request", "request", asked(url, **more))
 
 
@@ -240,7 +240,7 @@ async def test_others_have_their_turn_while_small_chunks_are_read() -> None:
     chunks = 60_000
     answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * chunks + b"0\r\n\r\n"
 
-    class Arrived(Network):
+    class Arrived(PluginNetwork):
         async def connect(self, *args: Any, **more: Any) -> Any:
             reader, writer = await super().connect(*args, **more)
             reader.feed_data(answer)
@@ -248,7 +248,7 @@ async def test_others_have_their_turn_while_small_chunks_are_read() -> None:
 
     async with serving(Seen().answering(stay=True)) as port:
         network = Arrived()
-        effects = Effects(LOOPBACK, bounds=Bounds(request=PATIENT), network=network, own=())
+        effects = HostCalls(LOOPBACK, bounds=Bounds(request=PATIENT), network=network, own=())
         async with Turns() as turns:
             assert (await get(effects, f"http://127.0.0.1:{port}/"))["body"] == "x" * chunks
             assert turns.count >= chunks // 1000
@@ -303,7 +303,7 @@ async def test_the_troubles_of_names_and_connections_have_their_texts() -> None:
     async with effects_of(named(), World()) as effects:
         with pytest.raises(HostCallDenied, match=r"^DNS lookup for api\.example\.com returned no addresses$"):
             await get(effects, "http://api.example.com/")
-    effects = Effects(named(), network=Network(resolve=failing), own=())
+    effects = HostCalls(named(), network=PluginNetwork(resolve=failing), own=())
     with pytest.raises(HostCallDenied, match=r"^DNS lookup failed for api\.example\.com: Name or service not known$"):
         await get(effects, "http://api.example.com/")
     await effects.close()
@@ -314,7 +314,7 @@ async def test_the_machines_own_lookup_knows_localhost_and_no_endless_label() ->
     plugin = record(declared=[target("localhost", scheme="http"), target(long, scheme="http")])
     seen = Seen()
     async with serving(seen.answering(response(b"here"))) as port:
-        effects = Effects(plugin, own=())
+        effects = HostCalls(plugin, own=())
         assert (await get(effects, f"http://localhost:{port}/"))["body"] == "here"
         with pytest.raises(HostCallDenied, match="^DNS lookup failed for x+"):
             await get(effects, f"http://{long}:{port}/")
@@ -328,7 +328,7 @@ async def test_a_lookup_that_hangs_runs_out_of_time() -> None:
         await never.wait()
         return []
 
-    effects = Effects(named(), Bounds(request=0.1), network=Network(resolve=hanging), own=())
+    effects = HostCalls(named(), Bounds(request=0.1), network=PluginNetwork(resolve=hanging), own=())
     with pytest.raises(HostCallDenied, match=r"^request to http://api.example.com/ timed out$"):
         await get(effects, "http://api.example.com/")
     await effects.close()

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from serai.dialects.yoi import host_api
 from serai.dialects.yoi.host_api import HostCallDenied
 from serai.host.adapters.yoi.effects import files
-from serai.host.adapters.yoi.effects.hands import Asker, Hands
+from serai.host.adapters.yoi.effects.threads import BoundedThreads, ThreadCaller
 from serai.plugins.grants import FsGrant, Operation
 from tests.yoi.effects.helpers import PATIENT, do, effects_of, grant, record
 
@@ -36,7 +36,9 @@ def perform(operation: Operation, path: str, *grants: FsGrant, content: str = "n
     plugin = record(fs=grants)
     given = {"path": path, "content": content} if operation == "write" else {"path": path}
     asked = host_api.check_fs(operation, json.dumps(given))
-    return json.loads(files.perform(host_api.granted(plugin, operation), files.Own.of(own), asked, Asker(), float("inf")))
+    return json.loads(
+        files.perform(host_api.granted(plugin, operation), files.OwnFolders.of(own), asked, ThreadCaller(), float("inf"))
+    )
 
 
 def refused(operation: Operation, path: str, *grants: FsGrant, **more: Any) -> str:
@@ -454,11 +456,11 @@ import json, sys
 from serai.dialects.yoi import host_api
 from serai.plugins.grants import FsGrant
 from serai.host.adapters.yoi.effects import files
-from serai.host.adapters.yoi.effects.hands import Asker
+from serai.host.adapters.yoi.effects.threads import ThreadCaller
 grants = [FsGrant(root=sys.argv[1], operations=("write",))]
 for number in range(10**9):
     asked = host_api.check_fs("write", json.dumps({"path": "file", "content": "ab"[number % 2] * 60_000}))
-    files.perform(grants, files.Own.of(()), asked, Asker(), float("inf"))
+    files.perform(grants, files.OwnFolders.of(()), asked, ThreadCaller(), float("inf"))
     print(number, flush=True)
 """
 
@@ -509,20 +511,20 @@ async def test_a_write_waits_for_the_one_before_as_long_as_its_call_may(root: Pa
 
 
 def test_who_was_told_that_it_failed_has_not_written(root: Path) -> None:
-    asker = Asker()
+    asker = ThreadCaller()
     asker.gone = True
     asked = host_api.check_fs("write", json.dumps({"path": "sub/file", "content": "x"}))
     with pytest.raises(HostCallDenied, match="^FS write was given up$"):
-        files.perform([grant(root)], files.Own.of(()), asked, asker, float("inf"))
+        files.perform([grant(root)], files.OwnFolders.of(()), asked, asker, float("inf"))
     assert (root / "sub" / "file").read_text() == "inside"
     assert os.listdir(root / "sub") == ["file"]
 
 
 async def test_hands_that_do_not_come_back_are_counted_and_not_waited_for() -> None:
-    hands, go = Hands("disk", most=2), threading.Event()
-    started: list[Asker] = []
+    hands, go = BoundedThreads("disk", most=2), threading.Event()
+    started: list[ThreadCaller] = []
 
-    def hang(asker: Asker) -> None:
+    def hang(asker: ThreadCaller) -> None:
         started.append(asker)
         go.wait()
 

@@ -8,8 +8,8 @@ import socket
 import pytest
 
 from serai.dialects.yoi.host_api import parsed
-from serai.host.adapters.yoi.effects.network import Network
-from serai.host.adapters.yoi.effects.sockets import dial
+from serai.host.adapters.yoi.effects.network import PluginNetwork
+from serai.host.adapters.yoi.effects.websocket import dial
 from serai.plugins.bounds import DEFAULT
 from tests.yoi.effects.conftest import Contexts
 from tests.yoi.effects.helpers import PATIENT, World, record, serving, target
@@ -33,7 +33,7 @@ def kept_alive(writer: asyncio.StreamWriter) -> tuple[bool, int]:
 @pytest.mark.parametrize("secure", [False, True])
 async def test_a_peer_that_vanishes_is_noticed_in_two_minutes(contexts: Contexts, secure: bool) -> None:
     server, client = contexts
-    network = Network(resolve=World(api=["127.0.0.1"]).resolve, tls=client)
+    network = PluginNetwork(resolve=World(api=["127.0.0.1"]).resolve, tls=client)
     async with serving(quiet, ssl=server if secure else None) as port:
         url = parsed(f"{'https' if secure else 'http'}://api.example.com:{port}/", what="request")
         _, writer = await network.connect(url, private=True, within=PATIENT)

@@ -18,10 +18,9 @@ from websockets.server import ServerProtocol
 
 from serai.dialects.yoi import host_api
 from serai.dialects.yoi.host_api import HostCallDenied
-from serai.host.adapters.yoi.effects.handles import Handles
-from serai.host.adapters.yoi.effects.network import Network
-from serai.host.adapters.yoi.effects.performing import Effects
-from serai.host.adapters.yoi.effects.sockets import ReceiveTimeout, Socket, dial
+from serai.host.adapters.yoi.effects.host_calls import HostCalls, WebSocketHandles
+from serai.host.adapters.yoi.effects.network import PluginNetwork
+from serai.host.adapters.yoi.effects.websocket import PluginWebSocket, ReceiveTimeout, dial
 from serai.plugins.bounds import DEFAULT, UPSTREAM
 from serai.plugins.targets import Parsed
 from tests.yoi.effects.helpers import PATIENT, Seen, Turns, World, do, effects_of, record, response, serving, target
@@ -80,14 +79,14 @@ def ping(data: bytes = b"") -> Frame:
     return Frame(Opcode.PING, data)
 
 
-async def opened(effects: Effects, port: int, path: str = "/", **more: Any) -> int:
+async def opened(effects: HostCalls, port: int, path: str = "/", **more: Any) -> int:
     answer = await do(effects, "websocket", "open", json.dumps({"url": f"ws://127.0.0.1:{port}{path}", **more}))
     handle = answer["handle"]
     assert isinstance(handle, int)
     return handle
 
 
-async def recv(effects: Effects, handle: int, milliseconds: int = 30_000) -> Any:
+async def recv(effects: HostCalls, handle: int, milliseconds: int = 30_000) -> Any:
     return await do(effects, "websocket", "recv", handle, milliseconds)
 
 
@@ -465,10 +464,10 @@ async def test_every_function_asks_for_the_authorisation(function: str, args: li
 
 @pytest.mark.req("yoi.edge.25")
 async def test_handles_wrap_to_one_and_skip_those_that_are_open() -> None:
-    handles = Handles(lambda: 0.0)
+    handles = WebSocketHandles(lambda: 0.0)
     async with ws_server() as port:
 
-        async def connect() -> Socket:
+        async def connect() -> PluginWebSocket:
             return await dial(LOOPBACK, f"ws://127.0.0.1:{port}", bounds=DEFAULT, timeout=PATIENT)
 
         assert (await handles.open(connect))[0] == 1
@@ -548,7 +547,7 @@ async def test_a_private_address_needs_a_grant_that_says_so() -> None:
     public = record(declared=[target(scheme="ws")])
     async with ws_server() as port:
         url = f"ws://api.example.com:{port}/"
-        network = Network(resolve=World(api=["127.0.0.1"]).resolve)
+        network = PluginNetwork(resolve=World(api=["127.0.0.1"]).resolve)
         with pytest.raises(HostCallDenied, match="a private, loopback or link-local address"):
             await dial(public, url, bounds=DEFAULT, timeout=PATIENT, network=network)
         for plugin, bounds in ((public, UPSTREAM), (record(declared=[target(scheme="ws", private=True)]), DEFAULT)):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from serai.host.adapters.yoi.life import register
+from serai.host.adapters.yoi.offer import build_offer
 from serai.plugins import authorization
 from serai.plugins.bounds import DEFAULT
 from serai.plugins.grants import FsGrant, Grants, ResolvedPlugin
@@ -294,10 +294,10 @@ def test_a_record_without_surfaces_has_nothing_on() -> None:
 
 @pytest.mark.req("yoi.edge.08", "yoi.rule.062")
 def test_registration_asks_the_same() -> None:
-    assert register(record(enabled_surfaces=()), DEFAULT, None, "example.echo").empty
-    assert list(register(record(), DEFAULT, None, "example.echo").tools) == ["example_echo", "example_write"]
+    assert build_offer(record(enabled_surfaces=()), DEFAULT, None, "example.echo").empty
+    assert list(build_offer(record(), DEFAULT, None, "example.echo").tools) == ["example_echo", "example_write"]
     without = replace(GRANTS, permissions=tuple(one for one in GRANTS.permissions if one.kind != "external_write"))
-    assert list(register(record(grants=without), DEFAULT, None, "example.echo").tools) == ["example_echo"]
+    assert list(build_offer(record(grants=without), DEFAULT, None, "example.echo").tools) == ["example_echo"]
 
 
 def test_a_manifest_holds_no_more_than_it_says() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from serai.dialects.yoi.status import Lifecycle
 from serai.errors import PeerGone, SeraiError
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.wire.plain_process import PlainSpawner
 from tests.host.guests import until
 from tests.yoi import wat
@@ -61,7 +61,7 @@ async def test_killed_in_start(tmp_path: Path, spawner: PlainSpawner) -> None:
         async with house(tmp_path, plugin, spawner=spawner) as host:
             await killer
             guest = host.guest(ID)
-            assert (guest.state, list(host.tools)) == (State.GONE, [])
+            assert (guest.state, list(host.tools)) == (GuestState.GONE, [])
             assert isinstance(guest.error, PeerGone)
             assert guest.error.message.startswith("plugin instance startup failed closed: ")
             await server.gone.wait()  # nothing of the host call is left
@@ -77,7 +77,7 @@ async def test_killed_in_a_call(tmp_path: Path) -> None:
         first, second = await asyncio.gather(*calls)
         assert (first.code, second.code) == ("TOOL_UNAVAILABLE", "TOOL_UNAVAILABLE")
         assert "killed by SIGKILL" in first.text
-        await until(host, ID, State.READY)
+        await until(host, ID, GuestState.READY)
         assert not (await host.call_tool("echo")).is_error
         assert running(host).instance_status().restarts == 1
 
@@ -93,7 +93,7 @@ async def test_killed_in_a_host_call(tmp_path: Path) -> None:
             os.kill(guest.pid, signal.SIGKILL)
             assert (await call).code == "TOOL_UNAVAILABLE"
             await server.gone.wait()
-            await until(host, ID, State.READY)
+            await until(host, ID, GuestState.READY)
             assert not (await host.call_tool("echo")).is_error
 
 
@@ -128,8 +128,8 @@ async def test_killed_while_it_does_nothing(tmp_path: Path) -> None:
         for _ in range(3):
             before = running(host)
             os.kill(before.pid, signal.SIGKILL)
-            await until(host, ID, State.BACKING_OFF)
-            await until(host, ID, State.READY)
+            await until(host, ID, GuestState.BACKING_OFF)
+            await until(host, ID, GuestState.READY)
             assert (await running(host).dispatch("in", event(payload=7))).output == 7
         assert running(host).instance_status().restarts == 3
 

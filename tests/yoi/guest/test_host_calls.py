@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from serai.dialects.yoi.status import Lifecycle
-from serai.host.life import State
+from serai.host.guest import GuestState
 from serai.plugins.manifest import TOOL
 from tests.yoi import wat
 from tests.yoi.guest.plugins import DOWN, ID, Plugin, house, running
@@ -95,7 +95,7 @@ async def test_a_receive_that_times_out_is_a_trap(tmp_path: Path) -> None:
             result = await host.call_tool("call")
             assert result.is_error
             assert result.text.endswith(" failed closed: WASM execution error: WebSocket receive timed out")
-            assert (guest.instance_status().lifecycle, host.guest(ID).state) == (Lifecycle.FAILED, State.BACKING_OFF)
+            assert (guest.instance_status().lifecycle, host.guest(ID).state) == (Lifecycle.FAILED, GuestState.BACKING_OFF)
 
 
 @pytest.mark.req("yoi.rule.006")
@@ -116,4 +116,4 @@ async def test_a_connection_that_fails_is_a_trap(tmp_path: Path, api: str) -> No
         assert result.is_error
         words = f"request to {url} failed: " if api == "request" else f"WebSocket open to {url} failed: "
         assert f" failed closed: WASM execution error: {words}" in result.text
-        assert (guest.instance_status().lifecycle, host.guest(ID).state) == (Lifecycle.FAILED, State.BACKING_OFF)
+        assert (guest.instance_status().lifecycle, host.guest(ID).state) == (Lifecycle.FAILED, GuestState.BACKING_OFF)

@@ -13,7 +13,7 @@ import pytest
 from serai.dialects.yoi.messages import Event
 from serai.dialects.yoi.status import DiagnosticKind, Lifecycle
 from serai.errors import PeerTimeout, Refused, SeraiError
-from serai.host.life import State
+from serai.host.guest import GuestState
 from tests.host.guests import until
 from tests.yoi import wat
 from tests.yoi.guest.plugins import DOWN, ID, INGRESS, Plugin, event, house, mirror, running, with_tools
@@ -111,7 +111,7 @@ async def test_after_a_failed_handler_events_are_refused_until_it_runs_again(tmp
         with pytest.raises(Refused, match="plugin service is failed for ingress dispatch: "):
             await plugin.dispatch("in", event())
         assert plugin.instance_status().diagnostics[-1].kind is DiagnosticKind.SERVICE_FAILED
-        assert host.guest(ID).state is State.BACKING_OFF
+        assert host.guest(ID).state is GuestState.BACKING_OFF
         await host.reload(ID)
         if how == "no json":
             report = await running(host).dispatch("in", event())
@@ -177,10 +177,10 @@ async def test_what_waited_when_it_failed_is_brought_to_the_next_life(tmp_path: 
         done = await asyncio.gather(*works, return_exceptions=True)
         assert [isinstance(one, SeraiError) for one in done] == [False, True, True, True]
         # 0 is taken, 1 traps; in the next life 2 is taken and 3 traps; what is left is nothing
-        await until(host, ID, State.READY)
-        while host.guest(ID).generation < 3 or host.guest(ID).state is not State.READY:
-            await until(host, ID, State.BACKING_OFF)
-            await until(host, ID, State.READY)
+        await until(host, ID, GuestState.READY)
+        while host.guest(ID).generation < 3 or host.guest(ID).state is not GuestState.READY:
+            await until(host, ID, GuestState.BACKING_OFF)
+            await until(host, ID, GuestState.READY)
         counters = running(host).instance_status().dispatch_counters
         assert (counters.enqueued, counters.dispatched, counters.failed) == (4, 2, 2)
 
@@ -205,7 +205,7 @@ async def test_an_event_that_its_worker_never_saw_is_brought_again(tmp_path: Pat
         (again,) = seen_by._queue
         assert isinstance(again, Event)
         assert (again.attempt, again.correlation_id) == (2, "evt-9")
-        await until(host, ID, State.READY)
+        await until(host, ID, GuestState.READY)
         status = await seen(running(host), lambda status: status.dispatch_counters.dispatched == 1)
         assert (status.dispatch_counters.failed, status.queue_depth) == (0, 0)
 

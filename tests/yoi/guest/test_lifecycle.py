@@ -11,7 +11,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from serai.dialects.yoi.status import Lifecycle
 from serai.errors import LimitHit, PeerGone
-from serai.host.life import State
+from serai.host.guest import GuestState
 from tests.host.guests import changed, log_of, states, until
 from tests.yoi import wat
 from tests.yoi.guest.plugins import DOWN, ID, INGRESS, Plugin, event, house, mirror, running, with_tools
@@ -32,7 +32,7 @@ async def test_a_start_that_fails_registers_nothing(tmp_path: Path, how: str) ->
     )()
     async with house(tmp_path, Plugin(tmp_path, component, tools=("echo",)), bounds={"start": 1.0}) as host:
         guest = host.guest(ID)
-        assert guest.state is State.GONE
+        assert guest.state is GuestState.GONE
         assert not host.tools
         assert guest.error is not None
         assert guest.error.message.startswith("plugin instance startup failed closed: ")
@@ -65,7 +65,7 @@ async def test_a_status_that_fails_is_the_end_of_the_instance(tmp_path: Path, ho
         status = await guest.fresh_status()
         assert status.lifecycle is Lifecycle.FAILED
         assert status.last_error
-        assert host.guest(ID).state is State.BACKING_OFF
+        assert host.guest(ID).state is GuestState.BACKING_OFF
 
 
 async def test_a_status_is_asked_for_and_kept(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ async def test_after_a_trap_a_fresh_instance_serves_with_the_same_config(tmp_pat
         result = await host.call_tool("call")
         assert (result.code, "WASM execution error" in result.text) == ("FAILED", True)
         assert (await waiting).text == "count\n2"
-        await until(host, ID, State.READY)
+        await until(host, ID, GuestState.READY)
         second = running(host)
         assert second is not first
         assert second.pid != first.pid
@@ -173,17 +173,17 @@ async def test_the_one_supervisor_starts_it_again_and_gives_up(tmp_path: Path) -
         seen = states(host, ID)
         for _ in range(2):
             await host.call_tool("call")
-            await until(host, ID, State.READY)
+            await until(host, ID, GuestState.READY)
         assert running(host).instance_status().restarts == 2
         await host.call_tool("call")
         guest = host.guest(ID)
-        assert host.guest(ID).state is State.GONE
+        assert host.guest(ID).state is GuestState.GONE
         assert isinstance(guest.error, PeerGone)
         assert guest.error.limit == LimitHit("restarts", 2)
-        assert seen.count(State.BACKING_OFF) == 2
+        assert seen.count(GuestState.BACKING_OFF) == 2
         assert (await host.call_tool("echo")).code == "TOOL_UNAVAILABLE"
         await host.reload(ID)  # by hand
-        assert host.guest(ID).state is State.READY
+        assert host.guest(ID).state is GuestState.READY
         assert not (await host.call_tool("echo")).is_error
 
 
@@ -267,4 +267,4 @@ async def test_a_plugin_of_which_nothing_is_enabled_runs_nothing(tmp_path: Path)
     plugin = Plugin(tmp_path, wat.echo())
     plugin.more["surfaces"] = ["wasm"]
     async with house(tmp_path, plugin) as host:
-        assert (host.guest(ID).state, list(host.tools), running(host).pid) == (State.READY, [], 0)
+        assert (host.guest(ID).state, list(host.tools), running(host).pid) == (GuestState.READY, [], 0)

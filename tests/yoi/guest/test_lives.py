@@ -14,12 +14,12 @@ import pytest
 
 from serai.dialects.yoi.status import DiagnosticKind, Lifecycle
 from serai.errors import Closed, PeerGone, Refused
-from serai.host.adapters.yoi import connections
-from serai.host.adapters.yoi.connections import Backoff
-from serai.host.finding import find
+from serai.host.adapters.yoi import ingress
+from serai.host.adapters.yoi.ingress import Backoff
+from serai.host.discovery import find_guests
+from serai.host.guest import GuestState
+from serai.host.guest_manifest import GuestManifest
 from serai.host.host import Host
-from serai.host.life import State
-from serai.host.manifest import Manifest
 from serai.model.tools import ToolResult
 from serai.plugins.manifest import TOOL
 from tests.host.guests import until
@@ -77,8 +77,8 @@ async def test_an_event_for_an_earlier_life_is_refused_and_the_one_that_serves_g
     async with house(tmp_path, Plugin(tmp_path, mirror(), **INGRESS)) as host:
         old = running(host)
         os.kill(old.pid, signal.SIGKILL)
-        await until(host, ID, State.BACKING_OFF)
-        await until(host, ID, State.READY)
+        await until(host, ID, GuestState.BACKING_OFF)
+        await until(host, ID, GuestState.READY)
         new = running(host)
         assert new.instance is old.instance
         async with asyncio.timeout(PATIENT):
@@ -116,11 +116,11 @@ async def test_a_stop_waits_for_no_event_that_waits_behind_a_tool(tmp_path: Path
 # -- another package --------------------------------------------------------------------------------------------------------------
 
 
-def found(tmp_path: Path, plugin: Plugin) -> Manifest:
+def found(tmp_path: Path, plugin: Plugin) -> GuestManifest:
     """The plugin as the host of `house` would find it."""
     config = {"feature": {"plugins": {"enabled": True}}, "plugins": {"enabled": [plugin.enablement]}}
     environ = {"SERAI_HOME": str(tmp_path / "home"), "PATH": os.environ.get("PATH", os.defpath)}
-    [manifest] = find(cwd=tmp_path / "project", guests=[plugin.folder], config=config, environ=environ).guests
+    [manifest] = find_guests(cwd=tmp_path / "project", guests=[plugin.folder], config=config, environ=environ).guests
     return manifest
 
 
@@ -129,7 +129,7 @@ async def test_one_that_failed_and_is_mended_in_the_other_world_takes_events(tmp
     mended = Plugin(tmp_path / "mended", mirror(), **INGRESS)
     async with house(tmp_path, broken) as host:
         guest = host.guest(ID)
-        assert guest.state is State.GONE
+        assert guest.state is GuestState.GONE
         assert await guest.reload(found(tmp_path, mended))
         assert running(host).instance_status().lifecycle is Lifecycle.RUNNING
         assert (await running(host).dispatch("in", event(payload=5))).output == 5
@@ -140,7 +140,7 @@ async def test_of_one_that_failed_nothing_is_told_of_another_record(tmp_path: Pa
     mended = Plugin(tmp_path / "mended", wat.tool(), world=TOOL, tools=("echo",))
     async with house(tmp_path, broken) as host:
         guest = host.guest(ID)
-        assert guest.state is State.GONE
+        assert guest.state is GuestState.GONE
         assert await guest.reload(found(tmp_path, mended))
         status = running(host).instance_status()
         assert (status.lifecycle is Lifecycle.FAILED, status.last_error) == (False, None)
@@ -153,7 +153,7 @@ async def test_one_that_ran_and_died_leaves_nothing_to_another_record(tmp_path: 
     async with house(tmp_path, first, limits={"restart_wait": 60.0, "restart_wait_most": 60.0}) as host:
         await running(host).dispatch("in", event())
         os.kill(running(host).pid, signal.SIGKILL)
-        await until(host, ID, State.BACKING_OFF)
+        await until(host, ID, GuestState.BACKING_OFF)
         assert await host.guest(ID).reload(found(tmp_path, second))
         status = running(host).instance_status()
         assert (status.dispatch_counters.enqueued, status.restarts, status.last_error) == (0, 0, None)
@@ -192,7 +192,7 @@ async def test_damaged_code_ends_one_start_and_the_next_makes_it_anew(tmp_path: 
     without_code(code)
     async with house(tmp_path, plugin) as host:
         guest = host.guest(ID)
-        assert guest.state is State.GONE
+        assert guest.state is GuestState.GONE
         assert isinstance(guest.error, PeerGone)
         assert guest.error.exit is not None
         assert guest.error.exit.signal in (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGTRAP)
@@ -219,8 +219,8 @@ async def test_lookups_that_hang_get_no_more_than_four_threads(tmp_path: Path, m
         return [one for one in set(threading.enumerate()) - before if one.name.startswith("serai-name lookup")]
 
     monkeypatch.setattr(socket, "getaddrinfo", hanging)
-    monkeypatch.setattr(connections, "_SECONDS", 0.02)
-    monkeypatch.setattr(connections.Owned.__init__, "__defaults__", (lambda: Backoff(first=0.001, most=0.001),))
+    monkeypatch.setattr(ingress, "_SECONDS", 0.02)
+    monkeypatch.setattr(ingress.HostWebSockets.__init__, "__defaults__", (lambda: Backoff(first=0.001, most=0.001),))
     target = {"scheme": "ws", "host": "example.test"}
     sources = {"in": {"sources": ["ws://example.test/1", "ws://example.test/2"]}}
     said = {**INGRESS, "ingresses": sources, "apis": ("websocket",), "websocket": [target]}

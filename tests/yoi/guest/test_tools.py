@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from serai.errors import BadFrame, BadManifest, NotAllowed, PeerGone, PeerTimeout, Refused, SeraiError, SpawnFailed
-from serai.host.adapters.yoi.life import register, tool_failure
-from serai.host.life import State
+from serai.host.adapters.yoi.offer import build_offer, tool_failure
+from serai.host.guest import GuestState
 from serai.model.tools import ToolCall
 from serai.plugins.manifest import TOOL
 from tests.host.guests import log_of, make
@@ -94,7 +94,7 @@ async def test_a_plugin_of_which_everything_is_denied_is_not_taken_in(tmp_path: 
     plugin.grants = {}
     async with house(tmp_path, plugin) as host:
         guest = host.guest(ID)
-        assert (guest.state, list(host.tools)) == (State.GONE, [])
+        assert (guest.state, list(host.tools)) == (GuestState.GONE, [])
         assert isinstance(guest.error, NotAllowed)
         assert guest.error.message == f"plugin {REF} tool echo registration denied: granted surfaces.tool permission is missing"
         assert f"serai guest grant {ID}" in guest.error.hint
@@ -123,7 +123,7 @@ async def test_a_stored_plan_is_held_to_the_same(tmp_path: Path) -> None:
         for wrong in ((*tools, tools[0]), (msgspec.structs.replace(tools[0], input_schema=bad), *tools[1:])):
             record = msgspec.structs.replace(guest.record, manifest=msgspec.structs.replace(guest.record.manifest, tools=wrong))
             with pytest.raises(BadManifest):
-                register(record, guest.bounds, None, "yoi:x")
+                build_offer(record, guest.bounds, None, "yoi:x")
 
 
 @pytest.mark.req("yoi.rule.067")
@@ -165,7 +165,7 @@ async def test_nothing_unseen_reaches_a_model_in_the_words_of_a_schema(tmp_path:
     def spec(text: str) -> dict[str, Any]:
         bad = msgspec.structs.replace(tools[0], input_schema=msgspec.json.decode(text))
         manifest = msgspec.structs.replace(guest.record.manifest, tools=(bad, *tools[1:]))
-        offer = register(msgspec.structs.replace(guest.record, manifest=manifest), guest.bounds, None, "yoi:x")
+        offer = build_offer(msgspec.structs.replace(guest.record, manifest=manifest), guest.bounds, None, "yoi:x")
         return offer.contributions.tools[0].schema
 
     # properties may be named like what a schema says of itself
@@ -304,7 +304,7 @@ async def test_the_tools_of_a_failed_plugin_stay_and_a_stop_takes_them_away(tmp_
     async with house(tmp_path, Plugin(tmp_path, wat.traps(), tools=("call", "echo")), limits=DOWN) as host:
         failed = running(host)
         await host.call_tool("call")
-        assert host.guest(ID).state is State.BACKING_OFF
+        assert host.guest(ID).state is GuestState.BACKING_OFF
         assert [spec.name for spec in host.tools] == ["call", "echo"]
         assert (await host.call_tool("echo")).code == "TOOL_UNAVAILABLE"
         with pytest.raises(PeerGone, match="is not running"):

@@ -13,7 +13,7 @@ import pytest
 
 from serai.errors import SeraiError
 from serai.host.adapters.yoi.guest import YoiGuest
-from serai.host.life import State
+from serai.host.guest import GuestState
 from tests.host.guests import until
 from tests.yoi.guest.plugins import ID, INGRESS, Plugin, event, house, running, with_tools
 from tests.yoi.guest.plugins import until as seen
@@ -98,7 +98,7 @@ async def test_an_event_that_was_never_sent_comes_again_as_the_second_attempt(tm
             await work
         (again,) = first.instance._queue
         assert (again.attempt, again.correlation_id) == (2, "evt-9")
-        await until(host, ID, State.READY)
+        await until(host, ID, GuestState.READY)
         status = await seen(running(host), lambda status: status.dispatch_counters.dispatched == 1)
         assert (status.dispatch_counters.enqueued, status.dispatch_counters.failed, status.queue_depth) == (1, 0, 0)
 
@@ -114,7 +114,7 @@ async def test_an_event_that_cannot_be_sent_ends_this_life_and_comes_again_in_th
         assert first.over is not None
         assert first.instance.in_flight is None
         assert [(one.attempt, one.correlation_id) for one in first.instance._queue] == [(2, "evt-9")]
-        await until(host, ID, State.READY)
+        await until(host, ID, GuestState.READY)
         status = await seen(running(host), lambda status: status.dispatch_counters.dispatched == 1)
         assert (status.dispatch_counters.failed, status.queue_depth, status.restarts) == (0, 0, 1)
         assert (await running(host).dispatch("in", event())).output["at"] == 2

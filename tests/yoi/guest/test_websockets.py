@@ -13,8 +13,8 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 from serai.dialects.yoi.status import CommandStatus, ConnectionState, DiagnosticKind, InstanceStatus, Lifecycle
-from serai.host.adapters.yoi import connections
-from serai.host.adapters.yoi.connections import Backoff, subscriptions
+from serai.host.adapters.yoi import ingress
+from serai.host.adapters.yoi.ingress import Backoff, subscriptions
 from tests.yoi.guest.plugins import INGRESS, Plugin, house, mirror, reflecting, running, until
 
 
@@ -134,7 +134,7 @@ async def test_at_most_four_are_opened_and_other_sources_are_ignored(tmp_path: P
             assert any(f"{server.url}5 is not opened for in" in one for one in told)
             assert any(one.startswith("invalid WebSocket ingress source for in: ") for one in told)
             assert server.came.empty()
-        assert connections._SECONDS == 5.0
+        assert ingress._SECONDS == 5.0
 
 
 @pytest.mark.req("yoi.rule.083")
@@ -165,7 +165,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[float]:
             lived.append(lasted)
             return super().wait(lasted) / 100
 
-    monkeypatch.setattr(connections.Owned.__init__, "__defaults__", (Quick,))
+    monkeypatch.setattr(ingress.HostWebSockets.__init__, "__defaults__", (Quick,))
     return lived
 
 

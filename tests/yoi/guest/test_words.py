@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from serai.errors import BadFrame, PeerGone, Refused, Trapped
-from serai.host.adapters.yoi.life import tool_failure
+from serai.host.adapters.yoi.offer import tool_failure
 from tests.yoi import wat
 from tests.yoi.guest.plugins import DOWN, ID, Plugin, house, running
 

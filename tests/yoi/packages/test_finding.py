@@ -15,7 +15,7 @@ from serai.app.config import Config
 from serai.errors import BadSettings
 from serai.host.adapters.yoi import finder
 from serai.host.adapters.yoi.finder import plan_of
-from serai.host.finding import Found, find
+from serai.host.discovery import DiscoveryResult, find_guests
 from serai.plugins.grants import ResolvedPlugin
 from serai.plugins.package import digest
 from tests.host.folders import House, zot_guest
@@ -34,15 +34,15 @@ def store(house: House) -> Path:
     return house.project / ".serai" / "guests"
 
 
-def ids(found: Found) -> list[str]:
+def ids(found: DiscoveryResult) -> list[str]:
     return [guest.id for guest in found.guests]
 
 
-def refused(found: Found) -> dict[str, str]:
+def refused(found: DiscoveryResult) -> dict[str, str]:
     return {aside.manifest.folder.name: aside.reason for aside in found.refused}
 
 
-def problems(found: Found) -> list[tuple[str, str]]:
+def problems(found: DiscoveryResult) -> list[tuple[str, str]]:
     return [(problem.folder.name, problem.reason) for problem in found.problems]
 
 
@@ -273,7 +273,7 @@ def test_what_a_projects_settings_enable_counts_only_once_they_are_trusted(house
     settings = house.project / ".serai" / "config.toml"
     settings.write_text('[[plugins.enabled]]\nid = "project:tide"\n')
 
-    def found() -> Found:
+    def found() -> DiscoveryResult:
         config = Config.load(house.project, environ=house.environ)
         return house.find(config=config.settings)
 
@@ -416,8 +416,8 @@ def test_a_projects_plugin_of_a_plan_needs_trust_for_that_content(house: House) 
 def test_who_has_no_plugins_imports_nothing_of_theirs(house: House) -> None:
     zot_guest(house.user / "weather")
     code = (
-        "import sys; from serai.host.finding import find; "
-        f"found = find(cwd={str(house.project)!r}, environ={house.environ!r}); assert len(found.guests) == 1; "
+        "import sys; from serai.host.discovery import find_guests; "
+        f"found = find_guests(cwd={str(house.project)!r}, environ={house.environ!r}); assert len(found.guests) == 1; "
         "print([name for name in sys.modules if 'yoi' in name or name == 'serai.host.adapters.yoi.finder'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -426,5 +426,5 @@ def test_who_has_no_plugins_imports_nothing_of_theirs(house: House) -> None:
 
 def test_a_plugin_in_the_place_of_another_program_is_not_looked_for(house: House) -> None:
     plugin_folder(house.project / ".zot" / "extensions" / "echo")
-    found = find(cwd=house.project, environ=house.environ, config=on("project:echo"))
+    found = find_guests(cwd=house.project, environ=house.environ, config=on("project:echo"))
     assert problems(found) == [("echo", "guests of the dialect yoi are not looked for here")]

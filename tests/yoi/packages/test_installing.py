@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from serai.errors import BadManifest, BadSettings, NoGuest
-from serai.host.installing import add, choose, has_switch, remove, set_enabled
+from serai.host.installation import add, choose, has_switch, remove, set_enabled
 from tests.host.folders import House
 from tests.yoi.packages.making import files, on, plugin, plugin_folder
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from serai.errors import SeraiError
-from serai.host.adapters.yoi.brokering import HostCall
-from serai.host.adapters.yoi.worker import Worker, open_worker
+from serai.host.adapters.yoi.worker import HostCall, Worker, open_worker
 from serai.limits import Limits
 from serai.plugins.bounds import DEFAULT, Bounds
 from serai.plugins.manifest import INSTANCE

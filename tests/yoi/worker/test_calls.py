@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from serai.dialects.yoi import messages
 from serai.dialects.yoi.host_api import HostCallDenied
 from serai.errors import BadManifest, Closed, PeerTimeout, Refused, Trapped
-from serai.host.adapters.yoi import frames
 from serai.plugins.bounds import Bounds
 from serai.plugins.manifest import TOOL
 from tests.yoi import wat
@@ -278,13 +278,13 @@ async def test_further_exports_are_ignored(house: House) -> None:
 
 
 def test_both_sides_have_the_same_functions() -> None:
-    from serai.host.adapters.yoi.program import checks
+    from serai.host.adapters.yoi.program import component
 
     kinds = {"string": str, "u32": int}
     assert {
         interface: {name: tuple(kinds[param] for param in params) for name, params in functions.items()}
-        for interface, functions in checks.HOST.items()
-    } == frames.HOST
+        for interface, functions in component.HOST.items()
+    } == messages.HOST
 
 
 async def test_an_unknown_world_is_no_world(house: House) -> None:

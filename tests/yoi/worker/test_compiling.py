@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from serai.errors import BadManifest, NotWritten, PeerTimeout, SpawnFailed
-from serai.host.adapters.yoi import compiling
-from serai.host.adapters.yoi.cache import Cache
-from serai.host.adapters.yoi.compiling import Compiling, command, compiled, key_of
+from serai.host.adapters.yoi import compiler
+from serai.host.adapters.yoi.compiler import CompiledCodeCache, CompileLimits, command, compiled, key_of
 from serai.host.adapters.yoi.program import engine
 from serai.wire.plain_process import PlainSpawner
 from serai.wire.process import Child, Launch
@@ -41,7 +40,7 @@ def folder(tmp_path: Path) -> str:
 
 
 async def _compile(spawner: PlainSpawner | Counting, folder: str, component: bytes, **more: object) -> str:
-    return await compiled(component, spawner=spawner, cache=Cache(folder), fuel=False, who="yoi:test", **more)  # type: ignore[arg-type]
+    return await compiled(component, spawner=spawner, cache=CompiledCodeCache(folder), fuel=False, who="yoi:test", **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.req("yoi.rule.072")
@@ -62,7 +61,7 @@ async def test_side_by_side_it_is_compiled_once_too(spawner: PlainSpawner, folde
 
 
 async def test_another_process_that_compiles_it_is_waited_for(spawner: PlainSpawner, folder: str) -> None:
-    cache = Cache(folder)
+    cache = CompiledCodeCache(folder)
     component = wat.echo()
     key = key_of(component, fuel=False)
     lock = cache.hold(key)
@@ -76,11 +75,11 @@ async def test_another_process_that_compiles_it_is_waited_for(spawner: PlainSpaw
 
 
 async def test_who_waits_for_another_does_not_wait_for_ever(spawner: PlainSpawner, folder: str) -> None:
-    cache = Cache(folder)
+    cache = CompiledCodeCache(folder)
     lock = cache.hold(key_of(wat.echo(), fuel=False))
     assert lock is not None
     with pytest.raises(PeerTimeout, match="took too long"):
-        await _compile(spawner, folder, wat.echo(), bounds=Compiling(seconds=0.1))
+        await _compile(spawner, folder, wat.echo(), bounds=CompileLimits(seconds=0.1))
     os.close(lock)
 
 
@@ -91,7 +90,7 @@ async def test_the_folder_and_the_file_are_ours_alone(spawner: PlainSpawner, fol
         key = await _compile(spawner, folder, wat.echo())
     finally:
         os.umask(before)
-    path = Cache(folder).path(key)
+    path = CompiledCodeCache(folder).path(key)
     assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
 
@@ -102,7 +101,7 @@ def test_a_folder_that_others_can_get_at_is_refused(folder: str, mode: int) -> N
     os.mkdir(folder)
     os.chmod(folder, mode)
     with pytest.raises(NotWritten, match="compiled plugins are not taken from"):
-        Cache(folder)
+        CompiledCodeCache(folder)
 
 
 @pytest.mark.req("yoi.edge.33")
@@ -111,7 +110,7 @@ def test_a_folder_of_somebody_else_is_refused(folder: str) -> None:
     os.mkdir(folder, 0o700)
     os.chown(folder, 12345, 12345)
     with pytest.raises(NotWritten, match="belongs to or is open to others"):
-        Cache(folder)
+        CompiledCodeCache(folder)
 
 
 @pytest.mark.req("yoi.edge.33")
@@ -119,7 +118,7 @@ def test_a_link_in_its_place_is_refused(folder: str, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     os.symlink(tmp_path / "elsewhere", folder)
     with pytest.raises(NotWritten):
-        Cache(folder)
+        CompiledCodeCache(folder)
 
 
 def _open_to_others(path: str) -> None:
@@ -151,8 +150,8 @@ def _given_away(path: str) -> None:
 async def test_compiled_code_that_others_may_have_written_is_not_run(spawner: PlainSpawner, folder: str, spoil: object) -> None:
     counting = Counting(spawner)
     key = await _compile(counting, folder, wat.echo())
-    spoil(Cache(folder).path(key))  # type: ignore[operator]
-    assert not Cache(folder).has(key)
+    spoil(CompiledCodeCache(folder).path(key))  # type: ignore[operator]
+    assert not CompiledCodeCache(folder).has(key)
     assert await _compile(counting, folder, wat.echo()) == key
     assert len(counting.launched) == 2
 
@@ -163,7 +162,7 @@ async def test_what_is_damaged_is_compiled_anew(house: House, folder: str, damag
     counting = Counting(house.spawner)  # type: ignore[arg-type]
     house.spawner = counting
     await house.open(wat.echo())
-    path = Cache(folder).path(key_of(wat.echo(), fuel=False))
+    path = CompiledCodeCache(folder).path(key_of(wat.echo(), fuel=False))
     whole = Path(path).read_bytes()
     Path(path).unlink()  # the first worker has the old one open
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -200,23 +199,23 @@ async def test_with_fuel_the_code_is_another_one(spawner: PlainSpawner, folder: 
 async def test_a_compiler_that_takes_too_long_is_killed(
     spawner: PlainSpawner, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiling, "command", lambda *_: [sys.executable, "-I", "-S", "-c", "import time; time.sleep(3600)"])
+    monkeypatch.setattr(compiler, "command", lambda *_: [sys.executable, "-I", "-S", "-c", "import time; time.sleep(3600)"])
     with pytest.raises(PeerTimeout, match="compiling its component took too long"):
-        await _compile(spawner, folder, wat.echo(), bounds=Compiling(seconds=0.3))
+        await _compile(spawner, folder, wat.echo(), bounds=CompileLimits(seconds=0.3))
     assert not [name for name in os.listdir(folder) if not name.startswith("lock-")]
     assert not spawner.children
 
 
 async def test_a_compiler_has_a_bound_on_memory(spawner: PlainSpawner, folder: str) -> None:
     with pytest.raises(BadManifest, match="compiling it failed"):
-        await _compile(spawner, folder, wat.echo(), bounds=Compiling(memory=1024, address_space=1024))
+        await _compile(spawner, folder, wat.echo(), bounds=CompileLimits(memory=1024, address_space=1024))
 
 
 @pytest.mark.parametrize("size", [100_000, 3_000_000])
 async def test_a_compiler_that_reads_nothing_does_not_hang_us(
     spawner: PlainSpawner, folder: str, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(compiling, "command", lambda *_: [sys.executable, "-I", "-S", "-c", "import os; os._exit(9)"])
+    monkeypatch.setattr(compiler, "command", lambda *_: [sys.executable, "-I", "-S", "-c", "import os; os._exit(9)"])
     component = wat.echo() + b"\0" * size
     with pytest.raises(BadManifest, match="exit status 9"):
         await _compile(spawner, folder, component)
@@ -232,7 +231,7 @@ async def test_a_large_component_goes_through_the_pipe(spawner: PlainSpawner, fo
         length.append(left & 0x7F | (0x80 if left > 0x7F else 0))
         left >>= 7
     component = wat.echo() + b"\x00" + bytes(length) + body
-    assert Cache(folder).has(await _compile(spawner, folder, component))
+    assert CompiledCodeCache(folder).has(await _compile(spawner, folder, component))
 
 
 async def test_cancelled_while_it_compiles_nothing_is_left(spawner: PlainSpawner, folder: str) -> None:
@@ -244,10 +243,10 @@ async def test_cancelled_while_it_compiles_nothing_is_left(spawner: PlainSpawner
     with pytest.raises(asyncio.CancelledError):
         await task
     assert not [name for name in os.listdir(folder) if not name.startswith("lock-")]
-    assert Cache(folder).hold(key_of(wat.echo(), fuel=False)) is not None
+    assert CompiledCodeCache(folder).hold(key_of(wat.echo(), fuel=False)) is not None
 
 
-def _file(cache: Cache, key: str, size: int, at: float) -> None:
+def _file(cache: CompiledCodeCache, key: str, size: int, at: float) -> None:
     path = cache.path(key)
     Path(path).write_bytes(b"x" * size)
     os.chmod(path, 0o600)
@@ -255,7 +254,7 @@ def _file(cache: Cache, key: str, size: int, at: float) -> None:
 
 
 def test_the_oldest_go_when_there_is_too_much(folder: str) -> None:
-    cache = Cache(folder, total=1000, entries=4)
+    cache = CompiledCodeCache(folder, total=1000, entries=4)
     for n, size in enumerate((300, 300, 300)):
         _file(cache, f"k{n}", size, 1000.0 + n)
     assert cache.has("k0")  # used: now it is the youngest
@@ -271,7 +270,7 @@ def test_the_oldest_go_when_there_is_too_much(folder: str) -> None:
 
 
 def test_what_nobody_writes_any_more_goes(folder: str) -> None:
-    cache = Cache(folder)
+    cache = CompiledCodeCache(folder)
     old, path = cache.begin("a" * 64)
     os.close(old)
     os.utime(path, (1.0, 1.0))

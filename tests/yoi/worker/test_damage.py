@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from serai.errors import NotWritten, PeerGone
-from serai.host.adapters.yoi.cache import Cache
-from serai.host.adapters.yoi.compiling import compiled, key_of
+from serai.host.adapters.yoi.compiler import CompiledCodeCache, compiled, key_of
 from serai.wire.plain_process import PlainSpawner
 from serai.wire.process import Child, Launch, Spawner
 from tests.yoi import wat
@@ -51,7 +50,7 @@ async def test_the_code_of_a_worker_that_crashed_is_made_anew(house: House, fold
     assert cause.exit is not None
     assert cause.exit.signal == number
     crashed = number in CRASHES
-    assert os.path.exists(Cache(folder).path(key_of(wat.echo(), fuel=False))) is not crashed
+    assert os.path.exists(CompiledCodeCache(folder).path(key_of(wat.echo(), fuel=False))) is not crashed
     house.spawner = counting
     again = await house.open(wat.echo())
     assert await house.tool(again, "raw", "x") == "x"
@@ -64,7 +63,7 @@ async def test_so_is_that_of_one_that_crashed_before_it_was_ready(house: House, 
     house.spawner = Instead(real, f"import os; os.kill(os.getpid(), {int(number)})")
     with pytest.raises(PeerGone):
         await house.open(wat.echo())
-    assert os.path.exists(Cache(folder).path(key_of(wat.echo(), fuel=False))) is (number == signal.SIGKILL)
+    assert os.path.exists(CompiledCodeCache(folder).path(key_of(wat.echo(), fuel=False))) is (number == signal.SIGKILL)
     house.spawner = real
     assert await house.tool(await house.open(wat.echo()), "raw", "x") == "x"
 
@@ -85,15 +84,15 @@ async def test_code_is_on_the_disk_before_it_has_its_name(
 
     monkeypatch.setattr(os, "fsync", syncing)
     monkeypatch.setattr(os, "replace", renaming)
-    key = await compiled(wat.echo(), spawner=spawner, cache=Cache(folder), fuel=False, who="yoi:test")
-    inode = os.stat(Cache(folder).path(key)).st_ino
+    key = await compiled(wat.echo(), spawner=spawner, cache=CompiledCodeCache(folder), fuel=False, who="yoi:test")
+    inode = os.stat(CompiledCodeCache(folder).path(key)).st_ino
     assert done == [("sync", inode), ("rename", inode)]
 
 
 # -- no room ----------------------------------------------------------------------------------------------------------------------
 
 
-class Full(Cache):
+class Full(CompiledCodeCache):
     """On a disk without room."""
 
     def begin(self, key: str) -> tuple[int, str]:
@@ -115,12 +114,14 @@ class Bounded:
 
 @pytest.mark.parametrize(("how", "why"), [("full", errno.ENOSPC), ("bounded", errno.EFBIG)])
 async def test_no_room_for_what_is_compiled_is_the_disks_fault(spawner: PlainSpawner, folder: str, how: str, why: int) -> None:
-    cache = Full(folder) if how == "full" else Cache(folder)
+    cache = Full(folder) if how == "full" else CompiledCodeCache(folder)
     through: Spawner = spawner if how == "full" else Bounded(spawner)
     with pytest.raises(NotWritten) as caught:
         await compiled(wat.echo(), spawner=through, cache=cache, fuel=False, who="yoi:test")
     assert caught.value.message == f"a compiled plugin cannot be written: {os.strerror(why)}"
     assert caught.value.who == folder
     assert not [name for name in os.listdir(folder) if not name.startswith("lock-")]
-    key = await compiled(wat.echo(), spawner=spawner, cache=Cache(folder), fuel=False, who="yoi:test")  # there is room again
-    assert Cache(folder).has(key)
+    key = await compiled(
+        wat.echo(), spawner=spawner, cache=CompiledCodeCache(folder), fuel=False, who="yoi:test"
+    )  # there is room again
+    assert CompiledCodeCache(folder).has(key)

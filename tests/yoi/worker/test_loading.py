@@ -11,7 +11,7 @@ import pytest
 
 from serai.errors import BadManifest, OversizeFrame, PeerGone, PeerTimeout
 from serai.host.adapters.yoi import worker as module
-from serai.host.adapters.yoi.compiling import command
+from serai.host.adapters.yoi.compiler import command
 from serai.plugins.manifest import INSTANCE, TOOL
 from serai.wire import process_tree
 from serai.wire.process import Child, Launch

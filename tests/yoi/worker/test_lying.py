@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serai.dialects.yoi import messages
 from serai.errors import BadFrame, BadManifest, PeerGone, PeerTimeout, SeraiError
-from serai.host.adapters.yoi import frames
 from serai.wire.process import Child, Launch, Spawner
 from tests.conftest import PATIENT
 from tests.wire.helpers import Ends
@@ -219,8 +219,8 @@ _VALUES = st.recursive(
 @given(st.binary(max_size=200) | _VALUES.map(lambda value: json.dumps(value).encode()))
 def test_any_line_is_a_frame_or_a_known_error(line: bytes) -> None:
     try:
-        frame = frames.decoder.decode(line)
+        frame = messages.decoder.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return
-    if isinstance(frame, frames.HostAsked):
+    if isinstance(frame, messages.HostAsked):
         frame.fits()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from serai.host.services import GROUPS
-from serai.host.settings import GuestSettings
+from serai.host.guest_settings import GROUPS, GuestSettings
 
 __all__ = ["NOTHING", "USUAL", "Grants", "grants_of", "provider_of"]
 

@@ -17,19 +17,33 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
     from serai.host.adapter import Adapter
-    from serai.host.manifest import Manifest, Scope
-    from serai.host.settings import Author, Person
+    from serai.host.guest_manifest import GuestManifest, Scope
+    from serai.host.guest_settings import AuthorSettings, PersonSettings
 
 __all__ = [
-    "DIALECTS", "ENDINGS", "GROUP", "OWN", "Dialect", "Finder", "Reader", "Said", "adapter", "by_folder", "by_name", "finder",
-    "is_built", "named_only", "own_settings", "reader",
+    "DIALECTS",
+    "ENDINGS",
+    "GROUP",
+    "OWN",
+    "DialectRow",
+    "GuestFinder",
+    "ManifestFields",
+    "ManifestReader",
+    "adapter",
+    "by_folder",
+    "by_name",
+    "finder",
+    "is_built",
+    "named_only",
+    "own_settings",
+    "reader",
 ]  # fmt: skip
 
 GROUP = "serai.guests"
 OWN = "serai"  # the row of `guest.toml`, which stands alone or holds Serai's settings beside a foreign manifest
 
 
-class Dialect(NamedTuple):
+class DialectRow(NamedTuple):
     """`adapter` is `module:attribute`, or empty while nobody has built it; `reader` the module that reads its manifest.
 
     `by_name`: the manifest's name is who a guest is, not its folder's. So a project's takes the place of the person's of that name,
@@ -51,7 +65,7 @@ class Dialect(NamedTuple):
     keys: tuple[str, ...] = ()
 
 
-class Said(Protocol):
+class ManifestFields(Protocol):
     """What a manifest says, whatever the dialect."""
 
     @property
@@ -66,10 +80,10 @@ class Said(Protocol):
     def enabled(self) -> bool: ...
 
 
-class Reader(Protocol):
+class ManifestReader(Protocol):
     """A dialect's reading of its manifest, without IO. What cannot be read is a `ValueError` with the reason."""
 
-    def parse(self, text: bytes) -> Said: ...
+    def parse(self, text: bytes) -> ManifestFields: ...
 
     def argv(self, manifest: Any, folder: str) -> tuple[str, ...]:
         """The command line; bare names are looked up in PATH."""
@@ -80,46 +94,46 @@ class Reader(Protocol):
         ...
 
 
-class Finder(Protocol):
+class GuestFinder(Protocol):
     """A dialect's own way of finding: its guests are packages, and which of them run with what is said elsewhere."""
 
     def settings(self, config: Mapping[str, Any], who: str) -> Any:
         """What the settings say under the dialect's `keys`, for `Person.own`; else `BadSettings`."""
         ...
 
-    def read(self, path: Path, scope: Scope, person: Person, author: Author) -> Manifest:
+    def read(self, path: Path, scope: Scope, person: PersonSettings, author: AuthorSettings) -> GuestManifest:
         """One guest, not settled yet; else `BadManifest`."""
         ...
 
-    def find_in(self, place: Path, scope: Scope, person: Person) -> tuple[list[Manifest], list[tuple[Path, str]]]:
+    def find_in(self, place: Path, scope: Scope, person: PersonSettings) -> tuple[list[GuestManifest], list[tuple[Path, str]]]:
         """Those of one of Serai's own places, settled, and what is wrong there by its path."""
         ...
 
-    def settle(self, manifests: Sequence[Manifest], person: Person) -> list[Manifest]:
+    def settle(self, manifests: Sequence[GuestManifest], person: PersonSettings) -> list[GuestManifest]:
         """The same with `plan`, or `refused`, or not `enabled`."""
         ...
 
-    def missing(self, manifests: Iterable[Manifest], person: Person, project: Path) -> list[str]:
+    def missing(self, manifests: Iterable[GuestManifest], person: PersonSettings, project: Path) -> list[str]:
         """What the settings want and was not found, a line each."""
         ...
 
-    def kept(self, person: Person, store: Path) -> list[Manifest] | None:
+    def kept(self, person: PersonSettings, store: Path) -> list[GuestManifest] | None:
         """The guests that the settings hold already, so that nobody is to look for any; `store` is the person's own place."""
         ...
 
 
 # In this order a folder with several manifests is taken.
 DIALECTS = {
-    "zot": Dialect("extension.json", "serai.host.adapters.zot:ADAPTER", "serai.dialects.zot.manifest"),
-    "piglet": Dialect(
+    "zot": DialectRow("extension.json", "serai.host.adapters.zot:ADAPTER", "serai.dialects.zot.manifest"),
+    "piglet": DialectRow(
         "manifest.yaml", "serai.host.adapters.piglet:ADAPTER", "serai.dialects.piglet.manifest", by_name=True, by_folder=True,
         named_only=True,
     ),
-    "yoi": Dialect(
+    "yoi": DialectRow(
         "plugin.toml", "serai.host.adapters.yoi:ADAPTER", "serai.dialects.yoi.manifest", by_name=True, named_only=True,
         finder="serai.host.adapters.yoi.finder", ending=".yoi-plugin", keys=("feature", "plugins"),
     ),
-    OWN: Dialect("guest.toml"),
+    OWN: DialectRow("guest.toml"),
 }  # fmt: skip
 
 
@@ -158,16 +172,16 @@ def adapter(dialect: str) -> Adapter:
     raise BadManifest(f"the dialect {dialect} is not built yet", who=dialect, hint=f"the dialects are {', '.join(DIALECTS)}")
 
 
-def reader(dialect: str) -> Reader | None:
+def reader(dialect: str) -> ManifestReader | None:
     """Who reads its manifest, or None while nobody does."""
     where = DIALECTS[dialect].reader if dialect in DIALECTS else ""
-    return cast(Reader, import_module(where)) if where else None
+    return cast(ManifestReader, import_module(where)) if where else None
 
 
-def finder(dialect: str) -> Finder | None:
+def finder(dialect: str) -> GuestFinder | None:
     """Who finds its guests, where reading their manifests is not all of it."""
     where = DIALECTS[dialect].finder if dialect in DIALECTS else ""
-    return cast(Finder, import_module(where)) if where else None
+    return cast(GuestFinder, import_module(where)) if where else None
 
 
 def own_settings(config: Mapping[str, Any], who: str) -> dict[str, Any]:

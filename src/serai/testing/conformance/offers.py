@@ -7,8 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from serai.host.schema_shape import Shape, Unfit, measure
-from serai.host.schemas import Checked, checker
+from serai.host.argument_schemas import ArgumentChecker, SchemaCost, SchemaRejected, build_checker, measure
 from serai.limits import KIB
 from serai.testing.conformance.probing import Flawed
 from serai.testing.conformance.report import Finding, failed, warned
@@ -41,7 +40,7 @@ def schema(name: str, schema: object, shown: Sequence[str]) -> Iterator[Finding]
         yield failed(
             f"the schema of {name} is not an object", hint='write a JSON Schema: {"type":"object","properties":{…}}', frames=shown
         )
-    elif (problem := checker(schema, who=name).problem) and _builds(schema):
+    elif (problem := build_checker(schema, who=name).problem) and _builds(schema):
         why = f"the schema of {name} has patterns that Serai cannot check: it has no look-around, no back-references, and a limit"
         yield warned(
             why, hint="write them without, or check what they say in the tool: here its arguments go unchecked", frames=shown
@@ -61,9 +60,9 @@ def _builds(schema: dict[str, Any]) -> bool:
 
     try:
         measure(schema, depth=64, length=256 * KIB)
-        Shape(schema)  # beyond this, building it may take for ever, too
+        SchemaCost(schema)  # beyond this, building it may take for ever, too
         jsonschema_rs.validator_for(json.dumps(schema), offline=True, ignore_unknown_formats=True)
-    except (Unfit, ValueError, jsonschema_rs.ReferencingError):
+    except (SchemaRejected, ValueError, jsonschema_rs.ReferencingError):
         return False
     return True
 
@@ -73,7 +72,7 @@ def unfit(schema: object, *, given: bool) -> list[object]:
 
     Never what fits the schema (design rule 7).
     """
-    check: Checked | None = checker(schema, who="") if isinstance(schema, dict) else None
+    check: ArgumentChecker | None = build_checker(schema, who="") if isinstance(schema, dict) else None
     if check is None or check.problem or not (given or (isinstance(schema, dict) and schema.get("required"))):
         return []
     return [args for args in ODD_ARGUMENTS if check.check(args)]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from serai.errors import BadManifest, NoGuest
 from serai.host.adapters import DIALECTS
-from serai.host.manifest import Folder, Manifest, look, read
-from serai.host.settings import Author, Person
+from serai.host.guest_manifest import GuestFolder, GuestManifest, inspect_folder, read_manifest
+from serai.host.guest_settings import AuthorSettings, PersonSettings
 from serai.testing.conformance.report import Finding, Patience, failed, warned
 from serai.testing.zot_host.process import python_program
 
@@ -64,9 +64,11 @@ class Target:
     def _read(cls, folder: Path, environ: Mapping[str, str]) -> Target:
         dialect = "zot"
         try:
-            found = look(folder) or Folder(folder, dialect, (), Author())  # without any, as if zot's were missing
+            found = inspect_folder(folder) or GuestFolder(
+                folder, dialect, (), AuthorSettings()
+            )  # without any, as if zot's were missing
             dialect = found.dialect if found.dialect in _MANIFEST else dialect
-            manifest = read(found, "ad hoc", Person())
+            manifest = read_manifest(found, "ad hoc", PersonSettings())
         except BadManifest as error:
             remark = failed(error.message, hint=_MANIFEST[dialect])
             return cls(name=folder.name, dialect=dialect, folder=folder, environ=environ, remarks=(remark,))
@@ -95,7 +97,7 @@ class Task:
     commands: Sequence[str] = ()
 
 
-def _command(manifest: Manifest, environ: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
+def _command(manifest: GuestManifest, environ: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
     """The command line with its program found, or nothing and the reason."""
     program, *arguments = manifest.argv
     if "/" not in program:

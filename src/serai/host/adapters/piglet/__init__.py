@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from serai.errors import Closed, PeerGone, PeerTimeout, Refused, SeraiError, SpawnFailed
-from serai.host.adapter import Adapter, Running, Taking
+from serai.host.adapter import Adapter, GuestConnection, StartContext
 from serai.host.adapters.piglet.guest import PigletGuest
 from serai.host.adapters.piglet.transport import EXTRA, Way
-from serai.host.logs import REMARK
+from serai.host.guest_log import REMARK
 from serai.limits import HOUR, MIB
 from serai.wire.process import Launch
 
@@ -28,7 +28,7 @@ LIMITS: dict[str, float | None] = {
 _WAYS: dict[str, tuple[Way, ...]] = {"auto": ("fd", "stdio"), "fd": ("fd",), "stdio": ("stdio",)}
 
 
-async def start(taking: Taking) -> Running:
+async def start(taking: StartContext) -> GuestConnection:
     """Start the program and see it through its answer to `initialize`. Whatever fails, no process is left (spec piglet 3)."""
     manifest = taking.manifest
     taking.log.remark(f"starts {manifest.name} {manifest.version}".rstrip())

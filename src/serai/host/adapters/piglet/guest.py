@@ -2,6 +2,8 @@
 
 What the frames mean is in `serai.dialects.piglet`; here are the process, the clock and the
 waiting. The host is told in neutral words.
+
+What a guest asks of Serai: from its request to a host service and back (spec piglet 7).
 """
 
 from __future__ import annotations
@@ -14,22 +16,19 @@ from typing import Any
 
 from msgspec import Raw
 
-from serai.dialects.piglet import messages, neutral
-from serai.dialects.piglet.events import Registered, RegistrationRefused, Told
-from serai.dialects.piglet.messages import Wire
+from serai.dialects.piglet import messages, neutral, service_calls, service_messages
+from serai.dialects.piglet.events import Asked, BadParams, Registered, RegistrationRefused, Told
+from serai.dialects.piglet.messages import CompactMessage, EventBusEventParams, Wire
 from serai.dialects.piglet.methods import Method, result_of
+from serai.dialects.piglet.service_messages import HostSetConversationMessagesParams
 from serai.errors import BadFrame, Closed, LimitHit, PeerGone, PeerTimeout, Refused, SeraiError
-from serai.host.adapter import Taking
-from serai.host.adapters.piglet.book import Book
-from serai.host.adapters.piglet.conversing import args_of, from_compact, to_compact
-from serai.host.adapters.piglet.serving import Serving
-from serai.host.adapters.piglet.streaming import Streaming
-from serai.host.adapters.piglet.telling import Teller
-from serai.host.adapters.piglet.transport import Later, LateTap, Side, Way, Ways, drained
-from serai.host.logs import shown
-from serai.host.mailbox import Mailbox
-from serai.host.outcomes import start_hint
-from serai.model.actions import Action, NoAction, SubmitPrompt
+from serai.host.adapter import StartContext, start_hint
+from serai.host.adapters.piglet.conversation import ProviderStreams, args_of, from_compact, spelt, to_compact
+from serai.host.adapters.piglet.event_dispatch import EventDispatcher
+from serai.host.adapters.piglet.transport import DeferredActions, DeferredTap, GuestWire, Registrations, Way, WireChoice, drained
+from serai.host.guest_log import shown
+from serai.host.send_queue import SendQueue
+from serai.model.actions import Action, NoAction, Quit, SetTitle, SubmitPrompt
 from serai.model.contributions import Contributions, Interceptor, InterceptPoint, InterceptResult, TransformResult
 from serai.model.events import Event
 from serai.model.provider import Chunk, Completion, ModelMessage, ModelRequest
@@ -40,7 +39,117 @@ from serai.wire.jsonrpc_peer import JsonRpcPeer
 from serai.wire.process import Child, stop_child
 from serai.wire.stream import Call, Oversize
 
-__all__ = ["PigletGuest"]
+__all__ = ["PigletGuest", "ServiceRequests"]
+
+
+class ServiceRequests:
+    """Serves the requests of one guest, on whichever side they come."""
+
+    def __init__(self, taking: StartContext, remark: Callable[[str], None]) -> None:
+        self._who = taking.who
+        self._limits = taking.limits
+        self._services = taking.services
+        self._remark = remark
+        self._telling: set[asyncio.Task[None]] = set()
+        self.stopping = False  # whatever is cancelled from now on, it was not the guest that wanted it so
+
+    async def serve(self, side: GuestWire, request: jsonrpc.Request) -> object:
+        """The result; `Refused` is the error that it is answered with."""
+        match side.ours.request(request):
+            case Asked(method=Method.HOST_SUBSCRIBE, params=params):
+                return self._subscribe(side, params.topic)
+            case Asked(method=method, params=params):
+                return await self._ask(method, params)
+            case BadParams(why=why):
+                raise Refused(f"invalid params: {why}", code=service_calls.INVALID_PARAMS)
+            case _:
+                raise Refused(f"method not found: {request.method}", code=jsonrpc.METHOD_NOT_FOUND)
+
+    def cancelled(self, request: jsonrpc.Request) -> str:
+        """What it is answered when it no longer wants the answer (FIX-7), or is being stopped."""
+        return (service_calls.stopped if self.stopping else service_calls.cancelled)(request.method)
+
+    def tell(self, method: str, params: Wire) -> None:
+        """A word that nobody answers, such as `steer`. Its first step, which is all for most, comes before any later word's."""
+        self._do(method, service_calls.call_for_notification(method, params))
+
+    def act(self, type: str, action: Action) -> bool:
+        """What the answer to an event wants of the app, which no person asked for, needs the same grant as the service that does
+        it; False when it wants nothing of the app."""
+        match action:
+            case SubmitPrompt(text=text):
+                ask = service_calls.ServiceCall("control", "send", {"content": text})
+            case Quit():
+                ask = service_calls.ServiceCall("control", "quit", {})
+            case SetTitle(text=text):
+                ask = service_calls.ServiceCall("sessions", "set_title", {"title": text})
+            case _:
+                return False
+        self._do(f"its action {type}", ask)
+        return True
+
+    async def history(self) -> Any:
+        """The conversation, for the event that ends a run; None when there is none."""
+        try:
+            return (await self._services.ask(self._who, "conversation", "messages", {}))["messages"]
+        except SeraiError:
+            return None
+
+    def _subscribe(self, side: GuestWire, topic: str) -> service_messages.HostSubscribeResult:
+        """It belongs to this process: whatever ends that ends it (FIX-32)."""
+        id = side.rpc.connection.draw()
+
+        def deliver(topic: str, data: Any) -> None:
+            before = side.mail.dropped
+            side.mail.tell(EventBusEventParams(topic, id, data))
+            if side.mail.dropped > before and not before:
+                limit = LimitHit("events", self._limits.events)
+                self._remark(f"of what is published not all reaches it: it does not read ({limit}), or it was too long")
+
+        try:
+            side.ends[id] = self._services.subscribe(self._who, topic, deliver)
+        except SeraiError as error:
+            code, why = service_calls.error_for(Method.HOST_SUBSCRIBE, error)
+            raise Refused(why, code=code) from error
+        return service_messages.HostSubscribeResult(id)
+
+    async def _ask(self, method: str, params: Wire) -> Wire:
+        if isinstance(params, HostSetConversationMessagesParams):  # their keys match in any case, too (FIX-4)
+            params = HostSetConversationMessagesParams([CompactMessage(one.type, spelt(one.data)) for one in params.messages or ()])
+        group, what, arguments = service_calls.call_for(method, params)
+        deadline = asyncio.timeout(service_calls.timeout_of(method, self._limits))
+        try:
+            async with deadline:
+                return service_calls.result_for(method, await self._services.ask(self._who, group, what, arguments))
+        except SeraiError as error:
+            if (answer := service_calls.fallback_for(method, error)) is not None:
+                return answer
+            code, why = service_calls.error_for(method, error)
+            raise Refused(why, code=code) from error
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            raise Refused(service_calls.expired(method), code=jsonrpc.INTERNAL_ERROR) from None
+
+    def stop(self) -> None:
+        """What nobody waits for ends with it."""
+        for task in self._telling:
+            task.cancel()
+
+    def _do(self, what: str, ask: service_calls.ServiceCall) -> None:
+        if len(self._telling) >= self._limits.requests:
+            self._remark(f"{what} was not done: too much is under way ({LimitHit('requests', self._limits.requests)})")
+            return
+        task = asyncio.get_running_loop().create_task(self._done(what, ask), name=f"{self._who} {what}")
+        self._telling.add(task)
+        task.add_done_callback(self._telling.discard)
+
+    async def _done(self, what: str, ask: service_calls.ServiceCall) -> None:
+        try:
+            await self._services.ask(self._who, *ask)
+        except SeraiError as error:
+            self._remark(f"{what} was not done: {error}")
+
 
 # What guests log is theirs: for who listens here, and never on a person's screen by itself.
 guests = logging.getLogger("serai.guests")
@@ -67,7 +176,7 @@ _LIMIT_OF: dict[str, str] = {
 class PigletGuest:
     """The guest's side of `host.adapter.Running`, and of everything else that a guest can offer."""
 
-    def __init__(self, taking: Taking, child: Child, ways: Sequence[Way]) -> None:
+    def __init__(self, taking: StartContext, child: Child, ways: Sequence[Way]) -> None:
         self._taking = taking
         self._child = child
         self._name = taking.manifest.name
@@ -75,9 +184,9 @@ class PigletGuest:
         self._limits = taking.limits
         self._listener = taking.listener
         self._loop = asyncio.get_running_loop()
-        self._serving = Serving(taking, self._remark)
-        self._streaming = Streaming(self._name, taking.limits)
-        self._teller = Teller(self._dispatch, self._act, taking.log.remark, self._wants, self._history, taking.limits)
+        self._serving = ServiceRequests(taking, self._remark)
+        self._streaming = ProviderStreams(self._name, taking.limits)
+        self._teller = EventDispatcher(self._dispatch, self._act, taking.log.remark, self._wants, self._history, taking.limits)
         self._started = False
         self._stopping: asyncio.Task[Any] | None = None
         self._lost: SeraiError | None = None
@@ -85,16 +194,16 @@ class PigletGuest:
         self._idle: asyncio.Future[None] | None = None
         self._odd = 0
         tap = taking.tap(child.pid)
-        sides = [self._side(way, None if tap is None else LateTap(tap)) for way in ways]
+        sides = [self._side(way, None if tap is None else DeferredTap(tap)) for way in ways]
         for side in sides:
-            side.later = Later() if side.way == "stdio" and len(sides) > 1 else None
-        self._wire: Side = sides[0]
-        self._ways = Ways(child, sides, taking.log)
+            side.later = DeferredActions() if side.way == "stdio" and len(sides) > 1 else None
+        self._wire: GuestWire = sides[0]
+        self._ways = WireChoice(child, sides, taking.log)
         self._noise = drained(child, taking.log, taking.deadlines) if ways == ("fd",) else None
 
-    def _side(self, way: Way, tap: LateTap | None) -> Side:
+    def _side(self, way: Way, tap: DeferredTap | None) -> GuestWire:
         child, limits = self._child, self._limits
-        side = Side(way, Book(limits), tap)
+        side = GuestWire(way, Registrations(limits), tap)
         read, write = (child.extra[4], child.extra[3]) if way == "fd" else (child.stdout, child.stdin)
         side.rpc = JsonRpcPeer(
             child,
@@ -110,7 +219,7 @@ class PigletGuest:
             read=read,
             write=write,
         )
-        side.mail = Mailbox(side.rpc.channel, _bus_frame(side), _waits, limits)
+        side.mail = SendQueue(side.rpc.channel, _bus_frame(side), _waits, limits)
         side.rpc.put = side.mail.request
         return side
 
@@ -260,7 +369,7 @@ class PigletGuest:
 
     # -- what it says --------------------------------------------------------------------------------------------------------------
 
-    def _notified(self, side: Side, notification: jsonrpc.Notification) -> None:
+    def _notified(self, side: GuestWire, notification: jsonrpc.Notification) -> None:
         """In the order of arrival, and before anybody who waits for a later answer goes on (spec piglet 2.5)."""
         self._taking.greeted()
         match side.ours.notification(notification):
@@ -277,7 +386,7 @@ class PigletGuest:
             case odd:
                 self._remark(f"ignored: {odd}")
 
-    def _register(self, side: Side, method: str, params: Wire, size: int) -> None:
+    def _register(self, side: GuestWire, method: str, params: Wire, size: int) -> None:
         if why := side.book.add(method, params, size):
             self._remark(why)
             return
@@ -333,7 +442,7 @@ class PigletGuest:
 
     # -- the end -------------------------------------------------------------------------------------------------------------------
 
-    def _ended(self, side: Side, cause: SeraiError) -> None:
+    def _ended(self, side: GuestWire, cause: SeraiError) -> None:
         """One of its wires is over; before the first answer the other may still speak."""
         side.unsubscribe()
         side.mail.close()
@@ -371,7 +480,7 @@ class PigletGuest:
             await channel.farewell(self._wire.rpc.connection.notify(Method.SHUTDOWN))
 
 
-def _bus_frame(side: Side) -> Callable[[Any], bytes | None]:
+def _bus_frame(side: GuestWire) -> Callable[[Any], bytes | None]:
     return lambda event: side.rpc.connection.notify(Method.HOST_EVENT_BUS_EVENT, event)
 
 

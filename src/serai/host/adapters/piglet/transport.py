@@ -6,31 +6,143 @@ on the other side does not. The other side loses its input and is drained into t
 Before the answer: registrations are kept in the side's own book. Requests are served on the side they came from, as a guest may
 need one before it can answer. What else a guest tells on descriptor 4, where nobody prints by chance, is done at once; on stdout,
 where anything may be printed, it is kept, and done in order once that side is the wire. What goes to the guest's log goes there.
+
+What a guest has registered so far (spec piglet 4): which name counts when there are two, and when it is too much.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Raw
 
+from serai.dialects.piglet import neutral
 from serai.dialects.piglet.host_side import HostSide
-from serai.dialects.piglet.messages import InitializeParams
+from serai.dialects.piglet.messages import InitializeParams, RegisterEventHandlerParams, RegisterShortcutParams, Wire
 from serai.dialects.piglet.methods import Method
-from serai.errors import BadFrame, Refused, SeraiError
-from serai.host.adapters.piglet.book import Book
-from serai.host.logs import GuestLog
-from serai.host.mailbox import Mailbox
-from serai.limits import MIB
+from serai.errors import BadFrame, LimitHit, Refused, SeraiError
+from serai.host.adapters.piglet.event_dispatch import TYPES, kinds_for
+from serai.host.guest_log import GuestLog
+from serai.host.send_queue import SendQueue
+from serai.limits import MIB, Limits
+from serai.model.contributions import (
+    Command,
+    Compactor,
+    Contributions,
+    EventHandler,
+    InputTransformer,
+    Interceptor,
+    MessageHook,
+    PromptSection,
+    Provider,
+    Shortcut,
+)
+from serai.model.tools import ToolSpec
 from serai.wire.channel import Channel, Tap
 from serai.wire.event_loop import Deadlines
 from serai.wire.jsonrpc_peer import JsonRpcPeer
 from serai.wire.process import Child
 from serai.wire.stream import Oversize
 
-__all__ = ["EXTRA", "LateTap", "Later", "Printed", "Side", "Way", "Ways", "drained"]
+__all__ = ["EXTRA", "DeferredActions", "DeferredTap", "GuestWire", "Registrations", "StdoutDrain", "Way", "WireChoice", "drained"]
+
+_COMPLAINTS = 10  # of the first few the report tells; all are in the log
+
+
+class Registrations:
+    """What is beyond `limits.registrations`, or in bytes beyond `limits.registered`, is not kept."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._sizes: dict[tuple[type, str], int] = {}  # of those of which the last counts
+        self._size = 0  # of all
+        self._named: dict[type, dict[str, Any]] = {ToolSpec: {}, Command: {}, Shortcut: {}, Compactor: {}}  # of two the last counts
+        self._listed: dict[type, list[Any]] = {}  # all count
+        self._types: frozenset[str] = frozenset()
+        self._spelt: dict[str, str] = {}  # its keys as it writes them, by their one spelling here
+        self._made: Contributions | None = None  # made when somebody looks
+        self._full = False
+        self.complaints: tuple[str, ...] = ()
+
+    def add(self, method: str, params: Wire, size: int) -> str:
+        """Take one, of so many bytes; why not, or nothing."""
+        if self._count() >= self._limits.registrations:
+            if self._full:
+                return f"{method} is not taken: it offers too much"
+            self._full = True
+            most = self._limits.registrations
+            return self.complain(f"its {method} and what follows is not taken: it offers more than {most} things")
+        if self._size + size > self._limits.registered:
+            limit = LimitHit("registered", self._limits.registered)
+            return self.complain(f"its {method} of {size} bytes is not taken: with it, it offers too much ({limit})")
+        unknown: list[str] = []
+        if isinstance(params, RegisterEventHandlerParams):
+            types = frozenset(params.events or TYPES)
+            unknown = sorted(types.difference(TYPES))
+            self._types |= types
+            offered: Any = EventHandler(params.name, kinds_for(types), params.priority)
+        else:
+            offered = neutral.contribution(params)
+            if isinstance(params, RegisterShortcutParams):
+                self._spelt[offered.key] = params.key
+        self._keep(offered, size)
+        self._made = None
+        return f"it wants events that never come: {', '.join(unknown)[:200]}" if unknown else ""
+
+    def complain(self, text: str) -> str:
+        """For a person to read in the report; the same text."""
+        self.complaints = (*self.complaints, text) if len(self.complaints) < _COMPLAINTS else self.complaints
+        return text
+
+    def wants(self, type: str) -> bool:
+        """Whether a handler of it wants events of this type."""
+        return type in self._types
+
+    def spelt(self, key: str) -> str:
+        """A key in the guest's own spelling, by which it knows its handler."""
+        return self._spelt.get(key, key)
+
+    def is_blocking(self, tool: str) -> bool:
+        """Whether a call of this tool is let finish, whoever gives up (spec piglet 2.6)."""
+        spec = self._named[ToolSpec].get(tool)
+        return spec is not None and spec.interrupt == "block"
+
+    @property
+    def contributions(self) -> Contributions:
+        if self._made is None:
+            named = {kind: tuple(some.values()) for kind, some in self._named.items()}
+            listed = {kind: tuple(some) for kind, some in self._listed.items()}
+            self._made = Contributions(
+                tools=named[ToolSpec],
+                commands=named[Command],
+                interceptors=listed.get(Interceptor, ()),
+                event_handlers=listed.get(EventHandler, ()),
+                prompt_sections=listed.get(PromptSection, ()),
+                shortcuts=named[Shortcut],
+                message_hooks=listed.get(MessageHook, ()),
+                input_transformers=listed.get(InputTransformer, ()),
+                compactors=named[Compactor],
+                providers=listed.get(Provider, ()),
+            )
+        return self._made
+
+    def _keep(self, offered: Any, size: int) -> None:
+        kind = type(offered)
+        self._size += size
+        if kind not in self._named:
+            self._listed.setdefault(kind, []).append(offered)
+            return
+        name = "" if kind is Compactor else offered.key if kind is Shortcut else offered.name  # of the first there is one slot
+        self._named[kind].pop(name, None)  # the last counts, in its own place
+        self._named[kind][name] = offered
+        self._size -= self._sizes.get((kind, name), 0)
+        self._sizes[kind, name] = size
+
+    def _count(self) -> int:
+        return sum(map(len, self._named.values())) + sum(map(len, self._listed.values()))
+
 
 Way = Literal["fd", "stdio"]
 EXTRA: dict[int, Literal["r", "w"]] = {3: "r", 4: "w"}  # the child's ends (spec piglet 2.1)
@@ -39,17 +151,17 @@ _KEPT = 8 * MIB
 _LEAST = 200  # bytes that the smallest thing takes
 
 
-class Side:
+class GuestWire:
     """One way to the guest, and what came over it."""
 
-    def __init__(self, way: Way, book: Book, tap: LateTap | None) -> None:
+    def __init__(self, way: Way, book: Registrations, tap: DeferredTap | None) -> None:
         self.way = way
         self.book = book
         self.tap = tap
         self.ours = HostSide()
-        self.later: Later | None = None  # until it is known whether this is the wire
+        self.later: DeferredActions | None = None  # until it is known whether this is the wire
         self.rpc: JsonRpcPeer
-        self.mail: Mailbox
+        self.mail: SendQueue
         self.ends: dict[int, Callable[[], None]] = {}  # how each of its subscriptions is ended
 
     def unsubscribe(self) -> None:
@@ -65,15 +177,15 @@ class Side:
         self.rpc.lost(cause)
 
 
-class Ways:
+class WireChoice:
     """The sides of one guest, in the order in which they are preferred should both have answered."""
 
-    def __init__(self, child: Child, sides: list[Side], log: GuestLog) -> None:
+    def __init__(self, child: Child, sides: list[GuestWire], log: GuestLog) -> None:
         self._child = child
         self._sides = sides
         self._log = log
 
-    async def first(self, params: InitializeParams, timeout: float) -> tuple[Side, Raw]:
+    async def first(self, params: InitializeParams, timeout: float) -> tuple[GuestWire, Raw]:
         """The side that answers, and what. Raises `Refused` when it says no, and the cause when none answers."""
         loop = asyncio.get_running_loop()
         asked = {
@@ -98,7 +210,7 @@ class Ways:
         self._choose(max(self._sides, key=lambda side: 0 if side.tap is None else side.tap.heard), alone=True)
         raise max(failures, key=lambda error: getattr(error, "exit", None) is not None)
 
-    def _choose(self, chosen: Side, *, alone: bool = False) -> None:
+    def _choose(self, chosen: GuestWire, *, alone: bool = False) -> None:
         """`alone`: none has answered; the one that said most is what the recording shows."""
         for side in self._sides:
             if side.tap is not None:
@@ -109,9 +221,9 @@ class Ways:
             if side is not chosen and not alone:
                 self._drop(side)
 
-    def _drop(self, side: Side) -> None:
+    def _drop(self, side: GuestWire) -> None:
         channel = side.rpc.channel
-        channel.receiver = Printed(self._log)
+        channel.receiver = StdoutDrain(self._log)
         side.unsubscribe()
         side.rpc.stop_serving()
         for call in side.rpc.connection.lose():
@@ -121,7 +233,7 @@ class Ways:
         child.close_descriptor(child.stdin if side.way == "stdio" else child.extra.get(3, -1))
 
 
-class Printed:
+class StdoutDrain:
     """Drains what nobody speaks on, such as the stdout of a guest whose wire is elsewhere: it never blocks (spec piglet 10.10)."""
 
     def __init__(self, log: GuestLog) -> None:
@@ -142,10 +254,10 @@ class Printed:
 
 def drained(child: Child, log: GuestLog, deadlines: Deadlines) -> Channel:
     """The stdout of a guest that is told to speak on its descriptors alone."""
-    return Channel(child, Printed(log), deadlines=deadlines, write=-1)
+    return Channel(child, StdoutDrain(log), deadlines=deadlines, write=-1)
 
 
-class Later:
+class DeferredActions:
     """Keeps what is to be done should a side be the wire; beyond the bound nothing more."""
 
     def __init__(self) -> None:
@@ -172,7 +284,7 @@ class Later:
         return True
 
 
-class LateTap(Later):
+class DeferredTap(DeferredActions):
     """Keeps what a side says until it is known whether it is the wire."""
 
     def __init__(self, tap: Tap) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Literal
 
 from serai.errors import SeraiError
-from serai.host.adapter import Adapter, Running, Taking
+from serai.host.adapter import Adapter, GuestConnection, StartContext
 
 __all__ = ["ADAPTER", "LIMITS", "explain", "start"]
 
@@ -22,9 +22,9 @@ LIMITS: dict[str, float | None] = {
 }
 
 
-async def start(taking: Taking) -> Running:
+async def start(taking: StartContext) -> GuestConnection:
     """Read the package, open a worker for it and call `start`. Whatever fails, no process is left (spec yoi 13.1)."""
-    from serai.host.adapters.yoi.starting import start
+    from serai.host.adapters.yoi.guest import start
 
     return await start(taking)
 

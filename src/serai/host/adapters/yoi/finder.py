@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from serai.errors import BadManifest
-from serai.host.manifest import Manifest, Scope, folders_in, look
-from serai.host.settings import Author, Person, combine
+from serai.host.guest_manifest import GuestManifest, Scope, folders_in, inspect_folder
+from serai.host.guest_settings import AuthorSettings, PersonSettings, merge_settings
 from serai.limits import MIB
 from serai.plugins import resolution
 from serai.plugins import resolution as yoi_settings
@@ -92,7 +92,7 @@ def _candidates(store: Path) -> Iterator[Path]:
         return
     for path in inside:
         try:
-            folder = look(path)
+            folder = inspect_folder(path)
         except BadManifest:
             continue  # likewise
         if folder is not None and folder.dialect == DIALECT:
@@ -149,7 +149,7 @@ def settings(config: Mapping[str, Any], who: str) -> PluginSettings:
     return yoi_settings.read_plugin_settings(config, who=who)
 
 
-def read(path: Path, scope: Scope, person: Person, author: Author) -> Manifest:
+def read(path: Path, scope: Scope, person: PersonSettings, author: AuthorSettings) -> GuestManifest:
     """One guest, or `BadManifest`. Whether it is enabled is `settle`'s to say."""
     source: Source = "project" if scope == "project" else "user"
     try:
@@ -159,7 +159,7 @@ def read(path: Path, scope: Scope, person: Person, author: Author) -> Manifest:
     return _manifest(item, scope, person, author)
 
 
-def find_in(place: Path, scope: Scope, person: Person) -> tuple[list[Manifest], list[tuple[Path, str]]]:
+def find_in(place: Path, scope: Scope, person: PersonSettings) -> tuple[list[GuestManifest], list[tuple[Path, str]]]:
     """The guests in one of Serai's own places, settled, and what is wrong there by its path."""
     source: Source = "project" if scope == "project" else "user"
     items, told = _discovered(place, source, _said(person).bounds)
@@ -168,7 +168,7 @@ def find_in(place: Path, scope: Scope, person: Person) -> tuple[list[Manifest], 
     return settle(found, person), wrong
 
 
-def settle(manifests: Sequence[Manifest], person: Person) -> list[Manifest]:
+def settle(manifests: Sequence[GuestManifest], person: PersonSettings) -> list[GuestManifest]:
     """Those of one place with what was resolved for each: a plan, or off, or refused (spec yoi 10.1)."""
     said = _said(person)
     about = {manifest.folder: cast(DiscoveredPackage, manifest.about) for manifest in manifests}
@@ -195,7 +195,7 @@ def mending(id: str) -> str:
     return f"`serai guest add` its folder or file, or `serai guest revoke {id}`"
 
 
-def missing(manifests: Iterable[Manifest], person: Person, project: Path) -> list[str]:
+def missing(manifests: Iterable[GuestManifest], person: PersonSettings, project: Path) -> list[str]:
     """What is wrong with enablements that are no package's. Those of a project count where it has a place for guests."""
     said = _said(person)
     if said.on and said.resolved is not None:  # nobody looked; but who enabled one since wonders where it is
@@ -213,7 +213,7 @@ def missing(manifests: Iterable[Manifest], person: Person, project: Path) -> lis
     return told
 
 
-def kept(person: Person, store: Path) -> list[Manifest] | None:
+def kept(person: PersonSettings, store: Path) -> list[GuestManifest] | None:
     """The guests of the plan that the settings hold, for which nobody looks anywhere (spec yoi 10.2); None if they hold none.
 
     One that is enabled no longer is not among them: who revokes a grant does not mean new sessions alone (design rule 7).
@@ -240,28 +240,28 @@ def _as_granted(record: ResolvedPlugin, counting: Sequence[Enablement]) -> Resol
     return msgspec.structs.replace(record, grants=now.grants, enabled_surfaces=surfaces, config=now.config)
 
 
-def plan_of(manifests: Iterable[Manifest]) -> dict[str, Any] | None:
+def plan_of(manifests: Iterable[GuestManifest]) -> dict[str, Any] | None:
     """What was resolved for these guests, to be kept with a session and given back as `plugins.resolved`; None: there is none."""
     records = [manifest.plan for manifest in manifests if manifest.dialect == DIALECT and manifest.plan is not None]
     return {"records": msgspec.to_builtins(records)} if records else None
 
 
-def _said(person: Person) -> PluginSettings:
+def _said(person: PersonSettings) -> PluginSettings:
     said = person.own.get(DIALECT)
     return said if isinstance(said, PluginSettings) else yoi_settings.read_plugin_settings({})
 
 
-def _author(path: Path) -> Author:
+def _author(path: Path) -> AuthorSettings:
     try:
-        folder = look(path)
+        folder = inspect_folder(path)
     except BadManifest:
         folder = None
-    return Author() if folder is None else folder.author
+    return AuthorSettings() if folder is None else folder.author
 
 
-def _manifest(item: _Item, scope: Scope, person: Person, author: Author) -> Manifest:
+def _manifest(item: _Item, scope: Scope, person: PersonSettings, author: AuthorSettings) -> GuestManifest:
     found, path = item.found, Path(item.found.path)
-    return Manifest(
+    return GuestManifest(
         dialect=DIALECT,
         name=found.manifest.id,
         folder=path,
@@ -275,14 +275,14 @@ def _manifest(item: _Item, scope: Scope, person: Person, author: Author) -> Mani
         digest=found.digest,
         about=found,
         bounds=_said(person).bounds,
-        settings=combine(author, person, dialect=DIALECT, name=found.manifest.id),
+        settings=merge_settings(author, person, dialect=DIALECT, name=found.manifest.id),
     )
 
 
-def _restored(record: ResolvedPlugin, person: Person, store: Path) -> Manifest:
+def _restored(record: ResolvedPlugin, person: PersonSettings, store: Path) -> GuestManifest:
     path = Path(record.package_path)
     scope: Scope = "project" if record.source == "project" else "user" if path.parent == store else "ad hoc"
     found = DiscoveredPackage(
         source=record.source, path=record.package_path, label=record.package_label, manifest=record.manifest, digest=record.digest
     )
-    return replace(_manifest(_Item(found, ()), scope, person, Author()), plan=record)
+    return replace(_manifest(_Item(found, ()), scope, person, AuthorSettings()), plan=record)

@@ -2,12 +2,15 @@
 
 Its code runs in a worker that has no authority; whatever it may do is done here, after both checks (spec yoi 1). What happens from
 outside is in `services`.
+
+The start of a plugin: its package is read, a worker is opened for it, and `start` is called (spec yoi 13.1).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Generator, Sequence
+import os
+from collections.abc import Awaitable, Generator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -18,23 +21,23 @@ from serai.dialects.yoi.host_api import HostCallDenied
 from serai.dialects.yoi.host_side import HostSide
 from serai.dialects.yoi.messages import BadDocument, Event, PluginStatus
 from serai.dialects.yoi.status import DispatchReport, InstanceStatus
-from serai.errors import BadFrame, Closed, PeerGone, PeerTimeout, Refused, SeraiError
-from serai.host.adapter import Taking
-from serai.host.adapters.yoi.effects.performing import Effects
-from serai.host.adapters.yoi.life import Offer, Tools, tool_failure
-from serai.host.adapters.yoi.services import Services
-from serai.host.adapters.yoi.worker import Worker
+from serai.errors import BadFrame, BadManifest, Closed, PeerGone, PeerTimeout, Refused, SeraiError
+from serai.host.adapter import StartContext
+from serai.host.adapters.yoi.effects.host_calls import HostCalls
+from serai.host.adapters.yoi.ingress import IngressDispatcher
+from serai.host.adapters.yoi.offer import APIS, Offer, OfferedTool, build_offer, reworded, tool_failure
+from serai.host.adapters.yoi.worker import Worker, open_worker
 from serai.model.actions import Action
 from serai.model.contributions import Contributions, Interceptor, InterceptPoint, InterceptResult
 from serai.model.events import Event as HostEvent
 from serai.model.tools import TextBlock, ToolCall, ToolResult
-from serai.plugins import authorization
-from serai.plugins.bounds import DOCUMENT, Bounds
+from serai.plugins import authorization, package_store
+from serai.plugins.bounds import DEFAULT, DOCUMENT, Bounds
 from serai.plugins.grants import ResolvedPlugin
 from serai.plugins.manifest import INSTANCE
 from serai.plugins.untrusted_text import display_text, operator_text
 
-__all__ = ["YoiGuest"]
+__all__ = ["YoiGuest", "start"]
 
 Phase = messages.Phase
 
@@ -44,7 +47,7 @@ _STOPPING = "the plugin is being stopped"
 class YoiGuest:
     """`Running` for the dialect yoi. One life: after a trap another worker takes over (spec yoi 13.5, ours)."""
 
-    def __init__(self, taking: Taking, record: ResolvedPlugin, bounds: Bounds, offer: Offer, instance: HostSide) -> None:
+    def __init__(self, taking: StartContext, record: ResolvedPlugin, bounds: Bounds, offer: Offer, instance: HostSide) -> None:
         self._taking = taking
         self.record = record
         self.bounds = bounds
@@ -63,8 +66,8 @@ class YoiGuest:
         self.instance = instance
         self.worker: Worker | None = None
         own = (paths.config_folder(taking.environ), paths.state_folder(taking.environ))
-        self.effects = Effects(record, bounds, own=own)
-        self.services = Services(self)
+        self.effects = HostCalls(record, bounds, own=own)
+        self.services = IngressDispatcher(self)
 
     @property
     def who(self) -> str:
@@ -246,7 +249,7 @@ class _Answer:
 
     __slots__ = ("_answer", "_guest", "_tool")
 
-    def __init__(self, guest: YoiGuest, tool: Tools, answer: asyncio.Future[str]) -> None:
+    def __init__(self, guest: YoiGuest, tool: OfferedTool, answer: asyncio.Future[str]) -> None:
         self._guest = guest
         self._tool = tool
         self._answer = answer
@@ -277,8 +280,66 @@ def _input(call: ToolCall) -> tuple[str, str]:
     return ("", f"{which} exceeds {DOCUMENT} bytes") if len(text) > DOCUMENT else (text.decode(), "")
 
 
-def _result(output: messages.ToolOutput, tool: Tools) -> ToolResult:
+def _result(output: messages.ToolOutput, tool: OfferedTool) -> ToolResult:
     """Summary first, then the content, as one text; where it comes from is for people (spec yoi 12)."""
     text = display_text(output.summary if not output.content else f"{output.summary}\n{output.content}")
     details = {**tool.details, "output": output.others} if output.others else tool.details
     return ToolResult((TextBlock(text),), details=details)
+
+
+async def start(taking: StartContext) -> YoiGuest:
+    """Whatever fails, no process is left."""
+    manifest = taking.manifest
+    record: ResolvedPlugin | None = manifest.plan
+    if record is None or record.manifest.runtime is None:
+        raise BadManifest("it has nothing that runs", who=taking.who)
+    taking.log.remark(f"starts {manifest.name} {manifest.version}".rstrip())
+    bounds: Bounds = manifest.bounds or DEFAULT
+    offer = build_offer(record, bounds, taking.limits.tool, taking.who)
+    for line in offer.denied:
+        taking.log.remark(line)
+    had, kept = taking.memory.pop("record", None), taking.memory.pop(INSTANCE, None)  # of another package nothing fits any more
+    instance: HostSide = kept if kept and had == record else HostSide(record.identity, record.manifest.runtime.world)
+    guest = YoiGuest(taking, record, bounds, offer, instance)
+    if offer.empty:  # nothing of it is enabled: no instance is made (spec yoi 12.3)
+        return guest
+    try:
+        await _begin(guest, taking, record, bounds)
+    except BaseException as error:
+        taking.memory["record"], taking.memory[INSTANCE] = record, instance
+        await guest.abandon()
+        if isinstance(error, SeraiError):
+            raise reworded(error, f"plugin instance startup failed closed: {operator_text(error.message)}") from error
+        raise
+    return guest
+
+
+async def _begin(guest: YoiGuest, taking: StartContext, record: ResolvedPlugin, bounds: Bounds) -> None:
+    component = await asyncio.to_thread(_component, record, taking.environ, bounds)
+    assert record.manifest.runtime is not None
+    worker = await open_worker(
+        spawner=taking.spawner,
+        deadlines=taking.deadlines,
+        limits=taking.limits,
+        tap=taking.tap,
+        stderr=taking.log.descriptor,
+        who=taking.who,
+        component=component,
+        digest=record.digest,
+        world=record.manifest.runtime.world,
+        bounds=bounds,
+        cache=os.path.join(paths.state_folder(taking.environ), "wasm"),
+        denied={api: why for api in APIS if (why := authorization.host_api_refusal(record, api))},
+        host=guest.host_call,
+        ended=guest.failed,
+    )
+    taking.greeted()
+    await guest.begin(worker)
+
+
+def _component(record: ResolvedPlugin, environ: Mapping[str, str], bounds: Bounds) -> bytes:
+    """The very bytes whose digest was granted (spec yoi 10.2, 21.34); a copy is kept for later runs of this session."""
+    package = package_store.package_for(record, environ, bounds)
+    package_store.keep_copy(package, environ)
+    assert record.manifest.runtime is not None
+    return package.files[record.manifest.runtime.component]

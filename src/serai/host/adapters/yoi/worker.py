@@ -2,14 +2,17 @@
 
 The worker has no authority: whatever comes from it is looked at as if the guest had written it. Its deadlines are kept here: at a
 call's deadline the worker is to stop the guest by itself, and a moment later it is killed.
+
+What a guest asks of the host, one thing at a time: asked by its worker, checked and done here (spec yoi 2.4).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from math import inf
 from time import monotonic
@@ -17,12 +20,11 @@ from typing import Any
 
 import msgspec
 
+from serai.dialects.yoi import messages
+from serai.dialects.yoi.host_api import HostCallDenied
 from serai.errors import BadFrame, BadManifest, Closed, LimitHit, OversizeFrame, PeerGone, PeerTimeout, Refused, SeraiError, Trapped
-from serai.host.adapters.yoi import frames
-from serai.host.adapters.yoi.brokering import Broker, HostCall
-from serai.host.adapters.yoi.cache import Cache
-from serai.host.adapters.yoi.compiling import Compiling, command, compiled
-from serai.host.logs import REMARK
+from serai.host.adapters.yoi.compiler import CompiledCodeCache, CompileLimits, command, compiled
+from serai.host.guest_log import REMARK
 from serai.limits import MIB, Limits
 from serai.plugins.bounds import DOCUMENT, STACK_MOST, Bounds
 from serai.plugins.manifest import INSTANCE
@@ -31,7 +33,105 @@ from serai.wire.event_loop import Deadlines
 from serai.wire.process import Child, Launch, Spawner
 from serai.wire.stream import Oversize
 
-__all__ = ["GRACE", "HostCall", "Worker", "open_worker"]
+__all__ = ["GRACE", "HostCall", "HostCallBroker", "Worker", "open_worker"]
+
+log = logging.getLogger("serai.host")
+
+HostCall = Callable[[str, str, Sequence[str | int], float], Awaitable[str]]
+
+_DENIAL = 4096  # characters of a refusal that the guest's trap carries
+
+
+class HostCallBroker:
+    """Every question is answered, once, whatever happens to who answers it."""
+
+    def __init__(self, who: str, denied: Mapping[str, str], host: HostCall, send: Callable[[bytes], None]) -> None:
+        self._who = who
+        self._denied = denied
+        self._host = host
+        self._send = send
+        self._asked: messages.HostAsked | None = None
+        self._work: asyncio.Future[str] | None = None
+        self._count = 0  # questions of this life, by their number
+        self.denial = ""  # why the guest traps now, in our words
+
+    @property
+    def busy(self) -> bool:
+        return self._work is not None
+
+    def take(self, frame: messages.HostAsked, deadline: float) -> str:
+        """Begin with it; what is wrong with it, or nothing. The worker's word for it is not enough."""
+        if self._work is not None or frame.n != self._count + 1:
+            return "it asks the host twice, or out of order"
+        if not frame.fits():
+            return "it asks the host for what there is not"
+        self._count = frame.n
+        self._asked = frame
+        try:  # a future needs no task: of the quick functions most give one
+            self._work = work = asyncio.ensure_future(
+                self._host(frame.api, frame.function, frame.args, self._left(frame, deadline))
+            )
+        except Exception as error:
+            self._failed(frame, error)
+        else:
+            work.add_done_callback(partial(self._served, frame))
+        return ""
+
+    def interrupt(self, why: str) -> bool:
+        """End what is under way, if something is; the guest traps with that reason."""
+        if self._work is None or self._work.done():
+            return False
+        self.denial = why
+        self._work.cancel()
+        return True
+
+    def close(self) -> None:
+        """Nobody is there any more to hear an answer."""
+        self._asked = None
+        if self._work is not None:
+            self._work.cancel()
+
+    def _served(self, frame: messages.HostAsked, work: asyncio.Future[str]) -> None:
+        """It may be cancelled before it has begun, and is answered then, too."""
+        self._work = None
+        if work.cancelled():
+            self._deny()
+        elif (failure := work.exception()) is not None:
+            self._failed(frame, failure)
+        else:
+            try:
+                reply = messages.encode(messages.Reply(id=frame.id, n=frame.n, text=work.result()))
+            except (UnicodeEncodeError, msgspec.MsgspecError) as error:
+                self._failed(frame, error)
+                return
+            self.denial = ""
+            if self._asked is not None:
+                self._send(reply)
+
+    def _failed(self, frame: messages.HostAsked, error: BaseException) -> None:
+        if not isinstance(error, HostCallDenied):
+            log.error("%s: %s.%s failed", self._who, frame.api, frame.function, exc_info=error)
+        why = str(error) if isinstance(error, HostCallDenied | SeraiError) else f"host function failed: {type(error).__name__}"
+        # on one line: what a guest has asked for may be in it, and is no line of ours in a report or a log (spec yoi 21.36)
+        self.denial = " ".join(why.splitlines()).encode(errors="replace").decode()[:_DENIAL]
+        self._deny()
+
+    def _deny(self) -> None:
+        asked = self._asked
+        if asked is not None:
+            self.denial = self.denial or "the host broke off"
+            self._send(messages.encode(messages.Reply(id=asked.id, n=asked.n, denied=self.denial)))
+
+    def _left(self, frame: messages.HostAsked, deadline: float) -> float:
+        """How much time is left for it; the host's functions have no other clock (spec yoi 21.30)."""
+        reason = self._denied.get(frame.api)
+        if reason is not None:
+            raise HostCallDenied(f"plugin host API dispatch denied: {reason}")
+        remaining = deadline - monotonic()
+        if remaining <= 0:
+            raise HostCallDenied("the time of its call is over")
+        return remaining
+
 
 GRACE = 0.5  # seconds from a call's deadline to the end of its worker
 _FRAME = 4 * MIB  # a text of 256 Ki characters, each escaped
@@ -57,14 +157,14 @@ async def open_worker(
     denied: Mapping[str, str],
     host: HostCall,
     ended: Callable[[SeraiError], None],
-    compiling: Compiling | None = None,
+    compiling: CompileLimits | None = None,
 ) -> Worker:
     """A worker that is ready for calls: compiled, checked, and instantiated where the world keeps an instance.
 
     `denied` says of which interfaces the guest may use none, and why; of the others `host` decides at every call. `ended` is called
     once if the life of the guest ends without `stop`. Whatever fails here, no process is left.
     """
-    folder = Cache(cache)
+    folder = CompiledCodeCache(cache)
     for last in (False, True):
         key = await compiled(component, spawner=spawner, cache=folder, fuel=bounds.fuel > 0, who=who, bounds=compiling)
         child = await spawner.spawn(Launch(argv=command("main"), env={}, cwd="/", who=who, stderr=stderr, remarks=REMARK))
@@ -134,7 +234,7 @@ class Worker:
         self._queue: deque[_Call] = deque()
         self._current: _Call | None = None
         self._count = 0
-        self._broker = Broker(who, denied, host, self._reply)
+        self._broker = HostCallBroker(who, denied, host, self._reply)
         self._ready = False
         self._stopped = False
         self._closing: asyncio.Task[None] | None = None
@@ -201,8 +301,8 @@ class Worker:
 
     async def _begin(self, path: str, digest: str) -> None:
         bounds = {name: getattr(self._bounds, name) for name in _BOUNDS} | {"stack": min(self._bounds.stack, STACK_MOST)}
-        load = frames.Load(path=path, world=self._world, digest=digest, fresh=not self._lasting, most=DOCUMENT, bounds=bounds)
-        self._channel.send(frames.encode(load))
+        load = messages.Load(path=path, world=self._world, digest=digest, fresh=not self._lasting, most=DOCUMENT, bounds=bounds)
+        self._channel.send(messages.encode(load))
         loaded = await self._loaded()
         self.imports, self.confined = loaded.imports, loaded.confined
         if self._bounds.strict_imports and (refused := [name for name in loaded.imports if name in self._denied]):
@@ -210,7 +310,7 @@ class Worker:
         seconds = self._bounds.start
         self._opened = self._loop.create_future()
         self._current = _Call(0, "instantiate", (), seconds, self._opened)
-        self._channel.send(frames.encode(frames.Go(id=0, time=seconds)))
+        self._channel.send(messages.encode(messages.Go(id=0, time=seconds)))
         self._watch.by(self._current.deadline)
         await self._opened
         if self.cause is not None:  # it said too much, right behind
@@ -230,7 +330,7 @@ class Worker:
     # -- the channel's receiver -------------------------------------------------------------------------------------------------
 
     def received(self, run: bytes) -> None:
-        decode = frames.decoder.decode
+        decode = messages.decoder.decode
         for line in run.removesuffix(b"\n").split(b"\n"):
             if self.cause is not None:
                 return
@@ -267,33 +367,33 @@ class Worker:
 
     # -- what the worker says ---------------------------------------------------------------------------------------------------
 
-    def _take(self, frame: frames.FromWorker) -> None:
+    def _take(self, frame: messages.FromWorker) -> None:
         current = self._current
-        if isinstance(frame, frames.Ok | frames.Big | frames.Trap):
+        if isinstance(frame, messages.Ok | messages.Big | messages.Trap):
             if current is None or frame.id != current.id or self._broker.busy:
                 self._breach("an answer to nothing")
-            elif isinstance(frame, frames.Ok):
+            elif isinstance(frame, messages.Ok):
                 self._ok(current, frame.text)
-            elif isinstance(frame, frames.Big):
+            elif isinstance(frame, messages.Big):
                 self._big(current, frame.size)
             else:
                 self._trapped(current, frame)
-        elif type(frame) is frames.HostAsked:
+        elif type(frame) is messages.HostAsked:
             if current is None or frame.id != current.id:
                 self._breach("it asks the host while it has no call")
             elif wrong := self._broker.take(frame, current.deadline):
                 self._breach(wrong)
         elif self._ready or self._opened.done():
             self._breach("it begins twice")
-        elif type(frame) is frames.Ready and current is not None:
+        elif type(frame) is messages.Ready and current is not None:
             self._current = None
             self._opened.set_result(frame)
-        elif type(frame) is frames.Loaded and current is None:
+        elif type(frame) is messages.Loaded and current is None:
             self._opened.set_result(frame)
-        elif type(frame) is frames.Unfit and current is None:
+        elif type(frame) is messages.Unfit and current is None:
             hint = "its author has to build it anew, for this world and without other imports"
             self._opened.set_exception(BadManifest(frame.text, who=self._who, hint=hint))
-        elif type(frame) is frames.Stale and current is None:
+        elif type(frame) is messages.Stale and current is None:
             self._opened.set_exception(_Stale(frame.text))
         else:
             self._breach("it begins in another order")
@@ -312,7 +412,7 @@ class Worker:
         _fail(call, OversizeFrame(f"{what} output exceeds {DOCUMENT} bytes", who=self._who, hint=hint))
         self._next()
 
-    def _trapped(self, call: _Call, frame: frames.Trap) -> None:
+    def _trapped(self, call: _Call, frame: messages.Trap) -> None:
         if frame.kind == "timeout" or monotonic() >= call.deadline:
             error: SeraiError = self._too_late(call)
         elif frame.kind == "output":
@@ -343,7 +443,7 @@ class Worker:
             call.deadline = monotonic() + call.timeout
         left = call.deadline - monotonic()
         try:
-            self._channel.send(frames.encode(frames.Call(id=call.id, export=call.export, args=call.args, time=left)))
+            self._channel.send(messages.encode(messages.Call(id=call.id, export=call.export, args=call.args, time=left)))
         except UnicodeEncodeError:
             _fail(call, Refused(f"the input of {call.export} has a lone surrogate: it is no text", who=self._who))
             return False

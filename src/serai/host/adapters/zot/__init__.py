@@ -14,10 +14,9 @@ from serai.dialects.zot import events as zot_events
 from serai.dialects.zot import messages, neutral
 from serai.dialects.zot.host_side import HostSide
 from serai.errors import BadFrame, Closed, LimitHit, OversizeFrame, PeerGone, PeerTimeout, Refused, SeraiError
-from serai.host.adapter import Adapter, Running, Taking
-from serai.host.logs import REMARK
-from serai.host.mailbox import Mailbox
-from serai.host.outcomes import start_hint
+from serai.host.adapter import Adapter, GuestConnection, StartContext, start_hint
+from serai.host.guest_log import REMARK
+from serai.host.send_queue import SendQueue
 from serai.limits import MIB
 from serai.model.actions import Action, SubmitPrompt
 from serai.model.contributions import Command, Contributions, EventHandler, Interceptor, InterceptPoint, InterceptResult
@@ -52,7 +51,7 @@ _ODD = 100
 _COMPLAINTS = 10
 
 
-async def start(taking: Taking) -> Running:
+async def start(taking: StartContext) -> GuestConnection:
     """Start the program and see it through hello to ready. Whatever fails, no process is left (spec zot 2.2, ours)."""
     manifest = taking.manifest
     taking.log.remark(f"starts {manifest.name} {manifest.version}".rstrip())  # before its own words: those are for errors
@@ -78,7 +77,7 @@ async def start(taking: Taking) -> Running:
 class ZotGuest:
     """One running zot extension. The channel's receiver, and what the host asks."""
 
-    def __init__(self, taking: Taking, child: Child) -> None:
+    def __init__(self, taking: StartContext, child: Child) -> None:
         self._taking = taking
         self._name = taking.manifest.name
         self._shown = taking.manifest.shown  # before its words
@@ -104,7 +103,7 @@ class ZotGuest:
         self._watch = self.channel.watch  # these three are looked at for every call
         self._ask_tool = self.ours.call_tool
         self._tool_time = limits.tool
-        self._mail = Mailbox(self.channel, self._frame_of, self._waits_for, limits)
+        self._mail = SendQueue(self.channel, self._frame_of, self._waits_for, limits)
 
     # -- what the host asks ------------------------------------------------------------------------------------------------------
 

@@ -4,8 +4,8 @@ A worker asks by name and with plain values, and is not believed: it runs somebo
 plugin's own deadline and not more (spec yoi 21.30), and may be cancelled at any moment.
 """
 
-from serai.host.adapters.yoi.effects.network import Network
-from serai.host.adapters.yoi.effects.performing import Effects
-from serai.host.adapters.yoi.effects.sockets import ReceiveTimeout, Socket, dial
+from serai.host.adapters.yoi.effects.host_calls import HostCalls
+from serai.host.adapters.yoi.effects.network import PluginNetwork
+from serai.host.adapters.yoi.effects.websocket import PluginWebSocket, ReceiveTimeout, dial
 
-__all__ = ["Effects", "Network", "ReceiveTimeout", "Socket", "dial"]
+__all__ = ["HostCalls", "PluginNetwork", "PluginWebSocket", "ReceiveTimeout", "dial"]

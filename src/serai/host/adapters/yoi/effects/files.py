@@ -22,10 +22,10 @@ from typing import NamedTuple
 
 from serai.dialects.yoi import host_api
 from serai.dialects.yoi.host_api import Entry, FsRequest, HostCallDenied
-from serai.host.adapters.yoi.effects.hands import Asker
+from serai.host.adapters.yoi.effects.threads import ThreadCaller
 from serai.plugins.grants import FsGrant
 
-__all__ = ["Own", "perform"]
+__all__ = ["OwnFolders", "perform"]
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: a FIFO that takes a file's place between the look and the open must not hold us.
@@ -40,12 +40,12 @@ _UNLOCKABLE = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOSYS, 
 
 class _Job(NamedTuple):
     asked: FsRequest
-    asker: Asker
+    asker: ThreadCaller
     until: float
-    own: Own
+    own: OwnFolders
 
 
-class Own(NamedTuple):
+class OwnFolders(NamedTuple):
     """Serai's own folders by their paths, with what links in them lead to (dot files are often kept elsewhere), and by what they
     are: a mount may show them in another place."""
 
@@ -53,7 +53,7 @@ class Own(NamedTuple):
     ids: frozenset[tuple[int, int]]
 
     @classmethod
-    def of(cls, folders: Sequence[str]) -> Own:
+    def of(cls, folders: Sequence[str]) -> OwnFolders:
         found = list(folders)
         for folder in folders:
             with suppress(OSError), os.scandir(folder) as entries:
@@ -71,7 +71,7 @@ class Own(NamedTuple):
         return found
 
 
-def perform(grants: Sequence[FsGrant], own: Own, asked: FsRequest, asker: Asker, until: float) -> str:
+def perform(grants: Sequence[FsGrant], own: OwnFolders, asked: FsRequest, asker: ThreadCaller, until: float) -> str:
     """The answer of the first grant under which the path resolves, else the last one's refusal. `own` is kept out of."""
     act = {"read": _read, "list": _list, "write": _write}[asked.operation]
     refusal = HostCallDenied(f"host_api.fs {asked.operation} denied: no matching operation grant")
@@ -97,7 +97,7 @@ def _symlink(asked: FsRequest) -> HostCallDenied:
 
 
 @contextmanager
-def _parent(grant: FsGrant, own: Own, asked: FsRequest) -> Iterator[tuple[int, str]]:
+def _parent(grant: FsGrant, own: OwnFolders, asked: FsRequest) -> Iterator[tuple[int, str]]:
     """The folder that the path's last component is in, open, and that component's name: `.` for the root itself."""
     folder = _root(host_api.root_of(grant))
     try:
@@ -209,7 +209,7 @@ def _list(folder: int, name: str, job: _Job) -> str:
     return host_api.listed(asked, shown, len(first) > host_api.ENTRIES)
 
 
-def _while_wanted(entries: Iterator[os.DirEntry[str]], asker: Asker) -> Iterator[os.DirEntry[str]]:
+def _while_wanted(entries: Iterator[os.DirEntry[str]], asker: ThreadCaller) -> Iterator[os.DirEntry[str]]:
     for entry in entries:
         if asker.gone:
             raise HostCallDenied("FS list was given up")

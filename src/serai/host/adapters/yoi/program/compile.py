@@ -9,7 +9,7 @@ import os
 import sys
 from typing import NoReturn
 
-from serai.host.adapters.yoi.program.confine import filter_calls, give_up_files, limit
+from serai.host.adapters.yoi.program.confine import filter_calls, give_up_files, set_resource_limit
 from serai.host.adapters.yoi.program.engine import HEADER, make_engine
 
 __all__ = ["main"]
@@ -24,7 +24,7 @@ def main(argv: list[str]) -> None:
     from wasmtime.component import Component
 
     for name, value in (("CORE", 0), ("AS", address_space), ("DATA", data), ("CPU", seconds), ("NOFILE", 16)):
-        limit(name, value)
+        set_resource_limit(name, value)
     engine = make_engine(stack=1024 * 1024, fuel=fuel)
     give_up_files()
     filter_calls(compiler=True)

@@ -11,7 +11,7 @@ import os
 import resource
 import struct
 
-__all__ = ["filter_calls", "give_up_files", "limit", "raise_stack"]
+__all__ = ["filter_calls", "give_up_files", "raise_stack", "set_resource_limit"]
 
 _MACHINE = os.uname().machine
 _COLUMNS = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
@@ -46,7 +46,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 
-def limit(name: str, value: int) -> bool:
+def set_resource_limit(name: str, value: int) -> bool:
     """A resource limit by name; never above what we have."""
     number: int = getattr(resource, f"RLIMIT_{name}")
     hard = resource.getrlimit(number)[1]

@@ -2,25 +2,114 @@
 
 Frames are lines of JSON; `frames.py` beside this folder has the parent's view of them. One call at a time: while the guest runs,
 the only frame that comes is the reply to what it asked of the host.
+
+Lines of JSON on the descriptors 0 and 1, with as little as possible in between.
+
+Ends a guest that runs past its time: a thread that looks every few milliseconds while calls come, and sleeps when none do.
+
+wasmtime stops a guest when the engine's epoch has passed the store's. The epoch is moved only when a call's time is over, so a call
+costs nothing but a note of its deadline; and a thread that is awake anyway is not woken for each call.
 """
 
 from __future__ import annotations
 
+import _thread
 import gc
 import os
+from json.decoder import JSONDecoder
+from json.encoder import encode_basestring
+from math import inf
+from time import monotonic, sleep
 from typing import Any
 
-from wasmtime import Store, WasmtimeError
+from wasmtime import Engine, Store, WasmtimeError
 from wasmtime.component import Component, Linker
 
-from serai.host.adapters.yoi.program.calling import ways
-from serai.host.adapters.yoi.program.checks import HOST, PREFIX, SUFFIX, Unfit, check
-from serai.host.adapters.yoi.program.codec import Wire, quoted
-from serai.host.adapters.yoi.program.confine import filter_calls, give_up_files, limit, raise_stack
+from serai.host.adapters.yoi.program.component import HOST, PREFIX, SUFFIX, ComponentRejected, check, choose_calls
+from serai.host.adapters.yoi.program.confine import filter_calls, give_up_files, raise_stack, set_resource_limit
 from serai.host.adapters.yoi.program.engine import RESERVED, make_engine
-from serai.host.adapters.yoi.program.ticking import Ticker
 
-__all__ = ["main"]
+__all__ = ["DeadlineThread", "LineChannel", "main", "quoted"]
+
+_READ = 1 << 16
+_scan = JSONDecoder().raw_decode
+
+quoted = encode_basestring
+
+
+class LineChannel:
+    """Blocking, both ways: a worker does one thing at a time. Its parent's end is the end of the process."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def read(self) -> dict[str, Any]:
+        data = self._rest
+        end = data.find(b"\n")
+        while end < 0:
+            chunk = os.read(0, _READ)
+            if not chunk:
+                os._exit(0)
+            at = chunk.find(b"\n")
+            end = at if at < 0 else len(data) + at
+            data = data + chunk if data else chunk
+        self._rest = data[end + 1 :]
+        frame: dict[str, Any] = _scan(data[:end].decode())[0]
+        return frame
+
+    def write(self, line: str) -> None:
+        data = line.encode()
+        done = os.write(1, data)
+        while done < len(data):
+            done += os.write(1, data[done:])
+
+
+_EVERY = 0.02  # seconds
+_QUIET = 10  # looks without a call: then it sleeps until there is one
+
+
+class DeadlineThread:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = _thread.allocate_lock()
+        self._wake = _thread.allocate_lock()
+        self._wake.acquire()
+        self._deadline = inf
+        self._calls = 0
+        self._asleep = False
+
+    def start(self) -> None:
+        _thread.start_new_thread(self._run, ())
+
+    def begin(self, store: Store, seconds: float) -> None:
+        """From now on the store has so long. Under the lock: else the end of the call before could hit this one."""
+        with self._lock:
+            self._deadline = monotonic() + seconds
+            self._calls += 1
+            store.set_epoch_deadline(1)
+            if self._asleep:
+                self._asleep = False
+                self._wake.release()
+
+    def end(self) -> None:
+        self._deadline = inf
+
+    def _run(self) -> None:
+        seen, quiet = -1, 0
+        while True:
+            with self._lock:
+                if monotonic() >= self._deadline:
+                    self._deadline = inf
+                    self._engine.increment_epoch()
+                quiet = quiet + 1 if self._calls == seen and self._deadline == inf else 0
+                seen = self._calls
+                self._asleep = asleep = quiet >= _QUIET
+            if asleep:
+                quiet = 0
+                self._wake.acquire()
+            else:
+                sleep(_EVERY)
+
 
 _TEXT = 2000  # characters of an error
 _SLACK = 64 * 1024 * 1024  # bytes for the interpreter's own work: texts that are copied, frames
@@ -28,11 +117,11 @@ _ARGUMENTS = 256 * 1024  # characters of one host call; every limit of the host'
 
 
 def main(_: list[str]) -> None:
-    wire = Wire()
+    wire = LineChannel()
     load = wire.read()
     try:
         worker = _Worker(wire, load)
-    except Unfit as error:
+    except ComponentRejected as error:
         wire.write(f'{{"type":"unfit","text":{quoted(str(error)[:_TEXT])}}}\n')
         os._exit(0)
     except WasmtimeError as error:  # compiled for another engine, or damaged: to be compiled anew
@@ -44,7 +133,7 @@ def main(_: list[str]) -> None:
 
 
 class _Worker:
-    def __init__(self, wire: Wire, load: dict[str, Any]) -> None:
+    def __init__(self, wire: LineChannel, load: dict[str, Any]) -> None:
         self._wire = wire
         self._bounds = bounds = load["bounds"]
         self._fresh = load["fresh"]
@@ -52,10 +141,10 @@ class _Worker:
         self._engine = engine = make_engine(stack=bounds["stack"], fuel=bounds["fuel"] > 0)
         self._component = component = Component.deserialize_file(engine, load["path"])
         imports = check(engine, component, load["world"])
-        self._way = ways(load["most"])
+        self._way = choose_calls(load["most"])
         self._linker = linker = Linker(engine)
         self._provide(linker)
-        self._ticker = Ticker(engine)
+        self._ticker = DeadlineThread(engine)
         held = self._confine()
         self._store: Store | None = None
         self._exports: dict[str, Any] = {}
@@ -84,7 +173,7 @@ class _Worker:
         }
         held = give_up_files()  # before there is a second thread
         self._ticker.start()
-        held += [name for name, value in limits.items() if limit(name, value)]
+        held += [name for name, value in limits.items() if set_resource_limit(name, value)]
         if filter_calls():
             held.append("seccomp")
         return held

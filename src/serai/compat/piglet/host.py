@@ -1,0 +1,424 @@
+"""The seed's own objects over Serai's: a host of one process, and its supervisor (seed 004).
+
+For whoever knows the origin's package and wants its calls; there is no second mechanism behind them. What a guest offers comes in
+Serai's neutral words, what it answers in those of the wire. Names are as Python has them: `NewHost(m, cwd)` is `Host(m, cwd)`, and
+what takes a context there can be cancelled here.
+
+They start what they are given, as in the origin, and ask nobody whether it is trusted: that is for whoever names the folder.
+`load_all` starts of a project only what is trusted.
+
+Everything of piglet's folders at once, as the seed's package loads it (seed 004), over Serai's host: its trust, its settings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from serai import paths
+from serai.dialects.piglet import messages
+from serai.dialects.piglet.messages import ActionResult, CompactMessage, ToolExecuteResult
+from serai.dialects.piglet.methods import Method
+from serai.errors import BadManifest, BadSettings, Closed, SeraiError
+from serai.host import file_watcher
+from serai.host.adapter import HostInfo, Services, StartContext
+from serai.host.adapters.piglet import ADAPTER
+from serai.host.adapters.piglet.guest import PigletGuest
+from serai.host.discovery import DiscoveryProblem, DiscoveryResult, find_guests, piglet_home
+from serai.host.guest import GuestState
+from serai.host.guest_context import GuestContext
+from serai.host.guest_log import LOOK, GuestLog, flooded
+from serai.host.guest_manifest import GuestFolder, GuestManifest, folders_in, read_manifest
+from serai.host.guest_settings import DISABLED, AuthorSettings, PersonSettings, changes_of, read_person_settings
+from serai.host.host import Host as SeraiHost
+from serai.host.host import Host as WholeHost
+from serai.host.trust import Trust
+from serai.limits import Limits
+from serai.model.actions import Action, Panel
+from serai.model.contributions import Contributions
+from serai.model.surface import Surface
+from serai.wire.plain_process import PlainSpawner
+
+__all__ = [
+    "Cleanup",
+    "Host",
+    "Loaded",
+    "Supervisor",
+    "Watcher",
+    "discover_extensions",
+    "extensions_dir",
+    "load_all",
+    "load_manifest",
+    "project_extensions_dir",
+]
+
+log = logging.getLogger("serai.host")
+
+
+# -- folders (spec piglet 1) ------------------------------------------------------------------------------------------------------
+
+
+def load_manifest(folder: str | Path) -> GuestManifest:
+    """The guest of a folder, or `BadManifest`."""
+    return read_manifest(GuestFolder(Path(os.path.abspath(folder)), "piglet", (), AuthorSettings()), "ad hoc", PersonSettings())
+
+
+def discover_extensions(base: str | Path) -> list[GuestManifest]:
+    """The guests of a place, by folder; one that cannot be read is passed over with a warning (spec piglet 1.2).
+
+    Of any place, also of a project that nobody trusts: what is started of it is for the caller to judge.
+    """
+    found = []
+    for folder in folders_in(Path(os.path.abspath(base))):
+        if os.path.lexists(folder / "manifest.yaml"):
+            try:
+                found.append(load_manifest(folder))
+            except BadManifest as error:
+                log.warning("%s", error)
+    return found
+
+
+# -- one process ------------------------------------------------------------------------------------------------------------------
+
+
+class Host:
+    """One life of one guest: from its start to its end, whoever brings that about. `async with` outside, `stop` inside.
+
+    It starts what it is given and asks no trust.
+    """
+
+    def __init__(
+        self,
+        manifest: GuestManifest,
+        cwd: str | Path,
+        *,
+        services: Services | None = None,
+        surface: Surface | None = None,
+        environ: Mapping[str, str] | None = None,
+        limits: Mapping[str, float | None] | Limits | None = None,
+    ) -> None:
+        """`services` answer what it asks, `surface` is where it is seen; without them it is told that there are none."""
+        self.manifest = manifest
+        self.closed = asyncio.Event()  # it is over
+        self.cause: SeraiError | None = None  # why, if it ended by itself
+        self._cwd = str(cwd)
+        self._services, self._surface = services, surface
+        self._environ = os.environ if environ is None else environ
+        self._changes = changes_of(limits)
+        self._limits = Limits()
+        self._begun = False  # it is started once
+        self._guest: PigletGuest | None = None
+        self._patience: asyncio.Timeout | None = None  # while it starts
+        self._flood: SeraiError | None = None  # why we ended it
+        self._leaving = False
+        self._open = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    @property
+    def name(self) -> str:
+        return self.manifest.name
+
+    async def start(self) -> None:
+        """Its process, up to its answer to `initialize`; what goes wrong is raised, and nothing is left then. Once."""
+        if self._begun:
+            raise Closed("it was started before", who=self.manifest.id, hint="make a new one")
+        self._begun = True
+        try:
+            taking = await self._taking()
+            async with asyncio.timeout(None) as self._patience:
+                running = await ADAPTER.start(taking)
+        except BaseException as error:
+            await self.stop()
+            if isinstance(error, TimeoutError) and self._flood is not None:
+                raise self._flood from None
+            raise
+        assert isinstance(running, PigletGuest)
+        self._guest = running
+
+    async def _taking(self) -> StartContext:
+        manifest = self.manifest
+        spawner = await self._open.enter_async_context(PlainSpawner(Limits().but(**self._changes)))
+        house = GuestContext(
+            spawner=spawner,
+            about=HostInfo(cwd=self._cwd),
+            variables=self._environ,
+            limits=self._changes,
+            services=self._services,
+            surface=self._surface,
+            on_change=_nothing,
+            on_join=lambda _: None,
+        )
+        self._open.callback(house.close)
+        guest_log = house.open_log(manifest)
+        self._open.callback(guest_log.close)
+        self._limits = house.limits_of(manifest)
+        self._look(guest_log)
+        return StartContext(
+            manifest=manifest,
+            limits=self._limits,
+            env=house.env_of(manifest),
+            spawner=spawner,
+            deadlines=house.deadlines,
+            log=guest_log,
+            about=house.about,
+            services=house.services,
+            listener=_Ear(self, house),
+            tap=lambda _: None,
+            config=house.config_of(manifest),
+            greeted=_nothing,
+        )
+
+    def _look(self, guest_log: GuestLog) -> None:
+        """Now and from now on: its log stays small, and one that fills the disk is ended."""
+        if guest_log.descriptor < 0:
+            return
+        loop = asyncio.get_running_loop()
+        loop.call_later(LOOK, self._look, guest_log)
+        flood = flooded(guest_log.look(), self._limits.log_flood, self.manifest.id)
+        if flood is None or self._flood is not None or self._leaving or self.closed.is_set():  # one that leaves ends anyway
+            return
+        self._flood = flood
+        if self._guest is not None:
+            os.kill(self._guest.pid, signal.SIGKILL)
+        elif self._patience is not None:
+            self._patience.reschedule(loop.time())
+
+    async def stop(self) -> None:
+        """Say goodbye and see to its end (spec piglet 8.0). Idempotent."""
+        self._leaving = True
+        if self._guest is not None:
+            await self._guest.stop()
+        self.closed.set()
+        await self._open.aclose()
+
+    # -- what it is asked (spec piglet 5)
+
+    async def execute_tool(self, call_id: str, name: str, args: Mapping[str, Any] | None) -> ToolExecuteResult:
+        params = messages.ToolExecuteParams(call_id, name, args)
+        result: ToolExecuteResult = await self._ask(Method.TOOL_EXECUTE, params, self._limits.tool)
+        return result
+
+    async def execute_command(self, name: str, args: str = "") -> None:
+        await self._ask(Method.COMMAND_EXECUTE, messages.CommandExecuteParams(name, args), self._limits.command)
+
+    async def intercept_before(
+        self, name: str, tool_name: str, args: Mapping[str, Any] | None
+    ) -> tuple[bool, dict[str, Any] | None, str]:
+        """Whether the call may go on, with which arguments (None: those it has), and the preview."""
+        params = messages.InterceptorBeforeParams(name, tool_name, args)
+        answer = await self._ask(Method.INTERCEPTOR_BEFORE, params, self._limits.intercept)
+        return answer.allow, answer.args, answer.preview
+
+    async def intercept_after(self, name: str, tool_name: str, details: Any = None) -> Any:
+        params = messages.InterceptorAfterParams(name, tool_name, details)
+        return (await self._ask(Method.INTERCEPTOR_AFTER, params, self._limits.intercept)).details
+
+    async def dispatch_event(self, type: str, data: Any = None) -> ActionResult | None:
+        action: ActionResult | None = (
+            await self._ask(Method.EVENT_DISPATCH, messages.EventDispatchParams(type, data), self._limits.event)
+        ).action
+        return action
+
+    async def handle_shortcut(self, key: str) -> ActionResult | None:
+        answer = await self._ask(Method.SHORTCUT_HANDLE, messages.ShortcutHandleParams(key), self._limits.shortcut)
+        action: ActionResult | None = answer.action
+        return action
+
+    async def on_message(self, message: str) -> str:
+        return await self._running().inject(message)
+
+    async def transform_input(self, text: str) -> tuple[str, bool]:
+        changed = await self._running().transform(text)
+        return changed.text, changed.handled
+
+    async def execute_compact(self, said: Sequence[CompactMessage]) -> list[CompactMessage]:
+        answer = await self._ask(Method.COMPACT_EXECUTE, messages.CompactExecuteParams(list(said)), self._limits.compact)
+        return list(answer.messages or ())
+
+    @property
+    def contributions(self) -> Contributions:
+        """What it has registered: tools, commands, prompt sections, interceptors and all the others, each kind in its order."""
+        return self._running().contributions
+
+    async def _ask(self, method: str, params: messages.Wire, timeout: float | None) -> Any:
+        return await self._running().call(method, params, timeout=timeout)
+
+    def _running(self) -> PigletGuest:
+        if self._guest is None:
+            raise Closed("it is not started", who=self.manifest.id)
+        return self._guest
+
+    def _ended(self, cause: SeraiError) -> None:
+        self.cause = self._flood or cause
+        self.closed.set()
+
+
+class _Ear:
+    """Hears what the guest of a host does."""
+
+    def __init__(self, host: Host, house: GuestContext) -> None:
+        self._host = host
+        self._house = house
+
+    def changed(self) -> None:
+        pass
+
+    def acted(self, action: Action) -> None:
+        self._house.act(action)
+
+    def rendered(self, panel: str, change: Callable[[Panel], Panel]) -> None:
+        pass
+
+    def closed_panel(self, panel: str) -> None:
+        pass
+
+    def ended(self, cause: SeraiError) -> None:
+        self._host._ended(cause)
+
+
+# -- all its lives ----------------------------------------------------------------------------------------------------------------
+
+
+class Supervisor:
+    """One guest that is started again when it crashes: `host` is Serai's own, with this one in it.
+
+    It starts what lies in its folder, each time anew, and asks no trust.
+    """
+
+    def __init__(self, manifest: GuestManifest, cwd: str | Path, **options: Any) -> None:
+        """`options` are those of `serai.Host`: `services`, `surface`, `limits`, `watch` and so on."""
+        self.manifest = manifest
+        self.host = WholeHost(self._look, about=HostInfo(cwd=str(cwd)), **options)
+
+    def _look(self) -> DiscoveryResult:
+        """What its folder says now (FIX-35)."""
+        try:
+            return DiscoveryResult(guests=(replace(load_manifest(self.manifest.folder), settings=self.manifest.settings),))
+        except BadManifest as error:
+            return DiscoveryResult(problems=(DiscoveryProblem(self.manifest.folder, error.message),))
+
+    @property
+    def name(self) -> str:
+        return self.manifest.name
+
+    async def start(self) -> None:
+        """Raises why it did not come up, which is final; nothing is left then."""
+        report = await self.host.start()
+        if not report.ok:
+            error = next((guest.error for guest in self.host.guests.values()), None)
+            await self.host.close()
+            raise error or BadManifest("; ".join(report.problems), who=str(self.manifest.folder))
+
+    async def stop(self) -> None:
+        await self.host.close()
+
+    async def reload(self) -> None:
+        """Start it anew; at most one reload waits for the one under way. What goes wrong is told, and the old one serves on."""
+        await self.host.reload(f"piglet:{self.name}")
+
+
+class Watcher(file_watcher.FileWatcher):
+    """Tells which guests' files have changed: `watch` says which ones matter."""
+
+    async def stop(self) -> None:
+        await self.close()
+
+
+def _nothing() -> None:
+    pass
+
+
+_PROJECT = os.path.join(".piglet", "extensions")
+_NOT_HERE = "this guard is not one of piglet's own, and load_all starts no other: use serai.Host"
+
+
+def extensions_dir(environ: Mapping[str, str] = os.environ) -> Path:
+    """`<config>/extensions`, in piglet's own home."""
+    return piglet_home(environ) / "extensions"
+
+
+def project_extensions_dir(cwd: str | Path) -> str:
+    """`<cwd>/.piglet/extensions`; empty when `cwd` is."""
+    return os.path.join(cwd, _PROJECT) if str(cwd) else ""
+
+
+class Cleanup(NamedTuple):
+    """Stops the watcher first, then all guests at once, and waits for them. `host` is where they are."""
+
+    host: SeraiHost
+
+    async def __call__(self) -> None:
+        await self.host.close()
+
+
+class Loaded(NamedTuple):
+    """How many guests serve; what ends them; and why there is none at all, if nothing could be looked for."""
+
+    loaded: int
+    cleanup: Cleanup
+    error: SeraiError | None
+
+
+async def load_all(
+    services: Services | None = None,
+    *,
+    disabled: Sequence[str] = (),
+    project_dir: str | Path = "",
+    cwd: str | Path = "",
+    environ: Mapping[str, str] | None = None,
+    **options: Any,
+) -> Loaded:
+    """Start everything in piglet's home, and in the project's folder of guests as far as that is trusted, and watch their files.
+
+    The person's settings count as they do everywhere, with piglet's home switched on and those of `disabled` off. A guard that lies
+    elsewhere is not taken in here, and then nothing runs. Who fails hurts nobody else: `cleanup.host.report` tells. `options` are
+    those of `serai.Host`.
+    """
+    env = os.environ if environ is None else environ
+    limits, trust = changes_of(options.pop("limits", None)), Trust.usual(env)
+    search: Callable[[], DiscoveryResult] = DiscoveryResult
+    error: SeraiError | None = None
+    try:
+        project, config = _project_of(project_dir), paths.read_settings(env)
+        person = read_person_settings(config, who=os.path.join(paths.config_folder(env), paths.CONFIG))
+        config |= {"guests": {"homes": [*person.homes, "piglet"]}, DISABLED: [*config.get(DISABLED, ()), *disabled]}
+        look = partial(find_guests, cwd=project or extensions_dir(env), config=config, environ=env, trust=trust)
+        scopes = ("project", "piglet home") if project else ("piglet home",)
+        look()  # what is wrong now is told; later, whoever serves goes on
+        limits, search, cwd = {**person.limits, **limits}, lambda: _of_piglet(look(), scopes), cwd or project or ""
+    except SeraiError as problem:
+        error = problem
+    given = {"about": HostInfo(cwd=str(cwd or os.getcwd())), "environ": env, "services": services, "trusts": trust.check}
+    host = SeraiHost(search, **{"watch": True, **options, **given}, limits=limits)
+    report = await host.start()
+    return Loaded(sum(row.state == GuestState.READY for row in report.guests), Cleanup(host), error)
+
+
+def _of_piglet(found: DiscoveryResult, scopes: Sequence[str]) -> DiscoveryResult:
+    """Of those places and that dialect alone. A guard among the others is missed: it holds nothing here (design rule 8)."""
+    taken = [one for one in found.guests if one.dialect == "piglet" and one.scope in scopes]
+    missed = [DiscoveryProblem(one.folder, _NOT_HERE) for one in found.guests if one not in taken and one.settings.guard]
+    return replace(found, guests=tuple(taken), hidden_guards=(*found.hidden_guards, *missed))
+
+
+def _project_of(folder: str | Path) -> Path | None:
+    """The project whose folder of guests this is; None if none is named."""
+    if not str(folder):
+        return None
+    if not (path := os.path.abspath(folder)).endswith(f"{os.sep}{_PROJECT}"):
+        raise BadSettings(f"a project's guests lie in its {_PROJECT}", who=str(folder))
+    return Path(path).parents[1]
