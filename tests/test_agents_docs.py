@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from serai.agents.drivers.mock.script import Base
+from serai.agents.drivers.mock.script import MockStep
 from tests import pages
 
 PAGE = pages.DOCS / "agents.md"
@@ -23,5 +23,5 @@ def test_the_page_about_agents_is_true_from_top_to_bottom(tmp_path: Path) -> Non
 
 def test_the_page_has_every_step_of_a_script_and_its_members() -> None:
     text = PAGE.read_text()
-    for step in Base.__subclasses__():
+    for step in MockStep.__subclasses__():
         assert f"`{msgspec.inspect.type_info(step).tag}{{" in text, step  # type: ignore[attr-defined]

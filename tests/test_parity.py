@@ -73,7 +73,7 @@ def test_a_page_names_each_thing_once(page: Path) -> None:
     assert sorted(names) == sorted(set(names))
 
 
-@pytest.mark.parametrize("name", ["serai.nowhere", "serai.agents.agentboot.Nothing", "serai nowhere", "serai agent list --nothing"])
+@pytest.mark.parametrize("name", ["serai.nowhere", "serai.compat.agentboot.Nothing", "serai nowhere", "serai agent list --nothing"])
 def test_what_is_not_there_is_found_out(name: str) -> None:
     with pytest.raises((ImportError, AttributeError, KeyError, AssertionError)):
         resolve(name)

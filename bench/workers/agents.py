@@ -12,7 +12,7 @@ from time import perf_counter, process_time
 
 import serai
 from serai.agents.drivers.mock.script import linear
-from serai.agents.driving import drive
+from serai.agents.turn import run_turn
 from serai.model.approvals import Allow
 from serai.model.surface import ScriptedSurface
 
@@ -23,7 +23,7 @@ async def mock(sessions: int, steps: int) -> dict[str, float]:
     async def one(number: int) -> int:
         surface = ScriptedSurface(default=Allow())
         async with serai.agent("mock", script=script) as session:
-            result = await drive(session.turn(f"number {number}"), surface)
+            result = await run_turn(session.turn(f"number {number}"), surface)
         assert result.ok
         return surface.calls
 

@@ -24,7 +24,7 @@ from typing import Any
 from bench.workers import app_guest
 from bench.workers.resident import PIECE, yes
 from bench.workers.timing import Shape, cpu, measure
-from serai.agents import agent, drive
+from serai.agents import agent, run_turn
 from serai.agents.session import Session
 from serai.app.app import App
 from serai.limits import Limits
@@ -143,7 +143,7 @@ async def events(what: str, who: str, size: int, place: Path) -> dict[str, float
     if who == "alone":
         async with alone(place, provider) as session:
             surface = HeadlessSurface()
-            return await told(session, lambda: drive(session.turn("go"), surface, surface.tell))
+            return await told(session, lambda: run_turn(session.turn("go"), surface, surface.tell))
     listeners = LISTENERS if who == "guests" else ()
     steps = size if what == "steps" else 1
     async with house(place, listeners, options={"model": MODEL, "provider": provider}) as app:

@@ -18,8 +18,8 @@ from time import perf_counter, process_time
 from typing import Any
 
 from serai.agents.models.providers import ClosableProvider, provider_for
-from serai.agents.resident.house import House
-from serai.agents.resident.resident import Resident
+from serai.agents.resident.driver import Resident
+from serai.agents.resident.run_context import RunContext
 from serai.agents.session import Session
 from serai.limits import Limits
 from serai.model.approvals import Allow, Approval, Deny
@@ -64,7 +64,7 @@ async def yes(_call: ToolCall) -> Allow | Deny:
 def session(provider: ModelProvider, model: Model, *, store: Any = None, decide: Any = yes) -> Session:
     limits = Limits().but(model_answer=1 << 30)
     return Session(
-        Resident(House(model=model, provider=provider, limits=limits, decide=decide), Tools()), store=store, limits=limits
+        Resident(RunContext(model=model, provider=provider, limits=limits, decide=decide), Tools()), store=store, limits=limits
     )
 
 

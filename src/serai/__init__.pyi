@@ -1,5 +1,5 @@
 from serai.agents.driver import Prompt as Prompt
-from serai.agents.opening import agent as agent
+from serai.agents.factory import agent as agent
 from serai.agents.session import Session as Session
 from serai.agents.turn import Turn as Turn
 from serai.app.app import App as App

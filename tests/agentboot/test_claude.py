@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from serai.agents.agentboot import (
+from serai.agents.drivers.claude.options import ClaudeOptions
+from serai.agents.drivers.claude.transcripts.files import InvalidPath
+from serai.compat.agentboot import (
     AgentNotAvailable,
     ApprovalRequestEvent,
     ApprovalResponse,
@@ -43,9 +45,7 @@ from serai.agents.agentboot import (
     Waited,
     run_with_prompter,
 )
-from serai.agents.agentboot.claude import options_of
-from serai.agents.drivers.claude.options import Options
-from serai.agents.history.errors import InvalidPath
+from serai.compat.agentboot.session_agents import options_of
 from serai.errors import ExitStatus, NoAgent
 from serai.testing.agentboot import ClaudeScript, ClaudeScriptFactory
 from tests.agentboot.toys import PATIENT, Store
@@ -420,7 +420,7 @@ async def test_a_folder_that_is_none_starts_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_program_that_is_missing_is_told(tmp_path: Path) -> None:
-    agent = ClaudeAgent(Options(path=str(tmp_path / "missing")), environ={"PATH": str(tmp_path), "HOME": str(tmp_path)})
+    agent = ClaudeAgent(ClaudeOptions(path=str(tmp_path / "missing")), environ={"PATH": str(tmp_path), "HOME": str(tmp_path)})
     assert not agent.is_available()
     store = Store()
     with pytest.raises(NoAgent, match="missing") as raised:
@@ -428,7 +428,7 @@ async def test_a_program_that_is_missing_is_told(tmp_path: Path) -> None:
     assert "install" in raised.value.hint
     assert store.calls == [("failed", SESSION, str(raised.value))]
     with pytest.raises(AgentNotAvailable):
-        ClaudeDriver(Options(path=str(tmp_path / "missing")), environ={}).prepare("go", ExecutionOptions())
+        ClaudeDriver(ClaudeOptions(path=str(tmp_path / "missing")), environ={}).prepare("go", ExecutionOptions())
 
 
 async def test_in_text_format_it_prints_its_answer(tmp_path: Path) -> None:
@@ -487,14 +487,14 @@ def test_every_option_of_the_seed_means_something_to_claude() -> None:
         custom_system_prompt="x", append_system_prompt="y", permission_mode="plan", settings_path="/s",
         permission_prompt_tool="stdio",
     )  # fmt: skip
-    options = options_of(opts, Options(model="other", env={"A": "0", "B": "2"}))
-    assert options == Options(
+    options = options_of(opts, ClaudeOptions(model="other", env={"A": "0", "B": "2"}))
+    assert options == ClaudeOptions(
         env={"A": "1", "B": "2"}, session_id=SESSION, resume=True, model="m", fallback_model="f", max_turns=2,
         allowed_tools=("Read",), disallowed_tools=("Bash",), mcp_servers={"s": {}}, strict_mcp=True, system_prompt="x",
         append_system_prompt="y", permission_mode="plan", settings="/s", permission_prompt_tool="stdio",
         metadata={"chat_id": "c", "platform": "p", "bot_uuid": "b"},
     )  # fmt: skip
-    assert options_of(ExecutionOptions(), Options(model="kept")) == Options(model="kept")
+    assert options_of(ExecutionOptions(), ClaudeOptions(model="kept")) == ClaudeOptions(model="kept")
 
 
 async def test_a_prompter_drives_it(tmp_path: Path) -> None:

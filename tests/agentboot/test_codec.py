@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.agents.agentboot import Decoder, Encoder, EncoderClosed, Event
-from serai.agents.agentboot import codec as agentboot_codec
-from serai.agents.agentboot.codec import NOISE, parsed
+from serai.compat.agentboot import Decoder, Encoder, EncoderClosed, Event
+from serai.compat.agentboot import codec as agentboot_codec
+from serai.compat.agentboot.codec import NOISE, parsed
 from serai.errors import Closed
 from serai.limits import KIB, MIB, Limits
 from serai.wire.stream import Oversize

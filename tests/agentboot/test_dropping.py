@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.agents.agentboot import AgentService, ApprovalRequestEvent, ClaudeAgent, ExecutionOptions
+from serai.compat.agentboot import AgentService, ApprovalRequestEvent, ClaudeAgent, ExecutionOptions
 from serai.testing.claude.making import ScriptedClaude
 from serai.testing.claude.script import Script
 from tests.agentboot.toys import PATIENT, Store

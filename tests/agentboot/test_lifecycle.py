@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from serai.agents.agentboot import Cancelled, ExecutionOptions, FakeFactory, FakeProcess, LaunchSpec
+from serai.compat.agentboot import Cancelled, ExecutionOptions, FakeFactory, FakeProcess, LaunchSpec
 from tests.agentboot.toys import Store, plays, ran, result, runner, said
 
 

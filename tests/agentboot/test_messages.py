@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.agents.agentboot import (
+from serai.compat.agentboot import (
     AgentMessage,
     AssistantMessage,
     ContentBlock,

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from serai.agents import agentboot
+from serai.compat import agentboot
 from tests.agentboot.seed import exported, listed, snake, text
 from tests.test_parity import rows
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from serai.agents.agentboot import (
+from serai.compat.agentboot import (
     Cancelled,
     ExecutionOptions,
     FakeFactory,
@@ -332,7 +332,7 @@ async def test_a_start_that_fails_leaves_no_fake_process_open() -> None:
 
 
 async def test_in_text_format_a_real_one_prints_its_answer() -> None:
-    from serai.agents.agentboot import OutputFormat
+    from serai.compat.agentboot import OutputFormat
 
     toy = python("import sys; sys.stdin.read(); print('hello')")
     handle = await Runner(toy, ToyTransport, limits=Limits()).execute("go", ExecutionOptions(output_format=OutputFormat.TEXT))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serai.agents.agentboot import (
+from serai.compat.agentboot import (
     ApprovalRequestEvent,
     ApprovalResponse,
     AskRequest,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from serai.agents.agentboot import FakePrompter, PermissionRequest, PermissionResult
+from serai.compat.agentboot import FakePrompter, PermissionRequest, PermissionResult
 
 
 async def test_a_yes_that_is_not_to_be_remembered_is_not() -> None:

@@ -9,7 +9,8 @@ from time import monotonic
 
 import pytest
 
-from serai.agents.agentboot import (
+from serai.agents.drivers.claude.transcripts.files import InvalidPath
+from serai.compat.agentboot import (
     AgentNotAvailable,
     ApprovalRequestEvent,
     ApprovalResponse,
@@ -41,7 +42,6 @@ from serai.agents.agentboot import (
     new_runner,
     new_runner_with_factory,
 )
-from serai.agents.history.errors import InvalidPath
 from serai.errors import ExitStatus, SpawnFailed
 from tests.agentboot.toys import PATIENT, Store, Toy, ToyTransport, farewell, heard, plays, ran, result, runner, said, texts
 
@@ -381,7 +381,7 @@ async def test_one_that_says_nothing_for_long_is_told_of_as_stalled_once() -> No
 async def test_a_runs_duration_does_not_care_for_the_clock_on_the_wall(monkeypatch: pytest.MonkeyPatch) -> None:
     async def play(spec: LaunchSpec, process: FakeProcess) -> None:
         monkeypatch.setattr("time.time", lambda: 4e9)
-        monkeypatch.setattr("serai.agents.stage.time", lambda: 4e9)
+        monkeypatch.setattr("serai.agents.event_hub.time", lambda: 4e9)
         process.write_output(result())
         await farewell(process)
 

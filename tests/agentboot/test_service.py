@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from serai.agents.agentboot import (
+from serai.agents.drivers.claude.transcripts.files import SessionNotFound
+from serai.agents.drivers.claude.transcripts.reader import Transcripts
+from serai.compat.agentboot import (
     SECOND,
     AgentBoot,
     AgentNotRegistered,
@@ -39,8 +41,6 @@ from serai.agents.agentboot import (
     new_claude_store,
     new_controlled_handle,
 )
-from serai.agents.history.errors import SessionNotFound
-from serai.agents.history.transcripts import Transcripts
 from serai.limits import Limits
 from tests.agentboot.toys import Toy, ToyTransport, plays, result, runner, said
 
@@ -371,8 +371,8 @@ async def test_the_seeds_own_form_reads_the_folder_of_its_configuration(tmp_path
 
 
 def test_the_toys_are_what_the_seed_calls_so() -> None:
-    from serai.agents.agentboot import Agent as AgentRole
-    from serai.agents.agentboot import AgentDriver, AgentTransport
+    from serai.compat.agentboot import Agent as AgentRole
+    from serai.compat.agentboot import AgentDriver, AgentTransport
 
     agent: AgentRole = Agent()
     driver: AgentDriver = Toy()

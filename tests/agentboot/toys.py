@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from serai.agents.agentboot import (
+from serai.compat.agentboot import (
     ApprovalRequestEvent,
     ApprovalResponse,
     AskRequestEvent,

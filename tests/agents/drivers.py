@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from serai.agents.driver import Capabilities, Driver, Prompt
+from serai.agents.event_hub import EventHub
 from serai.agents.session import Session
-from serai.agents.stage import Stage
 from serai.limits import Limits
 from serai.model.events import TurnResult
 
 ALL = Capabilities(deltas=True, approvals=True, questions=True, interrupt=True, multi_turn=True, steer=True, images=True)
-Play = Callable[[Stage, Prompt], Awaitable[TurnResult | None]]
+Play = Callable[[EventHub, Prompt], Awaitable[TurnResult | None]]
 
 
 class Scripted(Driver):
@@ -26,12 +26,12 @@ class Scripted(Driver):
         self._play = play
         self._deaf = deaf
         self._task: asyncio.Task[TurnResult | None] | None = None
-        self.stage: Stage | None = None
+        self.stage: EventHub | None = None
         self.interrupts: list[str] = []
         self.steered: list[str] = []
         self.closed = 0
 
-    async def open(self, stage: Stage) -> None:
+    async def open(self, stage: EventHub) -> None:
         self.stage = stage
 
     async def run(self, prompt: Prompt) -> TurnResult:

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from serai.agents.driver import Prompt
-from serai.agents.driving import drive
-from serai.agents.stage import Stage
+from serai.agents.event_hub import EventHub
+from serai.agents.turn import run_turn
 from serai.errors import PeerGone
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question, QuestionItem
 from serai.model.events import Event, Text, TurnResult, event_kind
@@ -19,7 +19,7 @@ from tests.agents.drivers import session
 CALL = ToolCall("bash", {"command": "ls"}, "c1")
 
 
-async def talks(stage: Stage, prompt: Prompt) -> TurnResult:
+async def talks(stage: EventHub, prompt: Prompt) -> TurnResult:
     stage.emit(Text(text="hello"))
     may = await stage.ask(Approval(id="a", call=CALL))
     colour = await stage.ask(Question(id="q", items=(QuestionItem("colour?"),)))
@@ -31,7 +31,7 @@ async def test_messages_go_to_the_sink_requests_to_the_surface_and_decisions_bac
     surface = ScriptedSurface([Allow({"command": "pwd"}), Answer({"colour?": "red"})])
     sunk: list[Event] = []
     async with session(talks) as there:
-        result = await drive(there.turn("go"), surface, sunk.append)
+        result = await run_turn(there.turn("go"), surface, sunk.append)
     assert result.text == f"{Allow({'command': 'pwd'})} {Answer({'colour?': 'red'})}"
     assert [event_kind(event) for event in sunk] == ["turn_started", "text", "approval", "question", "turn_ended"]
     assert [request.id for request in surface.asked] == ["a", "q"]
@@ -40,7 +40,7 @@ async def test_messages_go_to_the_sink_requests_to_the_surface_and_decisions_bac
 @pytest.mark.req("agents.scenario.Q4")
 async def test_without_a_sink_messages_are_dropped() -> None:
     async with session(talks) as there:
-        result = await drive(there.turn("go"), HeadlessSurface(), None)
+        result = await run_turn(there.turn("go"), HeadlessSurface(), None)
     assert result.text == f"{Deny('nobody is there to approve it')} {Answer({})}"
 
 
@@ -54,7 +54,7 @@ class Failing(HeadlessSurface):
 @pytest.mark.req("agents.scenario.Q3")
 async def test_a_surface_that_raises_denies_with_its_own_words() -> None:
     async with session(talks) as there:
-        result = await drive(there.turn("go"), Failing())
+        result = await run_turn(there.turn("go"), Failing())
     assert result.text == f"{Deny('the terminal is gone')} {Deny('the terminal is gone')}"
 
 
@@ -65,7 +65,7 @@ class Confused(HeadlessSurface):
 
 async def test_an_answer_of_the_wrong_kind_denies() -> None:
     async with session(talks) as there:
-        result = await drive(there.turn("go"), Confused())
+        result = await run_turn(there.turn("go"), Confused())
     assert result.text.count("which is no answer to it") == 2
 
 
@@ -83,7 +83,7 @@ async def test_requests_are_asked_side_by_side_and_a_withdrawn_one_is_taken_back
                 raise
             return Allow()
 
-    async def play(stage: Stage, prompt: Prompt) -> TurnResult:
+    async def play(stage: EventHub, prompt: Prompt) -> TurnResult:
         slow = asyncio.ensure_future(stage.ask(Approval(id="slow", call=CALL)))
         quick = await stage.ask(Approval(id="quick", call=CALL))
         stage.withdraw("slow", "not needed any more")
@@ -93,19 +93,19 @@ async def test_requests_are_asked_side_by_side_and_a_withdrawn_one_is_taken_back
         return TurnResult(status="success", text=str(quick))
 
     async with session(play) as there:
-        result = await drive(there.turn("go"), Person())
+        result = await run_turn(there.turn("go"), Person())
     assert sorted(asked) == ["quick", "slow"]
     assert cancelled == ["slow"]
     assert result.text == str(Allow())
 
 
 async def test_the_error_of_the_turn_is_raised() -> None:
-    async def breaks(stage: Stage, prompt: Prompt) -> None:
+    async def breaks(stage: EventHub, prompt: Prompt) -> None:
         raise PeerGone("it went")
 
     async with session(breaks) as there:
         with pytest.raises(PeerGone):
-            await drive(there.turn("go"), HeadlessSurface())
+            await run_turn(there.turn("go"), HeadlessSurface())
 
 
 async def test_who_is_cancelled_while_driving_ends_the_turn_and_its_questions() -> None:
@@ -119,7 +119,7 @@ async def test_who_is_cancelled_while_driving_ends_the_turn_and_its_questions() 
 
     before = asyncio.all_tasks()
     async with session(talks) as there:
-        driving = asyncio.ensure_future(drive(there.turn("go"), Person()))
+        driving = asyncio.ensure_future(run_turn(there.turn("go"), Person()))
         await asking.wait()
         driving.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -148,7 +148,7 @@ class Slow(HeadlessSurface):
         await self.free.wait()
 
 
-async def many(stage: Stage, _prompt: Prompt) -> TurnResult:
+async def many(stage: EventHub, _prompt: Prompt) -> TurnResult:
     for _ in range(5):
         stage.emit(Text(text="piece"))
         await asyncio.sleep(0)
@@ -159,7 +159,7 @@ async def many(stage: Stage, _prompt: Prompt) -> TurnResult:
 async def test_a_surface_that_is_behind_is_waited_for() -> None:
     surface = Slow()
     async with session(many) as there:
-        driving = asyncio.create_task(drive(there.turn("go"), surface, surface.tell))
+        driving = asyncio.create_task(run_turn(there.turn("go"), surface, surface.tell))
         while not surface.waited:
             await asyncio.sleep(0)
         surface.free.set()
@@ -172,6 +172,6 @@ async def test_a_surface_that_is_behind_is_waited_for() -> None:
 async def test_a_surface_that_is_behind_for_ever_holds_up_no_end() -> None:
     surface = Slow()
     async with session(many) as there, asyncio.timeout(30):
-        result = await drive(there.turn("go"), surface, surface.tell)
+        result = await run_turn(there.turn("go"), surface, surface.tell)
     assert result.text == "done"
     assert surface.taken[-1] == "turn_ended"

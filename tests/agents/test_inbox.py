@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from serai.agents.driver import Prompt
+from serai.agents.event_hub import EventHub
 from serai.agents.inbox import Inbox
 from serai.agents.session import Session
-from serai.agents.stage import Stage
 from serai.agents.turn import Turn
 from serai.errors import Closed, NotAllowed
 from serai.limits import Limits
@@ -35,7 +35,7 @@ async def typing(gate: asyncio.Event, tool: asyncio.Event, *, limits: Limits | N
     """Each turn waits for `gate`; when `tool` is set before, a tool ends first."""
     log: list[str] = []
 
-    async def play(stage: Stage, prompt: Prompt) -> None:
+    async def play(stage: EventHub, prompt: Prompt) -> None:
         log.append(f"turn: {prompt.text}")
         if prompt.text == "break":
             raise ValueError("broken")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from serai.agents.driver import Capabilities, Prompt
+from serai.agents.event_hub import EventHub
 from serai.agents.session import Session
-from serai.agents.stage import Stage
 from serai.agents.turn import Turn
 from serai.errors import Closed, NotCapable, NotWritten, SeraiError
 from serai.limits import Limits
@@ -23,12 +23,12 @@ SHORT = Limits().but(interrupt=0.05)
 EVERYTHING = Capabilities(interrupt=True, multi_turn=True, fork=True, steer=True, switch_model=True, modes=True, compact=True)
 
 
-async def waits(stage: Stage, prompt: Prompt) -> None:
+async def waits(stage: EventHub, prompt: Prompt) -> None:
     stage.emit(Text(text="on it"))
     await asyncio.Event().wait()
 
 
-async def answers(stage: Stage, prompt: Prompt) -> TurnResult:
+async def answers(stage: EventHub, prompt: Prompt) -> TurnResult:
     return TurnResult(status="success", text=prompt.text)
 
 
@@ -105,7 +105,7 @@ async def test_the_mark_of_an_interrupt_is_kept_once_also_when_the_agent_ends_la
 
 
 async def test_when_the_mark_cannot_be_kept_the_turn_ends_with_that_error(tmp_path: Path) -> None:
-    async def leaves(stage: Stage, prompt: Prompt) -> TurnResult:
+    async def leaves(stage: EventHub, prompt: Prompt) -> TurnResult:
         return TurnResult(status="cancelled", error="by itself")
 
     def full(reason: str) -> None:
@@ -182,7 +182,7 @@ async def test_an_agent_is_closed_when_its_start_has_been_given_up() -> None:
     order: list[str] = []
 
     class Slow(Scripted):
-        async def open(self, stage: Stage) -> None:
+        async def open(self, stage: EventHub) -> None:
             try:
                 await asyncio.Event().wait()
             finally:
@@ -206,7 +206,7 @@ async def test_an_agent_is_closed_when_its_start_has_been_given_up() -> None:
 async def test_a_session_is_idle_when_its_turn_is_over() -> None:
     gate = asyncio.Event()
 
-    async def play(stage: Stage, prompt: Prompt) -> None:
+    async def play(stage: EventHub, prompt: Prompt) -> None:
         await gate.wait()
 
     async with session(play) as there:
@@ -243,7 +243,7 @@ async def test_a_fork_has_the_limits_of_its_parent() -> None:
 
 async def test_what_was_said_outside_of_turns_is_on_disk_at_the_end_and_nobody_writes_any_more(tmp_path: Path) -> None:
     class Greets(Scripted):
-        async def open(self, stage: Stage) -> None:
+        async def open(self, stage: EventHub) -> None:
             await super().open(stage)
             stage.emit(Text(text="hello"))
 

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from serai.agents.driver import Capabilities, Prompt
+from serai.agents.event_hub import EventHub
 from serai.agents.inbox import Inbox
 from serai.agents.session import Session
-from serai.agents.stage import Stage
 from serai.agents.turn import Turn
 from serai.limits import Limits
 from serai.model.events import ToolEnded
@@ -36,7 +36,7 @@ class Desk:
             self.driver.capabilities = capabilities
         self.session = Session(self.driver, limits=limits)
 
-    async def _turn(self, stage: Stage, prompt: Prompt) -> None:
+    async def _turn(self, stage: EventHub, prompt: Prompt) -> None:
         self.log.append(f"turn: {prompt.text}")
         await self.gate.wait()
         if self.lane is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import serai
-from serai.agents.resident.resident import Resident
+from serai.agents.resident.driver import Resident
 from serai.agents.session import Session
 from serai.errors import BadSettings, ModelFailed, NoAgent, NoModel, TurnLimit
 from serai.limits import Limits

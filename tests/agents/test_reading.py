@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from serai.agents.driver import Prompt
+from serai.agents.event_hub import EventHub
 from serai.agents.session import Session
-from serai.agents.stage import Stage
 from serai.agents.turn import Turn
 from serai.limits import Limits
 from serai.model.approvals import Approval
@@ -19,7 +19,7 @@ from tests.agents.drivers import Scripted, session
 SHORT = Limits().but(waiting=10, interrupt=0.2)
 
 
-async def waits(stage: Stage, prompt: Prompt) -> None:
+async def waits(stage: EventHub, prompt: Prompt) -> None:
     stage.emit(Text(text="on it"))
     await asyncio.Event().wait()
 
@@ -57,7 +57,7 @@ async def test_who_stops_waiting_for_an_interrupt_does_not_stop_the_interrupt() 
 async def test_who_stops_waiting_for_the_end_does_not_take_it_from_the_others() -> None:
     gate = asyncio.Event()
 
-    async def play(stage: Stage, prompt: Prompt) -> None:
+    async def play(stage: EventHub, prompt: Prompt) -> None:
         await gate.wait()
 
     async with session(play) as there:
@@ -75,7 +75,7 @@ async def test_who_stops_waiting_for_the_end_does_not_take_it_from_the_others() 
 async def test_a_reader_may_leave_and_another_go_on() -> None:
     gate = asyncio.Event()
 
-    async def play(stage: Stage, prompt: Prompt) -> None:
+    async def play(stage: EventHub, prompt: Prompt) -> None:
         await gate.wait()
         stage.emit(Text(text="later"))
 
@@ -91,7 +91,7 @@ async def test_a_reader_may_leave_and_another_go_on() -> None:
 
 
 async def test_a_turn_that_waits_for_its_turn_has_nothing_to_answer() -> None:
-    async def asks(stage: Stage, prompt: Prompt) -> None:
+    async def asks(stage: EventHub, prompt: Prompt) -> None:
         await stage.ask(Approval(id="a", call=ToolCall("bash")))
 
     async with session(asks) as there:
@@ -108,7 +108,7 @@ async def test_a_turn_that_waits_for_its_turn_has_nothing_to_answer() -> None:
 
 @pytest.mark.req("agents.edge.01")
 async def test_pieces_are_joined_up_to_a_length_at_which_joining_is_cheap() -> None:
-    async def play(stage: Stage, prompt: Prompt) -> None:
+    async def play(stage: EventHub, prompt: Prompt) -> None:
         for _ in range(3000):
             stage.emit(Text(text="0123456789"))
 
@@ -124,7 +124,7 @@ async def test_pieces_are_joined_up_to_a_length_at_which_joining_is_cheap() -> N
 
 @pytest.mark.req("agents.edge.01")
 async def test_of_what_a_tool_says_the_newest_is_left_and_nothing_of_it_is_said_to_be_anothers() -> None:
-    async def play(stage: Stage, prompt: Prompt) -> None:
+    async def play(stage: EventHub, prompt: Prompt) -> None:
         for _ in range(10):
             stage.emit(Message())
         for number in range(1000):
@@ -148,7 +148,7 @@ async def test_of_what_a_tool_says_the_newest_is_left_and_nothing_of_it_is_said_
 async def test_who_waits_for_a_reader_is_told_that_none_will_come(how: str) -> None:
     full = asyncio.Event()
 
-    async def play(stage: Stage, prompt: Prompt) -> TurnResult:
+    async def play(stage: EventHub, prompt: Prompt) -> TurnResult:
         for _ in range(20):
             stage.emit(Message())
         full.set()
@@ -173,7 +173,7 @@ async def test_who_waits_for_a_reader_is_told_that_none_will_come(how: str) -> N
 async def test_what_happened_before_somebody_only_awaited_the_result_is_forgotten() -> None:
     gate = asyncio.Event()
 
-    async def play(stage: Stage, prompt: Prompt) -> None:
+    async def play(stage: EventHub, prompt: Prompt) -> None:
         stage.emit(Text(text="before"))
         await gate.wait()
         stage.emit(Text(text="after"))
@@ -192,7 +192,7 @@ async def test_what_happened_before_somebody_only_awaited_the_result_is_forgotte
 async def test_who_reads_after_all_hears_what_comes_from_then_on() -> None:
     gate = asyncio.Event()
 
-    async def play(stage: Stage, prompt: Prompt) -> None:
+    async def play(stage: EventHub, prompt: Prompt) -> None:
         stage.emit(Text(text="before"))
         await gate.wait()
         stage.emit(Text(text="after"))

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from serai.agents.driver import Capabilities, Prompt
+from serai.agents.event_hub import EventHub
 from serai.agents.session import Session
-from serai.agents.stage import Stage
 from serai.agents.turn import Turn
 from serai.errors import Closed, NotCapable, NotWritten, SpawnFailed, TurnInFlight
 from serai.limits import Limits
@@ -19,12 +19,12 @@ from serai.store import SessionFolder, UserMessage
 from tests.agents.drivers import Scripted, session
 
 
-async def waits(stage: Stage, prompt: Prompt) -> None:
+async def waits(stage: EventHub, prompt: Prompt) -> None:
     stage.emit(Text(text="on it"))
     await asyncio.Event().wait()
 
 
-async def answers(stage: Stage, prompt: Prompt) -> TurnResult:
+async def answers(stage: EventHub, prompt: Prompt) -> TurnResult:
     return TurnResult(status="success", text=prompt.text.upper())
 
 
@@ -85,7 +85,7 @@ async def test_leaving_a_session_ends_the_turn_that_runs() -> None:
 
 async def test_an_agent_that_cannot_be_started_leaves_nothing() -> None:
     class Broken(Scripted):
-        async def open(self, stage: Stage) -> None:
+        async def open(self, stage: EventHub) -> None:
             raise SpawnFailed("there is no such program", who="scripted")
 
     there = Session(Broken(answers))
@@ -279,7 +279,7 @@ async def test_closing_is_bounded() -> None:
 
 async def test_closing_while_it_is_opened_ends_that_and_leaves_nothing() -> None:
     class Slow(Scripted):
-        async def open(self, stage: Stage) -> None:
+        async def open(self, stage: EventHub) -> None:
             await asyncio.Event().wait()
 
     there = Session(Slow(answers))
@@ -293,7 +293,7 @@ async def test_closing_while_it_is_opened_ends_that_and_leaves_nothing() -> None
 
 
 async def test_who_stops_reading_for_good_does_not_hold_the_turn_for_ever() -> None:
-    async def floods(stage: Stage, prompt: Prompt) -> None:
+    async def floods(stage: EventHub, prompt: Prompt) -> None:
         for _ in range(100):
             stage.emit(Message())
             await stage.room()
@@ -308,7 +308,7 @@ async def test_who_stops_reading_for_good_does_not_hold_the_turn_for_ever() -> N
 
 
 async def test_a_driver_with_a_defect_ends_the_turn_and_not_the_session(caplog: pytest.LogCaptureFixture) -> None:
-    async def breaks(stage: Stage, prompt: Prompt) -> TurnResult:
+    async def breaks(stage: EventHub, prompt: Prompt) -> TurnResult:
         if prompt.text == "break":
             raise KeyError("oops")
         return TurnResult(status="success", text="fine")
@@ -324,7 +324,7 @@ async def test_a_driver_with_a_defect_ends_the_turn_and_not_the_session(caplog: 
 
 
 async def test_a_conversation_is_kept_where_the_caller_says(tmp_path: object) -> None:
-    async def talks(stage: Stage, prompt: Prompt) -> TurnResult:
+    async def talks(stage: EventHub, prompt: Prompt) -> TurnResult:
         stage.emit(Text(text="hel"))
         stage.emit(Text(text="lo"))
         return TurnResult(status="success", text="hello")

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from serai.agents.driver import Prompt
+from serai.agents.event_hub import EventHub
 from serai.agents.session import Session
-from serai.agents.stage import Stage
 from serai.agents.turn import Turn
 from serai.errors import NotWritten
 from serai.limits import Limits
@@ -21,7 +21,7 @@ from tests.agents.drivers import Scripted, session
 CALL = ToolCall("bash", {"command": "ls"}, "c1")
 
 
-async def answers(stage: Stage, prompt: Prompt) -> TurnResult:
+async def answers(stage: EventHub, prompt: Prompt) -> TurnResult:
     return TurnResult(status="success", text=prompt.text)
 
 
@@ -32,7 +32,7 @@ async def answers(stage: Stage, prompt: Prompt) -> TurnResult:
 async def test_a_driver_may_wait_less_for_an_answer_than_the_limit_and_never_more(
     wanted: float | None, most: float, patience: str
 ) -> None:
-    stage = Stage("scripted", "s1", Limits().but(approval=most))
+    stage = EventHub("scripted", "s1", Limits().but(approval=most))
     async with asyncio.timeout(5.0):
         decision = await stage.ask(Approval(id="a", call=CALL), timeout=wanted)
     assert decision == Deny(f"nobody answered within {patience} s")
@@ -41,7 +41,7 @@ async def test_a_driver_may_wait_less_for_an_answer_than_the_limit_and_never_mor
 async def test_what_a_driver_leaves_open_is_withdrawn_in_its_own_lane_before_the_end() -> None:
     left: list[asyncio.Task[object]] = []
 
-    async def play(stage: Stage, prompt: Prompt) -> None:
+    async def play(stage: EventHub, prompt: Prompt) -> None:
         left.append(asyncio.create_task(stage.ask(Approval(id="a", call=CALL, lane="sub"))))
         await asyncio.sleep(0)
 
@@ -62,7 +62,7 @@ async def test_a_request_is_withdrawn_although_somebody_cannot_be_told() -> None
         if isinstance(event, RequestCancelled):
             raise NotWritten("no space left on device")
 
-    async def play(stage: Stage, prompt: Prompt) -> TurnResult:
+    async def play(stage: EventHub, prompt: Prompt) -> TurnResult:
         decision = await stage.ask(Approval(id="a", call=CALL), timeout=0.001)
         return TurnResult(status="success", text=repr(decision))
 
@@ -75,7 +75,7 @@ async def test_a_request_is_withdrawn_although_somebody_cannot_be_told() -> None
 
 
 async def test_who_asks_the_same_again_and_leaves_does_not_take_the_question_along() -> None:
-    stage = Stage("scripted", "s1", Limits())
+    stage = EventHub("scripted", "s1", Limits())
     first, second = (asyncio.ensure_future(stage.ask(Approval(id="a", call=CALL))) for _ in range(2))
     for _ in range(3):
         await asyncio.sleep(0)
@@ -89,7 +89,7 @@ async def test_who_asks_the_same_again_and_leaves_does_not_take_the_question_alo
 
 
 async def test_what_an_event_says_of_its_origin_stays() -> None:
-    stage = Stage("scripted", "s1", Limits())
+    stage = EventHub("scripted", "s1", Limits())
     heard: list[Event] = []
     stage.listeners.append(heard.append)
     stage.emit(Text(text="theirs", agent="helper", session="s2", at=7.0))
@@ -100,7 +100,7 @@ async def test_what_an_event_says_of_its_origin_stays() -> None:
 
 
 async def test_of_several_who_fail_the_first_is_heard() -> None:
-    stage = Stage("scripted", "s1", Limits())
+    stage = EventHub("scripted", "s1", Limits())
 
     def fails(word: str) -> None:
         def listener(event: Event) -> None:
@@ -163,7 +163,7 @@ async def test_after_the_end_of_a_session_nothing_is_told_kept_or_asked() -> Non
 
 async def test_an_id_that_is_known_only_once_the_agent_runs_is_the_sessions() -> None:
     class Late(Scripted):
-        async def open(self, stage: Stage) -> None:
+        async def open(self, stage: EventHub) -> None:
             await super().open(stage)
             self.session_id = "given by the agent"
 

@@ -8,8 +8,8 @@ import logging
 import pytest
 
 from serai.agents.driver import Prompt
-from serai.agents.driving import drive
-from serai.agents.stage import Stage
+from serai.agents.event_hub import EventHub
+from serai.agents.turn import run_turn
 from serai.model.approvals import Allow, Approval, Decision, Deny, Question
 from serai.model.events import Event, TurnResult, event_kind
 from serai.model.surface import HeadlessSurface
@@ -19,7 +19,7 @@ from tests.agents.drivers import session
 CALL = ToolCall("bash", {"command": "ls"}, "c1")
 
 
-async def asks(stage: Stage, prompt: Prompt) -> TurnResult:
+async def asks(stage: EventHub, prompt: Prompt) -> TurnResult:
     decision = await stage.ask(Approval(id="a", call=CALL))
     await asyncio.sleep(0)
     return TurnResult(status="success", text=repr(decision))
@@ -46,7 +46,7 @@ async def test_an_answer_that_comes_after_somebody_elses_is_only_noted(caplog: p
     caplog.set_level(logging.INFO, "serai.agents")
     surface = Slow()
 
-    async def play(stage: Stage, prompt: Prompt) -> TurnResult:
+    async def play(stage: EventHub, prompt: Prompt) -> TurnResult:
         decision = await stage.ask(Approval(id="a", call=CALL))
         surface.gate.set()
         while not surface.tidy:
@@ -56,7 +56,7 @@ async def test_an_answer_that_comes_after_somebody_elses_is_only_noted(caplog: p
         return TurnResult(status="success", text=repr(decision))
 
     async with session(play) as there:
-        driving = asyncio.ensure_future(drive(there.turn("go"), surface))
+        driving = asyncio.ensure_future(run_turn(there.turn("go"), surface))
         await surface.asked.wait()
         await there.answer("a", Deny("first"))
         assert (await driving).text == repr(Deny("first"))
@@ -67,7 +67,7 @@ async def test_when_a_turn_has_been_driven_nobody_is_asked_any_more() -> None:
     surface = Slow()
     async with session(asks) as there:
         turn = there.turn("go")
-        driving = asyncio.ensure_future(drive(turn, surface))
+        driving = asyncio.ensure_future(run_turn(turn, surface))
         await surface.asked.wait()
         await turn.cancel("enough")
         assert (await driving).status == "cancelled"
@@ -75,7 +75,7 @@ async def test_when_a_turn_has_been_driven_nobody_is_asked_any_more() -> None:
 
     surface = Slow()
     async with session(asks) as there:
-        driving = asyncio.ensure_future(drive(there.turn("go"), surface))
+        driving = asyncio.ensure_future(run_turn(there.turn("go"), surface))
         await surface.asked.wait()
         await there.answer("a", Allow())
         assert (await driving).ok
@@ -88,14 +88,14 @@ async def test_a_surface_that_fails_without_a_word_denies_with_the_name_of_its_f
             raise TimeoutError
 
     async with session(asks) as there:
-        assert (await drive(there.turn("go"), Mute())).text == repr(Deny("TimeoutError"))
+        assert (await run_turn(there.turn("go"), Mute())).text == repr(Deny("TimeoutError"))
 
 
 async def test_the_sink_is_told_of_what_was_withdrawn() -> None:
-    async def play(stage: Stage, prompt: Prompt) -> None:
+    async def play(stage: EventHub, prompt: Prompt) -> None:
         await stage.ask(Approval(id="a", call=CALL), timeout=0.001)
 
     sunk: list[Event] = []
     async with session(play) as there:
-        await drive(there.turn("go"), Slow(), sunk.append)
+        await run_turn(there.turn("go"), Slow(), sunk.append)
     assert [event_kind(event) for event in sunk] == ["turn_started", "approval", "request_cancelled", "turn_ended"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from serai import paths
-from serai.agents.settings import AgentSettings, read
+from serai.agents.settings import AgentSettings, read_agent_settings
 from serai.app.config import Config, Value
 from serai.app.config_project import LOWERED, PROJECT_MAY
 from serai.errors import BadSettings
@@ -245,7 +245,7 @@ def test_what_is_set_for_an_agent_is_checked(house: House, text: str, reason: st
 
 def test_what_a_person_sets_for_an_agent_is_there(house: House) -> None:
     mine = '[agents.claude]\nmodel = "m"\npermission_mode = "plan"\nallowed_tools = ["Bash"]\nenv = ["SSH_AUTH_SOCK"]'
-    assert read(house.load(mine=mine).settings).claude == AgentSettings(
+    assert read_agent_settings(house.load(mine=mine).settings).claude == AgentSettings(
         model="m", permission_mode="plan", allowed_tools=("Bash",), env=("SSH_AUTH_SOCK",)
     )
 

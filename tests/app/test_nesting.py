@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from serai.agents.resident import history
+from serai.agents.resident import conversation as resident_conversation
 from serai.app.app import App
 from serai.errors import Refused, TurnInFlight
 from serai.host.guest_context import GuestContext
@@ -58,7 +58,7 @@ async def ok(_call: ToolCall) -> ToolResult:
 def kept(app: App) -> list[str]:
     """The conversation as it goes on another time."""
     assert app.house.current is not None
-    return texts(history.repaired(map(to_model_message, app.house.current.session.messages())))
+    return texts(resident_conversation.repair_messages(map(to_model_message, app.house.current.session.messages())))
 
 
 # -- what is kept is what the model said

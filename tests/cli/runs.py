@@ -40,7 +40,7 @@ USED = (
     *("serai.cli.main", "serai.cli.run", "serai.cli.line", "serai.cli.printing"),
     *(
         "serai.app.app",
-        "serai.agents.resident.opening",
+        "serai.agents.resident.factory",
         "serai.policy.suggested_rules",
         "serai.record.recorder",
         "serai.wire.event_loop",

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.agents.listing import ABOUT
-from serai.agents.opening import AGENTS
+from serai.agents.factory import ABOUT, AGENTS
 from tests.claude.launching.programs import asked, program
 from tests.cli.guests import objects
 from tests.cli.inside import Inside

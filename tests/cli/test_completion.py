@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from serai.agents.opening import AGENTS
+from serai.agents.factory import AGENTS
 from serai.cli import completion
 from serai.cli.completion import complete_agents, complete_guests, complete_models, complete_sessions
 from serai.cli.main import COMMANDS

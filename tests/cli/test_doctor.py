@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import serai
-from serai.agents.models.resolving import KEYS
+from serai.agents.models.catalogue import KEYS
 from serai.boxes.backends.local import LocalBackend
 from serai.cli import doctor_checks
 from serai.cli.discreet import Discreet, without_values

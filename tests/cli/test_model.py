@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.agents.models.catalogue import Catalogue
-from serai.agents.models.resolving import KEYS
+from serai.agents.models.catalogue import KEYS, Catalogue
 from tests.cli.guests import objects
 from tests.cli.inside import Inside
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from serai.agents.history.transcripts import Transcripts
+from serai.agents.drivers.claude.transcripts.reader import Transcripts
 
 __all__ = ["FIXTURES", "Home", "assistant", "counting", "result", "user", "uuid"]
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from serai.agents.history.filters import combine, default_filter, exclude_patterns, exclude_short
-from serai.agents.history.metadata import SessionMetadata
+from serai.agents.drivers.claude.transcripts.metadata import (
+    SessionMetadata,
+    combine,
+    default_filter,
+    exclude_patterns,
+    exclude_short,
+)
 from tests.history.helpers import Home, assistant, user, uuid
 
 

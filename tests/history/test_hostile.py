@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.agents.history.errors import InvalidSessionFormat, SessionNotFound
-from serai.agents.history.metadata import Gathering
-from serai.agents.history.reading import Windows, glance
-from serai.agents.history.rows import row_of, salvage
+from serai.agents.drivers.claude.transcripts.files import FileEnds, InvalidSessionFormat, SessionNotFound, read_summary
+from serai.agents.drivers.claude.transcripts.metadata import MetadataBuilder
+from serai.agents.drivers.claude.transcripts.rows import recover_row, row_of
 from serai.limits import Limits
 from tests.history.helpers import Home, assistant, user, uuid
 
@@ -182,7 +181,7 @@ ROWS = st.builds(lambda kind, more: {"type": kind} | more, KINDS, st.dictionarie
 
 @given(st.lists(ROWS, max_size=6))
 def test_rows_of_whatever_shape_are_gathered(rows: list[dict[str, Any]]) -> None:
-    gathering = Gathering()
+    gathering = MetadataBuilder()
     for row in rows:
         decoded = row_of(json.dumps(row).encode())
         assert decoded is not None
@@ -194,11 +193,11 @@ def test_rows_of_whatever_shape_are_gathered(rows: list[dict[str, Any]]) -> None
 
 @given(st.binary(max_size=300), st.binary(max_size=300), st.booleans())
 def test_whatever_bytes_both_ends_have_nothing_is_raised(head: bytes, tail: bytes, gap: bool) -> None:
-    glance(Windows(head, tail, gap))
+    read_summary(FileEnds(head, tail, gap))
 
 
 @given(st.text(), st.integers(0, 400))
 def test_whatever_is_cut_off_a_text_the_rest_is_its_beginning(text: str, cut: int) -> None:
     line = json.dumps({"type": "user", "message": {"role": "user", "content": "begin " + text}}).encode()
-    _, found = salvage(line[:-3][: len(line) - cut] if cut else line[:-3])
+    _, found = recover_row(line[:-3][: len(line) - cut] if cut else line[:-3])
     assert ("begin " + text).startswith(found.rstrip("\ufffd"))

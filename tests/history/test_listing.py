@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from serai.agents.history.filters import default_filter
+from serai.agents.drivers.claude.transcripts.metadata import default_filter
 from tests.history.helpers import Home, assistant, counting, user, uuid
 
 END = 64 * 1024

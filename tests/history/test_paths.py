@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from serai.agents.history.errors import InvalidPath, ProjectNotFound, SessionNotFound
-from serai.agents.history.paths import folder_name
-from serai.agents.history.transcripts import Transcripts
+from serai.agents.drivers.claude.transcripts.files import InvalidPath, ProjectNotFound, SessionNotFound, folder_name
+from serai.agents.drivers.claude.transcripts.reader import Transcripts
 from serai.errors import BadSession, NoSession
 from tests.history.helpers import Home, assistant, user, uuid
 

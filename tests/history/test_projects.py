@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from serai.agents.history.transcripts import Transcripts
+from serai.agents.drivers.claude.transcripts.reader import Transcripts
 
 
 def test_a_projects_sessions_are_its_own(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from serai.agents.history.events import ResultEvent, SystemEvent, SystemInitEvent, ToolResultEvent, ToolUseEvent
-from serai.agents.history.metadata import SessionMetadata
+from serai.agents.drivers.claude.transcripts.metadata import SessionMetadata
+from serai.agents.drivers.claude.transcripts.rows import ResultEvent, SystemEvent, SystemInitEvent, ToolResultEvent, ToolUseEvent
 from tests.history.helpers import Home, Row, assistant, result, user, uuid
 
 USAGE = {"input_tokens": 10, "output_tokens": 20, "cache_read_input_tokens": 30, "cache_creation_input_tokens": 40}

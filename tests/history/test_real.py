@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from serai.agents.history.events import AssistantMessageEvent, FileHistorySnapshotEvent, UserMessageEvent
-from serai.agents.history.filters import default_filter
+from serai.agents.drivers.claude.transcripts.metadata import default_filter
+from serai.agents.drivers.claude.transcripts.rows import AssistantMessageEvent, FileHistorySnapshotEvent, UserMessageEvent
 from tests.history.helpers import FIXTURES, Home, uuid
 
 LARGE = 400_000  # much more than both ends

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.agents.history.rows import prompt_text, said_text, text_of
+from serai.agents.drivers.claude.transcripts.rows import prompt_text, said_text, text_of
 
 
 def text(value: Any) -> dict[str, Any]:

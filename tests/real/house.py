@@ -15,7 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 import serai
-from serai.agents.drivers.claude.options import Options
+from serai.agents.drivers.claude.options import ClaudeOptions
 from serai.agents.session import Session
 from serai.agents.turn import Turn
 from serai.limits import Limits
@@ -80,7 +80,7 @@ class Real:
     def agent(self, **more: Any) -> Session:
         """A session with it."""
         limits = more.pop("limits", LIMITS)
-        options = Options(model="claude-sonnet-4-5", **more.pop("options", {}))
+        options = ClaudeOptions(model="claude-sonnet-4-5", **more.pop("options", {}))
         return serai.agent("claude", cwd=self.cwd, environ=self.environ, settings={}, options=options, limits=limits, **more)
 
     # -- what is left

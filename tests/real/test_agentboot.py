@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from serai.agents.agentboot import (
+from serai.compat.agentboot import (
     AgentBoot,
     ApprovalRequestEvent,
     ApprovalResponse,

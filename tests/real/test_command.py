@@ -7,12 +7,10 @@ from uuid import uuid4
 
 import pytest
 
-from serai.agents.drivers.claude import versions
-from serai.agents.drivers.claude.command import check, command_line
-from serai.agents.drivers.claude.environment import environment
-from serai.agents.drivers.claude.finding import find
-from serai.agents.drivers.claude.options import Options
-from serai.agents.drivers.claude.versions import Versions
+from serai.agents.drivers.claude import program
+from serai.agents.drivers.claude.launch import check, command_line
+from serai.agents.drivers.claude.options import ClaudeOptions, child_environment
+from serai.agents.drivers.claude.program import VersionCache, find_program
 from serai.wire.plain_process import PlainSpawner
 from serai.wire.process import Launch
 from tests.real.house import Real
@@ -20,9 +18,9 @@ from tests.real.house import Real
 MODEL = "claude-sonnet-4-5"
 
 
-async def said(real: Real, options: Options, prompt: str) -> str:
+async def said(real: Real, options: ClaudeOptions, prompt: str) -> str:
     """What it prints in text format, its errors before it."""
-    env = environment(real.environ, options, real.cwd)
+    env = child_environment(real.environ, options, real.cwd)
     check(options, env, real.cwd)
     argv = command_line(str(real.program), options, fmt="text", prompt=prompt, cwd=real.cwd)
     async with PlainSpawner() as spawner:
@@ -35,16 +33,16 @@ async def said(real: Real, options: Options, prompt: str) -> str:
 
 
 async def test_a_prompt_that_looks_like_a_flag_is_a_prompt(real: Real) -> None:
-    options = Options(model=MODEL, allowed_tools=("Bash", "Read"), add_dirs=(str(real.home), str(real.root / "tmp")))
+    options = ClaudeOptions(model=MODEL, allowed_tools=("Bash", "Read"), add_dirs=(str(real.home), str(real.root / "tmp")))
     assert await said(real, options, "--version\n>> say here") == "here"
 
 
 async def test_every_option_is_known_to_it(real: Real) -> None:
     """One that is not would end it at once with an error."""
     first = str(uuid4())
-    begun = Options(model=MODEL, session_id=first, system_prompt="-be brief", append_system_prompt="--be kind")
+    begun = ClaudeOptions(model=MODEL, session_id=first, system_prompt="-be brief", append_system_prompt="--be kind")
     assert await said(real, begun, ">> say first") == "first"  # these two count for as long as the conversation lasts
-    options = Options(
+    options = ClaudeOptions(
         model=MODEL, fallback_model="-odd", effort="low", max_turns=3, max_budget=5.0, session_id=first, resume=True,
         fork=True, fork_id=str(uuid4()), permission_mode="default",
         permission_prompts="none", tools=("Bash", "Read"), allowed_tools=("Bash(git log:*)",), disallowed_tools=("WebFetch",),
@@ -59,9 +57,9 @@ async def test_every_option_is_known_to_it(real: Real) -> None:
 
 
 async def test_it_tells_the_version_that_is_written_beside_it(real: Real, monkeypatch: pytest.MonkeyPatch) -> None:
-    beside = await find(Options(), real.environ, versions=Versions())
+    beside = await find_program(ClaudeOptions(), real.environ, versions=VersionCache())
     assert beside.source == "CLAUDE_CLI_PATH"
-    monkeypatch.setattr(versions, "known", lambda _path: "")
-    alone = await find(Options(), real.environ, versions=Versions())
+    monkeypatch.setattr(program, "recorded_version", lambda _path: "")
+    alone = await find_program(ClaudeOptions(), real.environ, versions=VersionCache())
     assert alone.version == beside.version
     assert beside.version.startswith("2.")

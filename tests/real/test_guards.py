@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from serai.agents.joining import Ask
+from serai.agents.driver import NeedsApproval
 from serai.app.app import App
 from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import ToolCalled, ToolEnded, TurnResult
@@ -103,7 +103,7 @@ async def test_rules_decide_what_claude_would_allow_silently(real: Real) -> None
 async def test_every_call_is_judged_in_every_mode(real: Real) -> None:
     judged: list[ToolCall] = []
 
-    async def judge(call: ToolCall) -> Allow | Deny | Ask:
+    async def judge(call: ToolCall) -> Allow | Deny | NeedsApproval:
         judged.append(call)
         return Deny("not this one")
 
@@ -121,7 +121,7 @@ async def test_every_call_is_judged_in_every_mode(real: Real) -> None:
 async def test_a_guard_that_does_not_answer_keeps_the_call_from_running(real: Real) -> None:
     asked = asyncio.Event()
 
-    async def judge(call: ToolCall) -> Allow | Deny | Ask:
+    async def judge(call: ToolCall) -> Allow | Deny | NeedsApproval:
         asked.set()
         await asyncio.Event().wait()
         raise AssertionError
@@ -138,7 +138,7 @@ async def test_a_guard_that_does_not_answer_keeps_the_call_from_running(real: Re
 
 
 async def test_a_guard_that_fails_keeps_the_call_from_running(real: Real) -> None:
-    async def judge(call: ToolCall) -> Allow | Deny | Ask:
+    async def judge(call: ToolCall) -> Allow | Deny | NeedsApproval:
         raise RuntimeError("lost its head")
 
     async with real.agent(judge=judge, options=BASH) as session:
@@ -151,8 +151,8 @@ async def test_a_guard_that_fails_keeps_the_call_from_running(real: Real) -> Non
 
 
 async def test_what_a_guard_leaves_to_a_person_is_asked(real: Real) -> None:
-    async def judge(call: ToolCall) -> Allow | Deny | Ask:
-        return Ask(call=call)
+    async def judge(call: ToolCall) -> Allow | Deny | NeedsApproval:
+        return NeedsApproval(call=call)
 
     async with real.agent(judge=judge, options=BASH) as session:
         turn = session.turn(WRITE)
@@ -170,7 +170,7 @@ async def test_another_hook_cannot_change_what_was_judged(real: Real) -> None:
     (real.home / ".claude" / "settings.json").write_text(json.dumps({"hooks": {"PreToolUse": [{"hooks": [hook]}]}}))
     judged: list[str] = []
 
-    async def judge(call: ToolCall) -> Allow | Deny | Ask:
+    async def judge(call: ToolCall) -> Allow | Deny | NeedsApproval:
         judged.append(call.arguments["command"])
         return Allow()
 
@@ -189,8 +189,8 @@ async def test_hooks_of_somebody_elses_do_not_run_beside_a_judge(real: Real) -> 
     hooks = {event: [{"hooks": [hook]}] for event in ("PermissionRequest", "UserPromptSubmit", "PreToolUse")}
     (real.home / ".claude" / "settings.json").write_text(json.dumps({"hooks": hooks}))
 
-    async def judge(call: ToolCall) -> Allow | Deny | Ask:
-        return Ask(call)
+    async def judge(call: ToolCall) -> Allow | Deny | NeedsApproval:
+        return NeedsApproval(call)
 
     async with real.agent(judge=judge) as session:
         async for event in session.turn(WRITE):

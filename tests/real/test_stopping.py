@@ -16,10 +16,10 @@ from tests.real.house import LIMITS, Real, sleeping
 BASH = {"allowed_tools": ("Bash",)}
 HOST = """
 import asyncio, serai
-from serai.agents.drivers.claude.options import Options
+from serai.agents.drivers.claude.options import ClaudeOptions
 
 async def main():
-    options = Options(model="claude-sonnet-4-5", allowed_tools=("Bash",))
+    options = ClaudeOptions(model="claude-sonnet-4-5", allowed_tools=("Bash",))
     async with serai.agent("claude", cwd=".", settings={}, options=options) as session:
         await session.turn(open("prompt").read())
 

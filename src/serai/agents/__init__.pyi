@@ -1,9 +1,9 @@
 from serai.agents.driver import Capabilities as Capabilities
 from serai.agents.driver import Driver as Driver
 from serai.agents.driver import Prompt as Prompt
-from serai.agents.driving import drive as drive
+from serai.agents.event_hub import EventHub as EventHub
+from serai.agents.factory import agent as agent
 from serai.agents.inbox import Inbox as Inbox
-from serai.agents.opening import agent as agent
 from serai.agents.session import Session as Session
-from serai.agents.stage import Stage as Stage
 from serai.agents.turn import Turn as Turn
+from serai.agents.turn import run_turn as run_turn

@@ -2,23 +2,39 @@
 
 A driver takes one prompt at a time and plays it on the session's `Stage`. What it cannot do, its capabilities say: callers degrade
 on purpose, and asking for it all the same is an error of its own (spec agents 8.2).
+
+What others have to say while a turn runs. The app joins an agent with policy and guests here; alone it asks its reader.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import msgspec
 
 from serai.errors import NotCapable, SeraiError
-from serai.model.events import TurnResult
-from serai.model.tools import ImageBlock
+from serai.model.approvals import Allow, Deny
+from serai.model.events import Message, TurnResult
+from serai.model.provider import ModelMessage
+from serai.model.tools import ImageBlock, ToolCall, ToolResult
 
 if TYPE_CHECKING:
-    from serai.agents.stage import Stage
+    from serai.agents.event_hub import EventHub
 
-__all__ = ["Capabilities", "Driver", "Prompt", "Unfinished"]
+__all__ = [
+    "Capabilities",
+    "Compactor",
+    "DecideCall",
+    "Driver",
+    "Interceptors",
+    "JudgeCall",
+    "NeedsApproval",
+    "NoInterceptors",
+    "Prompt",
+    "TurnFailed",
+]
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +69,7 @@ class Prompt(msgspec.Struct, frozen=True, omit_defaults=True):
     relayed: bool = False
 
 
-class Unfinished(Exception):
+class TurnFailed(Exception):
     """A driver raises it for a turn that failed, when there is more to tell than the error: what had come of it until then."""
 
     def __init__(self, error: SeraiError, result: TurnResult) -> None:
@@ -70,7 +86,7 @@ class Driver(ABC):
     session_id: str = ""  # known before `open`, or after it
 
     @abstractmethod
-    async def open(self, stage: Stage) -> None:
+    async def open(self, stage: EventHub) -> None:
         """Start what there is to start; everything that happens is told to the stage from now on."""
 
     @abstractmethod
@@ -111,3 +127,51 @@ class Driver(ABC):
 
     def lacks(self, capability: str) -> NotCapable:
         return NotCapable(f"it cannot do that: it lacks the capability {capability}", who=self.name)
+
+
+# May this call run, and with which arguments? Asked for every call; cancelled when nobody wants to know any more. A result stands
+# in the place of the call's own: it does not run, and this is what the model is told.
+DecideCall = Callable[[ToolCall], Awaitable[Allow | Deny | ToolResult]]
+
+
+class NeedsApproval(NamedTuple):
+    """Nobody has decided: whoever reads the turn is to be asked about this call, which is what guards have made of it."""
+
+    call: ToolCall
+
+
+# The same of a call that a driven agent runs itself: deny rules, guards, policy, and no person. What comes back as `Ask` is put to
+# one as an `Approval` with that very call, whose arguments nobody copies: by them it is known that the guards have seen it.
+JudgeCall = Callable[[ToolCall], Awaitable[Allow | Deny | NeedsApproval]]
+
+# Shortens a conversation: what it was, what it shall be.
+Compactor = Callable[[Sequence[ModelMessage]], Awaitable[Sequence[ModelMessage]]]
+
+
+class Interceptors(Protocol):
+    """Those who may hold back a step or what the model says (spec zot 4.4)."""
+
+    @property
+    def hold_text(self) -> bool:
+        """Whether text is kept back until `message` has answered: what is blocked or replaced must never be seen."""
+        ...
+
+    async def before_step(self, step: int) -> str:
+        """Why this call of the model must not be made, or ""."""
+        ...
+
+    async def message(self, message: Message) -> Message | None:
+        """What may be seen of it; None: nothing. The conversation keeps the original, and its calls run in any case."""
+        ...
+
+
+class NoInterceptors:
+    """Nobody has anything to say."""
+
+    hold_text = False
+
+    async def before_step(self, step: int) -> str:  # noqa: ARG002
+        return ""
+
+    async def message(self, message: Message) -> Message | None:
+        return message

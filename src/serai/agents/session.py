@@ -2,6 +2,8 @@
 
 `async with` outside, an idempotent `close()` inside (design rule 11). Leaving it leaves nothing: the turn that runs is interrupted,
 the agent is gone, what was said is on disk.
+
+A conversation on disk while it happens: the session's events, its steered texts and its compactions.
 """
 
 from __future__ import annotations
@@ -14,22 +16,53 @@ from typing import Literal, Self
 
 import msgspec
 
-from serai.agents.driver import Capabilities, Driver, Prompt, Unfinished
-from serai.agents.keeping import Keeping
-from serai.agents.stage import Listener, Stage
+from serai.agents.driver import Capabilities, Driver, Prompt, TurnFailed
+from serai.agents.event_hub import EventHub, Listener
 from serai.agents.turn import Turn
 from serai.errors import Closed, SeraiError, TurnInFlight
 from serai.limits import Limits
 from serai.model.approvals import Approval, Decision, Question
 from serai.model.events import TurnResult
+from serai.model.provider import ModelMessage
 from serai.model.tools import ImageBlock
+from serai.store.messages import from_model_message
 from serai.store.session_folder import CurrentSession
+from serai.store.session_writer import SessionWriter
 from serai.store.stored_session import StoredSession as Stored
 from serai.wire import codec
 
-__all__ = ["Session"]
+__all__ = ["Session", "SessionPersistence"]
 
 log = logging.getLogger("serai.agents")
+
+
+class SessionPersistence:
+    """Writes what happens on a stage into a stored session. It is told first: what cannot be written must not be acted upon."""
+
+    def __init__(self, store: Stored | CurrentSession, stage: EventHub) -> None:
+        self._current = store if isinstance(store, CurrentSession) else CurrentSession(store)
+        self._scribe = SessionWriter(self._current)
+        self.steered = self._scribe.steered
+        self.aborted = self._scribe.aborted
+        stage.listeners.insert(0, self._scribe.tell)
+        stage.on_decided.append(self._scribe.decided)
+        stage.on_answer.append(self._scribe.answered)
+        stage.on_compact.append(self._compacted)
+
+    def _compacted(self, messages: tuple[ModelMessage, ...], tokens: int) -> None:
+        names = {call.id: call.name for message in messages for call in message.calls}
+        kept = [from_model_message(message, tool=names.get(message.call_id, "")) for message in messages]
+        with self._current.turn:
+            self._scribe.write()
+            self._current.session.compact(kept, tokens)
+
+    def close(self) -> None:
+        """What could not be written by now is lost, and that is told."""
+        try:
+            self._scribe.close()
+        except SeraiError as error:
+            log.error("the end of the session could not be written: %s", error)
+
 
 State = Literal["new", "idle", "running", "closed"]
 
@@ -41,8 +74,8 @@ class Session:
         """`store` is where it is kept; without one it is forgotten."""
         self.driver = driver
         self.limits = limits or Limits()
-        self.stage = Stage(driver.name, driver.session_id, self.limits)
-        self._keeping = Keeping(store, self.stage) if store is not None else None
+        self.stage = EventHub(driver.name, driver.session_id, self.limits)
+        self._keeping = SessionPersistence(store, self.stage) if store is not None else None
         self._playing: asyncio.Task[None] | None = None
         self._opening: asyncio.Task[None] | None = None
         self._compacting: asyncio.Task[None] | None = None
@@ -191,7 +224,7 @@ class Session:
             result = await self.driver.run(turn.prompt)
         except asyncio.CancelledError:  # it did not heed the interrupt
             result = TurnResult(status="cancelled", error=turn.reason)
-        except Unfinished as failure:
+        except TurnFailed as failure:
             error, result = failure.error, failure.result
         except SeraiError as failure:
             error, result = failure, TurnResult(status="error", error=str(failure))

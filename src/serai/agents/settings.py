@@ -9,7 +9,7 @@ import msgspec
 
 from serai.errors import BadSettings
 
-__all__ = ["AgentSettings", "Agents", "read"]
+__all__ = ["AgentSettings", "AgentsSettings", "read_agent_settings"]
 
 
 class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,19 +24,19 @@ class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     env: tuple[str, ...] = ()  # names of variables that it gets although they look like secrets
 
 
-class Agents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class AgentsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All of them, by name: one that there is not is a typing error."""
 
     claude: AgentSettings = AgentSettings()
 
 
-def read(settings: Mapping[str, Any], *, who: str = "config.toml") -> Agents:
+def read_agent_settings(settings: Mapping[str, Any], *, who: str = "config.toml") -> AgentsSettings:
     """The part of the settings that is about them, checked."""
     try:
-        found = msgspec.convert(settings.get("agents", {}), Agents)
+        found = msgspec.convert(settings.get("agents", {}), AgentsSettings)
     except msgspec.ValidationError as error:
         raise BadSettings(f"agents: {error}".replace("`$.", "`"), who=who) from None
-    for name in Agents.__struct_fields__:
+    for name in AgentsSettings.__struct_fields__:
         path = getattr(found, name).path
         if path and not path.startswith(("/", "~/")):  # it would be looked for in the project
             raise BadSettings(f"agents.{name}.path: it is not an absolute path", who=who)

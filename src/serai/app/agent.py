@@ -8,8 +8,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from serai import agents
-from serai.agents.joining import Ask
-from serai.agents.resident.resident import Resident
+from serai.agents.driver import NeedsApproval
+from serai.agents.resident.driver import Resident
 from serai.agents.session import Session
 from serai.app.joining import GuestInterceptors
 from serai.app.mcp import GuestTools
@@ -76,7 +76,7 @@ def for_driven(house: House, choices: Choices, trust: Trust) -> dict[str, Any]:
     def sections() -> list[PromptSection]:
         return house.host.texts.sections()
 
-    async def judge(call: ToolCall) -> Allow | Deny | Ask:
+    async def judge(call: ToolCall) -> Allow | Deny | NeedsApproval:
         return await house.pipeline.judge(call)
 
     starts = count(1)
@@ -110,7 +110,7 @@ def own_session(agent: str, wanted: str, environ: Mapping[str, str]) -> str:
     """The id of a session that a driven agent has kept itself, by the beginning of it; empty when it has none."""
     if agent != "claude":
         return ""
-    from serai.agents.history.transcripts import Transcripts  # seldom needed
+    from serai.agents.drivers.claude.transcripts.reader import Transcripts  # seldom needed
 
     try:
         return Transcripts(environ=environ).resolve(wanted)

@@ -16,12 +16,11 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from serai.agents.driver import Prompt
-from serai.agents.driving import drive
 from serai.agents.inbox import Inbox
-from serai.agents.resident import history
-from serai.agents.resident.resident import Resident
+from serai.agents.resident import conversation as resident_conversation
+from serai.agents.resident.driver import Resident
 from serai.agents.session import Session
-from serai.agents.turn import Turn
+from serai.agents.turn import Turn, run_turn
 from serai.app import plans
 from serai.app.aside import Aside
 from serai.app.commands import IMMEDIATE
@@ -224,9 +223,11 @@ class App:
             self.session.aborted(reason)  # what the agent itself knows of it is its own affair
         elif mark:
             conversation = self.resident.conversation
-            if len(history.marks_at_the_end(conversation.messages)) < _MARKS:  # nothing was said since: enough is known
+            if (
+                len(resident_conversation.marks_at_the_end(conversation.messages)) < _MARKS
+            ):  # nothing was said since: enough is known
                 self.session.aborted(reason)
-                conversation.add(history.mark(reason))
+                conversation.add(resident_conversation.abort_marker(reason))
 
     def quit(self) -> None:
         """Have whoever opened the house close it."""
@@ -277,7 +278,7 @@ class App:
         resident.tools.only(self.house.config.tools)
         self._steered.clear()  # they were for the other one
         self._images.clear()
-        resident.conversation.replace(history.repaired(map(to_model_message, said)), usage_in(said))
+        resident.conversation.replace(resident_conversation.repair_messages(map(to_model_message, said)), usage_in(said))
         self.session.stage.emit(SessionStarted(session=stored.id, messages=len(resident.conversation.messages)))
 
     def refresh(self) -> None:
@@ -285,7 +286,9 @@ class App:
         self.must_be_idle()
         if self.house.current is not None:
             messages = self.house.current.session.messages()
-            self.resident.conversation.replace(history.repaired(map(to_model_message, messages)), usage_in(messages))
+            self.resident.conversation.replace(
+                resident_conversation.repair_messages(map(to_model_message, messages)), usage_in(messages)
+            )
 
     def must_be_idle(self) -> None:
         """Raises `TurnInFlight` while anything belongs to this conversation that is not over."""
@@ -335,7 +338,7 @@ class App:
         for text in steered:  # it has not begun: they are part of its prompt
             self.session.steer(text)
         try:
-            return await drive(turn, Counter(self.surface, self.house.pipeline), self.surface.tell, left=self._aside.asking)
+            return await run_turn(turn, Counter(self.surface, self.house.pipeline), self.surface.tell, left=self._aside.asking)
         finally:
             self.last = turn.outcome or self.last
 

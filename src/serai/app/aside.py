@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from serai.agents.driving import drive, put
-from serai.agents.turn import Turn
+from serai.agents.turn import Turn, ask_surface, run_turn
 from serai.app.joining import Counter
 from serai.model.actions import Notice
 from serai.model.approvals import Approval, Question
@@ -31,7 +30,7 @@ class Aside:
         """The agent began a turn."""
         house = self._house()
         turn.taken = True
-        driving = drive(turn, Counter(house.surface, house.pipeline), house.surface.tell, left=self.asking)
+        driving = run_turn(turn, Counter(house.surface, house.pipeline), house.surface.tell, left=self.asking)
         task = asyncio.get_running_loop().create_task(driving, name="a turn of the agent's own")
         self._turns.add(task)
         task.add_done_callback(self._played)
@@ -43,7 +42,7 @@ class Aside:
                 self.asking[event.id].cancel()
         elif alone and isinstance(event, Approval | Question) and not event.answered:
             house = self._house()
-            put(event, Counter(house.surface, house.pipeline), self.asking)
+            ask_surface(event, Counter(house.surface, house.pipeline), self.asking)
 
     def _played(self, task: asyncio.Task[TurnResult]) -> None:
         self._turns.discard(task)

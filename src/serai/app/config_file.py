@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 
 from serai import paths
-from serai.agents.settings import read as read_agents
+from serai.agents.settings import read_agent_settings as read_agents
 from serai.errors import BadSettings
 from serai.host.guest_settings import PersonSettings, read_person_settings
 

@@ -10,8 +10,7 @@ from typing import Any, Self
 
 import msgspec
 
-from serai.agents.resident.scene import forget
-from serai.agents.stage import Stage
+from serai.agents.event_hub import EventHub, ignore_outcome
 from serai.app.pipeline import Decided, Pipeline, Telling, own
 from serai.host.contribution_table import BuiltInOwner
 from serai.host.host import Host
@@ -108,7 +107,7 @@ class Tools:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            task.add_done_callback(forget)
+            task.add_done_callback(ignore_outcome)
             raise
 
     def _lock_of(self, owner: str) -> asyncio.Lock | None:
@@ -280,7 +279,7 @@ class Wishes:
 class OnStage(Telling):
     """What is asked of a person is an event of the session, and on its record."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: EventHub) -> None:
         self._stage = stage
         self._called: set[str] = set()  # the calls of the turn that runs, by id
         stage.listeners.append(self._heard)

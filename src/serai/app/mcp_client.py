@@ -13,7 +13,7 @@ from io import BytesIO
 from time import monotonic
 from typing import Literal
 
-from serai.agents.resident.results import fit
+from serai.agents.tool_results import fit_for_model
 from serai.dialects.mcp.events import Called, Cancelled, PeerEvent, Reply
 from serai.dialects.mcp.peer_side import PeerSide
 from serai.errors import Closed, FrameTooBig, PeerGone, SeraiError
@@ -232,7 +232,7 @@ class Client:
         limit = asyncio.timeout(self._limits.call)
         try:
             async with limit:
-                return fit(await self._door.tools.call(call), self._limits.tool_result)
+                return fit_for_model(await self._door.tools.call(call), self._limits.tool_result)
         except TimeoutError:
             if not limit.expired():
                 raise

@@ -10,9 +10,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from serai.agents.models.shelf import Either, Shelf
-from serai.agents.opening import opener
-from serai.agents.resident.resident import Resident
+from serai.agents.factory import agent_factory
+from serai.agents.models.providers import FallbackProvider, ProviderPool
+from serai.agents.resident.driver import Resident
 from serai.agents.session import Session
 from serai.app.agent import own_session, session_of
 from serai.app.commands import own_commands
@@ -86,7 +86,7 @@ class House:
     limits: Limits
     surface: Steady
     spawner: PlainSpawner
-    shelf: Shelf
+    shelf: ProviderPool
     undo: FileSnapshots
     decisions: DecisionStore
     policy: Policy
@@ -120,7 +120,7 @@ class House:
     def check_model(self) -> None:
         """Raises what the model needs and is not there, once the guests are up that may stream it (spec piglet 5.9)."""
         driver = self.session.driver
-        if isinstance(driver, Resident) and isinstance(driver.house.provider, Either):
+        if isinstance(driver, Resident) and isinstance(driver.house.provider, FallbackProvider):
             self.shelf.check(driver.house.model)
 
     async def close(self) -> None:
@@ -184,8 +184,8 @@ def opened(app: App, choices: Choices) -> House:
     def streams(api: str) -> ModelProvider | None:  # guests are there after the shelf
         return house.host.provider(api)
 
-    shelf = Shelf(environ, config.settings, limits, streams)
-    opener(config.agent)
+    shelf = ProviderPool(environ, config.settings, limits, streams)
+    agent_factory(config.agent)
     if config.agent == "resident" and not {"model", "provider"} & choices.get("options", {}).keys():
         shelf.take(config.model, None, unchecked=True)  # one that nobody knows; what it needs, guests may have
     sessions = SessionFolder.usual(environ, limits=limits) if choices.get("keep", True) else None

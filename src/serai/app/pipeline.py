@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from serai.agents.joining import Ask
+from serai.agents.driver import NeedsApproval
 from serai.errors import SeraiError
 from serai.host.contribution_table import BuiltInOwner, RegisteredTool
 from serai.host.host import Host
@@ -102,7 +102,7 @@ class Pipeline:
             call, why = wanted.call if isinstance(wanted, Approval) else wanted, "its arguments are nested too deep"
             return Decided(call=call, decision=Deny(why), by="schema", instead=invalid(call, why))
 
-    async def judge(self, wanted: ToolCall) -> Allow | Deny | Ask:
+    async def judge(self, wanted: ToolCall) -> Allow | Deny | NeedsApproval:
         """The same without a person, for a call that an agent runs itself and may have a better way to ask about.
 
         What comes back to `decide` as an approval of that very call is not shown to the guards again (`Ask`).
@@ -112,7 +112,7 @@ class Pipeline:
         except RecursionError:
             return Deny("its arguments are nested too deep")
 
-    async def _judge(self, call: ToolCall) -> Allow | Deny | Ask:
+    async def _judge(self, call: ToolCall) -> Allow | Deny | NeedsApproval:
         situation = self._situation("")
         if (refused := self._refused(call, situation)) is not None:
             return _no(refused)
@@ -130,7 +130,7 @@ class Pipeline:
         self._seen[id(shown.arguments)] = (shown.arguments, call)  # it holds the arguments, so nothing else gets their id
         if len(self._seen) > _SEEN:
             self._seen.popitem(last=False)
-        return Ask(shown)
+        return NeedsApproval(shown)
 
     def _refused(self, call: ToolCall, situation: CallContext) -> Decided | None:
         """What needs nobody to look at it."""

@@ -12,7 +12,7 @@ from serai.cli.agent_sessions import sessions, show
 from serai.cli.opening import JSON, NamedPath
 
 if TYPE_CHECKING:
-    from serai.agents.listing import About
+    from serai.agents.factory import AgentStatus
 
 __all__ = ["agent"]
 
@@ -37,12 +37,12 @@ def list_(*, cwd: str, as_json: bool) -> None:
     `guards` says which of its calls guards and rules see: each of them, those that it asks about, or none; `rewrite` whether they
     can change what is called.
     """
-    from serai.agents.listing import Place, abouts
+    from serai.agents.factory import AgentLookup, agent_statuses
     from serai.app.config import Config
     from serai.wire import event_loop
 
     config = Config.load(cwd)
-    found = event_loop.run(abouts(Place(os.environ, config.settings, config.limits)))
+    found = event_loop.run(agent_statuses(AgentLookup(os.environ, config.settings, config.limits)))
     if as_json:
         for one in found:
             click.echo(telling.as_json(_form(one, used=one.name == config.agent)))
@@ -56,7 +56,7 @@ def list_(*, cwd: str, as_json: bool) -> None:
         telling.tell(f"the settings name the agent {config.agent}, and there is none of that name")
 
 
-def _form(one: About, *, used: bool) -> dict[str, Any]:
+def _form(one: AgentStatus, *, used: bool) -> dict[str, Any]:
     import msgspec
 
     form: dict[str, Any] = {"name": one.name, "available": one.available, "used": used}
@@ -66,7 +66,7 @@ def _form(one: About, *, used: bool) -> dict[str, Any]:
     return form | ({"why": one.why, "hint": one.hint} if not one.available else {})
 
 
-def _row(one: About, *, used: bool) -> tuple[str, ...]:
+def _row(one: AgentStatus, *, used: bool) -> tuple[str, ...]:
     where = ": ".join(filter(None, (one.source, one.path))) if one.available else "not here"
     first = ("*" if used else "", one.name, one.version or "-")
     if (can := one.capabilities) is None:

@@ -15,8 +15,8 @@ from serai.cli.opening import JSON, PATH, limits_of_the_person
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from serai.agents.history.metadata import SessionMetadata
-    from serai.agents.history.transcripts import Transcripts
+    from serai.agents.drivers.claude.transcripts.metadata import SessionMetadata
+    from serai.agents.drivers.claude.transcripts.reader import Transcripts
 
 __all__ = ["sessions", "show"]
 
@@ -43,7 +43,7 @@ def sessions(*, agent: str, project: str | None, everywhere: bool, limit: int, a
     What was said through Serai is in `serai session` too. Sessions in which nobody said anything worth a line are left out; --all
     shows them.
     """
-    from serai.agents.history.filters import default_filter
+    from serai.agents.drivers.claude.transcripts.metadata import default_filter
 
     if everywhere and project is not None:
         raise click.UsageError("--project and --all exclude each other")
@@ -122,7 +122,7 @@ def _say(who: str, text: str) -> None:
 
 
 def _transcripts() -> Transcripts:
-    from serai.agents.history.transcripts import Transcripts
+    from serai.agents.drivers.claude.transcripts.reader import Transcripts
 
     return Transcripts(limits=limits_of_the_person())
 

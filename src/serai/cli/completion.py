@@ -83,7 +83,7 @@ def complete_agents(ctx: click.Context, incomplete: str) -> Iterator[CompletionI
     """The agents that there are."""
     from importlib.metadata import entry_points
 
-    from serai.agents.opening import AGENTS
+    from serai.agents.factory import AGENTS
 
     return map(_item, sorted({*AGENTS, *(point.name for point in entry_points(group="serai.agents"))}))
 

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from serai.agents.drivers.claude.finding import Program, find
-from serai.agents.drivers.claude.options import Options
+from serai.agents.drivers.claude.options import ClaudeOptions
+from serai.agents.drivers.claude.program import ProgramFile, find_program
 from serai.app.app import App
 from serai.cli.demo_guests import LIMITS, Teller, examples
 from serai.cli.printing import glance
@@ -94,20 +94,20 @@ def _app(stage: Stage, surface: Teller, played: Played) -> App:
     )  # fmt: skip
 
 
-async def _installed(stage: Stage) -> Program | None:
+async def _installed(stage: Stage) -> ProgramFile | None:
     """The real one, where it is and can be played with: the model that it would ask needs an extra."""
     try:
         import h11  # noqa: F401  (the fake models use it)
     except ImportError:
         return None
     try:
-        return await find(Options(), {**os.environ, "SERAI_HOME": stage.environ["SERAI_HOME"]}, probe=True)
+        return await find_program(ClaudeOptions(), {**os.environ, "SERAI_HOME": stage.environ["SERAI_HOME"]}, probe=True)
     except SeraiError:
         return None
 
 
 @asynccontextmanager
-async def _real(stage: Stage, program: Program) -> AsyncIterator[Played]:
+async def _real(stage: Stage, program: ProgramFile) -> AsyncIterator[Played]:
     from serai.testing.models.server import FakeModels
 
     home, temporary = stage.place / "claude", stage.place / "tmp"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import serai
-from serai.agents.models.script import unscripted
+from serai.agents.models.model_script import unscripted
 from serai.app.app import App
 from serai.app.opening import LATEST
 from serai.cli.printing import glance

@@ -14,7 +14,7 @@ _QUICK = 1.0  # seconds for a program to tell its version: nobody waits long for
 
 
 def agents(look: Look) -> Iterator[Line]:
-    from serai.agents.opening import AGENTS
+    from serai.agents.factory import AGENTS
 
     chosen = look.config().agent
     for name, place in AGENTS.items():
@@ -37,11 +37,11 @@ def agents(look: Look) -> Iterator[Line]:
 
 def _own(name: str, look: Look, *, chosen: bool) -> Line:
     """One of Serai's; a driven one needs a program, which may be missing as long as nobody has chosen it."""
-    from serai.agents.listing import Place, about
+    from serai.agents.factory import AgentLookup, agent_status
     from serai.wire import event_loop
 
     config = look.config()
-    found = event_loop.run(about(name, Place(look.environ, config.settings, config.limits.but(agent_version=_QUICK))))
+    found = event_loop.run(agent_status(name, AgentLookup(look.environ, config.settings, config.limits.but(agent_version=_QUICK))))
     if not found.available:
         return Line("problem" if chosen else "note", f"{name}: {found.why}", found.hint)
     if not found.path:

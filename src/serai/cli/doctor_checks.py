@@ -158,7 +158,7 @@ def _file(path: str, check: Callable[[Look], object], look: Look) -> Line:
 
 def _settings(look: Look) -> None:
     """All that anybody reads of it."""
-    from serai.agents.settings import read as read_agents
+    from serai.agents.settings import read_agent_settings as read_agents
     from serai.boxes.manager import read as read_boxes
     from serai.host.guest_settings import read_person_settings
 
@@ -209,9 +209,8 @@ def _agents(look: Look) -> Iterator[Line]:
 
 
 def _models(look: Look) -> Iterator[Line]:
-    from serai.agents.models.catalogue import Catalogue
+    from serai.agents.models.catalogue import Catalogue, variables_of
     from serai.agents.models.providers import sdk_of
-    from serai.agents.models.resolving import variables_of
     from serai.cli.model import key_of, usual
 
     catalogue = Catalogue.load(look.environ)

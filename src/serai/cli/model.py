@@ -50,7 +50,7 @@ class Choice:
 
 def usual(catalogue: Catalogue, config: Config, environ: Mapping[str, str]) -> Choice:
     """What `serai run` would take. What was said is never quoted: it may be a key in the wrong place."""
-    from serai.agents.models.resolving import choose
+    from serai.agents.models.catalogue import choose
 
     said = next(value for value in config.values if value.key == "default_model")
     try:
@@ -69,14 +69,14 @@ def origin(said: Value) -> str:
 
 def key_of(model: Model, environ: Mapping[str, str]) -> tuple[bool, str]:
     """Whether there is what a provider wants to see, and in words which variable that is. Never a value."""
-    from serai.agents.models.providers import access
-    from serai.agents.models.resolving import variables_of
+    from serai.agents.models.catalogue import variables_of
+    from serai.agents.models.providers import provider_access
 
     if model.api == "parrot":
         return True, "none needed"
     missing = f"set {' or '.join(variables_of(model.provider))}"
     try:
-        way = access(model, environ)
+        way = provider_access(model, environ)
     except SeraiError as error:  # its address, or its key, cannot be used
         return False, error.hint or missing
     if way.key:
@@ -144,7 +144,7 @@ class _Here:
         return cls(catalogue, config.settings, usual(catalogue, config, os.environ))
 
     def resolve(self, query: str) -> Model:
-        from serai.agents.models.resolving import resolve
+        from serai.agents.models.catalogue import resolve
 
         return resolve(query, self.catalogue, os.environ, self.settings)
 
@@ -166,8 +166,8 @@ class _Here:
         """Addresses without the password that may be in one; of headers the names alone."""
         import msgspec
 
-        from serai.agents.models.headers import address
-        from serai.agents.models.resolving import variables_of
+        from serai.agents.models.catalogue import variables_of
+        from serai.agents.models.http_client import address
 
         used = one.key == self.choice.key
         ready, key = key_of(one, os.environ)
@@ -190,7 +190,7 @@ class _Here:
         return form | ({"why": self.choice.why} if used else {})
 
     def told(self, one: Model) -> Iterator[str]:
-        from serai.agents.models.headers import address
+        from serai.agents.models.http_client import address
 
         yield f"{one.key}: {one.name}"
         yield f"  API {one.api}" + (f", at {address(one.base_url)[0]}" if one.base_url else "")

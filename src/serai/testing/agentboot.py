@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Self
 
-from serai.agents.agentboot import ClaudeAgent, FakeFactory, FakeProcess, LaunchSpec, RunnerConfig
-from serai.agents.drivers.claude.options import Options
+from serai.agents.drivers.claude.options import ClaudeOptions
+from serai.compat.agentboot import ClaudeAgent, FakeFactory, FakeProcess, LaunchSpec, RunnerConfig
 from serai.limits import Limits
 
 __all__ = ["ClaudeScript", "ClaudeScriptFactory"]
@@ -116,7 +116,7 @@ class ClaudeScriptFactory(FakeFactory):
         program.write_text("#!/bin/sh\n")  # never run: it is only looked at
         program.chmod(0o700)
         environ = {"PATH": str(folder), "HOME": str(folder)}
-        return ClaudeAgent(Options(path=str(program)), spawner=self, environ=environ, config=config, limits=limits, **more)
+        return ClaudeAgent(ClaudeOptions(path=str(program)), spawner=self, environ=environ, config=config, limits=limits, **more)
 
     async def _start(self, spec: LaunchSpec, process: FakeProcess) -> None:
         if "--version" in spec.command:

@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 import serai
-from serai.agents.agentboot.fakes import FakeFactory, FakeProcess
-from serai.agents.agentboot.options import LaunchSpec
 from serai.agents.drivers.mock.script import Assistant, Permission, Wait
-from serai.agents.driving import drive
+from serai.agents.turn import run_turn
+from serai.compat.agentboot.fakes import FakeFactory, FakeProcess
+from serai.compat.agentboot.options import LaunchSpec
 from serai.errors import ExitStatus
 from serai.model.approvals import Allow, Deny
 from serai.model.surface import ScriptedSurface
@@ -36,7 +36,7 @@ async def test_a_mock_agent_a_scripted_spawner_and_a_scripted_surface_work_toget
         process = await spawner.start(LaunchSpec(command=["greeter", "-v"]))
         output = process.stdout
         await process.write(b"hello\n")
-        result = await drive(turn, surface)
+        result = await run_turn(turn, surface)
         assert (await output.read()).strip() == b"you said hello"
         await process.close()
     assert [spec.command for spec in spawner.specs] == [["greeter", "-v"]]

@@ -23,9 +23,8 @@ from serai.agents.drivers.mock.script import (
     Wait,
     linear,
 )
-from serai.agents.driving import drive
 from serai.agents.session import Session
-from serai.agents.turn import Turn
+from serai.agents.turn import Turn, run_turn
 from serai.errors import AgentFailed, BadSettings, ModelFailed, NotCapable, TurnInFlight
 from serai.model.approvals import Allow, Answer, Approval, Deny, Question
 from serai.model.events import Event, Message, StepStarted, Text, ToolEnded, ToolStarted, TurnEnded, event_kind
@@ -92,7 +91,7 @@ async def test_what_somebody_makes_of_a_call_is_what_runs() -> None:
     async with mock(Permission(tool="bash", input={"command": "rm x"}), ToolResult(text="ok")) as session:
         surface = ScriptedSurface([Allow({"command": "ls"})])
         told: list[Event] = []
-        await drive(session.turn("go"), surface, told.append)
+        await run_turn(session.turn("go"), surface, told.append)
     [started] = [event.call for event in told if isinstance(event, ToolStarted)]
     assert started.arguments == {"command": "ls"}
     assert started.native is not None
@@ -250,7 +249,7 @@ async def test_fifty_sessions_with_approvals_at_once() -> None:
     async def one(number: int) -> int:
         surface = ScriptedSurface(default=Allow())
         async with serai.agent("mock", script=linear()) as session:
-            result = await drive(session.turn(f"number {number}"), surface)
+            result = await run_turn(session.turn(f"number {number}"), surface)
             assert result.text == f"[Mock Step 5/5] Processing: number {number}"
         return surface.calls
 
@@ -264,7 +263,7 @@ async def test_it_is_kept_like_any_other(tmp_path: Path) -> None:
         Assistant(text="I look"), Permission(tool="bash"), ToolResult(text="x"), Assistant(text="done"), store=stored
     ) as session:
         assert session.id == stored.id
-        await drive(session.turn("go"), ScriptedSurface([Allow()]))
+        await run_turn(session.turn("go"), ScriptedSurface([Allow()]))
     with sessions.open(stored.id) as again:
         assert again.meta.agent == "mock"
         kept = [type(message).__name__ for message in again.messages()]
@@ -286,7 +285,7 @@ questions = [{ question = "Sure?", options = [{ label = "Yes" }, "No"], multiSel
 async def test_a_script_may_be_a_text(text: str | bytes) -> None:
     surface = ScriptedSurface([Answer({"Sure?": ["Yes", "No"]})])
     async with serai.agent("mock", script=text) as session:
-        result = await drive(session.turn("hi"), surface)
+        result = await run_turn(session.turn("hi"), surface)
     assert result.text in ("You said hi", "")
     for request in surface.asked:
         assert isinstance(request, Question)
@@ -324,6 +323,6 @@ async def test_a_wait_of_a_text_is_in_seconds() -> None:
 async def test_a_denied_question_ends_it_and_a_dismissed_one_that_may_does_not() -> None:
     async with mock(Ask(questions=("why?",))) as session:
         turn = session.turn("go")
-        assert (await drive(turn, ScriptedSurface(default=Deny("no")))).status == "denied"
+        assert (await run_turn(turn, ScriptedSurface(default=Deny("no")))).status == "denied"
     async with mock(Ask(questions=("why?",), on_deny_terminate=False), Assistant(text="so be it")) as session:
-        assert (await drive(session.turn("go"), ScriptedSurface())).text == "so be it"
+        assert (await run_turn(session.turn("go"), ScriptedSurface())).text == "so be it"

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 import serai
-from serai.agents.drivers.mock.messages import Played, played
 from serai.agents.drivers.mock.script import (
     Ask,
     Assistant,
@@ -20,6 +19,7 @@ from serai.agents.drivers.mock.script import (
     ToolUse,
     linear,
 )
+from serai.compat.agentboot.mock_messages import Played, played
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.surface import ScriptedSurface, Surface
 

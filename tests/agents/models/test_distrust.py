@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from serai.agents.models.failures import Failures
-from serai.agents.models.posting import proxy_for
+from serai.agents.models.endpoint_errors import EndpointErrors
+from serai.agents.models.http_client import proxy_for
 from serai.agents.models.providers import provider_for
 from serai.errors import BadSettings, ModelFailed
 from serai.limits import Limits
@@ -76,7 +76,7 @@ async def test_a_redirect_is_not_followed_and_names_the_server(api: str, status:
     [("/elsewhere", "another of its own paths"), ("http://[", "an address that is none"), ("//host\x1b7/x", r"http://host\x1b7")],
 )
 def test_a_redirect_to_nowhere_is_told_too(location: str, words: str) -> None:
-    assert Failures("m", Limits()).status(307, {"location": location}, None).message == f"HTTP 307: it sends us on to {words}"
+    assert EndpointErrors("m", Limits()).status(307, {"location": location}, None).message == f"HTTP 307: it sends us on to {words}"
 
 
 @pytest.mark.req("resident.models.secrets")
@@ -121,7 +121,7 @@ async def test_what_the_given_environment_says_is_sent_to_the_provider_it_speaks
 def test_the_log_of_an_sdk_is_not_what_its_variables_say() -> None:
     program = """
 import logging
-from serai.agents.models.calling import _import
+from serai.agents.models.api_provider import _import
 _import("anthropic")
 _import("anthropic")  # the second time it is there
 print([logging.getLogger(name).level for name in ("anthropic", "httpx2")])
@@ -251,7 +251,7 @@ async def test_no_way_to_fail_hands_out_the_error_of_the_sdk(api: str, header: s
         def defect(*_: object) -> ModelFailed:
             raise ZeroDivisionError
 
-        monkeypatch.setattr(Failures, "status", defect)
+        monkeypatch.setattr(EndpointErrors, "status", defect)
         one.server.fault(Fault("status", status=429))
         with pytest.raises(ZeroDivisionError) as caught:
             await one.ask("hello")

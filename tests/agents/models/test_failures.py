@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 import httpx2
 import pytest
 
-from serai.agents.models.failures import Failures, wait_of
-from serai.agents.models.headers import secrets_in
-from serai.agents.models.sse import EventTooLong
+from serai.agents.models.endpoint_errors import EndpointErrors, wait_of
+from serai.agents.models.http_client import EventTooLong, secrets_in
 from serai.limits import Limits
 
-FAILURES = Failures("acme/m", Limits(), "ACME_API_KEY", ("sk-12345678",))
+FAILURES = EndpointErrors("acme/m", Limits(), "ACME_API_KEY", ("sk-12345678",))
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serai.agents.models import anthropic_api, openai_chat, openai_responses
-from serai.agents.models.failures import Failures
-from serai.agents.models.folding import Answer, Folding
-from serai.agents.models.wording import Names, arguments_of, priced, safe_id, schema_of
+from serai.agents.models.api_mapping import AnswerBuilder, StreamDecoder, ToolNameMap, arguments_of, priced, safe_id, schema_of
+from serai.agents.models.endpoint_errors import EndpointErrors
 from serai.errors import ModelFailed
 from serai.limits import Limits
 from serai.model.events import Usage
@@ -22,10 +21,10 @@ from serai.model.tools import OtherBlock, TextBlock, ToolCall, ToolSpec
 from tests.support.profiles import examples
 
 MODEL = Model("m", api="openai", provider="google", reasoning=True, max_tokens=10_000)
-FOLDINGS: dict[str, Callable[[Answer], Folding]] = {
-    "anthropic": anthropic_api.AnthropicFolding,
-    "openai": openai_chat.OpenAIChatFolding,
-    "openai-responses": openai_responses.OpenAIResponsesFolding,
+FOLDINGS: dict[str, Callable[[AnswerBuilder], StreamDecoder]] = {
+    "anthropic": anthropic_api.AnthropicDecoder,
+    "openai": openai_chat.OpenAIChatDecoder,
+    "openai-responses": openai_responses.OpenAIResponsesDecoder,
 }
 
 
@@ -34,7 +33,7 @@ def request(*messages: ModelMessage, model: Model = MODEL, **options: Any) -> Mo
 
 
 def folded(api: str, *events: dict[str, Any] | bytes, model: Model = MODEL) -> Completion:
-    folding = FOLDINGS[api](Answer(request(model=model), Failures("m", Limits())))
+    folding = FOLDINGS[api](AnswerBuilder(request(model=model), EndpointErrors("m", Limits())))
     for event in events:
         folding.take(event if isinstance(event, bytes) else msgspec.json.encode(event))
     return folding.answer.completion()
@@ -177,7 +176,7 @@ def test_a_deferred_tool_is_offered_without_its_parameters() -> None:
 
 def test_names_and_ids_become_what_every_api_takes_and_stay_apart() -> None:
     odd = ["a.b", "a:b", "a b", "é" * 100, "", "x" * 65]
-    names = Names(ToolSpec(name) for name in [*odd, "plain"])
+    names = ToolNameMap(ToolSpec(name) for name in [*odd, "plain"])
     sent = [names.out(name) for name in odd]
     assert len(set(sent)) == len(odd)
     assert all(len(name) <= 64 and name.replace("_", "a").replace("-", "a").isalnum() and name.isascii() for name in sent)
@@ -193,10 +192,10 @@ def test_a_name_stands_for_one_tool_also_when_another_takes_what_it_would_become
     taken: list[str] = []
     for _ in range(3):  # each time somebody takes the name that `weather.get` has now
         tools = [ToolSpec(name) for name in ("weather.get", *taken)]
-        taken.append(Names(tools).out("weather.get"))
+        taken.append(ToolNameMap(tools).out("weather.get"))
     every = ["weather.get", *taken]
     for order in (every, every[::-1]):
-        names = Names(ToolSpec(name) for name in order)
+        names = ToolNameMap(ToolSpec(name) for name in order)
         assert len({names.out(name) for name in every}) == len(every)
         assert [names.back(names.out(name)) for name in every] == every
         assert [names.out(name) for name in taken] == taken  # who can be called by its name is
@@ -267,7 +266,7 @@ EVENT = st.builds(lambda kind, rest: {"type": kind, **rest}, st.sampled_from(TYP
 @settings(max_examples=examples(50))
 @given(events=st.lists(EVENT, max_size=6))
 def test_whatever_comes_is_an_answer_or_a_clear_failure(api: str, events: list[dict[str, Any]]) -> None:
-    folding = FOLDINGS[api](Answer(request(), Failures("m", Limits())))
+    folding = FOLDINGS[api](AnswerBuilder(request(), EndpointErrors("m", Limits())))
     for event in events:
         try:
             folding.take(msgspec.json.encode(event))

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from serai.agents.models.catalogue import Catalogue
-from serai.agents.models.probing import probe
-from serai.agents.models.shelf import Shelf
+from serai.agents.models.providers import ProviderPool, probe_local_servers
 from serai.limits import Limits
 from serai.model.provider import Cost, Model
 from serai.testing.models.server import FakeModels
@@ -26,13 +25,13 @@ async def test_a_server_of_this_machine_tells_which_models_it_has(tmp_path: Path
     async with FakeModels(key="sk-here") as server:
         base_url = f"{server.url}/v1"
         environ = {"HERE_API_KEY": "sk-here", "SERAI_HOME": str(tmp_path)}
-        found = await probe(Catalogue((known(base_url), known(base_url))), environ, LIMITS)
+        found = await probe_local_servers(Catalogue((known(base_url), known(base_url))), environ, LIMITS)
         assert found == tuple(Model(id, id, "openai", "here", base_url) for id in ("fake-1", "fake-small-1"))
         assert len(server.requests) == 1  # once, however many models are known of it
-        assert await probe(Catalogue((known(base_url),)), {}, LIMITS) == ()  # without the key that it wants
+        assert await probe_local_servers(Catalogue((known(base_url),)), {}, LIMITS) == ()  # without the key that it wants
 
     (tmp_path / "models.toml").write_text(f'[[models]]\nid = "fake-1"\nprovider = "here"\nbase_url = "{base_url}"\nname = "One"\n')
-    shelf = Shelf(environ, {}, LIMITS)
+    shelf = ProviderPool(environ, {}, LIMITS)
     shelf.found = found
     assert shelf.take("fake-small-1", None)[0] == found[1]
     assert shelf.take("here/fake-1", None)[0].name == "One"  # what the person says of it counts
@@ -41,9 +40,9 @@ async def test_a_server_of_this_machine_tells_which_models_it_has(tmp_path: Path
 @pytest.mark.parametrize("other", [{"api": "anthropic"}, {"api": "parrot"}])
 async def test_who_does_not_speak_so_is_not_asked(other: dict[str, str]) -> None:
     async with FakeModels() as server:
-        assert await probe(Catalogue((known(f"{server.url}/v1", **other), known(""))), {}, LIMITS) == ()
+        assert await probe_local_servers(Catalogue((known(f"{server.url}/v1", **other), known(""))), {}, LIMITS) == ()
         assert not server.requests
-    assert await probe(Catalogue((known("https://models.example/v1"),)), {}, LIMITS) == ()
+    assert await probe_local_servers(Catalogue((known("https://models.example/v1"),)), {}, LIMITS) == ()
 
 
 @pytest.mark.parametrize(
@@ -69,4 +68,4 @@ async def test_a_server_that_answers_nonsense_has_no_models(answer: bytes) -> No
     async with server:
         port = server.sockets[0].getsockname()[1]
         models = (known(f"http://127.0.0.1:{port}/v1"), known("http://127.0.0.1:1/v1"))
-        assert await probe(Catalogue(models), {}, LIMITS) == ()
+        assert await probe_local_servers(Catalogue(models), {}, LIMITS) == ()

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from serai.agents.models.anthropic_api import Anthropic
-from serai.agents.models.calling import SdkProvider
+from serai.agents.models.api_provider import ApiProvider
 from serai.agents.models.openai_chat import OpenAIChat
 from serai.agents.models.openai_responses import OpenAIResponses
 from serai.agents.models.parrot import Parrot
@@ -23,7 +23,7 @@ KEYS = {"ANTHROPIC_API_KEY": "sk-ant-12345", "OPENAI_API_KEY": "sk-oai-12345", "
 
 def endpoint(model: Model, environ: dict[str, str], key: str | None = None) -> tuple[str, str, str]:
     provider = provider_for(model, environ=environ, limits=LIMITS, key=key)
-    assert isinstance(provider, SdkProvider)
+    assert isinstance(provider, ApiProvider)
     assert "12345" not in repr(provider.endpoint)
     return provider.endpoint.base_url, provider.endpoint.key, provider.endpoint.variable
 
@@ -119,7 +119,7 @@ def test_which_servers_are_on_this_machine(url: str, local: bool) -> None:
 def test_no_sdk_is_imported_before_an_answer_is_wanted() -> None:
     program = """
 import sys
-from serai.agents.models import catalogue, parrot, providers, resolving
+from serai.agents.models import catalogue, parrot, providers, catalogue
 from serai.limits import Limits
 for model in catalogue.Catalogue.built_in():
     providers.provider_for(model, environ={}, limits=Limits(), key="k")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from serai.agents.models.catalogue import Catalogue
-from serai.agents.models.resolving import choose, resolve, variables_of
+from serai.agents.models.catalogue import Catalogue, choose, resolve, variables_of
 from serai.errors import NoModel
 from serai.model.provider import Model
 

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.agents.models.script import (
-    Answer,
+from serai.agents.models.model_script import (
     Call,
     Cut,
     Fail,
     Hang,
     Malformed,
+    ModelScript,
+    ModelStep,
     Repeat,
-    Said,
     Say,
-    Script,
-    Step,
+    ScriptedAnswer,
+    ScriptMessage,
     Stop,
     Think,
     Wait,
@@ -58,7 +58,7 @@ DIRECTIVES = [
 @pytest.mark.req("resident.script.grammar")
 @pytest.mark.parametrize(("line", "directive"), DIRECTIVES)
 def test_each_directive_is_read(line: str, directive: object) -> None:
-    assert parse(line) == Script((Step((directive,)),))  # type: ignore[arg-type]
+    assert parse(line) == ModelScript((ModelStep((directive,)),))  # type: ignore[arg-type]
 
 
 @pytest.mark.req("resident.script.grammar")
@@ -91,8 +91,8 @@ def test_a_line_that_is_no_directive_is_told_in_the_answer(line: str) -> None:
 @pytest.mark.req("resident.script.steps")
 def test_a_step_ends_behind_its_block_of_calls() -> None:
     script = parse("please\n>> think a\n>> call one {}\n>> repeat 2 call two {}\nignored\n >> say no\n>> say b\n>> stop length")
-    first = Step((Think("a"), Call("one"), Repeat(2, Call("two"))))
-    assert script.steps == (first, Step((Say("b"), Stop("length"))))
+    first = ModelStep((Think("a"), Call("one"), Repeat(2, Call("two"))))
+    assert script.steps == (first, ModelStep((Say("b"), Stop("length"))))
     assert list(first.each()) == [Think("a"), Call("one"), Call("two"), Call("two")]
     assert script.step(0) == first
     assert script.step(2) is None
@@ -102,35 +102,44 @@ def test_a_step_ends_behind_its_block_of_calls() -> None:
 @pytest.mark.req("resident.script.steps")
 def test_a_script_that_loops_gives_its_last_step_for_ever() -> None:
     script = parse(">> call a\n>> say b\n>> call c\n>> loop")
-    assert script.step(0) == Step((Call("a"),))
-    assert script.step(1) == script.step(2) == script.step(999) == Step((Say("b"), Call("c")))
+    assert script.step(0) == ModelStep((Call("a"),))
+    assert script.step(1) == script.step(2) == script.step(999) == ModelStep((Say("b"), Call("c")))
     assert parse(">> loop").step(0) is None
 
 
 @pytest.mark.req("resident.script.steps")
 def test_the_step_is_seen_from_the_request_alone() -> None:
-    script = Said("user", "go on\n>> call a {}\n>> call b {}\n>> say done: $results ($prompt, $system)")
-    first = answer([Said("user", ">> say old"), Said("assistant", "old"), script])
-    assert first.step == Step((Call("a"), Call("b")))
+    script = ScriptMessage("user", "go on\n>> call a {}\n>> call b {}\n>> say done: $results ($prompt, $system)")
+    first = answer([ScriptMessage("user", ">> say old"), ScriptMessage("assistant", "old"), script])
+    assert first.step == ModelStep((Call("a"), Call("b")))
 
     # An answer that an API splits into several messages is one; a text put in between does not begin the script anew.
-    ran = [script, Said("assistant"), Said("assistant"), Said("tool", "one $prompt"), Said("tool", "two"), Said("user", "hurry")]
+    ran = [
+        script,
+        ScriptMessage("assistant"),
+        ScriptMessage("assistant"),
+        ScriptMessage("tool", "one $prompt"),
+        ScriptMessage("tool", "two"),
+        ScriptMessage("user", "hurry"),
+    ]
     second = answer(ran, system="four")
-    assert second == Answer(Step((Say("done: $results ($prompt, $system)"),)), "hurry", ("one $prompt", "two"), "four")
+    assert second == ScriptedAnswer(ModelStep((Say("done: $results ($prompt, $system)"),)), "hurry", ("one $prompt", "two"), "four")
     assert second.filled("done: $results ($prompt, $system)") == "done: one $prompt\ntwo (hurry, 4)"
 
-    third = answer([*ran, Said("assistant", "done"), Said("user", "and now?")])
-    assert third.step == Step((Say("You said: and now?"),))
+    third = answer([*ran, ScriptMessage("assistant", "done"), ScriptMessage("user", "and now?")])
+    assert third.step == ModelStep((Say("You said: and now?"),))
 
 
 @pytest.mark.req("resident.script.usual")
 def test_without_a_script_it_answers_by_fixed_rules() -> None:
-    assert usual(" hi ") == Step((Say("You said: hi"),))
-    assert usual("hi", ["a", "b"]) == Step((Say("The tools said: a b"),))
-    assert answer([Said("user", "hi"), Said("assistant"), Said("tool", "x" * 500)]).step == Step(
+    assert usual(" hi ") == ModelStep((Say("You said: hi"),))
+    assert usual("hi", ["a", "b"]) == ModelStep((Say("The tools said: a b"),))
+    assert answer([ScriptMessage("user", "hi"), ScriptMessage("assistant"), ScriptMessage("tool", "x" * 500)]).step == ModelStep(
         (Say(f"The tools said: {'x' * 400}… (500 characters)"),)
     )
-    assert answer([Said("user", "hi"), Said("assistant"), Said("tool", "x"), Said("user", "stop it")]).step == usual("stop it")
+    assert answer(
+        [ScriptMessage("user", "hi"), ScriptMessage("assistant"), ScriptMessage("tool", "x"), ScriptMessage("user", "stop it")]
+    ).step == usual("stop it")
     (empty,) = usual("  ").directives
     assert isinstance(empty, Say)
     assert ">> say hello" in empty.text
@@ -145,7 +154,7 @@ def test_a_prompt_is_told_without_its_script() -> None:
 def test_the_failure_of_a_step_comes_before_all_else() -> None:
     (step,) = parse(">> say a\n>> fail 500").steps
     assert step.failure == Fail(500)
-    assert Step((Say("a"),)).failure is None
+    assert ModelStep((Say("a"),)).failure is None
 
 
 @given(st.text())
@@ -170,7 +179,7 @@ def test_every_text_is_a_script_of_bounded_size(text: str) -> None:
         assert step.directives
         assert all(directive.count <= 100_000_000 for directive in step.directives if isinstance(directive, Repeat))
         list(islice(step.each(), 10))
-    answer([Said("user", text), Said("assistant"), Said("tool", text)])
+    answer([ScriptMessage("user", text), ScriptMessage("assistant"), ScriptMessage("tool", text)])
 
 
 @pytest.mark.req("resident.script.total")

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.agents.models.sse import Events, EventTooLong
+from serai.agents.models.http_client import EventTooLong, SseDecoder
 
 STREAM = b'event: a\ndata: {"x": 1}\n\n: a comment\r\ndata:two\r\ndata: lines\r\n\r\nid: 7\n\ndata: last'
 EVENTS = [b'{"x": 1}', b"two\nlines", b"last"]
 
 
 def read(pieces: list[bytes], most: int = 1000) -> list[bytes]:
-    events = Events(most)
+    events = SseDecoder(most)
     found = [data for piece in pieces for data in events.feed(piece)]
     return found + list(events.end())
 
@@ -38,7 +38,7 @@ def test_any_bytes_are_read_or_too_long(pieces: list[bytes]) -> None:
 
 @pytest.mark.parametrize("piece", [b"x" * 10, b"data: " + b"x" * 10 + b"\n"], ids=["a line without end", "an event without end"])
 def test_what_never_ends_is_not_held(piece: bytes) -> None:
-    events = Events(1000)
+    events = SseDecoder(1000)
     with pytest.raises(EventTooLong):
         for _ in range(200):
             list(events.feed(piece))

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
-from serai.agents.resident.house import House
-from serai.agents.resident.resident import Resident
+from serai.agents.resident.driver import Resident
+from serai.agents.resident.run_context import RunContext
 from serai.agents.session import Session
 from serai.limits import Limits
 from serai.model.approvals import Allow, Deny
@@ -93,7 +93,7 @@ def resident(
 ) -> Session:
     """A session in which every call may run, unless the test says otherwise."""
     options: dict[str, Any] = {"decide": yes} | house
-    parts = House(model=model, provider=provider, limits=limits, **options)
+    parts = RunContext(model=model, provider=provider, limits=limits, **options)
     return Session(Resident(parts, box or Box(echo=echo)), limits=limits)
 
 

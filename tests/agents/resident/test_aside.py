@@ -6,16 +6,15 @@ import asyncio
 
 import pytest
 
-from serai.agents.resident.background import Backgrounds, key_of
-from serai.agents.resident.house import House
-from serai.agents.resident.resident import Resident
+from serai.agents.resident.driver import BackgroundRuns, Resident, key_of
+from serai.agents.resident.run_context import RunContext
 from serai.agents.session import Session
 from serai.model.events import Event
 from serai.model.tools import ToolSpec
 from tests.agents.resident.parts import MODEL, QUICK, Answers, Box, call, echo, kinds, resident, said, texts
 
 
-def side(session: Session) -> Backgrounds:
+def side(session: Session) -> BackgroundRuns:
     assert isinstance(session.driver, Resident)
     return session.driver.backgrounds
 
@@ -50,7 +49,7 @@ async def test_a_defect_on_the_side_is_told_and_goes_no_further(caplog: pytest.L
         def list(self) -> list[ToolSpec]:
             raise KeyError("oops")
 
-    driver = Resident(House(model=MODEL, provider=Answers([said("ok")]), limits=QUICK), Broken())
+    driver = Resident(RunContext(model=MODEL, provider=Answers([said("ok")]), limits=QUICK), Broken())
     async with Session(driver, limits=QUICK) as session:
         heard: list[Event] = []
         session.listen(heard.append)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from serai.agents.resident.resident import Resident
+from serai.agents.resident.driver import Resident
 from serai.agents.session import Session
 from serai.errors import ModelFailed, NotAllowed
 from serai.model.events import Event, NoticeEvent

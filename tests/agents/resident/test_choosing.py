@@ -9,11 +9,12 @@ import msgspec
 import pytest
 
 import serai
-from serai.agents.joining import NoInterceptors
-from serai.agents.models import shelf as shelves
-from serai.agents.resident import history, opening
-from serai.agents.resident.house import House
-from serai.agents.resident.resident import Resident
+from serai.agents.driver import NoInterceptors
+from serai.agents.models import providers as shelves
+from serai.agents.resident import conversation as resident_conversation
+from serai.agents.resident import factory
+from serai.agents.resident.driver import Resident
+from serai.agents.resident.run_context import RunContext
 from serai.agents.session import Session
 from serai.errors import BadSettings
 from serai.limits import Limits
@@ -42,7 +43,7 @@ async def yes(call: ToolCall) -> Allow | Deny:
     return Allow()
 
 
-def house(session: Session) -> House:
+def house(session: Session) -> RunContext:
     assert isinstance(session.driver, Resident)
     return session.driver.house
 
@@ -88,7 +89,7 @@ async def test_a_small_model_finds_deferred_tools_in_its_prompt(resident: Open) 
 
 
 async def test_what_was_said_elsewhere_goes_on_here(resident: Open) -> None:
-    before = [history.user("hello"), ModelMessage("assistant", (), (ToolCall("echo", {}, "c1"),))]
+    before = [resident_conversation.user("hello"), ModelMessage("assistant", (), (ToolCall("echo", {}, "c1"),))]
     session = resident(provider=Answers([said("ok")]), tools=Box(), history=before)
     heard: list[Event] = []
     session.listen(heard.append)
@@ -102,7 +103,7 @@ async def test_what_was_said_elsewhere_goes_on_here(resident: Open) -> None:
 async def test_which_model_it_is_is_told_at_the_beginning_and_when_it_changes() -> None:
     told: list[str] = []
     other = (msgspec.structs.replace(MODEL, id="m2"), Answers([said("two")]))
-    parts = House(model=MODEL, provider=Answers([said("one")]))
+    parts = RunContext(model=MODEL, provider=Answers([said("one")]))
     async with Session(Resident(parts, Box(), switch=lambda _query: other, on_model=told.append)) as session:
         assert await session.set_model("m2") == "test/m2"
     assert told == ["test/m1", "test/m2"]
@@ -173,7 +174,7 @@ async def test_the_limits_hold_for_the_tools_and_their_copies_too(
             spawners.append(limits)
             super().__init__(limits)
 
-    monkeypatch.setattr(opening, "PlainSpawner", Recorded)
+    monkeypatch.setattr(factory, "PlainSpawner", Recorded)
     for name in ("long.txt", "short.txt"):
         (tmp_path / "work" / name).write_text("x" * (200 if name == "long.txt" else 50))
     limits = Limits().but(read_file=100, undo=20)
@@ -214,7 +215,7 @@ async def test_there_is_one_provider_for_each_place_and_all_are_closed_at_the_en
     made: list[tuple[Model, Limits, Closable]], environ: dict[str, str]
 ) -> None:
     limits = Limits().but(model_idle=7.0)
-    shelf = shelves.Shelf(environ, {}, limits)
+    shelf = shelves.ProviderPool(environ, {}, limits)
     one = Model("m", provider="one", base_url="http://127.0.0.1:1/v1")
     others = [
         msgspec.structs.replace(one, provider="two"),

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from serai.agents.resident import history
-from serai.agents.resident.resident import Resident
+from serai.agents.resident import conversation as resident_conversation
+from serai.agents.resident.driver import Resident
 from serai.agents.session import Session
 from serai.errors import ModelFailed, TurnInFlight
 from serai.model.events import Compacted, Event, NoticeEvent, Usage
@@ -49,7 +49,7 @@ async def test_a_registered_compactor_comes_first() -> None:
 
     async def compactor(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
         seen.append(len(messages))
-        return [history.user("all of it, shorter"), *messages[-1:]]
+        return [resident_conversation.user("all of it, shorter"), *messages[-1:]]
 
     provider = Answers([said("a" * 900, usage=FULL)])
     async with resident(provider, model=SMALL, compactor=compactor) as session:

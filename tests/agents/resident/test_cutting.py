@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from serai.agents.resident import history
+from serai.agents.resident import conversation as resident_conversation
 from serai.agents.resident.conversation import Conversation
-from serai.agents.resident.resident import Resident
+from serai.agents.resident.driver import Resident
 from serai.agents.session import Session
 from serai.errors import ModelFailed
 from serai.model.events import Compacted, Event, NoticeEvent, Text, Usage, UsageReported
@@ -65,9 +65,9 @@ async def test_what_tools_have_answered_since_the_model_counted_is_counted_too()
 
 
 async def test_a_provider_that_does_not_count_leaves_it_to_a_guess() -> None:
-    there = Conversation([history.user("x" * 400), history.user("y" * 400)])
+    there = Conversation([resident_conversation.user("x" * 400), resident_conversation.user("y" * 400)])
     there.spend(Usage(500, 20))
-    there.messages.append(history.user("z" * 400))
+    there.messages.append(resident_conversation.user("z" * 400))
     assert there.tokens() == 520 + 104
     there.spend(Usage())
     assert there.tokens() == 3 * 104
@@ -77,7 +77,7 @@ async def test_afterwards_it_is_as_long_as_what_is_left() -> None:
     async with resident(Answers([said("x" * 4000, usage=Usage(5000, 10))], [said("brief")])) as session:
         await session.turn("tell me")
         await session.compact()
-        assert driver(session).conversation.tokens() == history.tokens(conversation(session))
+        assert driver(session).conversation.tokens() == resident_conversation.tokens(conversation(session))
 
 
 # -- by a compactor
@@ -112,7 +112,7 @@ async def test_what_a_compactor_leaves_is_made_whole() -> None:
 
 async def test_what_a_compactor_makes_longer_is_not_taken() -> None:
     async def compactor(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
-        return [*messages, history.user("and more")]
+        return [*messages, resident_conversation.user("and more")]
 
     async with resident(Answers([said("x" * 4000)]), compactor=compactor) as session:
         await session.turn("tell me")
@@ -123,7 +123,7 @@ async def test_what_a_compactor_makes_longer_is_not_taken() -> None:
 
 async def test_a_model_is_not_asked_again_about_what_could_not_be_shortened() -> None:
     async def compactor(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
-        return [*messages, history.user("and more")]
+        return [*messages, resident_conversation.user("and more")]
 
     provider = Answers([ModelFailed("prompt is too long", status=400, too_long=True)])
     async with resident(provider, compactor=compactor) as session:

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from serai.agents.resident.resident import Resident
+from serai.agents.resident.driver import Resident
 from serai.errors import NotWritten
 from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import Event, ToolEnded, ToolProgress, ToolStarted

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from serai.agents.resident import history
-from serai.agents.resident.results import fit
+from serai.agents.resident import conversation
+from serai.agents.tool_results import fit_for_model
 from serai.model.provider import ModelMessage
 from serai.model.tools import Block, ImageBlock, OtherBlock, TextBlock, ToolCall, ToolResult
 
@@ -12,7 +12,7 @@ CUT = "\n[… {} characters left out …]\n"
 
 
 def told(*content: Block, most: int = 100) -> list[Block]:
-    return list(fit(ToolResult(content), most).content)
+    return list(fit_for_model(ToolResult(content), most).content)
 
 
 def test_nothing_is_told_as_no_output() -> None:
@@ -52,18 +52,18 @@ def test_other_things_count_with_their_json() -> None:
 
 def test_a_code_and_a_hint_are_told_once_before_all_else_and_are_not_cut_off() -> None:
     hint = "be quick, " * 10
-    result = fit(ToolResult((TextBlock("x" * 300), TextBlock("more")), is_error=True, code="TIMEOUT", hint=hint), 100)
+    result = fit_for_model(ToolResult((TextBlock("x" * 300), TextBlock("more")), is_error=True, code="TIMEOUT", hint=hint), 100)
     first, second = result.content
     assert isinstance(first, TextBlock)
     assert first.text.startswith("[error:TIMEOUT] xxx")
     assert first.text.endswith(f"x\nhint: {hint}")
     assert second == TextBlock("more")
-    assert fit(result, 1000) == result
+    assert fit_for_model(result, 1000) == result
 
 
 def test_a_code_that_the_tool_has_told_itself_is_not_told_again() -> None:
     result = ToolResult.error("[error:TIMEOUT] too slow", code="TIMEOUT", hint="be quick")
-    assert fit(result, 100) == result
+    assert fit_for_model(result, 100) == result
 
 
 # -- beside it: what a conversation is taken to be
@@ -71,13 +71,16 @@ def test_a_code_that_the_tool_has_told_itself_is_not_told_again() -> None:
 
 def test_an_id_that_comes_twice_in_one_answer_is_owed_one_result() -> None:
     twice = ModelMessage("assistant", (), (ToolCall("t", {}, "a"), ToolCall("t", {}, "a")))
-    assert history.repaired([twice]) == [twice, history.interrupted("a")]
+    assert conversation.repair_messages([twice]) == [twice, conversation.interrupted("a")]
 
 
 def test_an_answer_that_says_nothing_goes_and_one_that_only_thinks_stays() -> None:
     thinks = ModelMessage("assistant", thinking="hm")
-    assert history.repaired([history.user("go"), ModelMessage("assistant"), thinks]) == [history.user("go"), thinks]
+    assert conversation.repair_messages([conversation.user("go"), ModelMessage("assistant"), thinks]) == [
+        conversation.user("go"),
+        thinks,
+    ]
 
 
 def test_thinking_is_part_of_the_length() -> None:
-    assert history.tokens([ModelMessage("assistant", thinking="x" * 400)]) == 104
+    assert conversation.tokens([ModelMessage("assistant", thinking="x" * 400)]) == 104

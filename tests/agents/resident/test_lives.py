@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from serai.agents.driver import Prompt
-from serai.agents.resident.house import House
-from serai.agents.resident.resident import Resident, Shared
+from serai.agents.resident.driver import Resident, SharedResources
+from serai.agents.resident.run_context import RunContext
 from serai.agents.session import Session
 from serai.errors import Closed, ModelFailed, NotAllowed, NotWritten, TurnInFlight, TurnLimit
 from serai.model.approvals import Allow, Deny
@@ -495,10 +495,10 @@ async def test_a_fork_has_its_own_model_and_outlives_its_parent() -> None:
         closed.append("closed")
 
     driver = Resident(
-        House(model=MODEL, provider=Answers([said("one")]), limits=QUICK),
+        RunContext(model=MODEL, provider=Answers([said("one")]), limits=QUICK),
         Box(echo=echo),
         switch=lambda _query: other,
-        shared=Shared(close),
+        shared=SharedResources(close),
     )
     async with Session(driver, limits=QUICK) as session:
         fork = session.fork()

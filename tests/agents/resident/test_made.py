@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.agents.resident import history
+from serai.agents.resident import conversation as resident_conversation
 from serai.agents.session import Session
 from serai.app.services.conversation import messages_data
 from serai.errors import ModelFailed
@@ -107,7 +107,7 @@ def test_no_two_messages_differ_by_it_and_no_default_does_harm() -> None:
 
 def test_a_result_that_never_came_is_of_the_time_of_its_call() -> None:
     asked = ModelMessage("assistant", (), (ToolCall("echo", {}, "c1"),), made=MessageOrigin("2026-02-03T10:00:00Z", "m1"))
-    [_, result] = history.repaired([asked])
+    [_, result] = resident_conversation.repair_messages([asked])
     assert (made(result).at, made(result).model) == ("2026-02-03T10:00:00Z", "")
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import serai
-from serai.agents.models.wording import Names
+from serai.agents.models.api_mapping import ToolNameMap
 from serai.agents.session import Session
 from serai.agents.turn import Turn
 from serai.errors import ModelFailed, TurnLimit
@@ -342,7 +342,7 @@ async def test_a_tool_whose_name_no_api_takes_is_called_by_its_own_name(
     env = environ | {"SERAI_HOME": str(tmp_path / "home")} | server.env()
     names = ["my tool.x", "my tool:x", "my_tool_x"]
     box = Box(**dict.fromkeys(names, echo))
-    sent = Names(ToolSpec(name) for name in names)
+    sent = ToolNameMap(ToolSpec(name) for name in names)
     async with serai.agent("resident", cwd=tmp_path, model=server.model(api), decide=yes, environ=env, tools=box) as session:
         script = "".join(f'\n>> call {sent.out(name)} {{"n": {place}}}' for place, name in enumerate(names))
         heard, error = await hears(session.turn(f"go{script}\n>> say $results"))

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from serai.agents.resident import history
-from serai.agents.resident.resident import Resident
-from serai.agents.resident.shortening import Counts
+from serai.agents.resident import conversation as resident_conversation
+from serai.agents.resident.compaction import MessageCounts
+from serai.agents.resident.driver import Resident
 from serai.agents.session import Session
 from serai.errors import NotCapable, NotWritten, PeerTimeout, Refused, TurnInFlight
 from serai.limits import Limits
@@ -31,7 +31,7 @@ class Shortens:
     """A compactor that the test lets go. What it gives, or raises, is `gives`."""
 
     def __init__(self, *gives: Sequence[ModelMessage] | Exception, free: bool = True) -> None:
-        self.gives = list(gives) or [[history.user("in short")]]
+        self.gives = list(gives) or [[resident_conversation.user("in short")]]
         self.asked: list[list[str]] = []
         self.begun: asyncio.Queue[None] = asyncio.Queue()
         self.go = asyncio.Event()
@@ -148,7 +148,7 @@ async def test_after_three_failures_in_a_row_it_is_left_alone_for_five_minutes()
 
 @AUTO
 async def test_failures_count_only_when_they_come_one_after_the_other() -> None:
-    fine = [history.user("short"), *([history.user("x")] * 7)]
+    fine = [resident_conversation.user("short"), *([resident_conversation.user("x")] * 7)]
     compactor = Shortens(Refused("a"), [], fine, Refused("b"), Refused("c"), fine)
     async with agent(compactor) as session:
         await turns(session, 1, 2, 3)
@@ -248,14 +248,14 @@ async def test_a_history_that_shrank_or_became_another_one_meanwhile_stays(left:
     async with agent(compactor) as session:
         await turns(session, 1, 2, 3, 4)
         await compactor.begun.get()
-        driver(session).conversation.replace([history.user(f"other {n}") for n in range(left)])
+        driver(session).conversation.replace([resident_conversation.user(f"other {n}") for n in range(left)])
         compactor.go.set()
         await settled(session)
         assert texts(conversation(session)) == [f"user: other {n}" for n in range(left)]
 
 
 async def test_what_it_says_wrongly_is_repaired() -> None:
-    broken = [history.user("short"), ModelMessage("assistant", (), (ToolCall("echo", {}, "c9"),))]
+    broken = [resident_conversation.user("short"), ModelMessage("assistant", (), (ToolCall("echo", {}, "c9"),))]
     async with agent(Shortens(broken)) as session:
         await turns(session, 1, 2, 3, 4)
         await settled(session)
@@ -301,7 +301,7 @@ async def test_somebody_may_want_it_now_and_it_is_kept(tmp_path: Path) -> None:
     stored = SessionFolder(str(tmp_path)).new("/app")
     async with Session(agent(Shortens(), at=0).driver, store=stored, limits=QUICK) as session:
         await turns(session, 1, 2)
-        assert await driver(session).shortening.now() == Counts(4, 1)
+        assert await driver(session).shortening.now() == MessageCounts(4, 1)
         assert [entry.type for entry in stored.path() if entry.type != "event"][-1] == "compact"
         assert len(stored.messages()) == len(conversation(session)) == 1
 
@@ -313,7 +313,7 @@ async def test_it_may_be_wanted_while_the_model_answers() -> None:
         session.listen(lambda event: asked.set() if isinstance(event, StepStarted) else None)
         turn = await session.send("prompt 2")
         await asked.wait()
-        assert await driver(session).shortening.now() == Counts(3, 1)
+        assert await driver(session).shortening.now() == MessageCounts(3, 1)
         go.set()
         await turn
         assert texts(conversation(session)) == ["user: in short", "assistant: later"]
@@ -345,7 +345,7 @@ async def test_two_do_not_shorten_it_at_once() -> None:
         await asyncio.wait([first])
         assert len(conversation(session)) == 2
         compactor.go.set()
-        assert await driver(session).shortening.now() == Counts(2, 1)
+        assert await driver(session).shortening.now() == MessageCounts(2, 1)
 
 
 # -- a model that is nearly full
@@ -357,7 +357,7 @@ FULL = Usage(900, 10)
 
 @pytest.mark.parametrize("works", [True, False])
 async def test_at_a_full_window_the_one_under_way_is_waited_for_and_a_summary_is_the_last_resort(works: bool) -> None:
-    compactor = Shortens([history.user("in short")] if works else Refused("no idea"), free=False)
+    compactor = Shortens([resident_conversation.user("in short")] if works else Refused("no idea"), free=False)
     answers = Answers(*([said("x" * 300, usage=SENT)] for _ in range(3)), [said("full", usage=FULL)], [said("a summary")])
     heard: list[Event] = []
     async with resident(answers, model=SMALL, compactor=compactor, compact_at=lambda: 500) as session:

@@ -11,9 +11,9 @@ import pytest
 
 from serai.agents.driver import Prompt
 from serai.agents.inbox import Inbox
-from serai.agents.resident.resident import Resident, Shared
-from serai.agents.resident.results import fit
+from serai.agents.resident.driver import Resident, SharedResources
 from serai.agents.session import Session
+from serai.agents.tool_results import fit_for_model
 from serai.agents.turn import Turn
 from serai.errors import Closed, ModelFailed, NotWritten, TurnInFlight
 from serai.model.approvals import Allow, Approval, Deny
@@ -157,7 +157,7 @@ async def test_a_fork_has_the_filter_of_its_parent_and_one_that_is_never_opened_
 
     made = resident(Answers([said("ok")]))
     assert isinstance(made.driver, Resident)
-    made.driver._shared = Shared(close)
+    made.driver._shared = SharedResources(close)
     async with made as session:
         assert isinstance(session.driver, Resident)
         session.driver.tools.only({"echo"})
@@ -351,9 +351,9 @@ async def test_a_providers_own_time_out_is_told_as_such() -> None:
 
 def test_a_small_image_stays_beside_a_long_text() -> None:
     image = ImageBlock(b"x" * 10, "image/png")
-    [text, kept] = fit(ToolResult((TextBlock("a" * 300), image)), 100).content
+    [text, kept] = fit_for_model(ToolResult((TextBlock("a" * 300), image)), 100).content
     assert isinstance(text, TextBlock)
     assert len(text.text) < 200
     assert kept == image
     small = ToolResult((TextBlock("a" * 50), TextBlock("b" * 40)))
-    assert fit(small, 100).content == small.content
+    assert fit_for_model(small, 100).content == small.content

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from serai.agents.resident import asking
-from serai.agents.resident.asking import Answering
-from serai.agents.resident.scene import Scene
+from serai.agents.resident import model_call
+from serai.agents.resident.model_call import ModelCall
+from serai.agents.resident.run_context import RunOutput
 from serai.errors import Closed, ModelFailed
 from serai.model.events import Retrying, Text
 from serai.model.provider import Chunk, Completion, ModelMessage, ModelRequest
@@ -66,7 +66,7 @@ async def test_pieces_are_counted_together() -> None:
 # -- who reads it
 
 
-class Slow(Scene):
+class Slow(RunOutput):
     """Whoever reads is behind all the time, and takes `seconds` to catch up."""
 
     def __init__(self, seconds: float) -> None:
@@ -84,7 +84,7 @@ class Slow(Scene):
 async def test_a_slow_reader_is_no_silent_model() -> None:
     provider = Answers([Chunk("a"), Chunk("b"), said("ab")])
     limits = QUICK.but(model_idle=0.01, model_attempts=1)
-    completion = await Answering(Slow(0.02), limits).get(provider, REQUEST)
+    completion = await ModelCall(Slow(0.02), limits).get(provider, REQUEST)
     assert completion == said("ab")
 
 
@@ -92,7 +92,7 @@ async def test_a_model_that_falls_silent_after_its_reader_was_slow_is_given_up()
     provider = Answers([Chunk("a"), asyncio.Event()])
     async with asyncio.timeout(5.0):
         with pytest.raises(ModelFailed, match="nothing for too long"):
-            await Answering(Slow(0.0), QUICK.but(model_idle=0.02, model_attempts=1)).get(provider, REQUEST)
+            await ModelCall(Slow(0.0), QUICK.but(model_idle=0.02, model_attempts=1)).get(provider, REQUEST)
 
 
 async def test_each_piece_gives_the_model_its_time_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,10 +104,10 @@ async def test_each_piece_gives_the_model_its_time_anew(monkeypatch: pytest.Monk
             super().reschedule(when)
 
     monkeypatch.setattr(asyncio, "timeout_at", Recorded)
-    monkeypatch.setattr(asking, "_LOOK", -1.0)  # at every piece, not once a second
+    monkeypatch.setattr(model_call, "_LOOK", -1.0)  # at every piece, not once a second
     loop = asyncio.get_running_loop()
     before = loop.time()
-    await Answering(Scene(), QUICK.but(model_idle=60.0)).get(Answers([Chunk("a"), Chunk("b"), said("ab")]), REQUEST)
+    await ModelCall(RunOutput(), QUICK.but(model_idle=60.0)).get(Answers([Chunk("a"), Chunk("b"), said("ab")]), REQUEST)
     _, first, second = moved  # the first is its beginning
     assert first is not None
     assert second is not None
@@ -168,7 +168,7 @@ async def test_a_model_that_nobody_reads_lets_others_work_meanwhile() -> None:
 
 @pytest.mark.req("app.stream.yields")
 async def test_a_provider_that_has_it_all_at_hand_leaves_the_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asking, "_SLICE", -1.0)  # it is over with every piece
+    monkeypatch.setattr(model_call, "_SLICE", -1.0)  # it is over with every piece
     rounds, seen = 0, list[int]()
 
     async def others() -> None:
@@ -185,6 +185,6 @@ async def test_a_provider_that_has_it_all_at_hand_leaves_the_others_their_turn(m
             yield said("done")
 
     working = asyncio.ensure_future(others())
-    await Answering(Scene(), QUICK).get(AtHand(), REQUEST)
+    await ModelCall(RunOutput(), QUICK).get(AtHand(), REQUEST)
     working.cancel()
     assert all(after - before >= 3 for before, after in pairwise(seen)), seen

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.agents.resident import history, spending
-from serai.agents.resident.prompting import DEFAULT, PromptParts, system_prompt
-from serai.agents.resident.toolset import ToolSet, is_compact
+from serai.agents.resident import conversation
+from serai.agents.resident.run_context import DEFAULT, PromptParts, ToolSet, is_small_model, system_prompt
 from serai.model.contributions import PromptSection
 from serai.model.events import Usage
 from serai.model.provider import Cost, Model, ModelMessage
@@ -28,7 +27,7 @@ def answer(text: str, ids: list[str]) -> ModelMessage:
 IDS = st.sampled_from("abc")
 MESSAGES = st.lists(
     st.one_of(
-        st.builds(history.user, st.text(max_size=3)),
+        st.builds(conversation.user, st.text(max_size=3)),
         st.builds(
             answer,
             st.text(max_size=3),
@@ -58,9 +57,9 @@ def is_whole(messages: Sequence[ModelMessage]) -> bool:
 @pytest.mark.req("piglet.rule.loop-interrupted")
 @given(MESSAGES)
 def test_whatever_a_conversation_looks_like_it_is_whole_after_the_repair(messages: list[ModelMessage]) -> None:
-    repaired = history.repaired(messages)
+    repaired = conversation.repair_messages(messages)
     assert is_whole(repaired)
-    assert history.repaired(repaired) == repaired
+    assert conversation.repair_messages(repaired) == repaired
     if is_whole(messages) and all(m.content or m.calls for m in messages if m.role == "assistant"):
         assert repaired == messages
 
@@ -69,13 +68,13 @@ def test_whatever_a_conversation_looks_like_it_is_whole_after_the_repair(message
 def test_a_conversation_that_is_cut_stays_whole_and_keeps_its_first_message_and_its_newest(
     messages: list[ModelMessage], most: int
 ) -> None:
-    whole = history.repaired(messages)
-    cut = history.capped(whole, most)
+    whole = conversation.repair_messages(messages)
+    cut = conversation.cap_messages(whole, most)
     assert is_whole(cut)
     if len(whole) <= max(most, 4):
         assert cut == whole
     else:
-        first = history.repaired(whole[:1])
+        first = conversation.repair_messages(whole[:1])
         assert cut[: len(first)] == first
         newest = cut[len(first) :]
         assert newest == whole[len(whole) - len(newest) :]
@@ -86,8 +85,8 @@ def test_a_conversation_that_is_cut_stays_whole_and_keeps_its_first_message_and_
 @pytest.mark.req("piglet.rule.loop-interrupted")
 def test_a_call_without_a_result_gets_one_that_says_so_right_behind_its_message() -> None:
     asked = ModelMessage("assistant", (), (ToolCall("bash", {}, "a"), ToolCall("bash", {}, "b")))
-    messages = [history.user("go"), asked, ModelMessage("tool", (TextBlock("ok"),), call_id="b"), history.user("next")]
-    repaired = history.repaired(messages)
+    messages = [conversation.user("go"), asked, ModelMessage("tool", (TextBlock("ok"),), call_id="b"), conversation.user("next")]
+    repaired = conversation.repair_messages(messages)
     assert [message.call_id for message in repaired] == ["", "", "b", "a", ""]
     assert repaired[3].is_error
     assert repaired[3].content == (
@@ -96,10 +95,10 @@ def test_a_call_without_a_result_gets_one_that_says_so_right_behind_its_message(
 
 
 def test_tokens_are_guessed_from_all_that_a_message_says() -> None:
-    assert history.tokens([history.user("x" * 400)]) == 104
-    assert history.tokens([history.user("", [ImageBlock(b"x" * 9000, "image/png")])]) == 1504
-    assert history.tokens([ModelMessage("assistant", (), (ToolCall("bash", {"command": "y" * 385}),))]) == 4 + 404 // 4
-    assert history.tokens([ModelMessage("user", (OtherBlock("video", {"z": 1}),))]) > 4
+    assert conversation.tokens([conversation.user("x" * 400)]) == 104
+    assert conversation.tokens([conversation.user("", [ImageBlock(b"x" * 9000, "image/png")])]) == 1504
+    assert conversation.tokens([ModelMessage("assistant", (), (ToolCall("bash", {"command": "y" * 385}),))]) == 4 + 404 // 4
+    assert conversation.tokens([ModelMessage("user", (OtherBlock("video", {"z": 1}),))]) > 4
 
 
 # -- the system prompt
@@ -181,7 +180,7 @@ def test_only_a_small_model_is_told_less_of_a_deferred_tool_until_it_is_activate
     [("", False), ("https://api.example.com/v1", False), ("http://127.0.0.1:11434/v1", True), ("http://localhost:1/v1", True)],
 )
 def test_a_model_that_this_machine_serves_is_a_small_one(url: str, small: bool) -> None:
-    assert is_compact(Model("m", base_url=url)) is small
+    assert is_small_model(Model("m", base_url=url)) is small
 
 
 # -- the money
@@ -189,13 +188,15 @@ def test_a_model_that_this_machine_serves_is_a_small_one(url: str, small: bool) 
 
 def test_a_cost_is_told_where_the_prices_are_known() -> None:
     usage = Usage(1_000_000, 100_000, 500_000, 200_000)
-    assert spending.priced(Model("m", cost=Cost(3.0, 15.0, 0.3, 3.75)), usage).cost_usd == pytest.approx(3 + 1.5 + 0.15 + 0.75)
-    assert spending.priced(Model("m"), usage).cost_usd is None
+    assert conversation.with_cost(Model("m", cost=Cost(3.0, 15.0, 0.3, 3.75)), usage).cost_usd == pytest.approx(
+        3 + 1.5 + 0.15 + 0.75
+    )
+    assert conversation.with_cost(Model("m"), usage).cost_usd is None
     told = Usage(1, 1, cost_usd=7.0)
-    assert spending.priced(Model("m", cost=Cost(3.0)), told) is told
+    assert conversation.with_cost(Model("m", cost=Cost(3.0)), told) is told
 
 
 def test_usages_add_up_and_an_unknown_cost_adds_nothing() -> None:
-    assert spending.together(Usage(1, 2, 3, 4), Usage(10, 20, 30, 40)) == Usage(11, 22, 33, 44)
-    assert spending.together(Usage(cost_usd=1.0), Usage()).cost_usd == 1.0
-    assert spending.together(Usage(cost_usd=1.0), Usage(cost_usd=2.0)).cost_usd == 3.0
+    assert conversation.add_usage(Usage(1, 2, 3, 4), Usage(10, 20, 30, 40)) == Usage(11, 22, 33, 44)
+    assert conversation.add_usage(Usage(cost_usd=1.0), Usage()).cost_usd == 1.0
+    assert conversation.add_usage(Usage(cost_usd=1.0), Usage(cost_usd=2.0)).cost_usd == 3.0

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serai.agents.joining import Ask
+from serai.agents.driver import NeedsApproval
 from serai.app import pipeline as pipelines
 from serai.app.pipeline import Decided
 from serai.model.approvals import Allow, Approval, Decision, Deny, Question
@@ -44,9 +44,9 @@ def approval(call: ToolCall) -> Approval:
     return Approval(id="r1", agent="claude", call=call, description="what the agent says of it")
 
 
-async def asked(the: Way, call: ToolCall) -> Ask:
+async def asked(the: Way, call: ToolCall) -> NeedsApproval:
     verdict = await the.pipeline.judge(call)
-    assert isinstance(verdict, Ask)
+    assert isinstance(verdict, NeedsApproval)
     return verdict
 
 
@@ -61,7 +61,7 @@ def final(decided: Decided) -> Any:
 @pytest.mark.req("app.driven.judged")
 @pytest.mark.parametrize(
     ("command", "verdict"),
-    [("rm x", Deny), ("echo hello", Allow), ("touch x", Ask)],
+    [("rm x", Deny), ("echo hello", Allow), ("touch x", NeedsApproval)],
 )
 async def test_rules_say_yes_or_no_or_that_a_person_is_to_be_asked(
     monkeypatch: Monkey, tmp_path: Path, command: str, verdict: type
@@ -74,7 +74,7 @@ async def test_rules_say_yes_or_no_or_that_a_person_is_to_be_asked(
         assert "nothing is removed" in said.why
     elif isinstance(said, Allow):
         assert said.arguments == {"command": command}
-    elif isinstance(said, Ask):
+    elif isinstance(said, NeedsApproval):
         assert said.call.arguments == {"command": command}
         assert said.call.native == NativeCall("Bash", {"command": command})
     assert surface.asked == []  # that is for whoever puts it to a person
@@ -97,7 +97,7 @@ async def test_a_guard_blocks_what_a_rule_allows(monkeypatch: Monkey, tmp_path: 
 @pytest.mark.req("app.driven.judged")
 @pytest.mark.parametrize(
     ("to", "verdict"),
-    [("echo", Allow), ("rm", Deny), ("mv", Ask)],
+    [("echo", Allow), ("rm", Deny), ("mv", NeedsApproval)],
 )
 async def test_rules_judge_what_a_guard_made_of_it(monkeypatch: Monkey, tmp_path: Path, to: str, verdict: type) -> None:
     async with way(monkeypatch, tmp_path, guard(swapping("touch", to)), rules=RULES) as the:

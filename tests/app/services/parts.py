@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from serai.agents.resident.house import House
-from serai.agents.resident.resident import Resident
+from serai.agents.resident.driver import Resident
+from serai.agents.resident.run_context import RunContext
 from serai.agents.session import Session
 from serai.app.services.grants import Grants
 from serai.app.services.group import Group
@@ -32,7 +32,7 @@ class Desk:
 
 def resident(provider: Answers, box: Box | None = None, *, store: Stored | CurrentSession | None = None, **house: Any) -> Session:
     """A session in which every call may run, kept in `store`."""
-    parts = House(model=MODEL, provider=provider, limits=QUICK, **{"decide": yes, **house})
+    parts = RunContext(model=MODEL, provider=provider, limits=QUICK, **{"decide": yes, **house})
     return Session(Resident(parts, box or Box(echo=echo)), store=store, limits=QUICK)
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from serai.agents.joining import NoInterceptors
+from serai.agents.driver import NoInterceptors
 from serai.agents.models.parrot import Parrot
-from serai.agents.resident.house import House
+from serai.agents.resident.run_context import RunContext
 from serai.app.services.chat import Chat
 from serai.errors import BadRequest, ModelFailed, NoModel
 from serai.limits import Limits
@@ -36,7 +36,7 @@ def desk(provider: ModelProvider, box: Box | None = None, *, limits: Limits = QU
             raise NoModel("resolve provider: unknown model: gone")
         return MODEL, provider
 
-    inside = House(model=Model("other"), provider=Answers([]), limits=limits, **{"decide": yes, **house})
+    inside = RunContext(model=Model("other"), provider=Answers([]), limits=limits, **{"decide": yes, **house})
     group = Chat(take, lambda: inside, box or Box(echo=echo), limits, allowed=lambda: allowed)
     ask = Desk(group)
     ask.queries = asked  # type: ignore[attr-defined]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from serai.agents.resident import history
-from serai.agents.resident.resident import Resident
+from serai.agents.resident import conversation as resident_conversation
+from serai.agents.resident.driver import Resident
 from serai.agents.session import Session
 from serai.app.services.control import Control
 from serai.errors import BadRequest, NotCapable, Refused, TurnInFlight
@@ -46,7 +46,7 @@ class House:
             await self.session.interrupt(reason, mark=mark)
         elif mark:
             self.session.aborted(reason)
-            conversation(self.session).append(history.mark(reason))
+            conversation(self.session).append(resident_conversation.abort_marker(reason))
 
     def quit(self) -> None:
         self.quits += 1
@@ -139,7 +139,7 @@ async def test_who_wants_a_guests_compactor_gets_no_summary_of_ours_instead() ->
 
     async def digest(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
         if len(messages) > 1:
-            return [history.user("In short.")]
+            return [resident_conversation.user("In short.")]
         raise Refused("it is short enough")
 
     async with resident(Answers([long]), compactor=digest) as session:

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from serai.agents.models.catalogue import Catalogue
-from serai.agents.resident.background import Backgrounds
-from serai.agents.resident.house import House
-from serai.agents.resident.toolset import ToolSet
+from serai.agents.resident.driver import BackgroundRuns
+from serai.agents.resident.run_context import RunContext, ToolSet
 from serai.app.services import writing
 from serai.app.services.background import Background
 from serai.app.services.chat import Chat
@@ -38,7 +37,7 @@ Monkey = pytest.MonkeyPatch
 
 
 def chat(provider: Answers, box: Box | None = None, *, limits: Limits = QUICK, decide: Any = yes) -> Desk:
-    house = House(model=Model("other"), provider=Answers([]), limits=limits, decide=decide)
+    house = RunContext(model=Model("other"), provider=Answers([]), limits=limits, decide=decide)
     return Desk(Chat(lambda _query: (MODEL, provider), lambda: house, box or Box(echo=echo), limits))
 
 
@@ -178,7 +177,7 @@ async def test_work_whose_answer_cannot_be_told_is_nobodys_surprise() -> None:
         raise NotWritten("the disk is full")
 
     box = Box(echo=echo)
-    backgrounds = Backgrounds(House(model=MODEL, provider=Answers([said("x")]), limits=QUICK), ToolSet(box), tell)
+    backgrounds = BackgroundRuns(RunContext(model=MODEL, provider=Answers([said("x")]), limits=QUICK), ToolSet(box), tell)
     backgrounds.ready = True
     await Desk(Background(lambda: backgrounds, shown.append))("start", prompt="one")
     while len(shown) < 2:

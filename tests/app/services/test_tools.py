@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serai.agents.resident.toolset import ToolSet
+from serai.agents.resident.run_context import ToolSet
 from serai.app.services.tools import OPEN_CALLS, Tools
 from serai.errors import NotCapable, NoTool, SeraiError
 from serai.model.contributions import Contributions, Interceptor, InterceptPoint, InterceptResult, Pass, Rewrite

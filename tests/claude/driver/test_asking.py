@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serai.agents.joining import Ask
+from serai.agents.driver import NeedsApproval
 from serai.errors import AgentFailed, Closed, NoApproval, SeraiError
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question, Remember
 from serai.model.events import NoticeEvent, RequestCancelled, Text, ToolStarted
@@ -214,8 +214,8 @@ async def test_where_it_must_not_be_it_is_not(tmp_path: Path) -> None:
 
 @pytest.mark.req("agents.driver.remember")
 async def test_under_a_policy_of_ours_claude_remembers_nothing(tmp_path: Path) -> None:
-    async def judge(call: ToolCall) -> Ask:
-        return Ask(call)
+    async def judge(call: ToolCall) -> NeedsApproval:
+        return NeedsApproval(call)
 
     claude, session = scene(tmp_path, suggesting(), judge=judge)
     async with session:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import serai
-from serai.agents.agentboot import ClaudeDriver, ExecutionOptions
-from serai.agents.drivers.claude.options import Options
-from serai.agents.joining import Ask
+from serai.agents.driver import NeedsApproval
+from serai.agents.drivers.claude.options import ClaudeOptions
 from serai.agents.session import Session
+from serai.compat.agentboot import ClaudeDriver, ExecutionOptions
 from serai.errors import BadSettings
 from serai.host.trust import Trust
 from serai.model.approvals import Allow, Approval, Deny
@@ -23,7 +23,7 @@ from tests.claude.driver.scenes import driver_of, play, program, until
 Json = dict[str, Any]
 
 
-async def yes(_call: ToolCall) -> Allow | Deny | Ask:
+async def yes(_call: ToolCall) -> Allow | Deny | NeedsApproval:
     return Allow()
 
 
@@ -47,7 +47,7 @@ rest()
 
 @pytest.mark.req("agents.driver.hook")
 async def test_two_calls_of_one_id_each_run_with_what_was_judged_of_them(tmp_path: Path) -> None:
-    async def judge(call: ToolCall) -> Allow | Deny | Ask:
+    async def judge(call: ToolCall) -> Allow | Deny | NeedsApproval:
         return Deny("no") if call.name == "bash" and call.arguments != {"command": "ls"} else Allow()
 
     async with program(tmp_path, TWICE, judge=judge) as session:
@@ -113,7 +113,7 @@ OWN = {"permissions": {"deny": ["WebFetch"]}, "disableAllHooks": False, "disable
 async def test_the_callers_own_settings_hold_besides_and_open_nothing(tmp_path: Path, form: str) -> None:
     (tmp_path / "own.json").write_text(json.dumps(OWN))
     given = {"inline": json.dumps(OWN), "file": str(tmp_path / "own.json"), "relative": "own.json"}[form]
-    said = await told(program(tmp_path, TELLS, judge=yes, options=Options(settings=given)))
+    said = await told(program(tmp_path, TELLS, judge=yes, options=ClaudeOptions(settings=given)))
     assert shut(said) == SHUT
     assert said["settings"]["said"]["permissions"]["deny"] == ["WebFetch"]
     assert json.loads((tmp_path / "own.json").read_text()) == OWN
@@ -124,7 +124,7 @@ async def test_the_callers_own_settings_hold_besides_and_open_nothing(tmp_path: 
 async def test_settings_that_cannot_be_read_start_nothing(tmp_path: Path, given: str) -> None:
     (tmp_path / "broken.json").write_text('{"env": ')
     (tmp_path / "list.json").write_text("[]")
-    session = program(tmp_path, "", judge=yes, options=Options(settings=given))
+    session = program(tmp_path, "", judge=yes, options=ClaudeOptions(settings=given))
     (tmp_path / "bin" / "claude").write_text(f"#!/bin/sh\ntouch '{tmp_path}/started'\n")
     with pytest.raises(BadSettings, match="settings"):
         async with session:
@@ -152,7 +152,7 @@ KEY = "sk-0123"
 async def test_keys_in_settings_and_servers_are_in_no_command_line(tmp_path: Path, judge: Any, ask_rule: bool, blank: str) -> None:
     """However short they are: everybody on the machine can read that."""
     servers = {"a": {"type": "http", "url": "h", "headers": {"k": KEY}}}
-    chosen = Options(settings=f'{blank}{{"env":{{"K":"{KEY}"}}}}', mcp_servers=servers, ask_rule=ask_rule)
+    chosen = ClaudeOptions(settings=f'{blank}{{"env":{{"K":"{KEY}"}}}}', mcp_servers=servers, ask_rule=ask_rule)
     said = await told(program(tmp_path, TELLS, judge=judge, options=chosen))
     assert not [word for word in said["argv"] if KEY in word]
     assert said["settings"]["said"]["env"] == {"K": KEY}
@@ -164,7 +164,7 @@ async def test_keys_in_settings_and_servers_are_in_no_command_line(tmp_path: Pat
 
 async def test_nor_are_those_in_flags_that_have_no_name_here(tmp_path: Path) -> None:
     extra = {"mcp-config": json.dumps({"mcpServers": {"a": {"env": {"K": KEY}}}})}
-    said = await told(program(tmp_path, TELLS, options=Options(extra=extra)))
+    said = await told(program(tmp_path, TELLS, options=ClaudeOptions(extra=extra)))
     assert not [word for word in said["argv"] if KEY in word]
     assert said["servers"]["said"] == json.loads(extra["mcp-config"])
 
@@ -247,6 +247,6 @@ def test_who_prepares_a_start_takes_nothing_from_a_project_that_is_not_trusted(t
     path = tmp_path / "claude"
     path.write_text("#!/bin/sh\n")
     path.chmod(0o700)
-    driver = ClaudeDriver(Options(path=str(path)), environ={"HOME": str(tmp_path)}, **more)
+    driver = ClaudeDriver(ClaudeOptions(path=str(path)), environ={"HOME": str(tmp_path)}, **more)
     command = driver.prepare("go", ExecutionOptions(project_path=str(tmp_path))).command
     assert [word for word in command if word.startswith("--setting-sources")] == sources

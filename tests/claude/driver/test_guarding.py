@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from serai.agents.joining import Ask, Judge
+from serai.agents.driver import JudgeCall, NeedsApproval
 from serai.errors import AgentFailed
 from serai.model.approvals import Allow, Answer, Approval, Deny, Question
 from serai.model.events import ToolCalled, ToolStarted
@@ -21,10 +21,10 @@ from tests.claude.replay.replaying import LIMITS
 ONE = Script().init().tool("t1", "Bash", command="ls").hooked("h1", "t1", command="ls").told("t1", "a").result("done")
 
 
-def judges(*verdicts: Any, seen: list[ToolCall] | None = None) -> Judge:
+def judges(*verdicts: Any, seen: list[ToolCall] | None = None) -> JudgeCall:
     left = list(verdicts)
 
-    async def judge(call: ToolCall) -> Allow | Deny | Ask:
+    async def judge(call: ToolCall) -> Allow | Deny | NeedsApproval:
         if seen is not None:
             seen.append(call)
         verdict = left.pop(0) if len(left) > 1 else left[0]
@@ -32,7 +32,7 @@ def judges(*verdicts: Any, seen: list[ToolCall] | None = None) -> Judge:
             raise verdict
         if callable(verdict):
             verdict = verdict(call)
-        assert isinstance(verdict, Allow | Deny | Ask)
+        assert isinstance(verdict, Allow | Deny | NeedsApproval)
         return verdict
 
     return judge
@@ -229,7 +229,7 @@ async def test_a_change_that_cannot_be_told_to_it_is_a_no(tmp_path: Path, argume
 
 @pytest.mark.req("agents.driver.rewrite")
 async def test_nor_can_a_person_make_such_a_change(tmp_path: Path) -> None:
-    async with program(tmp_path, calling(READ), judge=judges(Ask)) as session:
+    async with program(tmp_path, calling(READ), judge=judges(NeedsApproval)) as session:
         seen = await play(session, answer=lambda _: Allow({"path": "/x/a", "recursive": True}))
     [answers] = said(seen)
     assert answers["request"]["behavior"] == "deny"
@@ -244,9 +244,9 @@ async def test_what_nobody_decided_is_asked_as_guards_made_it(tmp_path: Path) ->
     """Whatever the program says then: what is shown and what runs is what the guards have seen, the very same call."""
     made: list[ToolCall] = []
 
-    def ask(call: ToolCall) -> Ask:
+    def ask(call: ToolCall) -> NeedsApproval:
         made.append(msgspec.structs.replace(call, arguments={"command": "ls -a"}))
-        return Ask(made[0])
+        return NeedsApproval(made[0])
 
     other = 'tool("t1", "Bash", command="ls", request={"input": {"command": "ls -l"}})'
     async with program(tmp_path, calling(other), judge=judges(ask)) as session:
@@ -262,7 +262,7 @@ async def test_what_nobody_decided_is_asked_as_guards_made_it(tmp_path: Path) ->
 
 @pytest.mark.req("agents.driver.ask")
 async def test_a_persons_no_is_the_answer(tmp_path: Path) -> None:
-    async with program(tmp_path, calling('tool("t1", "Bash", command="ls")'), judge=judges(Ask)) as session:
+    async with program(tmp_path, calling('tool("t1", "Bash", command="ls")'), judge=judges(NeedsApproval)) as session:
         [answers] = said(await play(session, answer=lambda _: Deny("not today")))
     assert answers["request"] == {"behavior": "deny", "message": "not today"}
 
@@ -350,7 +350,7 @@ async def test_a_hook_that_is_withdrawn_is_judged_no_further_and_not_answered(
 ) -> None:
     asked, ended = asyncio.Event(), asyncio.Event()
 
-    async def judge(call: ToolCall) -> Allow | Deny | Ask:
+    async def judge(call: ToolCall) -> Allow | Deny | NeedsApproval:
         asked.set()
         try:
             await asyncio.Event().wait()
@@ -376,7 +376,7 @@ async def test_a_hook_that_is_withdrawn_is_judged_no_further_and_not_answered(
 @pytest.mark.req("agents.driver.hook")
 async def test_what_was_judged_and_never_asked_is_not_kept_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as a call that another hook denied."""
-    monkeypatch.setattr("serai.agents.drivers.claude.asking._MOST", 2)
+    monkeypatch.setattr("serai.agents.drivers.claude.approvals._MOST", 2)
     script = Script().init()
     for number in range(5):
         script.hooked(f"h{number}", f"t{number}", command="ls")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.agents.joining import Ask
+from serai.agents.driver import NeedsApproval
 from serai.errors import Closed, SeraiError
 from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import Message, RequestCancelled
@@ -214,7 +214,7 @@ class Stubborn:
 async def test_a_guard_that_does_not_let_go_does_not_keep_the_process(tmp_path: Path) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
-    async def judge(call: ToolCall) -> Allow | Deny | Ask:
+    async def judge(call: ToolCall) -> Allow | Deny | NeedsApproval:
         begun.set()
         while not go.is_set():
             try:
@@ -255,7 +255,7 @@ async def test_nor_does_a_guard_that_was_asked_when_no_turn_ran(tmp_path: Path) 
     """Nobody else ends the process then: the session's close does, in its own time."""
     begun, go = asyncio.Event(), asyncio.Event()
 
-    async def judge(call: ToolCall) -> Allow | Deny | Ask:
+    async def judge(call: ToolCall) -> Allow | Deny | NeedsApproval:
         begun.set()
         while not go.is_set():
             try:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from serai.agents.joining import Ask
+from serai.agents.driver import NeedsApproval
 from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import ToolCalled, ToolEnded, ToolProgress
 from serai.model.tools import ProgressCallback, ToolCall, ToolResult, ToolSpec
@@ -129,7 +129,7 @@ async def test_a_box_that_fails_is_an_answer_too(tmp_path: Path) -> None:
 # -- decided once
 
 
-async def no(call: ToolCall) -> Allow | Deny | Ask:
+async def no(call: ToolCall) -> Allow | Deny | NeedsApproval:
     raise AssertionError("a tool of ours is judged where it runs")
 
 
@@ -168,7 +168,7 @@ rest()
 async def test_what_only_looks_like_ours_is_judged(tmp_path: Path, name: str, server: Json | None) -> None:
     judged: list[str] = []
 
-    async def judge(call: ToolCall) -> Allow | Deny | Ask:
+    async def judge(call: ToolCall) -> Allow | Deny | NeedsApproval:
         judged.append(call.id)
         return Deny("not ours")
 

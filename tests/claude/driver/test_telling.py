@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from serai.agents.drivers.claude.telling import Telling
-from serai.agents.stage import Stage
+from serai.agents.drivers.claude.turns import EventSequencer
+from serai.agents.event_hub import EventHub
 from serai.limits import Limits
 from serai.model.events import Event, OtherEvent, Thinking, ToolInput
 from tests.claude.driver.guests import Guests
@@ -23,10 +23,10 @@ STATUS = b'{"type":"system","subtype":"status"}'
     "made", [Thinking(text="hm"), ToolInput(text="{}"), OtherEvent(kind="x")], ids=["thinking", "input", "other"]
 )
 async def test_lines_of_what_the_model_said_are_not_told_while_somebody_may_hide_it(line: bytes, kept: bool, made: Event) -> None:
-    stage = Stage("claude", "s1", Limits())
+    stage = EventHub("claude", "s1", Limits())
     told: list[Event] = []
     stage.listeners.append(told.append)
-    telling = Telling(stage, Guests(show=lambda message: message))
+    telling = EventSequencer(stage, Guests(show=lambda message: message))
     telling.tell([msgspec.structs.replace(made, native=msgspec.Raw(line))])
     await telling.told()
     [event] = told

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from serai.agents.driver import Prompt
-from serai.agents.joining import Ask
+from serai.agents.driver import NeedsApproval, Prompt
 from serai.errors import AgentFailed, BadSettings, NotCapable, PeerTimeout
 from serai.model.approvals import Allow, Deny
 from serai.model.events import OtherEvent, Stderr, Text
@@ -102,7 +101,7 @@ async def test_leaving_it_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.req("agents.driver.unguarded")
 async def test_where_nobody_can_be_asked_there_are_no_guards(tmp_path: Path) -> None:
-    async def judge(call: ToolCall) -> Allow | Deny | Ask:
+    async def judge(call: ToolCall) -> Allow | Deny | NeedsApproval:
         return Allow()
 
     with pytest.raises(BadSettings, match="guards"):

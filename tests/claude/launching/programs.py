@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from serai.agents.drivers.claude.places import Places
+from serai.agents.drivers.claude.program import InstallLocations
 
 BANNER = "{} (Claude Code)"
 
@@ -30,10 +30,10 @@ def environ(home: Path, *folders: Path, **more: str) -> dict[str, str]:
     return {"HOME": str(home), "PATH": ":".join([*map(str, folders), "/usr/bin", "/bin"]), **more}
 
 
-def places(environ: dict[str, str], root: Path, *, package: str = "claude_agent_none") -> Places:
+def places(environ: dict[str, str], root: Path, *, package: str = "claude_agent_none") -> InstallLocations:
     """The places of a machine of which all is below `root`: what is installed on this one is not seen."""
     path = ":".join(folder for folder in environ["PATH"].split(":") if folder.startswith(str(root)))
-    return Places({**environ, "PATH": path}, package=package, beside=str(root / "beside"), machine=(str(root / "usr"),))
+    return InstallLocations({**environ, "PATH": path}, package=package, beside=str(root / "beside"), machine=(str(root / "usr"),))
 
 
 def npm(modules: Path, name: str, version: str, file: str) -> Path:

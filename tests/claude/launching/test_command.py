@@ -12,15 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.agents.drivers.claude.command import check, command_line, redacted
-from serai.agents.drivers.claude.options import Config, Options, merged
+from serai.agents.drivers.claude.launch import check, command_line, redacted
+from serai.agents.drivers.claude.options import ClaudeDefaults, ClaudeOptions, merge_options
 from serai.errors import BadSettings, NotAllowed
 
 ID = "3f2b8c1e-0d3a-4c67-9a51-6d3f6f1c2b10"
 
 
 def line(**said: Any) -> list[str]:
-    return command_line("/bin/claude", Options(**said))
+    return command_line("/bin/claude", ClaudeOptions(**said))
 
 
 def value(words: list[str], flag: str) -> str:
@@ -36,17 +36,17 @@ def test_stream_json_and_text() -> None:
     stream = ["/bin/claude", "--print", "--output-format", "stream-json", "--verbose", "--input-format", "stream-json"]
     assert line() == [*stream, "--permission-prompt-tool", "stdio", "--include-partial-messages"]
     assert line(partial=False, permission_prompt_tool="") == stream
-    text = command_line("/bin/claude", Options(), fmt="text", prompt="do it")
+    text = command_line("/bin/claude", ClaudeOptions(), fmt="text", prompt="do it")
     assert text == ["/bin/claude", "--print", "--output-format", "text", "--", "do it"]
 
 
 def test_stream_json_is_the_usual_format() -> None:
-    assert line() == command_line("/bin/claude", merged(Config(), Options()), fmt="stream-json")
+    assert line() == command_line("/bin/claude", merge_options(ClaudeDefaults(), ClaudeOptions()), fmt="stream-json")
 
 
 @pytest.mark.parametrize("prompt", ["-x", "--help", "/clear", "--", "a\nb"])
 def test_in_text_format_no_prompt_is_taken_for_a_flag(prompt: str) -> None:
-    words = command_line("/bin/claude", Options(allowed_tools=("Bash",), add_dirs=("/a", "/b")), fmt="text", prompt=prompt)
+    words = command_line("/bin/claude", ClaudeOptions(allowed_tools=("Bash",), add_dirs=("/a", "/b")), fmt="text", prompt=prompt)
     assert words[-2:] == ["--", prompt]
     assert words.index("--") == len(words) - 2
 
@@ -54,16 +54,16 @@ def test_in_text_format_no_prompt_is_taken_for_a_flag(prompt: str) -> None:
 @pytest.mark.parametrize("prompt", ["", " \n"])
 def test_in_text_format_an_empty_prompt_is_refused(prompt: str) -> None:
     with pytest.raises(BadSettings, match="the prompt is empty"):
-        command_line("/bin/claude", Options(), fmt="text", prompt=prompt)
+        command_line("/bin/claude", ClaudeOptions(), fmt="text", prompt=prompt)
 
 
 def test_in_stream_json_the_prompt_is_not_on_the_line() -> None:
     for prompt in ("-x", "/clear", "y" * (1 << 20), ""):
-        assert command_line("/bin/claude", Options(), prompt=prompt) == line()
+        assert command_line("/bin/claude", ClaudeOptions(), prompt=prompt) == line()
 
 
 def test_text_has_nothing_that_needs_the_stream() -> None:
-    options = Options(
+    options = ClaudeOptions(
         partial=True, hook_events=True, replay=True, subagent_text=True, serai_tools=True, mcp_servers={"a": {"command": "x"}}
     )
     words = command_line("/bin/claude", options, fmt="text", prompt="p")
@@ -78,7 +78,7 @@ def test_equal_options_give_an_equal_line_and_start_nothing(tmp_path: Path, monk
     for where in ("os.posix_spawn", "os.fork", "subprocess.Popen.__init__", "serai.wire.process.posix_spawn"):
         monkeypatch.setattr(where, started)
     (tmp_path / "s.json").write_text('{"a":1}')
-    options = Options(model="m", ask_rule=True, settings="s.json", mcp_servers={"b": {"command": "x"}}, serai_tools=True)
+    options = ClaudeOptions(model="m", ask_rule=True, settings="s.json", mcp_servers={"b": {"command": "x"}}, serai_tools=True)
     first = command_line("/no/such/file", options, cwd=tmp_path)
     assert first == command_line("/no/such/file", options, cwd=tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["s.json"]
@@ -219,7 +219,9 @@ def test_no_value_of_a_caller_is_ever_a_word_of_its_own(texts: dict[str, str], l
 def test_what_is_stamped_on_requests_is_not_on_the_line() -> None:
     said = {"chat_id": "chat-77", "platform": "pigeon", "bot_uuid": ID}
     assert line(metadata=said) == line()
-    assert command_line("c", Options(metadata=said), fmt="text", prompt="p") == command_line("c", Options(), fmt="text", prompt="p")
+    assert command_line("c", ClaudeOptions(metadata=said), fmt="text", prompt="p") == command_line(
+        "c", ClaudeOptions(), fmt="text", prompt="p"
+    )
 
 
 @pytest.mark.req("agents.rule.57")
@@ -235,16 +237,16 @@ def test_no_mode_is_no_flag_and_one_that_there_is_not_is_told_and_left_out(caplo
 
 @pytest.mark.req("agents.edge.25")
 @pytest.mark.parametrize(
-    "options", [Options(permission_mode="bypassPermissions"), Options(extra={"dangerously-skip-permissions": None})]
+    "options", [ClaudeOptions(permission_mode="bypassPermissions"), ClaudeOptions(extra={"dangerously-skip-permissions": None})]
 )
-def test_root_does_not_bypass_permissions_outside_a_sandbox(options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_does_not_bypass_permissions_outside_a_sandbox(options: ClaudeOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     for env in ({}, {"IS_SANDBOX": "0"}, {"IS_SANDBOX": ""}):
         with pytest.raises(NotAllowed, match="does not run as root with all permissions bypassed") as raised:
             check(options, env, "/")
         assert "IS_SANDBOX=1" in raised.value.hint
     check(options, {"IS_SANDBOX": "1"}, "/")
-    check(Options(permission_mode="acceptEdits"), {}, "/")
+    check(ClaudeOptions(permission_mode="acceptEdits"), {}, "/")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     check(options, {}, "/")
 
@@ -253,7 +255,7 @@ def test_root_does_not_bypass_permissions_outside_a_sandbox(options: Options, mo
 @pytest.mark.parametrize(("env", "cwd"), [({"A": "b\0"}, "/"), ({"A\0": "b"}, "/"), ({}, "/a\0b")])
 def test_a_nul_is_refused(env: dict[str, str], cwd: str) -> None:
     with pytest.raises(BadSettings, match="NUL"):
-        check(Options(), env, cwd)
+        check(ClaudeOptions(), env, cwd)
 
 
 @pytest.mark.req("agents.edge.31")
@@ -261,7 +263,7 @@ def test_a_log_has_no_value_that_is_anybodys_secret() -> None:
     secret = "hunter2-hunter2"
     words = command_line(
         "/bin/claude",
-        Options(
+        ClaudeOptions(
             model="opus", system_prompt=secret, append_system_prompt=secret, settings=json.dumps({"env": {"KEY": secret}}),
             mcp_servers={"a": {"command": "x", "env": {"TOKEN": secret}, "headers": {"Authorization": secret}}},
             allowed_tools=(f"Bash(curl {secret})",), disallowed_tools=(secret,), add_dirs=(f"/{secret}",), tools=(secret,),

@@ -7,8 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from serai.agents.drivers.claude.environment import KEPT_WITH, environment, path_without
-from serai.agents.drivers.claude.options import Config, Options, merged
+from serai.agents.drivers.claude.options import (
+    KEPT_WITH,
+    ClaudeDefaults,
+    ClaudeOptions,
+    child_environment,
+    merge_options,
+    path_without_packages,
+)
 from serai.wire.plain_process import PlainSpawner
 from serai.wire.process import Launch
 
@@ -23,7 +29,7 @@ OURS = {
 
 def of(base: dict[str, str], **said: str) -> dict[str, str]:
     """What it gets of that, besides what we always set."""
-    found = environment(base, Options(env=said), "/work")
+    found = child_environment(base, ClaudeOptions(env=said), "/work")
     assert {name: found.pop(name) for name in OURS} == OURS
     return found
 
@@ -41,16 +47,18 @@ def test_the_cleaned_environment_keeps_its_path_but_for_the_packages_of_projects
     ]
     found = of({"PATH": ":".join(entries), "HOME": "/h", "LANG": "C.UTF-8"})
     assert found == {"PATH": "/usr/bin:/home/me/.bundle/bin:/opt/claude/bin:", "HOME": "/h", "LANG": "C.UTF-8"}
-    whole = environment(dict(os.environ), Options(), "/work")
-    assert whole["PATH"] == path_without(os.environ["PATH"])
-    assert environment({}, Options(), "/work") == OURS
+    whole = child_environment(dict(os.environ), ClaudeOptions(), "/work")
+    assert whole["PATH"] == path_without_packages(os.environ["PATH"])
+    assert child_environment({}, ClaudeOptions(), "/work") == OURS
 
 
 @pytest.mark.req("agents.scenario.A8", "agents.rule.55")
 def test_what_is_said_overrides_and_adds_the_run_last() -> None:
     base = {"A": "base", "B": "base", "C": "base", "PWD": "/else", "CLAUDE_CODE_ENTRYPOINT": "cli"}
-    options = merged(Config(env={"B": "config", "C": "config", "D": "config"}), Options(env={"C": "run", "E": "run"}))
-    assert environment(base, options, "/work") == {"A": "base", "B": "config", "C": "run", "D": "config", "E": "run"} | OURS
+    options = merge_options(
+        ClaudeDefaults(env={"B": "config", "C": "config", "D": "config"}), ClaudeOptions(env={"C": "run", "E": "run"})
+    )
+    assert child_environment(base, options, "/work") == {"A": "base", "B": "config", "C": "run", "D": "config", "E": "run"} | OURS
     assert base["B"] == "base"
 
 
@@ -109,7 +117,7 @@ async def test_odd_values_and_paths_reach_the_child_as_they_are(tmp_path: Path) 
     os.mkdir(folder)
     values = {"ODD": "a=b\nc==d", "BYTES": os.fsdecode(b"\xff\xfe"), "EMPTY": ""}
     cwd = os.fsdecode(folder)
-    env = environment({"PATH": os.environ["PATH"], **values}, Options(env={"SAID": "x=\ny"}), cwd)
+    env = child_environment({"PATH": os.environ["PATH"], **values}, ClaudeOptions(env={"SAID": "x=\ny"}), cwd)
     async with PlainSpawner() as spawner:
         child = await spawner.spawn(Launch(argv=["env", "-0"], env=env, cwd=cwd, stdin="null"))
         said = child.to_noise(child.stdout)

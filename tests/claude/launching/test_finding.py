@@ -10,11 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.agents.drivers.claude import finding
-from serai.agents.drivers.claude.finding import Program, find
-from serai.agents.drivers.claude.options import Options
-from serai.agents.drivers.claude.places import Places, _platforms, native
-from serai.agents.drivers.claude.versions import UNKNOWN, Versions, banner, known, newer, refused, version_in
+from serai.agents.drivers.claude import program as claude_program
+from serai.agents.drivers.claude.options import ClaudeOptions
+from serai.agents.drivers.claude.program import (
+    UNKNOWN,
+    InstallLocations,
+    ProgramFile,
+    VersionCache,
+    _platforms,
+    banner_version,
+    find_program,
+    is_newer,
+    native,
+    parse_version,
+    recorded_version,
+    rejection_reason,
+)
 from serai.errors import BadSettings, NoAgent
 from serai.limits import Limits
 from serai.wire.plain_process import PlainSpawner
@@ -32,8 +43,8 @@ from tests.claude.launching.programs import asked, environ, npm, places, program
     ],
 )  # fmt: skip
 def test_versions_compare_by_number(one: str, other: str) -> None:
-    assert newer(one, other)
-    assert not newer(other, one)
+    assert is_newer(one, other)
+    assert not is_newer(other, one)
 
 
 @pytest.mark.req("agents.scenario.A5")
@@ -41,8 +52,8 @@ def test_versions_compare_by_number(one: str, other: str) -> None:
     ("one", "other"), [("1.2.3", "1.2.3"), ("1.2", "1.2.0"), ("1", "1.0.0"), (UNKNOWN, UNKNOWN), ("v1.2", "1.2")]
 )
 def test_equal_versions_are_not_newer(one: str, other: str) -> None:
-    assert not newer(one, other)
-    assert not newer(other, one)
+    assert not is_newer(one, other)
+    assert not is_newer(other, one)
 
 
 _VERSIONS = st.one_of(
@@ -52,9 +63,9 @@ _VERSIONS = st.one_of(
 
 @given(_VERSIONS, _VERSIONS, _VERSIONS)
 def test_newer_is_an_order(one: str, two: str, three: str) -> None:
-    assert not (newer(one, two) and newer(two, one))
-    if newer(one, two) and newer(two, three):
-        assert newer(one, three)
+    assert not (is_newer(one, two) and is_newer(two, one))
+    if is_newer(one, two) and is_newer(two, three):
+        assert is_newer(one, three)
 
 
 @pytest.mark.req("agents.scenario.A6")
@@ -70,7 +81,7 @@ def test_newer_is_an_order(one: str, two: str, three: str) -> None:
     ],
 )
 def test_a_version_is_read_from_the_first_line(text: str, version: str) -> None:
-    assert version_in(text) == version
+    assert parse_version(text) == version
 
 
 @pytest.mark.req("agents.scenario.A11")
@@ -87,7 +98,7 @@ def test_a_version_is_read_from_the_first_line(text: str, version: str) -> None:
     ],
 )
 def test_a_banner_says_whose_it_is(text: str, version: str) -> None:
-    assert banner(text) == version
+    assert banner_version(text) == version
 
 
 @pytest.mark.req("agents.scenario.A11")
@@ -95,17 +106,17 @@ async def test_a_program_that_says_it_is_another_is_not_taken(tmp_path: Path) ->
     desktop = program(tmp_path / "a" / "claude", says="1.0.0 (Claude)")
     old = program(tmp_path / "b" / "claude", says="Claude CLI v1.0.0")
     with pytest.raises(ValueError, match="something else than Claude Code"):
-        await Versions().of(str(desktop), {}, limits=Limits())
-    assert await Versions().of(str(old), {}, limits=Limits()) == "1.0.0"
+        await VersionCache().of(str(desktop), {}, limits=Limits())
+    assert await VersionCache().of(str(old), {}, limits=Limits()) == "1.0.0"
     env = environ(tmp_path, tmp_path / "a")
     program(tmp_path / ".local" / "bin" / "claude", says="Claude CLI v1.0.0")
-    found = await find(Options(), env, places=places(env, tmp_path), versions=Versions())
+    found = await find_program(ClaudeOptions(), env, places=places(env, tmp_path), versions=VersionCache())
     assert (found.source, found.version) == ("installed", "1.0.0")
 
 
 @pytest.mark.req("agents.rule.54")
 async def test_a_program_is_asked_once_until_its_file_changes(tmp_path: Path) -> None:
-    file, versions = program(tmp_path / "claude", "1.0.0"), Versions()
+    file, versions = program(tmp_path / "claude", "1.0.0"), VersionCache()
     for _ in range(3):
         assert await versions.of(str(file), {}, limits=Limits()) == "1.0.0"
     link = tmp_path / "link"
@@ -129,16 +140,16 @@ async def test_one_that_does_not_tell_its_version_is_given_up(tmp_path: Path) ->
     mute = program(tmp_path / "claude", body="exec sleep 600")
     assert Limits().agent_version == 5.0
     with pytest.raises(ValueError, match=r"within 0\.3 s"):
-        await Versions().of(str(mute), {"PATH": os.environ["PATH"]}, limits=Limits().but(agent_version=0.3))
+        await VersionCache().of(str(mute), {"PATH": os.environ["PATH"]}, limits=Limits().but(agent_version=0.3))
     failing = program(tmp_path / "failing", body="exit 3")
     with pytest.raises(ValueError, match="exit status 3"):
-        await Versions().of(str(failing), {}, limits=Limits())
+        await VersionCache().of(str(failing), {}, limits=Limits())
 
 
 async def test_a_spawner_that_is_given_is_used_and_left_open(tmp_path: Path) -> None:
     file = program(tmp_path / "claude")
     async with PlainSpawner() as spawner:
-        assert await Versions().of(str(file), {}, limits=Limits(), spawner=spawner) == "2.1.300"
+        assert await VersionCache().of(str(file), {}, limits=Limits(), spawner=spawner) == "2.1.300"
         assert not spawner.children
 
 
@@ -147,7 +158,7 @@ async def test_a_spawner_that_is_given_is_used_and_left_open(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("name", ["claude.cmd", "claude.BAT", "claude.ps1"])
 def test_scripts_of_the_windows_shell_are_refused(tmp_path: Path, name: str) -> None:
-    assert "Windows" in refused(str(program(tmp_path / name)))
+    assert "Windows" in rejection_reason(str(program(tmp_path / name)))
 
 
 @pytest.mark.req("agents.scenario.A12")
@@ -159,11 +170,11 @@ async def test_the_desktop_application_is_never_taken(tmp_path: Path, place: str
     desktop = program(tmp_path / place / "claude")
     env = environ(tmp_path / "home", desktop.parent)
     with pytest.raises(NoAgent, match="Desktop application"):
-        await find(Options(), env, places=places(env, tmp_path), versions=Versions())
+        await find_program(ClaudeOptions(), env, places=places(env, tmp_path), versions=VersionCache())
     link = tmp_path / "bin" / "claude"
     link.parent.mkdir()
     link.symlink_to(desktop)
-    assert "Desktop" in refused(str(link))
+    assert "Desktop" in rejection_reason(str(link))
     assert asked(desktop) == 0
 
 
@@ -173,11 +184,11 @@ def test_what_cannot_be_started_is_refused(tmp_path: Path) -> None:
     torn = tmp_path / "torn"
     torn.write_text('echo "Error: claude native binary not installed."')  # what npm leaves where its script did not run
     torn.chmod(0o755)
-    assert refused(str(plain)) == "it is not executable"
-    assert refused(str(torn)) == "it is neither a program nor a script with a #! line"
-    assert refused(str(tmp_path)) == "it is not a file"
-    assert refused(str(tmp_path / "missing")) == "it does not exist"
-    assert refused(sys.executable) == ""
+    assert rejection_reason(str(plain)) == "it is not executable"
+    assert rejection_reason(str(torn)) == "it is neither a program nor a script with a #! line"
+    assert rejection_reason(str(tmp_path)) == "it is not a file"
+    assert rejection_reason(str(tmp_path / "missing")) == "it does not exist"
+    assert rejection_reason(sys.executable) == ""
 
 
 def test_a_version_that_is_written_beside_the_file_needs_no_process(tmp_path: Path) -> None:
@@ -190,7 +201,7 @@ def test_a_version_that_is_written_beside_the_file_needs_no_process(tmp_path: Pa
     new = npm(tmp_path / "b", "claude-code", "2.1.197", "bin/claude.exe")
     platform = npm(tmp_path / "b", "claude-code-linux-x64", "2.1.198", "claude")
     others = npm(tmp_path / "c", "other", "3.0.0", "claude")
-    found = [known(str(path)) for path in (wheel, installed, link, old, new, platform, others, program(tmp_path / "x"))]
+    found = [recorded_version(str(path)) for path in (wheel, installed, link, old, new, platform, others, program(tmp_path / "x"))]
     assert found == ["2.1.325", "2.1.320", "2.1.320", "1.0.128", "2.1.197", "2.1.198", "", ""]
     assert [asked(path) for path in (wheel, installed, old, new, platform)] == [0] * 5
 
@@ -201,10 +212,12 @@ def test_a_version_that_is_written_beside_the_file_needs_no_process(tmp_path: Pa
 async def test_one_alone_is_taken_without_asking_it(tmp_path: Path) -> None:
     file = program(tmp_path / "bin" / "claude")
     env = environ(tmp_path, file.parent)
-    found = await find(Options(), env, places=places(env, tmp_path), versions=Versions())
-    assert found == Program(str(file), "", "PATH")
+    found = await find_program(ClaudeOptions(), env, places=places(env, tmp_path), versions=VersionCache())
+    assert found == ProgramFile(str(file), "", "PATH")
     assert asked(file) == 0
-    assert (await find(Options(), env, places=places(env, tmp_path), versions=Versions(), probe=True)).version == "2.1.300"
+    assert (
+        await find_program(ClaudeOptions(), env, places=places(env, tmp_path), versions=VersionCache(), probe=True)
+    ).version == "2.1.300"
 
 
 @pytest.mark.req("agents.rule.53")
@@ -213,11 +226,15 @@ async def test_the_newest_is_taken_and_the_path_wins_a_tie(tmp_path: Path) -> No
     home = program(tmp_path / ".local" / "bin" / "claude", "2.1.10")
     program(tmp_path / "usr" / "bin" / "claude", "2.1.8")
     env = environ(tmp_path, on_path.parent)
-    versions = Versions()
-    assert await find(Options(), env, places=places(env, tmp_path), versions=versions) == Program(str(home), "2.1.10", "installed")
+    versions = VersionCache()
+    assert await find_program(ClaudeOptions(), env, places=places(env, tmp_path), versions=versions) == ProgramFile(
+        str(home), "2.1.10", "installed"
+    )
     program(on_path, "2.1.10")
     versions.invalidate()
-    assert await find(Options(), env, places=places(env, tmp_path), versions=versions) == Program(str(on_path), "2.1.10", "PATH")
+    assert await find_program(ClaudeOptions(), env, places=places(env, tmp_path), versions=versions) == ProgramFile(
+        str(on_path), "2.1.10", "PATH"
+    )
 
 
 @pytest.mark.parametrize(
@@ -227,7 +244,7 @@ async def test_the_newest_is_taken_and_the_path_wins_a_tie(tmp_path: Path) -> No
 async def test_the_usual_places(tmp_path: Path, place: str) -> None:
     file = program(tmp_path / place / "claude")
     env = environ(tmp_path)
-    assert (await find(Options(), env, places=places(env, tmp_path))).path == str(file)
+    assert (await find_program(ClaudeOptions(), env, places=places(env, tmp_path))).path == str(file)
 
 
 async def test_on_the_path_the_other_name_counts_too_and_links_are_followed(tmp_path: Path) -> None:
@@ -236,7 +253,7 @@ async def test_on_the_path_the_other_name_counts_too_and_links_are_followed(tmp_
     link.parent.mkdir()
     link.symlink_to(file)
     env = environ(tmp_path, link.parent)
-    assert (await find(Options(), env, places=places(env, tmp_path))).path == str(file)
+    assert (await find_program(ClaudeOptions(), env, places=places(env, tmp_path))).path == str(file)
 
 
 async def test_a_projects_own_packages_and_the_folder_itself_are_not_searched(
@@ -247,7 +264,11 @@ async def test_a_projects_own_packages_and_the_folder_itself_are_not_searched(
     monkeypatch.chdir(tmp_path / "project")
     env = {"HOME": str(tmp_path), "PATH": f"{tmp_path}/project/node_modules/.bin::bin:."}
     with pytest.raises(NoAgent):
-        await find(Options(), env, places=Places(env, package="none", beside=str(tmp_path / "x"), machine=(str(tmp_path / "usr"),)))
+        await find_program(
+            ClaudeOptions(),
+            env,
+            places=InstallLocations(env, package="none", beside=str(tmp_path / "x"), machine=(str(tmp_path / "usr"),)),
+        )
 
 
 async def test_the_program_inside_the_wheel_is_found_without_importing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,8 +277,8 @@ async def test_the_program_inside_the_wheel_is_found_without_importing_it(tmp_pa
     (package / "__init__.py").write_text("raise SystemExit('it was imported')")
     monkeypatch.syspath_prepend(tmp_path / "site")
     env = environ(tmp_path)
-    found = await find(Options(use_bundled=True), env, places=places(env, tmp_path, package="claude_agent_sdk"))
-    assert found == Program(str(file), "", "bundled")
+    found = await find_program(ClaudeOptions(use_bundled=True), env, places=places(env, tmp_path, package="claude_agent_sdk"))
+    assert found == ProgramFile(str(file), "", "bundled")
     assert "claude_agent_sdk" not in sys.modules
 
 
@@ -266,7 +287,7 @@ async def test_an_application_may_have_it_beside_itself(tmp_path: Path, place: s
     (tmp_path / "beside").mkdir()
     file = program(tmp_path / place / "claude")
     env = environ(tmp_path)
-    assert await find(Options(), env, places=places(env, tmp_path)) == Program(str(file), "", "bundled")
+    assert await find_program(ClaudeOptions(), env, places=places(env, tmp_path)) == ProgramFile(str(file), "", "bundled")
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -277,13 +298,15 @@ async def test_of_npms_packages_the_program_itself_is_taken(tmp_path: Path, nest
     link.parent.mkdir(parents=True)
     link.symlink_to(wrapper)
     env = environ(tmp_path, link.parent)
-    assert (await find(Options(), env, places=places(env, tmp_path))).path == str(wrapper)
+    assert (await find_program(ClaudeOptions(), env, places=places(env, tmp_path))).path == str(wrapper)
     around = modules / "@anthropic-ai" / "claude-code" / "node_modules" if nested else modules
     platform = npm(around, f"claude-code-{next(_platforms())}", "2.1.325", "claude")
-    assert await find(Options(), env, places=places(env, tmp_path)) == Program(str(platform), "2.1.325", "PATH")
+    assert await find_program(ClaudeOptions(), env, places=places(env, tmp_path)) == ProgramFile(str(platform), "2.1.325", "PATH")
     assert native(str(platform)) == str(platform)
     link.unlink()
-    assert await find(Options(), env, places=places(env, tmp_path)) == Program(str(platform), "2.1.325", "installed")
+    assert await find_program(ClaudeOptions(), env, places=places(env, tmp_path)) == ProgramFile(
+        str(platform), "2.1.325", "installed"
+    )
 
 
 @pytest.mark.parametrize(
@@ -293,11 +316,11 @@ async def test_npms_roots(tmp_path: Path, place: str, more: bool) -> None:
     file = npm(tmp_path / place, f"claude-code-{next(_platforms())}", "2.1.325", "claude")
     npm(tmp_path / place, "claude-code", "2.1.325", "bin/claude.exe")
     env = environ(tmp_path, **({"npm_config_prefix": str(tmp_path / "n")} if more else {}))
-    assert await find(Options(), env, places=places(env, tmp_path)) == Program(str(file), "2.1.325", "installed")
+    assert await find_program(ClaudeOptions(), env, places=places(env, tmp_path)) == ProgramFile(str(file), "2.1.325", "installed")
     if more:
         program(tmp_path / "n" / "bin" / "npm")
         env = environ(tmp_path, tmp_path / "n" / "bin")
-        assert (await find(Options(), env, places=places(env, tmp_path))).path == str(file)
+        assert (await find_program(ClaudeOptions(), env, places=places(env, tmp_path))).path == str(file)
 
 
 # -- what somebody says -----------------------------------------------------------------------------------------------------------
@@ -308,38 +331,42 @@ async def test_a_path_that_is_set_is_the_one_and_is_looked_at_before(tmp_path: P
     mine = program(tmp_path / "mine", "1.0.0")
     program(tmp_path / "bin" / "claude", "9.0.0")
     env = environ(tmp_path, tmp_path / "bin", CLAUDE_CLI_PATH=str(tmp_path / "bin" / "claude"))
-    versions = Versions()
-    assert await find(Options(path=str(mine)), env, versions=versions) == Program(str(mine), "1.0.0", "options")
-    assert await find(Options(), env, configured="~/mine", versions=versions) == Program(str(mine), "1.0.0", "settings")
+    versions = VersionCache()
+    assert await find_program(ClaudeOptions(path=str(mine)), env, versions=versions) == ProgramFile(str(mine), "1.0.0", "options")
+    assert await find_program(ClaudeOptions(), env, configured="~/mine", versions=versions) == ProgramFile(
+        str(mine), "1.0.0", "settings"
+    )
     assert asked(mine) == 1
     program(mine, says="1.0.0 (Claude)")
     versions.invalidate()
     with pytest.raises(NoAgent, match="something else than Claude Code") as raised:
-        await find(Options(path=str(mine)), env, versions=versions)
+        await find_program(ClaudeOptions(path=str(mine)), env, versions=versions)
     assert raised.value.who == "claude"
     for path, why in ((str(tmp_path / "none"), "does not exist"), ("mine", "not an absolute path"), (str(tmp_path), "not a file")):
         with pytest.raises(NoAgent, match=why):
-            await find(Options(path=path), env, versions=versions)
+            await find_program(ClaudeOptions(path=path), env, versions=versions)
         with pytest.raises(NoAgent, match=f"\\[agents.claude\\].*{why}"):
-            await find(Options(), env, configured=path, versions=versions)
+            await find_program(ClaudeOptions(), env, configured=path, versions=versions)
 
 
 @pytest.mark.parametrize("name", ["claude", "anthropic"])
 async def test_the_bare_name_as_a_path_means_whichever_there_is(tmp_path: Path, name: str) -> None:
     file = program(tmp_path / "bin" / "claude")
     env = environ(tmp_path, file.parent)
-    assert (await find(Options(path=name), env, places=places(env, tmp_path))).path == str(file)
+    assert (await find_program(ClaudeOptions(path=name), env, places=places(env, tmp_path))).path == str(file)
 
 
 @pytest.mark.req("agents.rule.52")
 async def test_the_variable_is_taken_or_is_an_error(tmp_path: Path) -> None:
     file = program(tmp_path / "bin" / "claude")
     env = environ(tmp_path, file.parent)
-    found = await find(Options(), {**env, "CLAUDE_CLI_PATH": str(file)}, versions=Versions())
-    assert found == Program(str(file), "2.1.300", "CLAUDE_CLI_PATH")
+    found = await find_program(ClaudeOptions(), {**env, "CLAUDE_CLI_PATH": str(file)}, versions=VersionCache())
+    assert found == ProgramFile(str(file), "2.1.300", "CLAUDE_CLI_PATH")
     for bad in (str(tmp_path / "missing"), str(program(tmp_path / "else", says="1.0.0 (Claude)")), "claude"):
         with pytest.raises(NoAgent, match="CLAUDE_CLI_PATH") as raised:
-            await find(Options(), {**env, "CLAUDE_CLI_PATH": bad}, places=places(env, tmp_path), versions=Versions())
+            await find_program(
+                ClaudeOptions(), {**env, "CLAUDE_CLI_PATH": bad}, places=places(env, tmp_path), versions=VersionCache()
+            )
         assert "CLAUDE_CLI_PATH" in raised.value.hint
 
 
@@ -349,20 +376,20 @@ async def test_the_bundled_and_the_global_one_cannot_both_be_meant(tmp_path: Pat
     installed = program(tmp_path / "bin" / "claude", "1.0.0")
     env = environ(tmp_path, installed.parent)
     both = [
-        (Options(use_bundled=True, use_global=True), env),
-        (Options(use_bundled=True), {**env, "CLAUDE_USE_GLOBAL": "1"}),
-        (Options(), {**env, "CLAUDE_USE_BUNDLED": "1", "CLAUDE_USE_GLOBAL": "1"}),
+        (ClaudeOptions(use_bundled=True, use_global=True), env),
+        (ClaudeOptions(use_bundled=True), {**env, "CLAUDE_USE_GLOBAL": "1"}),
+        (ClaudeOptions(), {**env, "CLAUDE_USE_BUNDLED": "1", "CLAUDE_USE_GLOBAL": "1"}),
     ]
     for options, variables in both:
         with pytest.raises(BadSettings, match="cannot both be meant"):
-            await find(options, variables, places=places(env, tmp_path))
+            await find_program(options, variables, places=places(env, tmp_path))
     for options, variables, file in (
-        (Options(use_bundled=True), env, bundled),
-        (Options(), {**env, "CLAUDE_USE_BUNDLED": "1"}, bundled),
-        (Options(use_global=True), env, installed),
-        (Options(), {**env, "CLAUDE_USE_GLOBAL": "1"}, installed),
+        (ClaudeOptions(use_bundled=True), env, bundled),
+        (ClaudeOptions(), {**env, "CLAUDE_USE_BUNDLED": "1"}, bundled),
+        (ClaudeOptions(use_global=True), env, installed),
+        (ClaudeOptions(), {**env, "CLAUDE_USE_GLOBAL": "1"}, installed),
     ):
-        assert (await find(options, variables, places=places(env, tmp_path))).path == str(file)
+        assert (await find_program(options, variables, places=places(env, tmp_path))).path == str(file)
 
 
 async def test_where_there_is_none_it_says_where_it_looked_and_how_to_have_it(tmp_path: Path) -> None:
@@ -370,7 +397,7 @@ async def test_where_there_is_none_it_says_where_it_looked_and_how_to_have_it(tm
     broken = program(tmp_path / ".local" / "bin" / "claude", body="exit 1")
     other = program(tmp_path / "usr" / "bin" / "claude", says="1.0.0 (Claude)")
     with pytest.raises(NoAgent) as raised:
-        await find(Options(), env, places=places(env, tmp_path), versions=Versions())
+        await find_program(ClaudeOptions(), env, places=places(env, tmp_path), versions=VersionCache())
     error = raised.value
     assert error.who == "claude"
     for part in (
@@ -389,16 +416,18 @@ async def test_where_there_is_none_it_says_where_it_looked_and_how_to_have_it(tm
 async def test_what_programs_said_can_be_forgotten(tmp_path: Path) -> None:
     file = program(tmp_path / "claude")
     for _ in range(2):
-        await find(Options(path=str(file)), environ(tmp_path))
+        await find_program(ClaudeOptions(path=str(file)), environ(tmp_path))
     assert asked(file) == 1
-    finding.invalidate()
-    await find(Options(path=str(file)), environ(tmp_path))
+    claude_program.invalidate()
+    await find_program(ClaudeOptions(path=str(file)), environ(tmp_path))
     assert asked(file) == 2
 
 
 async def test_a_program_is_asked_in_the_cleaned_environment(tmp_path: Path) -> None:
     file = program(tmp_path / "claude", body=f'env > "{tmp_path}/env"')
-    await find(Options(path=str(file)), environ(tmp_path, CLAUDECODE="1", GITHUB_TOKEN="t", NODE_PATH="/n"), versions=Versions())
+    await find_program(
+        ClaudeOptions(path=str(file)), environ(tmp_path, CLAUDECODE="1", GITHUB_TOKEN="t", NODE_PATH="/n"), versions=VersionCache()
+    )
     names = {line.partition("=")[0] for line in (tmp_path / "env").read_text().splitlines()}
     assert not names & {"CLAUDECODE", "GITHUB_TOKEN", "NODE_PATH"}
     assert "HOME" in names

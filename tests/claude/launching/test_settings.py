@@ -10,10 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.agents.drivers.claude.command import command_line
-from serai.agents.drivers.claude.options import Config, Options, merged
-from serai.agents.drivers.claude.settings import merged as merged_settings
-from serai.agents.drivers.claude.settings import with_ask_rule
+from serai.agents.drivers.claude.launch import command_line
+from serai.agents.drivers.claude.options import ClaudeDefaults, ClaudeOptions, merge_options, with_ask_rule
+from serai.agents.drivers.claude.options import merge_settings as merged_settings
 from serai.errors import BadSettings
 
 RULE = "AskUserQuestion"
@@ -78,25 +77,25 @@ def test_no_file_a_folder_and_other_json_are_passed_on(tmp_path: Path) -> None:
 
 @pytest.mark.req("agents.scenario.K6")
 def test_with_the_switch_on_there_is_one_value_of_settings() -> None:
-    assert settings_of(command_line("claude", Options(ask_rule=True))) == [{"permissions": {"ask": [RULE]}}]
-    assert settings_of(command_line("claude", Options())) == []
+    assert settings_of(command_line("claude", ClaudeOptions(ask_rule=True))) == [{"permissions": {"ask": [RULE]}}]
+    assert settings_of(command_line("claude", ClaudeOptions())) == []
 
 
 @pytest.mark.req("agents.scenario.K7")
 def test_the_profiles_the_runs_and_the_rule_are_one_value(tmp_path: Path) -> None:
     profile = tmp_path / "profile.json"
     profile.write_text('{"model":"m","permissions":{"ask":["Bash"]}}')
-    options = merged(Config(settings=str(profile), ask_rule=True), Options(settings='{"env":{"A":"1"}}'))
+    options = merge_options(ClaudeDefaults(settings=str(profile), ask_rule=True), ClaudeOptions(settings='{"env":{"A":"1"}}'))
     wanted = {"model": "m", "permissions": {"ask": ["Bash", RULE]}, "env": {"A": "1"}}
     assert settings_of(command_line("claude", options)) == [wanted]
-    alone = merged(Config(settings=str(profile), ask_rule=True), Options())
+    alone = merge_options(ClaudeDefaults(settings=str(profile), ask_rule=True), ClaudeOptions())
     assert settings_of(command_line("claude", alone)) == [{"model": "m", "permissions": {"ask": ["Bash", RULE]}}]
 
 
 @pytest.mark.req("agents.scenario.K8")
 def test_in_text_format_there_is_no_rule() -> None:
-    assert settings_of(command_line("claude", Options(ask_rule=True), fmt="text", prompt="p")) == []
-    said = command_line("claude", Options(ask_rule=True, settings='{"a":1}'), fmt="text", prompt="p")
+    assert settings_of(command_line("claude", ClaudeOptions(ask_rule=True), fmt="text", prompt="p")) == []
+    said = command_line("claude", ClaudeOptions(ask_rule=True, settings='{"a":1}'), fmt="text", prompt="p")
     assert settings_of(said) == [{"a": 1}]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import serai
-from serai.agents.drivers.claude.options import Options
+from serai.agents.drivers.claude.options import ClaudeOptions
 from serai.errors import BadSettings, NoAgent, NotAllowed, SeraiError
 from serai.testing.claude.making import ScriptedClaude
 from serai.testing.claude.script import Script
@@ -25,7 +25,7 @@ def claude(tmp_path: Path) -> ScriptedClaude:
 def opened(claude: ScriptedClaude, tmp_path: Path, **said: Any) -> serai.Session:
     (tmp_path / "project").mkdir(exist_ok=True)
     environ = {"HOME": str(tmp_path / "home"), "PATH": os.environ["PATH"], "SERAI_HOME": str(tmp_path / "serai")}
-    options = said.pop("options", Options(path=str(claude.path)))
+    options = said.pop("options", ClaudeOptions(path=str(claude.path)))
     return serai.agent("claude", cwd=tmp_path / "project", environ=environ | said.pop("environ", {}), options=options, **said)
 
 
@@ -63,10 +63,10 @@ async def test_what_cannot_be_is_told_before_anything_starts(
     monkeypatch.setattr("os.geteuid", lambda: 0)
     path = str(claude.path)
     for options, error in (
-        (Options(path=path, permission_mode="bypassPermissions"), NotAllowed),
-        (Options(path=path, env={"A": "\0"}), BadSettings),
-        (Options(path=path, session_id="no-uuid"), BadSettings),
-        (Options(path=f"{path}-missing"), NoAgent),
+        (ClaudeOptions(path=path, permission_mode="bypassPermissions"), NotAllowed),
+        (ClaudeOptions(path=path, env={"A": "\0"}), BadSettings),
+        (ClaudeOptions(path=path, session_id="no-uuid"), BadSettings),
+        (ClaudeOptions(path=f"{path}-missing"), NoAgent),
     ):
         with pytest.raises(error):
             async with opened(claude, tmp_path, options=options) as session:

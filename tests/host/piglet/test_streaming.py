@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from serai.agents.resident.asking import Answering
-from serai.agents.resident.scene import Scene
+from serai.agents.resident.model_call import ModelCall
+from serai.agents.resident.run_context import RunOutput
 from serai.dialects.piglet.messages import ProviderDeltaParams, ProviderStreamParams, ProviderStreamResult, ProviderToolCall
 from serai.errors import (
     BadFrame,
@@ -454,6 +454,6 @@ async def test_the_agent_tries_again(fail: Way) -> None:
             else:
                 guest.answer.set_result(result())
 
-    answer: Awaitable[Completion] = Answering(Scene(), LIMITS.but(model_wait=0.001)).get(Provider(), REQUEST)
+    answer: Awaitable[Completion] = ModelCall(RunOutput(), LIMITS.but(model_wait=0.001)).get(Provider(), REQUEST)
     assert (await answer).message.content == (TextBlock("Hello"),)
     assert len(attempts) == 2

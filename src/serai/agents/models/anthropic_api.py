@@ -9,15 +9,25 @@ from typing import Any
 
 import msgspec
 
-from serai.agents.models.calling import SdkProvider
-from serai.agents.models.failures import Failures
-from serai.agents.models.folding import Answer, Part
-from serai.agents.models.wording import Json, Names, answer_tokens, in_order, kept_blocks, object_of, safe_id, schema_of
+from serai.agents.models.api_mapping import (
+    AnswerBuilder,
+    AnswerPart,
+    Json,
+    ToolNameMap,
+    answer_tokens,
+    in_order,
+    kept_blocks,
+    object_of,
+    safe_id,
+    schema_of,
+)
+from serai.agents.models.api_provider import ApiProvider
+from serai.agents.models.endpoint_errors import EndpointErrors
 from serai.model.events import Stop, Usage
 from serai.model.provider import ModelMessage, ModelRequest
 from serai.model.tools import Block, ImageBlock, ToolCall
 
-__all__ = ["Anthropic", "AnthropicFolding", "body_of"]
+__all__ = ["Anthropic", "AnthropicDecoder", "body_of"]
 
 _CACHED: Json = {"type": "ephemeral"}
 _ANSWER = 8192  # tokens, when the catalogue does not say: the API wants a number
@@ -36,12 +46,12 @@ _STOPS: dict[str, Stop] = {
 }
 
 
-class Anthropic(SdkProvider):
+class Anthropic(ApiProvider):
     sdk = "anthropic"
     path = "/v1/messages"
 
-    def folding(self, request: ModelRequest, failures: Failures) -> AnthropicFolding:
-        return AnthropicFolding(Answer(request, failures))
+    def folding(self, request: ModelRequest, failures: EndpointErrors) -> AnthropicDecoder:
+        return AnthropicDecoder(AnswerBuilder(request, failures))
 
     def body(self, request: ModelRequest) -> Json:
         return body_of(request)
@@ -54,7 +64,7 @@ class Anthropic(SdkProvider):
 
 def body_of(request: ModelRequest) -> Json:
     """The request, with marks where its beginning may be kept for the next one: tools, system prompt, history."""
-    names = Names(request.tools)
+    names = ToolNameMap(request.tools)
     body: Json = {
         "model": request.model.id,
         "max_tokens": answer_tokens(request) or _ANSWER,
@@ -85,7 +95,7 @@ def _thinking(request: ModelRequest, max_tokens: int) -> Json:
     return {"thinking": {"type": "enabled", "budget_tokens": budget}} if budget >= _LEAST_BUDGET else {}
 
 
-def _messages(request: ModelRequest, names: Names) -> Iterator[Json]:
+def _messages(request: ModelRequest, names: ToolNameMap) -> Iterator[Json]:
     """The conversation; results and texts that follow each other are one message, the results first, as the API wants it."""
     results: list[Json] = []
     said: list[Json] = []
@@ -104,7 +114,7 @@ def _messages(request: ModelRequest, names: Names) -> Iterator[Json]:
         yield {"role": "user", "content": [*results, *said]}
 
 
-def _answer(message: ModelMessage, request: ModelRequest, names: Names) -> Iterator[Json]:
+def _answer(message: ModelMessage, request: ModelRequest, names: ToolNameMap) -> Iterator[Json]:
     for part in in_order(message, request.model):
         if isinstance(part, ToolCall):
             yield {"type": "tool_use", "id": safe_id(part.id), "name": names.out(part.name), "input": object_of(part)}
@@ -169,12 +179,12 @@ class _Event(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Event).decode
 
 
-class AnthropicFolding:
+class AnthropicDecoder:
     """Reads the events `message_start` … `message_stop`."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: AnswerBuilder) -> None:
         self.answer = answer
-        self._parts: dict[int, Part] = {}
+        self._parts: dict[int, AnswerPart] = {}
         self._signatures: dict[int, list[str]] = {}
 
     def take(self, data: bytes) -> None:

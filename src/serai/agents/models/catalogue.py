@@ -2,6 +2,8 @@
 
 `[[models]]` describes a model as a whole. `[[override]]` changes a few things of one, whoever describes it and whatever they say of
 the rest later; where there is no such model it changes nothing.
+
+Which model is meant: the rules of spec piglet 6.5, and what to do when nobody has said anything.
 """
 
 from __future__ import annotations
@@ -11,17 +13,33 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import resources
 from typing import Any, NamedTuple
 
 import msgspec
 
 from serai import paths
-from serai.agents.models.headers import address, checked
-from serai.errors import BadSettings
+from serai.agents.models.http_client import address, checked
+from serai.errors import BadSettings, NoModel
 from serai.model.provider import Cost, Model
 
-__all__ = ["APIS", "FILE", "MOST_TOKENS", "PARROT", "Catalogue", "Override", "Written", "merged", "read"]
+__all__ = [
+    "APIS",
+    "FILE",
+    "KEYS",
+    "MOST_TOKENS",
+    "PARROT",
+    "Catalogue",
+    "CatalogueFile",
+    "ModelChoice",
+    "Override",
+    "choose",
+    "merged",
+    "read",
+    "resolve",
+    "variables_of",
+]
 
 APIS = ("anthropic", "openai", "openai-responses", "parrot")
 FILE = "models.toml"
@@ -114,7 +132,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     override: list[Override] = []
 
 
-class Written(NamedTuple):
+class CatalogueFile(NamedTuple):
     """What a file says."""
 
     models: tuple[Model, ...]
@@ -178,14 +196,14 @@ def merged(overrides: Iterable[Override]) -> dict[str, Override]:
     return found
 
 
-def read(content: str | bytes, *, who: str) -> Written:
+def read(content: str | bytes, *, who: str) -> CatalogueFile:
     """What a file says, or `BadSettings` with what is wrong with it."""
     try:
         content = content.encode() if isinstance(content, str) else content
         if len(content) > _LONGEST:
             raise BadSettings(f"it is longer than {_LONGEST} bytes", who=who)
         file = msgspec.convert(_snaked(tomllib.loads(content.decode())), _File)
-        return Written(tuple(entry.model() for entry in file.models), tuple(file.override))
+        return CatalogueFile(tuple(entry.model() for entry in file.models), tuple(file.override))
     except ValueError as error:  # no UTF-8, no TOML, an unknown key, a value that cannot be: each says which
         fields = ", ".join(_Entry.__struct_fields__)
         hint = f"each of [[models]] has {fields}; each of [[override]] has {', '.join(Override.__struct_fields__)}"
@@ -201,3 +219,92 @@ def _snaked(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     return {_HUMP.sub(r"_\1", key).lower(): item if key == "headers" else _snaked(item) for key, item in value.items()}
+
+
+# Where the key of a provider is looked for, in the order in which a model is chosen by them.
+KEYS: dict[str, tuple[str, ...]] = {
+    "anthropic": ("ANTHROPIC_API_KEY",),
+    "openai": ("OPENAI_API_KEY",),
+    "google": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+}
+# The setting that a word stands for, and the variables that are stronger. Piglet's are known too.
+_WORDS = {
+    "default": ("default_model", ("SERAI_DEFAULT_MODEL", "PIGLET_DEFAULT_MODEL")),
+    "small": ("small_model", ("SERAI_SMALL_MODEL", "PIGLET_SMALL_MODEL")),
+}
+
+
+class ModelChoice(msgspec.Struct, frozen=True):
+    """A model, and why it is this one; `why` is empty when it was asked for."""
+
+    model: Model
+    why: str = ""
+
+
+def variables_of(provider: str) -> tuple[str, ...]:
+    """The variables that may hold a provider's key: `ACME_API_KEY` for one that we do not know."""
+    made = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in provider.upper())
+    return KEYS.get(provider.lower(), (f"{made}_API_KEY",))
+
+
+def resolve(query: str, catalogue: Catalogue, environ: Mapping[str, str], settings: Mapping[str, Any] | None = None) -> Model:
+    """The model that a query means. `""` and `default` mean the configured one, `small` the small one, else the same."""
+    wanted = query.strip()
+    word = wanted.lower() or "default"
+    if word in _WORDS:
+        wanted = _configured(word, environ, settings or {})
+        if not wanted:
+            raise NoModel("resolve provider: no model configured", hint="set SERAI_DEFAULT_MODEL, or name a model")
+    return _found(wanted, catalogue)
+
+
+def choose(query: str, catalogue: Catalogue, environ: Mapping[str, str], settings: Mapping[str, Any] | None = None) -> ModelChoice:
+    """The same, and a choice of our own when nothing is asked for or configured: by the keys that are there, else parrot."""
+    word = query.strip().lower() or "default"
+    if word not in _WORDS or _configured(word, environ, settings or {}):
+        return ModelChoice(resolve(query, catalogue, environ, settings))
+    for provider, variables in KEYS.items():
+        model = next((model for model in catalogue if model.provider == provider), None)
+        there = next((name for name in variables if environ.get(name, "").strip()), None)
+        if model is not None and there is not None:
+            return ModelChoice(model, f"no model was chosen; {model.key} is, because {there} is set")
+    every = ", ".join(name for variables in KEYS.values() for name in variables)
+    why = f"no key and no model were found, so the offline parrot answers; set one of {every}, or choose a model"
+    parrot = catalogue.get(PARROT)
+    if parrot is None:
+        raise NoModel("resolve provider: no model configured")
+    return ModelChoice(parrot, why)
+
+
+def _configured(word: str, environ: Mapping[str, str], settings: Mapping[str, Any]) -> str:
+    """What the variables and settings say for a word; `small` falls back to the default."""
+    setting, variables = _WORDS[word]
+    for value in (*(environ.get(name, "") for name in variables), settings.get(setting, "")):
+        if isinstance(value, str) and value.strip():
+            return value.strip()
+    return _configured("default", environ, settings) if word == "small" else ""
+
+
+def _found(query: str, catalogue: Catalogue) -> Model:
+    """Exact key, exact id, shortest id with that prefix, shortest id or name with it inside; ties go by key. Case is nothing."""
+    wanted = query.lower()
+    by_id = [(model.id.lower(), model) for model in catalogue]
+    by_name = [(model.name.lower(), model) for model in catalogue]
+    steps: tuple[Iterable[tuple[str, Model]], ...] = (
+        ((model.key.lower(), model) for model in catalogue if model.key.lower() == wanted),
+        ((id, model) for id, model in by_id if id == wanted),
+        ((id, model) for id, model in by_id if id.startswith(wanted)),
+        ((text, model) for text, model in by_id + by_name if wanted in text),
+    )
+    for step in steps:
+        if found := min(step, key=lambda one: (len(one[0]), one[1].key), default=None):
+            return found[1]
+    raise NoModel(f"resolve provider: unknown model: {query}", hint=_hint(wanted, catalogue))
+
+
+def _hint(wanted: str, catalogue: Catalogue) -> str:
+    names = {text.lower(): model.key for model in catalogue for text in (model.key, model.id, model.name)}
+    near = dict.fromkeys(names[name] for name in get_close_matches(wanted[:100], names, n=3, cutoff=0.5))
+    if near:
+        return f"did you mean {' or '.join(near)}? models.toml can describe others"
+    return f"there are: {', '.join(model.key for model in catalogue)}; models.toml can describe others"

@@ -7,12 +7,11 @@ from typing import Any
 
 import msgspec
 
-from serai.agents.models.calling import SdkProvider
-from serai.agents.models.failures import Failures
-from serai.agents.models.folding import Answer, Part
-from serai.agents.models.wording import (
+from serai.agents.models.api_mapping import (
+    AnswerBuilder,
+    AnswerPart,
     Json,
-    Names,
+    ToolNameMap,
     answer_tokens,
     data_url,
     in_order,
@@ -22,11 +21,13 @@ from serai.agents.models.wording import (
     schema_of,
     text_of,
 )
+from serai.agents.models.api_provider import ApiProvider
+from serai.agents.models.endpoint_errors import EndpointErrors
 from serai.model.events import Stop, Usage
 from serai.model.provider import ModelMessage, ModelRequest
 from serai.model.tools import ImageBlock, ToolCall
 
-__all__ = ["OpenAIChat", "OpenAIChatFolding", "body_of", "client_of", "result_text"]
+__all__ = ["OpenAIChat", "OpenAIChatDecoder", "body_of", "client_of", "result_text"]
 
 _STOPS: dict[str, Stop] = {
     "stop": "end",
@@ -38,12 +39,12 @@ _STOPS: dict[str, Stop] = {
 _DONE = b"[DONE]"
 
 
-class OpenAIChat(SdkProvider):
+class OpenAIChat(ApiProvider):
     sdk = "openai"
     path = "/chat/completions"
 
-    def folding(self, request: ModelRequest, failures: Failures) -> OpenAIChatFolding:
-        return OpenAIChatFolding(Answer(request, failures))
+    def folding(self, request: ModelRequest, failures: EndpointErrors) -> OpenAIChatDecoder:
+        return OpenAIChatDecoder(AnswerBuilder(request, failures))
 
     def body(self, request: ModelRequest) -> Json:
         return body_of(request, theirs="api.openai.com" in self.endpoint.base_url)
@@ -61,7 +62,7 @@ def client_of(sdk: Any, options: Json) -> Any:
 
 def body_of(request: ModelRequest, *, theirs: bool = False) -> Json:
     """The request. `theirs`: it goes to OpenAI itself, which has a new name for the length of an answer."""
-    names = Names(request.tools)
+    names = ToolNameMap(request.tools)
     body: Json = {
         "model": request.model.id,
         "messages": list(_messages(request, names)),
@@ -85,7 +86,7 @@ def body_of(request: ModelRequest, *, theirs: bool = False) -> Json:
     return body
 
 
-def _messages(request: ModelRequest, names: Names) -> Iterator[Json]:
+def _messages(request: ModelRequest, names: ToolNameMap) -> Iterator[Json]:
     """The conversation. A tool's images follow its block of results in a message of the user's: there they are taken."""
     if request.system.strip():
         yield {"role": "system", "content": request.system}
@@ -108,7 +109,7 @@ def _messages(request: ModelRequest, names: Names) -> Iterator[Json]:
         yield {"role": "user", "content": [{"type": "text", "text": "The images of the tools:"}, *images]}
 
 
-def _answer(message: ModelMessage, request: ModelRequest, names: Names) -> Json:
+def _answer(message: ModelMessage, request: ModelRequest, names: ToolNameMap) -> Json:
     calls: list[Json] = []
     again: Json = {}
     for part in in_order(message, request.model):
@@ -186,12 +187,12 @@ class _Event(msgspec.Struct):
 _decode = msgspec.json.Decoder(_Event).decode
 
 
-class OpenAIChatFolding:
+class OpenAIChatDecoder:
     """Reads the chunks up to `[DONE]`. A server that forgets it is complete with a reason to finish and the end of its stream."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: AnswerBuilder) -> None:
         self.answer = answer
-        self._calls: dict[int, Part] = {}
+        self._calls: dict[int, AnswerPart] = {}
 
     def take(self, data: bytes) -> None:
         if data.startswith(_DONE):
@@ -224,7 +225,7 @@ class OpenAIChatFolding:
             if call.function and call.function.arguments:
                 answer.add(part, call.function.arguments)
 
-    def _part(self, call: _Call) -> Part:
+    def _part(self, call: _Call) -> AnswerPart:
         """The call that a piece belongs to: by its index; servers have been seen to give all of them the same, or none."""
         name = (call.function.name if call.function else None) or ""
         index = call.index if call.index is not None else max(len(self._calls) - (not call.id), 0)

@@ -7,27 +7,39 @@ from typing import Any
 
 import msgspec
 
-from serai.agents.models.calling import SdkProvider
-from serai.agents.models.failures import Failures
-from serai.agents.models.folding import Answer, Part, What
+from serai.agents.models.api_mapping import (
+    AnswerBuilder,
+    AnswerPart,
+    Json,
+    ToolNameMap,
+    What,
+    answer_tokens,
+    data_url,
+    in_order,
+    kept_blocks,
+    object_of,
+    safe_id,
+    schema_of,
+)
+from serai.agents.models.api_provider import ApiProvider
+from serai.agents.models.endpoint_errors import EndpointErrors
 from serai.agents.models.openai_chat import client_of, result_text
-from serai.agents.models.wording import Json, Names, answer_tokens, data_url, in_order, kept_blocks, object_of, safe_id, schema_of
 from serai.model.events import Stop, Usage
 from serai.model.provider import ModelMessage, ModelRequest
 from serai.model.tools import ImageBlock, ToolCall
 
-__all__ = ["OpenAIResponses", "OpenAIResponsesFolding", "body_of"]
+__all__ = ["OpenAIResponses", "OpenAIResponsesDecoder", "body_of"]
 
 _INCOMPLETE: dict[str, Stop] = {"max_output_tokens": "length", "content_filter": "error"}
 _DONE = b"[DONE]"
 
 
-class OpenAIResponses(SdkProvider):
+class OpenAIResponses(ApiProvider):
     sdk = "openai"
     path = "/responses"
 
-    def folding(self, request: ModelRequest, failures: Failures) -> OpenAIResponsesFolding:
-        return OpenAIResponsesFolding(Answer(request, failures))
+    def folding(self, request: ModelRequest, failures: EndpointErrors) -> OpenAIResponsesDecoder:
+        return OpenAIResponsesDecoder(AnswerBuilder(request, failures))
 
     def body(self, request: ModelRequest) -> Json:
         return body_of(request)
@@ -37,7 +49,7 @@ class OpenAIResponses(SdkProvider):
 
 
 def body_of(request: ModelRequest) -> Json:
-    names = Names(request.tools)
+    names = ToolNameMap(request.tools)
     body: Json = {"model": request.model.id, "input": list(_items(request, names)), "stream": True, "store": False}
     if request.system.strip():
         body["instructions"] = request.system
@@ -63,7 +75,7 @@ def body_of(request: ModelRequest) -> Json:
     return body
 
 
-def _items(request: ModelRequest, names: Names) -> Iterator[Json]:
+def _items(request: ModelRequest, names: ToolNameMap) -> Iterator[Json]:
     for message in request.messages:
         if message.role == "user":
             if parts := list(_parts(message)):
@@ -74,7 +86,7 @@ def _items(request: ModelRequest, names: Names) -> Iterator[Json]:
             yield from _answer(message, request, names)
 
 
-def _answer(message: ModelMessage, request: ModelRequest, names: Names) -> Iterator[Json]:
+def _answer(message: ModelMessage, request: ModelRequest, names: ToolNameMap) -> Iterator[Json]:
     for part in in_order(message, request.model, same_model=True):  # no other model can read what it has thought
         if isinstance(part, ToolCall):
             arguments = msgspec.json.encode(object_of(part)).decode()
@@ -144,12 +156,12 @@ _item = msgspec.json.Decoder(_Item).decode
 _response = msgspec.json.Decoder(_Response).decode
 
 
-class OpenAIResponsesFolding:
+class OpenAIResponsesDecoder:
     """Reads the events `response.created` … `response.completed`."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: AnswerBuilder) -> None:
         self.answer = answer
-        self._parts: dict[int, Part] = {}
+        self._parts: dict[int, AnswerPart] = {}
 
     def take(self, data: bytes) -> None:
         if data.startswith(_DONE):

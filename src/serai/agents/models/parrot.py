@@ -8,12 +8,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 import msgspec
 
-from serai.agents.models import script
+from serai.agents.models import model_script
+from serai.agents.models.api_mapping import AnswerBuilder, AnswerPart, text_of
 from serai.agents.models.catalogue import PARROT, Catalogue
-from serai.agents.models.failures import Failures
-from serai.agents.models.folding import Answer, Part
-from serai.agents.models.script import Said
-from serai.agents.models.wording import text_of
+from serai.agents.models.endpoint_errors import EndpointErrors
+from serai.agents.models.model_script import ScriptMessage
 from serai.errors import Closed
 from serai.limits import Limits
 from serai.model.events import Stop, Usage
@@ -43,7 +42,7 @@ class Parrot:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Chunk | Completion, None]:
         if self._closed:
             raise Closed("the provider is closed", who=request.model.key)
-        playing = _Playing(request, Failures(request.model.key, self._limits))
+        playing = _Playing(request, EndpointErrors(request.model.key, self._limits))
         number = 0
         async for chunk in playing.chunks():
             yield chunk
@@ -56,11 +55,11 @@ class Parrot:
 class _Playing:
     """One step of a script, played."""
 
-    def __init__(self, request: ModelRequest, failures: Failures) -> None:
+    def __init__(self, request: ModelRequest, failures: EndpointErrors) -> None:
         self._failures = failures
-        self._answer = Answer(request, failures)
-        said = [Said(message.role, text_of(message.content)) for message in request.messages]
-        self._script = script.answer(said, request.system)
+        self._answer = AnswerBuilder(request, failures)
+        said = [ScriptMessage(message.role, text_of(message.content)) for message in request.messages]
+        self._script = model_script.answer(said, request.system)
         results = [message.call_id for message in request.messages]
         self._seed = msgspec.json.encode([request.model.key, request.system, said, results])
         self._heard = sum(len(one.text) for one in said) + len(request.system)
@@ -72,24 +71,24 @@ class _Playing:
             raise self._failures.status(failure.status, headers, failure.text or "as the script says")
         for directive in self._script.step.each():
             match directive:
-                case script.Say(text):
+                case model_script.Say(text):
                     self._add(self._answer.latest("text"), self._script.filled(text))
-                case script.Think(text):
+                case model_script.Think(text):
                     self._add(self._answer.latest("thinking"), text)
-                case script.Call(name, arguments):
+                case model_script.Call(name, arguments):
                     self._add(self._answer.begin("tool_input", id=self._id(), name=name), arguments)
-                case script.Wait(seconds):
+                case model_script.Wait(seconds):
                     await self._wait(seconds)
-                case script.Hang():
+                case model_script.Hang():
                     await self._wait(float("inf"))
-                case script.Cut():
+                case model_script.Cut():
                     raise self._failures.broke_off()
-                case script.Malformed():
+                case model_script.Malformed():
                     raise self._failures.not_understood("as the script says")
-                case script.Stop(reason):
+                case model_script.Stop(reason):
                     self._answer.stop = _STOPS.get(reason, "error")
                     self._answer.reason = reason if self._answer.stop == "error" else ""
-                case script.Fail():  # told above
+                case model_script.Fail():  # told above
                     pass
             for chunk in self._answer.fresh:
                 yield chunk
@@ -101,8 +100,8 @@ class _Playing:
         # Four characters are about a token. It costs nothing, and that is known.
         return msgspec.structs.replace(completion, usage=Usage(-(-self._heard // 4), -(-said // 4), cost_usd=0.0))
 
-    def _add(self, part: Part, text: str) -> None:
-        for piece in script.pieces(text):
+    def _add(self, part: AnswerPart, text: str) -> None:
+        for piece in model_script.pieces(text):
             self._answer.add(part, piece)
 
     def _id(self) -> str:

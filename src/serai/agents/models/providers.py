@@ -1,8 +1,18 @@
-"""From a model to who streams it: a table by API, imported when it is needed."""
+"""From a model to who streams it: a table by API, imported when it is needed.
+
+Which models the servers on this machine have: a person names such a server in `models.toml`, and what it serves it tells itself.
+
+Only those are asked that are on this machine and speak like OpenAI's (spec piglet 7.1, `host/syncModels`). A server that does not
+answer, or not sensibly, has none.
+
+The models at hand, and those who stream them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
@@ -10,13 +20,26 @@ from ipaddress import ip_address
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from serai.agents.models.headers import address, checked, fits, lines_of
-from serai.agents.models.resolving import variables_of
-from serai.errors import BadSettings, ModelFailed, NoModel
-from serai.limits import Limits
-from serai.model.provider import Chunk, Completion, Model, ModelRequest
+import msgspec
 
-__all__ = ["Access", "ClosableProvider", "access", "is_local", "provider_for", "sdk_of"]
+from serai.agents.models.catalogue import Catalogue, choose, variables_of
+from serai.agents.models.http_client import address, checked, fits, lines_of
+from serai.errors import BadSettings, ModelFailed, NoModel, SeraiError
+from serai.limits import MIB, Limits
+from serai.model.provider import Chunk, Completion, Cost, Model, ModelProvider, ModelRequest
+
+__all__ = [
+    "ClosableProvider",
+    "FallbackProvider",
+    "Guests",
+    "ProviderAccess",
+    "ProviderPool",
+    "is_local",
+    "probe_local_servers",
+    "provider_access",
+    "provider_for",
+    "sdk_of",
+]
 
 # api: (module, class, SDK, where it is asked, the variable that changes that)
 _TABLE = {
@@ -48,14 +71,14 @@ def provider_for(model: Model, *, environ: Mapping[str, str], limits: Limits, ke
     module, name, *_ = _TABLE.get(model.api, _TABLE["openai"])
     if find_spec(sdk_of(model)) is None:
         raise NoModel(f"{model.key} needs the package `{sdk_of(model)}`", hint="pip install 'serai[models]'")
-    way = access(model, environ, key)
+    way = provider_access(model, environ, key)
     if not way.ready:
         hint = f"set {' or '.join(variables_of(model.provider))}"
         raise ModelFailed("there is no key for it", who=model.key, status=401, hint=hint)
 
-    from serai.agents.models.calling import Endpoint
+    from serai.agents.models.api_provider import ModelEndpoint
 
-    endpoint = Endpoint(
+    endpoint = ModelEndpoint(
         model=model,
         base_url=way.base_url,
         limits=limits,
@@ -71,7 +94,7 @@ def provider_for(model: Model, *, environ: Mapping[str, str], limits: Limits, ke
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ProviderAccess:
     """Where a model is asked, and with what."""
 
     base_url: str
@@ -91,7 +114,7 @@ def sdk_of(model: Model) -> str:
     return "" if model.api == "parrot" else _TABLE.get(model.api, _TABLE["openai"])[2]
 
 
-def access(model: Model, environ: Mapping[str, str], key: str | None = None) -> Access:
+def provider_access(model: Model, environ: Mapping[str, str], key: str | None = None) -> ProviderAccess:
     """What the model, the variables and a given key say together. Nothing is imported for it, and nobody asked."""
     _, _, sdk, usual, variable = _TABLE.get(model.api, _TABLE["openai"])
     if not model.base_url and model.provider not in ("anthropic", "openai"):
@@ -106,7 +129,7 @@ def access(model: Model, environ: Mapping[str, str], key: str | None = None) -> 
     variables = variables_of(model.provider)
     used = next((one for one in variables if environ.get(one, "").strip()), variables[0])
     secret = _checked(environ.get(used, "") if key is None else key, used, model)
-    return Access(base_url, headers, is_local(base_url), used, secret)
+    return ProviderAccess(base_url, headers, is_local(base_url), used, secret)
 
 
 def is_local(url: str) -> bool:
@@ -135,3 +158,142 @@ def _checked(key: str, variable: str, model: Model) -> str:
     if not fits(key):
         raise ModelFailed("its key has characters that no key has", who=model.key, status=401, hint=f"look at {variable}")
     return key
+
+
+log = logging.getLogger("serai.agents")
+
+_SECONDS = 5.0  # for one server: it is on this machine
+_LONGEST = 1 * MIB  # of its answer
+_MOST = 1000  # models of one server
+
+
+class _Served(msgspec.Struct, frozen=True):
+    id: str
+
+
+class _List(msgspec.Struct, frozen=True):
+    data: list[_Served] = []
+
+
+_list = msgspec.json.Decoder(_List)
+
+
+async def probe_local_servers(catalogue: Catalogue, environ: Mapping[str, str], limits: Limits) -> tuple[Model, ...]:
+    """What the servers that the catalogue names have, one model of each as the pattern for the others."""
+    servers: dict[str, Model] = {}
+    for model in catalogue:
+        if model.base_url and model.api.startswith("openai") and is_local(model.base_url):
+            servers.setdefault(model.base_url, model)
+    found = await asyncio.gather(*(_served(model, environ, limits) for model in servers.values()))
+    return tuple(model for models in found for model in models)
+
+
+async def _served(model: Model, environ: Mapping[str, str], limits: Limits) -> Sequence[Model]:
+    try:
+        import httpx2
+    except ImportError:
+        log.info("%s is not asked for its models: pip install 'serai[models]'", model.provider)
+        return ()
+    try:
+        async with asyncio.timeout(_SECONDS):
+            ids = [one.id for one in _list.decode(await _asked(model, environ, limits)).data[:_MOST]]
+    except (SeraiError, httpx2.HTTPError, httpx2.InvalidURL, msgspec.MsgspecError, OSError, ValueError) as error:
+        log.info("%s does not tell its models: %s", model.provider, type(error).__name__)  # its text may show an address with a key
+        return ()
+    plain = msgspec.structs.replace(model, reasoning=False, context_window=0, max_tokens=0, cost=Cost())
+    return [msgspec.structs.replace(plain, id=id, name=id) for id in dict.fromkeys(ids) if id and id == id.strip()]
+
+
+async def _asked(model: Model, environ: Mapping[str, str], limits: Limits) -> bytes:
+    from serai.agents.models.http_client import http_client
+
+    way = provider_access(model, environ)
+    headers = {**({"Authorization": f"Bearer {way.key}"} if way.key else {}), **way.headers}
+    async with (
+        http_client(way.base_url, environ, limits, local=True) as client,
+        client.stream("GET", f"{way.base_url.rstrip('/')}/models", headers=headers) as response,
+    ):
+        response.raise_for_status()
+        content = bytearray()
+        async for piece in response.aiter_raw():
+            content += piece
+            if len(content) > _LONGEST:
+                raise ValueError("its list is too long")
+        return bytes(content)
+
+
+Guests = Callable[[str], ModelProvider | None]  # the guest that streams the models of an API, at this moment
+
+
+class ProviderPool:
+    """One provider for each model, made when it is first wanted and closed at the end.
+
+    A model whose `api` a guest has registered is streamed by that guest, whoever else could (spec piglet 5.9).
+    """
+
+    def __init__(
+        self, environ: Mapping[str, str], settings: Mapping[str, Any], limits: Limits, guests: Guests | None = None
+    ) -> None:
+        self._environ = environ
+        self._settings = settings
+        self._limits = limits
+        self._guests = guests
+        self._providers: dict[tuple[str, str, str], ModelProvider] = {}
+        self.found: tuple[Model, ...] = ()  # on servers of this machine (`probing`), for this run
+
+    def catalogue(self) -> Catalogue:
+        """As it is written now, and what else was found."""
+        written = Catalogue.load(self._environ)
+        return written.with_models([model for model in self.found if written.get(model.key) is None])
+
+    def take(
+        self, query: str | Model, provider: ModelProvider | None, *, unchecked: bool = False
+    ) -> tuple[Model, ModelProvider, str]:
+        """The model that is meant, who streams it, and what a person should be told of the choice.
+
+        `unchecked`: where guests may come that stream it, nobody is missing yet. `check` is for when they are there.
+        """
+        notice = ""
+        if isinstance(query, Model):
+            model = query
+        elif provider is not None and not query:
+            model = Model("unnamed")
+        else:
+            chosen = choose(query, self.catalogue(), environ=self._environ, settings=self._settings)
+            model, notice = chosen.model, chosen.why
+        if provider is None:
+            provider = self._own(model) if self._guests is None else FallbackProvider(model, self._guests, self._own)
+            if not unchecked:
+                self.check(model)
+        return model, provider, notice
+
+    def check(self, model: Model) -> None:
+        """Raises what is missing for it: its SDK, its key, its address. Nothing is when a guest streams it."""
+        if self._guests is None or self._guests(model.api) is None:
+            self._own(model)
+
+    def _own(self, model: Model) -> ModelProvider:
+        key = (model.key, model.api, model.base_url)
+        if key not in self._providers:
+            self._providers[key] = provider_for(model, environ=self._environ, limits=self._limits)
+        return self._providers[key]
+
+    async def close(self) -> None:
+        for provider in self._providers.values():
+            if (close := getattr(provider, "close", None)) is not None:
+                await close()
+
+
+class FallbackProvider:
+    """A guest, or Serai's own client: who it is shows at each call, as guests come and go."""
+
+    def __init__(self, model: Model, guests: Guests, own: Callable[[Model], ModelProvider]) -> None:
+        self._model = model
+        self._guests = guests
+        self._own = own
+
+    async def models(self) -> Sequence[Model]:
+        return [self._model]
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Chunk | Completion]:
+        return (self._guests(self._model.api) or self._own(self._model)).stream(request)

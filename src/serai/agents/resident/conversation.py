@@ -1,17 +1,142 @@
-"""What was said in a session, as the model sees it, and what it took."""
+"""What was said in a session, as the model sees it, and what it took.
+
+A conversation that a model will take: every call has its result right behind it, and it is not too long. Values in, values out.
+
+Providers refuse a conversation in which a call has no result, or a result no call: one interrupted tool would make a session
+useless for ever. So it is repaired when it is loaded and when a turn ends, however that came about (spec piglet 6.4).
+
+What a model's answers cost.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import msgspec
 
-from serai.agents.resident import history, spending
+from serai.agents.models import api_mapping
+from serai.agents.tool_results import size_of
 from serai.model.events import Usage
-from serai.model.provider import MessageOrigin, ModelMessage
+from serai.model.provider import MessageOrigin, Model, ModelMessage
+from serai.model.tools import ImageBlock, TextBlock
 from serai.store import entries
+from serai.store.messages import INTERRUPTED
 
-__all__ = ["Conversation"]
+__all__ = [
+    "Conversation",
+    "abort_marker",
+    "add_usage",
+    "cap_messages",
+    "interrupted",
+    "marks_at_the_end",
+    "repair_messages",
+    "tokens",
+    "user",
+    "with_cost",
+]
+
+_MARK = "[Request interrupted: "
+_LEAST = 4  # messages, whatever the settings say (spec piglet 6.4)
+# What a token is worth when nobody has counted: for texts and JSON, and for an image of the usual size.
+_CHARACTERS_PER_TOKEN = 4
+_TOKENS_PER_IMAGE = 1500
+
+
+def user(text: str, images: Iterable[ImageBlock] = ()) -> ModelMessage:
+    return ModelMessage("user", ((TextBlock(text),) if text else ()) + tuple(images))
+
+
+def abort_marker(reason: str) -> ModelMessage:
+    """What the model finds of a turn that was ended on purpose; the same as a stored session has."""
+    return user(f"{_MARK}{reason}]")
+
+
+def marks_at_the_end(messages: Sequence[ModelMessage]) -> list[ModelMessage]:
+    """Those after which nothing was said."""
+    return list(takewhile(_is_mark, reversed(messages)))
+
+
+def _is_mark(message: ModelMessage) -> bool:
+    first = message.content[0] if message.role == "user" and message.content else None
+    return isinstance(first, TextBlock) and first.text.startswith(_MARK)
+
+
+def interrupted(call_id: str, made: MessageOrigin | None = None) -> ModelMessage:
+    """The result of a call that never came to its end; it is of the time of its call."""
+    return ModelMessage("tool", (TextBlock(INTERRUPTED),), call_id=call_id, is_error=True, made=made and MessageOrigin(made.at))
+
+
+def repair_messages(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
+    """The same conversation with one result for each call, right behind it; results without a call go, empty answers too."""
+    found: list[ModelMessage] = []
+    owed: list[str] = []  # calls of the last answer that have no result yet
+    made: MessageOrigin | None = None  # of that answer
+    for message in messages:
+        if message.role == "tool":
+            if message.call_id in owed:
+                owed.remove(message.call_id)
+                found.append(message)
+            continue
+        found += (interrupted(id, made) for id in owed)
+        owed, made = [], message.made
+        if message.role == "assistant":
+            if not (message.calls or message.content or message.thinking):
+                continue
+            owed = list(dict.fromkeys(call.id for call in message.calls))
+        found.append(message)
+    found += (interrupted(id, made) for id in owed)
+    return found
+
+
+def cap_messages(messages: Sequence[ModelMessage], most: int) -> Sequence[ModelMessage]:
+    """The first and the newest; what is left does not begin with results whose calls are gone."""
+    most = max(most, _LEAST)
+    if len(messages) <= most:
+        return messages
+    start = len(messages) - most + 1
+    while start < len(messages) and messages[start].role == "tool":
+        start += 1
+    if start == len(messages):  # one answer has more calls than there is room for: it stays, with all of them
+        start = max(place for place, message in enumerate(messages) if message.role != "tool")
+    return [*repair_messages(messages[:1]), *messages[start:]]
+
+
+def tokens(messages: Iterable[ModelMessage]) -> int:
+    """A guess, for when a model has not told."""
+    return sum(map(_tokens, messages))
+
+
+def _tokens(message: ModelMessage) -> int:
+    characters = len(message.thinking)
+    images = 0
+    for block in message.content:
+        if isinstance(block, TextBlock):
+            characters += len(block.text)
+        elif isinstance(block, ImageBlock):
+            images += 1
+        else:
+            characters += size_of(block.native)
+    characters += sum(len(call.name) + size_of(call.arguments) for call in message.calls)
+    return characters // _CHARACTERS_PER_TOKEN + images * _TOKENS_PER_IMAGE + 4
+
+
+def with_cost(model: Model, usage: Usage) -> Usage:
+    """With its cost, where the catalogue knows the prices; a provider that tells its own is believed."""
+    return usage if usage.cost_usd is not None else api_mapping.priced(usage, model.cost)
+
+
+def add_usage(first: Usage, second: Usage) -> Usage:
+    """Both; a cost that is not known adds nothing to one that is."""
+    known = [usage.cost_usd for usage in (first, second) if usage.cost_usd is not None]
+    return Usage(
+        first.input + second.input,
+        first.output + second.output,
+        first.cache_read + second.cache_read,
+        first.cache_write + second.cache_write,
+        sum(known) if known else None,
+    )
 
 
 @dataclass(slots=True)
@@ -23,7 +148,7 @@ class Conversation:
 
     def tokens(self) -> int:
         """How long it is: as the model counted, and a guess of what came since."""
-        return self.size + history.tokens(self.messages[self.counted :])
+        return self.size + tokens(self.messages[self.counted :])
 
     def add(self, message: ModelMessage) -> None:
         """The newest message; one that does not say when it was said was said now."""
@@ -36,17 +161,17 @@ class Conversation:
         total = Usage()
         for message in self.messages:
             if message.role == "assistant" and message.made is not None:
-                total = spending.together(total, message.made.usage)
+                total = add_usage(total, message.made.usage)
         return total
 
     def spend(self, usage: Usage) -> None:
         """The model has answered; its answer is the newest message."""
-        self.usage = spending.together(self.usage, usage)
+        self.usage = add_usage(self.usage, usage)
         self.size = usage.input + usage.output + usage.cache_read + usage.cache_write
         self.counted = len(self.messages) if self.size else 0
 
     def repair(self) -> None:
-        self.messages[:] = history.repaired(self.messages)
+        self.messages[:] = repair_messages(self.messages)
 
     def replace(self, messages: list[ModelMessage], usage: Usage | None = None) -> None:
         """It is these from now on. What it took until now stays spent, unless it is another conversation, which took `usage`."""
@@ -56,4 +181,4 @@ class Conversation:
 
     def copy(self) -> Conversation:
         """In order, and nobody else's."""
-        return Conversation(history.repaired(self.messages), self.usage, self.size, self.counted)
+        return Conversation(repair_messages(self.messages), self.usage, self.size, self.counted)

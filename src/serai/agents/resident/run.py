@@ -18,16 +18,13 @@ from typing import Literal
 import msgspec
 
 from serai.agents.driver import Prompt
-from serai.agents.models.wording import is_deep
-from serai.agents.resident import history, spending
-from serai.agents.resident.asking import Answering, breathe
-from serai.agents.resident.calling import OVER, Calling
-from serai.agents.resident.compacting import Compacting
+from serai.agents.models.api_mapping import is_deep
+from serai.agents.resident import conversation
+from serai.agents.resident.compaction import Compaction, GuestCompaction
 from serai.agents.resident.conversation import Conversation
-from serai.agents.resident.house import House
-from serai.agents.resident.scene import Scene
-from serai.agents.resident.shortening import Shortening
-from serai.agents.resident.toolset import ToolSet, is_compact
+from serai.agents.resident.model_call import ModelCall, yield_to_loop
+from serai.agents.resident.run_context import RunContext, RunOutput, ToolSet, is_small_model
+from serai.agents.resident.tool_calls import OVER, ToolCalls
 from serai.errors import Closed, LimitHit, ModelFailed, NotAllowed, TurnLimit
 from serai.model import events
 from serai.model.actions import Notice
@@ -49,14 +46,14 @@ class Run:
 
     def __init__(
         self,
-        house: House,
-        scene: Scene,
+        house: RunContext,
+        scene: RunOutput,
         conversation: Conversation,
         tools: ToolSet,
         *,
         most: int,
         ids: str = "",
-        shortening: Shortening | None = None,
+        shortening: GuestCompaction | None = None,
     ) -> None:
         """`ids` stands before those of its calls, so that they are nobody else's; `shortening` is that of its conversation."""
         self._house = house
@@ -69,13 +66,13 @@ class Run:
         self._first = ""  # the system prompt of the first step, with what is added for it (spec piglet 5.6)
         self._steering: list[str] = []
         self._closed = False  # nothing is steered in any more: no model would see it
-        self._calling: Calling | None = None
-        self._answering: Answering | None = None
+        self._calling: ToolCalls | None = None
+        self._answering: ModelCall | None = None
         self._model = house.model  # of the step that runs
         self._usage = Usage()
         self._step = 0
         self._text = ""
-        self._compacting = Compacting(house, scene, conversation, shortening)
+        self._compacting = Compaction(house, scene, conversation, shortening)
         self.quiet = False  # the conversation is on disk as it is here: nothing was said that is not settled
 
     def begin(self, prompt: Prompt) -> None:
@@ -83,7 +80,7 @@ class Run:
         before = len(self._conversation.messages)
         self._system = self._house.system(self._tools)
         self._first = self._house.system(self._tools, prompt.system) if prompt.system else self._system
-        self._conversation.add(history.user(prompt.text, prompt.images))
+        self._conversation.add(conversation.user(prompt.text, prompt.images))
         self._scene.emit(TurnPrepared(messages=before, tools=len(self._tools.offered()), system=self._first))
         self.quiet = True
 
@@ -142,11 +139,11 @@ class Run:
         self._closed = self._closed or self._step >= self._most  # no later step would take what is steered now
         self._scene.emit(StepStarted(step=self._step))
         calls = (await self._answer()).message.calls
-        await breathe()  # a step is told and kept at once, which takes a while
+        await yield_to_loop()  # a step is told and kept at once, which takes a while
         denied = bool(calls) and await self._call(calls)
         self._scene.emit(StepSettled(step=self._step))
         self.quiet = True
-        await breathe()
+        await yield_to_loop()
         if denied:
             return False
         await self._compacting.when_needed()
@@ -160,7 +157,7 @@ class Run:
 
     def _take_steering(self) -> None:
         for text in self._steering:
-            self._conversation.add(history.user(text))
+            self._conversation.add(conversation.user(text))
         self._steering.clear()
 
     async def _answer(self) -> Completion:
@@ -169,7 +166,7 @@ class Run:
         if refusal := await self._refusal():
             self._scene.emit(StepEnded(step=self._step, stop="error", error=refusal))
             raise NotAllowed(refusal, who=self._model.key)
-        self._answering = answering = Answering(self._scene, self._house.limits, hold_text=self._house.interceptors.hold_text)
+        self._answering = answering = ModelCall(self._scene, self._house.limits, hold_text=self._house.interceptors.hold_text)
         try:
             try:
                 completion = await answering.get(provider, self._request())
@@ -198,13 +195,13 @@ class Run:
             return f"an interceptor failed: {error}"
 
     def _request(self) -> ModelRequest:
-        messages = history.capped(self._conversation.messages, self._house.limits.history)
-        tools = self._tools.told(compact=is_compact(self._model))
+        messages = conversation.cap_messages(self._conversation.messages, self._house.limits.history)
+        tools = self._tools.told(compact=is_small_model(self._model))
         system = self._first if self._step == 1 else self._system
         return ModelRequest(self._model, tuple(messages), system, tools, self._house.options)
 
-    async def _tell(self, answering: Answering, completion: Completion) -> None:
-        usage = spending.priced(self._model, completion.usage)
+    async def _tell(self, answering: ModelCall, completion: Completion) -> None:
+        usage = conversation.with_cost(self._model, completion.usage)
         message = self._made(completion.message, usage, completion.stop)
         said = events.Message(content=message.content, model=self._model.key)
         shown = await self._shown(said)
@@ -237,13 +234,13 @@ class Run:
         return msgspec.structs.replace(message, made=made)
 
     def _spend(self, usage: Usage) -> None:
-        self._usage = spending.together(self._usage, usage)
+        self._usage = conversation.add_usage(self._usage, usage)
         self._conversation.spend(usage)
         self._scene.emit(events.UsageReported(usage=usage, total=self._conversation.usage))
 
     async def _call(self, calls: Sequence[ToolCall]) -> bool:
         """Whether somebody wants the turn to end here."""
-        self._calling = calling = Calling(self._scene, self._tools, self._house)
+        self._calling = calling = ToolCalls(self._scene, self._tools, self._house)
         try:
             await calling.run(calls)
         finally:
@@ -253,7 +250,7 @@ class Run:
                 self._conversation.add(message)
         return calling.denied is not None
 
-    def _keep_partial(self, answering: Answering, stop: events.Stop, error: str) -> None:
+    def _keep_partial(self, answering: ModelCall, stop: events.Stop, error: str) -> None:
         self._answering, self.quiet = None, False
         partial = self._made(answering.partial, Usage(), stop, error)
         if partial.content or partial.thinking:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from serai.agents.resident.background import Backgrounds
+from serai.agents.resident.driver import BackgroundRuns
 from serai.app.services.group import Data, NoArguments, Operation
 from serai.errors import BadRequest
 from serai.model.actions import Action, SetStatus
@@ -25,7 +25,7 @@ class Background:
 
     def __init__(
         self,
-        backgrounds: Callable[[], Backgrounds],
+        backgrounds: Callable[[], BackgroundRuns],
         show: Callable[[Action], None],
         *,
         ready: Callable[[], None] = lambda: None,
@@ -61,7 +61,7 @@ class Background:
     async def running(self, _guest: str, _arguments: NoArguments) -> Data:
         return {"running": bool(self._backgrounds().running)}
 
-    def _over(self, task: asyncio.Task[str], backgrounds: Backgrounds) -> None:
+    def _over(self, task: asyncio.Task[str], backgrounds: BackgroundRuns) -> None:
         self._watching.discard(task)
         if not task.cancelled():
             task.exception()  # it is told by whoever runs it

@@ -10,14 +10,11 @@ from typing import Any
 import msgspec
 
 from serai.agents.driver import Prompt
-from serai.agents.resident import history
-from serai.agents.resident.asking import Answering
+from serai.agents.resident import conversation
 from serai.agents.resident.conversation import Conversation
-from serai.agents.resident.house import House
-from serai.agents.resident.prompting import DEFAULT, PromptParts
+from serai.agents.resident.model_call import ModelCall
 from serai.agents.resident.run import Run
-from serai.agents.resident.scene import Scene
-from serai.agents.resident.toolset import ToolSet
+from serai.agents.resident.run_context import DEFAULT, PromptParts, RunContext, RunOutput, ToolSet
 from serai.app.services.group import Data, Operation
 from serai.errors import BadRequest, Refused, TurnLimit
 from serai.limits import Limits
@@ -61,7 +58,7 @@ class Chat:
     def __init__(
         self,
         take: Take,
-        house: Callable[[], House],
+        house: Callable[[], RunContext],
         box: ToolBox,
         limits: Limits,
         *,
@@ -89,7 +86,7 @@ class Chat:
         model, provider = self._take(ask.model or "")
         options = ModelOptions(max_tokens=ask.max_tokens if ask.max_tokens and ask.max_tokens > 0 else None)
         request = ModelRequest(model, tuple(map(_message, ask.messages)), ask.system or "", options=options)
-        answer = await Answering(Scene(), self._limits.but(model_attempts=1)).get(provider, request)
+        answer = await ModelCall(RunOutput(), self._limits.but(model_attempts=1)).get(provider, request)
         text = "".join(block.text for block in answer.message.content if isinstance(block, TextBlock))
         return {"text": text, "usage": _usage(answer.usage)}
 
@@ -133,7 +130,7 @@ class Chat:
         return data | ({"stopped": stopped} if stopped else {})
 
 
-class _Heard(Scene):
+class _Heard(RunOutput):
     """Nobody is told; what may be seen of the model's words is kept for the one who asked."""
 
     def __init__(self) -> None:
@@ -146,7 +143,7 @@ class _Heard(Scene):
 
 
 def _message(said: Said) -> ModelMessage:
-    return ModelMessage("assistant", (TextBlock(said.content),)) if said.role == "assistant" else history.user(said.content)
+    return ModelMessage("assistant", (TextBlock(said.content),)) if said.role == "assistant" else conversation.user(said.content)
 
 
 def _usage(usage: Usage) -> Data:

@@ -11,8 +11,7 @@ from typing import Any
 import msgspec
 
 from serai import paths
-from serai.agents.models.catalogue import Catalogue
-from serai.agents.models.resolving import choose
+from serai.agents.models.catalogue import Catalogue, choose
 from serai.app.services.group import Data, Operation
 from serai.errors import BadRequest, NoModel, Refused
 from serai.limits import MIB, Limits

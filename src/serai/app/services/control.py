@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from serai.agents.resident.resident import Resident
+from serai.agents.resident.driver import Resident
 from serai.agents.session import Session
 from serai.app.services.group import Data, NoArguments, Operation
 from serai.errors import BadRequest, NotCapable, TurnInFlight

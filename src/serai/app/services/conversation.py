@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from serai.agents.resident import history
-from serai.agents.resident.resident import Resident
-from serai.agents.resident.toolset import is_compact
+from serai.agents.resident import conversation
+from serai.agents.resident.driver import Resident
+from serai.agents.resident.run_context import is_small_model
 from serai.app.services.group import Data, NoArguments, Operation
 from serai.app.services.tools import spec_data
 from serai.errors import BadRequest
@@ -58,15 +58,15 @@ class Conversation:
         resident = self._resident()
         self._must_be_idle()
         said = list(_decoded(wanted.messages or (), guest))
-        resident.conversation.replace(history.repaired(map(to_model_message, said)), usage_in(said))
+        resident.conversation.replace(conversation.repair_messages(map(to_model_message, said)), usage_in(said))
         return {}
 
     async def snapshot(self, _guest: str, _arguments: NoArguments) -> Data:
         """What the model would be told by the next call."""
         resident = self._resident()
         house, tools = resident.house, resident.tools
-        said = history.capped(resident.conversation.messages, house.limits.history)
-        told = tools.told(compact=is_compact(house.model))
+        said = conversation.cap_messages(resident.conversation.messages, house.limits.history)
+        told = tools.told(compact=is_small_model(house.model))
         return {"system": house.system(tools), "messages": messages_data(said), "tools": [spec_data(tool) for tool in told]}
 
     async def last_text(self, _guest: str, _arguments: NoArguments) -> Data:

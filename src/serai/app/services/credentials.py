@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from serai.agents.models.catalogue import Catalogue
-from serai.agents.models.resolving import variables_of
+from serai.agents.models.catalogue import Catalogue, variables_of
 from serai.app.services.grants import Grants, provider_of
 from serai.app.services.group import Data, Operation
 from serai.errors import BadSettings

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from serai.agents.resident.toolset import ToolSet
+from serai.agents.resident.run_context import ToolSet
 from serai.app.services.group import Data, NoArguments, Operation
 from serai.errors import NoTool, Refused
 from serai.model.tools import ToolBox, ToolCall, ToolResult, ToolSpec

@@ -55,9 +55,9 @@ def usual(app: App) -> dict[str, Group]:
             return ""
 
     async def probe() -> None:
-        from serai.agents.models import probing  # seldom wanted
+        from serai.agents.models import providers  # seldom wanted
 
-        house.shelf.found = await probing.probe(Catalogue.load(environ), environ, house.limits)
+        house.shelf.found = await providers.probe_local_servers(Catalogue.load(environ), environ, house.limits)
 
     def own_config(guest: str) -> str:
         """The folder of settings that a guest belongs to."""

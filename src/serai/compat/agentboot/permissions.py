@@ -5,6 +5,8 @@ The default mode is `manual` here; the seed's `auto` has to be chosen (design ru
 Seed 002's permission handler on our engine and our desk: no second algorithm (spec agents 1.16).
 
 Its blacklist is a deny rule, its whitelist a remembered allow, its cache what we remember, its pending table our desk.
+
+The seed's permission types (spec agents 1.16).
 """
 
 from __future__ import annotations

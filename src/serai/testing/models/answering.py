@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from serai.agents.models import script
-from serai.agents.models.script import Cut, Fail, Hang, Malformed, Said, Wait
+from serai.agents.models import model_script
+from serai.agents.models.model_script import Cut, Fail, Hang, Malformed, ScriptMessage, Wait
 
 __all__ = [
     "CREATED",
@@ -60,7 +60,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     digest: str
     model: str
     stream: bool
-    said: tuple[Said, ...]
+    said: tuple[ScriptMessage, ...]
     system: str = ""
     tools: tuple[str, ...] = ()  # that are offered, by name
     tokens: int = 0
@@ -109,40 +109,40 @@ class Answered(NamedTuple):
 
 def answered(asked: Asked) -> Answered:
     """The step that the script in the request has for it, as pieces."""
-    answer = script.answer(asked.said, asked.system)
-    calls = bool(asked.tools) and any(isinstance(_meant(one), script.Call) for one in answer.step.directives)
+    answer = model_script.answer(asked.said, asked.system)
+    calls = bool(asked.tools) and any(isinstance(_meant(one), model_script.Call) for one in answer.step.directives)
     return Answered(_pieces(asked, answer), answer.step.stop or ("tool_use" if calls else "end"), answer.step.failure)
 
 
-def _meant(directive: script.Directive) -> script.Plain:
-    return directive.directive if isinstance(directive, script.Repeat) else directive
+def _meant(directive: model_script.Directive) -> model_script.Plain:
+    return directive.directive if isinstance(directive, model_script.Repeat) else directive
 
 
-def _pieces(asked: Asked, answer: script.Answer) -> Iterator[Piece]:
+def _pieces(asked: Asked, answer: model_script.ScriptedAnswer) -> Iterator[Piece]:
     """A model calls no tools where none are offered: real programs ask so for titles, and quote the prompt with its script."""
     calls, dropped, some = 0, False, False
     for directive in answer.step.directives:
-        plain, count = _meant(directive), directive.count if isinstance(directive, script.Repeat) else 1
+        plain, count = _meant(directive), directive.count if isinstance(directive, model_script.Repeat) else 1
         match plain:
-            case script.Say(text) | script.Think(text):
-                kind = Text if isinstance(plain, script.Say) else Thought
+            case model_script.Say(text) | model_script.Think(text):
+                kind = Text if isinstance(plain, model_script.Say) else Thought
                 some = True
                 if count == 1:
-                    yield from (kind(piece) for piece in script.pieces(answer.filled(text)))
+                    yield from (kind(piece) for piece in model_script.pieces(answer.filled(text)))
                     continue
-                unit = [kind(piece) for piece in script.pieces(answer.filled(text))]
+                unit = [kind(piece) for piece in model_script.pieces(answer.filled(text))]
                 for _ in range(count):
                     yield from unit
-            case script.Call(name, arguments):
+            case model_script.Call(name, arguments):
                 dropped = not asked.tools
                 for _ in range(0 if dropped else count):
                     yield Called(calls, name, arguments)
                     calls += 1
-            case script.Wait() | script.Cut() | script.Malformed() | script.Hang():
+            case model_script.Wait() | model_script.Cut() | model_script.Malformed() | model_script.Hang():
                 for _ in range(count):
                     yield plain
     if dropped and not some:
-        yield from (Text(piece) for piece in script.pieces(NO_TOOLS))
+        yield from (Text(piece) for piece in model_script.pieces(NO_TOOLS))
 
 
 class Block(NamedTuple):

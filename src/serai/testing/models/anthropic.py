@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from serai.agents.models.script import Said, is_scripted
+from serai.agents.models.model_script import ScriptMessage, is_scripted
 from serai.testing.models.answering import (
     Api,
     Asked,
@@ -58,20 +58,20 @@ def read(body: Json, raw: bytes, digest: str) -> Asked:
     )
 
 
-def _said(messages: list[Json]) -> Iterator[Said]:
+def _said(messages: list[Json]) -> Iterator[ScriptMessage]:
     for message in messages:
         content = message["content"]
         if message["role"] == "assistant":
-            yield Said("assistant", text_of(content, "text"))
+            yield ScriptMessage("assistant", text_of(content, "text"))
         elif message["role"] == "user":
             for block in objects(content):
                 if block["type"] == "tool_result":
-                    yield Said("tool", text_of(block.get("content", ""), "text"))
+                    yield ScriptMessage("tool", text_of(block.get("content", ""), "text"))
             texts = (
                 [content] if isinstance(content, str) else [block["text"] for block in objects(content) if block["type"] == "text"]
             )
             # each by itself: what was said one after the other may come as one message, and the newest script counts
-            yield from (Said("user", text) for text in texts if not _is_reminder(text))
+            yield from (ScriptMessage("user", text) for text in texts if not _is_reminder(text))
 
 
 def _is_reminder(text: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from serai.agents.models.script import Said
+from serai.agents.models.model_script import ScriptMessage
 from serai.testing.models.answering import (
     CREATED,
     Api,
@@ -54,16 +54,16 @@ def read(body: Json, raw: bytes, digest: str) -> Asked:
     )
 
 
-def _said(messages: list[Json]) -> Iterator[Said]:
+def _said(messages: list[Json]) -> Iterator[ScriptMessage]:
     for message in messages:
         text = text_of(message.get("content"), "text")
         match message["role"]:
             case "assistant":
-                yield Said("assistant", text)
+                yield ScriptMessage("assistant", text)
             case "tool" | "function":
-                yield Said("tool", text)
+                yield ScriptMessage("tool", text)
             case "user":
-                yield Said("user", text)
+                yield ScriptMessage("user", text)
 
 
 def _usage(asked: Asked, output: int, thought: int) -> Json:

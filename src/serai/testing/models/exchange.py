@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from serai.agents.models.script import Cut, Fail, Hang, Malformed, Wait
+from serai.agents.models.model_script import Cut, Fail, Hang, Malformed, Wait
 from serai.limits import KIB, Limits
 from serai.testing.models import anthropic, chat
 from serai.testing.models.answering import Answered, Asked, BadRequest, Control, Gathered, answered, dumps

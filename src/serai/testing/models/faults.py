@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
-from serai.agents.models.script import Cut, Hang, Malformed, Wait
+from serai.agents.models.model_script import Cut, Hang, Malformed, Wait
 from serai.testing.models.answering import Control, Piece, Text
 
 __all__ = ["FAULTS", "Fault", "faulted", "huge"]

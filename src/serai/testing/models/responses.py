@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from serai.agents.models.script import Said
+from serai.agents.models.model_script import ScriptMessage
 from serai.testing.models import chat
 from serai.testing.models.answering import (
     CREATED,
@@ -43,7 +43,7 @@ def read(body: Json, raw: bytes, digest: str) -> Asked:
         digest=digest,
         model=body["model"],
         stream=bool(body.get("stream")),
-        said=(Said("user", given),) if isinstance(given, str) else tuple(_said(objects(given))),
+        said=(ScriptMessage("user", given),) if isinstance(given, str) else tuple(_said(objects(given))),
         system="\n".join(filter(None, system)),
         tools=tuple(str(tool.get("name") or tool["type"]) for tool in objects(body.get("tools"))),
         tokens=tokens(len(raw)),
@@ -55,22 +55,22 @@ def _text(item: Json) -> str:
     return text_of(item.get("content"), "input_text", "output_text")
 
 
-def _said(given: list[Json]) -> Iterator[Said]:
+def _said(given: list[Json]) -> Iterator[ScriptMessage]:
     """The items as messages. Calls of one answer stay one although a client puts each output right behind its call."""
     answer = ""
     for item in given:
         kind = kind_of(item)
         if kind in CALLS.values():
-            yield Said("tool", text_of(item["output"], "input_text", "output_text"))
+            yield ScriptMessage("tool", text_of(item["output"], "input_text", "output_text"))
         elif kind == "message" and item["role"] == "user":
-            yield Said("user", _text(item))
+            yield ScriptMessage("user", _text(item))
         elif kind in CALLS:
             ours = _OURS.fullmatch(item["call_id"])
             if ours is None or ours[1] != answer:
-                yield Said("assistant")
+                yield ScriptMessage("assistant")
             answer = ours[1] if ours is not None else ""
         elif kind in ANSWERS or (kind == "message" and item["role"] == "assistant"):
-            yield Said("assistant", _text(item))
+            yield ScriptMessage("assistant", _text(item))
 
 
 def _usage(asked: Asked, output: int, thought: int) -> Json:

@@ -45,7 +45,7 @@ class FakeModels:
         async with FakeModels() as server:
             client = anthropic.AsyncAnthropic(base_url=server.url, api_key="any")
 
-    The prompt says what is answered (`serai.agents.models.script`); `faults` say what goes wrong besides, one per request.
+    The prompt says what is answered (`serai.agents.models.model_script`); `faults` say what goes wrong besides, one per request.
     `key`: the only one that is taken. `window`: the most tokens that a request may have; 0 is no limit.
     """
 

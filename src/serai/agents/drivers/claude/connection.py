@@ -1,22 +1,30 @@
 """The wire to one Claude process: what it says goes to its owner in order, our requests have answers or an end.
 
 Nothing here waits for anybody, so that the process is always read (spec agents 7.1).
+
+Why a process of Claude's is gone, in words that help (spec agents 2.12).
+
+A prompt: whether it may be sent, and in the words of the wire (spec agents 2.4).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from time import monotonic
 from typing import Any, Protocol
 
 from msgspec import Raw
 
+from serai.agents.driver import Interceptors, Prompt
 from serai.dialects.claude.events import Answered, Event, Failed, Told, Unsupported
 from serai.dialects.claude.host_side import HostSide
 from serai.dialects.claude.messages import FromCli
-from serai.errors import AgentFailed, LimitHit, OversizeFrame, PeerTimeout, SeraiError
+from serai.dialects.claude.neutral import HINTS, start_failure
+from serai.errors import AgentFailed, LimitHit, OversizeFrame, PeerGone, PeerTimeout, SeraiError
 from serai.limits import Limits
 from serai.wire.channel import Channel, Tap
 from serai.wire.codec import Noise, Unknown
@@ -24,14 +32,14 @@ from serai.wire.event_loop import Deadlines
 from serai.wire.process import Child
 from serai.wire.stream import Oversize
 
-__all__ = ["Connection", "Owner"]
+__all__ = ["ClaudeConnection", "ConnectionHandler", "exit_error", "interrupt_ignored", "prompt_content", "prompt_refusal"]
 
 log = logging.getLogger("serai.agents")
 
 Frame = tuple[FromCli | Unknown | Noise, bytes]  # with its line
 
 
-class Owner(Protocol):
+class ConnectionHandler(Protocol):
     """Whose wire it is. Called from the loop; must not block."""
 
     def pieces(self, frames: Iterator[Frame]) -> Frame | None:
@@ -49,10 +57,12 @@ class Owner(Protocol):
         ...
 
 
-class Connection:
+class ClaudeConnection:
     """One process's standard streams, in the words of its dialect."""
 
-    def __init__(self, child: Child, owner: Owner, *, deadlines: Deadlines, limits: Limits, tap: Tap | None = None) -> None:
+    def __init__(
+        self, child: Child, owner: ConnectionHandler, *, deadlines: Deadlines, limits: Limits, tap: Tap | None = None
+    ) -> None:
         self.ours = HostSide()
         self.child = child
         self.cause: SeraiError | None = None
@@ -158,3 +168,65 @@ class Connection:
 def _fail(waiter: asyncio.Future[Raw], error: SeraiError) -> None:
     if not waiter.done():
         waiter.set_exception(error)
+
+
+_WHAT = {
+    "bad_flag": "it does not take its command line",
+    "bad_session_id": "it does not take the id of the session",
+    "cwd_unavailable": "its working directory is gone",
+    "not_logged_in": "it has no login",
+    "session_in_use": "the id of the session is taken",
+}
+
+_HINT = "prompt again: the conversation goes on in another process; `serai record show` has what this one said"
+
+
+def exit_error(cause: SeraiError, who: str) -> SeraiError:
+    """Start-up failures are told on stderr alone, and an exit status of 0 without a result is no success."""
+    if not isinstance(cause, PeerGone):
+        return cause
+    kind = start_failure(cause.stderr)
+    if not kind:
+        kind = "no_result" if cause.exit is not None and cause.exit.ok else "exited"
+    what = _WHAT.get(kind) or ("it ended without a result" if kind == "no_result" else cause.message)
+    return AgentFailed(what, kind=kind, who=who, exit=cause.exit, stderr=cause.stderr, hint=HINTS.get(kind, _HINT))
+
+
+def interrupt_ignored(who: str) -> AgentFailed:
+    return AgentFailed("it did not heed an interrupt, and was ended", kind="exited", who=who, hint=_HINT)
+
+
+async def prompt_refusal(interceptors: Interceptors) -> str:
+    """Why it must not be, or "". Asked once for a prompt: the steps of its turn are Claude's own."""
+    try:
+        return await interceptors.before_step(1)
+    except Exception as error:  # who cannot say yes has not said it (design rule 7)
+        log.exception("an interceptor failed")
+        return f"an interceptor failed: {error}"
+
+
+_END = re.compile(r"<(\s*/\s*context)", re.IGNORECASE)
+
+
+def prompt_content(prompt: Prompt) -> str | list[dict[str, Any]]:
+    """What guests add stands before the prompt and is marked as theirs: the model must not take it for the person's words."""
+    if not prompt.system and not prompt.images:
+        return prompt.text
+    blocks: list[dict[str, Any]] = []
+    if prompt.system:
+        blocks.append(_text(f'<context from="extensions">\n{_unmarked(prompt.system)}\n</context>'))
+    for image in prompt.images:
+        source = {"type": "base64", "media_type": image.mime or "image/png", "data": b64encode(image.data).decode()}
+        blocks.append({"type": "image", "source": source})
+    if prompt.text:
+        blocks.append(_text(prompt.text))  # the last: only there a command of Claude's own is looked for
+    return blocks
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _unmarked(text: str) -> str:
+    """Nobody ends the block from within, however the model would read it."""
+    return _END.sub(r"<\\\1", text)

@@ -3,33 +3,38 @@
 A `result` ends a turn, not the process: further prompts go into the same one, and the agent may begin turns by itself, when
 something that it does on the side has ended (spec agents 2.11). The process ends with `close`, or when it does not heed an
 interrupt.
+
+What the control protocol can do besides turns (spec agents 2.7).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 
-from serai.agents.driver import Prompt, Unfinished
-from serai.agents.drivers.claude.asking import Asking
-from serai.agents.drivers.claude.connection import Connection, Frame
-from serai.agents.drivers.claude.controls import Controls, object_of
-from serai.agents.drivers.claude.failing import deaf, failed
-from serai.agents.drivers.claude.guarding import Guarding
-from serai.agents.drivers.claude.house import House
+from serai.agents.driven.process import SilenceTimer, StderrLines, wait_until
+from serai.agents.driver import Driver, Prompt, TurnFailed
+from serai.agents.drivers.claude.approvals import ClaudeApprovals, GuardCheck
+from serai.agents.drivers.claude.connection import (
+    ClaudeConnection,
+    Frame,
+    exit_error,
+    interrupt_ignored,
+    prompt_content,
+    prompt_refusal,
+)
+from serai.agents.drivers.claude.launch import ClaudeLaunch
 from serai.agents.drivers.claude.options import CAPABILITIES, MODES
-from serai.agents.drivers.claude.playing import Background, Costs, Play
-from serai.agents.drivers.claude.prompting import content, refusal
-from serai.agents.drivers.claude.serving import Serving
-from serai.agents.drivers.claude.telling import Telling
-from serai.agents.drivers.claude.watching import Lines, Watching, until
-from serai.agents.resident.scene import forget
-from serai.agents.stage import Stage
+from serai.agents.drivers.claude.tool_server import ToolServer
+from serai.agents.drivers.claude.turns import AgentTurn, CostCounter, EventSequencer, PromptTurn
+from serai.agents.event_hub import EventHub, ignore_outcome
 from serai.dialects.claude.events import Event, McpMessage, Odd, Told, Unsupported
 from serai.dialects.claude.frame_reader import shown_in
 from serai.dialects.claude.messages import Result, System
@@ -42,7 +47,54 @@ from serai.wire.event_loop import Deadlines
 from serai.wire.process import stop_child
 from serai.wire.stream import Oversize
 
-__all__ = ["Claude"]
+__all__ = ["Claude", "ControlRequests", "object_of"]
+
+
+class ControlRequests(Driver):
+    """A driver that has a connection; each of these raises what it refuses with, or why there is none."""
+
+    house: ClaudeLaunch
+    folding: FrameTranslator
+
+    @abstractmethod
+    def connected(self) -> ClaudeConnection: ...
+
+    def steer(self, text: str) -> None:
+        """With an id of its own: when it comes too late and makes a turn, the result of that is not taken for another's."""
+        connection = self.connected()
+        connection.send(connection.ours.prompt(text, uuid=str(uuid4()), relayed=True))
+
+    async def set_model(self, query: str) -> str:
+        reply = object_of(await self.connected().request("set_model", {"model": query or None}))
+        self.keep(model=query)
+        return str(reply.get("model") or query)
+
+    async def set_mode(self, mode: str) -> None:
+        await self.connected().request("set_permission_mode", {"mode": mode})
+        self.keep(permission_mode=mode)
+        self.folding.mode = mode
+
+    def keep(self, **choice: str) -> None:
+        """A process that takes this one's place has it too, and a fork: nobody gets back what a person has tightened."""
+        self.house.options = msgspec.structs.replace(self.house.options, **choice)
+
+    async def stop_task(self, task_id: str) -> None:
+        """End something that it does on the side."""
+        await self.connected().request("stop_task", {"task_id": task_id})
+
+    async def control(self, subtype: str, **fields: Any) -> Any:
+        """Whatever else its control protocol has, such as `get_context_usage`; its answer."""
+        return object_of(await self.connected().request(subtype, fields))
+
+
+def object_of(raw: msgspec.Raw) -> dict[str, Any]:
+    """An answer that should be an object."""
+    try:
+        value = msgspec.json.decode(raw) if bytes(raw) else {}
+    except msgspec.MsgspecError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
 
 log = logging.getLogger("serai.agents")
 
@@ -50,29 +102,29 @@ _ENDED = ("exited", "no_result")  # after these another process may go on
 _WAITED = frozenset({"local_agent", "local_workflow"})  # what a run is not over without (spec agents 2.11)
 
 
-class Claude(Controls):
+class Claude(ControlRequests):
     """One conversation with Claude Code."""
 
     name = "claude"
     capabilities = CAPABILITIES
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: ClaudeLaunch) -> None:
         self.house = house
         self.session_id = house.options.fork_id or ("" if house.options.fork else house.options.session_id)
-        self.serving = Serving(house.tools, self._tell, house.limits.tool_result)
+        self.serving = ToolServer(house.tools, self._tell, house.limits.tool_result)
         self.folding = FrameTranslator(self.serving.tools)
         self._deadlines: Deadlines | None = None
-        self._stage: Stage | None = None
-        self._connection: Connection | None = None
-        self._telling: Telling | None = None
-        self._asking: Asking | None = None
-        self._play: Play | None = None
-        self._background: Background | None = None
+        self._stage: EventHub | None = None
+        self._connection: ClaudeConnection | None = None
+        self._telling: EventSequencer | None = None
+        self._asking: ClaudeApprovals | None = None
+        self._play: PromptTurn | None = None
+        self._background: AgentTurn | None = None
         self._initialized: asyncio.Future[msgspec.Raw] | None = None
-        self._guarding = Guarding(house.judge is not None)
+        self._guarding = GuardCheck(house.judge is not None)
         self._over: SeraiError | None = None  # why nothing more can be asked of it
-        self._watching = Watching(house.limits)
-        self._costs = Costs()
+        self._watching = SilenceTimer(house.limits)
+        self._costs = CostCounter()
         self._resumable = False  # there was a result, so that there is something to resume
         self._well = False  # the last one was no error
         self._state = ""  # running, requires_action, idle: where it tells
@@ -84,21 +136,21 @@ class Claude(Controls):
 
     # -- its life
 
-    async def open(self, stage: Stage) -> None:
+    async def open(self, stage: EventHub) -> None:
         """Starts the process and says hello. Nobody waits for the answer: the first prompt may follow at once."""
         self._stage = stage
-        self._telling = Telling(stage, self.house.interceptors)
+        self._telling = EventSequencer(stage, self.house.interceptors)
         self._deadlines = Deadlines()
         await self._start(stage, self._telling, self._deadlines)
         stage.emit(SessionStarted(session=self.session_id))
 
-    async def _start(self, stage: Stage, telling: Telling, deadlines: Deadlines) -> None:
+    async def _start(self, stage: EventHub, telling: EventSequencer, deadlines: Deadlines) -> None:
         child = await self.house.spawn()
-        self._connection = connection = Connection(
+        self._connection = connection = ClaudeConnection(
             child, self, deadlines=deadlines, limits=self.house.limits, tap=self.house.tap(child.pid)
         )
-        child.stderr.on_chunk = Lines(lambda line: telling.tell([Stderr(line=line)])).feed
-        self._asking = Asking(stage, connection, self.folding, self.serving.tools, telling, self.house)
+        child.stderr.on_chunk = StderrLines(lambda line: telling.tell([Stderr(line=line)])).feed
+        self._asking = ClaudeApprovals(stage, connection, self.folding, self.serving.tools, telling, self.house)
         connection.wake_by(self._watching.start())
         self._initialized = connection.asked("initialize", self.house.initialize())
         self._initialized.add_done_callback(self._on_initialized)
@@ -114,9 +166,9 @@ class Claude(Controls):
         self.house.go_on(self.session_id)
         if self.folding.mode in MODES:  # which it may have changed itself, at the end of a plan
             self.keep(permission_mode=self.folding.mode)
-        self.serving = Serving(self.house.tools, self._tell, self.house.limits.tool_result)
+        self.serving = ToolServer(self.house.tools, self._tell, self.house.limits.tool_result)
         self.folding = FrameTranslator(self.serving.tools)
-        self._guarding, self._costs, self._state, self._queued = Guarding(self.house.judge is not None), Costs(), "", 0
+        self._guarding, self._costs, self._state, self._queued = GuardCheck(self.house.judge is not None), CostCounter(), "", 0
         over, self._over = self._over, None
         try:
             await self._start(stage, telling, deadlines)
@@ -161,12 +213,12 @@ class Claude(Controls):
             self._deadlines.close()
         await self.house.close()
 
-    def _end_aside(self, connection: Connection) -> None:
+    def _end_aside(self, connection: ClaudeConnection) -> None:
         """At the end of its input it would go on with what it does on the side, and ask its model again."""
         if self._over is None and self._works_aside:
             self._well = False  # how it ends is our doing
             with suppress(SeraiError):  # it may have ended in this very moment
-                connection.asked("interrupt", {"cancel_queued": True}).add_done_callback(forget)
+                connection.asked("interrupt", {"cancel_queued": True}).add_done_callback(ignore_outcome)
 
     # -- turns
 
@@ -175,8 +227,8 @@ class Claude(Controls):
         if self._resumable and isinstance(self._over, AgentFailed) and self._over.kind in _ENDED:
             await self._start_again()
         self._opened()
-        if why := await refusal(self.house.interceptors):
-            raise Unfinished(NotAllowed(why, who=self.name), TurnResult(status="denied", error=why))
+        if why := await prompt_refusal(self.house.interceptors):
+            raise TurnFailed(NotAllowed(why, who=self.name), TurnResult(status="denied", error=why))
         if self._interrupted:  # before the prompt was sent: it never is
             return TurnResult(status="cancelled", error=self._interrupted)
         return await self._run(prompt)
@@ -185,23 +237,23 @@ class Claude(Controls):
         """By its own command: what comes of it is told, and is no turn of the conversation."""
         try:
             await self._run(Prompt("/compact"))
-        except Unfinished as failure:
+        except TurnFailed as failure:
             raise failure.error from None
 
     async def _run(self, prompt: Prompt) -> TurnResult:
         connection, telling = self._opened()
-        self._play = play = Play()
+        self._play = play = PromptTurn()
         self._end_turn()  # what was said to a sub-agent meanwhile is nothing of this one
         try:
             if (news := self.serving.news()) is not None:
-                connection.asked("mcp_message", news).add_done_callback(forget)
-            connection.send(connection.ours.prompt(content(prompt), uuid=play.uuid, relayed=prompt.relayed))
+                connection.asked("mcp_message", news).add_done_callback(ignore_outcome)
+            connection.send(connection.ours.prompt(prompt_content(prompt), uuid=play.uuid, relayed=prompt.relayed))
             connection.wake_by(self._watching.turn())
             done, _ = await asyncio.wait([play.over], timeout=self.house.limits.agent_turn)
             if not done:
                 await self._out_of_time(play)
         except asyncio.CancelledError:  # it did not heed the interrupt
-            self._give_up(deaf(self.name))
+            self._give_up(interrupt_ignored(self.name))
             telling.end_turn()
             telling.failed()  # of this turn: the next has nothing to do with it
             raise
@@ -214,7 +266,7 @@ class Claude(Controls):
             self._end_turn()
         return play.result(telling)
 
-    async def _out_of_time(self, play: Play) -> None:
+    async def _out_of_time(self, play: PromptTurn) -> None:
         """By the clock on the wall, whatever it is busy with: retries can hold a turn for minutes (spec agents 2.12)."""
         if not play.answered:  # else it is done, and others may still have a word in what is shown of it (spec agents 7.14)
             seconds = self.house.limits.agent_turn or 0
@@ -244,7 +296,7 @@ class Claude(Controls):
         done, _ = await asyncio.wait([over], timeout=self.house.limits.interrupt)
         asking.cancel()
         if not done:
-            self._give_up(error or deaf(self.name))
+            self._give_up(error or interrupt_ignored(self.name))
 
     def _end_turn(self) -> None:
         if self._asking is not None:
@@ -254,7 +306,7 @@ class Claude(Controls):
     async def idle(self) -> None:
         """Until it does nothing on the side: sub-agents, and the turn that follows when one has ended (spec agents 2.11)."""
         patience = self.house.limits.agent_background
-        if not await until(lambda: self._over is not None or self._rests, self._changed, patience):
+        if not await wait_until(lambda: self._over is not None or self._rests, self._changed, patience):
             log.warning("claude still works on the side after %g s, and is not waited for", patience)
 
     @property
@@ -329,7 +381,7 @@ class Claude(Controls):
             self._tell(SessionStarted(session=frame.session_id))
         ended = self._play is not None and self._play.answered
         if self._background is None and (ended or (self._play is None and self._stage.turn is None)):
-            self._background = Background(self._stage, self._stop)
+            self._background = AgentTurn(self._stage, self._stop)
             if self._stage.turn is not None:  # its result has come, and it is not over yet
                 self._telling.after(self._stage.turn.over)
             self._telling.then(self._background.begins)
@@ -361,7 +413,7 @@ class Claude(Controls):
 
     def gone(self, cause: SeraiError) -> None:
         expected = self._closing or self._over is not None  # we have ended it
-        self._over = self._over or failed(cause, self.name)
+        self._over = self._over or exit_error(cause, self.name)
         assert self._telling is not None
         if self._asking is not None:
             self._asking.lose()
@@ -398,14 +450,14 @@ class Claude(Controls):
 
     # -- inside
 
-    def _opened(self) -> tuple[Connection, Telling]:
+    def _opened(self) -> tuple[ClaudeConnection, EventSequencer]:
         if self._over is not None:
             raise self._over.for_call("")
         if self._connection is None or self._telling is None:
             raise Closed("claude is not open", who=self.name)
         return self._connection, self._telling
 
-    def connected(self) -> Connection:
+    def connected(self) -> ClaudeConnection:
         return self._opened()[0]
 
     def _tell(self, event: Any) -> None:

@@ -1,7 +1,6 @@
 """An agent that plays a script: no program, no model, no network. For tests of whatever stands around an agent, and for demos."""
 
-from serai.agents.drivers.mock.messages import Played, played, seed_event, seed_events
-from serai.agents.drivers.mock.opening import mock
+from serai.agents.drivers.mock.driver import mock
 from serai.agents.drivers.mock.script import (
     Ask,
     Assistant,
@@ -19,6 +18,7 @@ from serai.agents.drivers.mock.script import (
     Wait,
     linear,
 )
+from serai.compat.agentboot.mock_messages import Played, played, seed_event, seed_events
 
 __all__ = [
     "Ask",

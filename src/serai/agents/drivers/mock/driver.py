@@ -1,21 +1,383 @@
-"""The mock agent: plays a script in this process, as an agent that is driven would. For tests and demonstrations."""
+"""The mock agent: plays a script in this process, as an agent that is driven would. For tests and demonstrations.
+
+One turn of a script. What is told of it is in the order that every agent's turn has (see `agents.resident.run`).
+
+`serai.agent("mock", script=[…])`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
 import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
 
-from serai.agents.driver import Capabilities, Driver, Prompt, Unfinished
-from serai.agents.drivers.mock.messages import AGENT
-from serai.agents.drivers.mock.playing import Playing
-from serai.agents.drivers.mock.script import Background, Script, Step
-from serai.agents.stage import Stage
+import msgspec
+
+from serai.agents.driver import Capabilities, Driver, Prompt, TurnFailed
+from serai.agents.drivers.mock import script
+from serai.agents.drivers.mock.script import ASK_TOOL, Background, Script, Status, Step
+from serai.agents.event_hub import EventHub
+from serai.agents.session import Session
 from serai.agents.turn import Turn
 from serai.errors import AgentFailed, Closed, SeraiError
-from serai.model.events import SessionStarted, TurnResult
+from serai.limits import Limits
+from serai.model import events
+from serai.model.actions import Notice
+from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question, QuestionItem, QuestionOption
+from serai.model.events import (
+    OtherEvent,
+    SessionStarted,
+    StepEnded,
+    StepSettled,
+    StepStarted,
+    Stop,
+    ToolCalled,
+    ToolEnded,
+    ToolStarted,
+    TurnResult,
+)
+from serai.model.tools import NativeCall, TextBlock, ToolCall, ToolResult
+from serai.store.messages import INTERRUPTED
+from serai.store.session_folder import CurrentSession
+from serai.store.stored_session import StoredSession as Stored
 
-__all__ = ["Mock"]
+__all__ = ["AGENT", "Mock", "MockTurn", "message", "mock"]
+
+AGENT = "mock"
+Message = dict[str, Any]
+
+
+def message(type: str, **fields: Any) -> Message:
+    """A message of that type; what is empty is left out, as the seed's JSON does. A yes or no never is."""
+    return {"type": type} | {key: value for key, value in fields.items() if value or isinstance(value, bool)}
+
+
+_STATUS: Mapping[Status, Literal["success", "error", "denied", "cancelled"]] = {
+    "success": "success",
+    "error": "error",
+    "cancelled": "cancelled",
+    "permission_denied": "denied",
+    "ask_denied": "denied",
+}
+_DONE = ToolResult.of("done, as far as a mock agent does anything")
+_INTERRUPTED = ToolResult.error(INTERRUPTED, code="TOOL_INTERRUPTED")
+
+
+class _Over(Exception):
+    """The script says that the turn is over, or somebody's no does."""
+
+    def __init__(self, result: script.Result) -> None:
+        super().__init__(result.status)
+        self.result = result
+
+
+class MockTurn:
+    """Plays `steps`. `number` gives ids to calls that have none; `later` takes turns that it shall begin by itself."""
+
+    def __init__(
+        self,
+        stage: EventHub,
+        prompt: Prompt,
+        steps: tuple[Step, ...],
+        *,
+        number: Callable[[], int],
+        later: Callable[[script.Background], None],
+    ) -> None:
+        self._stage = stage
+        self._prompt = prompt
+        self._steps = steps
+        self._number = number
+        self._later = later
+        self._step = 0
+        self._open = False  # a step is
+        self._told = False  # it has said something whole in this step
+        self._ended = False  # and is done speaking
+        self._pieces: list[str] = []  # of what it says
+        self._calls: dict[str, ToolCall] = {}  # of this step, without a result
+        self._running: set[str] = set()  # of them
+        self._denied = False  # the latest call was
+        self._text = ""  # what it said last
+        self._failures: list[str] = []  # what should have been decided otherwise
+        self._played = 0
+        self._numbered = 0
+
+    async def play(self) -> TurnResult:
+        """To its end. `Unfinished` says why it failed."""
+        # What says how the conversation stands comes first, as Claude Code's `init` does at every turn (spec agents 5.3 Z5).
+        total = max((step.total for step in self._steps if isinstance(step, script.Permission | script.Ask)), default=0)
+        self._stage.emit(events.TurnPrepared(native=message("init", max_iterations=total)))
+        try:
+            for step in self._steps:
+                await self._stage.room()
+                await asyncio.sleep(0)
+                await self._one(step)
+                self._played += 1
+        except _Over as over:
+            return self._result(over.result)
+        except asyncio.CancelledError:
+            self._settle("aborted", _INTERRUPTED)
+            raise
+        return self._result(script.Result())
+
+    def cancelled(self, reason: str) -> TurnResult:
+        """How it ends when somebody has interrupted it."""
+        told = self._told_result(script.Result(status="cancelled", error=reason))
+        return TurnResult(status="cancelled", text=self._text, error=reason, steps=self._step, native=told)
+
+    async def _one(self, step: Step) -> None:
+        match step:
+            case script.Assistant():
+                self._say(self._filled(step.text))
+            case script.StreamDelta():
+                self._piece(events.Text(text=(text := self._filled(step.text)), native=message("stream_delta", delta=text)))
+                self._pieces.append(text)
+            case script.Thinking():
+                self._piece(events.Thinking(text=self._filled(step.text)))
+            case script.ToolUse():
+                self._call(step.tool, step.input, step.id, tell=True)
+            case script.ToolResult():
+                self._tool_result(step)
+            case script.Permission():
+                await self._permission(step)
+            case script.Ask():
+                await self._ask(step)
+            case script.Error():
+                self._stage.emit(
+                    events.NoticeEvent(notice=Notice(step.message, "error", "mock"), native=message("error", error=step.message))
+                )
+            case script.Wait():
+                await self._wait(step)
+            case script.Background():
+                self._later(step)
+            case script.Result():
+                self._played += 1
+                raise _Over(step)
+            case script.Fail():
+                raise self._failed(step)
+
+    def _filled(self, text: str) -> str:
+        return text.replace("{prompt}", self._prompt.text)
+
+    async def _wait(self, step: script.Wait) -> None:
+        if step.reached is not None:
+            step.reached.set()
+        await (step.event.wait() if step.event is not None else asyncio.sleep(step.seconds))
+
+    # -- what it says
+
+    def _say(self, text: str) -> None:
+        told = message("assistant", message=text)
+        if self._pieces and "".join(self._pieces) == text:  # the whole of what came in pieces
+            self._pieces.clear()
+            self._message(text, told)
+            return
+        self._whole()
+        self._speak()
+        self._stage.emit(events.Text(text=text))
+        self._message(text, told)
+
+    def _piece(self, event: events.Text | events.Thinking) -> None:
+        self._speak()
+        self._stage.emit(event)
+
+    def _speak(self) -> None:
+        """In a step in which nothing whole was said yet, and no tool used."""
+        if self._told or self._ended or self._calls:
+            self._settle("end")
+        if not self._open:
+            self._step += 1
+            self._open = True
+            self._stage.emit(StepStarted(step=self._step))
+
+    def _message(self, text: str, native: dict[str, Any] | None = None) -> None:
+        self._told, self._text = True, text
+        content = (TextBlock(text),) if text else ()
+        self._stage.emit(events.Message(content=content, model="mock", native=native))
+
+    def _whole(self) -> None:
+        """What came in pieces and was never said whole."""
+        if self._pieces:
+            text = "".join(self._pieces)
+            self._pieces.clear()
+            self._message(text)
+
+    def _end_step(self, stop: Stop) -> None:
+        if self._open and not self._ended:
+            self._whole()
+            self._ended = True
+            self._stage.emit(StepEnded(step=self._step, stop="tool_use" if self._calls and stop == "end" else stop))
+
+    def _settle(self, stop: Stop = "end", result: ToolResult = _DONE) -> None:
+        """The step is over: what runs has this result."""
+        self._end_step(stop)
+        for id in list(self._calls):
+            self._finish(id, result)
+        if self._open:
+            self._stage.emit(StepSettled(step=self._step))
+        self._open = self._told = self._ended = False
+
+    # -- what it does
+
+    def _call(self, tool: str, input: dict[str, Any], id: str, *, tell: bool) -> ToolCall:
+        self._whole()
+        if self._ended:
+            self._settle()
+        if not self._open:
+            self._speak()
+        id = id or f"mock-{self._number()}"
+        if id in self._calls:  # results are told apart by them
+            id = f"{id}-{self._number()}"
+        call = ToolCall(tool, dict(input), id, asker="mock", native=NativeCall(tool, dict(input)))
+        self._calls[id] = call
+        self._denied = False
+        told = message("tool_use", tool_id=id, tool_name=tool, input=call.arguments) if tell else None
+        self._stage.emit(ToolCalled(call=call, native=told))
+        return call
+
+    def _run(self, call: ToolCall) -> None:
+        if call.id not in self._running:
+            self._end_step("tool_use")
+            self._running.add(call.id)
+            self._calls[call.id] = call
+            self._stage.emit(ToolStarted(call=call))
+
+    def _finish(self, id: str, result: ToolResult, native: dict[str, Any] | None = None) -> None:
+        """A call has its result; one that never ran because it was denied or interrupted did not start either."""
+        if not result.code:
+            self._run(self._calls[id])
+        call = self._calls.pop(id)
+        self._running.discard(id)
+        self._stage.emit(ToolEnded(call=call, result=result, native=native))
+
+    def _tool_result(self, step: script.ToolResult) -> None:
+        id = step.id or next(reversed(self._calls), "")
+        if id not in self._calls:
+            if self._denied:  # it has its result, which is that no
+                return
+            id = self._call("mock_tool", {}, step.id, tell=False).id  # nobody said what for: of something
+        result = ToolResult.error(step.text) if step.is_error else ToolResult.of(step.text)
+        told = message("tool_result", tool_id=id, tool_name=self._calls[id].name, content=step.text, is_error=step.is_error)
+        self._finish(id, result, told)
+
+    # -- what it asks
+
+    async def _permission(self, step: script.Permission) -> None:
+        call = self._call(step.tool, step.input, step.id, tell=False)
+        self._end_step("tool_use")
+        id = self._stage.new_id("permission")
+        told = message(
+            "permission_request", request_id=id, tool_name=step.tool, input=step.input, reason=step.reason,
+            step=step.step, total=step.total,
+        )  # fmt: skip
+        decision = await self._stage.ask(Approval(id=id, call=call, reason=step.reason, native=told))
+        approved = isinstance(decision, Allow)
+        self._decided(id, decision, approved=approved)
+        if step.expect_approved not in (None, approved):
+            wanted, got = ("approved", "denied") if step.expect_approved else ("denied", "approved")
+            self._failures.append(f"{step.tool} should have been {wanted} and was {got}")
+        if isinstance(decision, Allow):
+            final = call.arguments if decision.arguments is msgspec.UNSET else decision.arguments
+            self._run(msgspec.structs.replace(call, arguments=final))
+            self._numbered = max(self._numbered, step.step)
+            return
+        self._refused(call, decision, "permission_denied", ends=step.on_deny_terminate)
+
+    async def _ask(self, step: script.Ask) -> None:
+        asked = [one if isinstance(one, dict) else {"question": one} for one in step.questions]
+        call = self._call(ASK_TOOL, {"questions": asked}, step.id, tell=False)
+        self._end_step("tool_use")
+        id = self._stage.new_id("question")
+        told = message(
+            "permission_request", request_id=id, tool_name=ASK_TOOL, input=call.arguments, step=step.step, total=step.total
+        )
+        question = Question(id=id, items=tuple(map(_item, asked)), tool=ASK_TOOL, call_id=call.id, native=told)
+        decision = await self._stage.ask(question)
+        answers = decision.answers if isinstance(decision, Answer) else {}
+        self._decided(id, decision, approved=bool(answers))
+        self._expect(step, answers)
+        if answers:
+            self._run(call)
+            self._finish(call.id, ToolResult.of("\n".join(f"{text}: {said}" for text, said in answers.items())))
+            self._numbered = max(self._numbered, step.step)
+            return
+        self._refused(call, decision, "ask_denied", ends=step.on_deny_terminate)
+
+    def _expect(self, step: script.Ask, answers: Mapping[str, Any]) -> None:
+        if step.expect_answers is None:
+            return
+        texts = [_item(one if isinstance(one, dict) else {"question": one}).text for one in step.questions]
+        places = {str(place): text for place, text in enumerate(texts) if str(place) not in texts}
+        expected = {places.get(key, key): wanted for key, wanted in step.expect_answers.items()}
+        for text in sorted(expected.keys() | answers.keys()):
+            if expected.get(text) != answers.get(text):
+                self._failures.append(f"{text!r} should have been answered {expected.get(text)!r}, not {answers.get(text)!r}")
+
+    def _decided(self, id: str, decision: Decision, *, approved: bool) -> None:
+        why = decision.why if isinstance(decision, Deny) else ""
+        remember = not isinstance(decision, Answer) and decision.remember != "once"
+        told = message(
+            "permission_result", request_id=id, approved=approved, reason=why, **({"remember": True} if remember else {})
+        )
+        self._stage.emit(OtherEvent(kind="permission_result", native=told))
+
+    def _refused(self, call: ToolCall, decision: Decision, status: Status, *, ends: bool) -> None:
+        why = decision.why if isinstance(decision, Deny) else ""
+        why = why or ("it was denied" if status == "permission_denied" else "nobody answered")
+        self._finish(call.id, ToolResult.error(why, code="PERMISSION_DENIED"))
+        self._denied = True
+        if ends or (isinstance(decision, Deny) and decision.interrupt):
+            self._played += 1
+            raise _Over(script.Result(status=status, error=why))
+
+    # -- how it ends
+
+    def _told_result(self, said: script.Result) -> dict[str, Any]:
+        failures = {"metadata": {"expectation_failures": list(self._failures)}} if self._failures else {}
+        error = "; ".join(self._failures) or said.error
+        return message(
+            "result", status=said.status, message=said.message or self._text, cost_usd=said.cost_usd, duration_ms=said.duration_ms,
+            steps_completed=self._numbered or self._played, is_error=bool(self._failures) or said.status == "error", error=error,
+            **failures,
+        )  # fmt: skip
+
+    def _result(self, said: script.Result) -> TurnResult:
+        self._settle("end")
+        told = self._told_result(said)
+        text, usage = said.message or self._text, events.Usage(cost_usd=said.cost_usd)
+        status = "error" if self._failures else _STATUS[said.status]
+        error = told.get("error", "")
+        result = TurnResult(
+            status=status, text=text, error=error, steps=self._step, usage=usage, seconds=said.duration_ms / 1000, native=told
+        )
+        if self._failures:
+            hint = "look at what answered: a surface, a rule, a guard"
+            details = tuple(self._failures)
+            raise TurnFailed(
+                AgentFailed(error, kind="expectation_failed", details=details, native=told, who="mock", hint=hint), result
+            )
+        if status == "error":
+            raise TurnFailed(AgentFailed(error or text or "its script says so", native=told, who="mock"), result)
+        return result
+
+    def _failed(self, step: script.Fail) -> TurnFailed:
+        self._settle("error")
+        error = step.error
+        failure = error if isinstance(error, SeraiError) else AgentFailed(error, kind=step.kind, who="mock")
+        told = self._told_result(script.Result(status="error", error=str(failure)))
+        result = TurnResult(status="error", text=self._text, error=str(failure), steps=self._step, native=told)
+        return TurnFailed(failure, result)
+
+
+def _item(asked: dict[str, Any]) -> QuestionItem:
+    """A question as Claude Code has it (spec agents 2.9)."""
+    choices = []
+    for option in asked.get("options", ()):
+        named = option if isinstance(option, dict) else {"label": str(option)}
+        choices.append(QuestionOption(str(named.get("label", "")), str(named.get("description", ""))))
+    text, header = str(asked.get("question", "")), str(asked.get("header", ""))
+    return QuestionItem(text, header, tuple(choices), several=bool(asked.get("multiSelect", False)))
 
 
 class Mock(Driver):
@@ -34,18 +396,18 @@ class Mock(Driver):
         self._before = before
         self._turns = 0
         self._ids = itertools.count(1)
-        self._stage: Stage | None = None
+        self._stage: EventHub | None = None
         self._playing: asyncio.Task[TurnResult] | None = None
         self._later: list[Background] = []  # turns that it begins by itself, not begun yet
         self._own: asyncio.Task[None] | None = None  # begins them
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> EventHub:
         if self._stage is None:
             raise Closed("the mock agent is not open", who=self.name)
         return self._stage
 
-    async def open(self, stage: Stage) -> None:
+    async def open(self, stage: EventHub) -> None:
         if self.script.fail_with:
             raise AgentFailed(self.script.fail_with, kind="exited", who=self.name)
         self._stage = stage
@@ -57,7 +419,7 @@ class Mock(Driver):
         return await self._play(prompt, steps)
 
     async def _play(self, prompt: Prompt, steps: tuple[Step, ...]) -> TurnResult:
-        play = Playing(self.stage, prompt, steps, number=lambda: next(self._ids), later=self._begin_later)
+        play = MockTurn(self.stage, prompt, steps, number=lambda: next(self._ids), later=self._begin_later)
         turn = self.stage.turn
         if turn is not None and turn.reason:  # interrupted before it began
             return play.cancelled(turn.reason)
@@ -97,7 +459,7 @@ class Mock(Driver):
             except asyncio.CancelledError:
                 self.stage.end(turn, TurnResult(status="cancelled", error=turn.reason or "the session was closed"))
                 raise
-            except Unfinished as failure:
+            except TurnFailed as failure:
                 error, result = failure.error, failure.result
             except SeraiError as failure:  # what could not be told, such as a full disk
                 error, result = failure, TurnResult(status="error", error=str(failure))
@@ -116,3 +478,27 @@ class Mock(Driver):
             if task is not None and not task.done():
                 task.cancel()
                 await asyncio.wait([task])
+
+
+def mock(
+    *,
+    script: Script | str | bytes | Mapping[str, Any] | Iterable[Any] | None = None,
+    store: Stored | CurrentSession | None = None,
+    session_id: str = "",
+    limits: Limits | None = None,
+    **_: Any,
+) -> Session:
+    """A session with the mock agent.
+
+    * `script`: a `Script`, its steps as values or plain data, or TOML or JSON text; without one the linear script of five steps.
+    * `store`: where the conversation is kept; `session_id`: what it is called.
+
+    What the app hands to every agent (a model, tools, …) is nothing to a script; that is not told as an error.
+    """
+    stored = store.session if isinstance(store, CurrentSession) else store
+    driver = Mock(
+        Script.of(script),
+        session_id=session_id or (stored.id if stored is not None else ""),
+        before=len(stored.messages()) if stored is not None else 0,
+    )
+    return Session(driver, store=store, limits=limits)

@@ -53,27 +53,27 @@ ASK_TOOL = "AskUserQuestion"  # that a question comes from
 Status = Literal["success", "error", "cancelled", "permission_denied", "ask_denied"]
 
 
-class Base(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class MockStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Misspelt words are told, not ignored."""
 
 
-class Assistant(Base, frozen=True, kw_only=True, tag="assistant"):
+class Assistant(MockStep, frozen=True, kw_only=True, tag="assistant"):
     """It says something. Right after stream deltas that say the same it is their whole."""
 
     text: str
 
 
-class StreamDelta(Base, frozen=True, kw_only=True, tag="stream_delta"):
+class StreamDelta(MockStep, frozen=True, kw_only=True, tag="stream_delta"):
     """A piece of what it says."""
 
     text: str
 
 
-class Thinking(Base, frozen=True, kw_only=True, tag="thinking"):
+class Thinking(MockStep, frozen=True, kw_only=True, tag="thinking"):
     text: str
 
 
-class ToolUse(Base, frozen=True, kw_only=True, tag="tool_use"):
+class ToolUse(MockStep, frozen=True, kw_only=True, tag="tool_use"):
     """It uses a tool and asks nobody."""
 
     tool: str
@@ -81,7 +81,7 @@ class ToolUse(Base, frozen=True, kw_only=True, tag="tool_use"):
     id: str = ""
 
 
-class ToolResult(Base, frozen=True, kw_only=True, tag="tool_result"):
+class ToolResult(MockStep, frozen=True, kw_only=True, tag="tool_result"):
     """What came of the tool of this id, or of the one that was used last. Left out when its use was denied."""
 
     text: str = ""
@@ -89,7 +89,7 @@ class ToolResult(Base, frozen=True, kw_only=True, tag="tool_result"):
     id: str = ""
 
 
-class Permission(Base, frozen=True, kw_only=True, tag="permission"):
+class Permission(MockStep, frozen=True, kw_only=True, tag="permission"):
     """It wants to use a tool, and asks. `step` and `total` are told along."""
 
     tool: str
@@ -102,7 +102,7 @@ class Permission(Base, frozen=True, kw_only=True, tag="permission"):
     total: int = 0
 
 
-class Ask(Base, frozen=True, kw_only=True, tag="ask"):
+class Ask(MockStep, frozen=True, kw_only=True, tag="ask"):
     """It asks something. A question is a text, or `{question, header?, options?, multiSelect?}` as Claude Code has it.
 
     `expect_answers` has them by the question's text, or by its place: "0" is the first.
@@ -116,7 +116,7 @@ class Ask(Base, frozen=True, kw_only=True, tag="ask"):
     total: int = 0
 
 
-class Result(Base, frozen=True, kw_only=True, tag="result"):
+class Result(MockStep, frozen=True, kw_only=True, tag="result"):
     """The turn is over. What follows in the script is not played."""
 
     status: Status = "success"
@@ -126,13 +126,13 @@ class Result(Base, frozen=True, kw_only=True, tag="result"):
     duration_ms: int = 0
 
 
-class Error(Base, frozen=True, kw_only=True, tag="error"):
+class Error(MockStep, frozen=True, kw_only=True, tag="error"):
     """Something went wrong that it can live with: it is told, and the turn goes on."""
 
     message: str
 
 
-class Fail(Base, frozen=True, kw_only=True, tag="fail"):
+class Fail(MockStep, frozen=True, kw_only=True, tag="fail"):
     """The turn fails with this error; a text is that of an `AgentFailed`."""
 
     error: Any = "the mock agent failed, as its script says"
@@ -143,7 +143,7 @@ class Fail(Base, frozen=True, kw_only=True, tag="fail"):
             raise TypeError("`error` is a text or an error of serai.errors")
 
 
-class Wait(Base, frozen=True, kw_only=True, tag="wait"):
+class Wait(MockStep, frozen=True, kw_only=True, tag="wait"):
     """Until the event is set; without one, for so many seconds. `reached` is set when it waits."""
 
     event: Any = None  # asyncio.Event
@@ -157,7 +157,7 @@ class Wait(Base, frozen=True, kw_only=True, tag="wait"):
             raise ValueError("`seconds` is between 0 and a day")
 
 
-class Background(Base, frozen=True, kw_only=True, tag="background"):
+class Background(MockStep, frozen=True, kw_only=True, tag="background"):
     """When this turn is over it begins one by itself: these steps. `prompt` is what that is about."""
 
     steps: tuple[Step, ...]
@@ -228,7 +228,7 @@ def _parsed(text: str | bytes) -> Any:
 
 def _plain(value: Any) -> Any:
     """Steps may be values or plain data, also side by side; msgspec takes values as they are only where no tag is looked for."""
-    if isinstance(value, Base):
+    if isinstance(value, MockStep):
         fields = {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
         return {"type": value.__struct_config__.tag, **fields}
     if isinstance(value, Mapping):

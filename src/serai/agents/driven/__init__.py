@@ -1,0 +1,1 @@
+"""What drivers of agent programs share; no agent is known here."""

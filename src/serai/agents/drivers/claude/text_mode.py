@@ -1,0 +1,126 @@
+"""Claude Code in text mode: a process for each prompt, which prints its answer and ends (spec agents 1.17, 7.33).
+
+Nobody can be asked and nothing is told but the answer; what it may do is what its own settings allow. For callers that want just
+that, such as those of the seed's `text` format.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+
+import msgspec
+
+from serai.agents.driven.process import StderrLines
+from serai.agents.driver import Capabilities, Driver, Prompt, TurnFailed
+from serai.agents.drivers.claude.connection import exit_error
+from serai.agents.drivers.claude.launch import ClaudeLaunch
+from serai.agents.event_hub import EventHub
+from serai.errors import AgentFailed, LimitHit, NotCapable, PeerGone, PeerTimeout, SeraiError
+from serai.model.events import Message, SessionStarted, Stderr, Text, TurnResult
+from serai.model.tools import TextBlock
+from serai.wire.channel import Channel
+from serai.wire.event_loop import Deadlines
+from serai.wire.process import Child, stop_child
+from serai.wire.stream import Oversize
+
+__all__ = ["TextClaude"]
+
+
+class TextClaude(Driver):
+    """One conversation, a process for each of its turns."""
+
+    name = "claude"
+    capabilities = Capabilities(deltas=True, interrupt=True, choose_id=True)
+
+    def __init__(self, house: ClaudeLaunch) -> None:
+        self.house = house
+        self.session_id = house.options.session_id
+        self._stage: EventHub | None = None
+        self._child: Child | None = None
+        self._interrupted = ""
+
+    async def open(self, stage: EventHub) -> None:
+        self._stage = stage
+        stage.emit(SessionStarted(session=self.session_id))
+
+    async def run(self, prompt: Prompt) -> TurnResult:
+        stage = self._stage
+        assert stage is not None
+        if prompt.system or prompt.relayed:  # there is no place for it on a command line, where all is the person's word
+            raise NotCapable("in text mode a prompt is the person's own text and nothing else", who=self.name)
+        self._interrupted = ""
+        deadlines = Deadlines()
+        child = self._child = await self.house.spawn(text=prompt)
+        answer = _Answer(stage)
+        try:
+            child.stderr.on_chunk = StderrLines(lambda line: stage.emit(Stderr(line=line))).feed
+            Channel(child, answer, deadlines=deadlines, limits=self.house.limits, tap=self.house.tap(child.pid))
+            async with asyncio.timeout(self.house.limits.agent_turn):
+                cause = await answer.over
+        except TimeoutError:
+            limit = LimitHit("agent_turn", self.house.limits.agent_turn or 0)
+            cause = PeerTimeout("the turn took too long", who=self.name, limit=limit)
+        finally:
+            await stop_child(child, self.house.limits)
+            deadlines.close()
+            self._child = None
+        return self._result(answer, cause)
+
+    def _result(self, answer: _Answer, cause: SeraiError) -> TurnResult:
+        text = answer.end()
+        if self._interrupted:
+            return TurnResult(status="cancelled", text=text, error=self._interrupted)
+        if not isinstance(cause, PeerGone) or cause.exit is None or not cause.exit.ok:
+            error = cause if isinstance(cause, PeerTimeout) else exit_error(cause, self.name)
+            if text and isinstance(error, AgentFailed):  # it prints why to its stdout
+                error.details = (text.strip(),)
+            raise TurnFailed(error, TurnResult(status="error", text=text, error=str(error)))
+        if self.session_id:  # the next turn goes on with it
+            self.house.options = msgspec.structs.replace(self.house.options, session_id=self.session_id, resume=True, fork=False)
+        return TurnResult(status="success", text=text, session=self.session_id, steps=1)
+
+    async def interrupt(self, reason: str) -> None:
+        self._interrupted = reason
+        if self._child is not None:
+            await stop_child(self._child, self.house.limits.but(stop_polite=0.001))  # it reads nothing, so there is nothing to ask
+
+    async def close(self) -> None:
+        if self._child is not None:
+            await stop_child(self._child, self.house.limits)
+        await self.house.close()
+
+
+class _Answer:
+    """Takes bytes as they come, and never for JSON."""
+
+    def __init__(self, stage: EventHub) -> None:
+        self._stage = stage
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._pieces: list[str] = []
+        self.over: asyncio.Future[SeraiError] = asyncio.get_running_loop().create_future()
+
+    def end(self) -> str:
+        self._take(self._decoder.decode(b"", final=True))
+        text = "".join(self._pieces)
+        if text.strip():
+            self._stage.emit(Message(content=(TextBlock(text.rstrip("\n")),)))
+        return text.rstrip("\n")
+
+    def received(self, run: bytes) -> None:
+        self._take(self._decoder.decode(run))
+
+    def _take(self, text: str) -> None:
+        if text:
+            self._pieces.append(text)
+            self._stage.emit(Text(text=text))
+
+    def oversize(self, frame: Oversize) -> None:
+        self.received(frame.head)
+
+    def tick(self, now: float) -> float | None:  # noqa: ARG002
+        return None
+
+    def lost(self, cause: SeraiError) -> None:
+        if not self.over.done():
+            self.over.set_result(cause)

@@ -1,0 +1,129 @@
+"""`serai.agent(NAME)`: the one door to every agent. One table, plus entry points of the group `serai.agents`.
+
+What agents there are, whether each can be used here, and what it can do. A program may be asked for its version.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from typing import Any
+
+import msgspec
+
+from serai.agents.driver import Capabilities
+from serai.agents.session import Session
+from serai.agents.settings import read_agent_settings
+from serai.errors import NoAgent, SeraiError
+from serai.limits import Limits
+
+__all__ = ["ABOUT", "AGENTS", "AgentLookup", "AgentStatus", "agent", "agent_factory", "agent_status", "agent_statuses"]
+
+# Name: what opens a session with it. Each takes keyword arguments; `cwd`, `model`, `store`, `limits` and `environ` mean the same
+# for all of them.
+AGENTS = {
+    "resident": "serai.agents.resident.factory:resident",
+    "claude": "serai.agents.drivers.claude.factory:claude",
+    "mock": "serai.agents.drivers.mock.driver:mock",
+}
+
+
+def agent(name: str = "resident", **options: Any) -> Session:
+    """A session with an agent, to be entered: `async with serai.agent("resident", cwd=folder) as session`."""
+    session = agent_factory(name)(**options)
+    if not isinstance(session, Session):
+        raise TypeError(f"the entry point of the agent {name} gave {type(session).__name__}, not a Session")
+    return session
+
+
+def agent_factory(name: str) -> Callable[..., object]:
+    """What opens a session with the agent of that name; `NoAgent` when there is none."""
+    if home := AGENTS.get(name):
+        module, attribute = home.split(":")
+        opener: Callable[..., object] = getattr(import_module(module), attribute)
+        return opener
+    from importlib.metadata import entry_points  # only here: most runs have no need of it
+
+    others = {point.name: point for point in entry_points(group="serai.agents")}
+    if name in others:
+        loaded: Callable[..., object] = others[name].load()
+        return loaded
+    raise NoAgent(f"there is no agent {name}", hint=f"agents: {', '.join(sorted({*AGENTS, *others}))}")
+
+
+class AgentStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One agent. `source` says how its program was found, or what it is a part of; `why` why it cannot be used, `hint` what to do.
+
+    Without `capabilities` nothing is known of them: another package's agent is not run to ask it.
+    """
+
+    name: str
+    available: bool = True
+    path: str = ""
+    version: str = ""
+    source: str = ""
+    capabilities: Capabilities | None = None
+    why: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLookup:
+    """Where one looks: the environment, and the settings in force."""
+
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    limits: Limits = field(default_factory=Limits, repr=False)
+
+
+async def _resident(_: AgentLookup) -> AgentStatus:
+    from serai.agents.resident.driver import Resident
+
+    return AgentStatus(name="resident", source="serai", capabilities=Resident.capabilities)
+
+
+async def _mock(_: AgentLookup) -> AgentStatus:
+    from serai.agents.drivers.mock.driver import Mock
+
+    return AgentStatus(name="mock", source="serai", capabilities=Mock.capabilities)
+
+
+async def _claude(place: AgentLookup) -> AgentStatus:
+    from serai.agents.drivers.claude.options import CAPABILITIES, ClaudeOptions
+    from serai.agents.drivers.claude.program import find_program
+
+    configured = read_agent_settings(place.settings).claude.path
+    try:
+        found = await find_program(ClaudeOptions(), place.environ, limits=place.limits, configured=configured, probe=True)
+    except SeraiError as error:
+        return AgentStatus(name="claude", available=False, capabilities=CAPABILITIES, why=error.message, hint=error.hint)
+    return AgentStatus(name="claude", path=found.path, version=found.version, source=found.source, capabilities=CAPABILITIES)
+
+
+# Name: who tells about it. Whoever adds an agent to `AGENTS` adds a row here.
+ABOUT: dict[str, Callable[[AgentLookup], Awaitable[AgentStatus]]] = {"resident": _resident, "claude": _claude, "mock": _mock}
+
+
+async def agent_status(name: str, place: AgentLookup) -> AgentStatus:
+    """What is known of an agent of Serai's own."""
+    return await ABOUT[name](place)
+
+
+async def agent_statuses(place: AgentLookup) -> list[AgentStatus]:
+    """All of them: Serai's own, then those of other packages."""
+    own = [await agent_status(name, place) for name in AGENTS]
+    others = {point.name: point for point in entry_points(group="serai.agents") if point.name not in AGENTS}
+    return [*own, *(_other(point) for _, point in sorted(others.items()))]
+
+
+def _other(point: EntryPoint) -> AgentStatus:
+    package = point.dist.name if point.dist else "another package"
+    version = point.dist.version if point.dist else ""
+    if find_spec(point.module.partition(".")[0]) is None:  # loading more of it would run it
+        why, hint = f"its module {point.module} is missing", f"install {package} again"
+        return AgentStatus(name=point.name, available=False, version=version, source=package, why=why, hint=hint)
+    return AgentStatus(name=point.name, version=version, source=package)
