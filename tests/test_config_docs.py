@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.app.config_project import LOWERED, PROJECT_MAY
+from serai.app.config import LOWERED, PROJECT_MAY
 from serai.host.guest_settings import GROUPS
 from tests import pages
 

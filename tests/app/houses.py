@@ -12,7 +12,7 @@ from typing import Any, Literal, Unpack
 import pytest
 
 from serai.app.app import App
-from serai.app.opening import Choices
+from serai.app.assembly import AppOptions
 from serai.errors import SeraiError
 from serai.host import host as hosts
 from serai.host.adapter import Adapter, GuestConnection, StartContext
@@ -37,11 +37,11 @@ def home_of(tmp_path: Path) -> dict[str, str]:
     return {"PATH": os.environ.get("PATH", os.defpath), "SERAI_HOME": str(tmp_path / "home")}
 
 
-def unopened(tmp_path: Path, *folders: Path, answers: Answers | None = None, **choices: Unpack[Choices]) -> App:
+def unopened(tmp_path: Path, *folders: Path, answers: Answers | None = None, **choices: Unpack[AppOptions]) -> App:
     """An app in which every call is allowed: with parrot, or `answers`; with these guests and no others."""
     project = tmp_path / "project"
     project.mkdir(exist_ok=True)
-    usual: Choices = {
+    usual: AppOptions = {
         "cwd": project,
         "environ": home_of(tmp_path),
         "guests": folders,
@@ -59,7 +59,9 @@ def unopened(tmp_path: Path, *folders: Path, answers: Answers | None = None, **c
 
 
 @asynccontextmanager
-async def opened(tmp_path: Path, *folders: Path, answers: Answers | None = None, **choices: Unpack[Choices]) -> AsyncIterator[App]:
+async def opened(
+    tmp_path: Path, *folders: Path, answers: Answers | None = None, **choices: Unpack[AppOptions]
+) -> AsyncIterator[App]:
     """The same, opened. At the end nothing that it started runs any more."""
     app = unopened(tmp_path, *folders, answers=answers, **choices)
     await app.open()

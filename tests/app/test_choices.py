@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from serai.app.services.group import Data, NoArguments, Operation
+from serai.app.services.router import Data, NoArguments, Operation
 from serai.errors import BadSettings, NoSession
 from serai.host.trust import Trust
 from serai.model.actions import Notice

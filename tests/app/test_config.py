@@ -11,8 +11,7 @@ import pytest
 
 from serai import paths
 from serai.agents.settings import AgentSettings, read_agent_settings
-from serai.app.config import Config, Value
-from serai.app.config_project import LOWERED, PROJECT_MAY
+from serai.app.config import LOWERED, PROJECT_MAY, Config, ConfigValue
 from serai.errors import BadSettings
 from serai.host.discovery import find_guests
 from serai.host.guest_settings import GROUPS, PROJECT, _Entry, read_person_settings
@@ -59,7 +58,7 @@ def house(tmp_path: Path) -> House:
     return House(tmp_path)
 
 
-def value(config: Config, key: str) -> Value:
+def value(config: Config, key: str) -> ConfigValue:
     [found] = [one for one in config.values if one.key == key]
     return found
 
@@ -73,7 +72,7 @@ def test_without_any_file_all_is_as_it_is_shipped(house: House) -> None:
     assert (config.agent, config.model, config.small_model, config.record, config.tools) == ("resident", "", "", True, None)
     assert (config.settings, config.limits, config.notes) == ({}, Limits(), ())
     assert {one.source for one in config.values if one.key != "home"} == {"default"}
-    assert value(config, "home") == Value("home", str(house.home), "environment", "SERAI_HOME")
+    assert value(config, "home") == ConfigValue("home", str(house.home), "environment", "SERAI_HOME")
     assert config.files == (str(house.mine), str(house.theirs))
     keys = [one.key for one in config.values]
     assert len(keys) == len(set(keys))
@@ -85,12 +84,12 @@ def test_each_value_says_where_it_comes_from_and_the_strongest_counts(house: Hou
     mine = 'default_model = "mine"\nagent = "mine"\nsmall_model = "mine"\nrecord = false\nsystem_prompt = "mine"\n'
     theirs = 'default_model = "theirs"\nagent = "theirs"\nsystem_prompt = "theirs"\n'
     config = house.trusted(theirs, mine, flags={"agent": "flag"}, SERAI_DEFAULT_MODEL="variable", NO_COLOR="1")
-    assert value(config, "record") == Value("record", False, "person", str(house.mine))
-    assert value(config, "small_model") == Value("small_model", "mine", "person", str(house.mine))
-    assert value(config, "system_prompt") == Value("system_prompt", "theirs", "project", str(house.theirs))
-    assert value(config, "default_model") == Value("default_model", "variable", "environment", "SERAI_DEFAULT_MODEL")
-    assert value(config, "agent") == Value("agent", "flag", "flag")
-    assert value(config, "no_color") == Value("no_color", True, "environment", "NO_COLOR")
+    assert value(config, "record") == ConfigValue("record", False, "person", str(house.mine))
+    assert value(config, "small_model") == ConfigValue("small_model", "mine", "person", str(house.mine))
+    assert value(config, "system_prompt") == ConfigValue("system_prompt", "theirs", "project", str(house.theirs))
+    assert value(config, "default_model") == ConfigValue("default_model", "variable", "environment", "SERAI_DEFAULT_MODEL")
+    assert value(config, "agent") == ConfigValue("agent", "flag", "flag")
+    assert value(config, "no_color") == ConfigValue("no_color", True, "environment", "NO_COLOR")
     assert (config.agent, config.model, config.small_model, config.record) == ("flag", "variable", "mine", False)
     assert config.settings["system_prompt"] == "theirs"
     assert config.settings["default_model"] == "theirs"  # whoever resolves a model looks at the variables first
@@ -319,7 +318,7 @@ def test_what_narrows_a_guest_counts_at_once(house: House) -> None:
     config = house.load(theirs, '[guest."zot:gate"]\nservices = ["bus", "chat"]\nlimits = { tool = "none" }')
     assert config.notes == ()
     key, note = 'guest."zot:gate".services', "unless it is a guard anyway"
-    assert value(config, key) == Value(key, ("bus",), "project", str(house.theirs), note)
+    assert value(config, key) == ConfigValue(key, ("bus",), "project", str(house.theirs), note)
     assert value(config, 'guest."zot:gate".limits.tool').value == 5
     assert value(config, "guest.other.enabled").note == "unless it is a guard"
     person = read_person_settings(config.settings)

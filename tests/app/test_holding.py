@@ -96,9 +96,9 @@ async def test_a_conversation_is_not_left_while_it_is_shortened(tmp_path: Path) 
 
 
 def _nothing() -> Any:
-    from serai.app.services.conversation import Replacement
+    from serai.app.services.agent_services import ReplacementArgs
 
-    return Replacement(None)
+    return ReplacementArgs(None)
 
 
 async def test_a_conversation_is_not_left_while_somebody_is_asked_something(tmp_path: Path) -> None:

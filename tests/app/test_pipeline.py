@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from serai.app import joining
-from serai.app.joining import Tools
-from serai.app.pipeline import Decided, Pipeline, Telling
+from serai.app import agent_tools
+from serai.app.agent_tools import AgentTools
+from serai.app.pipeline import ApprovalObserver, CallDecision, Pipeline
 from serai.errors import NotWritten
 from serai.host.host import Host
 from serai.limits import Limits
@@ -60,7 +60,7 @@ def rewriting(**arguments: Any) -> Callable[[Any], InterceptResult]:
     return lambda _call: Rewrite(arguments)
 
 
-class Told(Telling):
+class Told(ApprovalObserver):
     def __init__(self) -> None:
         self.asked_of: list[Approval | Question] = []
         self.decisions: list[tuple[str, Decision, str]] = []
@@ -94,13 +94,13 @@ class Way:
         policy = Policy(read_toml(rules.encode(), "rules.toml") if rules else Rules(), memory=self.decisions)
         self.desk = Approver(policy, surface, decisions=self.decisions, limits=Limits().but(approval=5.0))
         self.pipeline = Pipeline(host, self.desk, self.situation, leads_outside=leads, telling=self.told)
-        self.tools = Tools(lambda: self.host, lambda: self.pipeline)
+        self.tools = AgentTools(lambda: self.host, lambda: self.pipeline)
         self.cwd = str(tmp_path)
 
     def situation(self, owner: str) -> CallContext:
         return CallContext(cwd=self.cwd, project=self.cwd, session="s", agent="resident", owner=owner)
 
-    async def decide(self, city: object = "Bern", **more: Any) -> Decided:
+    async def decide(self, city: object = "Bern", **more: Any) -> CallDecision:
         return await self.pipeline.decide(ToolCall("weather", {"city": city, **more}, id="c1", asker="resident"))
 
 
@@ -507,7 +507,7 @@ async def test_a_decision_about_one_tool_is_none_about_another_with_the_same_arg
 
 @pytest.mark.req("app.pipeline.once")
 async def test_decisions_that_are_never_used_do_not_pile_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(joining, "_PASSES", 2)
+    monkeypatch.setattr(agent_tools, "_PASSES", 2)
     surface = ScriptedSurface([Allow()] * 3)
     async with way(monkeypatch, tmp_path, station(), surface=surface) as the:
         calls = [ToolCall("weather", {"city": city}, id=city) for city in ("Paris", "Rome", "Oslo")]
@@ -590,7 +590,7 @@ async def working(
     inside.mkdir()
     (tmp_path / "secret.txt").write_text("a secret")
     async with PlainSpawner() as spawner:
-        holder: list[Tools] = []
+        holder: list[AgentTools] = []
 
         def outside(call: ToolCall, path: str) -> bool:
             return holder[0].may_lead(call, path)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from serai.app.services.bus import BASH_TAIL
+from serai.app.services.guest_services import BASH_TAIL
 from serai.errors import Closed
 from serai.model.actions import SubmitPrompt
 from serai.model.approvals import Allow, Approval, Deny, Question

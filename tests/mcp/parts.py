@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Self
 
-from serai.app.mcp import TOKEN, Endpoint
+from serai.agents.driven.tool_endpoint import TOKEN_VARIABLE, ToolEndpoint
 from serai.dialects.mcp import events, host_side
 from serai.limits import Limits
 from serai.model.tools import ImageBlock, ProgressCallback, TextBlock, ToolCall, ToolResult, ToolSpec
@@ -57,8 +57,8 @@ class Box:
 
 
 @asynccontextmanager
-async def opened(box: Box, *, limits: Limits | None = None, **more: Any) -> AsyncIterator[Endpoint]:
-    async with Endpoint(box, agent="claude", limits=limits, **more) as endpoint:
+async def opened(box: Box, *, limits: Limits | None = None, **more: Any) -> AsyncIterator[ToolEndpoint]:
+    async with ToolEndpoint(box, agent="claude", limits=limits, **more) as endpoint:
         yield endpoint
     assert not os.path.exists(endpoint.folder)
 
@@ -73,14 +73,14 @@ class Talker:
         self.told: list[events.HostEvent] = []
 
     @classmethod
-    async def come(cls, endpoint: Endpoint, token: str | None = None) -> Self:
+    async def come(cls, endpoint: ToolEndpoint, token: str | None = None) -> Self:
         reader, writer = await asyncio.open_unix_connection(endpoint.path, limit=1 << 26)
         talker = cls(reader, writer)
-        talker.put((endpoint.launch.env[TOKEN] if token is None else token).encode())
+        talker.put((endpoint.launch.env[TOKEN_VARIABLE] if token is None else token).encode())
         return talker
 
     @classmethod
-    async def greeted(cls, endpoint: Endpoint) -> Self:
+    async def greeted(cls, endpoint: ToolEndpoint) -> Self:
         """One that has said hello."""
         talker = await cls.come(endpoint)
         heard = await talker.ask(*talker.client.initialize())

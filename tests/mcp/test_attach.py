@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from serai.app.mcp import TOKEN, Endpoint
+from serai.agents.driven.tool_endpoint import TOKEN_VARIABLE, ToolEndpoint
 from serai.dialects.mcp.events import Agreed, Done, Listed
 from serai.dialects.mcp.host_side import HostSide
 from serai.wire.stream import Call
@@ -38,7 +38,7 @@ finally:
 
 
 @asynccontextmanager
-async def attached(endpoint: Endpoint, environ: Mapping[str, str], cwd: Path) -> AsyncIterator[Process]:
+async def attached(endpoint: ToolEndpoint, environ: Mapping[str, str], cwd: Path) -> AsyncIterator[Process]:
     argv, env = endpoint.launch
     child = await asyncio.create_subprocess_exec(
         *argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, cwd=cwd, env={**environ, **env}, limit=1 << 26
@@ -92,7 +92,9 @@ async def test_megabytes_pass_as_they_are(environ: dict[str, str], tmp_path: Pat
     loop = asyncio.get_running_loop()
     listener.setblocking(False)
     argv = [sys.executable, "-P", "-m", "serai", "mcp-attach", path]
-    child = await asyncio.create_subprocess_exec(*argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, env={**environ, TOKEN: token})
+    child = await asyncio.create_subprocess_exec(
+        *argv, stdin=PIPE, stdout=PIPE, stderr=PIPE, env={**environ, TOKEN_VARIABLE: token}
+    )
     with listener:
         connection, _ = await asyncio.wait_for(loop.sock_accept(listener), START)
     with connection:
@@ -164,7 +166,11 @@ async def test_an_agent_that_reads_no_more_ends_it(environ: dict[str, str], tmp_
 @pytest.mark.req("app.mcp.attach")
 @pytest.mark.parametrize(
     ("env", "says"),
-    [({}, "SERAI_MCP_TOKEN is not set"), ({TOKEN: ""}, "SERAI_MCP_TOKEN is not set"), ({TOKEN: "t0ken"}, "no Serai listens there")],
+    [
+        ({}, "SERAI_MCP_TOKEN is not set"),
+        ({TOKEN_VARIABLE: ""}, "SERAI_MCP_TOKEN is not set"),
+        ({TOKEN_VARIABLE: "t0ken"}, "no Serai listens there"),
+    ],
 )
 def test_without_token_or_socket_it_says_so(environ: dict[str, str], tmp_path: Path, env: dict[str, str], says: str) -> None:
     argv = [sys.executable, "-P", "-m", "serai", "mcp-attach", str(tmp_path / "none")]
@@ -185,7 +191,9 @@ def test_a_socket_that_nobody_serves_any_more_is_told(environ: dict[str, str], t
         listener.bind(f"/proc/self/fd/{here}/s")
         os.close(here)
     argv = [sys.executable, "-P", "-m", "serai", "mcp-attach", str(folder / "s")]
-    ran = subprocess.run(argv, env={**environ, TOKEN: "x"}, input="", capture_output=True, text=True, timeout=START, check=False)
+    ran = subprocess.run(
+        argv, env={**environ, TOKEN_VARIABLE: "x"}, input="", capture_output=True, text=True, timeout=START, check=False
+    )
     assert ran.returncode == 1
     assert "Connection refused" in ran.stderr
 
@@ -193,7 +201,12 @@ def test_a_socket_that_nobody_serves_any_more_is_told(environ: dict[str, str], t
 @pytest.mark.req("app.mcp.attach")
 def test_it_imports_next_to_nothing(environ: dict[str, str]) -> None:
     ran = subprocess.run(
-        [sys.executable, "-c", STARTED], env={**environ, TOKEN: "x"}, capture_output=True, text=True, timeout=START, check=False
+        [sys.executable, "-c", STARTED],
+        env={**environ, TOKEN_VARIABLE: "x"},
+        capture_output=True,
+        text=True,
+        timeout=START,
+        check=False,
     )
     imported = set(ran.stdout.split())
     assert "serai.cli.mcp_attach" in imported

@@ -15,7 +15,7 @@ from typing import Literal
 
 import pytest
 
-from serai.app.mcp import TOKEN, Endpoint
+from serai.agents.driven.tool_endpoint import TOKEN_VARIABLE, ToolEndpoint
 from serai.dialects.mcp.events import Changed, Done, Failed, Listed, Pong
 from serai.errors import Closed, NotWritten, SeraiError
 from serai.limits import Limits
@@ -189,7 +189,7 @@ async def test_what_was_asked_before_the_end_of_input_is_still_answered() -> Non
 @pytest.mark.req("app.mcp.gone")
 async def test_closing_ends_everything_and_twice_is_once() -> None:
     box = Box()
-    endpoint = await Endpoint(box, agent="claude").open()
+    endpoint = await ToolEndpoint(box, agent="claude").open()
     talker = await Talker.greeted(endpoint)
     stranger_reader, stranger = await asyncio.open_unix_connection(endpoint.path)
     talker.put(talker.client.call("hold")[1])
@@ -213,7 +213,7 @@ async def test_what_closes_the_endpoint_may_be_a_call() -> None:
             await endpoint.close()
             return ToolResult()
 
-    endpoint = await Endpoint(Closing(), agent="claude").open()
+    endpoint = await ToolEndpoint(Closing(), agent="claude").open()
     talker = await Talker.greeted(endpoint)
     talker.put(talker.client.call("add")[1])
     assert await talker.ended() == b""
@@ -249,7 +249,7 @@ async def test_a_wrong_word_ends_the_connection_and_nothing_is_told(word: str) -
 async def test_a_token_opens_its_own_endpoint_alone() -> None:
     async with opened(Box()) as one, opened(Box()) as other:
         assert one.launch.env != other.launch.env
-        talker = await Talker.come(one, other.launch.env[TOKEN])
+        talker = await Talker.come(one, other.launch.env[TOKEN_VARIABLE])
         assert await talker.ended() == b""
         talker.close()
 
@@ -258,7 +258,7 @@ async def test_a_token_opens_its_own_endpoint_alone() -> None:
 async def test_a_token_may_come_in_pieces() -> None:
     async with opened(Box()) as endpoint:
         reader, writer = await asyncio.open_unix_connection(endpoint.path)
-        for char in endpoint.launch.env[TOKEN] + "\r":
+        for char in endpoint.launch.env[TOKEN_VARIABLE] + "\r":
             writer.write(char.encode())
             await writer.drain()
         talker = Talker(reader, writer)
@@ -280,7 +280,7 @@ async def test_another_user_is_refused_also_with_the_token() -> None:
 def test_the_kernels_word_on_the_peer_is_read_right() -> None:
     one, other = socket.socketpair(socket.AF_UNIX)
     with one, other:
-        assert Endpoint._user_of(one) == os.geteuid()
+        assert ToolEndpoint._user_of(one) == os.geteuid()
         raw = one.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         assert struct.unpack("3i", raw) == (os.getpid(), os.geteuid(), os.getegid())
 
@@ -314,7 +314,7 @@ async def test_clients_are_bounded_and_room_comes_back() -> None:
 async def test_the_token_is_in_the_environment_and_never_in_the_command() -> None:
     async with opened(Box()) as endpoint:
         argv, env = endpoint.launch
-        token = env[TOKEN]
+        token = env[TOKEN_VARIABLE]
         assert len(token) >= 40
         assert argv == [sys.executable, "-P", "-m", "serai", "mcp-attach", endpoint.path]
         assert token not in " ".join(argv) + endpoint.path
@@ -344,7 +344,7 @@ async def test_no_room_for_a_socket_is_told_and_leaves_nothing(monkeypatch: pyte
 
     monkeypatch.setattr(tempfile, "mkdtemp", refuse)
     with pytest.raises(NotWritten, match="No space left"):
-        await Endpoint(Box(), agent="claude").open()
+        await ToolEndpoint(Box(), agent="claude").open()
 
 
 # -- the record
@@ -373,7 +373,7 @@ async def test_every_frame_is_on_record_but_not_the_token() -> None:
         talker = await Talker.greeted(endpoint)
         assert await talker.text("add", {"a": 1, "b": 2}) == "3"
         talker.close()
-        token = endpoint.launch.env[TOKEN].encode()
+        token = endpoint.launch.env[TOKEN_VARIABLE].encode()
     all_of_it = b"".join(run for _, run in tap.frames_seen)
     assert token not in all_of_it
     assert [way for way, _ in tap.frames_seen] == ["received", "sent", "received", "received", "sent"]

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from serai.agents.driven.tool_endpoint import ToolEndpoint
+from serai.app.agent_tools import GuestTools
 from serai.app.app import App
-from serai.app.mcp import Endpoint, GuestTools
 from serai.dialects.mcp.events import Done, Failed, Listed
 from serai.model.approvals import Allow, Approval, Deny
 from serai.model.contributions import Contributions, Interceptor, InterceptResult, Refuse, Rewrite
@@ -35,7 +36,7 @@ def guard(say: Any) -> Fake:
     return Fake("guard", Contributions(interceptors=(Interceptor("guard", frozenset({"tool_call"})),)), judge=judge)
 
 
-async def talked(endpoint: Endpoint, name: str, arguments: dict[str, Any] | None = None) -> Done | Failed:
+async def talked(endpoint: ToolEndpoint, name: str, arguments: dict[str, Any] | None = None) -> Done | Failed:
     talker = await Talker.greeted(endpoint)
     heard = await talker.ask(*talker.client.call(name, arguments))
     talker.close()
@@ -54,7 +55,7 @@ async def test_the_built_in_tools_are_not_offered_and_cannot_be_called(monkeypat
             result = await box.call(ToolCall(name, {"command": "true", "path": "x"}))
             assert result.is_error
             assert result.code == "TOOL_UNAVAILABLE"
-        async with Endpoint(box, agent="claude") as endpoint:
+        async with ToolEndpoint(box, agent="claude") as endpoint:
             for name in ("bash", "read", "write", "edit", "host/chat"):
                 assert isinstance(await talked(endpoint, name, {"command": "touch x"}), Failed)
 
@@ -70,7 +71,7 @@ async def test_a_guest_that_may_replace_a_built_in_has_its_own_offered(monkeypat
 @pytest.mark.req("app.mcp.guests", "app.mcp.names")
 async def test_a_guests_tool_runs_under_its_safe_name(monkeypatch: Monkey, tmp_path: Path) -> None:
     bring(monkeypatch, tmp_path, Fake("clouds", WEATHER))
-    async with opened(tmp_path) as app, Endpoint(guests(app), agent="claude") as endpoint:
+    async with opened(tmp_path) as app, ToolEndpoint(guests(app), agent="claude") as endpoint:
         talker = await Talker.greeted(endpoint)
         listed = await talker.ask(*talker.client.list())
         assert isinstance(listed, Listed)
@@ -89,7 +90,7 @@ async def test_a_guard_blocks_and_rewrites_what_comes_through_the_endpoint(monke
 
     watch = guard(say)
     bring(monkeypatch, tmp_path, Fake("clouds", WEATHER), watch)
-    async with opened(tmp_path) as app, Endpoint(guests(app), agent="claude") as endpoint:
+    async with opened(tmp_path) as app, ToolEndpoint(guests(app), agent="claude") as endpoint:
         done = await talked(endpoint, "weather", {"city": "Basel"})
         assert isinstance(done, Done)
         assert "not Basel" in done.result.text
@@ -105,7 +106,7 @@ async def test_a_guard_blocks_and_rewrites_what_comes_through_the_endpoint(monke
 async def test_a_person_is_asked_once_and_told_who_asks(monkeypatch: Monkey, tmp_path: Path, answer: Allow | Deny) -> None:
     bring(monkeypatch, tmp_path, Fake("clouds", WEATHER))
     person = Person(answer)
-    async with opened(tmp_path, surface=person, mode="manual") as app, Endpoint(guests(app), agent="claude") as endpoint:
+    async with opened(tmp_path, surface=person, mode="manual") as app, ToolEndpoint(guests(app), agent="claude") as endpoint:
         done = await talked(endpoint, "weather", {"city": "Bern"})
         assert isinstance(done, Done)
         assert done.result.is_error is isinstance(answer, Deny)
@@ -117,7 +118,7 @@ async def test_a_person_is_asked_once_and_told_who_asks(monkeypatch: Monkey, tmp
 @pytest.mark.req("app.mcp.decided")
 async def test_with_nobody_to_ask_it_is_a_no(monkeypatch: Monkey, tmp_path: Path) -> None:
     bring(monkeypatch, tmp_path, Fake("clouds", WEATHER))
-    async with opened(tmp_path, mode="manual") as app, Endpoint(guests(app), agent="claude") as endpoint:
+    async with opened(tmp_path, mode="manual") as app, ToolEndpoint(guests(app), agent="claude") as endpoint:
         done = await talked(endpoint, "weather")
         assert isinstance(done, Done)
         assert done.result.is_error

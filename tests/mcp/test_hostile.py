@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from serai.app.mcp import TOKEN, Endpoint
+from serai.agents.driven.tool_endpoint import TOKEN_VARIABLE, ToolEndpoint
 from serai.dialects.mcp.events import Failed, Listed
 from serai.limits import HOUR, KIB, MIB, Limits
 from serai.model.tools import ToolSpec
@@ -22,7 +22,7 @@ from tests.support.profiles import examples
 CALL = b'{"jsonrpc":"2.0","id":"big","method":"tools/call","params":{"name":"add","arguments":{"text":"'
 
 
-async def works(endpoint: Endpoint) -> None:
+async def works(endpoint: ToolEndpoint) -> None:
     """Somebody else is served as ever."""
     talker = await Talker.greeted(endpoint)
     assert await talker.text("add", {"a": 20, "b": 22}) == "42"
@@ -181,7 +181,7 @@ def test_any_bytes_end_at_most_their_own_connection(pieces: list[bytes]) -> None
     async def scene() -> None:
         async with opened(Box()) as endpoint:
             reader, writer = await asyncio.open_unix_connection(endpoint.path)
-            writer.write(endpoint.launch.env[TOKEN].encode() + b"\n")
+            writer.write(endpoint.launch.env[TOKEN_VARIABLE].encode() + b"\n")
             for piece in pieces:
                 writer.write(piece)
             writer.write_eof()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from serai.app.app import App
-from serai.app.opening import Choices
+from serai.app.assembly import AppOptions
 from serai.model.actions import Display
 from serai.testing.piglet_guests import relay, write
 from tests.agents.resident.parts import Answers
@@ -114,7 +114,7 @@ async def asking(
     others: Sequence[Path] = (),
     person: Person | None = None,
     answers: Answers | None = None,
-    **choices: Unpack[Choices],
+    **choices: Unpack[AppOptions],
 ) -> AsyncIterator[Asking]:
     """An app with that guest, which offers this too, and with others."""
     choices["surface"] = person = person or Person()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from serai.app.mcp import TOKEN
+from serai.agents.driven.tool_endpoint import TOKEN_VARIABLE
 from serai.dialects.mcp.neutral import NameMap, prefix_of
 from serai.model.tools import ToolSpec
 from tests.mcp.parts import Box, opened
@@ -31,7 +31,7 @@ async def test_a_tool_is_called_through_the_endpoint(real: Real) -> None:
         )  # fmt: skip
         out, err = await asyncio.wait_for(child.communicate(prompt.encode()), 50)
         assert child.returncode == 0, err
-        assert endpoint.launch.env[TOKEN].encode() not in out + err
+        assert endpoint.launch.env[TOKEN_VARIABLE].encode() not in out + err
     frames: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
     [init] = [frame for frame in frames if frame.get("subtype") == "init"]
     assert [(one["name"], one["status"]) for one in init["mcp_servers"]] == [("serai", "connected")]

@@ -21,13 +21,12 @@ from serai.agents.resident import conversation as resident_conversation
 from serai.agents.resident.driver import Resident
 from serai.agents.session import Session
 from serai.agents.turn import Turn, run_turn
-from serai.app import plans
-from serai.app.aside import Aside
-from serai.app.commands import IMMEDIATE
-from serai.app.joining import Counter, Steady
-from serai.app.opening import Choices, House, opened
-from serai.app.services.bus import BASH_TAIL, bash_tail
-from serai.app.services.usual import usual
+from serai.app import assembly
+from serai.app.assembly import AppOptions, Runtime, open_runtime
+from serai.app.builtin_commands import IMMEDIATE
+from serai.app.services.default_groups import default_groups
+from serai.app.services.guest_services import BASH_TAIL, bash_tail
+from serai.app.surfaces import AgentTurnRunner, ApprovalSurface, SafeSurface
 from serai.errors import Closed, LimitHit, NotAllowed, NotCapable, Refused, SeraiError, TurnInFlight
 from serai.host.host import Host, TypedCommand
 from serai.host.load_report import LoadReport
@@ -51,17 +50,17 @@ _REASON = 500  # characters of why a turn was ended: the model reads it in every
 class App:
     """One conversation with one agent, and everything around it. `async with` outside, an idempotent `close()` inside."""
 
-    def __init__(self, **choices: Unpack[Choices]) -> None:
-        """`serai.app.opening.Choices` says what can be chosen; nothing has to be."""
+    def __init__(self, **choices: Unpack[AppOptions]) -> None:
+        """`serai.app.assembly.AppOptions` says what can be chosen; nothing has to be."""
         self._choices = choices
-        self._house: House | None = None
+        self._house: Runtime | None = None
         self._inbox: Inbox | None = None
         self._closing: asyncio.Task[None] | None = None
         self._turns = asyncio.Lock()  # submitted prompts wait for each other, in order
         self._images: list[ImageBlock] = []  # for the next prompt
         self._steered: list[str] = []  # texts for the next turn
         self._commanding: set[str] = set()  # guests whose queued commands run
-        self._aside = Aside(lambda: self.house)
+        self._aside = AgentTurnRunner(lambda: self.house)
         self._early: list[tuple[str, bool]] = []  # what was queued before it was open
         self.quitting = asyncio.Event()  # somebody wants the house to be closed: whoever opened it does that
         self.last: TurnResult | None = None  # how the newest turn ended
@@ -82,7 +81,7 @@ class App:
         """
         if self._house is not None or self._closing is not None:
             raise Closed("an app is opened once", hint="make a new one")
-        self._house = house = opened(self, self._choices)
+        self._house = house = open_runtime(self, self._choices)
         try:
             return await self._opened(house)
         except BaseException as error:
@@ -92,8 +91,8 @@ class App:
                 raise Closed("the app was closed while it was opened") from error
             raise
 
-    async def _opened(self, house: House) -> LoadReport:
-        house.services.groups |= {**usual(self), **self._choices.get("services", {})}
+    async def _opened(self, house: Runtime) -> LoadReport:
+        house.services.groups |= {**default_groups(self), **self._choices.get("services", {})}
         report = await house.host.start()
         house.check_model()
         for line in (*house.config.notes, *house.policy.rules.notes, *report.lines(), *house.remarks()):
@@ -132,7 +131,7 @@ class App:
     # -- what it is made of
 
     @property
-    def house(self) -> House:
+    def house(self) -> Runtime:
         if self._house is None:
             raise Closed("the app is not open", hint="enter it first: `async with app:`")
         return self._house
@@ -146,7 +145,7 @@ class App:
         return self.house.session
 
     @property
-    def surface(self) -> Steady:
+    def surface(self) -> SafeSurface:
         return self.house.surface
 
     @property
@@ -338,7 +337,9 @@ class App:
         for text in steered:  # it has not begun: they are part of its prompt
             self.session.steer(text)
         try:
-            return await run_turn(turn, Counter(self.surface, self.house.pipeline), self.surface.tell, left=self._aside.asking)
+            return await run_turn(
+                turn, ApprovalSurface(self.surface, self.house.pipeline), self.surface.tell, left=self._aside.asking
+            )
         finally:
             self.last = turn.outcome or self.last
 
@@ -391,7 +392,7 @@ class App:
         house = self.house
         house.host.tell(event)
         if type(event) is TurnStarted:
-            plans.keep(house)
+            assembly.pin_plugins(house)
         if type(event) is ToolProgress and (tail := bash_tail(event)) is not None:
             house.bus.publish(BASH_TAIL, tail)
         if alone := house.session.stage.turn is None:

@@ -3,24 +3,284 @@
 Later ones win: what is shipped, the person's `config.toml`, the project's `.serai/config.toml`, variables, the command line. But a
 project is somebody else's word (design rule 12): `config_project` says of every key what it may do with it. What does not count
 is noted with the reason and is never an error; a file that cannot be understood is one.
+
+A `config.toml` as it is read: all of it checked, and each value by its path.
+
+What a project's settings may do (design rule 12): one row for every key.
+
+Until `serai trust` they may only narrow. What does not count has a reason, which the person is told.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from json import dumps
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
 
 from serai import paths
-from serai.app.config_file import RESIDENT, Path, checked, flat, key_of, listed, read
-from serai.app.config_project import DIALECTS_OWN, Outcome, Wish, may
+from serai.agents.settings import read_agent_settings as read_agents
 from serai.errors import BadSettings
-from serai.host.guest_settings import PROJECT, PersonSettings
+from serai.host.guest_settings import PROJECT, PersonSettings, read_person_settings, related
 from serai.host.trust import Trust
 from serai.limits import Limits
 
-__all__ = ["Config", "Source", "Value"]
+__all__ = [
+    "DIALECTS_OWN",
+    "LOWERED",
+    "PROJECT_MAY",
+    "RESIDENT",
+    "Config",
+    "ConfigValue",
+    "Path",
+    "ProjectRule",
+    "ProjectValue",
+    "ProjectVerdict",
+    "Source",
+    "checked",
+    "flat",
+    "granted_by_trust",
+    "key_of",
+    "listed",
+    "project_rule",
+    "read",
+]
+
+RESIDENT = "resident"
+Path = tuple[str, ...]
+_MOST, _LONGEST = 12, 80  # words in a list, and characters of one: a project may have chosen them
+_LONGEST_ERROR = 400  # characters of what is wrong with a project's file: it quotes that file
+_LARGEST = 1 << 53
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class _Top(msgspec.Struct, frozen=True, kw_only=True):
+    """What nobody below reads of the settings, or not before it is needed. The rest is `host.settings`' to check."""
+
+    record: bool = True
+    agent: Annotated[str, msgspec.Meta(min_length=1)] = RESIDENT
+    tools: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] = ()
+    default_model: str = ""
+    small_model: str = ""
+    system_prompt: str = ""
+    prompt_order: dict[str, Annotated[int, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)]] = {}
+    compact_at: Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)] = 0
+    boxes: dict[str, Any] = {}
+    agents: dict[str, dict[str, Any]] = {}
+
+
+def read(content: bytes, who: str) -> dict[str, Any]:
+    """A project's file."""
+    try:
+        found = paths.parse_settings(content, who=who)
+        checked(found, who)
+    except BadSettings as error:
+        raise BadSettings(_cut(error.message, _LONGEST_ERROR), who=who, hint=error.hint) from None
+    return found
+
+
+def checked(settings: Mapping[str, Any], who: str) -> PersonSettings:
+    """All of it but `[boxes]`, which whoever makes boxes checks further; the part about guests as it was read."""
+    try:
+        msgspec.convert(settings, _Top)
+    except msgspec.ValidationError as error:
+        raise BadSettings(str(error).replace("`$.", "`"), who=who) from None
+    for key in ("boxes", "plugins"):
+        if not _can_be_shown(settings.get(key, {})):
+            raise BadSettings(f"{key}: a number beyond {_LARGEST}", who=who)
+    read_agents(settings, who=who)
+    return read_person_settings(settings, who=who)
+
+
+def _can_be_shown(value: object) -> bool:
+    """Whether it has no number that is too long to be written down."""
+    if isinstance(value, dict | list):
+        return all(map(_can_be_shown, value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, int) or abs(value) <= _LARGEST
+
+
+def flat(settings: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
+    """Every value with its path. A table that is empty says nothing."""
+    for key, value in settings.items():
+        if key == "guest":
+            for name, table in value.items():
+                for what, one in table.items():
+                    if what == "limits":
+                        yield from (((key, name, what, limit), number) for limit, number in one.items())
+                    else:
+                        yield (key, name, what), one
+        elif key in ("agents", "feature"):
+            yield from (((key, name, what), one) for name, table in value.items() for what, one in table.items())
+        elif key in ("guests", "boxes", "limits", "plugins"):
+            yield from (((key, name), one) for name, one in value.items())
+        else:
+            yield (key,), value
+
+
+def key_of(path: Path) -> str:
+    return ".".join(part if _BARE.fullmatch(part) else dumps(part, ensure_ascii=False) for part in path)
+
+
+def listed(words: Sequence[str]) -> str:
+    """The first of them, and how many there are besides."""
+    others = [f"and {len(words) - _MOST} others"] if len(words) > _MOST else []
+    return ", ".join([*(_cut(word, _LONGEST) for word in words[:_MOST]), *others])
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+# The limits that a project may lower. All others hold something up: a frame that is refused, a guest that is given up too early or
+# an interceptor that has no time lets through what it would have stopped; a shorter log, recording, session or undo loses what
+# was done; a hook that is cut off does not give back what it was lent.
+LOWERED = frozenset({
+    "tool", "command", "approval", "steps", "background_steps", "tools_at_once", "model_calls", "model_attempts", "model_wait_told",
+    "model_connect", "model_idle", "model_answer", "shell", "shell_most", "search", "tool_output", "tool_result", "read_file",
+})  # fmt: skip
+DIALECTS_OWN = frozenset({"tool", "command"})  # a dialect has lower ones already: only the host knows what is lower (`limits_on`)
+
+_NO_GUARD = "unless it is a guard anyway"
+
+
+class ProjectValue(NamedTuple):
+    """What a project says, what there is without it, and what the person says of guests."""
+
+    path: Path
+    value: Any
+    now: Any
+    person: PersonSettings
+
+
+class ProjectVerdict(NamedTuple):
+    """What counts of it, None for nothing; and why the rest does not."""
+
+    counts: Any
+    in_vain: str = ""
+    note: str = ""
+
+
+class ProjectRule(NamedTuple):
+    """`never`, once it is `trusted`, or always as far as it is `narrower`; `take` says what counts then."""
+
+    when: Literal["never", "trusted", "narrower"]
+    take: Callable[[ProjectValue], ProjectVerdict]
+
+
+def _never(why: str) -> ProjectRule:
+    return ProjectRule("never", lambda _: ProjectVerdict(None, why))
+
+
+def _tools(wish: ProjectValue) -> ProjectVerdict:
+    if wish.now is None:
+        return ProjectVerdict(tuple(dict.fromkeys(wish.value)))
+    left = [dumps(name, ensure_ascii=False) for name in wish.value if name not in wish.now]
+    return ProjectVerdict(
+        tuple(name for name in wish.now if name in wish.value), f"{listed(left)} is not among yours" if left else ""
+    )
+
+
+def _limit(wish: ProjectValue) -> ProjectVerdict:
+    if wish.path[-1] not in LOWERED:
+        return ProjectVerdict(None, "a project cannot change this limit: something may rely on it")
+    if wish.value == "none" or (wish.now is not None and wish.value >= wish.now):
+        return ProjectVerdict(None, "a project can only lower a limit")
+    return ProjectVerdict(wish.value, note="for each guest but guards, where it is lower" if wish.path[-1] in DIALECTS_OWN else "")
+
+
+def _guests_limit(wish: ProjectValue) -> ProjectVerdict:
+    if _guards_own(wish):
+        return ProjectVerdict(None, "a project cannot lower a limit of a guard")
+    found = _limit(wish)
+    return found if found.counts is None else found._replace(note=_NO_GUARD)
+
+
+def _guard(wish: ProjectValue) -> ProjectVerdict:
+    return ProjectVerdict(True) if wish.value else ProjectVerdict(None, "a project cannot take a guard back")
+
+
+def _enabled(wish: ProjectValue) -> ProjectVerdict:
+    if wish.value:
+        return ProjectVerdict(None, "a project cannot switch a guest on")
+    if _guards_own(wish):
+        return ProjectVerdict(None, "a project cannot switch a guard off")
+    return ProjectVerdict(False, note="unless it is a guard")
+
+
+def _services(wish: ProjectValue) -> ProjectVerdict:
+    if _guards_own(wish):
+        return ProjectVerdict(None, "a project cannot take services from a guard")
+    both = tuple(wish.value) if wish.now is None else tuple(group for group in wish.now if group in wish.value)
+    return ProjectVerdict(both, note=_NO_GUARD)
+
+
+def _plugins(wish: ProjectValue) -> ProjectVerdict:
+    if wish.path[1] != "enabled":
+        return ProjectVerdict(None, "how much plugins may have is yours to say")
+    if any(str(one.get("id", "")).partition(":")[0] != "project" for one in wish.value):
+        return ProjectVerdict(None, "a project can enable its own plugins, `project:…`, and nobody else's")
+    return ProjectVerdict((*(wish.now or ()), *wish.value))
+
+
+def _feature(wish: ProjectValue) -> ProjectVerdict:
+    return ProjectVerdict(None, "a project cannot switch plugins on") if wish.value else ProjectVerdict(False)
+
+
+def _guards_own(wish: ProjectValue) -> bool:
+    """Whether it is about a guest that the person calls a guard. What an author calls one is known only to the host."""
+    return any(related(wish.path[1], guard) for guard in wish.person.guards)
+
+
+_TAKEN = ProjectRule("trusted", lambda wish: ProjectVerdict(wish.value))
+_ADDED = ProjectRule("trusted", lambda wish: ProjectVerdict(tuple(dict.fromkeys((*(wish.now or ()), *wish.value)))))
+
+PROJECT_MAY: dict[str, ProjectRule] = {
+    "record": _never("what is recorded is yours to say"),
+    "guests.*": _never("where guests are looked for is yours to say"),
+    "boxes.*": _never("boxes and their hooks are yours to set"),
+    "feature.*.enabled": ProjectRule("narrower", _feature),
+    "plugins.*": ProjectRule("trusted", _plugins),
+    "disabled_extensions": _never("a project switches a guest off with `enabled = false` under [guest.NAME]"),
+    "agent": _TAKEN,
+    "agents.*.path": _never("which program is started is yours to say"),
+    "agents.*.model": _TAKEN,
+    "agents.*.effort": _TAKEN,
+    "agents.*.permission_mode": _never("what an agent may do without asking is yours to say"),
+    "agents.*.allowed_tools": _never("what an agent may do without asking is yours to say"),
+    "agents.*.hooks": _never("what an agent may do without asking is yours to say"),
+    "agents.*.env": _never("what an agent gets to know is yours to say"),
+    "default_model": _TAKEN,
+    "small_model": _TAKEN,
+    "system_prompt": _TAKEN,
+    "prompt_order": _TAKEN,
+    "compact_at": _TAKEN,
+    "tools": ProjectRule("narrower", _tools),
+    "limits.*": ProjectRule("narrower", _limit),
+    "guest.*.env": _ADDED,
+    "guest.*.replace": _ADDED,
+    "guest.*.keys": _ADDED,
+    "guest.*.exclusive": _TAKEN,
+    "guest.*.watch": _TAKEN,
+    "guest.*.guard": ProjectRule("narrower", _guard),
+    "guest.*.enabled": ProjectRule("narrower", _enabled),
+    "guest.*.services": ProjectRule("narrower", _services),
+    "guest.*.limits.*": ProjectRule("narrower", _guests_limit),
+}
+
+
+def granted_by_trust(content: bytes, *, who: str) -> dict[str, object]:
+    """What of a project's settings counts only once they are trusted, by key: that is what trusting them gives away."""
+    return {key_of(path): value for path, value in flat(read(content, who)) if project_rule(path).when == "trusted"}
+
+
+def project_rule(path: Path) -> ProjectRule:
+    """Its row: what somebody named is a star."""
+    return PROJECT_MAY[".".join("*" if place % 2 else part for place, part in enumerate(path))]
+
 
 Source = Literal["flag", "environment", "project", "person", "default"]
 
@@ -47,7 +307,7 @@ _FLAGS = ("agent", "default_model", "small_model", "tools", "system_prompt", "re
 _TABLES = ("agents", "guests", "guest", "feature", "plugins", "boxes", "limits")
 
 
-class Value(NamedTuple):
+class ConfigValue(NamedTuple):
     """One value in force. `file` is the file or the variable that it comes from; `note` says what else there is to know."""
 
     key: str
@@ -77,7 +337,7 @@ class Config:
     compact_at: int = 0  # tokens after which a guest's compactor is asked that does not say it itself
     record: bool = True
     tools: tuple[str, ...] | None = None  # None: all that there are
-    values: tuple[Value, ...] = field(default=(), repr=False)
+    values: tuple[ConfigValue, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
     files: tuple[str, str]
     _load: Callable[[], Config] = field(repr=False, compare=False)
@@ -133,9 +393,9 @@ class _Merging:
         self._changes: dict[str, Any] = {}  # of the settings: of the project's what is no guest's, and the flags
         self._project: dict[str, Any] = {"guest": {}, "limits": {}}  # what counts of the project's for guests
         self.limits = Limits().but(**person.limits)
-        self.values = {key: Value(key, value, "default", note=note) for key, (value, note) in _SHIPPED.items()}
+        self.values = {key: ConfigValue(key, value, "default", note=note) for key, (value, note) in _SHIPPED.items()}
         self.values |= {
-            f"limits.{name}": Value(f"limits.{name}", value, "default", note=why) for name, value, _, why in Limits.explain()
+            f"limits.{name}": ConfigValue(f"limits.{name}", value, "default", note=why) for name, value, _, why in Limits.explain()
         }
         for path, value in flat(mine):
             self._put(path, value, "person", file)
@@ -152,18 +412,18 @@ class _Merging:
 
     def add_project(self, said: Mapping[str, Any], file: str, untrusted: str) -> None:
         for path, value in flat(said):
-            row, key = may(path), key_of(path)
+            row, key = project_rule(path), key_of(path)
             if row.when == "trusted" and untrusted:
                 self._in_vain.setdefault(untrusted, []).append(key)
                 continue
-            outcome = row.take(Wish(path, value, self._now(path), self._person))
+            outcome = row.take(ProjectValue(path, value, self._now(path), self._person))
             if outcome.in_vain:
                 self._in_vain.setdefault(outcome.in_vain, []).append(key)
             if outcome.counts is not None:
                 self._take(path, value, outcome)
                 self._put(path, outcome.counts, "project", file, outcome.note)
 
-    def _take(self, path: Path, value: Any, outcome: Outcome) -> None:
+    def _take(self, path: Path, value: Any, outcome: ProjectVerdict) -> None:
         """Put what counts where it is looked for: guests have it merged only when it is known which they are."""
         match path:
             case ("guest", name, "limits", limit):
@@ -220,7 +480,7 @@ class _Merging:
         for reason, keys in self._in_vain.items():
             yield f"{file}: {listed(keys)} {'does' if len(keys) == 1 else 'do'} not count: {reason}"
 
-    def in_order(self) -> Iterator[Value]:
+    def in_order(self) -> Iterator[ConfigValue]:
         """Those of the top first, then by table."""
         places = {name: place for place, name in enumerate(_TABLES)}
         return iter(sorted(self.values.values(), key=lambda value: places.get(value.key.partition(".")[0], -1)))
@@ -237,7 +497,7 @@ class _Merging:
         key = key_of(path)
         if path[0] == "limits":
             note = note or self.values[key].note
-        self.values[key] = Value(key, value, source, file, note)
+        self.values[key] = ConfigValue(key, value, source, file, note)
 
 
 def _files(folder: str, environ: Mapping[str, str]) -> tuple[str, str]:

@@ -27,7 +27,7 @@ from serai.model.tools import ToolCall, ToolResult
 from serai.policy.approver import ApprovalOutcome, Approver
 from serai.policy.call_facts import CallContext
 
-__all__ = ["Decided", "Pipeline", "Telling", "own"]
+__all__ = ["ApprovalObserver", "CallDecision", "Pipeline", "with_own_arguments"]
 
 log = logging.getLogger("serai.app")
 
@@ -38,7 +38,7 @@ _SEEN = 1000  # calls that guards have seen and a person has not; beyond it the 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decided:
+class CallDecision:
     """What became of a call: the call as it may run, or why it may not."""
 
     call: ToolCall
@@ -60,7 +60,7 @@ class Decided:
         return ToolResult.error(self.decision.why or f"{self.call.name} was denied", code="PERMISSION_DENIED")
 
 
-class Telling:
+class ApprovalObserver:
     """Who hears that a person is asked, and what came of it. An error keeps the call from running (design rule 14)."""
 
     def asked(self, request: Approval | Question) -> None:
@@ -83,24 +83,24 @@ class Pipeline:
         situation: Callable[[str], CallContext],
         *,
         leads_outside: Callable[[ToolCall], Sequence[str]] = lambda _call: (),
-        telling: Telling | None = None,
+        telling: ApprovalObserver | None = None,
     ) -> None:
         self._host = host
         self._desk = desk
         self._situation = situation
         self._leads_outside = leads_outside
-        self._telling = telling or Telling()
+        self._telling = telling or ApprovalObserver()
         self._count = 0
         self._seen: OrderedDict[int, tuple[object, ToolCall]] = OrderedDict()
         self.asking = 0  # people are asked so much, or have just answered: until that is kept
 
-    async def decide(self, wanted: ToolCall | Approval) -> Decided:
+    async def decide(self, wanted: ToolCall | Approval) -> CallDecision:
         """May it run, and with which arguments? Cancelled when nobody wants to know any more."""
         try:
             return await self._decided(wanted)
         except RecursionError:
             call, why = wanted.call if isinstance(wanted, Approval) else wanted, "its arguments are nested too deep"
-            return Decided(call=call, decision=Deny(why), by="schema", instead=invalid(call, why))
+            return CallDecision(call=call, decision=Deny(why), by="schema", instead=invalid(call, why))
 
     async def judge(self, wanted: ToolCall) -> Allow | Deny | NeedsApproval:
         """The same without a person, for a call that an agent runs itself and may have a better way to ask about.
@@ -108,7 +108,7 @@ class Pipeline:
         What comes back to `decide` as an approval of that very call is not shown to the guards again (`Ask`).
         """
         try:
-            return await self._judge(own(wanted))
+            return await self._judge(with_own_arguments(wanted))
         except RecursionError:
             return Deny("its arguments are nested too deep")
 
@@ -120,19 +120,19 @@ class Pipeline:
         if isinstance(verdict, Refuse):
             return Deny(verdict.reason)
         if isinstance(verdict, Rewrite):
-            call = own(verdict.value)
+            call = with_own_arguments(verdict.value)
         judged = self._desk.policy.judge(call, situation)
         if judged.decision == "deny":
             return Deny(judged.why)
         if judged.decision == "allow":
             return Allow(call.arguments)
-        shown = own(call)
+        shown = with_own_arguments(call)
         self._seen[id(shown.arguments)] = (shown.arguments, call)  # it holds the arguments, so nothing else gets their id
         if len(self._seen) > _SEEN:
             self._seen.popitem(last=False)
         return NeedsApproval(shown)
 
-    def _refused(self, call: ToolCall, situation: CallContext) -> Decided | None:
+    def _refused(self, call: ToolCall, situation: CallContext) -> CallDecision | None:
         """What needs nobody to look at it."""
         if down := self._host.not_guarded():  # while a guard is down nothing runs, whatever it would have said to this
             return _blocked(call, Refuse(f"{call.name} refused: {down}"))
@@ -140,11 +140,11 @@ class Pipeline:
             return _denied(call, ApprovalOutcome(decision=Deny(forbidden.why), by="policy", why=forbidden.why))
         return None
 
-    async def _decided(self, wanted: ToolCall | Approval) -> Decided:
+    async def _decided(self, wanted: ToolCall | Approval) -> CallDecision:
         approval = wanted if isinstance(wanted, Approval) else None
         call = wanted.call if isinstance(wanted, Approval) else wanted
         _, seen = self._seen.pop(id(call.arguments), (None, None))
-        call = seen or own(call)
+        call = seen or with_own_arguments(call)
         tool = self._host.table.tools.get(call.name) if call.native is None else None  # an agent's own is nobody's of ours
         situation = self._situation("" if tool is None or isinstance(tool.owner, BuiltInOwner) else tool.owner.id)
         if (refused := self._refused(call, situation)) is not None:
@@ -155,22 +155,22 @@ class Pipeline:
             if isinstance(verdict, Refuse):
                 return _blocked(call, verdict)
             if isinstance(verdict, Rewrite):
-                call, approved = own(verdict.value), None
+                call, approved = with_own_arguments(verdict.value), None
             if tool is not None and (problem := tool.check(call.arguments)):  # nobody is asked about what cannot run
-                return Decided(call=call, decision=Deny(problem), by="schema", instead=invalid(call, problem))
+                return CallDecision(call=call, decision=Deny(problem), by="schema", instead=invalid(call, problem))
             outside = frozenset(self._leads_outside(call)) if _is_ours(tool) else frozenset()
             if approved is not None:  # the guards have seen it too, and left it as it is
-                return Decided(call=call, decision=Allow(call.arguments), by="person", owner=situation.owner, outside=outside)
+                return CallDecision(call=call, decision=Allow(call.arguments), by="person", owner=situation.owner, outside=outside)
             ruling = await self._ruled(approval, call, situation, outside)
             if not isinstance(ruling.decision, Allow):
                 return _denied(call, ruling)
             if ruling.decision.arguments is msgspec.UNSET or ruling.decision.arguments == call.arguments:
                 allowed = outside if ruling.by == "person" else self._reached(call, situation, outside)
                 yes = msgspec.structs.replace(ruling.decision, arguments=call.arguments)
-                return Decided(call=call, decision=yes, by=ruling.by, owner=situation.owner, outside=allowed)
-            call = approved = own(msgspec.structs.replace(call, arguments=ruling.decision.arguments))
+                return CallDecision(call=call, decision=yes, by=ruling.by, owner=situation.owner, outside=allowed)
+            call = approved = with_own_arguments(msgspec.structs.replace(call, arguments=ruling.decision.arguments))
         why = f"{call.name} was changed again and again, by a person and by a guest in turn"
-        return Decided(call=call, decision=Deny(why), by="guest")
+        return CallDecision(call=call, decision=Deny(why), by="guest")
 
     async def ask(self, request: Approval | Question) -> Decision:
         """A question, or an approval that is a person's alone to give. Whoever raised it tells that it is asked."""
@@ -248,7 +248,7 @@ class Pipeline:
         return self._desk.policy.judge(spelt, situation).decision == "allow"
 
 
-def own(call: ToolCall) -> ToolCall:
+def with_own_arguments(call: ToolCall) -> ToolCall:
     """With arguments that nobody else holds: what is judged is what runs, whatever others do to theirs meanwhile."""
     return msgspec.structs.replace(call, arguments=_copy(call.arguments))
 
@@ -259,7 +259,7 @@ def _copy(value: Any) -> Any:
     return [_copy(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _no(decided: Decided) -> Deny:
+def _no(decided: CallDecision) -> Deny:
     assert isinstance(decided.decision, Deny)
     return decided.decision
 
@@ -268,11 +268,11 @@ def _is_ours(tool: RegisteredTool | None) -> bool:
     return tool is not None and isinstance(tool.owner, BuiltInOwner)
 
 
-def _denied(call: ToolCall, ruling: ApprovalOutcome) -> Decided:
+def _denied(call: ToolCall, ruling: ApprovalOutcome) -> CallDecision:
     assert isinstance(ruling.decision, Deny)
-    return Decided(call=call, decision=ruling.decision, by=ruling.by)
+    return CallDecision(call=call, decision=ruling.decision, by=ruling.by)
 
 
-def _blocked(call: ToolCall, verdict: Refuse) -> Decided:
+def _blocked(call: ToolCall, verdict: Refuse) -> CallDecision:
     instead = ToolResult.error(verdict.reason, code="BLOCKED") if verdict.is_error else ToolResult.of(verdict.reason)
-    return Decided(call=call, decision=Deny(verdict.reason), by="guest", instead=instead)
+    return CallDecision(call=call, decision=Deny(verdict.reason), by="guest", instead=instead)

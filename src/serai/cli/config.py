@@ -16,7 +16,7 @@ from serai.cli.opening import JSON, NamedPath
 from serai.errors import BadSettings
 
 if TYPE_CHECKING:
-    from serai.app.config import Config, Value
+    from serai.app.config import Config, ConfigValue
 
 __all__ = ["config"]
 
@@ -87,11 +87,11 @@ def path(*, cwd: str, as_json: bool) -> None:
             telling.say(file)
 
 
-def _is_shipped_limit(value: Value) -> bool:
+def _is_shipped_limit(value: ConfigValue) -> bool:
     return value.source == "default" and value.key.startswith("limits.")
 
 
-def _named(key: str, config: Config) -> list[Value]:
+def _named(key: str, config: Config) -> list[ConfigValue]:
     """The value of that key, or those of that table; quotes may be left out."""
     wanted = _plain(key).removesuffix(".")
     names = [_plain(value.key) for value in config.values]
@@ -107,12 +107,12 @@ def _plain(key: str) -> str:
     return key.replace('"', "")
 
 
-def _shown(value: Value) -> str:
+def _shown(value: ConfigValue) -> str:
     unset = value.source == "default" and value.value in (None, "", {})
     return "-" if unset else _as_json(value)
 
 
-def _as_json(value: Value) -> str:
+def _as_json(value: ConfigValue) -> str:
     """What looks like a secret is masked: the name beside a value may be what says so."""
     from serai.record import secret_patterns
 
@@ -120,7 +120,7 @@ def _as_json(value: Value) -> str:
     return secret_patterns.mask_text(f"{name}:{telling.as_json(value.value)}")[len(name) + 1 :]
 
 
-def _whence(value: Value, *, reasons: bool = True) -> str:
+def _whence(value: ConfigValue, *, reasons: bool = True) -> str:
     source = f"{value.source}: {value.file}" if value.file else value.source
     told = value.note and (reasons or not value.key.startswith("limits."))
     return f"{source} ({value.note})" if told else source

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import serai
 from serai.agents.models.model_script import unscripted
 from serai.app.app import App
-from serai.app.opening import LATEST
+from serai.app.assembly import LATEST
 from serai.cli.printing import glance
 from serai.cli.scaffold import typescript_command
 from serai.errors import GuardDown

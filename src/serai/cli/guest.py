@@ -285,9 +285,9 @@ def _switch(name: str, options: Options, *, enabled: bool, as_json: bool) -> Non
     manifest = installation.choose(options.find(), name)
     in_settings = not installation.has_switch(manifest)
     if in_settings:
-        from serai.app.services.writing import switch_guest
+        from serai.app.settings_writer import set_guest_enabled
 
-        switch_guest(_settings(), manifest.id, enabled=enabled)
+        set_guest_enabled(_settings(), manifest.id, enabled=enabled)
         _must_be_on(manifest, options, enabled)
     else:
         installation.set_enabled(manifest, enabled)

@@ -17,7 +17,7 @@ from serai.errors import NoModel, SeraiError
 
 if TYPE_CHECKING:
     from serai.agents.models.catalogue import Catalogue
-    from serai.app.config import Config, Value
+    from serai.app.config import Config, ConfigValue
     from serai.model.provider import Cost, Model
 
 __all__ = ["Choice", "key_of", "model", "origin", "usual"]
@@ -62,7 +62,7 @@ def usual(catalogue: Catalogue, config: Config, environ: Mapping[str, str]) -> C
     return Choice(found.model, origin(said))
 
 
-def origin(said: Value) -> str:
+def origin(said: ConfigValue) -> str:
     """Where a value comes from, without the value."""
     return f"{said.file} is set" if said.source == "environment" else f"{said.key} of {said.file} says so"
 

@@ -23,7 +23,7 @@ from serai.paths import read_regular_file
 
 if TYPE_CHECKING:
     from serai.app.app import App
-    from serai.app.opening import Choices
+    from serai.app.assembly import AppOptions
     from serai.cli.printing import JsonPrinter, Printer
     from serai.model.events import TurnResult
     from serai.model.surface import Surface
@@ -107,8 +107,8 @@ class Wanted:
     images: tuple[ImageBlock, ...]
     given: Mapping[str, Any] = field(repr=False)
 
-    def choices(self, surface: Surface, decisions: DecisionStore) -> Choices:
-        from serai.app.opening import LATEST
+    def choices(self, surface: Surface, decisions: DecisionStore) -> AppOptions:
+        from serai.app.assembly import LATEST
 
         given, options = self.given, self.options
         return {

@@ -102,7 +102,7 @@ def _say_rules(project: Path, rules: tuple[Rule, ...], was: str) -> None:
 
 def _settings(project: Path, content: bytes) -> dict[str, object]:
     """What it sets that counts only then."""
-    from serai.app.config_project import granted_by_trust
+    from serai.app.config import granted_by_trust
 
     return granted_by_trust(content, who=str(project / PROJECT_CONFIG))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from serai.agents.drivers.mock.script import Assistant, Permission, ToolResult
-from serai.app.opening import Choices
+from serai.app.assembly import AppOptions
 from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import TurnResult
 from serai.model.surface import ScriptedSurface
@@ -21,7 +21,7 @@ LOOK = [Permission(tool="bash", input={"command": "git status"}), ToolResult(tex
 
 
 async def submitted(tmp_path: Path, *guests: Path, **choices: Any) -> TurnResult:
-    wanted: Choices = {"agent": "mock", "mode": "manual", "options": {"script": LOOK}}
+    wanted: AppOptions = {"agent": "mock", "mode": "manual", "options": {"script": LOOK}}
     wanted.update(choices)  # type: ignore[typeddict-item]
     async with opened(tmp_path, *guests, **wanted) as app:
         result = await app.submit("look")

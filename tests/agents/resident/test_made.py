@@ -9,7 +9,7 @@ import pytest
 
 from serai.agents.resident import conversation as resident_conversation
 from serai.agents.session import Session
-from serai.app.services.conversation import messages_data
+from serai.app.services.agent_services import messages_data
 from serai.errors import ModelFailed
 from serai.model.events import Text, Usage
 from serai.model.provider import Chunk, MessageOrigin, ModelMessage

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serai.app.mcp import GuestTools
+from serai.app.agent_tools import GuestTools
 from serai.errors import NotAllowed
 from serai.model.approvals import Allow
 from serai.model.events import ToolEnded, ToolStarted, TurnEnded

@@ -10,7 +10,7 @@ import pytest
 
 from serai.agents.driver import NeedsApproval
 from serai.app import pipeline as pipelines
-from serai.app.pipeline import Decided
+from serai.app.pipeline import CallDecision
 from serai.model.approvals import Allow, Approval, Decision, Deny, Question
 from serai.model.contributions import InterceptResult, Pass, Refuse, Rewrite
 from serai.model.surface import ScriptedSurface
@@ -50,7 +50,7 @@ async def asked(the: Way, call: ToolCall) -> NeedsApproval:
     return verdict
 
 
-def final(decided: Decided) -> Any:
+def final(decided: CallDecision) -> Any:
     """The arguments that it may run with; None: it may not."""
     return decided.decision.arguments if isinstance(decided.decision, Allow) else None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from serai.app.opening import LATEST
+from serai.app.assembly import LATEST
 from serai.errors import BadSession, NoSession, NotAllowed
 from serai.record import Recording, RecordingFolder
 from serai.store.session_folder import SessionFolder, SessionSummary

@@ -7,24 +7,22 @@ from typing import Any
 from serai.agents.resident.driver import Resident
 from serai.agents.resident.run_context import RunContext
 from serai.agents.session import Session
-from serai.app.services.grants import Grants
-from serai.app.services.group import Group
-from serai.app.services.router import AppServices
+from serai.app.services.router import AppServices, ServiceGrants, ServiceGroup
 from serai.host.guest_settings import GROUPS
 from serai.store.session_folder import CurrentSession
 from serai.store.stored_session import StoredSession as Stored
 from tests.agents.resident.parts import MODEL, QUICK, Answers, Box, echo, yes
 
 GUEST = "fake:weather"
-EVERYTHING = Grants(frozenset(GROUPS))
+EVERYTHING = ServiceGrants(frozenset(GROUPS))
 
 
 class Desk:
     """One group behind the real router, asked by a guest."""
 
-    def __init__(self, group: Group, *, guest: str = GUEST, **options: Any) -> None:
+    def __init__(self, group: ServiceGroup, *, guest: str = GUEST, **options: Any) -> None:
         self.guest = guest
-        self.services = AppServices({"group": group}, granted=lambda _: Grants(frozenset({"group"})), **options)
+        self.services = AppServices({"group": group}, granted=lambda _: ServiceGrants(frozenset({"group"})), **options)
 
     async def __call__(self, what: str, **arguments: Any) -> Any:
         return await self.services.ask(self.guest, "group", what, arguments)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from serai.agents.session import Session
-from serai.app.services.background import Background
+from serai.app.services.agent_services import BackgroundService
 from serai.errors import BadRequest, NotAllowed
 from serai.model.actions import Action, SetStatus
 from serai.model.events import Event, NoticeEvent
@@ -16,7 +16,7 @@ from tests.app.services.parts import Desk, driver, resident
 
 
 def desk(session: Session, shown: list[Action]) -> Desk:
-    return Desk(Background(lambda: driver(session).backgrounds, shown.append))
+    return Desk(BackgroundService(lambda: driver(session).backgrounds, shown.append))
 
 
 async def test_work_on_the_side_is_shown_while_it_runs_and_told_at_its_end() -> None:

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serai.app.services.bus import Bus, BusGroup, bash_tail
-from serai.app.services.grants import NOTHING
-from serai.app.services.router import AppServices
+from serai.app.services.guest_services import Bus, BusService, bash_tail
+from serai.app.services.router import NO_GRANTS, AppServices
 from serai.errors import BadRequest, Refused
 from serai.limits import Limits
 from serai.model.events import ToolProgress
@@ -23,7 +22,7 @@ from tests.app.services.parts import EVERYTHING, GUEST
 def house(*guests: str, **options: Any) -> tuple[AppServices, Callable[[str, str], Callable[[], None]], list[tuple[str, str, Any]]]:
     """The bus behind the real router; how a guest subscribes, and what they were told."""
     told: list[tuple[str, str, Any]] = []
-    services = AppServices({"bus": BusGroup(Bus(), **options)}, granted=lambda who: EVERYTHING if who in guests else NOTHING)
+    services = AppServices({"bus": BusService(Bus(), **options)}, granted=lambda who: EVERYTHING if who in guests else NO_GRANTS)
 
     def subscribe(guest: str, topic: str) -> Callable[[], None]:
         return services.subscribe(guest, topic, lambda topic, data: told.append((guest, topic, data)))

@@ -10,7 +10,7 @@ import pytest
 from serai.agents.driver import NoInterceptors
 from serai.agents.models.parrot import Parrot
 from serai.agents.resident.run_context import RunContext
-from serai.app.services.chat import Chat
+from serai.app.services.model_services import ChatService
 from serai.errors import BadRequest, ModelFailed, NoModel
 from serai.limits import Limits
 from serai.model.approvals import Allow, Deny
@@ -37,7 +37,7 @@ def desk(provider: ModelProvider, box: Box | None = None, *, limits: Limits = QU
         return MODEL, provider
 
     inside = RunContext(model=Model("other"), provider=Answers([]), limits=limits, **{"decide": yes, **house})
-    group = Chat(take, lambda: inside, box or Box(echo=echo), limits, allowed=lambda: allowed)
+    group = ChatService(take, lambda: inside, box or Box(echo=echo), limits, allowed=lambda: allowed)
     ask = Desk(group)
     ask.queries = asked  # type: ignore[attr-defined]
     return ask

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from serai.app.services.config import Config
+from serai.app.services.guest_services import ConfigService
 from serai.errors import BadRequest, BadSettings, Refused
 from tests.app.services.parts import Desk
 
 
 def desk(home: Path, settings: dict[str, Any] | None = None, **environ: str) -> Desk:
-    return Desk(Config(lambda: settings or {}, {"SERAI_HOME": str(home), **environ}, lambda _guest: str(home)))
+    return Desk(ConfigService(lambda: settings or {}, {"SERAI_HOME": str(home), **environ}, lambda _guest: str(home)))
 
 
 async def test_known_keys_have_values_and_others_are_left_out(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ async def test_settings_are_read_again_each_time_and_a_broken_file_is_told(tmp_p
             raise BadSettings("no TOML", who="config.toml")
         return settings
 
-    ask = Desk(Config(read, {"SERAI_HOME": str(tmp_path)}, lambda _guest: str(tmp_path)))
+    ask = Desk(ConfigService(read, {"SERAI_HOME": str(tmp_path)}, lambda _guest: str(tmp_path)))
     with pytest.raises(BadSettings):
         await ask("get", keys=["agent.max_turns"])
     settings["limits"] = {"steps": 3}
@@ -96,7 +96,7 @@ async def test_each_guest_has_its_file_in_the_folder_it_belongs_to(tmp_path: Pat
     for home in ("serai", "piglet"):
         (tmp_path / home / "extensions" / "weather").mkdir(parents=True)
         (tmp_path / home / "extensions" / "weather" / "weather.md").write_text(home)
-    config = Config(dict, {}, lambda guest: str(tmp_path / ("piglet" if guest == "piglet:weather" else "serai")))
+    config = ConfigService(dict, {}, lambda guest: str(tmp_path / ("piglet" if guest == "piglet:weather" else "serai")))
     assert await Desk(config, guest="piglet:weather")("read", name="weather") == {"content": "piglet"}
     assert await Desk(config, guest="zot:weather")("read", name="weather") == {"content": "serai"}
 

@@ -11,7 +11,7 @@ import pytest
 from serai.agents.resident import conversation as resident_conversation
 from serai.agents.resident.driver import Resident
 from serai.agents.session import Session
-from serai.app.services.control import Control
+from serai.app.services.agent_services import ControlService
 from serai.errors import BadRequest, NotCapable, Refused, TurnInFlight
 from serai.model.provider import ModelMessage
 from serai.store.messages import UserMessage
@@ -29,7 +29,7 @@ class House:
         self.steered: list[str] = []
         self.quits = 0
         self.ask = Desk(
-            Control(
+            ControlService(
                 session,
                 lambda: driver(session),
                 queue=self.queued.append,
@@ -185,7 +185,7 @@ async def test_of_an_agent_that_is_not_ours_nothing_is_claimed() -> None:
         async def idle(_guest: str) -> None:
             await session.idle()
 
-        ask = Desk(Control(session, driven, queue=print, steer=print, idle=idle, abort=house.abort, quit=house.quit))
+        ask = Desk(ControlService(session, driven, queue=print, steer=print, idle=idle, abort=house.abort, quit=house.quit))
         assert await ask("compact") == {"before": 0, "after": 0}
         with pytest.raises(NotCapable):
             await ask("step_mode")

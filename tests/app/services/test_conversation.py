@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from serai.agents.session import Session
-from serai.app.services.conversation import Conversation
+from serai.app.services.agent_services import ConversationService
 from serai.errors import BadRequest, TurnInFlight
 from serai.model.events import Usage
 from serai.model.tools import ToolSpec
@@ -20,7 +20,7 @@ from tests.app.services.parts import Desk, driver, resident
 
 
 def desk(session: Session) -> Desk:
-    return Desk(Conversation(lambda: driver(session), session.must_be_idle))
+    return Desk(ConversationService(lambda: driver(session), session.must_be_idle))
 
 
 async def test_messages_say_whose_they_are_and_what_their_parts_are() -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from serai.app.services.credentials import Credentials
-from serai.app.services.grants import Grants
-from serai.app.services.router import AppServices
+from serai.app.services.model_services import CredentialService
+from serai.app.services.router import AppServices, ServiceGrants
 from serai.errors import Refused
 from tests.app.services.parts import GUEST
 
@@ -30,10 +29,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def services(*keys: str, guest: str = GUEST) -> AppServices:
-    def granted(who: str) -> Grants:
-        return Grants(frozenset({"credentials"}), frozenset(keys)) if who == guest else Grants()
+    def granted(who: str) -> ServiceGrants:
+        return ServiceGrants(frozenset({"credentials"}), frozenset(keys)) if who == guest else ServiceGrants()
 
-    return AppServices({"credentials": Credentials(ENVIRON, granted)}, granted=granted)
+    return AppServices({"credentials": CredentialService(ENVIRON, granted)}, granted=granted)
 
 
 @pytest.mark.req("app.services.keys")

@@ -13,13 +13,10 @@ import pytest
 from serai.agents.models.catalogue import Catalogue
 from serai.agents.resident.driver import BackgroundRuns
 from serai.agents.resident.run_context import RunContext, ToolSet
-from serai.app.services import writing
-from serai.app.services.background import Background
-from serai.app.services.chat import Chat
-from serai.app.services.config import Config
-from serai.app.services.conversation import Conversation
-from serai.app.services.dialogs import Dialogs
-from serai.app.services.models import Models
+from serai.app import settings_writer
+from serai.app.services.agent_services import BackgroundService, ConversationService
+from serai.app.services.guest_services import ConfigService, DialogService
+from serai.app.services.model_services import ChatService, ModelService
 from serai.errors import NotWritten
 from serai.limits import MIB, Limits
 from serai.model.actions import Action, SetStatus
@@ -38,7 +35,7 @@ Monkey = pytest.MonkeyPatch
 
 def chat(provider: Answers, box: Box | None = None, *, limits: Limits = QUICK, decide: Any = yes) -> Desk:
     house = RunContext(model=Model("other"), provider=Answers([]), limits=limits, decide=decide)
-    return Desk(Chat(lambda _query: (MODEL, provider), lambda: house, box or Box(echo=echo), limits))
+    return Desk(ChatService(lambda _query: (MODEL, provider), lambda: house, box or Box(echo=echo), limits))
 
 
 @pytest.mark.parametrize("most", [0, -1, None])
@@ -88,7 +85,7 @@ async def test_a_snapshot_leaves_out_what_the_model_would_not_be_told() -> None:
         for number in range(5):
             await session.turn(f"question {number}")
         driver(session).house.limits = QUICK.but(history=4)
-        ask = Desk(Conversation(lambda: driver(session), session.must_be_idle))
+        ask = Desk(ConversationService(lambda: driver(session), session.must_be_idle))
         told = (await ask("snapshot"))["messages"]
         assert len((await ask("messages"))["messages"]) == 10
     assert [message["content"] for message in told if message["role"] == "user"] == ["question 0", "question 4"]
@@ -98,13 +95,13 @@ async def test_a_snapshot_leaves_out_what_the_model_would_not_be_told() -> None:
 async def test_a_text_that_is_empty_is_not_the_last_one() -> None:
     async with resident(Answers([said("x")])) as session:
         conversation(session).append(ModelMessage("assistant", (TextBlock(""), TextBlock("here it is"))))
-        ask = Desk(Conversation(lambda: driver(session), session.must_be_idle))
+        ask = Desk(ConversationService(lambda: driver(session), session.must_be_idle))
         assert await ask("last_text") == {"text": "here it is"}
 
 
 async def test_what_nobody_knows_the_cost_of_costs_nothing() -> None:
     async with resident(Answers([said("x")])) as session:
-        stats = await Desk(Conversation(lambda: driver(session), session.must_be_idle))("stats")
+        stats = await Desk(ConversationService(lambda: driver(session), session.must_be_idle))("stats")
     assert stats["total_cost"] == 0.0
     assert isinstance(stats["total_cost"], float)
 
@@ -120,7 +117,7 @@ async def test_no_number_of_tokens_leaves_a_model_as_it_is(tmp_path: Path) -> No
     async def switch(query: str) -> str:
         return query
 
-    ask = Desk(Models(environ, lambda: "", switch, print))
+    ask = Desk(ModelService(environ, lambda: "", switch, print))
     await ask("write", overrides={"acme/m1": {"name": "One", "context_window": 0, "max_tokens": 0}})
     model = Catalogue.load(environ).get("acme/m1")
     assert model is not None
@@ -137,14 +134,14 @@ def test_a_file_that_cannot_be_put_in_place_leaves_nothing_beside_the_old_one(mo
 
     monkeypatch.setattr(os, "rename", fail)
     with pytest.raises(NotWritten, match="it cannot be written"):
-        writing.set_text(str(path), "agent", "resident")
+        settings_writer.set_toml_value(str(path), "agent", "resident")
     assert os.listdir(tmp_path) == ["config.toml"]
     assert path.read_text() == "record = false\n"
 
 
 async def test_a_guests_own_file_may_be_as_long_as_it_may_be(tmp_path: Path) -> None:
     (tmp_path / "long.md").write_bytes(b"x" * MIB)
-    ask = Desk(Config(dict, {"SERAI_HOME": str(tmp_path)}, lambda _guest: str(tmp_path)))
+    ask = Desk(ConfigService(dict, {"SERAI_HOME": str(tmp_path)}, lambda _guest: str(tmp_path)))
     assert len((await ask("read", name="long"))["content"]) == MIB
 
 
@@ -155,7 +152,7 @@ async def test_what_still_runs_on_the_side_is_shown_when_something_else_has_ende
     first, never = asyncio.Event(), asyncio.Event()
     shown: list[Action] = []
     async with resident(Answers([first, said("x")], [never])) as session:
-        ask = Desk(Background(lambda: driver(session).backgrounds, shown.append))
+        ask = Desk(BackgroundService(lambda: driver(session).backgrounds, shown.append))
         await ask("start", prompt="one")
         provider = driver(session).house.provider
         assert isinstance(provider, Answers)
@@ -179,7 +176,7 @@ async def test_work_whose_answer_cannot_be_told_is_nobodys_surprise() -> None:
     box = Box(echo=echo)
     backgrounds = BackgroundRuns(RunContext(model=MODEL, provider=Answers([said("x")]), limits=QUICK), ToolSet(box), tell)
     backgrounds.ready = True
-    await Desk(Background(lambda: backgrounds, shown.append))("start", prompt="one")
+    await Desk(BackgroundService(lambda: backgrounds, shown.append))("start", prompt="one")
     while len(shown) < 2:
         await asyncio.sleep(0)
     gc.collect()
@@ -200,7 +197,7 @@ async def test_equal_choices_are_told_apart_however_many_there_are(choices: list
             return Answer({question.items[0].text: labels[place]})
 
         items = [{"id": "same", "label": label} for label in choices]
-        dialogs = Desk(Dialogs(ask, lambda: True))
+        dialogs = Desk(DialogService(ask, lambda: True))
         assert await dialogs("ask", prompt="Which?", choices=choices) == {"selected": choices[place], "cancelled": False}
         assert await dialogs("pick", title="Which?", items=items) == {"selected": "same"}
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from serai.app.services.dialogs import Dialogs
+from serai.app.services.guest_services import DialogService
 from serai.errors import BadRequest
 from serai.limits import Limits
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
@@ -55,7 +55,7 @@ def answering(answer: Callable[[Question], Decision]) -> Desk:
     async def ask(question: Question) -> Decision:
         return answer(question)
 
-    return Desk(Dialogs(ask, lambda: True))
+    return Desk(DialogService(ask, lambda: True))
 
 
 def saying(choice: object) -> Desk:
@@ -69,7 +69,7 @@ async def test_a_choice_is_the_answer_and_an_items_id_is_what_was_picked() -> No
 
 async def test_the_guest_is_named_in_what_it_asks() -> None:
     person = Person()
-    asking = asyncio.ensure_future(Desk(Dialogs(person.ask, lambda: True))("pick", title="City", items=ITEMS))
+    asking = asyncio.ensure_future(Desk(DialogService(person.ask, lambda: True))("pick", title="City", items=ITEMS))
     await person.sees(1)
     [question] = person.shown
     [item] = question.items
@@ -111,7 +111,7 @@ async def test_there_must_be_something_to_choose() -> None:
 @pytest.mark.req("piglet.fix.26")
 async def test_where_nobody_is_every_dialog_is_dismissed_at_once() -> None:
     person = Person()  # who would let them wait
-    guest = Desk(Dialogs(person.ask, lambda: HeadlessSurface().interactive))
+    guest = Desk(DialogService(person.ask, lambda: HeadlessSurface().interactive))
     async with asyncio.timeout(5):
         assert await guest("ask", prompt="Send?", choices=["yes"]) == {"selected": "", "cancelled": True}
         assert await guest("pick", title="City", items=ITEMS) == {"selected": ""}
@@ -125,7 +125,7 @@ async def test_a_desk_that_reaches_nobody_dismisses_too() -> None:
         return (await desk.ask(question, CallContext(cwd="/"))).decision
 
     try:
-        assert await Desk(Dialogs(ask, lambda: True))("pick", title="City", items=ITEMS) == {"selected": ""}
+        assert await Desk(DialogService(ask, lambda: True))("pick", title="City", items=ITEMS) == {"selected": ""}
     finally:
         await desk.close()
 
@@ -141,7 +141,7 @@ async def test_at_a_real_desk_a_person_answers_and_silence_dismisses() -> None:
         return (await desk.ask(question, CallContext(cwd="/"))).decision
 
     try:
-        guest = Desk(Dialogs(ask, lambda: surface.interactive))
+        guest = Desk(DialogService(ask, lambda: surface.interactive))
         assert await guest("ask", prompt="Send?", choices=["yes"]) == {"selected": "yes", "cancelled": False}
         assert await guest("ask", prompt="Send?", choices=["yes"]) == {"selected": "", "cancelled": True}
     finally:
@@ -151,7 +151,7 @@ async def test_at_a_real_desk_a_person_answers_and_silence_dismisses() -> None:
 @pytest.mark.req("piglet.fix.31")
 async def test_dialogs_queue_up_and_each_is_answered_once() -> None:
     person = Person()
-    dialogs = Dialogs(person.ask, lambda: True)
+    dialogs = DialogService(person.ask, lambda: True)
     first, second = Desk(dialogs), Desk(dialogs, guest="fake:other")
     asked = [
         asyncio.ensure_future(guest("ask", prompt=f"{number}?", choices=["a", "b"]))
@@ -167,7 +167,7 @@ async def test_dialogs_queue_up_and_each_is_answered_once() -> None:
 
 async def test_a_dialog_that_nobody_waits_for_makes_room_for_the_next() -> None:
     person = Person()
-    ask = Desk(Dialogs(person.ask, lambda: True))
+    ask = Desk(DialogService(person.ask, lambda: True))
     first, second, third = (asyncio.ensure_future(ask("ask", prompt=f"{number}?", choices=["a"])) for number in (1, 2, 3))
     await person.sees(1)
     second.cancel()  # waits
@@ -190,7 +190,7 @@ async def test_a_surface_that_breaks_costs_one_dialog() -> None:
             raise answer
         return answer
 
-    guest = Desk(Dialogs(ask, lambda: True))
+    guest = Desk(DialogService(ask, lambda: True))
     with pytest.raises(Exception, match="RuntimeError"):
         await guest("ask", prompt="?", choices=["a"])
     assert await guest("ask", prompt="?", choices=["a"]) == {"selected": "a", "cancelled": False}

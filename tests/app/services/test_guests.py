@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.app.services.guests import Guests
+from serai.app.services.guest_services import GuestService
 from serai.model.contributions import (
     Command,
     Compactor,
@@ -42,7 +42,7 @@ async def test_guests_and_what_they_offer_are_told(monkeypatch: pytest.MonkeyPat
     order: dict[str, int] = {}
     fakes = (Fake("weather", WEATHER), Fake("other", OTHER))
     async with fake_house(monkeypatch, tmp_path, *fakes, built_in=Box(read=echo)) as host:
-        ask = Desk(Guests(host, lambda: order, "/guests", lambda _guest: "/config"))
+        ask = Desk(GuestService(host, lambda: order, "/guests", lambda _guest: "/config"))
         assert await ask("commands") == {
             "commands": [{"name": "alarm", "description": ""}, {"name": "forecast", "description": "Show forecast"}]
         }

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from serai.agents.models import catalogue
 from serai.agents.models.catalogue import Catalogue, Override
-from serai.app.services.models import Models
-from serai.app.services.writing import set_text, write_overrides
+from serai.app.services.model_services import ModelService
+from serai.app.settings_writer import set_toml_value, write_model_overrides
 from serai.errors import BadRequest, BadSettings, NoModel, NotWritten
 from serai.model.actions import Action, SetStatus
 from serai.testing.models.server import FakeModels
@@ -41,7 +41,7 @@ class House:
         self.current = "acme/m1"
         self.shown: list[Action] = []
         self.environ = {"SERAI_HOME": str(home)}
-        self.ask = Desk(Models(self.environ, lambda: self.current, self.switch, self.shown.append))
+        self.ask = Desk(ModelService(self.environ, lambda: self.current, self.switch, self.shown.append))
 
     async def switch(self, query: str) -> str:
         self.current = query
@@ -200,7 +200,7 @@ def test_a_file_to_which_nothing_can_be_added_stays_as_it_is(tmp_path: Path) -> 
     file = tmp_path / "models.toml"
     file.write_text(old := 'override = [{ key = "acme/m1", name = "M" }]\n')
     with pytest.raises(NotWritten, match="nothing can be added to it"):
-        write_overrides(str(file), [Override("acme/m1", "Other")])
+        write_model_overrides(str(file), [Override("acme/m1", "Other")])
     assert file.read_text() == old
 
 
@@ -214,9 +214,9 @@ def test_every_override_can_be_written_down_and_read_again(
     tmp_path_factory: pytest.TempPathFactory, first: list[Override], later: list[Override]
 ) -> None:
     file = tmp_path_factory.mktemp("models") / "models.toml"
-    write_overrides(str(file), first)
+    write_model_overrides(str(file), first)
     wanted = catalogue.merged([*first, *later])
-    assert write_overrides(str(file), later) == len(wanted)
+    assert write_model_overrides(str(file), later) == len(wanted)
     assert catalogue.merged(catalogue.read(file.read_text(), who="models.toml").overrides) == wanted
     assert file.read_text().count("written for a guest") == 1
 
@@ -242,15 +242,15 @@ def test_every_override_can_be_written_down_and_read_again(
 def test_only_the_value_changes(tmp_path: Path, old: str, new: str) -> None:
     file = tmp_path / "config.toml"
     file.write_bytes(old.encode())
-    set_text(str(file), "key", "new")
+    set_toml_value(str(file), "key", "new")
     assert file.read_bytes().decode() == new
 
 
 @pytest.mark.parametrize("value", ['a"b', "a\\b", "é\U0001f600", "a\nb\tc", "\x01\x1f\x7f"])
 def test_every_text_can_be_a_value(tmp_path: Path, value: str) -> None:
     file = tmp_path / "config.toml"
-    set_text(str(file), "key", value)
-    set_text(str(file), "key", value + "!")
+    set_toml_value(str(file), "key", value)
+    set_toml_value(str(file), "key", value + "!")
     assert tomllib.loads(file.read_text()) == {"key": value + "!"}
     assert file.read_text().count("\n") == 1
 
@@ -261,7 +261,7 @@ def test_what_cannot_be_changed_by_a_line_is_left_alone(tmp_path: Path, old: str
     file = tmp_path / "config.toml"
     file.write_text(old)
     with pytest.raises(NotWritten) as error:
-        set_text(str(file), "key", "new")
+        set_toml_value(str(file), "key", "new")
     assert error.value.hint == 'write key = "new" yourself'
     assert file.read_text() == old
 
@@ -271,7 +271,7 @@ def test_a_file_that_is_no_toml_is_left_alone(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text("key = \n")
     with pytest.raises(BadSettings):
-        set_text(str(file), "key", "new")
+        set_toml_value(str(file), "key", "new")
     assert file.read_text() == "key = \n"
 
 
@@ -282,12 +282,12 @@ def test_a_link_stays_a_link_and_a_mode_stays_a_mode(tmp_path: Path) -> None:
     real.chmod(0o640)
     link = tmp_path / "config.toml"
     link.symlink_to(real)
-    set_text(str(link), "key", "new")
+    set_toml_value(str(link), "key", "new")
     assert link.is_symlink()
     assert stat.S_IMODE(real.stat().st_mode) == 0o640
     assert tomllib.loads(real.read_text()) == {"record": False, "key": "new"}
     fresh = tmp_path / "new" / "config.toml"
-    set_text(str(fresh), "key", "new")
+    set_toml_value(str(fresh), "key", "new")
     assert stat.S_IMODE(fresh.stat().st_mode) == 0o600
     assert os.listdir(fresh.parent) == ["config.toml"]
 
@@ -295,4 +295,4 @@ def test_a_link_stays_a_link_and_a_mode_stays_a_mode(tmp_path: Path) -> None:
 def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises((NotWritten, BadSettings)):
-        set_text(str(tmp_path / "file" / "config.toml"), "key", "new")
+        set_toml_value(str(tmp_path / "file" / "config.toml"), "key", "new")

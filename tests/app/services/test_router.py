@@ -10,9 +10,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from serai.app.services.grants import NOTHING, USUAL, Grants, grants_of, provider_of
-from serai.app.services.group import NoArguments, Operation
-from serai.app.services.router import AppServices
+from serai.app.services.router import (
+    DEFAULT_GRANTS,
+    NO_GRANTS,
+    AppServices,
+    NoArguments,
+    Operation,
+    ServiceGrants,
+    provider_of,
+    service_grants,
+)
 from serai.errors import BadRequest, NoTool, Refused
 from serai.host.adapter import Services
 from serai.host.guest_settings import GROUPS, GuestSettings
@@ -62,7 +69,7 @@ class Sample:
         raise NoTool("unknown tool: zap")
 
 
-def house(sample: Sample, grants: Grants = EVERYTHING, **limits: float) -> AppServices:
+def house(sample: Sample, grants: ServiceGrants = EVERYTHING, **limits: float) -> AppServices:
     return AppServices({"tools": sample, "credentials": sample}, granted=lambda _: grants, limits=Limits().but(**limits))
 
 
@@ -71,7 +78,7 @@ def house(sample: Sample, grants: Grants = EVERYTHING, **limits: float) -> AppSe
 
 @pytest.mark.req("app.services.grants")
 async def test_a_guest_is_told_which_setting_would_grant_what_it_may_not_use() -> None:
-    services: Services = house(Sample(), Grants(frozenset({"dialogs"})))
+    services: Services = house(Sample(), ServiceGrants(frozenset({"dialogs"})))
     with pytest.raises(Refused) as refused:
         await services.ask("zot:weather", "tools", "count", {"count": 1})
     assert str(refused.value) == (
@@ -83,7 +90,7 @@ async def test_a_guest_is_told_which_setting_would_grant_what_it_may_not_use() -
 
 @pytest.mark.req("app.services.grants")
 async def test_grants_are_looked_up_at_every_request() -> None:
-    granted = [NOTHING]
+    granted = [NO_GRANTS]
     services = AppServices({"tools": Sample()}, granted=lambda _: granted[-1])
     with pytest.raises(Refused):
         await services.ask(GUEST, "tools", "nothing", {})
@@ -95,7 +102,7 @@ async def test_grants_are_looked_up_at_every_request() -> None:
 @pytest.mark.parametrize(
     ("services", "keys", "groups"),
     [
-        (None, (), USUAL),
+        (None, (), DEFAULT_GRANTS),
         ((), (), frozenset()),
         (("tools", "dialogs"), (), frozenset({"tools", "dialogs"})),
         (("tools", "credentials"), (), frozenset({"tools"})),
@@ -106,8 +113,8 @@ async def test_grants_are_looked_up_at_every_request() -> None:
 def test_a_guest_has_all_groups_but_credentials_unless_somebody_says_otherwise(
     services: tuple[str, ...] | None, keys: tuple[str, ...], groups: frozenset[str]
 ) -> None:
-    grants = grants_of(GuestSettings(services=services, keys=keys))
-    assert grants == Grants(groups, frozenset(map(provider_of, keys)))
+    grants = service_grants(GuestSettings(services=services, keys=keys))
+    assert grants == ServiceGrants(groups, frozenset(map(provider_of, keys)))
 
 
 @pytest.mark.parametrize(

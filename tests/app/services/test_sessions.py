@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.app.services.sessions import Sessions
+from serai.app.services.session_services import SessionService
 from serai.errors import BadRequest, NoEntry, NoSession, NotAllowed, TurnInFlight
 from serai.store.messages import UserMessage
 from serai.store.session_folder import CurrentSession
@@ -26,7 +26,7 @@ class House:
         self.busy = False
         self.refreshed = 0
         self.titles: list[str] = []
-        group = Sessions(
+        group = SessionService(
             self.folder,
             self.current,
             swap=self.swap,
@@ -117,7 +117,7 @@ async def test_a_session_that_cannot_be_taken_up_is_closed_again(house: House) -
         taken.append(stored)
         raise TurnInFlight("no")
 
-    ask = Desk(Sessions(house.folder, house.current, swap=swap, refresh=house.refresh, idle=house.must_be_idle))
+    ask = Desk(SessionService(house.folder, house.current, swap=swap, refresh=house.refresh, idle=house.must_be_idle))
     with pytest.raises(TurnInFlight):
         await ask("fork")
     assert taken[0].closed
@@ -189,7 +189,7 @@ async def test_the_tree_and_its_active_path_are_told(house: House) -> None:
 
 
 async def test_where_nothing_is_kept_there_is_no_session(house: House) -> None:
-    ask = Desk(Sessions(None, None, swap=house.swap, refresh=house.refresh, idle=house.must_be_idle))
+    ask = Desk(SessionService(None, None, swap=house.swap, refresh=house.refresh, idle=house.must_be_idle))
     assert await ask("list") == {"sessions": []}
     assert await ask("title") == {"title": ""}
     for what in ("fork", "reset", "entries", "tree"):

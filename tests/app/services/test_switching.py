@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.app.services.writing import switch_guest
+from serai.app.settings_writer import set_guest_enabled
 from serai.errors import BadSettings, NotWritten
 
 ID = "piglet:one"
@@ -19,7 +19,7 @@ ID = "piglet:one"
 def switched(tmp_path: Path, text: str, *, enabled: bool = False) -> str:
     file = tmp_path / "config.toml"
     file.write_text(text)
-    switch_guest(str(file), ID, enabled=enabled)
+    set_guest_enabled(str(file), ID, enabled=enabled)
     after = file.read_text()
     said, before = tomllib.loads(after), tomllib.loads(text)
     entry = said["guest"].pop(ID)
@@ -67,7 +67,7 @@ def test_what_cannot_be_changed_without_more_is_left_and_told(tmp_path: Path, te
     file = tmp_path / "config.toml"
     file.write_text(text)
     with pytest.raises(NotWritten) as raised:
-        switch_guest(str(file), ID, enabled=False)
+        set_guest_enabled(str(file), ID, enabled=False)
     assert raised.value.hint == 'write `enabled = false` under `[guest."piglet:one"]` yourself'
     assert (file.read_text(), os.listdir(tmp_path)) == (text, ["config.toml"])
 
@@ -76,13 +76,13 @@ def test_what_cannot_be_changed_without_more_is_left_and_told(tmp_path: Path, te
 def test_settings_that_are_none_are_told(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.toml").write_text(text)
     with pytest.raises(BadSettings):
-        switch_guest(str(tmp_path / "config.toml"), ID, enabled=False)
+        set_guest_enabled(str(tmp_path / "config.toml"), ID, enabled=False)
     assert (tmp_path / "config.toml").read_text() == text
 
 
 @given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=20))
 def test_any_id_can_be_switched(tmp_path_factory: pytest.TempPathFactory, id: str) -> None:
     file = tmp_path_factory.mktemp("home") / "config.toml"
-    switch_guest(str(file), id, enabled=False)
+    set_guest_enabled(str(file), id, enabled=False)
     assert tomllib.loads(file.read_text()) == {"guest": {id: {"enabled": False}}}
     assert os.stat(file).st_mode & 0o777 == 0o600

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from serai.agents.resident.run_context import ToolSet
-from serai.app.services.tools import OPEN_CALLS, Tools
+from serai.app.services.tool_services import OPEN_CALLS, ToolService
 from serai.errors import NotCapable, NoTool, SeraiError
 from serai.model.contributions import Contributions, Interceptor, InterceptPoint, InterceptResult, Pass, Rewrite
 from serai.model.tools import ImageBlock, TextBlock, ToolCall, ToolResult, ToolSpec
@@ -24,7 +24,7 @@ BOX = Box(zap=(ZAP, echo), look=(READ, echo))
 
 def desk(box: Box = BOX, agent: ToolSet | None = None, **options: Any) -> Desk:
     view = agent or ToolSet(box)
-    return Desk(Tools(box, box.call, lambda: view, **options))
+    return Desk(ToolService(box, box.call, lambda: view, **options))
 
 
 async def test_tools_are_listed_by_name_with_all_there_is_to_know_of_them() -> None:
@@ -114,7 +114,7 @@ async def test_who_has_an_agent_of_another_kind_can_call_and_not_filter() -> Non
     def driven() -> ToolSet:
         raise NotCapable("only the resident's")
 
-    ask = Desk(Tools(BOX, BOX.call, driven))
+    ask = Desk(ToolService(BOX, BOX.call, driven))
     assert not (await ask("call", name="look"))["is_error"]
     with pytest.raises(NotCapable):
         await ask("filter", names=[])
@@ -130,7 +130,7 @@ async def test_a_guests_call_meets_the_interceptors_and_reaches_another_guest(
     owner = Fake("owner", Contributions(tools=(ToolSpec("forecast"),)))
     guard = Fake("guard", Contributions(interceptors=(Interceptor("g", frozenset({"tool_call"})),)), judge=judge)
     async with fake_house(monkeypatch, tmp_path, owner, guard) as host:
-        ask = Desk(Tools(host, host.call_tool, lambda: ToolSet(host)))
+        ask = Desk(ToolService(host, host.call_tool, lambda: ToolSet(host)))
         result = await ask("call", name="forecast", arguments={"city": "Basel"})
     assert result["content"] == [{"type": "text", "text": "owner ran forecast with {'city': 'Bern'}"}]
     assert [stage for stage, _ in guard.asked] == ["tool_call"]
@@ -157,7 +157,7 @@ async def test_a_guard_that_calls_its_own_tool_for_ever_is_stopped(monkeypatch: 
     offers = Contributions(tools=(ToolSpec("own"),), interceptors=(Interceptor("g", frozenset({"tool_call"})),))
     guard = Circular("guard", offers, guard=True)
     async with fake_house(monkeypatch, tmp_path, guard) as host:
-        guard.ask = Desk(Tools(host, host.call_tool, lambda: ToolSet(host)), guest="fake:guard")
+        guard.ask = Desk(ToolService(host, host.call_tool, lambda: ToolSet(host)), guest="fake:guard")
         assert not (await host.call_tool("own")).is_error
         assert guard.depth == OPEN_CALLS + 1
         assert "64 calls of tools are under way for it: does a call of own lead to itself?" in str(guard.error)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.app.services.undo import Undo
+from serai.app.services.tool_services import UndoService
 from serai.errors import NoSnapshot, NotAllowed, Refused
 from serai.tools.workspace import FileSnapshots as Copies
 from tests.app.services.parts import Desk
@@ -18,7 +18,7 @@ async def yes(_guest: str, _path: str) -> str:
 
 async def test_a_file_is_put_back_as_it_was(tmp_path: Path) -> None:
     copies, file = Copies(tmp_path / "undo"), tmp_path / "a.txt"
-    ask = Desk(Undo(copies, yes, str(tmp_path)))
+    ask = Desk(UndoService(copies, yes, str(tmp_path)))
     assert await ask("snapshots") == {"snapshots": {}}
     file.write_text("before")
     copies.before(file)
@@ -37,14 +37,14 @@ async def test_only_the_very_path_is_put_back(tmp_path: Path) -> None:
     link.symlink_to(file)
     for path in (tmp_path / "b.txt", link, tmp_path / "." / ".." / tmp_path.name / "a.txt"):
         with pytest.raises(NoSnapshot, match="no snapshot for path: "):
-            await Desk(Undo(copies, yes, str(tmp_path)))("restore", path=str(path))
+            await Desk(UndoService(copies, yes, str(tmp_path)))("restore", path=str(path))
     assert file.read_text() == "after"
 
 
 async def test_where_no_copies_are_kept_that_is_told() -> None:
     for what, arguments in (("snapshots", {}), ("restore", {"path": "/x"})):
         with pytest.raises(Refused, match="undo snapshots not available"):
-            await Desk(Undo(None, yes, "/"))(what, **arguments)
+            await Desk(UndoService(None, yes, "/"))(what, **arguments)
 
 
 @pytest.mark.req("app.services.decided")
@@ -58,7 +58,7 @@ async def test_only_what_may_be_written_is_put_back(tmp_path: Path) -> None:
         return f"{guest} must not write {path}"
 
     with pytest.raises(NotAllowed, match=f"must not write {file}"):
-        await Desk(Undo(copies, never, str(tmp_path)))("restore", path=str(file))
+        await Desk(UndoService(copies, never, str(tmp_path)))("restore", path=str(file))
     assert file.read_text() == "after"
 
 
@@ -68,7 +68,7 @@ async def test_another_projects_files_are_no_business_of_this_one(tmp_path: Path
         folder.mkdir()
         (folder / "a.txt").write_text("before")
         copies.before(folder / "a.txt")
-    ask = Desk(Undo(copies, yes, str(here)))
+    ask = Desk(UndoService(copies, yes, str(here)))
     assert await ask("snapshots") == {"snapshots": {str(here / "a.txt"): 6}}
     with pytest.raises(NoSnapshot):
         await ask("restore", path=str(there / "a.txt"))

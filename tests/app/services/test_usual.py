@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from serai.app.app import App
-from serai.app.services.grants import Grants
-from serai.app.services.usual import usual
+from serai.app.services.default_groups import default_groups
+from serai.app.services.router import ServiceGrants
 from serai.errors import PeerTimeout, Refused
 from serai.host.guest_settings import GROUPS
 from serai.host.host import Host
@@ -45,7 +45,7 @@ class Asking:
 
 
 @asynccontextmanager
-async def asking(tmp_path: Path, *, granted: Grants | None = EVERYTHING, **choices: Any) -> AsyncIterator[Asking]:
+async def asking(tmp_path: Path, *, granted: ServiceGrants | None = EVERYTHING, **choices: Any) -> AsyncIterator[Asking]:
     """A guest that asks an app with parrot; what it may is `granted`, or for the app to say."""
     project = tmp_path / "project"
     project.mkdir()
@@ -60,7 +60,7 @@ async def asking(tmp_path: Path, *, granted: Grants | None = EVERYTHING, **choic
 
 async def test_every_group_is_there_and_answers_in_json(tmp_path: Path) -> None:
     async with asking(tmp_path) as ask:
-        assert set(usual(ask.app)) == set(GROUPS)
+        assert set(default_groups(ask.app)) == set(GROUPS)
         for group, what in PLAIN:
             assert isinstance(await ask(group, what), dict), (group, what)
         assert await ask("config", "get", keys=["agent.maxTurns"]) == {"values": {"agent.maxTurns": 30}}

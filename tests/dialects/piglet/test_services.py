@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from serai.app.app import App
-from serai.app.services.usual import usual
+from serai.app.services.default_groups import default_groups
 from serai.dialects.piglet import service_calls
 from serai.dialects.piglet.messages import CompactMessage
 from serai.dialects.piglet.methods import METHODS, Method, params_of, result_of
@@ -178,7 +178,7 @@ PARAMS: dict[str, dict[str, Any]] = {
 
 async def test_every_row_leads_to_an_operation_and_all_that_a_guest_says_gets_there(monkeypatch: Monkey, tmp_path: Path) -> None:
     async with house(monkeypatch, tmp_path) as host:
-        groups = usual(host.app)
+        groups = default_groups(host.app)
         for method in sorted(HOST_METHODS - {Method.HOST_SUBSCRIBE}) + sorted(NOTIFICATIONS):
             given = PARAMS.get(method, {})
             typed = params_of(method, msgspec.json.encode(given))

@@ -1,8 +1,8 @@
-from serai.app.services.bus import Bus as Bus
-from serai.app.services.grants import Grants as Grants
-from serai.app.services.grants import grants_of as grants_of
-from serai.app.services.group import Group as Group
-from serai.app.services.group import NoArguments as NoArguments
-from serai.app.services.group import Operation as Operation
+from serai.app.services.default_groups import default_groups as default_groups
+from serai.app.services.guest_services import Bus as Bus
 from serai.app.services.router import AppServices as AppServices
-from serai.app.services.usual import usual as usual
+from serai.app.services.router import NoArguments as NoArguments
+from serai.app.services.router import Operation as Operation
+from serai.app.services.router import ServiceGrants as ServiceGrants
+from serai.app.services.router import ServiceGroup as ServiceGroup
+from serai.app.services.router import service_grants as service_grants

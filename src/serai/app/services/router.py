@@ -1,22 +1,104 @@
-"""From a guest's request to the operation that does it: who may ask, for what, with which arguments, and how much at once."""
+"""From a guest's request to the operation that does it: who may ask, for what, with which arguments, and how much at once.
+
+Which services a guest may use, and whose keys it may have. The person's settings say so; nobody else does.
+
+A group of services: a table of operations, each with what it takes and who does it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-from serai.app.services.grants import Grants
-from serai.app.services.group import Group, Operation, Publishes
 from serai.errors import BadRequest, LimitHit, Refused, SeraiError
+from serai.host.guest_settings import GROUPS, GuestSettings
 from serai.limits import Limits
 
-__all__ = ["AppServices"]
+__all__ = [
+    "DEFAULT_GRANTS",
+    "NO_GRANTS",
+    "AppServices",
+    "Data",
+    "NoArguments",
+    "Operation",
+    "ServiceGrants",
+    "ServiceGroup",
+    "Subscribable",
+    "provider_of",
+    "service_grants",
+]
+
+DEFAULT_GRANTS = frozenset(GROUPS) - {"credentials"}
+# Other names of providers (spec piglet 7.1).
+_ALIASES = {
+    "gemini": "google",
+    "vertex": "google-vertex",
+    "bedrock": "amazon-bedrock",
+    "copilot": "github-copilot",
+    "azure": "azure-openai",
+}
+
+
+class ServiceGrants(msgspec.Struct, frozen=True):
+    """`groups` by name; `keys` are the providers, by the names that `provider_of` gives, whose keys it may have."""
+
+    groups: frozenset[str] = DEFAULT_GRANTS
+    keys: frozenset[str] = frozenset()
+
+
+NO_GRANTS = ServiceGrants(frozenset())  # for whoever is no guest of this house
+
+
+def service_grants(settings: GuestSettings) -> ServiceGrants:
+    """What a guest with these settings may use. A key that is granted opens `credentials`, and nothing else does."""
+    groups = settings.groups if settings.keys else settings.groups - {"credentials"}
+    return ServiceGrants(groups, frozenset(map(provider_of, settings.keys)))
+
+
+def provider_of(name: str) -> str:
+    """The one name of a provider that has several."""
+    plain = name.strip().lower()
+    return _ALIASES.get(plain, plain)
+
+
+A = TypeVar("A", bound=msgspec.Struct)
+Data = dict[str, Any]  # JSON data; the keys are snake_case
+
+
+class NoArguments(msgspec.Struct, frozen=True):
+    """For what needs none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[A]):
+    """`do` gets the id of the guest that asks, and its arguments as `takes`; it gives JSON data, or raises a `SeraiError`."""
+
+    takes: type[A]
+    do: Callable[[str, A], Awaitable[Any]]
+
+
+class ServiceGroup(Protocol):
+    """What a guest may ask for under one name."""
+
+    @property
+    def operations(self) -> Mapping[str, Operation[Any]]: ...
+
+
+@runtime_checkable
+class Subscribable(Protocol):
+    """A group that has something to tell a guest again and again."""
+
+    def subscribe(self, guest: str, topic: str, deliver: Callable[[str, Any], None]) -> Callable[[], None]:
+        """As `host.services.Services.subscribe`."""
+        ...
+
 
 log = logging.getLogger("serai.app")
 
@@ -26,7 +108,9 @@ _LISTED = 12  # names in a hint
 class AppServices:
     """Implements `host.services.Services`. `granted` is asked at every request: a person may change their mind."""
 
-    def __init__(self, groups: Mapping[str, Group], *, granted: Callable[[str], Grants], limits: Limits | None = None) -> None:
+    def __init__(
+        self, groups: Mapping[str, ServiceGroup], *, granted: Callable[[str], ServiceGrants], limits: Limits | None = None
+    ) -> None:
         self.groups = dict(groups)
         self.granted = granted
         self._limits = limits or Limits()
@@ -50,11 +134,11 @@ class AppServices:
     def subscribe(self, guest: str, topic: str, deliver: Callable[[str, Any], None]) -> Callable[[], None]:
         """Of the bus, for whoever is granted it."""
         bus = self._group(guest, "bus", "subscribe")
-        if not isinstance(bus, Publishes):
+        if not isinstance(bus, Subscribable):
             raise BadRequest("there is no service bus.subscribe", who=guest)
         return bus.subscribe(guest, topic, deliver)
 
-    def _group(self, guest: str, group: str, what: str) -> Group:
+    def _group(self, guest: str, group: str, what: str) -> ServiceGroup:
         """The one that is asked for, if this guest may use it."""
         found = self.groups.get(group)
         if found is None:

@@ -5,23 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Self
 
 import msgspec
 
-from serai.agents.event_hub import EventHub, ignore_outcome
-from serai.app.pipeline import Decided, Pipeline, Telling, own
-from serai.host.contribution_table import BuiltInOwner
+from serai.agents.event_hub import ignore_outcome
+from serai.app.pipeline import CallDecision, Pipeline, with_own_arguments
+from serai.host.contribution_table import BuiltInOwner, RegisteredTool
 from serai.host.host import Host
-from serai.model.actions import Action, Notice
-from serai.model.approvals import Allow, Approval, Decision, Deny, Question
+from serai.model.approvals import Allow, Deny
 from serai.model.contributions import Refuse, Rewrite
-from serai.model.events import Event, Message, NoticeEvent, ToolCalled, TurnStarted
-from serai.model.surface import PacedSurface, SelectiveSurface, Surface
-from serai.model.tools import Block, ProgressCallback, TextBlock, ToolCall, ToolResult, ToolSpec
+from serai.model.events import Message
+from serai.model.tools import Block, ProgressCallback, TextBlock, ToolBox, ToolCall, ToolResult, ToolSpec
 
-__all__ = ["Counter", "GuestInterceptors", "OnStage", "Steady", "Tools", "Wishes"]
+__all__ = ["AgentTools", "GuestInterceptors", "GuestTools"]
 
 log = logging.getLogger("serai.app")
 
@@ -30,7 +28,7 @@ _BLOCKED = "the turn was blocked"
 _PASSES = 1000  # of calls that were decided and have not run; beyond it the oldest is decided again
 
 
-class Tools:
+class AgentTools:
     """The house's tools as an agent gets them. Every call is decided exactly once: before it, by `decide`, or in it.
 
     A decision is for the arguments that came with it (the object, not its value), and is used up by the call. What runs is a copy
@@ -40,8 +38,8 @@ class Tools:
     def __init__(self, host: Callable[[], Host], pipeline: Callable[[], Pipeline]) -> None:
         self._host = host
         self._pipeline = pipeline
-        self._passes: OrderedDict[int, tuple[object, Decided]] = OrderedDict()
-        self._running: dict[int, Decided] = {}
+        self._passes: OrderedDict[int, tuple[object, CallDecision]] = OrderedDict()
+        self._running: dict[int, CallDecision] = {}
         self._let_finish: set[asyncio.Future[Any]] = set()
         self._turns: dict[str, asyncio.Lock | None] = {}  # by guest; its dialect is part of its id
 
@@ -53,7 +51,7 @@ class Tools:
         decided = await self._pipeline().decide(call)
         if not decided.allowed:
             return decided.decision if decided.instead is None else decided.instead
-        shown = own(decided.call).arguments
+        shown = with_own_arguments(decided.call).arguments
         self._passes[id(shown)] = (shown, decided)  # it holds the arguments, so nothing else gets their id
         if len(self._passes) > _PASSES:
             self._passes.popitem(last=False)
@@ -67,7 +65,7 @@ class Tools:
             return decided.result()
         return await self._run(decided, tell)
 
-    async def _run(self, decided: Decided, tell: ProgressCallback | None) -> ToolResult:
+    async def _run(self, decided: CallDecision, tell: ProgressCallback | None) -> ToolResult:
         lock = self._lock_of(decided.owner)
         if lock is not None and lock.locked() and decided.call.asker == decided.owner:
             why = f"{decided.call.name} would wait for itself: {decided.owner} answers one call after the other"
@@ -82,7 +80,7 @@ class Tools:
             working = self._works(host, decided, tell, turn)
             return await (self._to_its_end(working) if owner and tool is not None and tool.spec.interrupt == "block" else working)
 
-    async def _works(self, host: Host, decided: Decided, tell: ProgressCallback | None, turn: _Turn) -> ToolResult:
+    async def _works(self, host: Host, decided: CallDecision, tell: ProgressCallback | None, turn: _Turn) -> ToolResult:
         self._running[number := id(decided.call.arguments)] = decided
 
         def leave() -> None:
@@ -185,120 +183,23 @@ def _replaced(content: tuple[Block, ...], text: str) -> tuple[Block, ...]:
     return (*content[:first], TextBlock(text), *after)
 
 
-class Steady:
-    """A person's surface whose defects are its own: what it does not show is logged, and nobody suffers for it."""
+class GuestTools:
+    """Of the house's tools those that guests brought: what an agent with tools of its own is offered."""
 
-    def __init__(self, surface: Surface) -> None:
-        self._surface = surface
-        self._paced = surface if isinstance(surface, PacedSurface) else None
+    def __init__(self, tools: ToolBox, host: Callable[[], Host], *, only: Collection[str] | None = None) -> None:
+        """`only`: these, if they are there."""
+        self._tools = tools
+        self._host = host
+        self._only = only
 
-    @property
-    def interactive(self) -> bool:
-        return self._surface.interactive
+    def list(self) -> Sequence[ToolSpec]:
+        return [tool.spec for tool in self._host().table.tools.values() if self._offers(tool)]
 
-    def answers(self, request: Approval | Question) -> bool:
-        return not isinstance(self._surface, SelectiveSurface) or self._surface.answers(request)
+    def _offers(self, tool: RegisteredTool) -> bool:
+        return not isinstance(tool.owner, BuiltInOwner) and (self._only is None or tool.spec.name in self._only)
 
-    @property
-    def behind(self) -> bool:
-        return self._paced is not None and self._paced.behind
-
-    async def room(self) -> None:
-        if self._paced is not None:
-            await self._paced.room()
-
-    async def ask(self, request: Approval | Question) -> Decision:
-        return await self._surface.ask(request)
-
-    def act(self, action: Action) -> None:
-        try:
-            self._surface.act(action)
-        except Exception:
-            log.exception("the surface failed on %s", type(action).__name__)
-
-    def tell(self, event: Event) -> None:
-        try:
-            self._surface.tell(event)
-        except Exception:
-            log.exception("the surface failed on %s", type(event).__name__)
-
-
-class Counter:
-    """Where a turn's own requests go: an agent's approvals through the pipeline, what only a person can answer to the desk."""
-
-    def __init__(self, surface: Steady, pipeline: Pipeline) -> None:
-        self._surface = surface
-        self._pipeline = pipeline
-
-    @property
-    def interactive(self) -> bool:
-        return self._surface.interactive
-
-    @property
-    def behind(self) -> bool:
-        return self._surface.behind
-
-    async def room(self) -> None:
-        await self._surface.room()
-
-    async def ask(self, request: Approval | Question) -> Decision:
-        if isinstance(request, Approval) and request.reason_type != "step":
-            return (await self._pipeline.decide(request)).decision
-        return await self._pipeline.ask(request)
-
-    def act(self, action: Action) -> None:
-        self._surface.act(action)
-
-    def tell(self, event: Event) -> None:
-        self._surface.tell(event)
-
-
-class Wishes:
-    """The surface that guests have: what they want done goes to the app, the rest to the person's surface."""
-
-    def __init__(self, surface: Surface, do: Callable[[Action], bool]) -> None:
-        """`do` says whether it was its to do."""
-        self._surface = surface
-        self._do = do
-
-    @property
-    def interactive(self) -> bool:
-        return self._surface.interactive
-
-    async def ask(self, request: Approval | Question) -> Decision:
-        return await self._surface.ask(request)
-
-    def act(self, action: Action) -> None:
-        if not self._do(action):
-            self._surface.act(action)
-
-    def tell(self, event: Event) -> None:
-        self._surface.tell(event)
-
-
-class OnStage(Telling):
-    """What is asked of a person is an event of the session, and on its record."""
-
-    def __init__(self, stage: EventHub) -> None:
-        self._stage = stage
-        self._called: set[str] = set()  # the calls of the turn that runs, by id
-        stage.listeners.append(self._heard)
-
-    def _heard(self, event: Event) -> None:
-        if isinstance(event, ToolCalled) and not event.lane:
-            self._called.add(event.call.id)
-        elif isinstance(event, TurnStarted):
-            self._called.clear()
-
-    def asked(self, request: Approval | Question) -> None:
-        if isinstance(request, Approval) and not (request.call.asker == self._stage.agent and request.call.id in self._called):
-            # A guest's, or one of work on the side: the model of this conversation has not made it.
-            request = msgspec.structs.replace(request, call=msgspec.structs.replace(request.call, id=""))
-        self._stage.told_asked(request)
-
-    def decided(self, request: Approval | Question, decision: Decision, *, withdrawn: str = "") -> None:
-        self._stage.told_decided(request, decision, withdrawn=withdrawn)
-
-    def nobody(self, request: Approval, hint: str) -> None:
-        text = f"{request.tool} was denied, as nobody is there to approve it: {hint}"
-        self._stage.emit(NoticeEvent(notice=Notice(text, "warn", "serai")))
+    async def call(self, call: ToolCall, *, tell: ProgressCallback | None = None) -> ToolResult:
+        tool = self._host().table.tools.get(call.name)
+        if tool is None or not self._offers(tool):
+            return ToolResult.error(f"no guest has a tool {call.name}", code="TOOL_UNAVAILABLE", hint="use a tool of your own")
+        return await self._tools.call(call, tell=tell)

@@ -9,21 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from serai import paths
 from serai.agents.models.catalogue import Catalogue
-from serai.app.commands import ABOUT
-from serai.app.services.background import Background
-from serai.app.services.bus import BusGroup
-from serai.app.services.chat import Chat
-from serai.app.services.config import Config
-from serai.app.services.control import Control
-from serai.app.services.conversation import Conversation
-from serai.app.services.credentials import Credentials
-from serai.app.services.dialogs import Dialogs
-from serai.app.services.group import Group
-from serai.app.services.guests import Guests
-from serai.app.services.models import Models
-from serai.app.services.sessions import Sessions
-from serai.app.services.tools import Tools
-from serai.app.services.undo import Undo
+from serai.app.builtin_commands import DESCRIPTIONS
+from serai.app.services.agent_services import BackgroundService, ControlService, ConversationService
+from serai.app.services.guest_services import BusService, ConfigService, DialogService, GuestService
+from serai.app.services.model_services import ChatService, CredentialService, ModelService
+from serai.app.services.router import ServiceGroup
+from serai.app.services.session_services import SessionService
+from serai.app.services.tool_services import ToolService, UndoService
 from serai.errors import LimitHit, NotCapable, PeerTimeout
 from serai.model.actions import SetTitle
 from serai.model.approvals import Decision, Question, with_run_stamps
@@ -33,10 +25,10 @@ from serai.model.tools import NativeCall, ToolCall
 if TYPE_CHECKING:
     from serai.app.app import App
 
-__all__ = ["usual"]
+__all__ = ["default_groups"]
 
 
-def usual(app: App) -> dict[str, Group]:
+def default_groups(app: App) -> dict[str, ServiceGroup]:
     """The groups of `host.services.GROUPS`, each over what the app has."""
     house = app.house
     session, surface, environ = house.session, house.surface, house.environ
@@ -93,10 +85,10 @@ def usual(app: App) -> dict[str, Group]:
         return "" if decided.allowed else decided.result().text
 
     return {
-        "tools": Tools(house.tools, app.call_tool, lambda: app.resident.tools, allowed=allowed),
-        "config": Config(settings, environ, own_config),
-        "credentials": Credentials(environ, house.services.granted, secret),
-        "chat": Chat(
+        "tools": ToolService(house.tools, app.call_tool, lambda: app.resident.tools, allowed=allowed),
+        "config": ConfigService(settings, environ, own_config),
+        "credentials": CredentialService(environ, house.services.granted, secret),
+        "chat": ChatService(
             take,
             lambda: app.resident.house,
             house.tools,
@@ -105,8 +97,8 @@ def usual(app: App) -> dict[str, Group]:
             ready=house.host.require_guards,
             nested=house.tools.is_nested,
         ),
-        "conversation": Conversation(lambda: app.resident, app.must_be_idle),
-        "sessions": Sessions(
+        "conversation": ConversationService(lambda: app.resident, app.must_be_idle),
+        "sessions": SessionService(
             house.sessions,
             house.current,
             swap=app.swap,
@@ -114,9 +106,11 @@ def usual(app: App) -> dict[str, Group]:
             idle=app.must_be_idle,
             titled=lambda title: surface.act(SetTitle(title)),
         ),
-        "models": Models(environ, current_model, session.set_model, surface.act, catalogue=house.shelf.catalogue, probe=probe),
-        "background": Background(lambda: app.resident.backgrounds, surface.act, ready=house.host.require_guards),
-        "control": Control(
+        "models": ModelService(
+            environ, current_model, session.set_model, surface.act, catalogue=house.shelf.catalogue, probe=probe
+        ),
+        "background": BackgroundService(lambda: app.resident.backgrounds, surface.act, ready=house.host.require_guards),
+        "control": ControlService(
             session,
             lambda: app.resident,
             queue=app.queue,
@@ -128,10 +122,10 @@ def usual(app: App) -> dict[str, Group]:
             abort=app.abort,
             quit=app.quit,
         ),
-        "dialogs": Dialogs(ask, lambda: surface.interactive),
-        "undo": Undo(house.undo, may_write, house.cwd),
-        "bus": BusGroup(house.bus, house.limits),
-        "guests": Guests(
-            house.host, lambda: settings().get("prompt_order", {}), os.path.join(folder, "guests"), own_config, own=ABOUT
+        "dialogs": DialogService(ask, lambda: surface.interactive),
+        "undo": UndoService(house.undo, may_write, house.cwd),
+        "bus": BusService(house.bus, house.limits),
+        "guests": GuestService(
+            house.host, lambda: settings().get("prompt_order", {}), os.path.join(folder, "guests"), own_config, own=DESCRIPTIONS
         ),
     }

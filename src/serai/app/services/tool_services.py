@@ -1,7 +1,12 @@
-"""Services about tools (spec piglet 7.1): which there are, and to run one, on the same path as an agent's calls."""
+"""Services about tools (spec piglet 7.1): which there are, and to run one, on the same path as an agent's calls.
+
+Copies of files from before they were changed (spec piglet 6.10, 7.1).
+"""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -10,36 +15,37 @@ from typing import Any
 import msgspec
 
 from serai.agents.resident.run_context import ToolSet
-from serai.app.services.group import Data, NoArguments, Operation
-from serai.errors import NoTool, Refused
+from serai.app.services.router import Data, NoArguments, Operation
+from serai.errors import NoSnapshot, NotAllowed, NoTool, Refused
 from serai.model.tools import ToolBox, ToolCall, ToolResult, ToolSpec
+from serai.tools.workspace import FileSnapshots as Copies
 
-__all__ = ["OPEN_CALLS", "Tools", "result_data", "spec_data"]
+__all__ = ["OPEN_CALLS", "ToolService", "UndoService", "result_data", "spec_data"]
 
 # Calls that one guest may have under way. A guard that calls its own tool while it judges a call would never come to an end.
 OPEN_CALLS = 64
 _CODE = re.compile(r"\[error:([A-Za-z0-9_]+)\]")
 
 
-class Which(msgspec.Struct, frozen=True):
+class ToolFilterArgs(msgspec.Struct, frozen=True):
     filter: str | None = None  # `background_safe`; everything else means all
 
 
-class Call(msgspec.Struct, frozen=True):
+class ToolCallArgs(msgspec.Struct, frozen=True):
     name: str
     arguments: dict[str, Any] | None = None
     call_id: str = ""
 
 
-class Name(msgspec.Struct, frozen=True):
+class ToolNameArgs(msgspec.Struct, frozen=True):
     name: str
 
 
-class Names(msgspec.Struct, frozen=True):
+class ToolNamesArgs(msgspec.Struct, frozen=True):
     names: list[str] | None = None
 
 
-class Tools:
+class ToolService:
     """`box` has all tools, `call` decides and runs one, `agent` gives the agent's own view of them.
 
     `allowed` are those that the person lets the agent have, None for all: no guest's filter goes beyond.
@@ -61,14 +67,14 @@ class Tools:
         self._most = most
         self._open: Counter[str] = Counter()
         self.operations: Mapping[str, Operation[Any]] = {
-            "list": Operation(Which, self.list),
+            "list": Operation(ToolFilterArgs, self.list),
             "names": Operation(NoArguments, self.names),
-            "call": Operation(Call, self.call),
-            "activate": Operation(Name, self.activate),
-            "filter": Operation(Names, self.filter),
+            "call": Operation(ToolCallArgs, self.call),
+            "activate": Operation(ToolNameArgs, self.activate),
+            "filter": Operation(ToolNamesArgs, self.filter),
         }
 
-    async def list(self, _guest: str, which: Which) -> Data:
+    async def list(self, _guest: str, which: ToolFilterArgs) -> Data:
         """All of each tool, also of deferred ones."""
         safe = which.filter == "background_safe"
         return {"tools": [spec_data(tool) for tool in self._sorted() if tool.background or not safe]}
@@ -76,7 +82,7 @@ class Tools:
     async def names(self, _guest: str, _arguments: NoArguments) -> Data:
         return {"tools": [{"name": tool.name, "description": tool.description} for tool in self._sorted()]}
 
-    async def call(self, guest: str, wanted: Call) -> Data:
+    async def call(self, guest: str, wanted: ToolCallArgs) -> Data:
         """What a tool does wrong is a result; that there is no such tool is an error. The agent's filter is not asked."""
         if self._find(wanted.name) is None:
             raise NoTool(f"unknown tool: {wanted.name}", who=guest)
@@ -91,7 +97,7 @@ class Tools:
             if not self._open[guest]:
                 del self._open[guest]
 
-    async def activate(self, guest: str, wanted: Name) -> Data:
+    async def activate(self, guest: str, wanted: ToolNameArgs) -> Data:
         """Tell the agent all about a deferred tool from now on."""
         tool = self._find(wanted.name)
         if tool is None or not tool.deferred:
@@ -99,7 +105,7 @@ class Tools:
         self._agent().activate(wanted.name)
         return {}
 
-    async def filter(self, _guest: str, wanted: Names) -> Data:
+    async def filter(self, _guest: str, wanted: ToolNamesArgs) -> Data:
         """Offer the agent these alone; none ends it (spec piglet 6.6)."""
         allowed = self._allowed()
         names = wanted.names or allowed
@@ -124,3 +130,44 @@ def result_data(result: ToolResult) -> Data:
     in_text = _CODE.match(result.text) if result.is_error else None
     code = result.code or (in_text[1] if in_text is not None else "")
     return data | ({"code": code} if code else {}) | ({"hint": result.hint} if result.hint else {})
+
+
+class UndoArgs(msgspec.Struct, frozen=True):
+    path: str
+
+
+class UndoService:
+    """`copies` are None where the app keeps none; of them those below `folder` are told of. `may` says why a file must not be put
+    back, or nothing.
+    """
+
+    def __init__(self, copies: Copies | None, may: Callable[[str, str], Awaitable[str]], folder: str) -> None:
+        self._kept = copies
+        self._may = may
+        self._folder = os.path.join(os.path.realpath(folder), "")
+        self.operations: Mapping[str, Operation[Any]] = {
+            "snapshots": Operation(NoArguments, self.snapshots),
+            "restore": Operation(UndoArgs, self.restore),
+        }
+
+    async def snapshots(self, guest: str, _arguments: NoArguments) -> Data:
+        """The size of each copy, by the path of its file."""
+        return {"snapshots": await self._here(guest)}
+
+    async def restore(self, guest: str, wanted: UndoArgs) -> Data:
+        """Put a file back; its path is one of those that `snapshots` tells. It is decided like a call that writes it."""
+        if wanted.path not in await self._here(guest):
+            raise NoSnapshot(f"no snapshot for path: {wanted.path}", who=guest)
+        if why := await self._may(guest, wanted.path):
+            raise NotAllowed(why, who=guest)
+        await asyncio.to_thread(self._copies(guest).restore, wanted.path)
+        return {}
+
+    async def _here(self, guest: str) -> dict[str, int]:
+        found = await asyncio.to_thread(self._copies(guest).snapshots)
+        return {path: size for path, size in found.items() if path.startswith(self._folder)}
+
+    def _copies(self, guest: str) -> Copies:
+        if self._kept is None:
+            raise Refused("undo snapshots not available", who=guest)
+        return self._kept

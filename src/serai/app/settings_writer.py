@@ -19,13 +19,13 @@ from serai.agents.models.catalogue import Override, merged
 from serai.errors import BadSettings, NotWritten
 from serai.paths import make_private_folder
 
-__all__ = ["set_text", "switch_guest", "write_overrides"]
+__all__ = ["set_guest_enabled", "set_toml_value", "write_model_overrides"]
 
 _OURS = "# What follows was written for a guest, and is written anew the next time. What is above stays.\n"
 _HINT = "give each change an [[override]] of its own, and see that the file does not grow too long"
 
 
-def set_text(path: str, key: str, value: str) -> None:
+def set_toml_value(path: str, key: str, value: str) -> None:
     """Have a TOML file say `key = "value"` at its top."""
     old = _read(path)
     try:
@@ -47,7 +47,7 @@ def _candidates(old: str, key: str, value: str) -> Iterator[str]:
     yield f"{key} = {_string(value)}\n{old}"
 
 
-def switch_guest(path: str, guest: str, *, enabled: bool) -> None:
+def set_guest_enabled(path: str, guest: str, *, enabled: bool) -> None:
     """Have the person's settings say `enabled` of the guest with this id: in its table where it has one, else in a new one."""
     old = _read(path)
     try:
@@ -82,7 +82,7 @@ def _says(text: str, wanted: object) -> bool:
         return False
 
 
-def write_overrides(path: str, changes: Iterable[Override]) -> int:
+def write_model_overrides(path: str, changes: Iterable[Override]) -> int:
     """Have the person's `models.toml` say otherwise what these say; of how many models it says something then.
 
     Nothing but that is written: whatever they say of a model, now or later, counts where no override does.

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from serai.app.services.group import Data, NoArguments, Operation
+from serai.app.services.router import Data, NoArguments, Operation
 from serai.errors import BadRequest, NoSession, NotAllowed
 from serai.store import entries
 from serai.store.session_folder import CurrentSession, SessionSummary
@@ -18,38 +18,38 @@ from serai.store.session_folder import SessionFolder as Folder
 from serai.store.session_tree import TreeRow
 from serai.store.stored_session import SUFFIX, StoredSession
 
-__all__ = ["Sessions"]
+__all__ = ["SessionService"]
 
 
-class Path(msgspec.Struct, frozen=True):
+class PathArgs(msgspec.Struct, frozen=True):
     path: str
 
 
-class Title(msgspec.Struct, frozen=True):
+class TitleArgs(msgspec.Struct, frozen=True):
     title: str
 
 
-class Entry(msgspec.Struct, frozen=True):
+class EntryArgs(msgspec.Struct, frozen=True):
     kind: str
     data: Any = None
 
 
-class Words(msgspec.Struct, frozen=True):
+class SearchArgs(msgspec.Struct, frozen=True):
     role: str
     content: str
 
 
-class Label(msgspec.Struct, frozen=True):
+class LabelArgs(msgspec.Struct, frozen=True):
     target_id: str
     label: str = ""
 
 
-class Branch(msgspec.Struct, frozen=True):
+class BranchArgs(msgspec.Struct, frozen=True):
     entry_id: str
     summary: str | None = None
 
 
-class Sessions:
+class SessionService:
     """`folder` has all sessions and `current` is the one that counts; without them there is no active session.
 
     `swap` makes another one the current one, `refresh` reads the current one again: both put the agent's conversation and the tools
@@ -74,14 +74,14 @@ class Sessions:
         self._titled = titled
         self.operations: Mapping[str, Operation[Any]] = {
             "list": Operation(NoArguments, self.list),
-            "load": Operation(Path, self.load),
+            "load": Operation(PathArgs, self.load),
             "fork": Operation(NoArguments, self.fork),
             "title": Operation(NoArguments, self.title),
-            "set_title": Operation(Title, self.set_title),
-            "append": Operation(Entry, self.append),
-            "say": Operation(Words, self.say),
-            "label": Operation(Label, self.label),
-            "branch": Operation(Branch, self.branch),
+            "set_title": Operation(TitleArgs, self.set_title),
+            "append": Operation(EntryArgs, self.append),
+            "say": Operation(SearchArgs, self.say),
+            "label": Operation(LabelArgs, self.label),
+            "branch": Operation(BranchArgs, self.branch),
             "reset": Operation(NoArguments, self.reset),
             "entries": Operation(NoArguments, self.entries),
             "tree": Operation(NoArguments, self.tree),
@@ -95,7 +95,7 @@ class Sessions:
             return {"sessions": []}
         return {"sessions": [_listed(one) for one in await asyncio.to_thread(self._folder.list)]}  # there may be thousands
 
-    async def load(self, guest: str, wanted: Path) -> Data:
+    async def load(self, guest: str, wanted: PathArgs) -> Data:
         """Go on in another session, of those in the folder of sessions."""
         if self._folder is None:
             raise _none()
@@ -131,27 +131,27 @@ class Sessions:
         except NoSession:
             return {"title": ""}
 
-    async def set_title(self, _guest: str, wanted: Title) -> Data:
+    async def set_title(self, _guest: str, wanted: TitleArgs) -> Data:
         self._session().title(wanted.title)
         self._titled(wanted.title)
         return {}
 
-    async def append(self, _guest: str, wanted: Entry) -> Data:
+    async def append(self, _guest: str, wanted: EntryArgs) -> Data:
         """Something of the guest's own; no message."""
         return {"id": self._session().entry(wanted.kind, wanted.data).id}
 
-    async def say(self, guest: str, wanted: Words) -> Data:
+    async def say(self, guest: str, wanted: SearchArgs) -> Data:
         """A message that is part of the conversation when it is read again."""
         if wanted.role not in ("user", "assistant"):
             raise BadRequest(f"say: the role is user or assistant, not {wanted.role!r}", who=guest)
         return {"id": self._session().custom(wanted.role, wanted.content).id}
 
-    async def label(self, _guest: str, wanted: Label) -> Data:
+    async def label(self, _guest: str, wanted: LabelArgs) -> Data:
         """A name for an entry; an empty one takes it away."""
         self._session().label(wanted.target_id, wanted.label)
         return {}
 
-    async def branch(self, _guest: str, wanted: Branch) -> Data:
+    async def branch(self, _guest: str, wanted: BranchArgs) -> Data:
         """Go on from that entry."""
         self._must_be_idle()
         self._session().branch(wanted.entry_id, wanted.summary or "")

@@ -1,4 +1,11 @@
-"""How the house is put together: what may be chosen, and what is taken where nothing was."""
+"""What the app hands to its agent.
+
+Which plugins a session began with: kept in it, and given back to whoever goes on with it (spec yoi 10.2).
+
+Else a session would move to another content of a plugin by itself, with what the old one was granted in mind.
+
+How the house is put together: what may be chosen, and what is taken where nothing was.
+"""
 
 from __future__ import annotations
 
@@ -8,50 +15,190 @@ import signal
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypedDict
 
+import msgspec
+
+from serai import agents
+from serai.agents.driver import NeedsApproval
 from serai.agents.factory import agent_factory
 from serai.agents.models.providers import FallbackProvider, ProviderPool
 from serai.agents.resident.driver import Resident
 from serai.agents.session import Session
-from serai.app.agent import own_session, session_of
-from serai.app.commands import own_commands
+from serai.app.agent_tools import AgentTools, GuestInterceptors, GuestTools
+from serai.app.builtin_commands import builtin_commands
 from serai.app.config import Config
-from serai.app.joining import OnStage, Steady, Tools, Wishes
 from serai.app.pipeline import Pipeline
-from serai.app.plans import with_plan
-from serai.app.services.bus import Bus
-from serai.app.services.grants import NOTHING, Grants, grants_of
-from serai.app.services.group import Group
-from serai.app.services.router import AppServices
-from serai.errors import BadSettings, NoSession, SeraiError
+from serai.app.services.guest_services import Bus
+from serai.app.services.router import NO_GRANTS, AppServices, ServiceGrants, ServiceGroup, service_grants
+from serai.app.surfaces import ApprovalEvents, GuestSurface, SafeSurface
+from serai.errors import BadSession, BadSettings, NoSession, SeraiError
 from serai.host.adapter import HostInfo
 from serai.host.host import Host
 from serai.host.trust import Trust
 from serai.limits import Limits
-from serai.model.approvals import Approval, Question
-from serai.model.provider import ModelProvider
+from serai.model.approvals import Allow, Approval, Deny, Question
+from serai.model.contributions import PromptSection
+from serai.model.provider import ModelMessage, ModelProvider
 from serai.model.surface import HeadlessSurface, Surface
+from serai.model.tools import ToolCall
 from serai.policy import Approver, CallContext, DecisionStore, Policy, Rules, load_rules
 from serai.record import Recorder, RecordingFolder, Secrets
 from serai.store.session_folder import CurrentSession, SessionFolder
 from serai.store.stored_session import StoredSession as Stored
 from serai.tools import BuiltInTools, FileSnapshots
+from serai.wire.channel import Tap
 from serai.wire.plain_process import PlainSpawner
 
 if TYPE_CHECKING:
     from serai.app.app import App
 
-__all__ = ["LATEST", "Choices", "House", "opened"]
+__all__ = [
+    "LATEST",
+    "AppOptions",
+    "Runtime",
+    "driven_options",
+    "find_agent_session",
+    "open_agent_session",
+    "open_runtime",
+    "pin_plugins",
+    "resident_options",
+    "with_pinned_plugins",
+]
 
-LATEST = "latest"  # the session of this folder in which something happened last
+
+def open_agent_session(house: Runtime, choices: AppOptions, trust: Trust) -> Session:
+    """The app hands the same to every agent that is driven; the resident gets what is ours as well."""
+    config = house.config
+    options = resident_options(house) if config.agent == "resident" else driven_options(house, choices, trust)
+    common = {
+        "cwd": house.cwd,
+        "store": house.current,
+        "limits": house.limits,
+        "environ": house.environ,
+        "settings": config.settings,
+    }
+    session = agents.agent(config.agent, **{**common, **options, **choices.get("options", {})})
+    if isinstance(session.driver, Resident):
+        session.driver.tools.only(config.tools)
+    return session
+
+
+def resident_options(house: Runtime) -> dict[str, Any]:
+    config = house.config
+
+    def sections() -> list[PromptSection]:  # the host is made after the agent, of which guests are told
+        return house.host.texts.sections()
+
+    async def compact(messages: Sequence[ModelMessage]) -> Sequence[ModelMessage]:
+        return await house.host.texts.compact(messages)
+
+    def compact_at() -> int:
+        """What the compactor's author says, else the person; 0: only when the model is nearly full (spec piglet 4)."""
+        compactor = house.host.texts.compactor
+        return 0 if compactor is None else compactor.threshold or config.compact_at
+
+    return {
+        "model": config.model,
+        "shelf": house.shelf,
+        "tools": house.tools,
+        "decide": house.tools.decide,
+        "interceptors": GuestInterceptors(lambda: house.host),
+        "sections": sections,
+        "compactor": compact,
+        "compact_at": compact_at,
+    }
+
+
+def driven_options(house: Runtime, choices: AppOptions, trust: Trust) -> dict[str, Any]:
+    """What a program gets that has its own model, tools and settings: ours besides, and somebody who decides about its calls."""
+
+    def sections() -> list[PromptSection]:
+        return house.host.texts.sections()
+
+    async def judge(call: ToolCall) -> Allow | Deny | NeedsApproval:
+        return await house.pipeline.judge(call)
+
+    starts = count(1)
+
+    def tap(pid: int) -> Tap | None:
+        recorder, name = house.recorder, house.config.agent
+        return None if recorder is None else recorder.wire(name, kind="agent", dialect=name, generation=next(starts), pid=pid)
+
+    if (untrusted := trust.check_agents(house.cwd)) and _has_settings(house, trust):
+        house.notes.append(f"{house.config.agent} starts without what this project has for it: {untrusted}")
+    return {
+        "model": choices.get("model", ""),  # the settings' own is for our models
+        "spawner": house.spawner,
+        "tools": GuestTools(house.tools, lambda: house.host, only=house.config.tools),
+        "judge": judge,
+        "interceptors": GuestInterceptors(lambda: house.host),
+        "sections": sections,
+        "tap": tap,
+        "trusted": lambda: not trust.check_agents(house.cwd),
+    }
+
+
+def _has_settings(house: Runtime, trust: Trust) -> bool:
+    """Whether the project has anything that the agent would take from it; what it remembers of a project is not pinned."""
+    names = ("CLAUDE.md", "CLAUDE.local.md")
+    here = house.config.agent == "claude"
+    return here and (trust.for_agents(house.cwd) != {} or any(os.path.lexists(os.path.join(house.cwd, name)) for name in names))
+
+
+def find_agent_session(agent: str, wanted: str, environ: Mapping[str, str]) -> str:
+    """The id of a session that a driven agent has kept itself, by the beginning of it; empty when it has none."""
+    if agent != "claude":
+        return ""
+    from serai.agents.drivers.claude.transcripts.reader import Transcripts  # seldom needed
+
+    try:
+        return Transcripts(environ=environ).resolve(wanted)
+    except SeraiError:
+        return ""
+
 
 log = logging.getLogger("serai.app")
+
+
+def with_pinned_plugins(settings: Mapping[str, Any], stored: Stored | None) -> Mapping[str, Any]:
+    """The settings with the plan that this session has kept, if it has one: then no plugin is looked for."""
+    raw = None if stored is None else stored.plugins()
+    if stored is None or raw is None:
+        return settings
+    from serai.host.adapters.yoi import finder  # only where there are some
+
+    try:
+        found = {**settings, "plugins": {**settings.get("plugins", {}), "resolved": msgspec.json.decode(raw)}}
+        finder.settings(found, stored.file)
+    except (BadSettings, msgspec.DecodeError) as error:
+        hint = "begin a new session"
+        raise BadSession(f"what it keeps of its plugins cannot be read: {error}", who=stored.file, hint=hint) from None
+    return found
+
+
+def pin_plugins(house: Runtime) -> None:
+    """Keep what runs now, once: when something is said in the session, as nobody goes on with an empty one."""
+    current, found = house.current, house.host.found.guests
+    if current is None or all(manifest.plan is None for manifest in found):
+        return
+    from serai.host.adapters.yoi.finder import plan_of
+
+    try:
+        with current.turn:
+            if not current.session.meta.plugins and (plan := plan_of(found)) is not None:
+                current.session.keep_plugins(plan)
+    except SeraiError as error:
+        log.warning("the session does not keep which plugins it has: %s", error)
+
+
+LATEST = "latest"  # the session of this folder in which something happened last
 
 Path = str | os.PathLike[str]
 
 
-class Choices(TypedDict, total=False):
+class AppOptions(TypedDict, total=False):
     """What `App` can be given. Without a choice it is what the settings say, else the usual."""
 
     cwd: Path  # the project; the current folder by default
@@ -72,19 +219,19 @@ class Choices(TypedDict, total=False):
     environ: Mapping[str, str]
     park: bool  # what no surface answers waits for `serai policy answer`
     watch: bool  # guests are started anew when their files change
-    services: Mapping[str, Group]  # in the place of our own, by group
+    services: Mapping[str, ServiceGroup]  # in the place of our own, by group
     options: Mapping[str, Any]  # more for the agent, such as `system=`
 
 
 @dataclass(slots=True, kw_only=True, repr=False, eq=False)  # the environment has secrets
-class House:
+class Runtime:
     """Everything that is open. Closed in the other order than it was opened."""
 
     config: Config
     cwd: str
     environ: Mapping[str, str]
     limits: Limits
-    surface: Steady
+    surface: SafeSurface
     spawner: PlainSpawner
     shelf: ProviderPool
     undo: FileSnapshots
@@ -98,7 +245,7 @@ class House:
     owns_recorder: bool
     owns_decisions: bool
     bus: Bus
-    tools: Tools
+    tools: AgentTools
     built_in: BuiltInTools
     notes: list[str] = field(default_factory=list)  # what a person should know of the agent
     session: Session = field(init=False)
@@ -170,7 +317,7 @@ class House:
             self.recorder.forget_empty()  # what could not begin
 
 
-def opened(app: App, choices: Choices) -> House:
+def open_runtime(app: App, choices: AppOptions) -> Runtime:
     """Everything made, nothing started yet. What cannot be chosen is told before anything is made."""
     environ = choices.get("environ", os.environ)
     cwd = os.path.abspath(choices.get("cwd", "."))
@@ -200,12 +347,12 @@ def opened(app: App, choices: Choices) -> House:
         decisions = choices.get("decisions") or DecisionStore.usual(environ)
         if owns_decisions := "decisions" not in choices:
             undone.callback(decisions.close)
-        surface = Steady(choices.get("surface", HeadlessSurface()))
+        surface = SafeSurface(choices.get("surface", HeadlessSurface()))
         policy = rules if isinstance(rules, Policy) else Policy(rules, memory=decisions)
         spawner = PlainSpawner(limits)
         undo = FileSnapshots.usual(environ, limits=limits)
-        tools = Tools(lambda: house.host, lambda: house.pipeline)
-        house = House(
+        tools = AgentTools(lambda: house.host, lambda: house.pipeline)
+        house = Runtime(
             config=config,
             cwd=cwd,
             environ=environ,
@@ -227,17 +374,17 @@ def opened(app: App, choices: Choices) -> House:
             tools=tools,
             built_in=BuiltInTools(cwd, spawner=spawner, outside=tools.may_lead, undo=undo, limits=limits, environ=environ),
         )
-        house.session = session_of(house, choices, trust)
+        house.session = open_agent_session(house, choices, trust)
         house.host = _host(app, house, choices)
         leads = house.built_in.leads_outside
         house.pipeline = Pipeline(
-            house.host, house.desk, house.situation, leads_outside=leads, telling=OnStage(house.session.stage)
+            house.host, house.desk, house.situation, leads_outside=leads, telling=ApprovalEvents(house.session.stage)
         )
         undone.pop_all()
     return house
 
 
-def _host(app: App, house: House, choices: Choices) -> Host:
+def _host(app: App, house: Runtime, choices: AppOptions) -> Host:
     driver = house.session.driver
     model = driver.house.model if isinstance(driver, Resident) else None
     about = HostInfo(
@@ -247,9 +394,9 @@ def _host(app: App, house: House, choices: Choices) -> Host:
         model="" if model is None else model.id,
     )
 
-    def granted(guest: str) -> Grants:
+    def granted(guest: str) -> ServiceGrants:
         known = house.host.guests.get(guest)
-        return NOTHING if known is None else grants_of(known.manifest.settings)
+        return NO_GRANTS if known is None else service_grants(known.manifest.settings)
 
     house.services = AppServices({}, granted=granted, limits=house.limits)
     return Host.discover(
@@ -257,19 +404,19 @@ def _host(app: App, house: House, choices: Choices) -> Host:
         guests=[os.fspath(path) for path in choices.get("guests", ())],
         installed=choices.get("installed", True),
         environ=house.environ,
-        config=with_plan(house.config.settings, None if house.current is None or house.is_new else house.current.session),
+        config=with_pinned_plugins(house.config.settings, None if house.current is None or house.is_new else house.current.session),
         about=about,
         built_in=house.built_in,
-        commands=own_commands(app),
+        commands=builtin_commands(app),
         services=house.services,
-        surface=Wishes(house.surface, app.do),
+        surface=GuestSurface(house.surface, app.do),
         recorder=house.recorder,
         spawner=house.spawner,
         watch=choices.get("watch", False),
     )
 
 
-def _flags(choices: Choices) -> dict[str, object]:
+def _flags(choices: AppOptions) -> dict[str, object]:
     """What was chosen for this run, in the words of the settings."""
     flags: dict[str, object] = {}
     if agent := choices.get("agent", ""):
@@ -281,7 +428,7 @@ def _flags(choices: Choices) -> dict[str, object]:
     return flags
 
 
-def _rules(choices: Choices, cwd: str, environ: Mapping[str, str], trust: Trust) -> Rules | Policy:
+def _rules(choices: AppOptions, cwd: str, environ: Mapping[str, str], trust: Trust) -> Rules | Policy:
     policy = choices.get("policy", ())
     if isinstance(policy, Policy):
         return policy
@@ -316,7 +463,7 @@ def _conversation(
     try:
         return sessions.open(wanted), False
     except NoSession:
-        if not (own := own_session(agent, wanted, environ)):
+        if not (own := find_agent_session(agent, wanted, environ)):
             raise
         return sessions.new(cwd, agent=agent, agent_session=own), True
 
@@ -344,7 +491,7 @@ def _forget_empty(stored: Stored) -> None:
                 os.unlink(name)
 
 
-def _recorder(choices: Choices, config: Config, environ: Mapping[str, str]) -> tuple[Recorder | None, bool]:
+def _recorder(choices: AppOptions, config: Config, environ: Mapping[str, str]) -> tuple[Recorder | None, bool]:
     """And whether it is ours to close."""
     wanted = choices.get("record", True)
     if isinstance(wanted, Recorder):

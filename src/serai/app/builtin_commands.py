@@ -11,9 +11,9 @@ from serai.model.actions import Action, Display, Quit
 if TYPE_CHECKING:
     from serai.app.app import App
 
-__all__ = ["ABOUT", "IMMEDIATE", "own_commands"]
+__all__ = ["DESCRIPTIONS", "IMMEDIATE", "builtin_commands"]
 
-ABOUT = {
+DESCRIPTIONS = {
     "compact": "shorten the conversation",
     "exit": "end the run",
     "model": "which model is used, or another one: /model NAME",
@@ -23,7 +23,7 @@ ABOUT = {
 IMMEDIATE = frozenset({"quit", "exit", "model"})
 
 
-def own_commands(app: App) -> Mapping[str, BuiltInCommand]:
+def builtin_commands(app: App) -> Mapping[str, BuiltInCommand]:
     """By name; each takes what was typed behind it."""
 
     async def quit(_args: str) -> Action:
