@@ -21,11 +21,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serai.sdk.answers import ToolError
-from serai.sdk.calls import Call
-from serai.sdk.schema.keywords import unique
-from serai.sdk.schema.kinds import Kind
+from serai.sdk.current_call import Call
 from serai.sdk.schema.parameters import Parameters, parameters
-from serai.sdk.schema.reading import VALID, Reading
+from serai.sdk.schema.validation import VALID, Validation, unique
+from serai.sdk.schema.values import ValueKind
 from tests.support.profiles import examples
 
 HUGE = 10**5000  # more digits than Python writes
@@ -492,9 +491,9 @@ def test_text_within_text_is_read_once_for_each_kind_it_may_be(width: int, monke
     sent = nested(depth, "end", lambda inner: json.dumps({"inner": inner}))
     derived = taking(either)
     reads = parses = 0
-    read, loads = Kind.read, json.loads
+    read, loads = ValueKind.read, json.loads
 
-    def counted(kind: Kind, value: object, where: str, reading: Reading) -> Any:
+    def counted(kind: ValueKind, value: object, where: str, reading: Validation) -> Any:
         nonlocal reads
         reads += 1
         return read(kind, value, where, reading)
@@ -504,7 +503,7 @@ def test_text_within_text_is_read_once_for_each_kind_it_may_be(width: int, monke
         parses += 1
         return loads(*args, **kwargs)
 
-    monkeypatch.setattr(Kind, "read", counted)
+    monkeypatch.setattr(ValueKind, "read", counted)
     monkeypatch.setattr(json, "loads", parsed)
     with pytest.raises(ToolError, match='inner must be an object, not "end"'):
         derived.bind({"value": sent})
@@ -799,7 +798,7 @@ def test_what_the_schema_accepts_is_what_the_handler_gets_and_nothing_else_fits_
     derived, sent = case
     jsonschema_rs.meta.validate({"$schema": "https://json-schema.org/draft/2020-12/schema", **derived.schema})
     valid = jsonschema_rs.is_valid(derived.schema, sent)
-    exact = Reading(VALID)
+    exact = Validation(VALID)
     derived._record.read(sent, "", exact)
     assert (exact.count == 0) == valid, (derived.schema, sent, exact.problems)
     if valid:
@@ -833,7 +832,7 @@ def test_a_pattern_means_to_us_what_it_means_to_our_host(pattern: str, texts: li
     derived = taking(Annotated[str, {"pattern": pattern}])
     validator = jsonschema_rs.validator_for(derived.schema, offline=True, pattern_options=jsonschema_rs.RegexOptions())
     for text in texts:
-        exact = Reading(VALID)
+        exact = Validation(VALID)
         derived._record.read({"value": text}, "", exact)
         assert (exact.count == 0) == validator.is_valid({"value": text}), (pattern, text)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from serai.sdk import BadExtension
-from serai.sdk.adapters import DIALECTS, Choice, choose, load, recognised
+from serai.sdk.adapters import DIALECTS, DialectChoice, choose, load, recognise
 
 PIGLET = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"5","cwd":"/x"}}\n'
 MCP = b'{"method":"initialize","params":{"protocolVersion":"2025-06-18","clientInfo":{"name":"x"}},"jsonrpc":"2.0","id":0}\n'
@@ -21,25 +21,25 @@ MCP = b'{"method":"initialize","params":{"protocolVersion":"2025-06-18","clientI
 @pytest.mark.parametrize(
     ("arguments", "environ", "choice"),
     [
-        ([], {}, Choice("zot", named=False)),
-        (["--dialect", "mcp"], {"SERAI_DIALECT": "piglet", "PIGLET_FD": "1"}, Choice("mcp")),
-        (["x", "--dialect=yoi"], {}, Choice("yoi")),
-        (["--dialect"], {}, Choice("zot", named=False)),
-        ([], {"SERAI_DIALECT": "mcp", "PIGLET_FD": "1"}, Choice("mcp")),
-        ([], {"SERAI_DIALECT": "piglet", "PIGLET_FD": "1"}, Choice("piglet", (3, 4))),
-        ([], {"SERAI_DIALECT": "piglet"}, Choice("piglet")),
-        ([], {"PIGLET_FD": "1"}, Choice("piglet", (3, 4))),
-        ([], {"PIGLET_FD": "yes", "SERAI_DIALECT": ""}, Choice("zot", named=False)),
+        ([], {}, DialectChoice("zot", named=False)),
+        (["--dialect", "mcp"], {"SERAI_DIALECT": "piglet", "PIGLET_FD": "1"}, DialectChoice("mcp")),
+        (["x", "--dialect=yoi"], {}, DialectChoice("yoi")),
+        (["--dialect"], {}, DialectChoice("zot", named=False)),
+        ([], {"SERAI_DIALECT": "mcp", "PIGLET_FD": "1"}, DialectChoice("mcp")),
+        ([], {"SERAI_DIALECT": "piglet", "PIGLET_FD": "1"}, DialectChoice("piglet", (3, 4))),
+        ([], {"SERAI_DIALECT": "piglet"}, DialectChoice("piglet")),
+        ([], {"PIGLET_FD": "1"}, DialectChoice("piglet", (3, 4))),
+        ([], {"PIGLET_FD": "yes", "SERAI_DIALECT": ""}, DialectChoice("zot", named=False)),
     ],
 )
-def test_arguments_then_environment(arguments: list[str], environ: Mapping[str, str], choice: Choice) -> None:
+def test_arguments_then_environment(arguments: list[str], environ: Mapping[str, str], choice: DialectChoice) -> None:
     assert choose(arguments, environ) == choice
 
 
 @pytest.mark.req("sdk.life.dialect")
 @pytest.mark.parametrize(("first", "dialect"), [(b"", ""), (PIGLET, "piglet"), (MCP, "mcp"), (b'{"type":"later"}', "")])
 def test_then_first_bytes(first: bytes, dialect: str) -> None:
-    assert recognised(first) == dialect
+    assert recognise(first) == dialect
 
 
 @pytest.mark.req("sdk.life.dialect")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.sdk.schema.docstrings import docstring
+from serai.sdk.schema.parameters import docstring
 
 GOOGLE = """The current weather in a city,
     as the nearest station has it.

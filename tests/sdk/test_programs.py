@@ -327,8 +327,8 @@ def long() -> str:
 def test_a_signal_that_follows_a_goodbye_takes_nothing_away(tmp_path: Path) -> None:
     body = """
 import asyncio, os
-from serai.sdk import serving
-serving.GRACE = 30.0  # for what the test does meanwhile, however slow it is
+from serai.sdk import dispatcher
+dispatcher.GRACE = 30.0  # for what the test does meanwhile, however slow it is
 
 @ext.tool
 async def tidy() -> str:

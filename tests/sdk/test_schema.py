@@ -20,7 +20,7 @@ import jsonschema_rs
 import pytest
 
 from serai.errors import BadExtension
-from serai.sdk.calls import Call
+from serai.sdk.current_call import Call
 from serai.sdk.schema.parameters import Parameters, parameters
 
 T = TypeVar("T")

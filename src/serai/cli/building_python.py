@@ -40,7 +40,7 @@ _CLASS = '''\
 import wit_world
 {imports}import {module} as program
 from serai.sdk.adapters.yoi import exports, found_in
-from serai.sdk.adapters.yoi_sealing import seal
+from serai.sdk.adapters.yoi import seal
 
 _exports = exports(found_in(program), {{{functions}}})
 

@@ -2,6 +2,10 @@
 
 Plain values of the standard library alone (a bundle has nothing else), made without `dataclasses`, whose import an extension's
 start would wait for.
+
+What a handler of an event or a shortcut can have done (spec piglet 5.4), and what an input transformer can answer.
+
+`Display` and `Prompt`, the words of commands, are actions too; plain text is shown.
 """
 
 from __future__ import annotations
@@ -9,18 +13,26 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 __all__ = [
+    "Action",
     "Allow",
     "Answer",
+    "AttachImage",
     "Block",
     "Content",
+    "DetachImage",
     "Display",
     "Failed",
+    "Handled",
     "Image",
     "Insert",
     "Nothing",
+    "Notify",
     "OpenPanel",
     "Prompt",
+    "Quit",
     "Rewrite",
+    "SetStatus",
+    "SetTitle",
     "Text",
     "ToolError",
     "ToolResult",
@@ -220,3 +232,61 @@ def _mime(data: bytes) -> str:
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "image/webp"
     raise ValueError('the type of the image cannot be told from its first bytes: say it, as in image(data, "image/svg+xml")')
+
+
+class Notify(Value):
+    """A short word to the person."""
+
+    __slots__ = ("message", "level")  # noqa: RUF023  (the order of the members)
+
+    def __init__(self, message: str, level: str = "info") -> None:
+        self.message, self.level = message, level
+
+
+class SetStatus(Value):
+    """A segment of the status line; an empty text takes it away."""
+
+    __slots__ = ("key", "text")
+
+    def __init__(self, key: str, text: str = "") -> None:
+        self.key, self.text = key, text
+
+
+class SetTitle(Value):
+    """The session's title."""
+
+    __slots__ = ("title",)
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+
+
+class AttachImage(Value):
+    """An image for the next message of the person."""
+
+    __slots__ = ("data", "mime")
+
+    def __init__(self, data: bytes, mime: str = "") -> None:
+        image = Image(data, mime)
+        self.data, self.mime = image.data, image.mime
+
+
+class DetachImage(Value):
+    """Take that image away again."""
+
+    __slots__ = ()
+
+
+class Quit(Value):
+    """End the program that the person talks to."""
+
+    __slots__ = ()
+
+
+class Handled(Value):
+    """The answer of an input transformer that has done all there is to do: the agent is not asked."""
+
+    __slots__ = ()
+
+
+Action = Notify | Display | Prompt | SetStatus | SetTitle | AttachImage | DetachImage | Quit

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from serai.errors import NoService
 
 if TYPE_CHECKING:
-    from serai.sdk.interfaces import FileSystem, Interfaces, Requests, WebSockets
+    from serai.sdk.adapters.yoi import FileSystem, Interfaces, Requests, WebSockets
     from serai.sdk.services import Services
 else:
     Services = object

@@ -9,10 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from serai.sdk.answers import ToolResult
-from serai.sdk.asking import Line, Reply
-from serai.sdk.bus import Published, Subscription
-from serai.sdk.handlers import Handler
-from serai.sdk.records import (
+from serai.sdk.host_records import (
     AgentAnswer,
     ChatAnswer,
     CommandInfo,
@@ -32,6 +29,8 @@ from serai.sdk.records import (
     made_all,
     tool_result,
 )
+from serai.sdk.host_requests import PendingRequests, Published, Reply, Subscription
+from serai.sdk.registrations import Handler
 
 __all__ = ["Services"]
 
@@ -42,7 +41,7 @@ Placement = Literal["above-input", "below-status"]
 
 
 class Group:
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: PendingRequests) -> None:
         self._line = line
 
     def _void(self, method: str, **params: Any) -> Reply[None]:
@@ -266,7 +265,7 @@ class Undo(Group):
 class Services(Group):
     """`ext.host`, where the host has services."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: PendingRequests) -> None:
         super().__init__(line)
         self.tools = Tools(line)
         self.config = Config(line)

@@ -5,18 +5,29 @@ a library, nor a child process can put a word on the wire or take one from it. A
 A host of piglet talks over descriptors 3 and 4 instead, which are hidden in the same way (spec piglet 2.1).
 
 No file objects here: at Python's end one that a thread still reads from would be fatal.
+
+What an extension says of itself on stderr, where its host keeps a log.
+
+When what may be said: hello comes first, or the host does.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from _thread import allocate_lock
+from collections.abc import Callable, Iterator
 from time import monotonic
-from typing import BinaryIO, Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from serai.errors import BadExtension
 
-__all__ = ["Reader", "Source", "Writer", "from_host", "take"]
+if TYPE_CHECKING:
+    from serai.sdk.adapters import Adapter
+    from serai.sdk.registrations import Registrations
+
+__all__ = ["OrderedOutput", "Reader", "Source", "StderrLog", "Writer", "error_text", "from_host", "take"]
 
 _CHUNK = 65536
 _LOOK = 0.1  # seconds between two looks whether a writer that is held up should give up
@@ -204,3 +215,139 @@ def from_host(descriptors: tuple[int, int] = (0, 1)) -> bool:
     except OSError:
         return False
     return all(stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) for mode in modes)
+
+
+_FRAMES = 6  # of a trace: the last ones are the author's
+_TEXT = 2000
+
+
+class StderrLog:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def say(self, text: str) -> None:
+        try:
+            sys.stderr.write("".join(f"[{self._name}] {line}\n" for line in text.split("\n")))
+            sys.stderr.flush()
+        except (AttributeError, OSError, ValueError):  # there is no stderr, or it was closed: nobody reads it anyway
+            pass
+
+    def trace(self, what: str, error: BaseException) -> None:
+        """What went wrong, and the few lines of code that lead there."""
+        lines = [f"{what}: {error_text(error)}", *_frames(error.__traceback__)]
+        if (cause := error.__cause__) is not None:
+            lines += [f"  because of {error_text(cause)}", *_frames(cause.__traceback__)]
+        self.say("\n".join(lines))
+
+
+def error_text(error: BaseException, *, named: bool = True) -> str:
+    """An exception for whoever asked, a model or a person."""
+    try:
+        text = str(error)
+    except Exception:  # an exception's own defect must not hide it
+        text, named = "", True
+    if not named:
+        return text
+    name = type(error).__name__
+    return f"{name}: {text[:_TEXT]}" if text else name
+
+
+def _frames(trace: TracebackType | None) -> list[str]:
+    import traceback
+
+    here = __file__.rpartition("/")[0]
+    frames = [frame for frame in traceback.extract_tb(trace) if not frame.filename.startswith(here)]
+    return [f"  {frame.filename.rpartition('/')[2]}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames[-_FRAMES:]]
+
+
+Frame = Callable[["Adapter"], bytes]
+
+
+class OrderedOutput:
+    """What goes out, from any thread. What is said before there is a host to hear it waits."""
+
+    def __init__(self, book: Registrations, remarks: StderrLog) -> None:
+        self._book, self._remarks = book, remarks
+        self._lock = allocate_lock()
+        self._early: list[Frame] = []
+        self._adapter: Adapter | None = None
+        self._writer: Writer | None = None  # once something may be said
+        self._offered = 0  # how many of the offers are out
+        self._offering = False
+        self._mute = False
+
+    def __call__(self, frame: Frame) -> None:
+        if self._mute:
+            return
+        writer, adapter = self._writer, self._adapter
+        if writer is None or adapter is None:
+            with self._lock:
+                writer, adapter = self._writer, self._adapter
+                if writer is None or adapter is None:
+                    self._early.append(frame)
+                    return
+        line = frame(adapter)
+        if len(line) > adapter.max_line:
+            raise ValueError(f"this has {len(line)} bytes, and {adapter.dialect} carries {adapter.max_line}")
+        writer.write(line)
+
+    def open(self, adapter: Adapter, writer: Writer, *, offer: bool) -> None:
+        """From now on everything goes out at once: first, perhaps, what is offered, and then what was said before."""
+        with self._lock:  # who has something to say meanwhile says it behind
+            self._adapter = adapter
+            if offer:
+                self._write_offers(adapter, writer)
+            early, self._early = self._early, []
+            for line in self._fitting(adapter, early):
+                writer.write(line)
+            self._writer = writer
+
+    def wait(self) -> None:
+        """It was another host than was thought: nothing more goes out until that has spoken."""
+        with self._lock:
+            self._writer, self._offering = None, False
+
+    def silence(self) -> None:
+        """There is no wire, and will be none: what is said is dropped."""
+        self._mute, self._early = True, []
+
+    def offer(self) -> None:
+        """Say all that is offered; what comes later is said as it comes."""
+        assert self._adapter is not None
+        assert self._writer is not None
+        with self._lock:
+            self._write_offers(self._adapter, self._writer)
+
+    def offer_later(self) -> None:
+        """Something was added: if the others are out already, it follows them."""
+        with self._lock:
+            adapter, writer = self._adapter, self._writer
+            if not self._offering or adapter is None or writer is None:
+                return
+            for late in self._book.offers[self._offered :]:
+                self._offered += 1
+                line = adapter.registration(late, self._book)
+                self._check(adapter, line)
+                if line:
+                    writer.write(line)
+                else:
+                    text = f"{adapter.dialect} takes nothing more once it is ready"
+                    self._remarks.say(f"the {late.kind} {late.name} is not offered: {text}")
+
+    def _write_offers(self, adapter: Adapter, writer: Writer) -> None:
+        opening = adapter.opening(self._book)
+        self._check(adapter, opening)
+        self._offered, self._offering = len(self._book.offers), True
+        writer.write(opening)
+
+    def _check(self, adapter: Adapter, opening: bytes) -> None:
+        if (longest := max(map(len, opening.splitlines(keepends=True)), default=0)) > adapter.max_line:
+            text = f"one of its tools has a registration of {longest} bytes, and {adapter.dialect} carries {adapter.max_line}"
+            raise BadExtension(text, hint="shorten its schema or its description")
+
+    def _fitting(self, adapter: Adapter, early: list[Frame]) -> Iterator[bytes]:
+        for frame in early:
+            if len(line := frame(adapter)) <= adapter.max_line:
+                yield line
+            else:
+                self._remarks.say(f"what was said before there was a host has {len(line)} bytes and is left out")

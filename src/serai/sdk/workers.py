@@ -1,14 +1,30 @@
-"""Threads for what must not hold up the read loop, and one for what must not take too long."""
+"""Threads for what must not hold up the read loop, and one for what must not take too long.
+
+An event loop of our own, on a thread: for the async handlers of a program that has none.
+
+One request, on its way to its one answer.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from _queue import SimpleQueue
+from abc import ABC, abstractmethod
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from heapq import heappop, heappush
 from threading import Condition, Thread
+from threading import enumerate as enumerate_threads
 from time import monotonic
+from typing import ClassVar
 
-__all__ = ["Alarms", "Workers"]
+from serai.sdk import handler_results
+from serai.sdk.adapters import Adapter
+from serai.sdk.answers import ToolError
+from serai.sdk.current_call import Call
+from serai.sdk.stdio import StderrLog
+
+__all__ = ["KINDS", "Alarms", "CommandAnswer", "HandlerLoop", "InterceptAnswer", "PendingAnswer", "ToolAnswer", "Workers"]
 
 _WAITING = 10_000  # of one kind of work: more means that its handler hangs
 
@@ -99,3 +115,135 @@ class Alarms:
                     self._changed.wait(left if self._waiting else None)
                 act = heappop(self._waiting)[2]
             act()
+
+
+_LEAST = 0.05  # seconds for a loop that has nothing to do any more
+_NAME = "serai.sdk asyncio"
+
+
+class HandlerLoop:
+    """It runs from the start, and whatever a task raises it runs on until it is stopped."""
+
+    def __init__(self, remarks: StderrLog) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._remarks = remarks
+        self._stopping = False
+        self._deadline = 0.0
+        self._executor = ThreadPoolExecutor(thread_name_prefix=_NAME)  # ours, to let its threads go
+        self.loop.set_default_executor(self._executor)
+        self._thread = Thread(target=self._run, name="async handlers", daemon=True)
+        self._thread.start()
+
+    def stop(self, deadline: float) -> bool:
+        """Cancel what handlers have left running on it and give that its moment; whether all of it ended."""
+        self._stopping, self._deadline = True, deadline
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        ours = [self._thread, *(thread for thread in enumerate_threads() if thread.name.startswith(_NAME))]
+        for thread in ours:  # Python's own end would wait for those of the executor
+            thread.join(max(deadline - monotonic(), _LEAST))
+        return not any(thread.is_alive() for thread in ours)
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                self.loop.run_forever()
+            except BaseException as error:  # a stray task wanted the program's exit: that is not its decision
+                self._remarks.trace("a task of a handler raised", error)
+        try:
+            if tasks := asyncio.all_tasks(self.loop):
+                for task in tasks:
+                    task.cancel()
+                self.loop.run_until_complete(asyncio.wait(tasks, timeout=max(self._deadline - monotonic(), _LEAST)))
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        except BaseException as error:
+            self._remarks.trace("a task of a handler raised", error)
+        self.loop.close()
+
+
+class PendingAnswer(ABC):
+    """What its handler returns is settled, what it raises fails it; `answer` sends the frame if no other went before."""
+
+    kind: ClassVar[str]
+
+    def __init__(
+        self, id: str, name: str, adapter: Adapter, remarks: StderrLog, answer: Callable[[PendingAnswer, bytes], None]
+    ) -> None:
+        self.id, self.name = id, name
+        self.call = Call(id, name)
+        self.claimed = False  # an answer is on its way
+        self.adapter, self._remarks, self._answer = adapter, remarks, answer
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name}"
+
+    @abstractmethod
+    def frame(self, value: object) -> bytes:
+        """The answer when its handler returned this; raises when that is none."""
+
+    @abstractmethod
+    def failure(self, error: BaseException) -> bytes:
+        """The answer when it raised this."""
+
+    def settle(self, value: object) -> None:
+        try:
+            frame = self._fitting(self.frame(value))
+        except BaseException as error:  # also what a value's own methods raise
+            self.fail(error)
+        else:
+            self._answer(self, frame)
+
+    def fail(self, error: BaseException) -> None:
+        if not (self.claimed or isinstance(error, ToolError) or handler_results.was_cancelled(error)):
+            self._remarks.trace(f"{self} failed", error)
+        try:
+            frame = self._fitting(self.failure(error))
+        except BaseException:  # its text cannot be told, or is too long to be told
+            frame = self.failure(ToolError(f"{self} failed, and its error cannot be told"))
+        self._answer(self, frame)
+
+    def expire(self, seconds: float) -> None:
+        """Its time is over, however its handler does."""
+        if not self.claimed:
+            self.fail(ToolError(f"{self} took longer than {seconds:g} seconds and was given up"))
+            self.call.cancel()
+
+    def _fitting(self, frame: bytes) -> bytes:
+        most = self.adapter.max_line
+        if len(frame) > most and max(map(len, frame.split(b"\n"))) >= most:  # an answer may be several lines
+            text = f"the answer has {len(frame)} bytes, and {self.adapter.dialect} carries {most}"
+            raise ToolError(f"{text}: ask for less, or write it into a file")
+        return frame
+
+
+class ToolAnswer(PendingAnswer):
+    kind = "tool"
+
+    def frame(self, value: object) -> bytes:
+        return self.adapter.tool_answer(self.id, handler_results.resulted(value))
+
+    def failure(self, error: BaseException) -> bytes:
+        return self.adapter.tool_answer(self.id, handler_results.failed_result(error, self.name))
+
+
+class CommandAnswer(PendingAnswer):
+    kind = "command"
+
+    def frame(self, value: object) -> bytes:
+        return self.adapter.command_answer(self.id, handler_results.answered(value))
+
+    def failure(self, error: BaseException) -> bytes:
+        return self.adapter.command_answer(self.id, handler_results.failed_answer(error, self.name))
+
+
+class InterceptAnswer(PendingAnswer):
+    kind = "question"
+
+    def frame(self, value: object) -> bytes:
+        return self.adapter.verdict(self.id, handler_results.judged(value, self.name))
+
+    def failure(self, error: BaseException) -> bytes:
+        return self.adapter.verdict(self.id, handler_results.failed_verdict(error, self.name))
+
+
+KINDS: dict[str, type[PendingAnswer]] = {work.kind: work for work in (ToolAnswer, CommandAnswer, InterceptAnswer)}

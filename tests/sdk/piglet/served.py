@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from serai.sdk import ToolResult
-from serai.sdk.records import (
+from serai.sdk.host_records import (  # fmt: skip
     AgentAnswer,
     ChatAnswer,
     CommandInfo,
@@ -21,7 +21,7 @@ from serai.sdk.records import (
     ToolInfo,
     TreeNode,
     Usage,
-)  # fmt: skip
+)
 
 
 class Asked(NamedTuple):

@@ -13,7 +13,7 @@ from tests.sdk.piglet.drive import Driven, program
 from tests.sdk.piglet.served import SERVED
 
 DO = """
-from serai.sdk.bus import Published
+from serai.sdk.host_requests import Published
 
 @ext.tool
 async def later(what: str) -> str:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serai.dialects.piglet.methods import METHODS
-from serai.sdk import heard
+from serai.sdk import events
 from serai.sdk.adapters.piglet import Piglet
 from tests.sdk.piglet.drive import Driven, program
 from tests.support.profiles import examples
@@ -192,5 +192,5 @@ def test_no_message_makes_the_adapter_fail(message: dict[str, object]) -> None:
     adapter = Piglet()
     line = json.dumps(message).encode()
     for item in (*adapter.hear(line), *adapter.too_long(line[:40], 10**7)):
-        if isinstance(item, heard.Unserved):
+        if isinstance(item, events.UnsupportedRequest):
             assert json.loads(adapter.failure(item.id, item.code, item.why))["id"] == json.loads(item.id)

@@ -19,7 +19,7 @@ from serai.sdk.adapters import load
 from serai.sdk.adapters import yoi as kit
 from serai.sdk.adapters.piglet import Piglet
 from serai.sdk.adapters.zot import Zot
-from serai.sdk.calls import Call
+from serai.sdk.current_call import Call
 
 EVENT = {
     "kind": "websocket_text", "source": "websocket:wss://example.com/feed", "ingress_name": "in", "attempt": 1,

@@ -13,7 +13,7 @@ import json, os, sys
 write = os.write
 from serai.sdk import Extension
 from serai.sdk.adapters.yoi import exports
-from serai.sdk.adapters.yoi_sealing import seal
+from serai.sdk.adapters.yoi import seal
 ext = Extension("some")
 
 @ext.tool

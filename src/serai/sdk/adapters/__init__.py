@@ -9,14 +9,14 @@ from serai.errors import BadExtension
 
 if TYPE_CHECKING:
     from serai.sdk.answers import Answer, ToolResult, Verdict
-    from serai.sdk.book import Book, Offer
-    from serai.sdk.heard import Heard
-    from serai.sdk.work import Work
+    from serai.sdk.events import Heard
+    from serai.sdk.registrations import Registration, Registrations
+    from serai.sdk.workers import PendingAnswer
 
-__all__ = ["DIALECTS", "Adapter", "Asking", "Choice", "Dialect", "choose", "load", "recognised"]
+__all__ = ["DIALECTS", "Adapter", "Dialect", "DialectChoice", "RequestsHost", "choose", "load", "recognise"]
 
 
-class Asking(Protocol):
+class RequestsHost(Protocol):
     """A dialect whose hosts have services: what asks for one, and what only tells."""
 
     def request(self, number: int, method: str, params: dict[str, Any]) -> bytes: ...
@@ -32,21 +32,21 @@ class Adapter(Protocol):
     host_first: bool  # nothing is said before the host has spoken
 
     @property
-    def asking(self) -> Asking | None: ...
+    def asking(self) -> RequestsHost | None: ...
 
-    def opening(self, book: Book) -> bytes:
+    def opening(self, book: Registrations) -> bytes:
         """All that is offered."""
         ...
 
-    def registration(self, offer: Offer, book: Book) -> bytes:
+    def registration(self, offer: Registration, book: Registrations) -> bytes:
         """What is offered later; nothing where the dialect has no word for that."""
         ...
 
-    def missing(self, book: Book) -> list[str]:
+    def missing(self, book: Registrations) -> list[str]:
         """What is offered and the dialect cannot carry, a sentence each."""
         ...
 
-    def works(self) -> dict[str, type[Work]]:
+    def works(self) -> dict[str, type[PendingAnswer]]:
         """How each kind of request is answered."""
         ...
 
@@ -90,7 +90,7 @@ DIALECTS: dict[str, Dialect] = {
 OPTION, VARIABLE, DEFAULT = "--dialect", "SERAI_DIALECT", "zot"
 
 
-class Choice(NamedTuple):
+class DialectChoice(NamedTuple):
     """A dialect, and where it is spoken. One that nobody named yields to a host that speaks first after all."""
 
     dialect: str
@@ -98,14 +98,14 @@ class Choice(NamedTuple):
     named: bool = True
 
 
-def choose(arguments: Sequence[str], environ: Mapping[str, str]) -> Choice:
+def choose(arguments: Sequence[str], environ: Mapping[str, str]) -> DialectChoice:
     """By the manifest's arguments or the environment, in this order; else it is the default until the host's first line."""
     named = _option(arguments) or environ.get(VARIABLE)
     for name, dialect in DIALECTS.items():
         variable, value = dialect.environ
         if named in (None, "", name) and variable and environ.get(variable) == value:
-            return Choice(name, dialect.descriptors)
-    return Choice(named) if named else Choice(DEFAULT, named=False)
+            return DialectChoice(name, dialect.descriptors)
+    return DialectChoice(named) if named else DialectChoice(DEFAULT, named=False)
 
 
 def _option(arguments: Sequence[str]) -> str | None:
@@ -117,7 +117,7 @@ def _option(arguments: Sequence[str]) -> str | None:
     return None
 
 
-def recognised(head: bytes) -> str:
+def recognise(head: bytes) -> str:
     """The dialect of a host that began so; empty when it is none that speaks first."""
     return next((name for name, dialect in DIALECTS.items() if dialect.first and all(sign in head for sign in dialect.first)), "")
 

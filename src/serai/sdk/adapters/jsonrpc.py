@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["BadLine", "Line", "failure", "head_of", "note", "read", "request", "result", "short"]
+__all__ = ["BadLine", "RpcLine", "failure", "head_of", "note", "read", "request", "result", "short"]
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:,]|[^][{}:,"\s]+')  # strings, what gives them their place, numbers and words
 
@@ -20,7 +20,7 @@ class BadLine(ValueError):
         self.unread = unread
 
 
-class Line(NamedTuple):
+class RpcLine(NamedTuple):
     """A request has an id and a method, an answer an id alone, a notification a method alone."""
 
     id: Any = None
@@ -30,7 +30,7 @@ class Line(NamedTuple):
     error: Any = None
 
 
-def read(line: bytes) -> Line:
+def read(line: bytes) -> RpcLine:
     try:
         message = json.loads(line.decode("utf-8", "replace"), parse_constant=_refused)
     except json.JSONDecodeError as error:
@@ -42,7 +42,7 @@ def read(line: bytes) -> Line:
     found = {key.lower(): value for key, value in message.items()} | message  # keys in any case, the very one wins
     method = found.get("method")
     text = method if isinstance(method, str) else ""
-    return Line(found.get("id"), text, found.get("params"), found.get("result"), found.get("error"))
+    return RpcLine(found.get("id"), text, found.get("params"), found.get("result"), found.get("error"))
 
 
 def head_of(head: bytes) -> dict[str, str]:

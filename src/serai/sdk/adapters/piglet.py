@@ -10,14 +10,14 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from serai.sdk import heard
+from serai.sdk import events
 from serai.sdk.adapters import jsonrpc
 from serai.sdk.answers import Allow, Answer, Block, Display, Failed, Image, Insert, OpenPanel, Prompt, ToolResult, Verdict
-from serai.sdk.records import StreamRequest, camel, folded, made
+from serai.sdk.host_records import StreamRequest, camel, folded, made
 
 if TYPE_CHECKING:
-    from serai.sdk.book import Book, Offer
-    from serai.sdk.work import Work
+    from serai.sdk.registrations import Registration, Registrations
+    from serai.sdk.workers import PendingAnswer
 
 __all__ = ["ADAPTER", "EVENTS", "Piglet"]
 
@@ -60,11 +60,11 @@ class Piglet:
 
     # -- what is said -----------------------------------------------------------------------------------------------------------
 
-    def opening(self, book: Book) -> bytes:
+    def opening(self, book: Registrations) -> bytes:
         """All registrations, in the order in which they were written; the answer to initialize ends them (spec piglet 3)."""
         return b"".join(self.registration(offer, book) for offer in book.offers)
 
-    def registration(self, offer: Offer, book: Book) -> bytes:
+    def registration(self, offer: Registration, book: Registrations) -> bytes:
         if offer.kind not in _REGISTER or (offer.kind == "event" and offer.name not in EVENTS):
             return b""
         method, key = _REGISTER[offer.kind]
@@ -72,7 +72,7 @@ class Piglet:
         given = {camel(name): value for name, value in about.items() if value or name in _ALWAYS}
         return jsonrpc.note(method, {key: offer.name or book.name, **given})
 
-    def missing(self, book: Book) -> list[str]:
+    def missing(self, book: Registrations) -> list[str]:
         """What cannot be offered here (spec piglet 4 has no word for it)."""
         stages = [stage for stage in ("turn_start", "assistant_message") if stage in book.interceptors]
         keys = [panel.id for panel in book.panels.values() if panel.handlers()]
@@ -139,14 +139,14 @@ class Piglet:
     def note(self, method: str, params: dict[str, Any]) -> bytes:
         return jsonrpc.note(method, params)
 
-    def works(self) -> dict[str, type[Work]]:
+    def works(self) -> dict[str, type[PendingAnswer]]:
         from serai.sdk.adapters.piglet_works import KINDS
 
         return KINDS
 
     # -- what is heard ----------------------------------------------------------------------------------------------------------
 
-    def hear(self, line: bytes) -> Iterator[heard.Heard]:
+    def hear(self, line: bytes) -> Iterator[events.Heard]:
         if not line.strip():
             return
         try:
@@ -155,7 +155,7 @@ class Piglet:
             if error.unread:
                 yield from self._unread(line[:4096], str(error))
             else:
-                yield heard.Odd(str(error))
+                yield events.Unrecognized(str(error))
             return
         if message.id is None:
             yield from _notified(message)
@@ -164,12 +164,12 @@ class Piglet:
         elif isinstance(message.id, int | str) and not isinstance(message.id, bool):
             yield self._requested(json.dumps(message.id), message.method, message.params)
         else:
-            yield heard.Odd(f"malformed line: its id is neither a whole number nor a text: {jsonrpc.short(line)}")
+            yield events.Unrecognized(f"malformed line: its id is neither a whole number nor a text: {jsonrpc.short(line)}")
 
-    def too_long(self, head: bytes, size: int) -> Iterator[heard.Heard]:
+    def too_long(self, head: bytes, size: int) -> Iterator[events.Heard]:
         return self._unread(head, f"it has {size} bytes; this side reads {self.max_line}")
 
-    def _unread(self, head: bytes, why: str) -> Iterator[heard.Heard]:
+    def _unread(self, head: bytes, why: str) -> Iterator[events.Heard]:
         """Whoever waits for it is told, if its head shows who that is."""
         members = jsonrpc.head_of(head)
         id = members.get("id", "null")
@@ -178,27 +178,27 @@ class Piglet:
         except ValueError:
             number = None
         if number is None:
-            yield heard.Odd(f"a line was skipped: {why}: {jsonrpc.short(head)}")
+            yield events.Unrecognized(f"a line was skipped: {why}: {jsonrpc.short(head)}")
         elif "method" in members or "params" in members:
-            yield heard.Unserved(id, FAILED, f"the request could not be read: {why}")
+            yield events.UnsupportedRequest(id, FAILED, f"the request could not be read: {why}")
         elif isinstance(number, int):
-            yield heard.Answered(number, None, (FAILED, f"the answer could not be read: {why}"))
+            yield events.ReplyReceived(number, None, (FAILED, f"the answer could not be read: {why}"))
 
-    def _requested(self, id: str, method: str, params: Any) -> heard.Heard:
+    def _requested(self, id: str, method: str, params: Any) -> events.Heard:
         if method == "shutdown":
             self._goodbye = jsonrpc.result(id, None)
-            return heard.Left()
+            return events.ShutdownRequested()
         shape = _REQUESTS.get(method)
         if shape is None:
-            return heard.Unserved(id, UNKNOWN_METHOD, f"unknown method: {method[:100]}")
+            return events.UnsupportedRequest(id, UNKNOWN_METHOD, f"unknown method: {method[:100]}")
         if params is not None and not isinstance(params, dict):
-            return heard.Unserved(id, INVALID, "invalid params: they are no object")
+            return events.UnsupportedRequest(id, INVALID, "invalid params: they are no object")
         given = folded(params, shape)
         for name in _TEXTS.intersection(shape):
             if given.get(name) is None:
                 given[name] = ""
             elif not isinstance(given[name], str):
-                return heard.Unserved(id, INVALID, f"invalid params: {name} is no text")
+                return events.UnsupportedRequest(id, INVALID, f"invalid params: {name} is no text")
         return _heard(id, method, given)
 
 
@@ -219,35 +219,37 @@ _REQUESTS: dict[str, tuple[str, ...]] = {
 _TEXTS = frozenset({"protocolVersion", "cwd", "configDir", "callId", "name", "toolName", "type", "key", "message", "input"})
 
 
-def _heard(id: str, method: str, given: dict[str, Any]) -> heard.Heard:
+def _heard(id: str, method: str, given: dict[str, Any]) -> events.Heard:
     match method:
         case "initialize":
-            return heard.Begun(id, _about(given))
+            return events.HandshakeStarted(id, _about(given))
         case "tool/execute":
-            return heard.ToolCalled(id, given["name"], given.get("args"), given["callId"])
+            return events.ToolCalled(id, given["name"], given.get("args"), given["callId"])
         case "command/execute":
             args = given.get("args")
-            return heard.CommandInvoked(id, given["name"], args if isinstance(args, str) else "")
+            return events.CommandInvoked(id, given["name"], args if isinstance(args, str) else "")
         case "interceptor/before":
             args = given.get("args")
-            return heard.Asked(id, "tool_call", heard.ToolCall("", given["toolName"], {} if args is None else args), given["name"])
+            return events.InterceptRequest(
+                id, "tool_call", events.ToolCall("", given["toolName"], {} if args is None else args), given["name"]
+            )
         case "interceptor/after":
-            return heard.Wanted(id, "after", given["name"], heard.ToolDone(given["toolName"], given.get("details")))
+            return events.OptionalRequest(id, "after", given["name"], events.ToolDone(given["toolName"], given.get("details")))
         case "event/dispatch":
-            return heard.Wanted(id, "event", given["type"], given.get("data"))
+            return events.OptionalRequest(id, "event", given["type"], given.get("data"))
         case "shortcut/handle":
-            return heard.Wanted(id, "shortcut", given["key"], None)
+            return events.OptionalRequest(id, "shortcut", given["key"], None)
         case "messageHook/onMessage":
-            return heard.Wanted(id, "message", "", given["message"])
+            return events.OptionalRequest(id, "message", "", given["message"])
         case "inputTransformer/transform":
-            return heard.Wanted(id, "input", "", given["input"])
+            return events.OptionalRequest(id, "input", "", given["input"])
         case "compact/execute":
             messages = given.get("messages")
             tagged = [folded(one, ("type", "data")) for one in messages] if isinstance(messages, list) else []
-            return heard.Wanted(id, "compact", "", tagged)
+            return events.OptionalRequest(id, "compact", "", tagged)
         case _:
             request = made(StreamRequest, given)
-            return heard.Wanted(id, "stream", request.model.api, (given.get("requestId"), request))
+            return events.OptionalRequest(id, "stream", request.model.api, (given.get("requestId"), request))
 
 
 def _about(given: dict[str, Any]) -> dict[str, Any]:
@@ -261,20 +263,20 @@ def _about(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _notified(message: jsonrpc.Line) -> Iterator[heard.Heard]:
+def _notified(message: jsonrpc.RpcLine) -> Iterator[events.Heard]:
     """`shutdown` without an id says only that the end of input comes (spec piglet 5.10); what is unknown is passed over."""
     if message.method == "$/cancelRequest":
         id = folded(message.params, ("id",)).get("id")
         if isinstance(id, int | str):
-            yield heard.TakenBack(json.dumps(id))
+            yield events.CancelRequested(json.dumps(id))
     elif message.method == "eventBus/event":
         event = folded(message.params, ("topic", "subscriptionId", "data"))
         number = event.get("subscriptionId")
         if isinstance(number, int) or (isinstance(number, float) and number.is_integer()):
-            yield heard.Published(int(number), str(event.get("topic", "")), event.get("data"))
+            yield events.TopicPublished(int(number), str(event.get("topic", "")), event.get("data"))
 
 
-def _answered(message: jsonrpc.Line) -> Iterator[heard.Heard]:
+def _answered(message: jsonrpc.RpcLine) -> Iterator[events.Heard]:
     if not isinstance(message.id, int) or isinstance(message.id, bool):  # we never ask under another (spec piglet 2.3)
         return
     error = None
@@ -282,7 +284,7 @@ def _answered(message: jsonrpc.Line) -> Iterator[heard.Heard]:
         told = folded(message.error, ("code", "message"))
         code = told.get("code")
         error = (code if isinstance(code, int) else FAILED, str(told.get("message", "")))
-    yield heard.Answered(message.id, message.result, error)
+    yield events.ReplyReceived(message.id, message.result, error)
 
 
 def _block(content: object) -> dict[str, str]:

@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-from serai.sdk import results
+from serai.sdk import handler_results
 from serai.sdk.adapters.piglet import FAILED, INVALID, Piglet
 from serai.sdk.answers import ToolError
-from serai.sdk.work import CommandWork, QuestionWork, ToolWork, Work
+from serai.sdk.workers import CommandAnswer, InterceptAnswer, PendingAnswer, ToolAnswer
 
 __all__ = ["KINDS"]
 
 
-def _failure(work: Work, error: BaseException) -> bytes:
+def _failure(work: PendingAnswer, error: BaseException) -> bytes:
     adapter = work.adapter
     assert isinstance(adapter, Piglet)
-    if isinstance(error, results.NoHandler):
+    if isinstance(error, handler_results.NoHandler):
         return adapter.failure(work.id, INVALID, error.unknown)
-    return adapter.failure(work.id, FAILED, results.reason(error, work.name) or f"{work} failed and gave no reason")
+    return adapter.failure(work.id, FAILED, handler_results.reason(error, work.name) or f"{work} failed and gave no reason")
 
 
-class _Tool(ToolWork):
+class _Tool(ToolAnswer):
     def failure(self, error: BaseException) -> bytes:
         """A `ToolError` is a result for the model; all else is a tool that broke."""
-        if isinstance(error, ToolError) and not isinstance(error, results.NoHandler):
+        if isinstance(error, ToolError) and not isinstance(error, handler_results.NoHandler):
             return super().failure(error)
         return _failure(self, error)
 
 
-class _Command(CommandWork):
+class _Command(CommandAnswer):
     def failure(self, error: BaseException) -> bytes:
-        return _failure(self, error) if isinstance(error, results.NoHandler) else super().failure(error)
+        return _failure(self, error) if isinstance(error, handler_results.NoHandler) else super().failure(error)
 
 
-class _Question(QuestionWork):
+class _Question(InterceptAnswer):
     """A guard that stumbles is an error, and so blocks (spec piglet 5.3)."""
 
     failure = _failure
 
 
-class _Any(Work):
+class _Any(PendingAnswer):
     """What settles it is what goes out."""
 
     kind = "request"
@@ -49,4 +49,4 @@ class _Any(Work):
     failure = _failure
 
 
-KINDS: dict[str, type[Work]] = {work.kind: work for work in (_Tool, _Command, _Question, _Any)}
+KINDS: dict[str, type[PendingAnswer]] = {work.kind: work for work in (_Tool, _Command, _Question, _Any)}

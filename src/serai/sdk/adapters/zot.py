@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from serai.sdk import heard
+from serai.sdk import events
 from serai.sdk.answers import Allow, Answer, Block, Display, Failed, Image, Insert, OpenPanel, Prompt, ToolResult, Verdict
 
 if TYPE_CHECKING:
-    from serai.sdk.book import Book, Offer
-    from serai.sdk.work import Work
+    from serai.sdk.registrations import Registration, Registrations
+    from serai.sdk.workers import PendingAnswer
 
 __all__ = ["ADAPTER", "Zot"]
 
@@ -39,7 +39,7 @@ class Zot:
 
     # -- what is said -----------------------------------------------------------------------------------------------------------
 
-    def opening(self, book: Book) -> bytes:
+    def opening(self, book: Registrations) -> bytes:
         """All of it at once and before hello_ack is read: nobody takes a pause on a busy machine for the end (spec zot 2.2)."""
         frames: list[Frame] = [{"type": "hello", "name": book.name, "version": book.version, "capabilities": CAPABILITIES}]
         frames += [_frame("register_command", name=name, description=description) for name, description in book.registered]
@@ -51,11 +51,11 @@ class Zot:
         frames.append({"type": "ready"})
         return b"".join(map(_line, frames))
 
-    def registration(self, offer: Offer, book: Book) -> bytes:  # noqa: ARG002
+    def registration(self, offer: Registration, book: Registrations) -> bytes:  # noqa: ARG002
         """The host has made its table of tools at ready (spec zot 7.47)."""
         return b""
 
-    def missing(self, book: Book) -> list[str]:
+    def missing(self, book: Registrations) -> list[str]:
         """What cannot be offered here (spec zot 3.2 has no frame for it)."""
         counted = {kind: sum(offer.kind == kind for offer in book.offers) for kind in _ELSEWHERE}
         lines = [
@@ -66,8 +66,8 @@ class Zot:
         after = [guard for guard in book.guards.values() if guard.after is not None]
         return [*lines, *(["it shows nobody what came of a tool call, so `after` is never called"] if after else [])]
 
-    def works(self) -> dict[str, type[Work]]:
-        from serai.sdk.work import KINDS
+    def works(self) -> dict[str, type[PendingAnswer]]:
+        from serai.sdk.workers import KINDS
 
         return KINDS
 
@@ -114,35 +114,35 @@ class Zot:
 
     # -- what is heard ----------------------------------------------------------------------------------------------------------
 
-    def hear(self, line: bytes) -> Iterator[heard.Heard]:
+    def hear(self, line: bytes) -> Iterator[events.Heard]:
         try:
             frame = json.loads(line.decode("utf-8", "replace"), parse_constant=_refused)
         except json.JSONDecodeError as error:
-            yield heard.Odd(f"malformed frame: {error}: {_short(line)}")
+            yield events.Unrecognized(f"malformed frame: {error}: {_short(line)}")
             return
         except (RecursionError, ValueError) as error:  # nested beyond what Python reads, or what is no number
             yield from self._unread(line[:4096], str(error))
             return
         if not isinstance(frame, dict) or not isinstance(frame.get("type"), str):
-            yield heard.Odd(f"malformed frame: it has no type: {_short(line)}")
+            yield events.Unrecognized(f"malformed frame: it has no type: {_short(line)}")
             return
         kind = frame["type"]
         if kind in _KINDS and not isinstance(frame.get("id"), str):  # there is nothing to answer with (spec zot 3.1)
-            yield heard.Odd(f"malformed frame: the id of a {kind} must be a string: {_short(line)}")
+            yield events.Unrecognized(f"malformed frame: the id of a {kind} must be a string: {_short(line)}")
             return
         yield _heard(kind, frame)
 
-    def too_long(self, head: bytes, size: int) -> Iterator[heard.Heard]:
+    def too_long(self, head: bytes, size: int) -> Iterator[events.Heard]:
         return self._unread(head, f"it has {size} bytes; this side reads {self.max_line}")
 
-    def _unread(self, head: bytes, why: str) -> Iterator[heard.Heard]:
+    def _unread(self, head: bytes, why: str) -> Iterator[events.Heard]:
         """A request that cannot be read is answered if its head shows what and who it is."""
         members = _members(head)
         kind = _KINDS.get(members.get("type", ""))
         if kind is None or not members.get("id"):
-            yield heard.Odd(f"a frame was skipped: {why}: {_short(head)}")
+            yield events.Unrecognized(f"a frame was skipped: {why}: {_short(head)}")
         else:
-            yield heard.TooLong(members["id"], kind, why)
+            yield events.OversizeRequest(members["id"], kind, why)
 
 
 def _members(head: bytes) -> dict[str, str]:
@@ -160,29 +160,29 @@ def _members(head: bytes) -> dict[str, str]:
     return members
 
 
-def _heard(kind: str, frame: Frame) -> heard.Heard:
+def _heard(kind: str, frame: Frame) -> events.Heard:
     match kind:
         case "tool_call":
-            return heard.ToolCalled(frame["id"], _text(frame, "name"), frame.get("args", {}))
+            return events.ToolCalled(frame["id"], _text(frame, "name"), frame.get("args", {}))
         case "command_invoked":
-            return heard.CommandInvoked(frame["id"], _text(frame, "name"), _text(frame, "args"))
+            return events.CommandInvoked(frame["id"], _text(frame, "name"), _text(frame, "args"))
         case "event_intercept":
-            return heard.Asked(frame["id"], _text(frame, "event"), _subject(frame))
+            return events.InterceptRequest(frame["id"], _text(frame, "event"), _subject(frame))
         case "event":
             data = {key: value for key, value in frame.items() if key not in ("type", "event")}
-            return heard.Happened(heard.Event(_text(frame, "event"), data))
+            return events.EventReceived(events.Event(_text(frame, "event"), data))
         case "panel_key":
-            return heard.KeyPressed(_text(frame, "panel_id"), _text(frame, "key"), _text(frame, "text"))
+            return events.KeyPressed(_text(frame, "panel_id"), _text(frame, "key"), _text(frame, "text"))
         case "panel_resize":
-            return heard.PanelResized(_text(frame, "panel_id"), _number(frame, "width"), _number(frame, "height"))
+            return events.PanelResized(_text(frame, "panel_id"), _number(frame, "width"), _number(frame, "height"))
         case "panel_close":
-            return heard.PanelClosed(_text(frame, "panel_id"))
+            return events.PanelClosed(_text(frame, "panel_id"))
         case "hello_ack":
-            return heard.Welcomed(_about(frame))
+            return events.HandshakeDone(_about(frame))
         case "shutdown":
-            return heard.Left()
+            return events.ShutdownRequested()
         case _:
-            return heard.Odd(f'unknown frame type "{kind[:100]}"')
+            return events.Unrecognized(f'unknown frame type "{kind[:100]}"')
 
 
 def _refused(constant: str) -> float:
@@ -192,7 +192,7 @@ def _refused(constant: str) -> float:
 def _subject(frame: Frame) -> object:
     match frame.get("event"):
         case "tool_call":
-            return heard.ToolCall(_text(frame, "tool_id"), _text(frame, "tool_name"), frame.get("tool_args", {}))
+            return events.ToolCall(_text(frame, "tool_id"), _text(frame, "tool_name"), frame.get("tool_args", {}))
         case "turn_start":
             return _number(frame, "step")
         case _:

@@ -16,10 +16,26 @@ from collections import ChainMap
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from serai.sdk.schema.keywords import Underivable, checks, json_type, normal, validated
-from serai.sdk.schema.kinds import Anything, Boolean, Integer, Kind, Null, Number, OneOf, Parsed, Schema, String
-from serai.sdk.schema.reading import shown
-from serai.sdk.schema.shapes import Field, Listing, Map, Record, Tuple, Union, nullable
+from serai.sdk.schema.validation import Underivable, checks, json_type, normal, shown, validated
+from serai.sdk.schema.values import (
+    Anything,
+    Boolean,
+    Field,
+    Integer,
+    ListKind,
+    MapKind,
+    Null,
+    Number,
+    ObjectKind,
+    OneOf,
+    Parsed,
+    Schema,
+    String,
+    Tuple,
+    Union,
+    ValueKind,
+    nullable,
+)
 
 __all__ = ["UNIONS", "Hints", "Scope", "default_note", "evaluated"]
 
@@ -27,7 +43,7 @@ _NAME_ABOVE = "import or define the name above, and not only for type checkers"
 _UNION_OUTSIDE = "before Python 3.13 the union goes inside: write Annotated[int | None, {…}]"
 _OWN_SCHEMA = "give the tool a schema of your own: @ext.tool(schema={…})"
 
-_SINGLE: dict[Any, type[Kind]] = {str: String, int: Integer, float: Number, bool: Boolean, type(None): Null, object: Anything}
+_SINGLE: dict[Any, type[ValueKind]] = {str: String, int: Integer, float: Number, bool: Boolean, type(None): Null, object: Anything}
 
 _LISTS: dict[Any, Callable[[list[Any]], object]] = {
     list: list,
@@ -81,11 +97,11 @@ class Hints:
     """The kinds for the hints of one function: a class that comes twice has one kind, and can be part of itself."""
 
     def __init__(self) -> None:
-        self._records: dict[type, Record] = {}
+        self._records: dict[type, ObjectKind] = {}
         self._open: list[object] = []  # what is being looked at, from the outside in
         self._names: set[str] = set()
 
-    def kind(self, hint: Any, scope: Scope) -> Kind:
+    def kind(self, hint: Any, scope: Scope) -> ValueKind:
         """The kind for a hint; raises `Underivable`."""
         hint = evaluated(hint, scope)
         if hint is Any or hint is None:
@@ -103,14 +119,14 @@ class Hints:
         if origin in _LISTS:
             return self._list(hint, _LISTS[origin], args, scope)
         if origin is tuple:
-            return Listing(Anything(), tuple) if hint in _BARE_TUPLES else self._tuple(args, scope)
+            return ListKind(Anything(), tuple) if hint in _BARE_TUPLES else self._tuple(args, scope)
         if origin in _MAPS:
             return self._map(hint, args, scope)
         if origin in _MARKS:
             return self.kind(args[0], scope)
         return self._named(hint, scope)
 
-    def _annotated(self, kind: Kind, metadata: tuple[object, ...]) -> Kind:
+    def _annotated(self, kind: ValueKind, metadata: tuple[object, ...]) -> ValueKind:
         """A text is the description, a mapping has further keywords; what else is there is for others."""
         keywords: Schema = {}
         for one in metadata:
@@ -121,27 +137,27 @@ class Hints:
         keywords = validated(keywords, kind.types, kind.says)
         return kind.annotated(keywords, checks(keywords))
 
-    def _list(self, hint: Any, make: Callable[[list[Any]], object], args: tuple[Any, ...], scope: Scope) -> Kind:
+    def _list(self, hint: Any, make: Callable[[list[Any]], object], args: tuple[Any, ...], scope: Scope) -> ValueKind:
         items = self.kind(args[0], scope) if args else Anything()
         if make in (set, frozenset) and not items.hashable:
             raise Underivable(
                 f"is {_name(hint)}, and not every such item can be in a set", "write list[…], or set[str] and the like"
             )
-        return Listing(items, make)
+        return ListKind(items, make)
 
-    def _tuple(self, args: tuple[Any, ...], scope: Scope) -> Kind:
+    def _tuple(self, args: tuple[Any, ...], scope: Scope) -> ValueKind:
         if len(args) == 2 and args[1] is Ellipsis:
-            return Listing(self.kind(args[0], scope), tuple)
+            return ListKind(self.kind(args[0], scope), tuple)
         return Tuple([self.kind(arg, scope) for arg in args])
 
-    def _map(self, hint: Any, args: tuple[Any, ...], scope: Scope) -> Kind:
+    def _map(self, hint: Any, args: tuple[Any, ...], scope: Scope) -> ValueKind:
         names, values = args or (Any, Any)
         kind = self.kind(names, scope)
         if type(kind) not in (String, Anything) or kind.checks:
             raise Underivable(f"is {_name(hint)}, and names in JSON are text", "write dict[str, …]")
-        return Map(self.kind(values, scope))
+        return MapKind(self.kind(values, scope))
 
-    def _named(self, hint: Any, scope: Scope) -> Kind:
+    def _named(self, hint: Any, scope: Scope) -> ValueKind:
         """A class, or a name that stands for another hint."""
         if hasattr(hint, "__supertype__"):  # NewType
             return self.kind(hint.__supertype__, scope)
@@ -155,7 +171,7 @@ class Hints:
             return self._record(hint, _typed_dict_members(hint), scope)
         return _from_class(hint)
 
-    def _alias(self, alias: Any, scope: Scope) -> Kind:
+    def _alias(self, alias: Any, scope: Scope) -> ValueKind:
         if alias in self._open:
             raise Underivable(f"is {alias}, which is part of itself", "write a dataclass for it")
         self._open.append(alias)
@@ -164,12 +180,12 @@ class Hints:
         finally:
             self._open.pop()
 
-    def _record(self, cls: type, members: list[_Member], scope: Scope) -> Record:
+    def _record(self, cls: type, members: list[_Member], scope: Scope) -> ObjectKind:
         if (record := self._records.get(cls)) is not None:
             record.recursive |= cls in self._open
             return record
         hashable = cls.__hash__ is not None
-        record = self._records[cls] = Record(self._unique(cls.__name__), lambda values: cls(**values), hashable=hashable)
+        record = self._records[cls] = ObjectKind(self._unique(cls.__name__), lambda values: cls(**values), hashable=hashable)
         self._open.append(cls)
         for member in members:
             try:
@@ -250,7 +266,7 @@ def default_note(default: object) -> Schema:
         return {}
 
 
-def _from_class(cls: Any) -> Kind:
+def _from_class(cls: Any) -> ValueKind:
     """A class of the standard library that has a text, or an author's Enum."""
     if _is_a(cls, "enum", "Enum"):
         return _options([(member.value, member) for member in cls], cls.__name__)
@@ -264,11 +280,11 @@ def _from_class(cls: Any) -> Kind:
     raise _unknown(cls)
 
 
-def _literal(values: tuple[Any, ...]) -> Kind:
+def _literal(values: tuple[Any, ...]) -> ValueKind:
     return _options([(value.value if _is_a(type(value), "enum", "Enum") else value, value) for value in values], "a Literal")
 
 
-def _options(options: list[tuple[Any, object]], what: str) -> Kind:
+def _options(options: list[tuple[Any, object]], what: str) -> ValueKind:
     if not options:
         raise Underivable(f"is {what}, which has no members", "give it some")
     for value, _ in options:

@@ -1,4 +1,6 @@
-"""The engine: what was heard goes to its handler, and every request gets exactly one answer, whatever becomes of the handler.
+"""Handlers at work: sync ones on threads, async ones on one event loop, which is there when the first of them is called.
+
+The engine: what was heard goes to its handler, and every request gets exactly one answer, whatever becomes of the handler.
 
 The read loop only reads. Sync handlers run on threads, async ones on one event loop; questions, commands and tools have threads of
 their own, so that one kind which hangs holds up no other (spec zot 7.52). Events and panel keys come one after the other.
@@ -6,31 +8,205 @@ their own, so that one kind which hangs holds up no other (spec zot 7.52). Event
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from threading import Condition
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from serai.sdk import heard
+from serai.sdk import events
 from serai.sdk.answers import Allow, Block, Rewrite, ToolError, Verdict
-from serai.sdk.calls import Cancelled
-from serai.sdk.handlers import Handler
-from serai.sdk.results import NoHandler, judged
-from serai.sdk.running import Running
-from serai.sdk.work import Work
-from serai.sdk.workers import Alarms, Workers
+from serai.sdk.current_call import Cancelled, current
+from serai.sdk.handler_results import NoHandler, judged
+from serai.sdk.registrations import Handler
+from serai.sdk.workers import Alarms, HandlerLoop, PendingAnswer, Workers
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Coroutine
+    from concurrent.futures import Future
 
     from serai.sdk.adapters import Adapter
-    from serai.sdk.asking import Line
-    from serai.sdk.book import Book
-    from serai.sdk.further import Further
     from serai.sdk.host import Host
-    from serai.sdk.remarks import Remarks
-    from serai.sdk.stdio import Source, Writer
+    from serai.sdk.host_requests import PendingRequests
+    from serai.sdk.optional_requests import OptionalRequests
+    from serai.sdk.registrations import Registrations
+    from serai.sdk.stdio import Source, StderrLog, Writer
 
-__all__ = ["GRACE", "SHORT_GRACE", "Serving"]
+__all__ = ["GRACE", "SHORT_GRACE", "Dispatcher", "Running"]
+
+
+class Running:
+    """Whatever becomes of a handler, its request is answered once, and nobody else's is held up."""
+
+    def __init__(self, remarks: StderrLog) -> None:
+        self._remarks = remarks
+        self._pid = os.getpid()
+        self._changed = Condition()
+        self._hurry = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._own_loop: HandlerLoop | None = None
+        self._coroutines: set[Future[None]] = set()  # of the lanes
+        self._answers = Workers("answers", 1)  # that need no handler
+
+    def _run(self, work: PendingAnswer, run: Callable[[], Any], workers: Workers, *, on_loop: bool) -> None:
+        if on_loop:
+            self._start_task(work, run)
+        else:
+            self.put(work, run, workers)
+
+    def called(self, handler: Handler, *offered: Any) -> Any:
+        """Call it on this thread, and wait for it if it is async; who cancels the call that runs here cancels it, too."""
+        value = handler.function(*handler.given(*offered))
+        self._end_copy()  # before the next handler is called, or waited for on a loop that a copy does not have
+        return self._waited(value) if _can_wait(value) else value
+
+    def _waited(self, value: Any) -> Any:
+        import asyncio
+        from concurrent.futures import CancelledError
+
+        async def outcome() -> tuple[Any, BaseException | None]:
+            try:
+                found = await value
+            except BaseException as error:
+                self._end_copy(error)
+                if isinstance(error, asyncio.CancelledError):
+                    raise
+                return None, error  # SystemExit would end the loop
+            self._end_copy()
+            return found, None
+
+        future = asyncio.run_coroutine_threadsafe(outcome(), self._the_loop())
+        if (call := current.get()) is not None:
+            call.when_cancelled(future.cancel)
+        try:
+            found, error = future.result()
+        except CancelledError:
+            raise Cancelled("it was cancelled") from None
+        if error is not None:
+            raise error
+        return found
+
+    def soon(self, act: Callable[[], None]) -> None:
+        """Answer without a handler, on a thread: who reads must not wait for a host that does not, or its end is never seen.
+
+        Only with thousands of answers behind, none of which is taken, reading waits as well.
+        """
+        if not self._answers.put(act):
+            act()
+
+    def put(self, work: PendingAnswer, run: Callable[[], Any], workers: Workers) -> None:
+        """Have it run on a thread of these."""
+        if not workers.put(lambda: self._run_here(work, run)):
+            self.soon(lambda: work.fail(ToolError("too many requests wait already")))
+
+    def _run_here(self, work: PendingAnswer, run: Callable[[], Any]) -> None:
+        token = current.set(work.call)
+        try:
+            self._run_now(work, run)
+        finally:
+            current.reset(token)
+
+    def _run_now(self, work: PendingAnswer, run: Callable[[], Any]) -> None:
+        try:
+            work.call.check()  # it may have waited long for its turn
+            value = run()
+            waits = _can_wait(value)
+        except BaseException as error:  # SystemExit too: a library's exit ends this request, not the extension
+            self._end_copy(error)
+            work.fail(error)
+            return
+        self._end_copy()
+        if waits:  # an async function in disguise
+            self._start_task(work, lambda: value)
+        else:
+            work.settle(value)
+
+    def _start_task(self, work: PendingAnswer, run: Callable[[], Any]) -> None:
+        loop = self._the_loop()
+
+        async def served() -> None:
+            current.set(work.call)
+            try:
+                value = await run()
+            except BaseException as error:
+                self._end_copy(error)
+                work.fail(error)
+            else:
+                self._end_copy()
+                work.settle(value)
+
+        def start() -> None:
+            task = loop.create_task(served())
+            work.call.when_cancelled(lambda: loop.call_soon_threadsafe(task.cancel))
+
+        try:
+            loop.call_soon_threadsafe(start)
+        except RuntimeError as error:  # it is closed: the end is near
+            work.fail(error)
+
+    def _in_turn(
+        self, lane: Workers, handler: Handler | None, what: str, *offered: object, take: Callable[[], object] | None = None
+    ) -> None:
+        """For what needs no answer: one after the other, and what goes wrong is told."""
+        if handler is None:
+            return
+
+        def run() -> None:
+            try:
+                given = offered if take is None else (take(),)
+                value = handler.function(*handler.given(*given))
+                self._end_copy()
+                if _can_wait(value):
+                    self._wait_for(value, what)
+            except BaseException as error:
+                self._end_copy(error)
+                self._remarks.trace(f"{what} raised", error)
+
+        if not lane.put(run):
+            self._remarks.say(f"{what} was not called: too much waits for it already")
+
+    def _wait_for(self, coroutine: Coroutine[Any, Any, Any], what: str) -> None:
+        import asyncio
+        from concurrent.futures import CancelledError
+
+        async def told() -> None:
+            try:
+                await coroutine
+            except BaseException as error:
+                self._end_copy(error)
+                if isinstance(error, asyncio.CancelledError):
+                    raise
+                self._remarks.trace(f"{what} raised", error)  # SystemExit would end the loop
+            self._end_copy()
+
+        future = asyncio.run_coroutine_threadsafe(told(), self._the_loop())
+        self._coroutines.add(future)
+        try:
+            if self._hurry:
+                future.cancel()
+            future.result()
+        except CancelledError:  # the end
+            pass
+        finally:
+            self._coroutines.discard(future)
+
+    def _the_loop(self) -> asyncio.AbstractEventLoop:
+        with self._changed:
+            if self._loop is None:
+                self._own_loop = HandlerLoop(self._remarks)
+                self._loop = self._own_loop.loop
+            return self._loop
+
+    def _end_copy(self, error: BaseException | None = None) -> None:
+        """A handler that forked has run twice. The copy has no wire, and must not go on as a second extension."""
+        if os.getpid() != self._pid:
+            os._exit(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else int(error is not None))
+
+
+def _can_wait(value: object) -> bool:
+    return hasattr(type(value), "__await__")
+
 
 GRACE = 1.0  # seconds that cancelled handlers have to clean up; hosts wait for two (spec zot 5.1)
 SHORT_GRACE = 0.5  # after a signal: hosts wait for one
@@ -39,18 +215,20 @@ _QUICK = 32  # commands, and questions, at once
 _HEAD = 4096  # of a line that is too long: type and id are in front
 
 
-class Serving(Running):
+class Dispatcher(Running):
     """One extension at work, from its opening to its end."""
 
-    def __init__(self, book: Book, adapter: Adapter, host: Host, writer: Writer, remarks: Remarks, concurrency: int) -> None:
+    def __init__(
+        self, book: Registrations, adapter: Adapter, host: Host, writer: Writer, remarks: StderrLog, concurrency: int
+    ) -> None:
         super().__init__(remarks)
         self._book, self._host, self._writer = book, host, writer
         self._starts = book.starts
-        self.further: Further | None = None  # what only some dialects have
-        self.line: Line | None = None  # to the host's services
+        self.further: OptionalRequests | None = None  # what only some dialects have
+        self.line: PendingRequests | None = None  # to the host's services
         self.on_first: Callable[[bytes], None] | None = None  # is told the first line: it may show another dialect
         self.speak(adapter)
-        self._open: dict[tuple[str, str], Work] = {}
+        self._open: dict[tuple[str, str], PendingAnswer] = {}
         self._reading: Source | None = None
         self._leaving = False
         self._alarms = Alarms()
@@ -84,7 +262,7 @@ class Serving(Running):
                 told(line)
             too_long = len(line) > limit
             for item in self._adapter.too_long(line[:_HEAD], _skip(stream, line)) if too_long else self._adapter.hear(line):
-                if isinstance(item, heard.Left):
+                if isinstance(item, events.ShutdownRequested):
                     return True
                 self._take(item)
         return False
@@ -126,34 +304,34 @@ class Serving(Running):
 
     # -- what was heard -----------------------------------------------------------------------------------------------------------
 
-    def _take(self, item: heard.Heard) -> None:
+    def _take(self, item: events.Heard) -> None:
         match item:
-            case heard.ToolCalled():
+            case events.ToolCalled():
                 self._call_tool(item)
-            case heard.CommandInvoked():
+            case events.CommandInvoked():
                 self._run_command(item)
-            case heard.Asked():
+            case events.InterceptRequest():
                 self._ask(item)
-            case heard.TooLong(id=id, kind=kind, why=why):
+            case events.OversizeRequest(id=id, kind=kind, why=why):
                 self._refuse(kind, id, ToolError(f"the request could not be read: {why}"))
-            case heard.Happened(event=event):
+            case events.EventReceived(event=event):
                 self.happened(event)
-            case heard.KeyPressed() | heard.PanelResized() | heard.PanelClosed():
+            case events.KeyPressed() | events.PanelResized() | events.PanelClosed():
                 self._panel(item)
-            case heard.TakenBack(id=id):
+            case events.CancelRequested(id=id):
                 for work in list(self._open.values()):
                     if work.id == id:
                         work.call.cancel()
-            case heard.Welcomed(about=about):
+            case events.HandshakeDone(about=about):
                 self._host.welcome(about)
                 starts, self._starts = self._starts, []
                 for start in starts:  # once, though a host may say again who it is
                     self._in_turn(self._events, start, "on_init")
-            case heard.Odd(why=why):
+            case events.Unrecognized(why=why):
                 self._remarks.say(why)
-            case heard.Answered() if self.line is not None:
+            case events.ReplyReceived() if self.line is not None:
                 self.line.answered(item)
-            case heard.Published() if self.line is not None:
+            case events.TopicPublished() if self.line is not None:
                 self.line.published(item)
             case _ if self.further is not None:
                 self.further.take(item)
@@ -162,10 +340,10 @@ class Serving(Running):
         assert self.line is not None
         self.line.tell(method, params)
 
-    def happened(self, event: heard.Event) -> None:
+    def happened(self, event: events.Event) -> None:
         self._in_turn(self._events, self._book.events.get(event.name), f"handler of {event.name}", event)
 
-    def in_order(self, work: Work, run: Callable[[], Any]) -> None:
+    def in_order(self, work: PendingAnswer, run: Callable[[], Any]) -> None:
         """After the events that came before it."""
         self.put(work, run, self._events)
 
@@ -173,7 +351,7 @@ class Serving(Running):
         """Call it with what can be taken then, after all that was to be delivered before."""
         self._in_turn(self._bus, handler, what, take=take)
 
-    def work(self, kind: str, id: str, name: str) -> Work | None:
+    def work(self, kind: str, id: str, name: str) -> PendingAnswer | None:
         """What is owed an answer from now on. A request that comes twice is served once."""
         work = self._works[kind](id, name, self._adapter, self._remarks, self._answer)
         with self._changed:
@@ -189,7 +367,7 @@ class Serving(Running):
             return work
         return None
 
-    def _answer(self, work: Work, frame: bytes) -> None:
+    def _answer(self, work: PendingAnswer, frame: bytes) -> None:
         """Once: whoever comes second is too late. It is open until it is written, so that no end overtakes it."""
         with self._changed:
             if work.claimed:
@@ -205,7 +383,7 @@ class Serving(Running):
         if work := self.work(kind, id, "request"):
             self.soon(lambda: work.fail(error))
 
-    def _call_tool(self, call: heard.ToolCalled) -> None:
+    def _call_tool(self, call: events.ToolCalled) -> None:
         tool = self._book.tools.get(call.name)
         if tool is None:
             self._refuse("tool", call.id, NoHandler("tool", call.name))
@@ -228,14 +406,14 @@ class Serving(Running):
             self._alarms.after(seconds, lambda: work.expire(seconds))
         self._run(work, run, self._tools, on_loop=tool.is_async)
 
-    def _run_command(self, command: heard.CommandInvoked) -> None:
+    def _run_command(self, command: events.CommandInvoked) -> None:
         handler = self._book.commands.get(command.name)
         if handler is None:
             self._refuse("command", command.id, NoHandler("command", command.name))
         elif work := self.work("command", command.id, command.name):
             self._run(work, lambda: handler.function(*handler.given(command.args)), self._commands, on_loop=handler.is_async)
 
-    def _ask(self, asked: heard.Asked) -> None:
+    def _ask(self, asked: events.InterceptRequest) -> None:
         work = self.work("question", asked.id, asked.stage)
         if work is None:
             return
@@ -248,7 +426,7 @@ class Serving(Running):
         else:
             self._run(work, lambda: self._ask_all(handlers, asked.subject), self._questions, on_loop=False)
 
-    def _ask_all(self, handlers: list[Handler], call: heard.ToolCall) -> Verdict:
+    def _ask_all(self, handlers: list[Handler], call: events.ToolCall) -> Verdict:
         """One after the other, each with what the one before made of it; who blocks has the last word."""
         verdict: Verdict = Allow()
         for handler in handlers:
@@ -259,16 +437,16 @@ class Serving(Running):
                 verdict, call = one, call._replace(args=one.value)
         return verdict
 
-    def _panel(self, item: heard.KeyPressed | heard.PanelResized | heard.PanelClosed) -> None:
+    def _panel(self, item: events.KeyPressed | events.PanelResized | events.PanelClosed) -> None:
         panel = self._book.panels.get(item.panel)
         if panel is None:
             return
         match item:
-            case heard.KeyPressed(key=key, text=text):
+            case events.KeyPressed(key=key, text=text):
                 self._in_turn(self._keys, panel.on_key, f"key handler of panel {panel.id}", key, text)
-            case heard.PanelResized(width=width, height=height):
+            case events.PanelResized(width=width, height=height):
                 self._in_turn(self._keys, panel.on_resize, f"size handler of panel {panel.id}", width, height)
-            case heard.PanelClosed():
+            case events.PanelClosed():
                 self._in_turn(self._keys, panel.on_close, f"close handler of panel {panel.id}")
 
 

@@ -8,31 +8,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from serai.sdk import heard
-from serai.sdk.actions import Handled, acted
+from serai.sdk import events
 from serai.sdk.adapters.piglet import EVENTS, Piglet
-from serai.sdk.answers import Image, Rewrite, Text, ToolResult
-from serai.sdk.handlers import Handler
-from serai.sdk.records import StreamRequest, folded
-from serai.sdk.results import NoHandler, Returned, kind_of
-from serai.sdk.streams import Deltas, message_of
+from serai.sdk.answers import Handled, Image, Rewrite, Text, ToolResult
+from serai.sdk.handler_results import NoHandler, Returned, acted, kind_of
+from serai.sdk.host_records import Deltas, StreamRequest, folded, message_of
+from serai.sdk.registrations import Handler
 from serai.sdk.workers import Workers
 
 if TYPE_CHECKING:
     from serai.sdk.adapters import Adapter
-    from serai.sdk.book import Book
+    from serai.sdk.dispatcher import Dispatcher
     from serai.sdk.host import Host
-    from serai.sdk.serving import Serving
+    from serai.sdk.registrations import Registrations
     from serai.sdk.stdio import Writer
 
-__all__ = ["Further"]
+__all__ = ["OptionalRequests"]
 
 _MOST = 32  # at once
 _STOPS = {"stop": "end", "toolUse": "tool_use"}  # zot's words for why a turn ended; the others are the same
 
 
-class Further:
-    def __init__(self, serving: Serving, book: Book, adapter: Adapter, host: Host, writer: Writer) -> None:
+class OptionalRequests:
+    def __init__(self, serving: Dispatcher, book: Registrations, adapter: Adapter, host: Host, writer: Writer) -> None:
         assert isinstance(adapter, Piglet)
         self._serving, self._book, self._adapter, self._host, self._writer = serving, book, adapter, host, writer
         self.workers = Workers("further", _MOST)
@@ -41,16 +39,16 @@ class Further:
         self._begun = False
         self._step = 0
 
-    def take(self, item: heard.Heard) -> None:
+    def take(self, item: events.Heard) -> None:
         match item:
-            case heard.Begun():
+            case events.HandshakeStarted():
                 self._begin(item)
-            case heard.Unserved(id=id, code=code, why=why):
+            case events.UnsupportedRequest(id=id, code=code, why=why):
                 self._serving.soon(lambda: self._writer.write(self._adapter.failure(id, code, why)))
-            case heard.Wanted():
+            case events.OptionalRequest():
                 self._serve(item)
 
-    def _begin(self, item: heard.Begun) -> None:
+    def _begin(self, item: events.HandshakeStarted) -> None:
         """The host waits for the answer: first what the author wants done at the start, then the offers (spec piglet 3)."""
         work = self._serving.work("request", item.id, "initialize")
         if work is None:
@@ -67,12 +65,12 @@ class Further:
             for start in self._book.starts:
                 self._serving.called(start)
             self.offer()
-            self._serving.happened(heard.Event("session_start", {}))  # now, for with the answer other events may come
+            self._serving.happened(events.Event("session_start", {}))  # now, for with the answer other events may come
             return about
 
         self._serving.put(work, run, self.workers)
 
-    def _serve(self, item: heard.Wanted) -> None:
+    def _serve(self, item: events.OptionalRequest) -> None:
         work = self._serving.work("request", item.id, f"{item.kind} {item.name}".strip())
         if work is None:
             return
@@ -93,7 +91,7 @@ class Further:
 
     # -- what came of a tool call -------------------------------------------------------------------------------------------------
 
-    def _after(self, name: str, done: heard.ToolDone) -> dict[str, Any]:
+    def _after(self, name: str, done: events.ToolDone) -> dict[str, Any]:
         """Nobody's word leaves it as it is; what is not sent back would be gone (spec piglet 5.3)."""
         for guard in self._book.named_guards(name):
             if guard.after is not None and (value := self._serving.called(guard.after, done)) is not None:
@@ -115,7 +113,7 @@ class Further:
         """The first handler that wants something done is the last that is called (spec piglet 8.1)."""
         if (event := self._as_zot(type, data)) is not None and (handler := self._book.events.get(event.name)) is not None:
             self._serving.called(handler, event)
-        event = heard.Event(type, data if isinstance(data, dict) else {})
+        event = events.Event(type, data if isinstance(data, dict) else {})
         for listener in self._book.listeners:
             if listener.events and type not in listener.events:
                 continue
@@ -123,7 +121,7 @@ class Further:
                 return {"action": action}
         return {}
 
-    def _as_zot(self, type: str, data: Any) -> heard.Event | None:
+    def _as_zot(self, type: str, data: Any) -> events.Event | None:
         """The event of `ext.on` that this is."""
         if type == "EventAgentStart":
             self._step = 0
@@ -132,19 +130,19 @@ class Further:
         match name:
             case "turn_start":
                 self._step += 1
-                return heard.Event(name, {"step": self._step})
+                return events.Event(name, {"step": self._step})
             case "turn_end":
                 told = folded(folded(data, ("Assistant",)).get("Assistant"), ("stopReason", "error"))
                 stop = str(told.get("stopReason") or "")
-                return heard.Event(name, {"stop": _STOPS.get(stop, stop), "error": told.get("error") or ""})
+                return events.Event(name, {"stop": _STOPS.get(stop, stop), "error": told.get("error") or ""})
             case "tool_call":
                 call = folded(data, ("ToolCallID", "ToolName", "Args"))
                 members = {"tool_id": call.get("ToolCallID"), "tool_name": call.get("ToolName"), "tool_args": call.get("Args")}
-                return heard.Event(name, members)
+                return events.Event(name, members)
             case "assistant_message":
                 content = folded(folded(data, ("Message",)).get("Message"), ("content",)).get("content")
                 blocks = [folded(one, ("text",)).get("text") for one in content] if isinstance(content, list) else [content]
-                return heard.Event(name, {"text": "\n".join(text for text in blocks if isinstance(text, str))})
+                return events.Event(name, {"text": "\n".join(text for text in blocks if isinstance(text, str))})
         return None
 
     def _shortcut(self, key: str, _: object) -> dict[str, Any]:

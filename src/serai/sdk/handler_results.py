@@ -9,26 +9,33 @@ from typing import Any
 from serai.sdk.answers import (
     Allow,
     Answer,
+    AttachImage,
     Block,
+    DetachImage,
     Display,
     Failed,
     Image,
     Insert,
     Nothing,
+    Notify,
     OpenPanel,
     Prompt,
+    Quit,
     Rewrite,
+    SetStatus,
+    SetTitle,
     Text,
     ToolError,
     ToolResult,
     Verdict,
 )
-from serai.sdk.calls import Cancelled
-from serai.sdk.remarks import told
+from serai.sdk.current_call import Cancelled
+from serai.sdk.stdio import error_text
 
 __all__ = [
     "NoHandler",
     "Returned",
+    "acted",
     "answered",
     "failed_answer",
     "failed_result",
@@ -142,12 +149,12 @@ def was_cancelled(error: BaseException) -> bool:
 
 def reason(error: BaseException, what: str) -> str:
     if isinstance(error, ToolError):
-        return told(error, named=False)
+        return error_text(error, named=False)
     if was_cancelled(error):
         return f"{what} was cancelled"
     if isinstance(error, Returned):
         return f"{what} failed: {error}"
-    return f"{what} failed: {told(error)}"
+    return f"{what} failed: {error_text(error)}"
 
 
 def kind_of(value: object) -> str:
@@ -176,3 +183,37 @@ def _plain(value: Any) -> object:
     if datetime is not None and isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     raise Returned(f"it returned {kind_of(value)}; a tool returns text, content, ToolResult, or data that JSON has")
+
+
+def acted(value: object) -> dict[str, Any] | None:
+    """An action as it goes out; nothing is none."""
+    match value:
+        case None:
+            return None
+        case str() | Display():
+            return _action("showMessage", text=value if isinstance(value, str) else value.text)
+        case Prompt(text=text):
+            return _action("sendMessage", content=text)
+        case Notify(message=message, level=level):
+            return _action("notify", message=message, level=level)
+        case SetStatus(key=key, text=text):
+            return _action("setStatus", key=key, text=text)
+        case SetTitle(title=title):
+            return _action("setSessionTitle", title=title)
+        case AttachImage(data=data, mime=mime):
+            from base64 import b64encode
+
+            return _action("attachImage", data=b64encode(data).decode(), mimeType=mime)
+        case DetachImage():
+            return _action("detachImage")
+        case Quit():
+            return _action("quit")
+    words = "nothing, text, Notify, Display, Prompt, SetStatus, SetTitle, AttachImage, DetachImage or Quit"
+    raise Returned(f"it returned {kind_of(value)}; an action is {words}")
+
+
+def _action(type: str, **payload: object) -> dict[str, Any]:
+    for text in payload.values():
+        if not isinstance(text, str):
+            raise Returned(f"it returned the action {type} with {kind_of(text)} in it instead of text")
+    return {"type": type, **({"payload": payload} if payload else {})}

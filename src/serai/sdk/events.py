@@ -5,27 +5,27 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 __all__ = [
-    "Answered",
-    "Asked",
-    "Begun",
+    "CancelRequested",
     "CommandInvoked",
     "Event",
-    "Happened",
+    "EventReceived",
+    "HandshakeDone",
+    "HandshakeStarted",
     "Heard",
+    "InterceptRequest",
     "KeyPressed",
-    "Left",
-    "Odd",
+    "OptionalRequest",
+    "OversizeRequest",
     "PanelClosed",
     "PanelResized",
-    "Published",
-    "TakenBack",
-    "TooLong",
+    "ReplyReceived",
+    "ShutdownRequested",
     "ToolCall",
     "ToolCalled",
     "ToolDone",
-    "Unserved",
-    "Wanted",
-    "Welcomed",
+    "TopicPublished",
+    "Unrecognized",
+    "UnsupportedRequest",
 ]
 
 
@@ -110,13 +110,13 @@ class Event:
         return value if isinstance(value, str) else ""
 
 
-class Welcomed(NamedTuple):
+class HandshakeDone(NamedTuple):
     """The host took the extension in, and says who it is: values for the members of `Host`."""
 
     about: dict[str, Any]
 
 
-class Begun(NamedTuple):
+class HandshakeStarted(NamedTuple):
     """A host that speaks first has spoken, and waits for all that is offered before the answer."""
 
     id: str
@@ -136,7 +136,7 @@ class CommandInvoked(NamedTuple):
     args: str
 
 
-class Asked(NamedTuple):
+class InterceptRequest(NamedTuple):
     """May this happen? `subject` is a `ToolCall`, the step of a turn, or a message's text."""
 
     id: str
@@ -145,7 +145,7 @@ class Asked(NamedTuple):
     guard: str = ""  # the name of the interceptor that is asked; empty means all
 
 
-class Wanted(NamedTuple):
+class OptionalRequest(NamedTuple):
     """A request to what only some dialects have: its `kind`, the `name` of whom it is for, and what that is given."""
 
     id: str
@@ -154,7 +154,7 @@ class Wanted(NamedTuple):
     given: Any
 
 
-class Unserved(NamedTuple):
+class UnsupportedRequest(NamedTuple):
     """A request that is answered with this error at once."""
 
     id: str
@@ -162,7 +162,7 @@ class Unserved(NamedTuple):
     why: str
 
 
-class Answered(NamedTuple):
+class ReplyReceived(NamedTuple):
     """What the host says to what it was asked."""
 
     id: int
@@ -170,7 +170,7 @@ class Answered(NamedTuple):
     error: tuple[int, str] | None = None
 
 
-class Published(NamedTuple):
+class TopicPublished(NamedTuple):
     """What a topic of the host's bus brings to a subscription."""
 
     subscription: int
@@ -178,7 +178,7 @@ class Published(NamedTuple):
     data: Any
 
 
-class TooLong(NamedTuple):
+class OversizeRequest(NamedTuple):
     """A request that was not kept. It is owed an answer all the same."""
 
     id: str
@@ -186,7 +186,7 @@ class TooLong(NamedTuple):
     why: str
 
 
-class Happened(NamedTuple):
+class EventReceived(NamedTuple):
     event: Event
 
 
@@ -206,38 +206,38 @@ class PanelClosed(NamedTuple):
     panel: str
 
 
-class TakenBack(NamedTuple):
+class CancelRequested(NamedTuple):
     """Nobody waits for this answer any more. zot has no such frame; other dialects do."""
 
     id: str
 
 
-class Left(NamedTuple):
+class ShutdownRequested(NamedTuple):
     """The host wants an end."""
 
 
-class Odd(NamedTuple):
+class Unrecognized(NamedTuple):
     """What fits nothing: told on stderr, and passed over (design rule 4)."""
 
     why: str
 
 
 Heard = (
-    Welcomed
-    | Begun
-    | Wanted
-    | Unserved
-    | Answered
-    | Published
+    HandshakeDone
+    | HandshakeStarted
+    | OptionalRequest
+    | UnsupportedRequest
+    | ReplyReceived
+    | TopicPublished
     | ToolCalled
     | CommandInvoked
-    | Asked
-    | TooLong
-    | Happened
+    | InterceptRequest
+    | OversizeRequest
+    | EventReceived
     | KeyPressed
     | PanelResized
     | PanelClosed
-    | TakenBack
-    | Left
-    | Odd
+    | CancelRequested
+    | ShutdownRequested
+    | Unrecognized
 )

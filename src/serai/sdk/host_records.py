@@ -1,19 +1,25 @@
-"""What a host answers, as plain records, and how they are made of what came: keys in any case, gaps filled (spec piglet 2.2)."""
+"""What a host answers, as plain records, and how they are made of what came: keys in any case, gaps filled (spec piglet 2.2).
+
+A model that an extension calls for its host: what comes bit by bit, and the message at the end (spec piglet 5.9).
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 from serai.errors import BadFrame
 from serai.sdk.answers import Image, Text, ToolResult
+from serai.sdk.handler_results import Returned, kind_of
 
 __all__ = [
     "AgentAnswer",
     "ChatAnswer",
     "CommandInfo",
     "Compacted",
+    "Deltas",
     "EntryInfo",
     "ExtensionInfo",
     "Forked",
@@ -31,6 +37,7 @@ __all__ = [
     "folded",
     "made",
     "made_all",
+    "message_of",
     "tool_result",
 ]
 
@@ -246,3 +253,56 @@ def _fitting(value: object, default: Any) -> Any:
     if isinstance(default, float):
         return float(value) if isinstance(value, int | float) else default
     return value if isinstance(value, type(default)) else default
+
+
+_USAGE = {"inputTokens": 0, "outputTokens": 0, "cacheReadTokens": 0, "cacheWriteTokens": 0, "cost": 0}
+
+
+class Deltas:
+    """Where a provider writes what the model says while it says it."""
+
+    def __init__(self, tell: Callable[[str, dict[str, Any]], None], request: int) -> None:
+        self._tell, self._request = tell, request
+        self._text: list[str] = []
+
+    def text(self, delta: str, *, index: int = 0) -> None:
+        self._text.append(delta)
+        self._send("text_delta", index, delta=delta)
+
+    def thinking(self, delta: str, *, index: int = 0) -> None:
+        self._send("thinking_delta", index, delta=delta)
+
+    def tool_call(self, delta: str, *, index: int = 0) -> None:
+        """A piece of the arguments of a call."""
+        self._send("toolcall_delta", index, delta=delta)
+
+    def tool_call_end(self, id: str, name: str, arguments: dict[str, Any] | str, *, index: int = 0) -> None:
+        """A call is whole. On the wire its arguments are a JSON text."""
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        self._send("toolcall_end", index, tool={"id": id, "name": name, "arguments": text})
+
+    @property
+    def so_far(self) -> str:
+        """All text that was written."""
+        return "".join(self._text)
+
+    def _send(self, type: str, index: int, **more: Any) -> None:
+        self._tell("provider/delta", {"requestId": self._request, "type": type, **({"index": index} if index else {}), **more})
+
+
+def message_of(value: object, request: StreamRequest, deltas: Deltas) -> dict[str, Any]:
+    """The message that is the answer: a whole one as it is, a text, or nothing for what was written."""
+    if value is None:
+        value = deltas.so_far
+    if isinstance(value, str):
+        value = {"content": [{"type": "text", "text": value}]}
+    if not isinstance(value, dict):
+        raise Returned(f"it returned {kind_of(value)}; a provider returns a message, a text, or nothing for what it wrote")
+    about = {"model": request.model.id, "provider": request.model.provider, "usage": _USAGE, "stopReason": "stop"}
+    return {**about, "timestamp": _now(), **value}
+
+
+def _now() -> str:
+    from datetime import UTC, datetime
+
+    return datetime.now(UTC).isoformat().replace("+00:00", "Z")

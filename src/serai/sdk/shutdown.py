@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
-    from serai.sdk.serving import Serving
+    from serai.sdk.dispatcher import Dispatcher
     from serai.sdk.stdio import Source, Writer
 
-__all__ = ["Ending", "serve", "serve_on_loop"]
+__all__ = ["ProgramEnd", "serve", "serve_on_loop"]
 
 _TAKEN = 0.9  # seconds after a signal in which a host has to take what is still to be written
 _HEARD = 0.2  # seconds after a signal in which what the host has said already is heard
 _AT_EXIT = 0.2  # seconds for `atexit` functions when a handler hangs
 
 
-class Ending:
+class ProgramEnd:
     """What ends the program. The first signal decides the exit status; further ones change nothing, for the end has a deadline.
 
     The system may give a signal to any thread, and only the main one runs Python's handler: a pipe wakes it (`set_wakeup_fd`).
@@ -57,7 +57,7 @@ class Ending:
         self.reason = reason
         os.write(self._waking, b"\0")
 
-    def wait(self, serving: Serving) -> str:
+    def wait(self, serving: Dispatcher) -> str:
         """Until there is something; "signal", or what the reader said."""
         while not (self.reason or self.status):
             os.read(self._wake, 64)
@@ -73,7 +73,7 @@ class Ending:
             signal.signal(number, before)
 
 
-def serve(serving: Serving, reading: Source, ending: Ending) -> None:
+def serve(serving: Dispatcher, reading: Source, ending: ProgramEnd) -> None:
     """Until the end; then the program goes on, or leaves with a status."""
     from threading import Thread
 
@@ -90,7 +90,7 @@ def serve(serving: Serving, reading: Source, ending: Ending) -> None:
         sys.exit(status)
 
 
-async def serve_on_loop(serving: Serving, reading: Source, ending: Ending) -> None:
+async def serve_on_loop(serving: Dispatcher, reading: Source, ending: ProgramEnd) -> None:
     """The same on a loop that is somebody else's. A status is raised as `SystemExit`."""
     import asyncio
     from threading import Thread
@@ -134,13 +134,13 @@ async def serve_on_loop(serving: Serving, reading: Source, ending: Ending) -> No
         raise SystemExit(status)
 
 
-def _grace(ending: Ending) -> float:
-    from serai.sdk.serving import GRACE, SHORT_GRACE
+def _grace(ending: ProgramEnd) -> float:
+    from serai.sdk.dispatcher import GRACE, SHORT_GRACE
 
     return SHORT_GRACE if ending.status else GRACE
 
 
-def _read(serving: Serving, reading: Source) -> str:
+def _read(serving: Dispatcher, reading: Source) -> str:
     try:
         return "goodbye" if serving.read(reading) else "gone"
     except BaseException:  # our own defect: told, and the end all the same
