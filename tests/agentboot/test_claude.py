@@ -45,9 +45,9 @@ from serai.compat.agentboot import (
     Waited,
     run_with_prompter,
 )
+from serai.compat.agentboot.claude_script import ClaudeScript, ClaudeScriptFactory
 from serai.compat.agentboot.session_agents import options_of
 from serai.errors import ExitStatus, NoAgent
-from serai.testing.agentboot import ClaudeScript, ClaudeScriptFactory
 from tests.agentboot.toys import PATIENT, Store
 
 QUESTION: dict[str, Any] = {

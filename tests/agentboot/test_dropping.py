@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from serai.compat.agentboot import AgentService, ApprovalRequestEvent, ClaudeAgent, ExecutionOptions
-from serai.testing.claude.making import ScriptedClaude
-from serai.testing.claude.script import Script
+from serai.testing.claude.script import Script, ScriptedClaude
 from tests.agentboot.toys import PATIENT, Store
 
 pytestmark = pytest.mark.loops

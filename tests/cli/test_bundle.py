@@ -20,7 +20,7 @@ import pytest
 
 import serai
 from serai.cli import bundle_imports, bundling
-from serai.testing.zot_host.host import ZotHost
+from serai.testing.zot_host import ZotHost
 from tests.cli.authors import limited
 from tests.cli.guests import EXAMPLES, Shell, objects
 

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 
 from serai.cli.checking import check
 from serai.testing import conformance
+from serai.testing.conformance import checker
 from tests.cli.guests import EXAMPLES
 
 OWN_PYTHON = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
@@ -39,7 +40,7 @@ def objects(result: Result) -> list[dict[str, Any]]:
 def test_a_good_guest_has_a_line_for_each_rule_a_summary_and_status_0() -> None:
     result = ran(EXAMPLES / "weather-python", "--call", 'weather={"city":"Bern"}', "--command", "weather Bern")
     *lines, summary = result.stdout.splitlines()
-    assert [line.split()[1] for line in lines] == [rule.name for rule in conformance.rules("zot")]
+    assert [line.split()[1] for line in lines] == [rule.name for rule in checker.rules("zot")]
     assert {line.split()[0] for line in lines} == {"passed", "skipped"}
     assert summary == "zot:weather: 24 passed, 0 warned, 0 failed, 1 skipped"
     assert (result.exit_code, result.stderr) == (0, "")
@@ -77,7 +78,7 @@ def test_a_warning_is_a_failure_only_when_one_is_strict() -> None:
 def test_as_json_each_finding_is_an_object_and_the_last_is_the_summary() -> None:
     result = ran(BROKEN / "banner", "--json")
     *findings, last = objects(result)
-    assert [finding["rule"] for finding in findings] == [rule.name for rule in conformance.rules("zot")]
+    assert [finding["rule"] for finding in findings] == [rule.name for rule in checker.rules("zot")]
     [failed] = [finding for finding in findings if finding["status"] == "failed"]
     assert failed["rule"] == "hello"
     assert failed["frames"] == ["← banner extension, version 1.0"]

@@ -17,8 +17,7 @@ from serai.cli.demo import COLUMNS, Stage
 from serai.cli.demo_boxes import boxes
 from serai.errors import BoxFailed
 from serai.record import Recorder, RecordingFolder
-from serai.testing.claude.making import ScriptedClaude
-from serai.testing.claude.script import Script
+from serai.testing.claude.script import Script, ScriptedClaude
 from serai.wire import process_tree
 from tests.typescript import typed_node
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from serai.testing import piglet_guests
-from serai.testing.piglet_guests import interceptor, offer, tell
 from tests.cli.guests import Shell, guest, objects
+from tests.support import piglet_guests
+from tests.support.piglet_guests import interceptor, offer, tell
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "piglet"
 HARBOUR = EXAMPLES / "by-hand"

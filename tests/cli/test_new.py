@@ -15,7 +15,7 @@ import pytest
 
 from serai.cli import scaffold
 from serai.errors import BadSettings
-from serai.testing.zot_host.host import ZotHost
+from serai.testing.zot_host import ZotHost
 from tests.cli.authors import limited
 from tests.cli.guests import Shell, objects
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.testing.claude.making import ScriptedClaude
-from serai.testing.claude.script import Script
+from serai.testing.claude.script import Script, ScriptedClaude
 from serai.wire import process_tree
 from tests.app.driven.houses import hello
 from tests.cli.guests import Shell

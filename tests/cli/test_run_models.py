@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.testing.models.faults import Fault
+from serai.testing.models.reply import Fault
 from serai.testing.models.server import FakeModels
 from tests.cli.guests import EXAMPLES, Shell
 from tests.cli.runs import Run, kept, result, script

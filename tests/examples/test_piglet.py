@@ -12,10 +12,9 @@ import pytest
 import yaml
 
 from serai.host import Host
-from serai.testing import conformance
-from serai.testing.piglet_host.host import PigletHost
-from serai.testing.piglet_host.process import Transport
-from serai.testing.piglet_host.services import HostError
+from serai.testing.conformance import checker
+from serai.testing.piglet_host.host import PigletHost, Transport
+from serai.testing.piglet_host.messages import HostError
 from tests.cli.guests import Shell
 from tests.cli.runs import result, run, script
 from tests.typescript import runnable
@@ -94,7 +93,7 @@ def test_it_registers_what_it_offers_and_answers_on_every_way(name: str, example
 @every_example
 def test_it_keeps_to_the_protocol(name: str, example: Example) -> None:
     tool, args, _ = CALLS[name]
-    report = conformance.check(example(name), calls=[(tool, args)])
+    report = checker.check(example(name), calls=[(tool, args)])
     assert report.ok, [(finding.rule, finding.why) for finding in report.of("failed")]
     assert not report.of("warned")
 

@@ -18,8 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serai.testing.zot_host.frames import Frame
-from serai.testing.zot_host.host import ZotHost
+from serai.testing.zot_host import Frame, ZotHost
 from tests.support.needs import require
 from tests.support.profiles import examples
 

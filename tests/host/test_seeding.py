@@ -17,9 +17,9 @@ from serai.host.guest_manifest import GuestManifest, inspect_folder, read_manife
 from serai.host.guest_settings import PersonSettings
 from serai.host.installation import add
 from serai.host.trust import Trust
-from serai.testing import piglet_guests
 from tests.host.folders import House
 from tests.host.guests import log_of, opened
+from tests.support import piglet_guests
 
 PROMPT = {"src": "defaults/prompt.md", "dest": "extensions/weather/prompt.md"}
 

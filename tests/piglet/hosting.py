@@ -12,9 +12,9 @@ from typing import Any, Unpack
 from serai.app.app import App
 from serai.app.assembly import AppOptions
 from serai.model.actions import Display
-from serai.testing.piglet_guests import relay, write
 from tests.agents.resident.parts import Answers
 from tests.app.houses import Person, opened
+from tests.support.piglet_guests import relay, write
 
 NAME = "weather"
 ID = f"piglet:{NAME}"

@@ -14,12 +14,12 @@ from serai.errors import ExitStatus
 from serai.host.guest import GuestState
 from serai.model.actions import Notice
 from serai.model.contributions import Contributions
-from serai.testing.piglet_guests import Answer, fault, interceptor, note, offer, result, tell, throw, wait, write
 from tests.agents.resident.parts import Answers, call, said
 from tests.app import houses
 from tests.app.houses import Person
 from tests.host.guests import changed, log_of, opened
 from tests.piglet.wires import ONE_LOOP, came, noted, params
+from tests.support.piglet_guests import Answer, fault, interceptor, note, offer, result, tell, throw, wait, write
 
 pytestmark = ONE_LOOP
 

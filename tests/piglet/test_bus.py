@@ -14,11 +14,11 @@ import pytest
 from serai.app.app import App
 from serai.host.guest import GuestState
 from serai.host.host import Host
-from serai.testing.piglet_guests import Step, ask, crash, hear, note, publish, relay, seen, subscribe, tell, throw, wait, write
 from tests.app.houses import PATIENT, opened
 from tests.host.guests import changed, log_of, pid_of, until
 from tests.piglet.bare import bare
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, noted, params
+from tests.support.piglet_guests import Step, ask, crash, hear, note, publish, relay, seen, subscribe, tell, throw, wait, write
 
 pytestmark = ONE_LOOP
 

@@ -15,12 +15,12 @@ from serai.model.actions import Display, Notice, SetStatus
 from serai.model.approvals import Answer, Question
 from serai.model.events import ToolEnded
 from serai.model.tools import ImageBlock, TextBlock, ToolCall
-from serai.testing.piglet_guests import ask, crash, echo, fail, note, offer, result, say, tell, throw, wait, write
 from tests.agents.resident.parts import Answers, call, conversation, said, texts
 from tests.app.houses import Person, opened
 from tests.host import guests
 from tests.host.guests import until
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, noted, params
+from tests.support.piglet_guests import ask, crash, echo, fail, note, offer, result, say, tell, throw, wait, write
 
 pytestmark = ONE_LOOP
 ANY: dict[str, Any] = {"type": "object"}

@@ -15,11 +15,11 @@ from serai.app.app import App
 from serai.host.guest import GuestState
 from serai.limits import MIB
 from serai.model.events import Compacted, Event, NoticeEvent, Usage
-from serai.testing.piglet_guests import Answer, crash, note, offer, relay, result, say, tell, throw, wait, write
 from tests.agents.resident.parts import Answers, call, conversation, said, texts
 from tests.app.houses import PATIENT, opened
 from tests.host.guests import pid_of, until
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, noted, params, settings
+from tests.support.piglet_guests import Answer, crash, note, offer, relay, result, say, tell, throw, wait, write
 
 pytestmark = ONE_LOOP
 

@@ -18,13 +18,13 @@ from serai.host.host import Host
 from serai.limits import Limits
 from serai.model.actions import CloseOverlay, SetWidget
 from serai.model.tools import ToolCall
-from serai.testing.piglet_guests import ask, crash, fault, note, tell, throw, wait, where, write
 from serai.wire import process_tree
 from tests.app import houses
 from tests.app.houses import Person
 from tests.host.guests import Window, changed, log_of, opened, pid_of, reaped, states, until
 from tests.piglet.bare import bare, notices
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, noted
+from tests.support.piglet_guests import ask, crash, fault, note, tell, throw, wait, where, write
 from tests.wire.helpers import Ends
 
 pytestmark = ONE_LOOP

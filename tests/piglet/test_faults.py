@@ -18,12 +18,12 @@ from serai.host.guest import GuestState
 from serai.model.actions import Display
 from serai.model.approvals import Answer, Question
 from serai.model.tools import ToolCall
-from serai.testing.piglet_guests import Step, ask, crash, fault, note, offer, relay, say, tell, wait, write
 from tests.app import houses
 from tests.app.houses import Person
 from tests.host.guests import log_of, until
 from tests.piglet.bare import bare, child_of, notices
 from tests.piglet.wires import ONE_LOOP, noted
+from tests.support.piglet_guests import Step, ask, crash, fault, note, offer, relay, say, tell, wait, write
 
 pytestmark = ONE_LOOP
 

@@ -15,13 +15,13 @@ from serai.app.app import App
 from serai.host.guest import GuestState
 from serai.model.approvals import Answer, Approval, Decision, Question
 from serai.model.events import ToolEnded
-from serai.testing.piglet_guests import ask, interceptor, note, offer, say, wait, write
 from tests.agents.resident.parts import Answers, call, conversation, said, texts
 from tests.app.houses import PATIENT, Person, opened
 from tests.host import guests
 from tests.host.guests import pid_of, until
 from tests.piglet.bare import bare
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, noted, params
+from tests.support.piglet_guests import ask, interceptor, note, offer, say, wait, write
 
 pytestmark = ONE_LOOP
 

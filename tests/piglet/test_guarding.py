@@ -11,12 +11,12 @@ import pytest
 from serai.errors import GuardDown
 from serai.host.guest import GuestState
 from serai.model.tools import ToolCall
-from serai.testing.piglet_guests import Answer, crash, interceptor, result, throw, wait, write
 from tests.agents.resident.parts import Answers, conversation, said
 from tests.app.houses import closed, opened, unopened
 from tests.host import guests
 from tests.host.guests import changed, until
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came
+from tests.support.piglet_guests import Answer, crash, interceptor, result, throw, wait, write
 
 pytestmark = ONE_LOOP
 GUARD = pytest.mark.req("piglet.rule.guard-closed")

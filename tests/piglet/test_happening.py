@@ -13,11 +13,11 @@ from serai.errors import ModelFailed
 from serai.limits import Limits
 from serai.model.actions import Action, AttachImage, DetachImage, Display, NoAction, Notice, SetStatus, SetTitle
 from serai.model.tools import ImageBlock
-from serai.testing.piglet_guests import Answer, crash, note, offer, result, say, throw, wait, write
 from tests.agents.resident.parts import Answers, call, conversation, said, texts
 from tests.app.houses import Person, closed, opened, prompts_in, unopened
 from tests.host.guests import log_of
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, noted, params, settings
+from tests.support.piglet_guests import Answer, crash, note, offer, result, say, throw, wait, write
 
 pytestmark = ONE_LOOP
 BUSY = ModelFailed("overloaded", temporary=True)  # one of these, and there is one EventRetry

@@ -15,12 +15,12 @@ import pytest
 from serai.host.adapters.piglet import LIMITS
 from serai.limits import Limits
 from serai.model.actions import Display
-from serai.testing.piglet_guests import ask, note, offer, wait
 from tests.agents.resident.parts import Answers, said
 from tests.app.houses import PATIENT, Gated
 from tests.piglet.hosting import Asking, Json, asking
 from tests.piglet.test_host_control import Silent
 from tests.piglet.wires import ONE_LOOP, came, noted
+from tests.support.piglet_guests import ask, note, offer, wait
 
 pytestmark = ONE_LOOP
 

@@ -13,11 +13,11 @@ from serai.limits import HOUR, Limits
 from serai.model.actions import SetStatus
 from serai.model.approvals import Allow, Answer, Approval, Decision, Question
 from serai.model.events import NoticeEvent
-from serai.testing.piglet_guests import ask, fault, interceptor, note, result, say, tell, throw
 from tests.agents.resident.parts import Answers, call, said, texts
 from tests.app.houses import PATIENT, Gated, Person
 from tests.piglet.hosting import ID, Asking, asking, error_of
 from tests.piglet.wires import ONE_LOOP, came, noted
+from tests.support.piglet_guests import ask, fault, interceptor, note, result, say, tell, throw
 
 pytestmark = ONE_LOOP
 

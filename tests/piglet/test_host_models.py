@@ -12,9 +12,9 @@ import pytest
 from serai.model.actions import SetStatus
 from serai.model.events import SessionStarted
 from serai.testing.models.server import FakeModels
-from serai.testing.piglet_guests import echo, offer, throw
 from tests.piglet.hosting import asking
 from tests.piglet.wires import ONE_LOOP, params
+from tests.support.piglet_guests import echo, offer, throw
 
 pytestmark = ONE_LOOP
 

@@ -11,11 +11,11 @@ import pytest
 
 from serai.dialects.piglet.methods import METHODS
 from serai.model.approvals import Answer
-from serai.testing.piglet_guests import ask, fault, note, offer, seen, subscribe, wait, write
 from tests.agents.resident.parts import Answers, said
 from tests.app.houses import Person
 from tests.piglet.hosting import Json, asking, error_of, lines, sent
 from tests.piglet.wires import ONE_LOOP, noted
+from tests.support.piglet_guests import ask, fault, note, offer, seen, subscribe, wait, write
 
 pytestmark = ONE_LOOP
 

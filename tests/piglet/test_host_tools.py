@@ -12,12 +12,12 @@ import pytest
 
 from serai.errors import SeraiError
 from serai.model.tools import ToolResult
-from serai.testing.piglet_guests import fail, interceptor, offer, result, write
 from tests.agents.resident.parts import MODEL, Answers, call, said
 from tests.app.houses import home_of
 from tests.host import guests as zot
 from tests.piglet.hosting import ID, asking
 from tests.piglet.wires import ONE_LOOP, params, settings
+from tests.support.piglet_guests import fail, interceptor, offer, result, write
 
 pytestmark = ONE_LOOP
 

@@ -15,12 +15,12 @@ from serai.model.approvals import Deny
 from serai.model.contributions import Interceptor, InterceptPoint, InterceptResult
 from serai.model.events import ToolEnded
 from serai.model.tools import TextBlock, ToolCall
-from serai.testing.piglet_guests import Answer, crash, echo, interceptor, offer, result, say, throw, wait, write
 from tests.agents.resident.parts import Answers, call, conversation, said, texts
 from tests.app.houses import Person, opened
 from tests.host import guests
 from tests.host.guests import log_of, make, until
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, params
+from tests.support.piglet_guests import Answer, crash, echo, interceptor, offer, result, say, throw, wait, write
 
 pytestmark = ONE_LOOP
 ANY: dict[str, Any] = {"type": "object"}

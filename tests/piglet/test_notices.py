@@ -13,12 +13,12 @@ import pytest
 from serai.app.app import App
 from serai.model.actions import Anchor, Display, Notice, Overlay, ScreenState, SetInput, SetWidget, Width
 from serai.model.events import ToolStarted
-from serai.testing.piglet_guests import Step, ask, fault, say, tell, wait, write
 from tests.agents.resident.parts import Answers, call, conversation, said, texts
 from tests.app.houses import Gated, Person, opened, prompts_in, sessions_of
 from tests.host import guests
 from tests.host.guests import log_of
 from tests.piglet.wires import ONE_LOOP, came, params
+from tests.support.piglet_guests import Step, ask, fault, say, tell, wait, write
 
 pytestmark = ONE_LOOP
 

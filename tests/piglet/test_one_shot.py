@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from serai.testing.piglet_guests import ask, note, offer, write
 from tests.cli.guests import Shell
 from tests.cli.runs import run
 from tests.piglet.wires import came, params
+from tests.support.piglet_guests import ask, note, offer, write
 
 
 @pytest.mark.req("piglet.fix.17")

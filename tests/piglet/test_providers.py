@@ -19,12 +19,12 @@ from serai.model.contributions import Provider
 from serai.model.events import NoticeEvent, Retrying, Text, Thinking, ToolInput
 from serai.model.provider import Chunk, Completion, Model, ModelMessage, ModelRequest
 from serai.model.tools import TextBlock
-from serai.testing.piglet_guests import Step, crash, delta, fault, note, relay, result, say, throw, wait, write
 from tests.agents.resident.parts import conversation, texts
 from tests.app.houses import PATIENT, Person, home_of, opened
 from tests.host import guests
 from tests.host.guests import pid_of, until
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, noted, params
+from tests.support.piglet_guests import Step, crash, delta, fault, note, relay, result, say, throw, wait, write
 
 pytestmark = ONE_LOOP
 

@@ -12,11 +12,11 @@ from serai.host.guest import GuestState
 from serai.record import Recorder, Recording, RecordingFolder
 from serai.record.replayer import describe, replay
 from serai.record.segment import Frames
-from serai.testing.piglet_guests import ask, crash, fault, interceptor, write
 from tests.host.guests import opened, pid_of, until
 from tests.piglet.bare import bare
 from tests.piglet.wires import ONE_LOOP
 from tests.record.helpers import folder_in
+from tests.support.piglet_guests import ask, crash, fault, interceptor, write
 
 pytestmark = ONE_LOOP
 

@@ -11,12 +11,12 @@ import pytest
 from serai.model.actions import Display, Notice
 from serai.model.events import Compacted
 from serai.model.tools import ToolCall
-from serai.testing.piglet_guests import delta, interceptor, note, offer, relay, say, tell, wait, write
 from tests.agents.resident.parts import Answers, call, conversation, said, texts
 from tests.app.houses import Gated, Person, opened
 from tests.host import guests
 from tests.host.guests import log_of
 from tests.piglet.wires import ONE_LOOP, came, noted, params, settings
+from tests.support.piglet_guests import delta, interceptor, note, offer, relay, say, tell, wait, write
 
 pytestmark = ONE_LOOP
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from serai.model.events import ToolEnded
-from serai.testing.piglet_guests import ask, interceptor, relay, write
 from tests.agents.resident.parts import Answers, call, said
 from tests.app.houses import Person, opened
 from tests.cli.guests import Shell
@@ -19,6 +18,7 @@ from tests.cli.runs import run, script
 from tests.host.guests import make
 from tests.piglet.bare import bare
 from tests.piglet.wires import ONE_LOOP, came
+from tests.support.piglet_guests import ask, interceptor, relay, write
 
 PROMPTLY = 60.0  # what would wait for itself waits for ever
 

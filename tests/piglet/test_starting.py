@@ -16,7 +16,6 @@ from serai.host.adapter import StartContext
 from serai.host.adapters.piglet import ADAPTER, start
 from serai.host.guest import GuestState
 from serai.host.guest_context import GuestContext
-from serai.testing.piglet_guests import crash, throw, wait, write
 from serai.wire import process_tree
 from serai.wire.jsonrpc_peer import JsonRpcPeer
 from serai.wire.plain_process import PlainChild, PlainSpawner
@@ -24,6 +23,7 @@ from serai.wire.process import Launch
 from tests.host.guests import changed, closed, opened, unopened
 from tests.piglet.bare import tiny
 from tests.piglet.wires import ONE_LOOP
+from tests.support.piglet_guests import crash, throw, wait, write
 
 pytestmark = ONE_LOOP
 

@@ -14,12 +14,12 @@ from serai.errors import ExitStatus, SpawnFailed
 from serai.host.adapters.piglet import ADAPTER
 from serai.host.guest import GuestState
 from serai.host.hot_reload import HotReload
-from serai.testing.piglet_guests import ask, fault, note, offer, relay, subscribe, wait, write
 from serai.wire.plain_process import PlainSpawner
 from tests.app import houses
 from tests.host.guests import Window, opened, pid_of, until
 from tests.piglet.bare import bare, child_of, notices
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, noted
+from tests.support.piglet_guests import ask, fault, note, offer, relay, subscribe, wait, write
 from tests.wire.helpers import Ends, lives
 
 pytestmark = ONE_LOOP

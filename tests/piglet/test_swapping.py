@@ -13,10 +13,10 @@ import pytest
 from serai.host.guest import GuestState
 from serai.host.host import Host
 from serai.limits import Limits
-from serai.testing.piglet_guests import fault, note, say, tell, wait, write
 from tests.host.guests import Window, changed, opened, pid_of, reaped, until
 from tests.piglet.bare import notices, rpc_of
 from tests.piglet.wires import ONE_LOOP, noted
+from tests.support.piglet_guests import fault, note, say, tell, wait, write
 from tests.wire.helpers import lives
 
 pytestmark = ONE_LOOP

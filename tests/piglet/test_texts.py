@@ -10,11 +10,11 @@ from serai.errors import NotAllowed
 from serai.host.guest import Guest, GuestState
 from serai.model.actions import Notice
 from serai.model.events import Event, TurnEnded
-from serai.testing.piglet_guests import ask, crash, offer, result, say, throw, write
 from tests.agents.resident.parts import Answers, conversation, said
 from tests.app.houses import Person, opened, prompts_in, sessions_of
 from tests.host.guests import until
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, params
+from tests.support.piglet_guests import ask, crash, offer, result, say, throw, write
 
 pytestmark = ONE_LOOP
 

@@ -19,11 +19,11 @@ from serai.host.adapters.piglet.transport import DeferredActions, GuestWire, Wir
 from serai.host.guest import GuestState
 from serai.host.host import Host
 from serai.model.actions import Display, Notice
-from serai.testing.piglet_guests import fault, note, where, write
 from serai.wire import process_tree
 from tests.host.guests import Latch, Window, closed, log_of, opened, pid_of, unopened
 from tests.piglet.bare import bare, child_of
 from tests.piglet.wires import ONE_LOOP, noted
+from tests.support.piglet_guests import fault, note, where, write
 
 pytestmark = ONE_LOOP
 

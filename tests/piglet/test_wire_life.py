@@ -17,11 +17,11 @@ from serai.limits import HOUR, Limits
 from serai.model.contributions import Interceptor
 from serai.model.provider import Model, ModelRequest
 from serai.model.tools import ToolCall
-from serai.testing.piglet_guests import ask, echo, fault, interceptor, note, offer, say, seen, tell, wait, write
 from tests.app import houses
 from tests.host.guests import log_of, opened
 from tests.piglet.bare import rpc_of
 from tests.piglet.wires import ONE_LOOP, came, noted, params
+from tests.support.piglet_guests import ask, echo, fault, interceptor, note, offer, say, seen, tell, wait, write
 
 pytestmark = ONE_LOOP
 

@@ -9,7 +9,7 @@ import pytest
 
 from serai.errors import AgentFailed, SeraiError
 from serai.model.events import Retrying, ToolEnded
-from serai.testing.models.faults import Fault
+from serai.testing.models.reply import Fault
 from tests.real.house import LIMITS, Real, events, of, sleeping
 
 

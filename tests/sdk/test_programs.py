@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.testing.zot_host.host import ZotHost
+from serai.testing.zot_host import ZotHost
 from tests.host.guests import opened
 
 LAST = "\next.main()\n"

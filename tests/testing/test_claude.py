@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from serai.testing.claude.making import ScriptedClaude
-from serai.testing.claude.script import Script
+from serai.testing.claude.script import Script, ScriptedClaude
 from tests.wire.helpers import Ends
 
 CAPTURES = Path(__file__).parents[1] / "captures"

@@ -19,10 +19,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serai.errors import NoGuest
-from serai.testing import conformance
-from serai.testing.conformance.forms import compact
-from serai.testing.conformance.report import Finding, Patience, Report
-from serai.testing.conformance.zot.forms import FORMS
+from serai.testing.conformance import checker
+from serai.testing.conformance.findings import Finding, Patience, Report
+from serai.testing.conformance.probe import compact
+from serai.testing.conformance.zot.rules import FORMS
 from tests.requirements import manifest
 from tests.support.needs import require
 from tests.wire.helpers import lives
@@ -33,7 +33,7 @@ BROKEN = ROOT / "tests" / "broken_guests"
 WELL = BROKEN / "well.py"
 WEATHER = ROOT / "examples" / "zot" / "weather-python"
 
-ZOT = [rule.name for rule in conformance.rules("zot")]
+ZOT = [rule.name for rule in checker.rules("zot")]
 
 # For what has to happen: generous, so that a busy machine does not turn it into something else.
 PATIENT = Patience(
@@ -130,7 +130,7 @@ WITHOUT_FRAMES = {("manifest", name) for name in TABLE} | {
 
 
 def checked(path: Path, **options: Any) -> Report:
-    return conformance.check(path, **{"patience": PATIENT, **options})
+    return checker.check(path, **{"patience": PATIENT, **options})
 
 
 def well_but(tmp_path: Path, old: str, new: str) -> Path:
@@ -527,7 +527,7 @@ def test_a_given_call_of_nobody_is_found() -> None:
 @pytest.mark.req("sdk.check.pytest")
 @pytest.mark.parametrize("rule", ZOT)
 def test_each_rule_can_be_a_test_of_its_own(rule: str) -> None:
-    report = conformance.assert_conforms(WEATHER, rule, patience=PATIENT)
+    report = checker.assert_conforms(WEATHER, rule, patience=PATIENT)
     assert list(report.rules()) == [rule]
 
 
@@ -536,8 +536,8 @@ def test_what_does_not_conform_fails_the_test_with_all_that_is_wrong() -> None:
     with pytest.raises(
         AssertionError, match="(?s)banner: hello: its first line is no hello frame.*← banner extension.*what to do: "
     ):
-        conformance.assert_conforms(BROKEN / "banner", patience=PATIENT)
-    conformance.assert_conforms(BROKEN / "nulls", "frames", patience=PATIENT)  # a warning is no failure
+        checker.assert_conforms(BROKEN / "banner", patience=PATIENT)
+    checker.assert_conforms(BROKEN / "nulls", "frames", patience=PATIENT)  # a warning is no failure
 
 
 @pytest.mark.slow
@@ -565,13 +565,13 @@ def test_a_rule_is_skipped_only_where_those_of_the_opening_say_why() -> None:
 
 
 def test_a_rule_that_does_not_exist_is_named() -> None:
-    with pytest.raises(conformance.UnknownRule, match="there is no rule manners; there are: manifest, hello, "):
-        conformance.check(WELL, only=["manners"])
+    with pytest.raises(checker.UnknownRule, match="there is no rule manners; there are: manifest, hello, "):
+        checker.check(WELL, only=["manners"])
 
 
 def test_every_rule_says_what_it_asks_and_which_requirements_it_is_about() -> None:
     known = {requirement.id for requirement in manifest.load_all()}
-    for rule in conformance.rules("zot"):
+    for rule in checker.rules("zot"):
         assert rule.text
         assert rule.requirements
         assert not set(rule.requirements) - known
@@ -598,7 +598,7 @@ def test_a_path_without_a_guest_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").touch()
     for path in (tmp_path / "nowhere", tmp_path / "notes.txt"):
         with pytest.raises(NoGuest):
-            conformance.check(path)
+            checker.check(path)
 
 
 @pytest.mark.parametrize(
@@ -675,7 +675,7 @@ def test_a_guest_is_not_helped_with_its_buffers(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("PYTHONUNBUFFERED", "1")
     path = well_but(tmp_path, "sys.stdout.flush()", "pass")
     assert only(path, "hello", patience=replace(PATIENT, hello=0.5)).why == "it said nothing for 0.5 s"
-    assert "PYTHONUNBUFFERED" not in conformance.environment()
+    assert "PYTHONUNBUFFERED" not in checker.environment()
 
 
 def test_a_guest_writes_its_data_into_a_folder_that_is_gone_afterwards(tmp_path: Path) -> None:
@@ -755,7 +755,8 @@ def test_what_a_guest_leaves_in_a_session_of_its_own_is_found_and_ended(tmp_path
 CHECK = """
 import sys
 from serai.testing import conformance
-conformance.check(sys.argv[1], patience=conformance.Patience(hello=600))
+from serai.testing.conformance import checker, findings
+checker.check(sys.argv[1], patience=findings.Patience(hello=600))
 """
 
 

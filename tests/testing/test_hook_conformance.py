@@ -19,11 +19,10 @@ from hypothesis import strategies as st
 from serai.dialects.hookproto.messages import Box, Request
 from serai.dialects.hookproto.peer_side import read_request
 from serai.limits import Limits
-from serai.testing.conformance import hook
-from serai.testing.conformance.hook.examination import examine
-from serai.testing.conformance.hook.process import Patience
+from serai.testing.conformance import checker, hook
+from serai.testing.conformance.findings import Report
+from serai.testing.conformance.hook.examination import Patience, examine
 from serai.testing.conformance.hook.rules import FORMS
-from serai.testing.conformance.report import Report
 from tests.requirements import manifest
 from tests.testing.broken import TABLE, broken, well
 
@@ -275,7 +274,7 @@ def test_a_rule_that_cannot_be_tried_is_no_success(tmp_path: Path) -> None:
 
 
 def test_an_unknown_rule_is_refused() -> None:
-    with pytest.raises(hook.UnknownRule, match="there is no rule manners; there are: start, "):
+    with pytest.raises(checker.UnknownRule, match="there is no rule manners; there are: start, "):
         hook.check("x", only=["manners"])
 
 

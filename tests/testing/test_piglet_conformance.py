@@ -15,12 +15,13 @@ import pytest
 from click.testing import CliRunner
 
 from serai.cli.checking import check
-from serai.testing import conformance, piglet_guests
-from serai.testing.conformance.report import Patience, Report
-from serai.testing.piglet_guests import ask, crash, delta, fault, interceptor, offer, say, tell, throw, wait, write
+from serai.testing.conformance import checker
+from serai.testing.conformance.findings import Patience, Report
 from tests.requirements import manifest as requirements
+from tests.support import piglet_guests
+from tests.support.piglet_guests import ask, crash, delta, fault, interceptor, offer, say, tell, throw, wait, write
 
-RULES = [rule.name for rule in conformance.rules("piglet")]
+RULES = [rule.name for rule in checker.rules("piglet")]
 CITY = {"type": "object", "required": ["city"], "properties": {"city": {"type": "string"}}}
 # For what has to happen: generous, so that a busy machine does not turn it into something else.
 PATIENT = Patience(
@@ -45,8 +46,8 @@ EVERYTHING: Mapping[str, Any] = {
 HEAD = f"""#!{sys.executable} -SE
 import json, os, signal, subprocess, sys, threading, time
 sys.path.insert(0, {str(Path(piglet_guests.__file__ or "").parents[3])!r})
-from serai.testing.piglet_guests.programs.acting import Refused
-from serai.testing.piglet_guests.programs.go_sdk import GoGuest, main
+from tests.support.piglet_guests.programs.handler_run import Refused
+from tests.support.piglet_guests.programs.go_sdk import GoGuest, main
 
 class Broken(GoGuest):
 """
@@ -193,7 +194,7 @@ def made(place: Path, name: str) -> Path:
 
 
 def checked(path: Path, **options: Any) -> Report:
-    return conformance.check(path, **{"patience": PATIENT, **options})
+    return checker.check(path, **{"patience": PATIENT, **options})
 
 
 def by_status(report: Report, status: str) -> set[str]:
@@ -206,7 +207,7 @@ def by_status(report: Report, status: str) -> set[str]:
 def test_every_rule_is_broken_by_somebody() -> None:
     assert {rule for broken in TABLE.values() for rule in (*broken.failed, *broken.warned)} == set(RULES)
     known = {requirement.id for requirement in requirements.load_all()}
-    assert {id for rule in conformance.rules("piglet") for id in rule.requirements} <= known
+    assert {id for rule in checker.rules("piglet") for id in rule.requirements} <= known
 
 
 @pytest.mark.slow

@@ -15,8 +15,12 @@ from typing import Any
 
 import pytest
 
-from serai.testing import piglet_guests, piglet_host
-from serai.testing.piglet_guests import (
+from serai.testing import piglet_host
+from serai.testing.guest_process import Misbehaved
+from serai.testing.piglet_host.host import PigletHost, Transport, argv_of
+from serai.testing.piglet_host.messages import ANSWERS, LATER, LONGEST, NOTIFICATIONS, REGISTER, REQUESTS, HostError, texts
+from tests.support import piglet_guests
+from tests.support.piglet_guests import (
     FAULTS,
     ask,
     crash,
@@ -40,11 +44,6 @@ from serai.testing.piglet_guests import (
     where,
     write,
 )
-from serai.testing.piglet_host.host import PigletHost
-from serai.testing.piglet_host.messages import LONGEST, NOTIFICATIONS, REGISTER, REQUESTS, texts
-from serai.testing.piglet_host.process import Transport, argv_of
-from serai.testing.piglet_host.services import ANSWERS, LATER, HostError
-from serai.testing.zot_host.process import Misbehaved
 from tests.wire.helpers import lives
 
 BOTH = pytest.mark.parametrize("transport", ["fd", "stdio"])
@@ -75,7 +74,7 @@ def test_they_import_nothing_else_of_serai() -> None:
 
 
 def test_the_program_of_a_guest_needs_the_standard_library_only(tmp_path: Path) -> None:
-    told = "import sys; sys.path.insert(0, sys.argv[1]); import serai.testing.piglet_guests.programs.go_sdk; print(*sys.modules)"
+    told = "import sys; sys.path.insert(0, sys.argv[1]); import tests.support.piglet_guests.programs.go_sdk; print(*sys.modules)"
     source = Path(piglet_guests.__file__ or "").parents[3]
     ran = subprocess.run([sys.executable, "-SE", "-c", told, source], capture_output=True, text=True, check=True, timeout=30)
     own = {"serai", "__main__"}
@@ -484,7 +483,7 @@ def test_a_line_of_the_host_that_is_too_long_ends_a_guest(tmp_path: Path) -> Non
 
 
 def test_every_fault_is_known_and_its_options_are_checked(tmp_path: Path) -> None:
-    from serai.testing.piglet_guests.programs import faults
+    from tests.support.piglet_guests.programs import faults
 
     assert faults.FAULTS.keys() == FAULTS.keys()
     with pytest.raises(ValueError, match="no fault 'dance'; there are: crash"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.testing import conformance
+from serai.testing.conformance import checker
 
 PROGRAM = """
 import json, os
@@ -39,5 +39,5 @@ send(id=1, method="host/publish", params={"topic": "late", "data": "farewell"})
 def test_a_guest_whose_last_word_is_a_question_passes(tmp_path: Path) -> None:
     (tmp_path / "manifest.yaml").write_text("name: late\nversion: '1'\nruntime: python\nentry: late.py\n")
     (tmp_path / "late.py").write_text(PROGRAM)
-    report = conformance.check(tmp_path)
+    report = checker.check(tmp_path)
     assert report.ok, [(finding.rule, finding.why) for finding in report.of("failed")]

@@ -18,9 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serai.testing import zot_host
-from serai.testing.zot_host.frames import FRAMES, LONGEST, Flaws, Frame, parsed
-from serai.testing.zot_host.host import ZotHost
-from serai.testing.zot_host.process import GuestProcess, Misbehaved, command_line
+from serai.testing.guest_process import GuestProcess, Misbehaved, command_line
+from serai.testing.zot_host import FRAMES, LONGEST, Flaws, Frame, ZotHost, parsed
 from tests.wire.helpers import lives
 
 ROOT = Path(__file__).parents[2]
@@ -483,7 +482,7 @@ def test_whom_it_may_not_kill_it_does_not_wait_for(tmp_path: Path, monkeypatch: 
 
 INNER = """
 import json, os
-from serai.testing.zot_host.host import ZotHost
+from serai.testing.zot_host import ZotHost
 print(json.dumps({"type": "hello", "name": "outer", "version": ""}))
 with ZotHost("inner.py") as host:
     print(json.dumps({"type": "notify", "level": "info", "message": str(host.process.pid)}))

@@ -12,7 +12,7 @@ from serai.cli.opening import JSON, NamedPath, Status
 from serai.errors import NoGuest
 
 if TYPE_CHECKING:
-    from serai.testing.conformance.report import Finding, Report
+    from serai.testing.conformance.findings import Finding, Report
 
 __all__ = ["check", "show", "show_json"]
 
@@ -56,15 +56,15 @@ def check(
             raise click.UsageError("a plugin is only looked at: --call, --command, --rule and --env have no meaning for it")
         _check_plugin(path, strict=strict, as_json=as_json)
         return
-    from serai.testing import conformance
+    from serai.testing.conformance import checker
 
     given = [_call(text) for text in calls]
     for line in commands:
         if not _is_text(line):
             raise click.UsageError(f"--command {telling.safe(line)}: it is no text in UTF-8")
     try:
-        report = conformance.check(path, calls=given, commands=commands, only=only, environ=conformance.environment(grants=grants))
-    except (NoGuest, conformance.UnknownRule) as error:
+        report = checker.check(path, calls=given, commands=commands, only=only, environ=checker.environment(grants=grants))
+    except (NoGuest, checker.UnknownRule) as error:
         raise click.UsageError(telling.safe(str(error))) from None
     if as_json:
         show_json(report)

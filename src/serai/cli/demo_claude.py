@@ -121,8 +121,7 @@ async def _real(stage: Stage, program: ProgramFile) -> AsyncIterator[Played]:
 
 @asynccontextmanager
 async def _scripted(stage: Stage) -> AsyncIterator[Played]:
-    from serai.testing.claude.making import ScriptedClaude
-    from serai.testing.claude.script import Script
+    from serai.testing.claude.script import Script, ScriptedClaude
 
     script = Script().init()
     for number, command in enumerate(PROMPTS.values()):

@@ -21,12 +21,12 @@ def check(path: str, *, only: tuple[str, ...], strict: bool, as_json: bool) -> N
     PATH is the program; without a slash it is looked up in the PATH, as boxes do it. It is really run, for a dozen
     boxes that do not exist, and gets back every state that it answers with: what it makes it is also told to take away.
     """
-    from serai.testing.conformance import hook
+    from serai.testing.conformance import checker, hook
 
     telling.tell("the hook is really run, for a dozen boxes; every state that it answers with is given back with box.destroy")
     try:
         report = hook.check(path, only=only, environ=hook.environment(), limits=limits_of_the_person(), tell=telling.tell)
-    except hook.UnknownRule as error:
+    except checker.UnknownRule as error:
         raise click.UsageError(telling.safe(str(error))) from None
     if as_json:
         checking.show_json(report)

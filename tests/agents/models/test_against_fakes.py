@@ -12,7 +12,7 @@ from serai.errors import Closed, ModelFailed
 from serai.limits import Limits
 from serai.model.provider import Chunk, Completion, ModelMessage
 from serai.model.tools import TextBlock
-from serai.testing.models.faults import Fault
+from serai.testing.models.reply import Fault
 from tests.agents.models.helpers import APIS, ODD, PNG, house
 
 

@@ -18,7 +18,7 @@ from serai.errors import BadSettings, ModelFailed
 from serai.limits import Limits
 from serai.model.provider import Model, ModelMessage
 from serai.model.tools import TextBlock, ToolCall
-from serai.testing.models.faults import Fault
+from serai.testing.models.reply import Fault
 from serai.testing.models.server import FakeModels
 from tests.agents.models.helpers import APIS, ENVIRON, KEY, house
 

@@ -21,7 +21,7 @@ from serai.limits import Limits
 from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import Event, Message, Retrying, Text, ToolEnded, ToolStarted, TurnEnded
 from serai.model.tools import ToolCall, ToolSpec
-from serai.testing.models.faults import Fault
+from serai.testing.models.reply import Fault
 from serai.testing.models.server import FakeModels
 from tests.agents.resident.order import in_order
 from tests.agents.resident.parts import Box, conversation, echo, kinds, texts

@@ -11,8 +11,7 @@ from typing import Any
 from serai.app.app import App
 from serai.model.events import Message, Text, ToolEnded
 from serai.store.session_folder import SessionFolder
-from serai.testing.claude.making import ScriptedClaude
-from serai.testing.claude.script import Script
+from serai.testing.claude.script import Script, ScriptedClaude
 from tests.app.houses import PATIENT, Person, closed, home_of
 from tests.store.helpers import said as conversation
 

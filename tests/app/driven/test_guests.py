@@ -14,12 +14,12 @@ from serai.model.approvals import Allow
 from serai.model.events import ToolEnded, ToolStarted, TurnEnded
 from serai.model.tools import ToolCall
 from serai.testing.claude.script import Script
-from serai.testing.piglet_guests import interceptor, offer, result, say, write
 from tests.app.driven.houses import House, ended, hello, messages, said, seen, shell
 from tests.app.houses import Person
 from tests.cli.guests import EXAMPLES
 from tests.host.guests import make
 from tests.piglet.wires import ONE_LOOP, params
+from tests.support.piglet_guests import interceptor, offer, result, say, write
 
 pytestmark = ONE_LOOP
 

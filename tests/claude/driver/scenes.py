@@ -19,8 +19,7 @@ from serai.errors import SeraiError
 from serai.limits import Limits
 from serai.model.approvals import Allow, Approval, Decision, Question
 from serai.model.events import Event, Message, TurnResult
-from serai.testing.claude.making import ScriptedClaude
-from serai.testing.claude.script import Script
+from serai.testing.claude.script import Script, ScriptedClaude
 from tests.claude.replay.replaying import LIMITS, session
 
 __all__ = [

@@ -14,8 +14,7 @@ from serai.model.approvals import Approval
 from serai.model.events import Event, Message, NoticeEvent, Text, ToolCalled, ToolEnded, TurnEnded, event_kind
 from serai.model.tools import TextBlock
 from serai.store import SessionFolder
-from serai.testing.claude.making import ScriptedClaude
-from serai.testing.claude.script import Script
+from serai.testing.claude.script import Script, ScriptedClaude
 from tests.claude.driver.guests import Guests
 from tests.claude.driver.scenes import Seen, play, read, scene, until
 

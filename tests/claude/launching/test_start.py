@@ -11,8 +11,7 @@ import pytest
 import serai
 from serai.agents.drivers.claude.options import ClaudeOptions
 from serai.errors import BadSettings, NoAgent, NotAllowed, SeraiError
-from serai.testing.claude.making import ScriptedClaude
-from serai.testing.claude.script import Script
+from serai.testing.claude.script import Script, ScriptedClaude
 
 pytestmark = pytest.mark.loops
 

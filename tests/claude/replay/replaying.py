@@ -17,7 +17,7 @@ from serai.errors import SeraiError
 from serai.limits import Limits
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.events import Event, TurnResult
-from serai.testing.claude.making import Given, ScriptedClaude
+from serai.testing.claude.script import Given, ScriptedClaude
 
 FOLDER = Path(__file__).parents[2] / "captures" / "claude"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.jsonl"))

@@ -13,8 +13,7 @@ from serai.errors import AgentFailed, SeraiError
 from serai.limits import Limits
 from serai.model.approvals import Allow, Approval
 from serai.model.events import OtherEvent, Stderr, Text
-from serai.testing.claude.making import ScriptedClaude
-from serai.testing.claude.script import Script
+from serai.testing.claude.script import Script, ScriptedClaude
 from serai.wire.plain_process import PlainSpawner
 from tests.claude.replay.replaying import LIMITS, Capture, play, session
 from tests.conftest import QUICK

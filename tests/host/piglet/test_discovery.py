@@ -14,10 +14,10 @@ from serai.errors import BadSettings
 from serai.host.discovery import DiscoveryResult, piglet_disabled, piglet_home
 from serai.host.guest import GuestState
 from serai.host.trust import Trust
-from serai.testing import piglet_guests
-from serai.testing.piglet_guests import wait
 from tests.host.folders import House, folders, zot_guest
 from tests.host.guests import closed, log_of, opened, pid_of, unopened, until
+from tests.support import piglet_guests
+from tests.support.piglet_guests import wait
 
 HOMES = {"guests": {"homes": ["piglet"]}}
 

@@ -26,10 +26,10 @@ from serai.errors import BadManifest, Closed, PeerGone, Refused
 from serai.host.guest import GuestState
 from serai.host.trust import Trust
 from serai.model.actions import Notice
-from serai.testing import piglet_guests
-from serai.testing.piglet_guests import crash, fault, interceptor, relay, throw, wait, where
 from tests.host.folders import zot_guest
 from tests.host.guests import LIMITS, Window, changed, pid_of, until
+from tests.support import piglet_guests
+from tests.support.piglet_guests import crash, fault, interceptor, relay, throw, wait, where
 from tests.wire.helpers import lives
 
 

@@ -14,9 +14,9 @@ import pytest
 from serai.host.guest import GuestState
 from serai.host.host import Host
 from serai.model.actions import Action, CloseOverlay, Notice, SetStatus, SetWidget
-from serai.testing import piglet_guests
-from serai.testing.piglet_guests import ask, crash, fault, tell, throw, wait
 from tests.host.guests import Window, changed, opened, pid_of, until
+from tests.support import piglet_guests
+from tests.support.piglet_guests import ask, crash, fault, tell, throw, wait
 
 pytestmark = pytest.mark.loops
 

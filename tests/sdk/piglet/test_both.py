@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.testing.zot_host.host import ZotHost
+from serai.testing.zot_host import ZotHost
 from tests.sdk.piglet.drive import Driven
 from tests.sdk.test_programs import program
 

@@ -7,8 +7,8 @@ from typing import Any
 import anthropic
 import pytest
 
-from serai.testing.models.answering import BadRequest, dumps
-from serai.testing.models.anthropic import count, read
+from serai.testing.models.messages_api import count, read
+from serai.testing.models.reply import BadRequest, dumps
 from serai.testing.models.server import FakeModels
 from tests.testing.models.helpers import Clients, Json, body, events, raw, sse
 

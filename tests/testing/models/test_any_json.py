@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serai.testing.models import anthropic, chat, responses
-from serai.testing.models.answering import Api, BadRequest, Called, Content, Gathered, Text, Thought, answered, dumps
+from serai.testing.models import chat_api, messages_api, responses_api
+from serai.testing.models.reply import Api, BadRequest, BlockBuilder, CallPiece, Content, TextPiece, ThoughtPiece, answered, dumps
 from tests.support.profiles import examples
 from tests.testing.models import test_anthropic, test_chat, test_responses
 from tests.testing.models.helpers import Json
 
-APIS = {"anthropic": anthropic.API, "chat": chat.API, "responses": responses.API}
+APIS = {"anthropic": messages_api.API, "chat": chat_api.API, "responses": responses_api.API}
 SCRIPT = ">> think $prompt\n>> say $results\n>> stop odd\n>> malformed\n>> call read {\n>> call x\n>> cut"
 # Requests that are right, or wrong in one place: a few changes make of them what is wrong in every other.
 KNOWN: dict[str, list[Json]] = {
@@ -73,8 +73,8 @@ def changed(request: Json, changes: list[tuple[int, Any]]) -> Json:
     return request
 
 
-def gathered(content: Iterable[Content]) -> Gathered:
-    made = Gathered()
+def gathered(content: Iterable[Content]) -> BlockBuilder:
+    made = BlockBuilder()
     for piece in content:
         made.add(piece)
     made.close()
@@ -91,7 +91,7 @@ def check(api: Api, request: Json) -> bool:
     for event in api.encoder(asked, answer.stop).events(answer.pieces):
         assert not isinstance(event, bytes) or event.endswith(b"\n\n")
     answer = answered(asked)
-    content = [piece for piece in answer.pieces if isinstance(piece, Text | Thought | Called)]
+    content = [piece for piece in answer.pieces if isinstance(piece, TextPiece | ThoughtPiece | CallPiece)]
     assert dumps(api.whole(asked, gathered(content).blocks, answer.stop))
     return True
 
@@ -127,8 +127,10 @@ def test_the_known_requests_are_what_these_tests_take_them_for() -> None:
 def test_no_text_is_lost_between_the_script_and_the_answer(api: Api, texts: list[tuple[str, str]]) -> None:
     prompt = "\n".join(f">> {word} {dumps(text.replace('$', '')).decode()}" for word, text in texts)
     body: Json = {"model": "m", "max_tokens": 9, "input": prompt, "messages": [{"role": "user", "content": prompt}]}
-    pieces = [piece for piece in answered(api.read(body, dumps(body), "0" * 64)).pieces if isinstance(piece, Text | Thought)]
-    for word, kind in (("say", Text), ("think", Thought)):
+    pieces = [
+        piece for piece in answered(api.read(body, dumps(body), "0" * 64)).pieces if isinstance(piece, TextPiece | ThoughtPiece)
+    ]
+    for word, kind in (("say", TextPiece), ("think", ThoughtPiece)):
         said = "".join(text.replace("$", "") for one, text in texts if one == word)
         assert "".join(piece.text for piece in pieces if isinstance(piece, kind)) == said
         assert "".join(block.text for block in gathered(pieces).blocks if block.kind is kind) == said

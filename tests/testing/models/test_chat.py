@@ -7,8 +7,8 @@ from typing import Any
 import openai
 import pytest
 
-from serai.testing.models.answering import BadRequest, dumps
-from serai.testing.models.chat import read
+from serai.testing.models.chat_api import read
+from serai.testing.models.reply import BadRequest, dumps
 from serai.testing.models.server import FakeModels
 from tests.testing.models.helpers import Clients, Json, events, raw, sse
 

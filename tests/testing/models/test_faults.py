@@ -13,7 +13,7 @@ import openai
 import pytest
 
 from serai.agents.models.model_script import Cut, Hang, Malformed, Wait
-from serai.testing.models.faults import FAULTS, Fault, Kind, faulted
+from serai.testing.models.reply import FAULTS, Fault, Kind, faulted
 from serai.testing.models.server import FakeModels
 from tests.testing.models.helpers import APIS, PATHS, Api, Clients, body, dial, pieces, raw, request_bytes
 

@@ -6,7 +6,6 @@ says what it plays, step by step. `python -m serai.testing.claude` plays a file 
 
 from __future__ import annotations
 
-from serai.testing.claude.making import Given, ScriptedClaude
-from serai.testing.claude.script import Script
+from serai.testing.claude.script import Given, Script, ScriptedClaude
 
 __all__ = ["Given", "Script", "ScriptedClaude"]

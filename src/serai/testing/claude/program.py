@@ -53,10 +53,10 @@ def options_of(words: list[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-class Host:
+class HostInput:
     """What the host wrote: read by a thread of its own, so that it is never kept waiting."""
 
-    def __init__(self, given: Given, foreseen: set[str], answer: Answer) -> None:
+    def __init__(self, given: StartLog, foreseen: set[str], answer: StdoutWriter) -> None:
         self.lines: list[Json] = []
         self.over = False
         self.changed = threading.Condition()
@@ -99,7 +99,7 @@ class Host:
                     )
 
 
-class Given:
+class StartLog:
     """What it was given, as JSON lines for the test to read."""
 
     def __init__(self, path: str) -> None:
@@ -110,7 +110,7 @@ class Given:
             write(self._fd, json.dumps(row).encode() + b"\n")
 
 
-class Answer:
+class StdoutWriter:
     """What goes to stdout, whole lines by whoever writes them."""
 
     def __init__(self, changes: list[tuple[str, str]]) -> None:
@@ -142,16 +142,16 @@ class Answer:
         self.write(self.line({"type": "control_response", "response": answer}))
 
 
-class Player:
+class ScriptPlayer:
     def __init__(self, options: argparse.Namespace, argv: list[str]) -> None:
         self.options = options
         with open(options.script, encoding="utf-8") as file:
             self.rows: list[Json] = [json.loads(line) for line in file if line.strip()]
-        self.given = Given(options.given)
+        self.given = StartLog(options.given)
         self.given.write({"argv": argv, "env": sorted(os.environ), "cwd": os.getcwd(), "pid": os.getpid()})
-        self.answer = Answer([tuple(pair.partition("=")[::2]) for pair in options.replace] + self._session(argv))
+        self.answer = StdoutWriter([tuple(pair.partition("=")[::2]) for pair in options.replace] + self._session(argv))
         foreseen = {kind_of(row["line"]) for row in self.rows if row["dir"] == "in" and isinstance(row.get("line"), dict)}
-        self.host = Host(self.given, foreseen, self.answer)
+        self.host = HostInput(self.given, foreseen, self.answer)
         self.hooks: dict[str, str] = {}  # recorded ids of hooks: the present host's; "" where it has none
         self.ids: dict[str, str] = {}  # recorded ids of requests: the present host's
         self.unasked: set[str] = set()  # requests of ours that were left out
@@ -373,7 +373,7 @@ def main(words: list[str], argv: list[str]) -> None:
         write(1, VERSION.encode() + b"\n")
         return
     try:
-        Player(options_of(words), argv).run()
+        ScriptPlayer(options_of(words), argv).run()
     except TimeoutError as error:
         write(2, f"scripted Claude: {error}\n".encode())
         os._exit(STUCK)

@@ -11,8 +11,8 @@ so give only what does no harm.
 
 from __future__ import annotations
 
-from serai.testing.conformance.checking import RULES, UnknownRule, assert_conforms, check, environment, rules
-from serai.testing.conformance.report import Finding, Patience, Report, Rule, Status
+from serai.testing.conformance.checker import RULES, UnknownRule, assert_conforms, check, environment, rules
+from serai.testing.conformance.findings import Finding, Patience, Report, Rule, Status
 
 __all__ = [
     "RULES",

@@ -7,7 +7,7 @@ as the real APIs check them. `python -m serai.testing.models` runs them by thems
 
 from __future__ import annotations
 
-from serai.testing.models.faults import FAULTS, Fault
+from serai.testing.models.reply import FAULTS, Fault
 from serai.testing.models.server import FakeModels, Seen
 
 __all__ = ["FAULTS", "FakeModels", "Fault", "Seen"]

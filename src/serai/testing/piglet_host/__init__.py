@@ -14,9 +14,8 @@ messages and the end of stderr.
 
 from __future__ import annotations
 
+from serai.testing.guest_process import Misbehaved
 from serai.testing.piglet_host.host import PigletHost
-from serai.testing.piglet_host.messages import Message
-from serai.testing.piglet_host.services import LATER, HostError
-from serai.testing.zot_host.process import Misbehaved
+from serai.testing.piglet_host.messages import LATER, HostError, Message
 
 __all__ = ["LATER", "HostError", "Message", "Misbehaved", "PigletHost"]

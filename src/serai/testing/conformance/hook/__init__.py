@@ -17,12 +17,11 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from serai.limits import Limits
-from serai.testing.conformance.checking import UnknownRule, judged
+from serai.testing.conformance.checker import UnknownRule, judged
+from serai.testing.conformance.findings import Finding, Report, Rule
 from serai.testing.conformance.hook import rules as by
-from serai.testing.conformance.hook.examination import examine
-from serai.testing.conformance.hook.process import Patience
-from serai.testing.conformance.report import Finding, Report, Rule
-from serai.testing.zot_host.process import ambient, with_python
+from serai.testing.conformance.hook.examination import Patience, examine
+from serai.testing.guest_process import ambient, with_python
 
 __all__ = ["RULES", "Patience", "UnknownRule", "assert_conforms", "check", "environment", "rules"]
 

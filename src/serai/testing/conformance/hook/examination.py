@@ -1,4 +1,9 @@
-"""What the rules of hooks are given: runs of the hook, one after the other, each state given back to it."""
+"""What the rules of hooks are given: runs of the hook, one after the other, each state given back to it.
+
+One run of a hook, as a check needs it: in a folder of its choice, with any bytes for a request, and with a look at what is left.
+
+As with boxes, its stdout is a file like theirs and it leads a session of its own (spec hooks 1.11).
+"""
 
 from __future__ import annotations
 
@@ -6,25 +11,192 @@ import json
 import os
 import re
 import secrets
+import select
+import subprocess
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
+from signal import SIGTERM
+from typing import IO, Literal, NamedTuple
 
+from serai.boxes.hook_process import AnswerFile
 from serai.dialects.hookproto.host_side import BadResponse, read_response, request_bytes
 from serai.dialects.hookproto.messages import EVENT_BOX_CREATE, EVENT_BOX_DESTROY, Box, File, Request, Response, loads
 from serai.dialects.hookproto.peer_side import response_bytes
-from serai.errors import SpawnFailed
+from serai.errors import ExitStatus, SpawnFailed
 from serai.limits import Limits
 from serai.record import secret_patterns
-from serai.testing.conformance.hook import process
-from serai.testing.conformance.hook.process import Patience, Ran
-from serai.testing.conformance.report import Finding, Unopened, failed
-from serai.testing.zot_host.process import show
-from serai.wire.process import Launch
+from serai.testing.conformance.findings import Finding, Unopened, failed
+from serai.testing.guest_process import show
+from serai.wire import process_tree
+from serai.wire.process import Launch, find_program, spawn_failed
 
-__all__ = ["OPENING", "Examination", "Run", "examine", "hidden", "secrets_of"]
+__all__ = ["OPENING", "HookExamination", "HookExit", "HookRun", "Patience", "examine", "hidden", "run", "secrets_of"]
+
+How = Literal["ended", "late", "too much"]
+
+_LOOK = 0.1  # seconds between two looks at how much it has printed
+_KILLED = 5.0  # for what is killed, to go
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a check waits for a hook, in seconds. The defaults are those of boxes (spec hooks 1.12)."""
+
+    run: float = 60.0
+    quick: float = 10.0  # beyond it a person who waits for a box notices
+    terminate: float = 5.0
+    leave: float = 1.0  # for what a hook has started, to end after it
+
+    def shorter(self) -> Patience:
+        """For what was waited for in vain once: a person need not sit through it a dozen times."""
+        return replace(self, run=min(self.run, self.quick))
+
+
+class HookExit(NamedTuple):
+    """What became of a run: how it ended, what it printed, what it took, and the names of the programs that it left behind."""
+
+    how: How
+    status: ExitStatus
+    stdout: bytes
+    stderr: str
+    seconds: float
+    left: tuple[str, ...]
+
+
+class _Process:
+    """A hook that runs."""
+
+    def __init__(self, program: str, *, cwd: str, environ: Mapping[str, str], answer: AnswerFile, stderr: IO[bytes]) -> None:
+        outer = environ.get(process_tree.TAG, "")
+        self._tag = f"{outer}/{secrets.token_hex(8)}".lstrip("/")  # by which all that it starts is known
+        self._answer, self._stderr = answer, stderr
+        self._began = time.monotonic()
+        self._process = subprocess.Popen(
+            [program],
+            cwd=cwd,
+            env={**environ, process_tree.TAG: self._tag},
+            stdin=subprocess.PIPE,
+            stdout=answer.writer,
+            stderr=stderr,
+            bufsize=0,
+            start_new_session=True,
+        )
+        answer.handed_over()
+        self._end = os.pidfd_open(self._process.pid)
+        self._root = process_tree.read_process(self._process.pid)
+        self._how: How = "late"
+        self._seconds = 0.0
+        self._left: tuple[str, ...] = ()
+
+    def over(self, request: bytes, patience: Patience, most: int, slow: Callable[[], None]) -> None:
+        """Give it the request and wait for its end, then for that of whatever it has started. `slow` is called if that takes."""
+        self._how = self._feed(request, patience, most, slow)
+        self._seconds = time.monotonic() - self._began
+        if self._how == "ended":
+            self._left = self._survivors(time.monotonic() + patience.leave)
+        elif self._how == "late":
+            os.killpg(self._process.pid, SIGTERM)
+            _ends(self._end, patience.terminate)
+
+    def close(self) -> None:
+        """End what is left of it."""
+        process_tree.kill_until_gone(self._members, seconds=_KILLED)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.wait()
+        os.close(self._end)
+
+    def ran(self, most: int) -> HookExit:
+        """What became of it, once it is closed. Of what it printed, a little more than `most`, so that one sees that it is."""
+        code = self._process.returncode
+        status = ExitStatus(code=code) if code >= 0 else ExitStatus(signal=-code)
+        stderr = os.pread(self._stderr.fileno(), most + 1, 0).decode(errors="replace")
+        return HookExit(self._how, status, self._answer.read()[: most + 1], stderr, self._seconds, self._left)
+
+    def _feed(self, request: bytes, patience: Patience, most: int, slow: Callable[[], None]) -> How:
+        """The request as it takes it: it may print before it reads, or not read at all (spec hooks 1.11)."""
+        stdin, rest = self._process.stdin, memoryview(request)
+        assert stdin is not None
+        os.set_blocking(stdin.fileno(), False)
+        poll = select.poll()
+        poll.register(self._end, select.POLLIN)
+        poll.register(number := stdin.fileno(), select.POLLOUT)
+        quick, until = self._began + patience.quick, self._began + patience.run
+        while (now := time.monotonic()) < until:
+            if now > quick:
+                quick = until
+                slow()
+            happened = dict(poll.poll(min(until - now, _LOOK) * 1000))
+            if self._answer.size > most:
+                return "too much"
+            if self._end in happened:
+                return "ended"
+            if number in happened:
+                try:
+                    rest = rest[os.write(number, rest) :]
+                except BlockingIOError:
+                    continue
+                except BrokenPipeError:
+                    rest = rest[:0]
+                if not rest:
+                    poll.unregister(number)
+                    stdin.close()
+        return "late"
+
+    def _survivors(self, until: float) -> tuple[str, ...]:
+        """The names of the programs that it has started and that are left by then."""
+        while (left := self._members()) and (remaining := until - time.monotonic()) > 0:
+            with suppress(ProcessLookupError):
+                descriptor = os.pidfd_open(left[0].pid)
+                _ends(descriptor, remaining)
+                os.close(descriptor)
+        return tuple(sorted(filter(None, map(_name, left))))
+
+    def _members(self) -> list[process_tree.Process]:
+        if self._root is None:
+            return []
+        return process_tree.find_tree(process_tree.scan_processes(self._root.started), [self._root], self._tag)
+
+
+def run(
+    launch: Launch, request: bytes, *, patience: Patience, most: int, keep: Callable[[HookExit], None], slow: Callable[[], None]
+) -> None:
+    """Run a hook to its end, in its own folder if no other is named; nothing of it is left then. `SpawnFailed` if it cannot start.
+
+    `keep` is given what became of it, also when somebody ends the wait with Ctrl-C: it may have answered with a state by then.
+    `slow` is called when a person who waits should be told why.
+    """
+    program = find_program(launch)
+    with closing(AnswerFile.in_memory()) as answer, tempfile.TemporaryFile() as stderr:
+        try:
+            cwd = launch.cwd or os.path.dirname(program)
+            process = _Process(program, cwd=cwd, environ=launch.env, answer=answer, stderr=stderr)
+        except (OSError, ValueError) as error:
+            raise spawn_failed(launch, error) from None
+        try:
+            process.over(request, patience, most, slow)
+        finally:
+            process.close()
+            keep(process.ran(most))
+
+
+def _ends(descriptor: int, within: float) -> None:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    poll.poll(within * 1000)
+
+
+def _name(process: process_tree.Process) -> str:
+    try:
+        return Path("/proc", str(process.pid), "comm").read_text().strip()
+    except OSError:
+        return ""
+
 
 # The rules that say why a hook gives no answer at all, in the order in which it comes to them.
 OPENING = ("start", "answer", "stdout", "members")
@@ -39,12 +211,12 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class HookRun:
     """One run of the hook, and what became of it. `wrong` is empty when there is a response, else it is the rule of the opening."""
 
     request: Request
     raw: bytes = field(repr=False)
-    ran: Ran = field(repr=False)
+    ran: HookExit = field(repr=False)
     response: Response = field(default_factory=Response)
     wrong: str = ""
     why: str = ""
@@ -79,13 +251,13 @@ class Run:
             yield show("guest", response_bytes(Response(files, _stars(self.response.state))))
 
 
-class Examination:
+class HookExamination:
     """One hook, run as often as its rules need it. Never two runs at once, so that each has nobody but itself to blame."""
 
     def __init__(self, path: str, environ: Mapping[str, str], patience: Patience, limits: Limits, scratch: str, tell: Tell) -> None:
         self.patience, self.limits, self.scratch = patience, limits, scratch
         self.box = Box(box_id=f"serai-check-{secrets.token_hex(3)}", description="a box that is made up for a check")
-        self.runs: list[Run] = []
+        self.runs: list[HookRun] = []
         self.newline = False  # it answers only when the request ends in one
         self._path, self._environ, self._tell = path, environ, tell
         self._hangs = False  # at box.destroy
@@ -95,24 +267,24 @@ class Examination:
 
     def created(
         self, box: Box | None = None, *, event: str = EVENT_BOX_CREATE, form: Form = request_bytes, cwd: str | None = None
-    ) -> AbstractContextManager[Run]:
+    ) -> AbstractContextManager[HookRun]:
         """One more box as far as the hook knows, if it answers at all. Afterwards that box is destroyed."""
         _ = self.first
         return self._created(Request(event, box or self.box), form, cwd)
 
     @contextmanager
-    def _created(self, request: Request, form: Form = request_bytes, cwd: str | None = None) -> Iterator[Run]:
+    def _created(self, request: Request, form: Form = request_bytes, cwd: str | None = None) -> Iterator[HookRun]:
         try:
             yield self._run(request, form(request) + b"\n" * self.newline, cwd)
         finally:
             self.settle(request.box)
 
-    def destroyed(self, box: Box, state: str, *, rolled_back: bool = False) -> Run:
+    def destroyed(self, box: Box, state: str, *, rolled_back: bool = False) -> HookRun:
         """Give a state back. After a usual life only the box's id comes with it, else its description too (spec hooks 1.3)."""
         request = Request(EVENT_BOX_DESTROY, box if rolled_back else Box(box_id=box.box_id), state)
         return self._run(request, request_bytes(request) + b"\n" * self.newline, None)
 
-    def rolled_back(self) -> Run | None:
+    def rolled_back(self) -> HookRun | None:
         """Destroy one more box as if it could not be made after all; None when there is nothing to destroy."""
         with self.created() as made:
             if not made.state:
@@ -129,13 +301,13 @@ class Examination:
             self._owed.remove(entry)
             self.destroyed(*entry)
 
-    def _run(self, request: Request, raw: bytes, cwd: str | None) -> Run:
-        kept: list[Run] = []
+    def _run(self, request: Request, raw: bytes, cwd: str | None) -> HookRun:
+        kept: list[HookRun] = []
         destroy = request.event == EVENT_BOX_DESTROY
         patience = self.patience.shorter() if destroy and self._hangs else self.patience
 
-        def keep(ran: Ran) -> None:
-            kept.append(run := _read(Run(request=request, raw=raw, ran=ran), patience, self.limits))
+        def keep(ran: HookExit) -> None:
+            kept.append(run := _read(HookRun(request=request, raw=raw, ran=ran), patience, self.limits))
             self.runs.append(run)
             if destroy:
                 self._hangs = self._hangs or ran.how == "late"
@@ -146,13 +318,13 @@ class Examination:
             self._tell(f"waiting for it to end at {request.event}, at most {patience.run:g} s")
 
         launch = Launch(argv=[self._path], env=self._environ, cwd=cwd)
-        process.run(launch, raw, patience=patience, most=self.limits.hook_max_output, keep=keep, slow=slow)
+        run(launch, raw, patience=patience, most=self.limits.hook_max_output, keep=keep, slow=slow)
         return kept[0]
 
     # -- what all rules know -----------------------------------------------------------------------------------------------------
 
     @cached_property
-    def opening(self) -> tuple[Run | None, str, Finding | None]:
+    def opening(self) -> tuple[HookRun | None, str, Finding | None]:
         """A usual create: the run, and when there is no response to it, the rule that says why not and what it says."""
         usual = Request(EVENT_BOX_CREATE, self.box)
         try:
@@ -170,7 +342,7 @@ class Examination:
         return first, first.wrong, self.problem(first) if first.wrong else None
 
     @property
-    def first(self) -> Run:
+    def first(self) -> HookRun:
         """The usual create, with its response; a rule that needs one has nothing to judge when there is none."""
         run, rule, problem = self.opening
         if problem is not None:
@@ -178,20 +350,20 @@ class Examination:
         assert run is not None
         return run
 
-    def creates(self) -> Iterator[Run]:
+    def creates(self) -> Iterator[HookRun]:
         """All creates that have a response."""
         _ = self.first
         yield from (run for run in self.runs if run.request.event == EVENT_BOX_CREATE and not run.wrong)
 
-    def destroys(self) -> Iterator[Run]:
+    def destroys(self) -> Iterator[HookRun]:
         yield from (run for run in self.runs if run.request.event == EVENT_BOX_DESTROY)
 
-    def problem(self, run: Run, what: str = "", hint: str = "") -> Finding:
+    def problem(self, run: HookRun, what: str = "", hint: str = "") -> Finding:
         """A finding for a run without a response; `what` was different about it."""
         why = f"{what}, {run.why}" if what else run.why
         return failed(why, hint=hint or _hint(run), frames=run.frames(), stderr=self.said(run))
 
-    def said(self, run: Run) -> str:
+    def said(self, run: HookRun) -> str:
         """The end of its stderr, with stars for what it has answered with and for what looks like a secret."""
         known = (secret for one in self.runs for secret in secrets_of(one))
         return secret_patterns.mask_text(hidden(run.ran.stderr, known))[-_TAIL:].strip()
@@ -203,10 +375,10 @@ class Examination:
 
 
 @contextmanager
-def examine(path: str, environ: Mapping[str, str], patience: Patience, limits: Limits, tell: Tell) -> Iterator[Examination]:
+def examine(path: str, environ: Mapping[str, str], patience: Patience, limits: Limits, tell: Tell) -> Iterator[HookExamination]:
     """What the rules are given. Afterwards each state that the hook has answered with has been given back, come what may."""
     with tempfile.TemporaryDirectory(prefix="serai-check-", ignore_cleanup_errors=True) as scratch:
-        examination = Examination(path, environ, patience, limits, scratch, tell)
+        examination = HookExamination(path, environ, patience, limits, scratch, tell)
         try:
             yield examination
         finally:
@@ -216,7 +388,7 @@ def examine(path: str, environ: Mapping[str, str], patience: Patience, limits: L
 # -- reading ----------------------------------------------------------------------------------------------------------------------
 
 
-def _read(run: Run, patience: Patience, limits: Limits) -> Run:
+def _read(run: HookRun, patience: Patience, limits: Limits) -> HookRun:
     """The same with its response, or with why there is none."""
     ran = run.ran
     if ran.how == "late":
@@ -257,7 +429,7 @@ def _salvaged(stdout: bytes) -> str:
     return next((inner for inner in reversed(found) if isinstance(inner, str)), "")
 
 
-def _hint(run: Run) -> str:
+def _hint(run: HookRun) -> str:
     if run.wrong == "stdout":
         return "stdout is for one JSON object and nothing else: send what the programs inside print to stderr (>&2)"
     if run.wrong == "members":
@@ -274,7 +446,7 @@ def _hint(run: Run) -> str:
 # -- secrets ----------------------------------------------------------------------------------------------------------------------
 
 
-def secrets_of(run: Run) -> Iterator[str]:
+def secrets_of(run: HookRun) -> Iterator[str]:
     """The lines of its state and of its files that may be secret: those that are not short, and that it was not given."""
     texts = [run.state, *(text for file in run.response.files for text in (file.content_base64, _text(file)))]
     about = run.request.box

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from serai.dialects.hookproto.host_side import HIGHEST_ID, PERMISSIONS, request_bytes, resolve_file
 from serai.dialects.hookproto.messages import Box, File, Request, folded, loads, shown
-from serai.testing.conformance.hook.examination import OPENING, Examination, Run, secrets_of
-from serai.testing.conformance.report import Finding, Skip, Unopened, failed, warned
+from serai.testing.conformance.findings import Finding, Skip, Unopened, failed, warned
+from serai.testing.conformance.hook.examination import OPENING, HookExamination, HookRun, secrets_of
 
 if TYPE_CHECKING:
     from serai.dialects.hookproto.messages import Json
@@ -30,10 +30,10 @@ _PARSER = "read the request with a real JSON parser"
 _WRITER = "make the answer with a real JSON writer, and put no text into a command line"
 
 
-def opening(rule: str) -> Callable[[Examination], Iterator[Finding]]:
+def opening(rule: str) -> Callable[[HookExamination], Iterator[Finding]]:
     """The rule of that name: why there is no response to a usual create."""
 
-    def judge(examination: Examination) -> Iterator[Finding]:
+    def judge(examination: HookExamination) -> Iterator[Finding]:
         _, wrong, problem = examination.opening
         if problem is not None and wrong == rule:
             yield problem
@@ -46,7 +46,7 @@ def opening(rule: str) -> Callable[[Examination], Iterator[Finding]]:
 # -- what it reads ----------------------------------------------------------------------------------------------------------------
 
 
-def newline(examination: Examination) -> Iterator[Finding]:
+def newline(examination: HookExamination) -> Iterator[Finding]:
     first = examination.first
     hint = "read to the end of stdin: `request=$(cat)`, not `read line`; there need not be a newline"
     if examination.newline:
@@ -88,38 +88,38 @@ FORMS: Final = {
 }
 
 
-def any_json(examination: Examination) -> Iterator[Finding]:
+def any_json(examination: HookExamination) -> Iterator[Finding]:
     for how, form in FORMS.items():
         with examination.created(form=form) as run:
             yield from _differs(examination, run, f"the same request {how}", _PARSER)
 
 
-def any_text(examination: Examination) -> Iterator[Finding]:
+def any_text(examination: HookExamination) -> Iterator[Finding]:
     yield from _other(examination, TEXT, "with quotes, backslashes, line ends and more than ASCII in the description", _WRITER)
 
 
-def large(examination: Examination) -> Iterator[Finding]:
+def large(examination: HookExamination) -> Iterator[Finding]:
     hint = "read to the end of stdin before you answer, and put no text into a command line: that is too short for it"
     yield from _other(examination, "x" * LARGE, f"with a description of {LARGE} bytes", hint)
 
 
-def optional(examination: Examination) -> Iterator[Finding]:
+def optional(examination: HookExamination) -> Iterator[Finding]:
     hint = 'a request has `description` and `image` only where there is one: in jq `.box.description // ""`'
     yield from _other(examination, "", "without a description", hint)
 
 
-def _other(examination: Examination, description: str, what: str, hint: str) -> Iterator[Finding]:
+def _other(examination: HookExamination, description: str, what: str, hint: str) -> Iterator[Finding]:
     with examination.created(Box(box_id=examination.box.box_id, description=description)) as run:
         yield from _differs(examination, run, what, hint)
 
 
-def cwd(examination: Examination) -> Iterator[Finding]:
+def cwd(examination: HookExamination) -> Iterator[Finding]:
     with examination.created(cwd=examination.scratch) as run:
         hint = 'it starts wherever Serai was started: in sh `cd "$(dirname "$0")"`, in Python Path(__file__).parent'
         yield from _differs(examination, run, "started in another folder than its own", hint)
 
 
-def unknown_event(examination: Examination) -> Iterator[Finding]:
+def unknown_event(examination: HookExamination) -> Iterator[Finding]:
     with examination.created(event=NO_SUCH_EVENT) as run:
         hint = "answer {} and exit 0 to each event that you do not know: there may be more of them one day"
         if run.wrong:
@@ -129,7 +129,7 @@ def unknown_event(examination: Examination) -> Iterator[Finding]:
             yield warned(why, hint=hint, frames=run.frames())
 
 
-def _differs(examination: Examination, run: Run, what: str, hint: str) -> Iterator[Finding]:
+def _differs(examination: HookExamination, run: HookRun, what: str, hint: str) -> Iterator[Finding]:
     """Whether the same box, told otherwise, is another one to it."""
     if run.wrong:
         yield examination.problem(run, what, hint)
@@ -140,10 +140,10 @@ def _differs(examination: Examination, run: Run, what: str, hint: str) -> Iterat
 # -- what it answers with ---------------------------------------------------------------------------------------------------------
 
 
-def files(look: Callable[[File], Iterable[Finding]]) -> Callable[[Examination], Iterator[Finding]]:
+def files(look: Callable[[File], Iterable[Finding]]) -> Callable[[HookExamination], Iterator[Finding]]:
     """A rule about each file of each answer. What is wrong with many answers is told once."""
 
-    def judge(examination: Examination) -> Iterator[Finding]:
+    def judge(examination: HookExamination) -> Iterator[Finding]:
         told: set[str] = set()
         for run in examination.creates():
             for finding in (finding for file in run.response.files for finding in look(file)):
@@ -164,7 +164,7 @@ def path(file: File) -> Iterator[Finding]:
         yield failed(str(error), hint=hint)
 
 
-def _twice(run: Run, told: set[str]) -> Iterator[Finding]:
+def _twice(run: HookRun, told: set[str]) -> Iterator[Finding]:
     for name, count in Counter(file.path for file in run.response.files).items():
         why = f"{shown(name)} comes {count} times: the last one counts"
         if count > 1 and why not in told:
@@ -199,7 +199,7 @@ def content(file: File) -> Iterator[Finding]:
         yield failed(str(error), hint="base64 in the usual alphabet (+ and /), with its padding; only line ends may stand in it")
 
 
-def sizes(examination: Examination) -> Iterator[Finding]:
+def sizes(examination: HookExamination) -> Iterator[Finding]:
     limits = examination.limits
     worst = dict.fromkeys(("hook_state", "max_inject_files", "max_inject_bytes"), 0)
     for run in examination.creates():
@@ -222,7 +222,7 @@ def _size(file: File) -> int:
         return 0
 
 
-def names(examination: Examination) -> Iterator[Finding]:
+def names(examination: HookExamination) -> Iterator[Finding]:
     told: set[str] = set()
     for run in examination.creates():
         if not run.ran.stdout:
@@ -253,7 +253,7 @@ def _odd_names(value: Json, known: frozenset[str], what: str) -> Iterator[str]:
             yield f"{shown(name)} in {what} means nothing, and is passed over"
 
 
-def own_state(examination: Examination) -> Iterator[Finding]:
+def own_state(examination: HookExamination) -> Iterator[Finding]:
     if not examination.first.response.state:
         raise Skip("it has no state")
     other = Box(box_id=f"{examination.box.box_id}-2", description=examination.box.description)
@@ -269,7 +269,7 @@ def own_state(examination: Examination) -> Iterator[Finding]:
 # -- how it ends ------------------------------------------------------------------------------------------------------------------
 
 
-def destroy(examination: Examination) -> Iterator[Finding]:
+def destroy(examination: HookExamination) -> Iterator[Finding]:
     if not examination.first.response.state:
         raise Skip("it has no state, so boxes do not call it on destroy")
     for run in examination.destroys():
@@ -283,7 +283,7 @@ def destroy(examination: Examination) -> Iterator[Finding]:
         yield examination.problem(undone, "at the box.destroy of a box that could not be made", hint)
 
 
-def destroy_again(examination: Examination) -> Iterator[Finding]:
+def destroy_again(examination: HookExamination) -> Iterator[Finding]:
     first = examination.first
     if not first.response.state:
         raise Skip("it has no state, so boxes do not call it on destroy")
@@ -296,7 +296,7 @@ def destroy_again(examination: Examination) -> Iterator[Finding]:
         yield warned(why, hint=hint, frames=run.frames())
 
 
-def secret(examination: Examination) -> Iterator[Finding]:
+def secret(examination: HookExamination) -> Iterator[Finding]:
     _tried(examination)
     known = {line for run in examination.runs for line in secrets_of(run)}
     for run in examination.runs:
@@ -310,7 +310,7 @@ def secret(examination: Examination) -> Iterator[Finding]:
             return
 
 
-def left_behind(examination: Examination) -> Iterator[Finding]:
+def left_behind(examination: HookExamination) -> Iterator[Finding]:
     _tried(examination)
     for run in examination.runs:
         if run.ran.left:
@@ -319,7 +319,7 @@ def left_behind(examination: Examination) -> Iterator[Finding]:
             return
 
 
-def in_time(examination: Examination) -> Iterator[Finding]:
+def in_time(examination: HookExamination) -> Iterator[Finding]:
     _tried(examination)
     slowest = max(examination.runs, key=lambda run: run.ran.seconds)
     if slowest.ran.seconds > examination.patience.quick:
@@ -327,7 +327,7 @@ def in_time(examination: Examination) -> Iterator[Finding]:
         yield warned(why, hint="each new box waits for it: give what it calls a shorter time limit, or prepare things beforehand")
 
 
-def _tried(examination: Examination) -> None:
+def _tried(examination: HookExamination) -> None:
     """What a hook does can be judged also when it does not answer, but not when it does not run."""
     _, wrong, problem = examination.opening
     if problem is not None and wrong == "start":

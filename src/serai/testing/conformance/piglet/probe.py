@@ -1,31 +1,36 @@
-"""One guest that speaks piglet, started and asked: read as tolerantly as a host reads it, and all that is wrong is kept."""
+"""One guest that speaks piglet, started and asked: read as tolerantly as a host reads it, and all that is wrong is kept.
+
+What the rules of piglet are given: guests to try things with, and one visit that all of them know.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from serai.testing.conformance.forms import Frame, compact
-from serai.testing.conformance.probing import Flawed, Outcome, Probing
-from serai.testing.conformance.report import Finding
-from serai.testing.conformance.target import Task
+from serai.testing.conformance.examination import NOBODY, FirstVisit, GuestExamination, scratched
+from serai.testing.conformance.findings import Finding
+from serai.testing.conformance.probe import Flawed, Frame, GuestProbe, RequestOutcome, Task, compact
+from serai.testing.piglet_host.host import PigletProcess, Transport
 from serai.testing.piglet_host.messages import (
+    ANSWERS,
+    LATER,
     LONGEST,
     NOTIFICATIONS,
     REGISTER,
     REQUESTS,
     RESULTS,
     Flaws,
+    HostError,
     Message,
     is_id,
     parsed,
     read,
 )
-from serai.testing.piglet_host.process import PigletProcess, Transport
-from serai.testing.piglet_host.services import ANSWERS, LATER, HostError
 
-__all__ = ["Probe", "Request"]
+__all__ = ["PigletExamination", "PigletProbe", "PigletRequest", "call", "command", "examine"]
 
 _ANSWER = "answer every request exactly once, also when something goes wrong: catch what is thrown, and send an error"
 _JUDGE = "answer at once, also what you cannot judge: everything waits for an interceptor"
@@ -40,7 +45,7 @@ _WHAT = {
 }
 
 
-class Request(NamedTuple):
+class PigletRequest(NamedTuple):
     """Something to ask of a guest; `real` if a person has given it. It has a usual id, in the usual form, unless it is given."""
 
     kind: str
@@ -54,7 +59,7 @@ class Request(NamedTuple):
         return _WHAT.get(self.kind, "the request {kind}").format(**{"kind": self.kind, **self.fields})
 
 
-class Probe(Probing):
+class PigletProbe(GuestProbe):
     """A guest and what it said. What it asks of its host is served, as far as it does no harm."""
 
     opening = "answer to initialize"
@@ -81,7 +86,7 @@ class Probe(Probing):
         self.config_dir, self.name = data / task.target.name, task.target.name
         self.manifest = {"runtime": ""}
         self._initialized = False
-        self._asked: dict[int, Request] = {}
+        self._asked: dict[int, PigletRequest] = {}
         self._subscriptions: dict[int, str] = {}
         self._last = 0
 
@@ -89,7 +94,7 @@ class Probe(Probing):
 
     def open(self, like: Any = None) -> Finding | None:  # noqa: ARG002 - nothing is said after the answer
         limit = self.task.patience.hello
-        [id] = self.ask(Request("initialize", self._about))
+        [id] = self.ask(PigletRequest("initialize", self._about))
         if not self.hear(lambda: id in self.answers, limit):
             return self._unanswered(limit)
         if error := self.answers[id][0].get("error"):
@@ -116,7 +121,7 @@ class Probe(Probing):
     def send(self, **members: object) -> bool:
         return self.write(compact({"jsonrpc": "2.0", **members}) + b"\n")
 
-    def ask(self, *requests: Request) -> list[int]:
+    def ask(self, *requests: PigletRequest) -> list[int]:
         ids, raw = [], b""
         for request in requests:
             id = self._next() if request.id is None else request.id
@@ -131,7 +136,7 @@ class Probe(Probing):
         self._last += 1
         return self._last
 
-    def limit(self, request: Request) -> float:
+    def limit(self, request: PigletRequest) -> float:
         patience = self.task.patience
         match request.kind:
             case "tool/execute" if request.real:
@@ -142,7 +147,7 @@ class Probe(Probing):
                 return patience.intercept
         return patience.answer
 
-    def hint(self, request: Request) -> str:
+    def hint(self, request: PigletRequest) -> str:
         return _JUDGE if request.kind.startswith("interceptor/") else _ANSWER
 
     def say_shutdown(self) -> None:
@@ -248,8 +253,8 @@ class Probe(Probing):
     def execute_tool(self, name: str, args: object, call_id: str = "") -> Any:
         """Its own tool, as it asked for it."""
         if (
-            self.outcome(Request("tool/execute", {"callId": call_id, "name": name, "args": args}, real=True))
-            is not Outcome.ANSWERED
+            self.outcome(PigletRequest("tool/execute", {"callId": call_id, "name": name, "args": args}, real=True))
+            is not RequestOutcome.ANSWERED
         ):
             raise HostError(-32603, "tool execution cancelled")
         if error := self.last_answer.get("error"):
@@ -265,3 +270,97 @@ class Probe(Probing):
         subscription = self._next()
         self._subscriptions[subscription] = topic
         return subscription
+
+
+_TALK = [
+    {"type": "user", "data": {"content": "Good morning.", "timestamp": "2026-02-03T10:00:00Z"}},
+    {"type": "assistant", "data": {"content": [{"text": "Good morning to you."}], "model": "m1", "provider": "acme"}},
+]
+
+
+def call(name: str, args: object, *, real: bool = False) -> PigletRequest:
+    return PigletRequest("tool/execute", {"callId": "call_1", "name": name, "args": args}, real)
+
+
+def command(name: str, args: str = "", *, real: bool = False) -> PigletRequest:
+    return PigletRequest("command/execute", {"name": name, "args": args}, real)
+
+
+class PigletExamination(GuestExamination[PigletProbe]):
+    """One guest that speaks piglet, on FD 3 and 4 or, if it says nothing there, on stdin and stdout (spec piglet FIX-2)."""
+
+    unopened = "`manifest` and `handshake`"
+    settles = True
+    echo = "echo the `id` of the request as it came, an integer"
+    refuse = "answer a name that you do not know with an error: -32602, `unknown tool: x`"
+
+    def __init__(self, task: Task, scratch: Path) -> None:
+        super().__init__(task, scratch)
+        self.transport: Transport = "stdio" if task.target.transport == "stdio" else "fd"
+
+    def start(self, data: Path, **options: Any) -> PigletProbe:
+        return PigletProbe(self.task, data, transport=self.transport, **options)
+
+    def pay_visit(self) -> FirstVisit[PigletProbe]:
+        """One that is mute on FD 3 and 4 may speak on stdin and stdout; if it is mute there too, the first is told."""
+        visit = super().pay_visit()
+        mute = visit.problem is not None and visit.probe is not None and not visit.probe.answers
+        if mute and self.target.transport == "auto":
+            self.transport = "stdio"
+            again = super().pay_visit()
+            if again.problem is None or (again.probe is not None and again.probe.answers):
+                return again
+            self.transport = "fd"
+        return visit
+
+    @property
+    def tried_here(self) -> list[PigletProbe]:
+        """Those that were spoken to where it speaks."""
+        return [probe for probe in self.seen if probe.transport == self.transport]
+
+    def requests(self, probe: PigletProbe) -> list[PigletRequest]:
+        requests: list[PigletRequest] = []
+        if probe.names("register/tool"):
+            requests.append(call(NOBODY, {}))
+        if probe.names("register/command"):
+            requests.append(command(NOBODY))
+        interceptors = dict.fromkeys(probe.names("register/interceptor"))
+        requests += [PigletRequest("interceptor/before", {"name": name, "toolName": NOBODY, "args": {}}) for name in interceptors]
+        requests += self.harmless(probe)[:1] + self.real()
+        return requests or [PigletRequest("serai/check", {})]  # an unknown method: any guest answers that
+
+    def harmless(self, probe: PigletProbe) -> list[PigletRequest]:
+        """What may be asked without doing anything: no shortcut, for it acts, and no model."""
+        requests: list[PigletRequest] = []
+        if probe.names("register/messageHook"):
+            requests.append(PigletRequest("messageHook/onMessage", {"message": "Good morning."}))
+        if probe.names("register/inputTransformer"):
+            requests.append(PigletRequest("inputTransformer/transform", {"input": "Good morning."}))
+        if probe.names("register/compactor"):
+            requests.append(PigletRequest("compact/execute", {"messages": _TALK}))
+        return requests
+
+    def offered(self, request: PigletRequest) -> list[str]:
+        return self.first.names("register/tool" if request.kind == "tool/execute" else "register/command")
+
+    def tools(self, probe: PigletProbe) -> list[tuple[str, object]]:
+        return [(tool["name"], tool.get("parameters") or {"type": "object"}) for tool in probe.registered("register/tool")]
+
+    def call(self, name: str, args: object) -> PigletRequest:
+        return call(name, args)
+
+    def is_error(self, answer: Message) -> bool:
+        result = answer.get("result")
+        return answer.get("error") is not None or (isinstance(result, dict) and bool(result.get("isError")))
+
+    def real(self) -> list[PigletRequest]:
+        calls = [call(name, args, real=True) for name, args in self.task.calls]
+        for line in self.task.commands:
+            name, _, args = line.removeprefix("/").partition(" ")
+            calls.append(command(name, " ".join(args.split()), real=True))  # spec piglet 5.2
+        return calls
+
+
+def examine(task: Task) -> AbstractContextManager[PigletExamination]:
+    """What the rules are given; its scratch folder is gone afterwards."""
+    return scratched(PigletExamination, task)

@@ -1,26 +1,29 @@
-"""One guest that speaks zot, started and asked: read as tolerantly as a host reads it, and all that is wrong kept for the rules."""
+"""One guest that speaks zot, started and asked: read as tolerantly as a host reads it, and all that is wrong kept for the rules.
+
+What the rules of zot are given: guests to try things with, and one visit that all of them know.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from serai.testing.conformance.forms import compact, written
-from serai.testing.conformance.probing import Flawed, Outcome, Probing, ending
-from serai.testing.conformance.report import Finding
-from serai.testing.conformance.target import Task
-from serai.testing.zot_host.frames import ANSWERS, FRAMES, LONGEST, Flaws, Frame, misplaced, parsed
-from serai.testing.zot_host.process import GuestProcess
+from serai.testing.conformance.examination import NOBODY, GuestExamination, scratched
+from serai.testing.conformance.findings import Finding
+from serai.testing.conformance.probe import Flawed, GuestProbe, Task, compact, written
+from serai.testing.guest_process import GuestProcess
+from serai.testing.zot_host import ANSWERS, FRAMES, INTERCEPTABLE, LONGEST, Flaws, Frame, misplaced, parsed
 
-__all__ = ["Flawed", "Outcome", "Probe", "Request", "compact", "ending", "written"]
+__all__ = ["ZotExamination", "ZotProbe", "ZotRequest", "examine", "question"]
 
 _ANSWER = "answer every request exactly once, also when something goes wrong: catch what is thrown, send an error, and flush it"
 _JUDGE = "answer at once, also what you cannot judge: everything waits, and after 5 s a host goes on without you"
 _FIRST_ID = 64818707086  # zot's ids are the time of the day, in 12 digits: in the morning they begin with 0 (spec zot 3.1)
 
 
-class Request(NamedTuple):
+class ZotRequest(NamedTuple):
     """Something to ask of a guest; `real` if a person has given it. It has a usual id, in the usual form, unless it is given."""
 
     kind: str
@@ -39,7 +42,7 @@ class Request(NamedTuple):
         return f"the question about {self.fields['event']}"
 
 
-class Probe(Probing):
+class ZotProbe(GuestProbe):
     """A guest and what it said."""
 
     def __init__(self, task: Task, data: Path, *, ack: bool = True, folders: bool = True, narrow: bool = False) -> None:
@@ -58,7 +61,7 @@ class Probe(Probing):
         self.intercepts: list[str] = []
         self.ready = False
         self.late: list[Frame] = []  # registered after ready
-        self._asked: dict[str, Request] = {}  # by id
+        self._asked: dict[str, ZotRequest] = {}  # by id
 
     # -- opening ---------------------------------------------------------------------------------------------------------------
 
@@ -96,7 +99,7 @@ class Probe(Probing):
     def send(self, frame: Frame) -> bool:
         return self.write(compact(frame) + b"\n")
 
-    def ask(self, *requests: Request) -> list[str]:
+    def ask(self, *requests: ZotRequest) -> list[str]:
         """Send requests in one piece, and do not wait; their ids."""
         ids, raw = [], b""
         for request in requests:
@@ -107,13 +110,13 @@ class Probe(Probing):
         self.write(raw)
         return ids
 
-    def limit(self, request: Request) -> float:
+    def limit(self, request: ZotRequest) -> float:
         patience = self.task.patience
         if request.kind == "event_intercept":
             return patience.intercept
         return {"tool_call": patience.tool, "command_invoked": patience.command}[request.kind] if request.real else patience.answer
 
-    def hint(self, request: Request) -> str:
+    def hint(self, request: ZotRequest) -> str:
         return _JUDGE if request.kind == "event_intercept" else _ANSWER
 
     def say_shutdown(self) -> None:
@@ -171,3 +174,60 @@ class Probe(Probing):
     def names(self, kind: str) -> list[str]:
         """The names of what it registered: `register_tool` or `register_command`."""
         return [frame["name"] for frame in [*self.registered, *self.late] if frame["type"] == kind]
+
+
+QUESTIONS: dict[str, Frame] = {
+    "tool_call": {"tool_id": "call_1", "tool_name": NOBODY, "tool_args": {}},
+    "turn_start": {"step": 1},
+    "assistant_message": {"text": "Good morning."},
+}
+
+
+def question(event: str, **fields: object) -> ZotRequest:
+    """A harmless one; `fields` change it."""
+    return ZotRequest("event_intercept", {"event": event, **QUESTIONS[event], **fields})
+
+
+class ZotExamination(GuestExamination[ZotProbe]):
+    """One guest that speaks zot."""
+
+    echo = "echo the `id` of the request as it came, a string, in the answer of its kind"
+    refuse = "answer a name that you do not know with an error: is_error for a tool, error for a command"
+
+    def start(self, data: Path, **options: Any) -> ZotProbe:
+        return ZotProbe(self.task, data, **options)
+
+    def requests(self, probe: ZotProbe) -> list[ZotRequest]:
+        requests = []
+        if probe.names("register_tool"):
+            requests.append(ZotRequest("tool_call", {"name": NOBODY, "args": {}}))
+        if probe.names("register_command"):
+            requests.append(ZotRequest("command_invoked", {"name": NOBODY}))
+        requests += [question(event) for event in INTERCEPTABLE if event in probe.intercepts]
+        return requests + self.real()
+
+    def offered(self, request: ZotRequest) -> list[str]:
+        return self.first.names("register_tool" if request.kind == "tool_call" else "register_command")
+
+    def tools(self, probe: ZotProbe) -> list[tuple[str, object]]:
+        tools = [frame for frame in probe.registered if frame["type"] == "register_tool"]
+        return [(frame["name"], frame.get("schema", {"type": "object"})) for frame in tools]
+
+    def call(self, name: str, args: object) -> ZotRequest:
+        return ZotRequest("tool_call", {"name": name, "args": args})
+
+    def is_error(self, answer: Frame) -> bool:
+        return bool(answer.get("is_error") or answer.get("error"))
+
+    def real(self) -> list[ZotRequest]:
+        calls = [ZotRequest("tool_call", {"name": name, "args": args}, real=True) for name, args in self.task.calls]
+        for line in self.task.commands:
+            name, _, args = line.removeprefix("/").partition(" ")
+            fields = {"name": name} | ({"args": args.strip()} if args.strip() else {})
+            calls.append(ZotRequest("command_invoked", fields, real=True))
+        return calls
+
+
+def examine(task: Task) -> AbstractContextManager[ZotExamination]:
+    """What the rules are given; its scratch folder is gone afterwards."""
+    return scratched(ZotExamination, task)
