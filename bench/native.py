@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.harness import PEERS, ROOT, peer_has
-from serai.cli.components import around
+from serai.authoring.component import wrap_module
 
 __all__ = ["build", "build_go", "build_plugin"]
 
@@ -57,7 +57,7 @@ def build_plugin(name: str) -> str | None:
             flags = ["-target", "wasm32-freestanding", "-nostdlib", "-O2", "-Wl,--no-entry,--strip-all", f"-I{folder}"]
             zig = [str(PEERS / "python"), "-m", "ziglang", "cc", *flags, "-o", str(core), str(source)]
             subprocess.run(zig, env=os.environ | {"ZIG_LOCAL_CACHE_DIR": folder}, check=True)
-            component.write_bytes(around(core.read_bytes(), "instance"))
+            component.write_bytes(wrap_module(core.read_bytes(), "instance"))
     return str(component)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import pytest
 
-from serai.cli.main import Lazy, serai
+from serai.cli.command_table import LazyCommand, serai
 
 PAGES = sorted((Path(__file__).parents[1] / "docs" / "parity").glob("*.md"))
 _ROW = re.compile(r"^\| `([^`]+)` \| `([^`]+)` \|", re.MULTILINE)
@@ -46,7 +46,7 @@ def _command(words: list[str]) -> click.Command:
             continue
         assert isinstance(found, click.Group), f"{found.name} has no commands"
         found = found.commands[word]
-        found = found.load() if isinstance(found, Lazy) else found
+        found = found.load() if isinstance(found, LazyCommand) else found
     return found
 
 

@@ -8,14 +8,16 @@ are the `config.toml` among the configuration, with what `serai guest grant` has
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+import serai
 from serai.errors import BadSettings
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
     from typing import Any
+
 
 __all__ = [
     "CONFIG",
@@ -25,6 +27,7 @@ __all__ = [
     "absolute_path",
     "check_setting_keys",
     "config_folder",
+    "examples_folder",
     "make_private_folder",
     "parse_settings",
     "read_project_settings",
@@ -188,3 +191,10 @@ def make_private_folder(path: str | Path) -> None:
     except FileExistsError:  # somebody else was quicker
         if not os.path.isdir(path):
             raise
+
+
+def examples_folder(kind: str = "zot") -> Path:
+    """Where the examples are: beside the source in a checkout, inside the package once it is installed."""
+    package = Path(serai.__file__).parent
+    inside = package / "examples" / kind
+    return inside if inside.is_dir() else package.parents[1] / "examples" / kind

@@ -2,6 +2,8 @@
 
 `make test` with a Hangul filler at its end looks like `make test` and is another command: nothing with one of these is taken as
 read.
+
+Text that a terminal only shows. Imports nothing, so that an error can be told at no cost.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import re
 import unicodedata
 from typing import TYPE_CHECKING, Final
 
-__all__ = ["find_invisible", "name_character"]
+__all__ = ["escape_printable", "find_invisible", "name_character"]
 
 if TYPE_CHECKING:
     pass
@@ -64,3 +66,8 @@ def name_character(char: str) -> str:
     """The character as a message has it."""
     name = unicodedata.name(char, "")
     return f"U+{ord(char):04X}" + (f" ({name.lower()})" if name else "")
+
+
+def escape_printable(text: str) -> str:
+    """What a terminal would act upon is spelt out."""
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)

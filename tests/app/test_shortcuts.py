@@ -11,7 +11,7 @@ from serai.model.actions import NoAction, Notice, SubmitPrompt
 from tests.agents.resident.parts import Answers, conversation, said
 from tests.app.houses import Person, opened, prompts_in
 from tests.support import piglet_guests
-from tests.support.piglet_guests import result, throw
+from tests.support.piglet_guests.steps import result, throw
 
 
 async def test_a_pressed_key_has_its_guests_wish_done(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from click.testing import CliRunner
 
 from serai.cli import _said
-from serai.cli.main import serai
+from serai.cli.command_table import serai
 from tests.cli.guests import Shell
 
 __all__ = ["Inside"]
@@ -30,7 +30,7 @@ class Inside(Shell):
         with chdir(cwd or self.cwd), _environment(self.env | env):
             ran = CliRunner().invoke(serai, [*map(str, arguments)], input=input, color=self.coloured, prog_name="serai")
         stderr = ran.stderr
-        if isinstance(ran.exception, Exception):  # and no SystemExit: then it is for `serai.cli.main` to tell
+        if isinstance(ran.exception, Exception):  # and no SystemExit: then it is for `serai.cli.command_table` to tell
             stderr += _said(ran.exception) + "\n"
         return subprocess.CompletedProcess(self.argv(*arguments), ran.exit_code, ran.stdout, stderr)
 

@@ -37,7 +37,7 @@ __all__ = ["Run", "files", "kept", "left", "lines", "result", "run", "script", "
 
 PATIENCE = 40.0  # seconds; the first run of a worker waits for all imports too
 USED = (
-    *("serai.cli.main", "serai.cli.run", "serai.cli.line", "serai.cli.printing"),
+    *("serai.cli.command_table", "serai.cli.run", "serai.cli.line_surface", "serai.cli.run_output"),
     *(
         "serai.app.app",
         "serai.agents.resident.factory",

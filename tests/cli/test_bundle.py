@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import serai
-from serai.cli import bundle_imports, bundling
+from serai.authoring import bundle
 from serai.testing.zot_host import ZotHost
 from tests.cli.authors import limited
 from tests.cli.guests import EXAMPLES, Shell, objects
@@ -383,13 +383,13 @@ def test_what_a_bundle_cannot_carry_is_named(shell: Shell, tmp_path: Path, line:
 
 
 def test_what_a_bundle_carries_of_serai_needs_nothing_that_it_does_not_carry() -> None:
-    files = [file for file in bundle_imports.carried_files() if file.suffix == ".py"]
+    files = [file for file in bundle.carried_files() if file.suffix == ".py"]
     assert len(files) > 10
     for file in files:
-        look = bundle_imports._Look(".".join(file.relative_to(HOUSE.parent).parts[:-1]))
-        bundle_imports._visit(look, file)
+        look = bundle._Look(".".join(file.relative_to(HOUSE.parent).parts[:-1]))
+        bundle._visit(look, file)
         needed = [found for found in look.imports if not found.optional]
-        assert [name for found in needed for name in bundle_imports._not_carried(found)] == [], file
+        assert [name for found in needed for name in bundle._not_carried(found)] == [], file
 
 
 @pytest.mark.parametrize(
@@ -476,12 +476,12 @@ def test_bytecode_that_cannot_be_made_is_left_out(
 ) -> None:
     (source / "deep.py").write_text(f"X = {'-' * 100_000}1\n")
     (source / "template.py").write_text("def @NAME@():\n")
-    monkeypatch.setattr(bundling, "marshal", SimpleNamespace(dumps=broken_marshal))
-    plan = bundling.plan(source)
-    packed = bundling.pack(plan)
+    monkeypatch.setattr(bundle, "marshal", SimpleNamespace(dumps=broken_marshal))
+    plan = bundle.plan(source)
+    packed = bundle.pack_bundle(plan)
     assert {"skies.py", "deep.py", "template.py", "weather.pyc"} <= set(packed.names)
     assert not {"skies.pyc", "deep.pyc", "template.pyc"} & set(packed.names)
-    bundling.write(packed.content, tmp_path / "weather.pyz")
+    bundle.write(packed.content, tmp_path / "weather.pyz")
     form = {"file": tmp_path / "weather.pyz", "manifest": plan.manifest("weather.pyz")}
     with ZotHost(deployed(form, tmp_path / "alone"), environ={}) as host:
         assert host.call_text("weather", {"city": "Bern"}) == "Bern: fog"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from serai.cli.checking import check
+from serai.cli.guest_authoring import check
 from serai.testing import conformance
 from serai.testing.conformance import checker
 from tests.cli.guests import EXAMPLES

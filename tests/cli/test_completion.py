@@ -14,8 +14,8 @@ import pytest
 
 from serai.agents.factory import AGENTS
 from serai.cli import completion
+from serai.cli.command_table import COMMANDS
 from serai.cli.completion import complete_agents, complete_guests, complete_models, complete_sessions
-from serai.cli.main import COMMANDS
 from serai.store.session_folder import SessionFolder
 from tests.cli.guests import Shell, guest
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from serai.boxes.backends.local import LocalBackend
-from serai.cli.demo import COLUMNS, Stage
-from serai.cli.demo_boxes import boxes
+from serai.cli.demo import COLUMNS, DemoContext, boxes
 from serai.errors import BoxFailed
 from serai.record import Recorder, RecordingFolder
 from serai.testing.claude.script import Script, ScriptedClaude
@@ -268,14 +267,14 @@ def test_a_demo_whose_reader_has_read_enough_ends_quietly_and_leaves_nothing(per
 
 
 @pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
+def stage(tmp_path: Path) -> Iterator[DemoContext]:
     with Recorder(RecordingFolder(tmp_path / "recordings"), command="a test") as recorder:
-        yield Stage(recorder, tmp_path, color=False)
+        yield DemoContext(recorder, tmp_path, color=False)
 
 
 @pytest.mark.req("app.demo.boxes")
 async def test_where_there_are_no_namespaces_one_line_says_so(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    stage: DemoContext, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(LocalBackend, "missing", "the kernel has none")
     await boxes(stage)
@@ -287,7 +286,7 @@ async def test_where_there_are_no_namespaces_one_line_says_so(
 
 @pytest.mark.req("app.demo.boxes")
 async def test_where_a_box_cannot_be_made_after_all_one_line_says_why(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    stage: DemoContext, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def fails(*_: object, **__: object) -> None:
         raise BoxFailed("mount: not permitted", who="box demo")

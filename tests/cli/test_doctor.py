@@ -18,10 +18,10 @@ import pytest
 
 import serai
 from serai.agents.models.catalogue import KEYS
+from serai.app.doctor import checks
+from serai.app.doctor.checks import CHECKS, CheckLine, DoctorContext
+from serai.app.doctor.redaction import Redactor, without_values
 from serai.boxes.backends.local import LocalBackend
-from serai.cli import doctor_checks
-from serai.cli.discreet import Discreet, without_values
-from serai.cli.doctor_checks import CHECKS, Line, Look
 from serai.host.trust import Trust
 from serai.model.approvals import Approval
 from serai.model.tools import ToolCall
@@ -96,8 +96,8 @@ def test_a_sound_house_has_nothing_broken_and_a_line_for_each_part(house: House)
 
 @pytest.mark.req("app.doctor.page")
 def test_a_part_that_breaks_down_is_a_line_and_the_others_go_on(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(look: Look) -> Iterator[Line]:
-        yield Line("ok", "so far")
+    def broken(look: DoctorContext) -> Iterator[CheckLine]:
+        yield CheckLine("ok", "so far")
         raise ZeroDivisionError("nothing to divide")
 
     monkeypatch.setitem(CHECKS, "models", broken)
@@ -190,7 +190,7 @@ def test_what_is_kept_is_counted(house: House) -> None:
 
 
 def test_little_room_is_a_problem(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor_checks, "_LITTLE", 1 << 62)
+    monkeypatch.setattr(checks, "_LITTLE", 1 << 62)
     assert any(section == "home" and "free for what Serai writes" in text for section, text in house.page().problems())
 
 
@@ -198,7 +198,7 @@ def test_little_room_is_a_problem(house: House, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_extra_that_is_missing_is_a_note_with_the_way_to_have_it(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor_checks, "find_spec", lambda name: None if name == "cryptography" else find_spec(name))
+    monkeypatch.setattr(checks, "find_spec", lambda name: None if name == "cryptography" else find_spec(name))
     page = house.page()
     assert page.of("Serai", "note") == ["extra seal: cryptography not installed"]
     assert "pip install 'serai[seal]'" in [line.get("hint") for line in page.lines]
@@ -224,7 +224,7 @@ def test_agents_of_other_packages_are_told_and_not_run(house: House, tmp_path: P
     page = house.page()
     assert page.of("agents", "ok") == [
         "resident: can be used",
-        f"claude: 2.1.325, settings: {Discreet(os.environ)(f'{tmp_path}/claude')}",  # which has the name of who runs the tests
+        f"claude: 2.1.325, settings: {Redactor(os.environ)(f'{tmp_path}/claude')}",  # which has the name of who runs the tests
         "mock: can be used",
         "rover: from acme 1.5",
         "resident would be used: no other was chosen",
@@ -264,7 +264,7 @@ def test_the_model_that_would_be_used_is_told_with_the_reason_and_keys_by_name(h
 
 @pytest.mark.req("app.doctor.model")
 def test_a_model_that_was_chosen_and_cannot_be_used_is_a_problem(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor_checks, "find_spec", lambda name: None if name == "anthropic" else find_spec(name))
+    monkeypatch.setattr(checks, "find_spec", lambda name: None if name == "anthropic" else find_spec(name))
     page = house.page(SERAI_DEFAULT_MODEL="opus")
     assert "anthropic/claude-opus-5-5 would be used: SERAI_DEFAULT_MODEL is set" in page.of("models", "ok")
     assert page.problems() == [
@@ -420,8 +420,8 @@ def test_nothing_that_is_somebody_s_own_is_on_the_page(
     assert not re.search(r"\beve\b", shown)
 
 
-def discreet(**env: str) -> Discreet:
-    return Discreet({"HOME": "/srv/homes/ann", "USER": NAME, **env})
+def discreet(**env: str) -> Redactor:
+    return Redactor({"HOME": "/srv/homes/ann", "USER": NAME, **env})
 
 
 @pytest.mark.parametrize(

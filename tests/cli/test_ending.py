@@ -53,7 +53,7 @@ def place(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("number", "status"), SIGNALS)
 @pytest.mark.parametrize(
     "at",
-    ["import click", "import serai.cli.opening", "/config.toml", "shutil.copytree {source}", "shutil.copyfile {source}/says.json"],
+    ["import click", "import serai.cli.options", "/config.toml", "shutil.copytree {source}", "shutil.copyfile {source}/says.json"],
     ids=["in the first import", "in an import of its own", "while finding", "before copying", "while copying"],
 )
 def test_a_signal_ends_a_command_wherever_it_is(
@@ -201,7 +201,7 @@ def test_a_full_disk_is_told_in_one_line(shell: Shell, words: tuple[str, ...], u
 LATE = """
 import sys, click
 from serai.cli import main
-from serai.cli.main import serai
+from serai.cli.command_table import serai
 
 serai.add_command(click.Command("late", callback=lambda: print("late")))
 sys.argv = ["serai", "late"]
@@ -268,8 +268,8 @@ def without(shell: Shell, redirections: str, *arguments: str, **env: str) -> sub
 def test_a_shell_that_allows_few_descriptors_does_not_keep_guests_out(soft: int, after: int) -> None:
     program = """
 import resource
-from serai.cli import outside
-outside.enough_descriptors()
+from serai.cli import entry
+entry.raise_descriptor_limit()
 print(resource.getrlimit(resource.RLIMIT_NOFILE))
 """
     shell = f'ulimit -Sn {soft} && ulimit -Hn 512 && exec "$@"'

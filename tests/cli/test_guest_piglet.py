@@ -9,7 +9,8 @@ import pytest
 
 from tests.cli.guests import Shell, guest, objects
 from tests.support import piglet_guests
-from tests.support.piglet_guests import interceptor, offer, tell
+from tests.support.piglet_guests.guest_folder import interceptor, offer
+from tests.support.piglet_guests.steps import tell
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "piglet"
 HARBOUR = EXAMPLES / "by-hand"

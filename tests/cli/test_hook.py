@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from serai.cli.command_table import COMMANDS
 from serai.cli.hook import hook
-from serai.cli.main import COMMANDS
 from serai.testing.conformance import hook as conformance
 from tests.cli.guests import Shell
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from serai.cli.main import COMMANDS, Lazy, serai
+from serai.cli.command_table import COMMANDS, LazyCommand, serai
 
 # The help, and on stderr what was imported for it.
 HELP = """
@@ -40,7 +40,7 @@ def test_help_imports_none_of_them() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_its_line_is_the_first_of_its_own_help(name: str) -> None:
     stands_for = serai.commands[name]
-    assert isinstance(stands_for, Lazy)
+    assert isinstance(stands_for, LazyCommand)
     command = stands_for.load()
     assert command.name == name
     assert (command.help or "").splitlines()[0].rstrip() == stands_for.short_help

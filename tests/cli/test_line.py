@@ -25,9 +25,9 @@ from typing import Any, Self
 import pytest
 import uvloop
 
-from serai.cli import line
-from serai.cli.line import LineSurface, Terminal
-from serai.cli.printing import Printer
+from serai.cli import line_surface
+from serai.cli.line_surface import LineSurface, Terminal
+from serai.cli.run_output import TextPrinter
 from serai.limits import Limits
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question, QuestionItem, QuestionOption
 from serai.model.events import Text
@@ -125,9 +125,9 @@ async def slept(seconds: float, sleep: Callable[[float], Awaitable[None]] = asyn
 async def asked(play: Play) -> list[tuple[bool, Decision | None]]:
     """Whether somebody could be asked, and what they said; None: it was withdrawn."""
     decisions = DecisionStore(os.path.join(play.folder, "policy.db")) if play.folder else None
-    printer = Printer(sys.stdout, sys.stdout)
+    printer = TextPrinter(sys.stdout, sys.stdout)
     limits = Limits(remember=play.remember)
-    line._MOMENT = play.moment
+    line_surface._MOMENT = play.moment
     pytest.MonkeyPatch().setattr(asyncio, "sleep", slept)
     surface = LineSurface(Terminal.open(), printer, decisions=decisions, limits=lambda: limits)
     desk = Approver(Policy(Rules(), memory=decisions), surface, decisions=decisions, limits=limits)

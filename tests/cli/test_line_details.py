@@ -16,8 +16,8 @@ from typing import Self
 
 import pytest
 
-from serai.cli.line import LineSurface, Terminal
-from serai.cli.printing import Printer
+from serai.cli.line_surface import LineSurface, Terminal
+from serai.cli.run_output import TextPrinter
 from serai.model.approvals import Allow, Approval, Deny
 from serai.model.events import Retrying, Text, ToolEnded, ToolStarted
 from serai.model.tools import ToolCall, ToolResult
@@ -98,7 +98,7 @@ def screen() -> Iterator[Screen]:
 
 
 def surface(screen: Screen, decisions: DecisionStore | None = None) -> LineSurface:
-    return LineSurface(screen.terminal, Printer(screen.file, screen.file, color=False), decisions=decisions, color=False)
+    return LineSurface(screen.terminal, TextPrinter(screen.file, screen.file, color=False), decisions=decisions, color=False)
 
 
 # -- asking
@@ -153,7 +153,7 @@ async def test_of_two_requests_that_are_the_same_the_newest_that_waits_is_shown(
 
 def printed(*events: Text | Retrying | ToolStarted | ToolEnded) -> tuple[str, str]:
     out, err = io.StringIO(), io.StringIO()
-    printer = Printer(out, err)
+    printer = TextPrinter(out, err)
     for event in events:
         printer.tell(event)
     printer.close()

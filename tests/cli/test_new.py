@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.cli import scaffold
+from serai.authoring import scaffold
 from serai.errors import BadSettings
 from serai.testing.zot_host import ZotHost
 from tests.cli.authors import limited
@@ -192,7 +192,7 @@ def test_it_tells_the_same_as_json(shell: Shell) -> None:
 @pytest.mark.parametrize("guard", [False, True])
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_nothing_of_the_templates_own_marks_is_left(tmp_path: Path, language: str, guard: bool) -> None:
-    made = scaffold.make("first", tmp_path, language=language, guard=guard)
+    made = scaffold.new_extension("first", tmp_path, language=language, guard=guard)
     texts = {file: (made.folder / file).read_text() for file in made.files}
     for file, text in texts.items():
         assert not re.search(r"@[A-Z]+@|^%%", text, re.MULTILINE), file

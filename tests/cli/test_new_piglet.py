@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from serai.cli import scaffold
+from serai.authoring import scaffold
 from serai.testing.piglet_host.host import PigletHost
 from tests.cli.guests import Shell, objects
 from tests.cli.test_new import ADA, BAD, LANGUAGES, own_tests, programs
@@ -96,7 +96,7 @@ def test_a_new_extension_and_its_tests_are_typed(shell: Shell, tmp_path: Path, g
 @pytest.mark.parametrize("guard", [False, True])
 @every_language
 def test_nothing_of_the_templates_own_marks_is_left(tmp_path: Path, language: str, guard: bool) -> None:
-    made = scaffold.make("first", tmp_path, language=language, guard=guard, dialect="piglet")
+    made = scaffold.new_extension("first", tmp_path, language=language, guard=guard, dialect="piglet")
     texts = {file: (made.folder / file).read_text() for file in made.files}
     for file, text in texts.items():
         assert not re.search(r"@[A-Z]+@|^%%", text, re.MULTILINE), file
@@ -108,7 +108,7 @@ def test_nothing_of_the_templates_own_marks_is_left(tmp_path: Path, language: st
 
 @pytest.mark.parametrize("name", ["x", "7", "1e3", "no", "null", "True", "_x", "Weather-2_b", "0x1f", "2026-02-03"])
 def test_every_name_is_the_same_name_in_the_manifest(tmp_path: Path, name: str) -> None:
-    made = scaffold.make(name, tmp_path, language="python", guard=False, dialect="piglet")
+    made = scaffold.new_extension(name, tmp_path, language="python", guard=False, dialect="piglet")
     manifest = yaml.safe_load((made.folder / "manifest.yaml").read_text())
     assert manifest == {
         "name": name, "version": "0.1.0", "description": "Greets people.", "runtime": "python", "entry": "extension.py",

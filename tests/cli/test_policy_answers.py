@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from serai.cli import policy_answers
+from serai.cli import policy_approvals
 from serai.model.approvals import Allow, Answer, Approval, Deny, Question, QuestionItem, QuestionOption
 from serai.model.surface import HeadlessSurface
 from serai.model.tools import ToolCall
@@ -528,4 +528,4 @@ def test_a_user_without_a_name_can_answer_too(monkeypatch: pytest.MonkeyPatch) -
         raise KeyError("getpwuid(): uid not found: 12345")
 
     monkeypatch.setattr(getpass, "getuser", unknown)
-    assert policy_answers._me() == f"user {os.getuid()}"
+    assert policy_approvals._me() == f"user {os.getuid()}"

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.cli import policy_words as words
+from serai.cli import approval_text as words
 from serai.model.approvals import Approval
 from serai.model.tools import ToolCall
 from serai.policy import CallContext, DecisionStore, PendingApproval

@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import msgspec
 import pytest
 
-from serai.cli.printing import JsonPrinter, Printer, glance
+from serai.cli.run_output import JsonPrinter, TextPrinter, call_summary
 from serai.model.actions import Display, Insert, Notice, SetTitle
 from serai.model.approvals import Approval
 from serai.model.events import (
@@ -47,7 +47,7 @@ DONE = TurnEnded(result=TurnResult(status="success", text="done", steps=2, secon
 
 def printed(*events: Event, **options: Any) -> tuple[str, str]:
     out, err = io.StringIO(), io.StringIO()
-    printer = Printer(out, err, **options)
+    printer = TextPrinter(out, err, **options)
     for event in events:
         printer.tell(event)
     printer.close()
@@ -117,7 +117,7 @@ def test_what_a_sub_agent_says_is_not_the_answer() -> None:
 @pytest.mark.req("app.printing.text")
 def test_a_terminal_shows_text_at_once_and_acts_upon_none_of_it() -> None:
     with terminal() as (file, shown):
-        printer = Printer(file, file, color=False)
+        printer = TextPrinter(file, file, color=False)
         printer.tell(Text(text="tick"))
         assert shown("tick") == "tick"
         for piece in ("\ta\r", "\nb\r", "c\x1b[2J\x9b\u202e", "d"):
@@ -131,7 +131,7 @@ def test_a_terminal_shows_text_at_once_and_acts_upon_none_of_it() -> None:
 @pytest.mark.req("app.printing.text")
 def test_what_is_held_back_comes_when_it_may() -> None:
     with terminal() as (file, shown):
-        printer = Printer(file, file, color=False)
+        printer = TextPrinter(file, file, color=False)
         printer.tell(Text(text="before"))
         printer.hold()
         printer.tell(Text(text="after"))
@@ -144,7 +144,7 @@ def test_what_is_held_back_comes_when_it_may() -> None:
 @pytest.mark.req("app.printing.text")
 async def test_pieces_for_a_pipe_are_written_together_at_the_end_of_the_tick() -> None:
     out = io.StringIO()
-    printer = Printer(out, io.StringIO())
+    printer = TextPrinter(out, io.StringIO())
     printer.tell(Text(text="a"))
     printer.tell(Text(text="b"))
     assert out.getvalue() == ""
@@ -237,7 +237,7 @@ def test_what_others_chose_is_spelt_out_and_what_looks_like_a_secret_is_masked()
 @pytest.mark.req("app.printing.text")
 def test_what_a_command_answers_is_a_result_on_lines_of_its_own() -> None:
     out, err = io.StringIO(), io.StringIO()
-    printer = Printer(out, err)
+    printer = TextPrinter(out, err)
     printer.tell(Text(text="said"))
     printer.act(Display("a\nb", "zot:weather"))
     printer.act(Insert("c"))
@@ -253,7 +253,7 @@ def test_colours_only_for_a_terminal_that_wants_them(monkeypatch: pytest.MonkeyP
     for name, value in ({"TERM": "xterm"} | env).items():
         monkeypatch.setenv(name, value)
     with terminal() as (file, shown):
-        Printer(io.StringIO(), file).tell(ToolStarted(call=BASH))
+        TextPrinter(io.StringIO(), file).tell(ToolStarted(call=BASH))
         assert ("\x1b[" in shown("\n")) == colored
     assert "\x1b" not in printed(ToolStarted(call=BASH))[1]
 
@@ -278,7 +278,7 @@ def test_colours_only_for_a_terminal_that_wants_them(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_a_call_at_a_glance(call: ToolCall, expected: str) -> None:
-    assert glance(call) == expected
+    assert call_summary(call) == expected
 
 
 # -- for programs -----------------------------------------------------------------------------------------------------------------
@@ -347,7 +347,7 @@ async def test_a_broken_pipe_is_told_once_and_raised_at_the_end(json: bool) -> N
     os.close(reader)
     lost: list[OSError] = []
     file = os.fdopen(writer, "w")
-    printer = JsonPrinter(file, lost=lost.append) if json else Printer(file, io.StringIO(), lost=lost.append)
+    printer = JsonPrinter(file, lost=lost.append) if json else TextPrinter(file, io.StringIO(), lost=lost.append)
     for _ in range(3):
         printer.tell(Text(text="x"))
         await asyncio.sleep(0)
@@ -361,7 +361,7 @@ async def test_a_broken_pipe_is_told_once_and_raised_at_the_end(json: bool) -> N
 @pytest.mark.req("app.printing.lost")
 def test_a_full_disk_is_said_at_the_end() -> None:
     file = open("/dev/full", "w")
-    printer = Printer(file, io.StringIO())
+    printer = TextPrinter(file, io.StringIO())
     printer.tell(Text(text="x\n"))
     with pytest.raises(OSError, match="No space left"):
         printer.close()

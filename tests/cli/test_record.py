@@ -12,7 +12,7 @@ from time import monotonic, time
 
 import pytest
 
-from serai.cli import timeline
+from serai.cli import record
 from serai.record import Recorder, RecordingFolder, Secrets
 from serai.record.recording_folder import RecordedRun
 from tests.cli import warm
@@ -250,7 +250,7 @@ def test_nothing_that_was_recorded_acts_on_the_terminal_or_shows_a_token(home: d
 @pytest.mark.req("record.secrets.lookalikes")
 @pytest.mark.parametrize("place", [0, 50, 80, 95, 98, 99, 100, 101])
 def test_a_token_at_the_end_of_what_is_shown_is_masked_before_it_is_cut(place: int) -> None:
-    shown = timeline.shown(" " * place + TOKEN)
+    shown = record.shown_text(" " * place + TOKEN)
     assert len(shown) <= 100
     assert "gh" not in shown
 

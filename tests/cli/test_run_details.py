@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from serai.app.app import App
-from serai.cli.ending import Ending
-from serai.cli.opening import Options, Status
-from serai.cli.printing import JsonPrinter
-from serai.cli.run import Outcome, Wanted, _outcome
+from serai.cli.options import ExitCode, GuestOptions
+from serai.cli.run import RunArguments, RunOutcome, RunStop, _outcome
+from serai.cli.run_output import JsonPrinter
 from serai.model.actions import Quit
 from serai.model.contributions import Contributions, EventHandler
 from serai.model.events import Event, TurnStarted
@@ -42,26 +41,26 @@ class Quitter(Helper):
             self.wants(Quit())
 
 
-async def played(tmp_path: Path, prompt: str) -> Outcome:
+async def played(tmp_path: Path, prompt: str) -> RunOutcome:
     """A run in this process."""
-    wanted = Wanted(options=Options(tmp_path, installed=False), prompt=prompt, images=(), given=NOTHING)
-    return await _outcome(wanted, JsonPrinter(io.StringIO()), Ending())
+    wanted = RunArguments(options=GuestOptions(tmp_path, installed=False), prompt=prompt, images=(), given=NOTHING)
+    return await _outcome(wanted, JsonPrinter(io.StringIO()), RunStop())
 
 
 @pytest.mark.req("app.run.status")
 async def test_a_turn_that_a_guest_has_ended_is_not_done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SERAI_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr("serai.cli.line.Terminal.open", lambda: None)  # whoever sits there is nobody's to ask
+    monkeypatch.setattr("serai.cli.line_surface.Terminal.open", lambda: None)  # whoever sits there is nobody's to ask
     bring(monkeypatch, tmp_path, Quitter())
     outcome = await played(tmp_path, script("wait 600"))
     assert (outcome.result.status, outcome.result.error) == ("cancelled", "a guest ended the run")
-    assert outcome.status is Status.ERROR
+    assert outcome.status is ExitCode.ERROR
 
 
 @pytest.mark.req("app.run.interrupt")
 async def test_a_signal_that_came_while_the_app_was_opened_ends_it(tmp_path: Path) -> None:
-    ending, app = Ending(), App()
-    ending.now("interrupted", Status(130))
+    ending, app = RunStop(), App()
+    ending.now("interrupted", ExitCode(130))
     assert not app.quitting.is_set()
     ending.watch(app)
     assert app.quitting.is_set()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.cli.opening import Status
+from serai.cli.options import ExitCode
 from tests.cli.guests import EXAMPLES, Shell, guest, objects, text
 from tests.wire.helpers import lives
 
@@ -392,4 +392,4 @@ def test_the_words_in_the_help_of_a_call_name_its_ways_in(shell: Shell) -> None:
 @pytest.mark.req("host.cli.status")
 def test_every_status_is_documented() -> None:
     page = (EXAMPLES.parents[1] / "docs" / "cli.md").read_text()
-    assert [int(status) for status in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)] == list(Status)
+    assert [int(status) for status in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)] == list(ExitCode)

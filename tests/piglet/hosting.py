@@ -14,7 +14,8 @@ from serai.app.assembly import AppOptions
 from serai.model.actions import Display
 from tests.agents.resident.parts import Answers
 from tests.app.houses import Person, opened
-from tests.support.piglet_guests import relay, write
+from tests.support.piglet_guests.guest_folder import write
+from tests.support.piglet_guests.steps import relay
 
 NAME = "weather"
 ID = f"piglet:{NAME}"

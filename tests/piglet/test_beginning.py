@@ -19,7 +19,8 @@ from tests.app import houses
 from tests.app.houses import Person
 from tests.host.guests import changed, log_of, opened
 from tests.piglet.wires import ONE_LOOP, came, noted, params
-from tests.support.piglet_guests import Answer, fault, interceptor, note, offer, result, tell, throw, wait, write
+from tests.support.piglet_guests.guest_folder import Answer, interceptor, offer, write
+from tests.support.piglet_guests.steps import fault, note, result, tell, throw, wait
 
 pytestmark = ONE_LOOP
 

@@ -18,7 +18,8 @@ from tests.app.houses import PATIENT, opened
 from tests.host.guests import changed, log_of, pid_of, until
 from tests.piglet.bare import bare
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, noted, params
-from tests.support.piglet_guests import Step, ask, crash, hear, note, publish, relay, seen, subscribe, tell, throw, wait, write
+from tests.support.piglet_guests.guest_folder import write
+from tests.support.piglet_guests.steps import Step, ask, crash, hear, note, publish, relay, seen, subscribe, tell, throw, wait
 
 pytestmark = ONE_LOOP
 

@@ -20,7 +20,8 @@ from tests.app.houses import Person, opened
 from tests.host import guests
 from tests.host.guests import until
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, noted, params
-from tests.support.piglet_guests import ask, crash, echo, fail, note, offer, result, say, tell, throw, wait, write
+from tests.support.piglet_guests.guest_folder import offer, write
+from tests.support.piglet_guests.steps import ask, crash, echo, fail, note, result, say, tell, throw, wait
 
 pytestmark = ONE_LOOP
 ANY: dict[str, Any] = {"type": "object"}

@@ -19,7 +19,8 @@ from tests.agents.resident.parts import Answers, call, conversation, said, texts
 from tests.app.houses import PATIENT, opened
 from tests.host.guests import pid_of, until
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, noted, params, settings
-from tests.support.piglet_guests import Answer, crash, note, offer, relay, result, say, tell, throw, wait, write
+from tests.support.piglet_guests.guest_folder import Answer, offer, write
+from tests.support.piglet_guests.steps import crash, note, relay, result, say, tell, throw, wait
 
 pytestmark = ONE_LOOP
 

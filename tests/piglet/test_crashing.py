@@ -24,7 +24,8 @@ from tests.app.houses import Person
 from tests.host.guests import Window, changed, log_of, opened, pid_of, reaped, states, until
 from tests.piglet.bare import bare, notices
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, noted
-from tests.support.piglet_guests import ask, crash, fault, note, tell, throw, wait, where, write
+from tests.support.piglet_guests.guest_folder import write
+from tests.support.piglet_guests.steps import ask, crash, fault, note, tell, throw, wait, where
 from tests.wire.helpers import Ends
 
 pytestmark = ONE_LOOP

@@ -23,7 +23,8 @@ from tests.app.houses import Person
 from tests.host.guests import log_of, until
 from tests.piglet.bare import bare, child_of, notices
 from tests.piglet.wires import ONE_LOOP, noted
-from tests.support.piglet_guests import Step, ask, crash, fault, note, offer, relay, say, tell, wait, write
+from tests.support.piglet_guests.guest_folder import offer, write
+from tests.support.piglet_guests.steps import Step, ask, crash, fault, note, relay, say, tell, wait
 
 pytestmark = ONE_LOOP
 

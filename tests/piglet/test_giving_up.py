@@ -21,7 +21,8 @@ from tests.host import guests
 from tests.host.guests import pid_of, until
 from tests.piglet.bare import bare
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, noted, params
-from tests.support.piglet_guests import ask, interceptor, note, offer, say, wait, write
+from tests.support.piglet_guests.guest_folder import interceptor, offer, write
+from tests.support.piglet_guests.steps import ask, note, say, wait
 
 pytestmark = ONE_LOOP
 

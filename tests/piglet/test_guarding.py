@@ -16,7 +16,8 @@ from tests.app.houses import closed, opened, unopened
 from tests.host import guests
 from tests.host.guests import changed, until
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came
-from tests.support.piglet_guests import Answer, crash, interceptor, result, throw, wait, write
+from tests.support.piglet_guests.guest_folder import Answer, interceptor, write
+from tests.support.piglet_guests.steps import crash, result, throw, wait
 
 pytestmark = ONE_LOOP
 GUARD = pytest.mark.req("piglet.rule.guard-closed")

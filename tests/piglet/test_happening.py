@@ -17,7 +17,8 @@ from tests.agents.resident.parts import Answers, call, conversation, said, texts
 from tests.app.houses import Person, closed, opened, prompts_in, unopened
 from tests.host.guests import log_of
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, noted, params, settings
-from tests.support.piglet_guests import Answer, crash, note, offer, result, say, throw, wait, write
+from tests.support.piglet_guests.guest_folder import Answer, offer, write
+from tests.support.piglet_guests.steps import crash, note, result, say, throw, wait
 
 pytestmark = ONE_LOOP
 BUSY = ModelFailed("overloaded", temporary=True)  # one of these, and there is one EventRetry

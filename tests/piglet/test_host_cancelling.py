@@ -20,7 +20,8 @@ from tests.app.houses import PATIENT, Gated
 from tests.piglet.hosting import Asking, Json, asking
 from tests.piglet.test_host_control import Silent
 from tests.piglet.wires import ONE_LOOP, came, noted
-from tests.support.piglet_guests import ask, note, offer, wait
+from tests.support.piglet_guests.guest_folder import offer
+from tests.support.piglet_guests.steps import ask, note, wait
 
 pytestmark = ONE_LOOP
 

@@ -17,7 +17,8 @@ from tests.agents.resident.parts import Answers, call, said, texts
 from tests.app.houses import PATIENT, Gated, Person
 from tests.piglet.hosting import ID, Asking, asking, error_of
 from tests.piglet.wires import ONE_LOOP, came, noted
-from tests.support.piglet_guests import ask, fault, interceptor, note, result, say, tell, throw
+from tests.support.piglet_guests.guest_folder import interceptor
+from tests.support.piglet_guests.steps import ask, fault, note, result, say, tell, throw
 
 pytestmark = ONE_LOOP
 

@@ -14,7 +14,8 @@ from serai.model.events import SessionStarted
 from serai.testing.models.server import FakeModels
 from tests.piglet.hosting import asking
 from tests.piglet.wires import ONE_LOOP, params
-from tests.support.piglet_guests import echo, offer, throw
+from tests.support.piglet_guests.guest_folder import offer
+from tests.support.piglet_guests.steps import echo, throw
 
 pytestmark = ONE_LOOP
 

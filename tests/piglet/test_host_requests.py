@@ -15,7 +15,8 @@ from tests.agents.resident.parts import Answers, said
 from tests.app.houses import Person
 from tests.piglet.hosting import Json, asking, error_of, lines, sent
 from tests.piglet.wires import ONE_LOOP, noted
-from tests.support.piglet_guests import ask, fault, note, offer, seen, subscribe, wait, write
+from tests.support.piglet_guests.guest_folder import offer, write
+from tests.support.piglet_guests.steps import ask, fault, note, seen, subscribe, wait
 
 pytestmark = ONE_LOOP
 

@@ -17,7 +17,8 @@ from tests.app.houses import home_of
 from tests.host import guests as zot
 from tests.piglet.hosting import ID, asking
 from tests.piglet.wires import ONE_LOOP, params, settings
-from tests.support.piglet_guests import fail, interceptor, offer, result, write
+from tests.support.piglet_guests.guest_folder import interceptor, offer, write
+from tests.support.piglet_guests.steps import fail, result
 
 pytestmark = ONE_LOOP
 

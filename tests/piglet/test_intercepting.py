@@ -20,7 +20,8 @@ from tests.app.houses import Person, opened
 from tests.host import guests
 from tests.host.guests import log_of, make, until
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, params
-from tests.support.piglet_guests import Answer, crash, echo, interceptor, offer, result, say, throw, wait, write
+from tests.support.piglet_guests.guest_folder import Answer, interceptor, offer, write
+from tests.support.piglet_guests.steps import crash, echo, result, say, throw, wait
 
 pytestmark = ONE_LOOP
 ANY: dict[str, Any] = {"type": "object"}

@@ -18,7 +18,8 @@ from tests.app.houses import Gated, Person, opened, prompts_in, sessions_of
 from tests.host import guests
 from tests.host.guests import log_of
 from tests.piglet.wires import ONE_LOOP, came, params
-from tests.support.piglet_guests import Step, ask, fault, say, tell, wait, write
+from tests.support.piglet_guests.guest_folder import write
+from tests.support.piglet_guests.steps import Step, ask, fault, say, tell, wait
 
 pytestmark = ONE_LOOP
 

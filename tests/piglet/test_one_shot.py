@@ -9,7 +9,8 @@ import pytest
 from tests.cli.guests import Shell
 from tests.cli.runs import run
 from tests.piglet.wires import came, params
-from tests.support.piglet_guests import ask, note, offer, write
+from tests.support.piglet_guests.guest_folder import offer, write
+from tests.support.piglet_guests.steps import ask, note
 
 
 @pytest.mark.req("piglet.fix.17")

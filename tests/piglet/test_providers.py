@@ -24,7 +24,8 @@ from tests.app.houses import PATIENT, Person, home_of, opened
 from tests.host import guests
 from tests.host.guests import pid_of, until
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, noted, params
-from tests.support.piglet_guests import Step, crash, delta, fault, note, relay, result, say, throw, wait, write
+from tests.support.piglet_guests.guest_folder import write
+from tests.support.piglet_guests.steps import Step, crash, delta, fault, note, relay, result, say, throw, wait
 
 pytestmark = ONE_LOOP
 

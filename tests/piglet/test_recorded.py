@@ -16,7 +16,8 @@ from tests.host.guests import opened, pid_of, until
 from tests.piglet.bare import bare
 from tests.piglet.wires import ONE_LOOP
 from tests.record.helpers import folder_in
-from tests.support.piglet_guests import ask, crash, fault, interceptor, write
+from tests.support.piglet_guests.guest_folder import interceptor, write
+from tests.support.piglet_guests.steps import ask, crash, fault
 
 pytestmark = ONE_LOOP
 

@@ -16,7 +16,8 @@ from tests.app.houses import Gated, Person, opened
 from tests.host import guests
 from tests.host.guests import log_of
 from tests.piglet.wires import ONE_LOOP, came, noted, params, settings
-from tests.support.piglet_guests import delta, interceptor, note, offer, relay, say, tell, wait, write
+from tests.support.piglet_guests.guest_folder import interceptor, offer, write
+from tests.support.piglet_guests.steps import delta, note, relay, say, tell, wait
 
 pytestmark = ONE_LOOP
 

@@ -18,7 +18,8 @@ from tests.cli.runs import run, script
 from tests.host.guests import make
 from tests.piglet.bare import bare
 from tests.piglet.wires import ONE_LOOP, came
-from tests.support.piglet_guests import ask, interceptor, relay, write
+from tests.support.piglet_guests.guest_folder import interceptor, write
+from tests.support.piglet_guests.steps import ask, relay
 
 PROMPTLY = 60.0  # what would wait for itself waits for ever
 

@@ -23,7 +23,8 @@ from serai.wire.process import Launch
 from tests.host.guests import changed, closed, opened, unopened
 from tests.piglet.bare import tiny
 from tests.piglet.wires import ONE_LOOP
-from tests.support.piglet_guests import crash, throw, wait, write
+from tests.support.piglet_guests.guest_folder import write
+from tests.support.piglet_guests.steps import crash, throw, wait
 
 pytestmark = ONE_LOOP
 

@@ -19,7 +19,8 @@ from tests.app import houses
 from tests.host.guests import Window, opened, pid_of, until
 from tests.piglet.bare import bare, child_of, notices
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, noted
-from tests.support.piglet_guests import ask, fault, note, offer, relay, subscribe, wait, write
+from tests.support.piglet_guests.guest_folder import offer, write
+from tests.support.piglet_guests.steps import ask, fault, note, relay, subscribe, wait
 from tests.wire.helpers import Ends, lives
 
 pytestmark = ONE_LOOP

@@ -16,7 +16,8 @@ from serai.limits import Limits
 from tests.host.guests import Window, changed, opened, pid_of, reaped, until
 from tests.piglet.bare import notices, rpc_of
 from tests.piglet.wires import ONE_LOOP, noted
-from tests.support.piglet_guests import fault, note, say, tell, wait, write
+from tests.support.piglet_guests.guest_folder import write
+from tests.support.piglet_guests.steps import fault, note, say, tell, wait
 from tests.wire.helpers import lives
 
 pytestmark = ONE_LOOP

@@ -14,7 +14,8 @@ from tests.agents.resident.parts import Answers, conversation, said
 from tests.app.houses import Person, opened, prompts_in, sessions_of
 from tests.host.guests import until
 from tests.piglet.wires import ONE_LOOP, SLOW_RESTART, came, params
-from tests.support.piglet_guests import ask, crash, offer, result, say, throw, write
+from tests.support.piglet_guests.guest_folder import offer, write
+from tests.support.piglet_guests.steps import ask, crash, result, say, throw
 
 pytestmark = ONE_LOOP
 

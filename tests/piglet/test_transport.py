@@ -23,7 +23,8 @@ from serai.wire import process_tree
 from tests.host.guests import Latch, Window, closed, log_of, opened, pid_of, unopened
 from tests.piglet.bare import bare, child_of
 from tests.piglet.wires import ONE_LOOP, noted
-from tests.support.piglet_guests import fault, note, where, write
+from tests.support.piglet_guests.guest_folder import write
+from tests.support.piglet_guests.steps import fault, note, where
 
 pytestmark = ONE_LOOP
 

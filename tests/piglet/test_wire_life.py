@@ -21,7 +21,8 @@ from tests.app import houses
 from tests.host.guests import log_of, opened
 from tests.piglet.bare import rpc_of
 from tests.piglet.wires import ONE_LOOP, came, noted, params
-from tests.support.piglet_guests import ask, echo, fault, interceptor, note, offer, say, seen, tell, wait, write
+from tests.support.piglet_guests.guest_folder import interceptor, offer, write
+from tests.support.piglet_guests.steps import ask, echo, fault, note, say, seen, tell, wait
 
 pytestmark = ONE_LOOP
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from serai.cli import timeline
+from serai.cli import record
 from serai.errors import NoRecording, NotRecorded
 from serai.limits import Limits
 from serai.record import Recorder, Recording, Secrets, TimelineFilter, export_recording, segment
@@ -191,7 +191,7 @@ def test_a_strangers_file_opens_and_shows_what_is_whole(tmp_path: Path, line: by
     with Recording.open(path) as recording:
         items = list(recording.timeline())
         assert items[-1].text == "after"
-        assert [timeline.line(item, recording.wires) and timeline.as_json(item, recording.wires) for item in items]
+        assert [record.timeline_line(item, recording.wires) and record.item_json(item, recording.wires) for item in items]
 
 
 @pytest.mark.slow

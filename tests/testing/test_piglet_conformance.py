@@ -14,12 +14,13 @@ import jsonschema_rs
 import pytest
 from click.testing import CliRunner
 
-from serai.cli.checking import check
+from serai.cli.guest_authoring import check
 from serai.testing.conformance import checker
 from serai.testing.conformance.findings import Patience, Report
 from tests.requirements import manifest as requirements
 from tests.support import piglet_guests
-from tests.support.piglet_guests import ask, crash, delta, fault, interceptor, offer, say, tell, throw, wait, write
+from tests.support.piglet_guests.guest_folder import interceptor, offer, write
+from tests.support.piglet_guests.steps import ask, crash, delta, fault, say, tell, throw, wait
 
 RULES = [rule.name for rule in checker.rules("piglet")]
 CITY = {"type": "object", "required": ["city"], "properties": {"city": {"type": "string"}}}

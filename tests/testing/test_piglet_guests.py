@@ -20,7 +20,8 @@ from serai.testing.guest_process import Misbehaved
 from serai.testing.piglet_host.host import PigletHost, Transport, argv_of
 from serai.testing.piglet_host.messages import ANSWERS, LATER, LONGEST, NOTIFICATIONS, REGISTER, REQUESTS, HostError, texts
 from tests.support import piglet_guests
-from tests.support.piglet_guests import (
+from tests.support.piglet_guests.guest_folder import interceptor, offer, write
+from tests.support.piglet_guests.steps import (
     FAULTS,
     ask,
     crash,
@@ -29,9 +30,7 @@ from tests.support.piglet_guests import (
     fail,
     fault,
     hear,
-    interceptor,
     note,
-    offer,
     publish,
     relay,
     result,
@@ -42,7 +41,6 @@ from tests.support.piglet_guests import (
     throw,
     wait,
     where,
-    write,
 )
 from tests.wire.helpers import lives
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 
-from serai.cli import outside
+from serai.cli import entry
 
 __all__ = ["main"]
 
@@ -17,24 +17,24 @@ def main() -> None:
     """
     came: list[int] = []
     try:
-        outside.open_missing()
-        came = outside.ends_like_ctrl_c()
+        entry.open_missing_streams()
+        came = entry.handle_signals()
         status = _run()
         sys.stdout.flush()
-    except (KeyboardInterrupt, outside.Interrupted):
+    except (KeyboardInterrupt, entry.Interrupted):
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # what is left takes no time: a second one needs no words either
         status = 128 + (came[0] if came else signal.SIGINT)
     except BrokenPipeError:  # whoever read has read enough
         status = 1
     except Exception as error:
-        outside.tell(_said(error))
+        entry.tell(_said(error))
         status = 1
-    outside.let_go()
+    entry.discard_output()
     sys.exit(status)
 
 
 def _run() -> int:
-    from serai.cli.main import serai
+    from serai.cli.command_table import serai
 
     try:
         serai(prog_name="serai")
@@ -45,11 +45,11 @@ def _run() -> int:
 
 def _said(error: Exception) -> str:
     """What is known of it, as a terminal may show it. What nobody expected is a defect, and goes on."""
-    from serai.cli.plain import printable
     from serai.errors import SeraiError
+    from serai.plain_text import escape_printable
 
     if isinstance(error, SeraiError):
-        return "\n".join(map(printable, [f"serai: {error}", *error.hint.splitlines()]))
-    if isinstance(error, OSError) and outside.unwritable(error):
+        return "\n".join(map(escape_printable, [f"serai: {error}", *error.hint.splitlines()]))
+    if isinstance(error, OSError) and entry.unwritable(error):
         return f"serai: cannot write: {error.strerror}"
     raise error

@@ -1,20 +1,152 @@
-"""`serai agent`: the agents there are, whether each can be used here, and what it lets others do."""
+"""`serai agent`: the agents there are, whether each can be used here, and what it lets others do.
+
+`serai agent sessions` and `serai agent show`: the sessions that an agent program keeps itself.
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from serai.cli import telling
-from serai.cli.agent_sessions import sessions, show
-from serai.cli.opening import JSON, NamedPath
+from serai.cli import console
+from serai.cli.options import JSON, PATH, NonEmptyPath, user_limits
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
+    from serai.agents.drivers.claude.transcripts.metadata import SessionMetadata
+    from serai.agents.drivers.claude.transcripts.reader import Transcripts
     from serai.agents.factory import AgentStatus
 
-__all__ = ["agent"]
+__all__ = ["agent", "sessions", "show"]
+
+_SHORT = 8  # of an id: enough to tell a few thousand sessions apart
+_MANY = 20  # sessions, unless another number is wanted
+_TITLE = 60  # characters of a title in the list
+_LINES = 12  # of what was said
+_AGENTS = ("claude",)  # those whose own sessions can be read
+
+AGENT = click.option("--agent", type=click.Choice(_AGENTS), default=_AGENTS[0], help="Whose sessions.", show_default=True)
+
+
+@click.command()
+@AGENT
+@click.option("--project", type=PATH, metavar="DIR", help="The sessions of that folder; of this one by default.")
+@click.option("--all", "everywhere", is_flag=True, help="Those of every folder, also such as nobody said anything in.")
+@click.option(
+    "--limit", type=click.IntRange(0), default=_MANY, metavar="N", help="So many, the newest; 0 for all.", show_default=True
+)
+@JSON
+def sessions(*, agent: str, project: str | None, everywhere: bool, limit: int, as_json: bool) -> None:  # noqa: ARG001  (so far there is one)
+    """The sessions that an agent program keeps itself, the newest first.
+
+    What was said through Serai is in `serai session` too. Sessions in which nobody said anything worth a line are left out; --all
+    shows them.
+    """
+    from serai.agents.drivers.claude.transcripts.metadata import default_filter
+
+    if everywhere and project is not None:
+        raise click.UsageError("--project and --all exclude each other")
+    transcripts = _transcripts()
+    where = None if everywhere else project or os.getcwd()
+    found = transcripts.recent_filtered(where, limit, None if everywhere else default_filter)
+    if as_json:
+        for one in found:
+            click.echo(console.json_line(one))
+    elif found:
+        console.print_table([("id", "begun", "status", "turns", "cost", "title", "folder"), *map(_session_row, found)])
+    else:
+        console.err(f"there are no sessions {f'of {where}' if where else 'at all'} in {transcripts.root}")
+
+
+def _session_row(one: SessionMetadata) -> tuple[str, ...]:
+    turns = f"{one.num_turns}{'+' if one.partial else ''}"
+    cost = f"${one.total_cost_usd:.2f}" if one.total_cost_usd else "-"
+    title = _line(one.title)
+    shown = title if len(title) <= _TITLE else title[: _TITLE - 1] + "…"
+    return one.session_id[:_SHORT], _when(one.start_time), one.status or "-", turns, cost, shown, one.project_path or "?"
+
+
+@click.command()
+@click.argument("id")
+@AGENT
+@JSON
+def show(id: str, *, agent: str, as_json: bool) -> None:
+    """What is known of one of them, and what was said first and last. ID is its id or the start of it.
+
+    With --json first what is known, then every row as it is in the file.
+    """
+    transcripts = _transcripts()
+    id = transcripts.resolve(id)
+    if as_json:
+        click.echo(console.json_line(transcripts.get_session(id)))
+        for event in transcripts.get_session_events(id):
+            click.echo(_plain(bytes(event.row)))
+        return
+    one = transcripts.get_session(id)
+    console.out(_line(one.title) or f"session {one.session_id}")
+    for line in _facts(one):
+        console.out(f"  {line}")
+    for who, text in (
+        ("you, first", one.first_message),
+        ("you, last", one.last_user_message if one.last_user_message != one.first_message else ""),
+        (agent, one.last_assistant_message),
+    ):
+        if text.strip():
+            _say(who, text)
+    where = f"cd {shlex.quote(one.project_path)} && " if one.project_path else ""
+    console.err(f"to go on with it: {where}serai run --agent {agent} --session {one.session_id} PROMPT")
+
+
+def _facts(one: SessionMetadata) -> Iterator[str]:
+    yield ", ".join(filter(None, (one.session_id, one.status, one.model, one.version and f"version {one.version}")))
+    yield ", ".join(filter(None, (one.project_path, one.git_branch)))
+    times = f"{_when(one.start_time)} to {_when(one.end_time)}"
+    tokens = f"{one.input_tokens + one.cache_read_tokens + one.cache_creation_tokens} tokens in, {one.output_tokens} out"
+    cost = f", ${one.total_cost_usd:.4f}" if one.total_cost_usd else ""
+    yield f"{times}, {one.num_turns} turn{'' if one.num_turns == 1 else 's'}, {tokens}{cost}"
+    if one.error:
+        yield f"it failed: {_line(one.error)}"
+    yield f"{one.file}, {one.size} bytes"
+
+
+def _say(who: str, text: str) -> None:
+    """Who, and below it what they said, moved to the right: no text can be taken for a heading."""
+    click.echo()
+    click.secho(who, bold=True)
+    lines = console.escape_text(text.strip("\n")).split("\n")
+    for line in lines[:_LINES]:
+        click.echo(f"  {line}")
+    if len(lines) > _LINES:
+        click.echo(f"  … and {len(lines) - _LINES} lines more")
+
+
+def _transcripts() -> Transcripts:
+    from serai.agents.drivers.claude.transcripts.reader import Transcripts
+
+    return Transcripts(limits=user_limits())
+
+
+def _plain(row: bytes) -> str:
+    """A row in one line that is safe on a terminal; not decoded, for a file may have numbers that nothing here can hold."""
+    import msgspec
+
+    from serai.wire.codec import repair
+
+    return console.escape_json(msgspec.json.format(repair(row) or row, indent=-1).decode())
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _when(at: datetime | None) -> str:
+    return f"{at.astimezone():%Y-%m-%d %H:%M:%S}" if at else "?"
+
 
 _COLUMNS = ("", "agent", "version", "guards", "rewrite", "from", "can")
 
@@ -29,7 +161,7 @@ agent.add_command(show)
 
 
 @agent.command("list")
-@click.option("--cwd", type=NamedPath(exists=True, file_okay=False), default=".", help="The project; this folder by default.")
+@click.option("--cwd", type=NonEmptyPath(exists=True, file_okay=False), default=".", help="The project; this folder by default.")
 @JSON
 def list_(*, cwd: str, as_json: bool) -> None:
     """The agents there are; the one that would be used has a star.
@@ -45,15 +177,15 @@ def list_(*, cwd: str, as_json: bool) -> None:
     found = event_loop.run(agent_statuses(AgentLookup(os.environ, config.settings, config.limits)))
     if as_json:
         for one in found:
-            click.echo(telling.as_json(_form(one, used=one.name == config.agent)))
+            click.echo(console.json_line(_form(one, used=one.name == config.agent)))
         return
-    telling.table([_COLUMNS, *(_row(one, used=one.name == config.agent) for one in found)])
+    console.print_table([_COLUMNS, *(_row(one, used=one.name == config.agent) for one in found)])
     for one in found:
         if not one.available:
-            telling.tell(f"{one.name}: {one.why}")
-            telling.tell(f"  {one.hint}")
+            console.err(f"{one.name}: {one.why}")
+            console.err(f"  {one.hint}")
     if config.agent not in {one.name for one in found}:
-        telling.tell(f"the settings name the agent {config.agent}, and there is none of that name")
+        console.err(f"the settings name the agent {config.agent}, and there is none of that name")
 
 
 def _form(one: AgentStatus, *, used: bool) -> dict[str, Any]:

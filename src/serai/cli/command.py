@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 import msgspec
 
-from serai.cli import telling
-from serai.cli.opening import JSON, Options, Status, opened, run, status_of, with_options
+from serai.cli import console
+from serai.cli.options import JSON, ExitCode, GuestOptions, exit_code_of, guest_options, open_host, run_async
 from serai.errors import NoCommand
 from serai.model.actions import Action, Display, Insert, OpenPanel, Panel, SubmitPrompt
 
@@ -22,60 +22,60 @@ def command() -> None:
 
 
 @command.command("list")
-@with_options
+@guest_options
 @JSON
-def list_(*, options: Options, as_json: bool) -> None:
+def list_(*, options: GuestOptions, as_json: bool) -> None:
     """The commands there are, each with its owner."""
-    run(_list(options, as_json=as_json))
+    run_async(_list(options, as_json=as_json))
 
 
-async def _list(options: Options, *, as_json: bool) -> Status:
-    async with opened(options, command="serai command list") as host:
+async def _list(options: GuestOptions, *, as_json: bool) -> ExitCode:
+    async with open_host(options, command="serai command list") as host:
         commands = host.table.commands
         if as_json:
             for name, (guest, about) in commands.items():
                 form = {"name": name, "owner": guest.id, "description": about.description, "state": guest.state}
-                click.echo(telling.as_json(form))
+                click.echo(console.json_line(form))
         else:
             rows = [(f"/{name}", guest.id, " ".join(about.description.split())) for name, (guest, about) in commands.items()]
-            telling.table(rows)
+            console.print_table(rows)
         if not commands:
-            telling.tell("there are no commands; `serai guest list --live` shows who offers what")
-    return Status.OK
+            console.err("there are no commands; `serai guest list --live` shows who offers what")
+    return ExitCode.OK
 
 
 @command.command("run")
 @click.argument("name")
 @click.argument("arguments", nargs=-1, metavar="[ARGS]...")
-@with_options
+@guest_options
 @JSON
-def run_(name: str, arguments: tuple[str, ...], *, options: Options, as_json: bool) -> None:
+def run_(name: str, arguments: tuple[str, ...], *, options: GuestOptions, as_json: bool) -> None:
     """Run a guest's command and print what it wants done.
 
     ARGS are joined by single spaces; one alone is handed on as it is. Write -- before those that begin with a dash.
     """
-    run(_run(name.removeprefix("/"), " ".join(arguments), options, as_json=as_json))
+    run_async(_run(name.removeprefix("/"), " ".join(arguments), options, as_json=as_json))
 
 
-async def _run(name: str, args: str, options: Options, *, as_json: bool) -> Status:
+async def _run(name: str, args: str, options: GuestOptions, *, as_json: bool) -> ExitCode:
     surface = _Shown(as_json=as_json)
-    async with opened(options, command=f"serai command run {name}", surface=surface) as host:
+    async with open_host(options, command=f"serai command run {name}", surface=surface) as host:
         if name not in host.table.commands:
-            hint = telling.similar(name, host.table.commands) or "`serai command list` shows what there is"
+            hint = console.did_you_mean(name, host.table.commands) or "`serai command list` shows what there is"
             raise NoCommand(f"there is no command /{name}", hint=hint)
         outcome = await host.run_command(name, args)
         if as_json:
             more = [one for one in surface.shown if one != outcome.action]
             shown = {"shown": msgspec.to_builtins(more)} if more else {}
-            click.echo(telling.as_json(msgspec.to_builtins(outcome) | shown))
+            click.echo(console.json_line(msgspec.to_builtins(outcome) | shown))
         elif outcome.error:
-            click.echo(telling.safe(outcome.error), err=True)
+            click.echo(console.escape_text(outcome.error), err=True)
         elif outcome.action not in surface.shown:
             _print(outcome.action)
-    return status_of(outcome.code) if outcome.error else Status.OK
+    return exit_code_of(outcome.code) if outcome.error else ExitCode.OK
 
 
-class _Shown(telling.Notices):
+class _Shown(console.NoticeSurface):
     """What a command shows while it runs is what it is for, where the protocol has no other answer (spec piglet 5.2)."""
 
     def __init__(self, *, as_json: bool) -> None:
@@ -85,22 +85,22 @@ class _Shown(telling.Notices):
     def show(self, display: Display) -> None:
         self.shown.append(display)
         if not self._as_json:
-            telling.result("\n".join(display.lines()))
+            console.write_result("\n".join(display.lines()))
 
 
 def _print(action: Action) -> None:
     """What the action means to somebody without a conversation. A notice was shown by the surface; the rest is nothing here."""
     match action:
         case Display():
-            telling.result("\n".join(action.lines()))
+            console.write_result("\n".join(action.lines()))
         case SubmitPrompt(text=text):
             if text.strip():  # blank text is nothing (spec zot 4.2)
                 click.echo("would send to the agent:", err=True)
-                telling.result(text)
+                console.write_result(text)
         case Insert(text=text):
-            telling.result(text)
+            console.write_result(text)
         case OpenPanel(panel=panel):
-            telling.result("\n".join(_panel(panel)))
+            console.write_result("\n".join(_panel(panel)))
         case _:
             pass
 

@@ -15,7 +15,7 @@ from functools import wraps
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from serai.cli.plain import printable
+from serai.plain_text import escape_printable
 
 __all__ = ["complete_agents", "complete_guests", "complete_models", "complete_sessions", "completion"]
 
@@ -37,7 +37,7 @@ _HELP = 60  # characters beside a value
 @click.argument("shell", type=click.Choice(list(_SHELLS)))
 def completion(shell: str) -> None:
     """Print the script that lets a shell complete commands, options and values."""
-    from serai.cli.main import serai
+    from serai.cli.command_table import serai
 
     made = get_completion_class(shell)
     assert made is not None
@@ -64,7 +64,7 @@ def _silently(offer: Callable[[click.Context, str], Iterable[CompletionItem[str]
 
 
 def _item(value: str, about: str = "") -> CompletionItem[str]:
-    line = printable(" ".join(about.split())).replace(",", ";")  # fish takes what is behind a comma for something else
+    line = escape_printable(" ".join(about.split())).replace(",", ";")  # fish takes what is behind a comma for something else
     return CompletionItem(value, help=line if len(line) <= _HELP else line[: _HELP - 1] + "…")
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from serai.cli import policy_words as words
-from serai.cli import telling
-from serai.cli.opening import JSON, NamedPath
+from serai.cli import approval_text as words
+from serai.cli import console
+from serai.cli.options import JSON, NonEmptyPath
 from serai.errors import BadSettings
 
 if TYPE_CHECKING:
@@ -31,8 +31,10 @@ def config() -> None:
 def with_places(command: Callable[..., None]) -> Callable[..., None]:
     """The options that say whose settings: the project's folder is the command's, the person's is for all of this run."""
 
-    @click.option("--cwd", type=NamedPath(exists=True, file_okay=False), default=".", help="The project; this folder by default.")
-    @click.option("--home", type=NamedPath(file_okay=False), help="Where Serai keeps its things, instead of SERAI_HOME.")
+    @click.option(
+        "--cwd", type=NonEmptyPath(exists=True, file_okay=False), default=".", help="The project; this folder by default."
+    )
+    @click.option("--home", type=NonEmptyPath(file_okay=False), help="Where Serai keeps its things, instead of SERAI_HOME.")
     @wraps(command)
     def wrapped(*args: Any, cwd: str, home: str | None, **others: Any) -> None:
         if home := home or os.environ.get("SERAI_HOME"):
@@ -59,16 +61,16 @@ def show(key: str | None, *, cwd: str, everything: bool, as_json: bool) -> None:
     chosen = usual if key is None else _named(key, found)
     if as_json:
         values = [value._asdict() | {"value": json.loads(_as_json(value))} for value in chosen]
-        click.echo(telling.as_json({"values": values, "notes": telling.masked(found.notes)}))
+        click.echo(console.json_line({"values": values, "notes": console.mask_strings(found.notes)}))
     elif key is not None and len(chosen) == 1 and _plain(chosen[0].key) == _plain(key):
         click.echo(_as_json(chosen[0]))
-        telling.tell(_whence(chosen[0]))
+        console.err(_whence(chosen[0]))
     else:
         reasons = everything or key is not None
         rows = [(value.key, _shown(value), _whence(value, reasons=reasons)) for value in chosen]
-        telling.table([[words.visible(cell) for cell in row] for row in rows])
+        console.print_table([[words.visible(cell) for cell in row] for row in rows])
     for note in found.notes:
-        telling.tell(words.visible(note))
+        console.err(words.visible(note))
 
 
 @config.command()
@@ -82,9 +84,9 @@ def path(*, cwd: str, as_json: bool) -> None:
     theirs = os.path.join(os.path.abspath(cwd), paths.PROJECT_CONFIG)
     for source, file in (("person", mine), ("project", theirs)):
         if as_json:
-            click.echo(telling.as_json({"source": source, "file": file, "exists": os.path.lexists(file)}))
+            click.echo(console.json_line({"source": source, "file": file, "exists": os.path.lexists(file)}))
         else:
-            telling.say(file)
+            console.out(file)
 
 
 def _is_shipped_limit(value: ConfigValue) -> bool:
@@ -99,7 +101,7 @@ def _named(key: str, config: Config) -> list[ConfigValue]:
     found = exact or [value for value, name in zip(config.values, names, strict=True) if name.startswith(f"{wanted}.")]
     if not found:
         known = dict.fromkeys([*(name.partition(".")[0] for name in names), *names])  # tables too
-        raise BadSettings(f"there is no setting {key!r}", hint=telling.similar(wanted, known) or _LIST)
+        raise BadSettings(f"there is no setting {key!r}", hint=console.did_you_mean(wanted, known) or _LIST)
     return found
 
 
@@ -116,8 +118,8 @@ def _as_json(value: ConfigValue) -> str:
     """What looks like a secret is masked: the name beside a value may be what says so."""
     from serai.record import secret_patterns
 
-    name = telling.as_json(value.key.rpartition(".")[2])
-    return secret_patterns.mask_text(f"{name}:{telling.as_json(value.value)}")[len(name) + 1 :]
+    name = console.json_line(value.key.rpartition(".")[2])
+    return secret_patterns.mask_text(f"{name}:{console.json_line(value.value)}")[len(name) + 1 :]
 
 
 def _whence(value: ConfigValue, *, reasons: bool = True) -> str:

@@ -1,38 +1,145 @@
 """`serai demo`: one run of the whole house, told as a story. Offline, in seconds, leaves nothing behind.
 
 Every line is printed from what really happened: events, decisions, files, processes, the recording.
+
+The act of `serai demo` that shows a box: a hook mints a token for it, a command runs in it, the token is revoked with it.
+
+The act of `serai demo` with a WASM plugin: it reads a note in the folder that it was granted, and nothing outside of it.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
-from serai.cli import timeline
-from serai.cli.demo_boxes import boxes
-from serai.cli.demo_claude import claude
-from serai.cli.demo_guests import guests
-from serai.cli.demo_plugins import plugins
-from serai.cli.plain import printable
+from serai.app.app import App
+from serai.boxes import Boxes, Hook
+from serai.cli import record
+from serai.cli.demo_agents import LIMITS, DemoSurface, claude, guests
+from serai.errors import HookFailed, MachineError
+from serai.model.tools import ToolCall, ToolResult
+from serai.paths import examples_folder
+from serai.plain_text import escape_printable
 from serai.record import Recorder, Recording, RecordingFolder
 from serai.record.recording import TimelineItem
 from serai.wire import event_loop, process_tree
 
-__all__ = ["Stage", "demo"]
+__all__ = ["DemoContext", "boxes", "demo", "plugins"]
+
+COMMAND = """
+echo "$(hostname), uid $(id -u); in sight: $(ls -A /home | wc -l) homes, $(ls /proc | grep -c "^[0-9]") processes," \
+  "network $(sed -n 's/: .*//p' /proc/net/dev | xargs); $(stat -c 'its token has mode %a and %s bytes' /root/.config/token)"
+"""
+
+
+async def boxes(stage: DemoContext) -> None:
+    stage.begin("box", "A box, with a hook at its birth and death")
+    tokens = stage.place / "tokens"
+    tokens.mkdir()
+    async with Boxes(str(stage.place / "boxes"), recorder=stage.recorder) as house:
+        stage.tags.append(house.spawner.tag)
+        if missing := house.backend("namespaces").missing:
+            stage.say("machine", f"no boxes here: {missing}", fg="yellow")
+            return
+        try:
+            await _born_and_gone(stage, house, tokens)
+        except MachineError as error:  # it says no later than usual
+            stage.say("machine", f"no box here: {error}", fg="yellow")
+
+
+async def _born_and_gone(stage: DemoContext, house: Boxes, tokens: Path) -> None:
+    def count() -> str:
+        return f"tokens at its server: {len(os.listdir(tokens))}"
+
+    hook = Hook(str(examples_folder("hooks") / "token_sdk.py"), "token", {"TOKENS_DIR": str(tokens), "PATH": stage.environ["PATH"]})
+    async with house.box("demo", hooks=[hook]) as box:
+        stage.say(hook.name, f"the hook has done its work for the box {box.id}; {count()}")
+        result = await box.exec(COMMAND)
+        stage.say("box", result.text or result.stderr.decode(errors="replace"), fg="green" if result.exit_code == 0 else "red")
+    stage.say(hook.name, f"the box is destroyed; {count()}")
+    failing = stage.place / "fails"
+    failing.write_text("#!/bin/sh\necho the licence server is down >&2; exit 3\n")
+    failing.chmod(0o755)
+    try:
+        await house.create("second", hooks=[hook, Hook(str(failing), "licence")])
+    except HookFailed as error:
+        stage.say("licence", f"no second box: {error.message}; {count()}", fg="red")
+
+
+RULES = """
+rule = [{ id = "notes", decide = "allow", tool = "wat_count", because = "to count lines is harmless" }]
+"""
+
+
+class _Teller(DemoSurface):
+    def ended(self, call: ToolCall, result: ToolResult) -> None:
+        """Why it failed, without the words before that: which tool it was stands above."""
+        text = result.text.partition(" failed closed: ")[2]
+        if text:
+            self.stage.say("notes", f"is ended: {text}", fg="red")
+        else:
+            super().ended(call, result)
+
+
+async def plugins(stage: DemoContext) -> None:
+    stage.begin("plugin", "A WASM plugin may read in the folder that it was granted, and nowhere else")
+    if find_spec("wasmtime") is None:
+        stage.say("serai", "wasmtime is not installed, so there is no plugin: pip install 'serai[wasm]'", fg="yellow")
+        return
+    shelf = stage.project / "shelf"
+    shelf.mkdir()
+    (shelf / "list.txt").write_text("one two\nthree\n")
+    (stage.project / "secret.txt").write_text("nobody knows\n")
+    (stage.place / "notes.toml").write_text(RULES)
+    plugin = stage.place / "notes"
+    teller = _Teller(stage)
+    _grant(stage, plugin, shelf)
+    async with App(
+        cwd=stage.project, model="parrot", guests=[examples_folder() / "guard-python", plugin], installed=False, surface=teller,
+        policy=stage.place / "notes.toml", record=stage.recorder, environ=stage.environ, limits=LIMITS,
+    ) as app:  # fmt: skip
+        teller.enter(app)
+        [row] = [row for row in app.host.report.guests if row.id == "yoi:notes-wat"]
+        stage.say("notes", f"is {row.state} after {row.seconds * 1000:.0f} ms in a process that can do nothing else")
+        await teller.submit('How long is the list?\n>> call wat_count {"path": "list.txt"}')
+        await teller.submit('And the file above it?\n>> call wat_count {"path": "../secret.txt"}')
+        await teller.submit('What of this one?\n>> call wat_count {"path": "rm -rf /"}')
+
+
+def _grant(stage: DemoContext, plugin: Path, shelf: Path) -> None:
+    """What `serai guest build` and `serai guest grant --fs` do, for a home that is gone when the story ends."""
+    from serai.authoring.component import assemble
+    from serai.plugins import grants
+    from serai.plugins.bounds import DEFAULT
+    from serai.plugins.grants import FsGrant
+    from serai.plugins.grants_file import FILE, GrantsFile
+    from serai.plugins.package_store import read_package
+
+    shutil.copytree(examples_folder("yoi") / "wat", plugin)
+    (plugin / "plugin.component.wasm").write_bytes(assemble((plugin / "extension.wat").read_text()))
+    package = read_package(plugin, DEFAULT)
+    granted = grants.propose_enablement(package, "user", fs=(FsGrant(root=str(shelf), operations=("read",)),))
+    GrantsFile(Path(stage.environ["SERAI_HOME"]) / FILE).put(granted)
+    labels = ", ".join(permission.label for permission in package.manifest.permissions)
+    stage.say("person", f"grants {granted.id} {labels}")
+    stage.say("person", f"and to read in {shelf.name}/, pinned to {granted.digest[:19]}…")
+
 
 COLUMNS = 110
 # What a child needs of the person's environment; nothing of it is theirs alone.
 KEPT = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR")
 
 
-class Shown(NamedTuple):
+class Excerpt(NamedTuple):
     """What is shown of an act's recording: so many items of these kinds on these wires, and the answers to them."""
 
     act: str
@@ -42,16 +149,16 @@ class Shown(NamedTuple):
 
 
 SHOWN = (
-    Shown("rewritten", "zot:", ("event_intercept:tool_call", "tool_call"), 2),
-    Shown("neighbours", "piglet:", ("interceptor/before",), 1),
-    Shown("killed", "zot:guard", ("end", "open"), 2),
-    Shown("plugin", "yoi:", ("host",), 2),
-    Shown("claude", "claude", ("control_request:can_use_tool",), 1),
-    Shown("box", "hook:token", ("object",), 2),
+    Excerpt("rewritten", "zot:", ("event_intercept:tool_call", "tool_call"), 2),
+    Excerpt("neighbours", "piglet:", ("interceptor/before",), 1),
+    Excerpt("killed", "zot:guard", ("end", "open"), 2),
+    Excerpt("plugin", "yoi:", ("host",), 2),
+    Excerpt("claude", "claude", ("control_request:can_use_tool",), 1),
+    Excerpt("box", "hook:token", ("object",), 2),
 )
 
 
-class Stage:
+class DemoContext:
     """Where the acts play: a folder of their own with a home and a project in it, a recorder, and a printer."""
 
     def __init__(self, recorder: Recorder, place: Path, *, color: bool | None) -> None:
@@ -77,7 +184,7 @@ class Stage:
 
     def say(self, who: str, text: str, **style: Any) -> None:
         """Who said or did what, on one line."""
-        line, room = printable(" ".join(text.split())), COLUMNS - 12
+        line, room = escape_printable(" ".join(text.split())), COLUMNS - 12
         line = line if len(line) <= room else line[: room - 1] + "…"
         self.write(click.style(f"   {who:<8} ", dim=True) + click.style(line, **style))
 
@@ -101,7 +208,7 @@ def demo(*, color: bool | None) -> None:
         place = Path(name).resolve()
         folder = RecordingFolder(place / "recordings")
         with Recorder(folder, command="serai demo") as recorder:
-            stage = Stage(recorder, place, color=color)
+            stage = DemoContext(recorder, place, color=color)
             about = "One run of Serai, as it happens. The model is a parrot, who does what a script in the prompt says."
             stage.write(click.style(about, bold=True))
             event_loop.run(_play(stage))
@@ -112,28 +219,31 @@ def demo(*, color: bool | None) -> None:
     stage.write("\n" + click.style(f"Processes of this story that are left: {left}. Its folder is {gone}.", bold=True))
 
 
-async def _play(stage: Stage) -> None:
+async def _play(stage: DemoContext) -> None:
     await guests(stage)
     await plugins(stage)
     await claude(stage)
     await boxes(stage)
 
 
-def _what_is_on_record(stage: Stage, recording: Recording) -> None:
-    stage.begin("record", f"What is on record: {timeline.summary(recording)}")
+def _what_is_on_record(stage: DemoContext, recording: Recording) -> None:
+    stage.begin("record", f"What is on record: {record.summary(recording)}")
     for item in _chosen(stage, recording):
         if item.what == "frame":
             took = f" after {item.latency / 1000:.1f} ms" if item.latency is not None and item.request is not None else ""
-            head, rest = f"{'→' if item.way == 'sent' else '←'} {item.type}{took} ", timeline.shown(item.raw.strip(), 10 * COLUMNS)
+            head, rest = (
+                f"{'→' if item.way == 'sent' else '←'} {item.type}{took} ",
+                record.shown_text(item.raw.strip(), 10 * COLUMNS),
+            )
         else:
-            head, rest = f"· {item.what}: ", timeline.shown(item.text)
-        head = f"   {timeline.moment(item.at)}  {recording.wires[item.wire].who:<14} {head}"
+            head, rest = f"· {item.what}: ", record.shown_text(item.text)
+        head = f"   {record.moment(item.at)}  {recording.wires[item.wire].who:<14} {head}"
         room = COLUMNS - len(head)
         rest = rest if len(rest) <= room else "…" + rest[1 - room :]  # what a frame is about is at its end
         stage.write(head + click.style(rest, dim=True))
 
 
-def _chosen(stage: Stage, recording: Recording) -> Iterator[TimelineItem]:
+def _chosen(stage: DemoContext, recording: Recording) -> Iterator[TimelineItem]:
     """Some lines of the timeline; all of them would fill pages."""
     left = {shown: shown.most for shown in SHOWN}
     asked: set[int] = set()

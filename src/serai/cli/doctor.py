@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
-from serai.cli import doctor_checks, telling
-from serai.cli.discreet import Discreet
-from serai.cli.doctor_checks import Check, Line, Look
-from serai.cli.opening import JSON, Options, with_options
-from serai.cli.plain import printable
+from serai.app.doctor import checks
+from serai.app.doctor.checks import Check, CheckLine, DoctorContext
+from serai.app.doctor.redaction import Redactor
+from serai.cli import console
+from serai.cli.options import JSON, GuestOptions, guest_options
 from serai.errors import SeraiError
+from serai.plain_text import escape_printable
 from serai.record import secret_patterns
 
 __all__ = ["doctor"]
@@ -23,16 +24,16 @@ _SAFE = "This page can be shown to others: it has no key, no value of a variable
 
 
 @click.command()
-@with_options
+@guest_options
 @JSON
-def doctor(*, options: Options, as_json: bool) -> None:
+def doctor(*, options: GuestOptions, as_json: bool) -> None:
     """Look at all that Serai needs here: what works, what would be used and why, what is broken.
 
     Starts no guest and sends nothing. The status is 1 when something is broken. What is printed can be shown to others.
     """
-    discreet = Discreet(os.environ)
-    look = Look(cwd=str(options.cwd), environ=os.environ, options=options)
-    found = [(title, [_shown(line, discreet) for line in _looked(check, look)]) for title, check in doctor_checks.CHECKS.items()]
+    discreet = Redactor(os.environ)
+    look = DoctorContext(cwd=str(options.cwd), environ=os.environ, options=options)
+    found = [(title, [_shown(line, discreet) for line in _looked(check, look)]) for title, check in checks.CHECKS.items()]
     marks = [line.mark for _, lines in found for line in lines]
     summary = {mark: marks.count(mark) for mark in ("problem", "note")}
     page = _objects(found, summary) if as_json else _page(found, summary)
@@ -41,21 +42,21 @@ def doctor(*, options: Options, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def _looked(check: Check, look: Look) -> Iterator[Line]:
+def _looked(check: Check, look: DoctorContext) -> Iterator[CheckLine]:
     """What one part has to say; its failure is a line like any other."""
     try:
         yield from check(look)
     except SeraiError as error:
-        yield doctor_checks.failed(error)
+        yield checks.error_line(error)
     except Exception as error:  # also a defect of ours: then this page tells of it
-        yield Line("problem", f"it could not be looked at: {type(error).__name__}: {error}")
+        yield CheckLine("problem", f"it could not be looked at: {type(error).__name__}: {error}")
 
 
-def _shown(line: Line, discreet: Discreet) -> Line:
-    return Line(line.mark, printable(discreet(line.text)), printable(discreet(line.hint)))
+def _shown(line: CheckLine, discreet: Redactor) -> CheckLine:
+    return CheckLine(line.mark, escape_printable(discreet(line.text)), escape_printable(discreet(line.hint)))
 
 
-Found = list[tuple[str, list[Line]]]
+Found = list[tuple[str, list[CheckLine]]]
 
 
 def _page(found: Found, summary: dict[str, int]) -> Iterator[str]:
@@ -76,5 +77,5 @@ def _objects(found: Found, summary: dict[str, int]) -> Iterator[str]:
     for title, lines in found:
         for line in lines:
             form: dict[str, Any] = {"section": title, "mark": line.mark, "text": line.text}
-            yield telling.as_json(form | ({"hint": line.hint} if line.hint else {}))
-    yield telling.as_json({"problems": summary["problem"], "notes": summary["note"], "about": _SAFE})
+            yield console.json_line(form | ({"hint": line.hint} if line.hint else {}))
+    yield console.json_line({"problems": summary["problem"], "notes": summary["note"], "about": _SAFE})

@@ -1,54 +1,267 @@
-"""`serai guest`, and its alias `serai ext`: which guests there are, how they come and go, and their logs (spec zot 1.4)."""
+"""`serai guest`, and its alias `serai ext`: which guests there are, how they come and go, and their logs (spec zot 1.4).
+
+`serai guest logs`: what a guest has written to stderr, and the host's remarks about it.
+
+`serai guest show`: one guest, what counts for it, and all that it offers.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
 from serai import paths
-from serai.cli import telling
-from serai.cli.authoring import bundle, new
-from serai.cli.checking import check
+from serai.cli import console
+from serai.cli.command_table import LazyCommand
 from serai.cli.completion import complete_guests
-from serai.cli.guest_logs import logs
-from serai.cli.main import Lazy
-from serai.cli.opening import JSON, PATH, Options, Status, opened, run, with_options
-from serai.cli.showing import show
-from serai.errors import BadSettings
+from serai.cli.guest_authoring import bundle, check, new
+from serai.cli.options import JSON, PATH, ExitCode, GuestOptions, guest_options, open_host, run_async
+from serai.errors import BadSettings, NoGuest
 from serai.host import installation
+from serai.host.guest_log import log_file, open_log
+from serai.model.contributions import Contributions
+from serai.record import secret_patterns
 
 if TYPE_CHECKING:
     from serai.host.discovery import DiscoveryResult
     from serai.host.guest_manifest import GuestManifest
     from serai.host.load_report import LoadReportRow
 
-__all__ = ["ext", "guest"]
+__all__ = ["ext", "guest", "logs", "show"]
+
+# How often a log that is followed is looked at, in seconds: quick for an eye, nothing for the machine.
+_LOOK = 0.2
+# A key that begins in a text and has not ended with it, and the least that begins one (as `lookalikes` knows it).
+_IN_KEY = re.compile(rb"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----[^\"'-]*+\Z")
+_KEY = b"-----BEGIN " + b"PRIVATE KEY-----\n"
+
+
+@click.command()
+@click.argument("name", shell_complete=complete_guests)
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is written from now on, until Ctrl-C.")
+@click.option("--lines", "count", type=click.IntRange(0), help="Only so many, at the end.")
+@guest_options
+@JSON
+def logs(name: str, *, follow: bool, count: int | None, options: GuestOptions, as_json: bool) -> None:
+    """Print a guest's log: its stderr, and the host's remarks. What looks like a secret is masked."""
+    path, guest = _log_of(name, options)
+    older, newer = _content(path.with_name(f"{path.name}.1")), _content(path)
+    whole, rest = _whole(older + newer) if follow else (older + newer, b"")
+    readable = _Readable()
+    lines = list(readable.lines(whole))
+    for line in lines if count is None else lines[max(len(lines) - count, 0) :]:
+        _print(line, guest, as_json=as_json)
+    if follow:
+        for whole in _follow(path, len(newer), rest):
+            for line in readable.lines(whole):
+                _print(line, guest, as_json=as_json)
+
+
+def _content(file: Path) -> bytes:
+    if not file.is_file():  # a pipe would be waited for, for ever
+        return b""
+    try:
+        with open_log(file) as opened:
+            return opened.read()
+    except OSError as error:
+        raise NoGuest(f"the log cannot be read: {error.strerror}", who=str(file), hint="make it readable for you") from None
+
+
+def _log_of(name: str, options: GuestOptions) -> tuple[Path, str]:
+    """Where the log of that guest lies, and the guest's name. One that was removed has its log still, by the name it had."""
+    nobody = None
+    try:
+        known = installation.choose(options.find(), name).name
+    except NoGuest as error:
+        known, nobody = name.partition(":")[2] or name, error
+    path = log_file(Path(paths.state_folder()) / "logs", known)
+    if not path.is_file():
+        hint = f"{nobody.message}\n{nobody.hint}" if nobody else "it was never started"
+        raise NoGuest(f'no log for "{name}" at {path}', hint=hint)
+    return path, known
+
+
+def _print(line: str, guest: str, *, as_json: bool) -> None:
+    click.echo(console.json_line({"guest": guest, "line": line}) if as_json else console.escape_text(line))
+
+
+class _Readable:
+    """The lines of a log, each masked by itself, but for a key: that goes over several, which may not all be written yet."""
+
+    def __init__(self) -> None:
+        self._key = b""  # where a key began that has not ended, else nothing
+
+    def lines(self, text: bytes) -> Iterator[str]:
+        masked = b"".join(map(self._masked, text.splitlines(keepends=True)))
+        if masked:
+            yield from masked.decode(errors="backslashreplace").removesuffix("\n").split("\n")
+
+    def _masked(self, line: bytes) -> bytes:
+        begun, text = len(self._key), self._key + line
+        self._key = _KEY if _IN_KEY.search(text) else b""
+        return secret_patterns.mask(text)[begun:]  # as long as it was
+
+
+def _whole(text: bytes) -> tuple[bytes, bytes]:
+    """Whole lines, and the beginning of the next."""
+    end = text.rfind(b"\n") + 1
+    return text[:end], text[end:]
+
+
+def _follow(path: Path, place: int, rest: bytes) -> Iterator[bytes]:
+    """What is written behind `place` from now on, in whole lines. A log may be cut, or another file take its name: that goes on."""
+    inode = None
+    while True:
+        sleep(_LOOK)
+        try:
+            with open_log(path) as file:
+                now = os.fstat(file.fileno())
+                if inode not in (None, now.st_ino) or now.st_size < place:
+                    place, rest = 0, b""
+                file.seek(place)
+                fresh = file.read()
+        except OSError:  # it may come back
+            continue
+        inode, place = now.st_ino, place + len(fresh)
+        whole, rest = _whole(rest + fresh)
+        yield whole
+
+
+_WIDE = 100  # characters of what is said of a contribution; all of it is for --json
+
+
+@click.command()
+@click.argument("name", shell_complete=complete_guests)
+@guest_options
+@click.option("--live", is_flag=True, help="Start a plugin too, and show how it is.")
+@JSON
+def show(name: str, *, options: GuestOptions, live: bool, as_json: bool) -> None:
+    """Start the guests, and show all that this one offers and what counts for it.
+
+    One that is off, or that nobody trusts, is not started for that. A plugin is only looked at, and nothing is started, unless it
+    is to be shown live.
+    """
+    found = options.find()
+    try:
+        manifest = installation.choose(found, name)
+    except NoGuest:  # a plugin also goes by its reference, and may be missing or broken
+        if not _show_plugin(name, options, found, live=live, as_json=as_json):
+            raise
+        return
+    if manifest.dialect == "yoi" and _show_plugin(name, options, found, live=live, as_json=as_json):
+        return
+    if manifest in found.guests:
+        run_async(_live(manifest, options, as_json=as_json))
+    else:
+        _show_guest(manifest, _why_not(found, manifest), Contributions(), as_json=as_json)
+
+
+def _show_plugin(name: str, options: GuestOptions, found: DiscoveryResult, *, live: bool, as_json: bool) -> bool:
+    """Its report (spec yoi 19); whether there is such a plugin."""
+    from serai.cli import plugin_report
+
+    item = plugin_report.find_item(plugin_report.PluginSearch.of(options, found), name)
+    if item is None:
+        return False
+    plugin_report.show_item(item, as_json=as_json)
+    if live:
+        from serai.cli import plugin
+
+        run_async(plugin.run_status(item["reference"], options, again=False, as_json=as_json))
+    return True
+
+
+async def _live(manifest: GuestManifest, options: GuestOptions, *, as_json: bool) -> ExitCode:
+    async with open_host(options, command=f"serai guest show {manifest.name}") as host:
+        guest = host.guests[manifest.id]
+        status = ExitCode.OK if guest.running is not None else ExitCode.UNAVAILABLE
+        _show_guest(manifest, str(guest.state), guest.contributions, as_json=as_json)
+    return status
+
+
+def _why_not(found: DiscoveryResult, manifest: GuestManifest) -> str:
+    asides = (*found.refused, *found.untrusted, *found.shadowed)
+    reasons = [aside.reason for aside in asides if aside.manifest == manifest]
+    return f"not started: {reasons[0]}" if reasons else "disabled"
+
+
+def _show_guest(manifest: GuestManifest, state: str, offers: Contributions, *, as_json: bool) -> None:
+    settings = manifest.settings
+    if as_json:
+        about = {"id": manifest.id, "scope": manifest.scope, "version": manifest.version, "folder": str(manifest.folder)}
+        treated = {"command": manifest.argv, "guard": settings.guard, "has": settings.has, "asks": settings.asked}
+        offered = {kind: [_contribution_form(one) for one in records] for kind, records in _kinds(offers)}
+        click.echo(console.json_line({**about, "state": state, **treated, "offers": offered}))
+        return
+    console.out(f"{manifest.id} {manifest.version}".rstrip() + f": {state}" + (", a guard" if settings.guard else ""))
+    console.out(f"  {manifest.scope}, in {manifest.folder}; runs {shlex.join(manifest.argv)}")
+    for what, names in (("has", settings.has), ("asks for", settings.asked)):
+        if names:
+            console.out(f"  {what} {', '.join(names)}")
+    for kind, records in _kinds(offers):
+        for one in records:
+            console.out(f"  {kind.removesuffix('s').replace('_', ' ')} {_line(one)}")
+
+
+def _kinds(offers: Contributions) -> Iterator[tuple[str, tuple[msgspec.Struct, ...]]]:
+    """Each kind of which there is something, in the order of the record."""
+    for field in offers.__struct_fields__:
+        if what := getattr(offers, field):
+            yield field, what
+
+
+def _contribution_form(one: msgspec.Struct) -> dict[str, Any]:
+    form: dict[str, Any] = msgspec.to_builtins(one, order="sorted")
+    return form
+
+
+def _line(one: msgspec.Struct) -> str:
+    """Its name first, then what is said of it; long texts are cut, a schema is for --json."""
+    form = _contribution_form(one)
+    name = form.pop("name", None) or form.pop("key", None) or form.pop("title", None) or form.pop("api", "")
+    form.pop("schema", None)
+    about = " ".join(str(form.pop("description", "") or form.pop("content", "")).split())
+    about = about if len(about) <= _WIDE else about[: _WIDE - 1] + "…"
+    said = [_said(key, value) for key, value in form.items() if value not in ("", 0, False, [], None)]
+    return f"{name}: {about}".removesuffix(": ") + (f" ({'; '.join(said)})" if said else "")
+
+
+def _said(key: str, value: object) -> str:
+    key = key.replace("_", " ")
+    return key if value is True else f"{key} {', '.join(map(str, value)) if isinstance(value, list) else value}"
+
 
 NAME = click.argument("name", shell_complete=complete_guests)
 _COLUMNS = ("scope", "name", "version", "enabled", "language", "dir")
-# Imported when they are called, as in `serai.cli.main`.
+# Imported when they are called, as in `serai.cli.command_table`.
 PLUGINS = {
-    "build": ("serai.cli.building:build", "Make the component of the plugin in FOLDER, the file that its plugin.toml names."),
+    "build": (
+        "serai.cli.guest_authoring:build",
+        "Make the component of the plugin in FOLDER, the file that its plugin.toml names.",
+    ),
     "grant": (
         "serai.cli.plugin_grants:grant",
         "Let a plugin in, with what it may do; shows first what it asks for, and what has changed since the last time.",
     ),
-    "pack": ("serai.cli.plugins:pack", "Make one file of a plugin's folder: the same files give the same bytes."),
-    "restart": ("serai.cli.plugins:restart", "Start this plugin, start it once more by hand, and show how it is."),
+    "pack": ("serai.cli.plugin:pack", "Make one file of a plugin's folder: the same files give the same bytes."),
+    "restart": ("serai.cli.plugin:restart", "Start this plugin, start it once more by hand, and show how it is."),
     "revoke": (
         "serai.cli.plugin_grants:revoke",
         "Take from a plugin what `serai guest grant` gave it: it stays, and is not started.",
     ),
-    "run": ("serai.cli.plugins:run_", "Call one tool of a plugin, which has nothing but what is given here."),
-    "status": ("serai.cli.plugins:status", "Start this plugin, and show how it is."),
-    "wit": ("serai.cli.plugins:wit", "Print the interfaces of plugins as WIT: the two worlds, and what a host offers them."),
+    "run": ("serai.cli.plugin:run_", "Call one tool of a plugin, which has nothing but what is given here."),
+    "status": ("serai.cli.plugin:status", "Start this plugin, and show how it is."),
+    "wit": ("serai.cli.plugin:wit", "Print the interfaces of plugins as WIT: the two worlds, and what a host offers them."),
 }
 _NOBODY = "there are no guests; `serai guest add PATH` adds one"
 _LIVE = ("scope", "name", "version", "state", "seconds", "tools", "commands", "dir")
@@ -66,13 +279,13 @@ def guest() -> None:
 
 
 @guest.command("list")
-@with_options
+@guest_options
 @click.option("--live", is_flag=True, help="Start them, and show how that went and what each offers.")
 @JSON
-def list_(*, options: Options, live: bool, as_json: bool) -> None:
+def list_(*, options: GuestOptions, live: bool, as_json: bool) -> None:
     """The guests there are; starts none unless it is to show them live."""
     if live:
-        run(_list_live(options, as_json=as_json))
+        run_async(_list_live(options, as_json=as_json))
         return
     found = options.find()
     plugins = _plugins(options, found)
@@ -80,32 +293,32 @@ def list_(*, options: Options, live: bool, as_json: bool) -> None:
     states = [entry for entry in _states(found) if entry[0].dialect != "yoi"]
     _show(states, {}, as_json=as_json)
     if plugins:
-        from serai.cli import plugin_items
+        from serai.cli import plugin_report
 
-        plugin_items.show_list(plugins, str(options.cwd), as_json=as_json)
+        plugin_report.show_list(plugins, str(options.cwd), as_json=as_json)
     elif not states:
         click.echo(_NOBODY, err=True)
 
 
-def _plugins(options: Options, found: DiscoveryResult) -> list[dict[str, Any]]:
+def _plugins(options: GuestOptions, found: DiscoveryResult) -> list[dict[str, Any]]:
     """They have a report of their own (spec yoi 19). Who has none does not pay for the import."""
     from serai.app.config import Config
 
     seen = bool(found.problems) or any(one.dialect == "yoi" for one in found.all())
     if not seen and "plugins" not in Config.load(options.cwd).settings:
         return []
-    from serai.cli import plugin_items
+    from serai.cli import plugin_report
 
-    return plugin_items.listed(plugin_items.Search.of(options, found))
+    return plugin_report.listed(plugin_report.PluginSearch.of(options, found))
 
 
-async def _list_live(options: Options, *, as_json: bool) -> Status:
-    async with opened(options, command="serai guest list --live") as host:
+async def _list_live(options: GuestOptions, *, as_json: bool) -> ExitCode:
+    async with open_host(options, command="serai guest list --live") as host:
         states = _states(host.found)
         _show(states, {row.id: row for row in host.report.guests}, as_json=as_json)
         if not states:
             click.echo(_NOBODY, err=True)
-    return Status.OK
+    return ExitCode.OK
 
 
 def _show(states: list[tuple[GuestManifest, str, str]], live: dict[str, LoadReportRow], *, as_json: bool) -> None:
@@ -113,11 +326,11 @@ def _show(states: list[tuple[GuestManifest, str, str]], live: dict[str, LoadRepo
         for manifest, state, reason in states:
             form = _form(manifest) | {"state": state} | ({"reason": reason} if reason else {})
             row = live.get(manifest.id) if state == "found" else None
-            click.echo(telling.as_json(form | (_live_form(row) if row else {})))
+            click.echo(console.json_line(form | (_live_form(row) if row else {})))
     elif states and live:
-        telling.table([_LIVE, *(_live_row(manifest, state, live) for manifest, state, _ in states)])
+        console.print_table([_LIVE, *(_live_row(manifest, state, live) for manifest, state, _ in states)])
     elif states:
-        telling.table([_COLUMNS, *(_row(manifest) for manifest, _, _ in states)])
+        console.print_table([_COLUMNS, *(_row(manifest) for manifest, _, _ in states)])
 
 
 def _states(found: DiscoveryResult) -> list[tuple[GuestManifest, str, str]]:
@@ -147,7 +360,7 @@ def _live_row(manifest: GuestManifest, state: str, live: dict[str, LoadReportRow
 def _live_form(row: LoadReportRow) -> dict[str, Any]:
     """How it went; what may quote a guest's stderr is masked as on stderr."""
     form: dict[str, Any] = msgspec.to_builtins(row)
-    return form | {key: telling.masked(form[key]) for key in ("why", "error", "remarks") if key in form}
+    return form | {key: console.mask_strings(form[key]) for key in ("why", "error", "remarks") if key in form}
 
 
 def _form(manifest: GuestManifest) -> dict[str, Any]:
@@ -173,14 +386,14 @@ def _tell(found: DiscoveryResult, told: frozenset[str] = frozenset()) -> None:
     for problem in found.problems:
         if any(text in problem.reason for text in told):
             continue
-        telling.tell(f"extension load: {problem}")
+        console.err(f"extension load: {problem}")
     for aside in found.untrusted:
         what = f"{aside.manifest.id} in {aside.manifest.folder}: {aside.reason}"
-        telling.tell(f"not trusted: {what}; `serai trust` in that folder lets it start")
+        console.err(f"not trusted: {what}; `serai trust` in that folder lets it start")
     for aside in found.shadowed:
-        telling.tell(f"shadowed: {aside.manifest.id} in {aside.manifest.folder}: {aside.reason}")
+        console.err(f"shadowed: {aside.manifest.id} in {aside.manifest.folder}: {aside.reason}")
     for hidden in found.hidden_guards:
-        telling.tell(f"guard: {hidden}; nothing runs without it")
+        console.err(f"guard: {hidden}; nothing runs without it")
 
 
 # -- coming and going -------------------------------------------------------------------------------------------------------------
@@ -189,50 +402,50 @@ def _tell(found: DiscoveryResult, told: frozenset[str] = frozenset()) -> None:
 @guest.command()
 @click.argument("source", type=PATH, metavar="PATH|URL")
 @click.option("--name", default="", help="The name of its folder among your guests; that of PATH or URL by default.")
-@with_options
+@guest_options
 @JSON
-def add(source: str, *, name: str, options: Options, as_json: bool) -> None:
+def add(source: str, *, name: str, options: GuestOptions, as_json: bool) -> None:
     """Copy or clone a guest to your own guests, and tell what it asks for."""
     if installation.is_url(source):
-        run(_clone(source, name, options, as_json=as_json))
+        run_async(_clone(source, name, options, as_json=as_json))
     else:
         _added(installation.add(source, name=name), options, as_json=as_json)
 
 
-async def _clone(url: str, name: str, options: Options, *, as_json: bool) -> Status:
+async def _clone(url: str, name: str, options: GuestOptions, *, as_json: bool) -> ExitCode:
     _added(await installation.add_url(url, name=name), options, as_json=as_json)
-    return Status.OK
+    return ExitCode.OK
 
 
-def _added(folder: Path, options: Options, *, as_json: bool) -> None:
+def _added(folder: Path, options: GuestOptions, *, as_json: bool) -> None:
     found = replace(options, installed=True).find()
     manifest, state, reason = next((entry for entry in _states(found) if entry[0].folder == folder), (None, "", ""))
     if as_json:
-        click.echo(telling.as_json({"folder": str(folder)} | (_form(manifest) if manifest else {})))
+        click.echo(console.json_line({"folder": str(folder)} | (_form(manifest) if manifest else {})))
     else:
-        telling.say(f"added {manifest.id if manifest else folder.name}: {folder}")
+        console.out(f"added {manifest.id if manifest else folder.name}: {folder}")
     for problem in found.problems:
         if problem.folder == folder:
-            telling.tell(f"it cannot be started: {problem.reason}")
+            console.err(f"it cannot be started: {problem.reason}")
     if manifest is not None and manifest.dialect == "yoi" and manifest.plan is None:
-        telling.tell(f"it was granted nothing yet: `serai guest grant {manifest.name}` shows what it asks for, and lets it in")
+        console.err(f"it was granted nothing yet: `serai guest grant {manifest.name}` shows what it asks for, and lets it in")
     elif state == "disabled":
-        telling.tell(f"it is disabled; `serai guest enable {folder.name}` switches it on")
+        console.err(f"it is disabled; `serai guest enable {folder.name}` switches it on")
     elif state == "shadowed":
-        telling.tell(f"it is not started here: {reason}")
+        console.err(f"it is not started here: {reason}")
     if manifest is not None and manifest.settings.asked:
-        telling.tell(f"it asks for {', '.join(manifest.settings.asked)}; to grant that, write into {_settings()}:")
+        console.err(f"it asks for {', '.join(manifest.settings.asked)}; to grant that, write into {_settings()}:")
         for line in _grants(manifest):
-            click.echo(telling.safe(line), err=True)
+            click.echo(console.escape_text(line), err=True)
 
 
 def _grants(manifest: GuestManifest) -> Iterator[str]:
     """The lines of settings that would give a guest all it asks for."""
-    yield f"[guest.{telling.as_json(manifest.id)}]"
+    yield f"[guest.{console.json_line(manifest.id)}]"
     wants = manifest.settings
     for key, names in (("env", wants.asked_env), ("replace", wants.asked_replace), ("keys", wants.asked_keys)):
         if names:
-            yield f"{key} = {telling.as_json(names)}"
+            yield f"{key} = {console.json_line(names)}"
 
 
 def _settings() -> str:
@@ -242,9 +455,9 @@ def _settings() -> str:
 @guest.command()
 @NAME
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@with_options
+@guest_options
 @JSON
-def remove(name: str, *, yes: bool, options: Options, as_json: bool) -> None:
+def remove(name: str, *, yes: bool, options: GuestOptions, as_json: bool) -> None:
     """Delete a guest's folder."""
     manifest = installation.choose(options.find(), name)
     yes = yes or manifest.scope == "ad hoc" or _confirmed(manifest.folder)  # an ad hoc one is refused anyway
@@ -253,35 +466,35 @@ def remove(name: str, *, yes: bool, options: Options, as_json: bool) -> None:
     else:
         click.echo("aborted", err=True)
     if as_json:
-        click.echo(telling.as_json({"id": manifest.id, "folder": str(manifest.folder), "removed": yes}))
+        click.echo(console.json_line({"id": manifest.id, "folder": str(manifest.folder), "removed": yes}))
     elif yes:
-        telling.say(f"removed {manifest.id}: {manifest.folder}")
+        console.out(f"removed {manifest.id}: {manifest.folder}")
 
 
 def _confirmed(folder: Path) -> bool:
-    click.echo(f"remove {telling.safe(str(folder))} ? [y/N] ", nl=False, err=True)
+    click.echo(f"remove {console.escape_text(str(folder))} ? [y/N] ", nl=False, err=True)
     return sys.stdin.readline().strip() in ("y", "Y")
 
 
 @guest.command()
 @NAME
-@with_options
+@guest_options
 @JSON
-def enable(name: str, *, options: Options, as_json: bool) -> None:
+def enable(name: str, *, options: GuestOptions, as_json: bool) -> None:
     """Switch a guest on in its manifest, or in your settings where its manifest has no switch."""
     _switch(name, options, enabled=True, as_json=as_json)
 
 
 @guest.command()
 @NAME
-@with_options
+@guest_options
 @JSON
-def disable(name: str, *, options: Options, as_json: bool) -> None:
+def disable(name: str, *, options: GuestOptions, as_json: bool) -> None:
     """Switch a guest off in its manifest, or in your settings where its manifest has no switch: it stays, and is not started."""
     _switch(name, options, enabled=False, as_json=as_json)
 
 
-def _switch(name: str, options: Options, *, enabled: bool, as_json: bool) -> None:
+def _switch(name: str, options: GuestOptions, *, enabled: bool, as_json: bool) -> None:
     manifest = installation.choose(options.find(), name)
     in_settings = not installation.has_switch(manifest)
     if in_settings:
@@ -293,16 +506,16 @@ def _switch(name: str, options: Options, *, enabled: bool, as_json: bool) -> Non
         installation.set_enabled(manifest, enabled)
     if as_json:
         form = {"id": manifest.id, "folder": str(manifest.folder), "enabled": enabled}
-        click.echo(telling.as_json(form | ({"settings": _settings()} if in_settings else {})))
+        click.echo(console.json_line(form | ({"settings": _settings()} if in_settings else {})))
     else:
         where = f"in {_settings()}" if in_settings else str(manifest.folder)
-        telling.say(f"{'enabled' if enabled else 'disabled'} {manifest.id}: {where}")
+        console.out(f"{'enabled' if enabled else 'disabled'} {manifest.id}: {where}")
     for aside in options.find().untrusted:
         if aside.manifest.folder == manifest.folder:  # its manifest is another now, so it is another guest
-            telling.tell(f"{manifest.id}: {aside.reason}; `serai trust` lets it in")
+            console.err(f"{manifest.id}: {aside.reason}; `serai trust` lets it in")
 
 
-def _must_be_on(manifest: GuestManifest, options: Options, enabled: bool) -> None:
+def _must_be_on(manifest: GuestManifest, options: GuestOptions, enabled: bool) -> None:
     """A list of those that are off is stronger than a switch: it may have been written by somebody else (spec piglet 1.2)."""
     if enabled and any(other.folder == manifest.folder for other in options.find().disabled):
         raise BadSettings(
@@ -317,7 +530,7 @@ def _must_be_on(manifest: GuestManifest, options: Options, enabled: bool) -> Non
 for command in (show, logs, new, check, bundle):
     guest.add_command(command)
 for name, (place, line) in PLUGINS.items():
-    guest.add_command(Lazy(name, place, line))
+    guest.add_command(LazyCommand(name, place, line))
 
 ext = click.Group("ext", commands={**guest.commands, "install": add, "rm": remove})
 ext.help = """The same as `serai guest`, in the words of extensions' authors.

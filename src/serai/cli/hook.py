@@ -1,6 +1,8 @@
 """`serai hook`: for authors of box hooks. Tries one with a made-up box, and checks one against the protocol.
 
 What a hook answers with may be a credential: neither a content nor a state is ever shown, unless a person asks for the state.
+
+`serai hook check`: whether a hook keeps to its protocol, shown with the requests that prove it and what to do.
 """
 
 from __future__ import annotations
@@ -16,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from serai.cli import telling
-from serai.cli.hook_checking import check
-from serai.cli.opening import JSON, NamedPath, Status, limits_of_the_person, run
+from serai.cli import console, guest_authoring
+from serai.cli.options import JSON, ExitCode, NonEmptyPath, run_async, user_limits
 
 if TYPE_CHECKING:
     from serai.boxes.hook_process import AnswerFile
@@ -27,7 +28,34 @@ if TYPE_CHECKING:
     from serai.errors import HookFailed
     from serai.limits import Limits
 
-__all__ = ["hook"]
+__all__ = ["check", "hook"]
+
+
+@click.command()
+@click.argument("path", type=NonEmptyPath())
+@click.option("--rule", "only", multiple=True, metavar="NAME", help="Only this rule; repeatable.")
+@click.option("--strict", is_flag=True, help="Warnings are failures, too.")
+@JSON
+def check(path: str, *, only: tuple[str, ...], strict: bool, as_json: bool) -> None:
+    """Check whether a hook keeps to its protocol, and say what to do.
+
+    PATH is the program; without a slash it is looked up in the PATH, as boxes do it. It is really run, for a dozen
+    boxes that do not exist, and gets back every state that it answers with: what it makes it is also told to take away.
+    """
+    from serai.testing.conformance import checker, hook
+
+    console.err("the hook is really run, for a dozen boxes; every state that it answers with is given back with box.destroy")
+    try:
+        report = hook.check(path, only=only, environ=hook.environment(), limits=user_limits(), tell=console.err)
+    except checker.UnknownRule as error:
+        raise click.UsageError(console.escape_text(str(error))) from None
+    if as_json:
+        guest_authoring.show_json(report)
+    else:
+        guest_authoring.show(report)
+    if not report.ok or (strict and report.of("warned")):
+        raise click.exceptions.Exit(ExitCode.FAILED)
+
 
 _SHORT = {"create": "box.create", "destroy": "box.destroy"}
 
@@ -45,7 +73,7 @@ hook.add_command(check)
 
 
 @dataclass(slots=True)
-class Trial:
+class HookTrial:
     """What a run of a hook came to. `files` are as they would be in the box, or with why they cannot be."""
 
     request: Request
@@ -58,7 +86,7 @@ class Trial:
 
 
 @hook.command("run")
-@click.argument("path", type=NamedPath())
+@click.argument("path", type=NonEmptyPath())
 @click.argument("event")
 @click.option("--box-id", default="sample", show_default=True, help="The id of the made-up box.")
 @click.option("--description", default="", help="Its description.")
@@ -76,11 +104,11 @@ def run_(path: str, event: str, *, state: str | None, state_file: Any, timeout: 
     """
     event = _SHORT.get(event, event)
     given = _given(event, state, state_file)
-    limits = limits_of_the_person()
+    limits = user_limits()
     if timeout is not None:
         limits = limits.but(hook_timeout=timeout)
     path = os.path.abspath(path) if "/" in path else path
-    run(_run(path, event, given, limits, **options))
+    run_async(_run(path, event, given, limits, **options))
 
 
 def _given(event: str, state: str | None, file: Any) -> str:
@@ -108,12 +136,12 @@ async def _run(
     image: str,
     show_secrets: bool,
     as_json: bool,
-) -> Status:
+) -> ExitCode:
     from serai.boxes.hooks import Hook
     from serai.dialects.hookproto.messages import Box, Request
 
     if event == "box.destroy" and not state:
-        telling.tell("without a state: boxes run no hook on box.destroy that answered without one on box.create")
+        console.err("without a state: boxes run no hook on box.destroy that answered without one on box.create")
     trial = await _tried(Hook(path), Request(event, Box(image, box_id, description), state), limits)
     kept = _kept(trial.state) if trial.state and not show_secrets else ""
     if as_json:
@@ -122,17 +150,17 @@ async def _run(
         _print(trial, show_secrets=show_secrets)
     if trial.state or (event == "box.create" and trial.error is None):
         _tell_how_to_undo(trial, path, kept)
-    return Status.ERROR if trial.error else Status.OK
+    return ExitCode.ERROR if trial.error else ExitCode.OK
 
 
 # -- the run ----------------------------------------------------------------------------------------------------------------------
 
 
-async def _tried(hook: Hook, request: Request, limits: Limits) -> Trial:
+async def _tried(hook: Hook, request: Request, limits: Limits) -> HookTrial:
     """Run it as boxes do, and look at each of its files as they do."""
     from serai.boxes.hook_process import AnswerFile
 
-    trial = Trial(request)
+    trial = HookTrial(request)
     answer = AnswerFile.in_memory()
     try:
         response = await _response(hook, request, limits, answer, trial)
@@ -149,7 +177,7 @@ async def _tried(hook: Hook, request: Request, limits: Limits) -> Trial:
     return trial
 
 
-async def _response(hook: Hook, request: Request, limits: Limits, answer: AnswerFile, trial: Trial) -> Response:
+async def _response(hook: Hook, request: Request, limits: Limits, answer: AnswerFile, trial: HookTrial) -> Response:
     """What it answered; `trial` is told why it failed, and what it said on stderr."""
     from serai.boxes.hooks import HookRunner
     from serai.wire.plain_process import PlainSpawner
@@ -170,7 +198,7 @@ def _start_hint(path: str, hint: str) -> str:
     return hint
 
 
-def _take(hook: Hook, response: Response, limits: Limits, trial: Trial) -> None:
+def _take(hook: Hook, response: Response, limits: Limits, trial: HookTrial) -> None:
     """Each file with what it comes to; the first that cannot be is what the box fails for (spec hooks 2.2)."""
     from serai.dialects.hookproto.host_side import resolve_file
     from serai.errors import HookFailed
@@ -233,16 +261,16 @@ def _rescue(answer: AnswerFile, path: str) -> None:
     except (BadResponse, OSError):
         return
     if state:
-        telling.tell(f"it had answered by then; to undo it: {_destroy(path)} --state-file {_kept(state)}")
+        console.err(f"it had answered by then; to undo it: {_destroy(path)} --state-file {_kept(state)}")
 
 
-def _tell_how_to_undo(trial: Trial, path: str, kept: str) -> None:
+def _tell_how_to_undo(trial: HookTrial, path: str, kept: str) -> None:
     if not trial.state:
-        telling.tell("the hook really ran. It has no state, so boxes will not run it on box.destroy")
+        console.err("the hook really ran. It has no state, so boxes will not run it on box.destroy")
     else:
-        telling.tell(f"the hook really ran; to undo it: {_destroy(path)} " + (f"--state-file {kept}" if kept else "--state …"))
+        console.err(f"the hook really ran; to undo it: {_destroy(path)} " + (f"--state-file {kept}" if kept else "--state …"))
         if kept:
-            telling.tell("the state in that file may be a credential; remove the file afterwards")
+            console.err("the state in that file may be a credential; remove the file afterwards")
 
 
 def _destroy(path: str) -> str:
@@ -252,20 +280,20 @@ def _destroy(path: str) -> str:
 # -- telling ----------------------------------------------------------------------------------------------------------------------
 
 
-def _print(trial: Trial, *, show_secrets: bool) -> None:
+def _print(trial: HookTrial, *, show_secrets: bool) -> None:
     how = "failed" if trial.error else "done"
     box = trial.request.box.box_id
-    telling.say(f"{trial.request.event}{f' of {box}' if box else ''}: {how} in {trial.seconds:.2f} s")
+    console.out(f"{trial.request.event}{f' of {box}' if box else ''}: {how} in {trial.seconds:.2f} s")
     if trial.files:
-        telling.table([_row(about) for about in trial.files])
+        console.print_table([_row(about) for about in trial.files])
     if trial.state:
-        telling.say(f"state: {trial.state}" if show_secrets else f"state: {len(trial.state.encode())} bytes, not shown")
+        console.out(f"state: {trial.state}" if show_secrets else f"state: {len(trial.state.encode())} bytes, not shown")
     for text in trial.warnings:
-        telling.tell(f"warning: {text}")
+        console.err(f"warning: {text}")
     for line in trial.stderr.splitlines():
-        telling.tell(f"stderr: {line}")
+        console.err(f"stderr: {line}")
     for line in _complaint(trial):
-        telling.tell(line)
+        console.err(line)
 
 
 def _row(about: dict[str, Any]) -> tuple[str, ...]:
@@ -274,23 +302,23 @@ def _row(about: dict[str, Any]) -> tuple[str, ...]:
     return (f"  {about['path']}", about["mode"], f"{about['uid']}:{about['gid']}", size, last)
 
 
-def _complaint(trial: Trial) -> Iterator[str]:
+def _complaint(trial: HookTrial) -> Iterator[str]:
     if trial.error is not None:
         yield f"a box would not be made: {trial.error}" if trial.request.event == "box.create" else str(trial.error)
         yield trial.error.hint
 
 
-def _print_json(trial: Trial, path: str, kept: str, *, show_secrets: bool) -> None:
+def _print_json(trial: HookTrial, path: str, kept: str, *, show_secrets: bool) -> None:
     box = {name: value for name in ("image", "box_id", "description") if (value := getattr(trial.request.box, name))}
     form: dict[str, Any] = {"hook": path, "event": trial.request.event, "box": box, "ok": trial.error is None}
     form |= {"seconds": round(trial.seconds, 4), "files": trial.files, "state_bytes": len(trial.state.encode())}
     form |= {"warnings": trial.warnings, "stderr": trial.stderr}
     if trial.error is not None:
         form |= {"error": str(trial.error), "hint": trial.error.hint}
-    form = telling.masked(form)
+    form = console.mask_strings(form)
     if kept:
         form["state_file"] = kept
     if show_secrets and trial.state:
         form["state"] = trial.state
-    click.echo(telling.as_json(form))
+    click.echo(console.json_line(form))
     sys.stdout.flush()

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from serai.cli import telling
+from serai.app.doctor.model_choice import ModelChoice, default_model, key_status
+from serai.cli import console
 from serai.cli.completion import complete_models
-from serai.cli.opening import JSON, PATH
-from serai.errors import NoModel, SeraiError
+from serai.cli.options import JSON, PATH
+from serai.errors import NoModel
 
 if TYPE_CHECKING:
     from serai.agents.models.catalogue import Catalogue
-    from serai.app.config import Config, ConfigValue
     from serai.model.provider import Cost, Model
 
-__all__ = ["Choice", "key_of", "model", "origin", "usual"]
+__all__ = ["model"]
 
 CWD = click.option("--cwd", type=PATH, default=".", help="The project; this folder by default.")
 _WORDS = ("default", "small")  # queries that are settings
@@ -29,59 +29,6 @@ _WORDS = ("default", "small")  # queries that are settings
 @click.group()
 def model() -> None:
     """List the models there are, what they need, and which one would be used."""
-
-
-# -- what would be used -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The model that a run takes when none is named, and why it is that one; None: there is none, and `why` says what is wrong."""
-
-    model: Model | None
-    why: str
-    hint: str = ""
-    chosen: bool = True  # by the person, and not for want of anything else
-
-    @property
-    def key(self) -> str:
-        return self.model.key if self.model is not None else ""
-
-
-def usual(catalogue: Catalogue, config: Config, environ: Mapping[str, str]) -> Choice:
-    """What `serai run` would take. What was said is never quoted: it may be a key in the wrong place."""
-    from serai.agents.models.catalogue import choose
-
-    said = next(value for value in config.values if value.key == "default_model")
-    try:
-        found = choose("", catalogue, environ, config.settings)
-    except NoModel as error:
-        return Choice(None, f"{said.file or said.key} names a model that nobody knows", error.hint)
-    if found.why:
-        return Choice(found.model, found.why, chosen=False)
-    return Choice(found.model, origin(said))
-
-
-def origin(said: ConfigValue) -> str:
-    """Where a value comes from, without the value."""
-    return f"{said.file} is set" if said.source == "environment" else f"{said.key} of {said.file} says so"
-
-
-def key_of(model: Model, environ: Mapping[str, str]) -> tuple[bool, str]:
-    """Whether there is what a provider wants to see, and in words which variable that is. Never a value."""
-    from serai.agents.models.catalogue import variables_of
-    from serai.agents.models.providers import provider_access
-
-    if model.api == "parrot":
-        return True, "none needed"
-    missing = f"set {' or '.join(variables_of(model.provider))}"
-    try:
-        way = provider_access(model, environ)
-    except SeraiError as error:  # its address, or its key, cannot be used
-        return False, error.hint or missing
-    if way.key:
-        return True, f"{way.variable} is set"
-    return way.ready, "none needed" if way.local else "in models.toml" if way.ready else missing
 
 
 # -- list -------------------------------------------------------------------------------------------------------------------------
@@ -97,19 +44,19 @@ def list_(query: str, *, cwd: str, as_json: bool) -> None:
     QUERY narrows the list to what it may mean: a part of a key or a name, `default` or `small`. Costs are US dollars for a million
     tokens.
     """
-    here = _Here.look(cwd)
+    here = ModelList.look(cwd)
     found = here.fitting(query.strip())
     if as_json:
         for one in found:
-            click.echo(telling.as_json(here.form(one)))
+            click.echo(console.json_line(here.form(one)))
         return
-    telling.table([("", "key", "name", "context", "cost", "its key"), *map(here.row, found)])
-    telling.say(f"* {here.choice.key} would be used: {here.choice.why}" if here.choice.model else here.choice.why)
+    console.print_table([("", "key", "name", "context", "cost", "its key"), *map(here.row, found)])
+    console.out(f"* {here.choice.key} would be used: {here.choice.why}" if here.choice.model else here.choice.why)
     if here.choice.hint:
-        telling.tell(here.choice.hint)
+        console.err(here.choice.hint)
     if query.strip():
         with suppress(NoModel):  # a part of keys alone is no query of a run
-            telling.say(f"--model {query.strip()} means {here.resolve(query).key}")
+            console.out(f"--model {query.strip()} means {here.resolve(query).key}")
 
 
 @model.command()
@@ -118,30 +65,30 @@ def list_(query: str, *, cwd: str, as_json: bool) -> None:
 @JSON
 def show(key: str, *, cwd: str, as_json: bool) -> None:
     """All that is known of a model. KEY is what `serai run --model` takes: a key, or a part of one that says enough."""
-    here = _Here.look(cwd)
+    here = ModelList.look(cwd)
     found = here.resolve(key)
     if as_json:
-        click.echo(telling.as_json(here.form(found, whole=True)))
+        click.echo(console.json_line(here.form(found, whole=True)))
     else:
         for line in here.told(found):
-            telling.say(line)
+            console.out(line)
 
 
 @dataclass(frozen=True, slots=True)
-class _Here:
+class ModelList:
     """The catalogue as it is seen from a folder."""
 
     catalogue: Catalogue
     settings: Mapping[str, Any]
-    choice: Choice
+    choice: ModelChoice
 
     @classmethod
-    def look(cls, cwd: str) -> _Here:
+    def look(cls, cwd: str) -> ModelList:
         from serai.agents.models.catalogue import Catalogue
         from serai.app.config import Config
 
         config, catalogue = Config.load(cwd), Catalogue.load()
-        return cls(catalogue, config.settings, usual(catalogue, config, os.environ))
+        return cls(catalogue, config.settings, default_model(catalogue, config, os.environ))
 
     def resolve(self, query: str) -> Model:
         from serai.agents.models.catalogue import resolve
@@ -160,7 +107,7 @@ class _Here:
     def row(self, one: Model) -> tuple[str, ...]:
         star = "*" if one.key == self.choice.key else ""
         context = f"{one.context_window:,}" if one.context_window else "-"
-        return star, one.key, one.name, context, _cost(one.cost) or "-", key_of(one, os.environ)[1]
+        return star, one.key, one.name, context, _cost(one.cost) or "-", key_status(one, os.environ)[1]
 
     def form(self, one: Model, *, whole: bool = False) -> dict[str, Any]:
         """Addresses without the password that may be in one; of headers the names alone."""
@@ -170,7 +117,7 @@ class _Here:
         from serai.agents.models.http_client import address
 
         used = one.key == self.choice.key
-        ready, key = key_of(one, os.environ)
+        ready, key = key_status(one, os.environ)
         form: dict[str, Any] = {
             "key": one.key,
             "name": one.name,
@@ -201,7 +148,7 @@ class _Here:
         if cost := _cost(one.cost):
             cache = f"; from the cache ${one.cost.cache_read:g}, into it ${one.cost.cache_write:g}" if one.cost.cache_read else ""
             yield f"  cost: {cost}{cache}, for a million tokens"
-        yield f"  its key: {key_of(one, os.environ)[1]}"
+        yield f"  its key: {key_status(one, os.environ)[1]}"
         if one.key == self.choice.key:
             yield f"  it would be used: {self.choice.why}"
 

@@ -1,32 +1,232 @@
 """`serai guest grant` and `serai guest revoke`: what a plugin asks for, what it gets, and what has changed (spec yoi 10).
 
 A grant is bound to id, version and digest: what changes later is another plugin, whose difference is shown before anybody says yes.
+
+The options that give a plugin something: of `serai guest grant` and `serai guest run`.
+
+A plugin never has more than it asks for (spec yoi 1), so a flag for what its manifest does not request is a mistake and is said.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast, get_args
 
 import click
 
-from serai.cli import telling
+from serai.cli import console
 from serai.cli.completion import complete_guests
-from serai.cli.opening import JSON, Options, Status, with_options
-from serai.cli.plugin_flags import Given, granted, surfaces_of, with_grants
-from serai.cli.plugin_paths import ENDING, is_plugin
+from serai.cli.options import ENDING, JSON, ExitCode, GuestOptions, guest_options, is_plugin
 from serai.errors import BadSettings, NoGuest
-from serai.plugins.manifest import SURFACES
+from serai.paths import absolute_path
+from serai.plugins.grants import FsGrant, Grants, Operation
+from serai.plugins.manifest import SURFACES, HostApi, Permission, PluginManifest, Surface, Target
+from serai.plugins.targets import METHODS
 
 if TYPE_CHECKING:
-    from serai.cli.plugin_file import PluginFile
     from serai.plugins.grants import Enablement
+    from serai.plugins.grants_file import GrantsFile
     from serai.plugins.package import Package
 
-__all__ = ["grant", "revoke"]
+__all__ = ["GrantOptions", "grant", "grant_options", "granted", "revoke", "surfaces_of"]
+
+_OPERATIONS: tuple[Operation, ...] = get_args(Operation)
+# A target is no URL: it has a scheme, a host, perhaps a port, and the beginning of a path (spec yoi 4.5).
+_TARGET = re.compile(
+    r"(?P<scheme>\*|[A-Za-z][A-Za-z0-9+.-]*)://(?P<host>\*|\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(?P<port>\d{1,5}))?"
+    r"(?P<path>/[^\s?#\\]*)?"
+)
+_UP = re.compile(r"(?:^|/)(?:\.|%2e){1,2}(?:/|$)", re.IGNORECASE)
+_PORTS = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class GrantOptions:
+    """What the flags say, each already a grant."""
+
+    fs: tuple[FsGrant, ...] = ()
+    request: tuple[Target, ...] = ()
+    websocket: tuple[Target, ...] = ()
+    private: bool = False
+
+    def check(self, manifest: PluginManifest) -> None:
+        """Nothing is given that nobody asked for: it would have no effect, and whoever gives it believes otherwise."""
+        asked = {permission.api for permission in manifest.permissions if permission.kind == "host_api"}
+        gives: tuple[tuple[HostApi, object], ...] = (("fs", self.fs), ("request", self.request), ("websocket", self.websocket))
+        for api, given in gives:
+            if given and api not in asked:
+                raise click.UsageError(f"--{api}: {manifest.id} does not ask for host_api.{api}, so it could not use it")
+
+    def targets(self, manifest: PluginManifest, api: HostApi) -> tuple[Target, ...]:
+        """Those of the flags, or else the plugin's own."""
+        given, own = (self.request, manifest.request) if api == "request" else (self.websocket, manifest.websocket)
+        return tuple(_private(target, self.private) for target in given or own)
+
+
+def _private(target: Target, private: bool) -> Target:
+    """`private` of a manifest is a wish and none of ours: only the person's flag makes it a grant."""
+    return Target(
+        scheme=target.scheme,
+        host=target.host,
+        port=target.port,
+        methods=target.methods,
+        path_prefixes=target.path_prefixes,
+        private=private,
+    )
+
+
+_DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
+
+
+def grant_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options `--fs`, `--request`, `--websocket` and `--private`; the command gets them as one `given`."""
+
+    @wraps(command)
+    def wrapped(
+        *arguments: Any,
+        fs: Sequence[FsGrant],
+        request: Sequence[Target],
+        websocket: Sequence[Target],
+        private: bool,
+        **others: Any,
+    ) -> None:
+        command(*arguments, given=GrantOptions(tuple(fs), tuple(request), tuple(websocket), private), **others)
+
+    made: Callable[..., None] = wrapped
+    for option in (
+        click.option("--private", is_flag=True, help="Those targets may be private, loopback and link-local addresses too."),
+        click.option(
+            "--websocket", metavar="URL", multiple=True, callback=_each(_websocket), help="ws or wss to this host; repeatable."
+        ),
+        click.option(
+            "--request",
+            metavar="'METHODS URL'",
+            multiple=True,
+            callback=_each(_request),
+            help="Such as 'GET,POST https://host/prefix': these methods there; repeatable.",
+        ),
+        click.option(
+            "--fs",
+            metavar="ROOT:OPERATIONS",
+            multiple=True,
+            callback=_each(_fs),
+            help=f"This folder for {', '.join(_OPERATIONS)}, as many as are named; repeatable.",
+        ),
+    ):
+        made = option(made)
+    return made
+
+
+def _each(read: Callable[[str], Any]) -> Callable[[click.Context, click.Parameter, Sequence[str]], tuple[Any, ...]]:
+    def callback(context: click.Context, parameter: click.Parameter, texts: Sequence[str]) -> tuple[Any, ...]:
+        found = []
+        for text in texts:
+            try:
+                _check_text(text)
+                found.append(read(text))
+            except ValueError as error:
+                raise click.BadParameter(f"{console.escape_text(text)}: {error}", context, parameter) from None
+        return tuple(found)
+
+    return callback
+
+
+def _check_text(text: str) -> None:
+    """An argument may hold any bytes, settings may not."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("it is no text in UTF-8, as settings have to be") from None
+    if "\0" in text:
+        raise ValueError("there is a NUL in it")
+
+
+def _fs(text: str) -> FsGrant:
+    root, colon, operations = text.rpartition(":")
+    named = tuple(part.strip() for part in operations.split(","))
+    if not colon or not root or not set(named) <= set(_OPERATIONS):
+        raise ValueError(f"it has to be ROOT:OPERATIONS, such as /data:read,list; the operations are {', '.join(_OPERATIONS)}")
+    found = tuple(operation for operation in _OPERATIONS if operation in named)
+    return FsGrant(root=absolute_path(root), operations=found)
+
+
+def _request(text: str) -> Target:
+    methods, _, url = text.strip().partition(" ")
+    named = tuple(method.upper() for method in methods.split(","))
+    if not url.strip() or not set(named) <= set(METHODS):
+        raise ValueError(f"it has to be METHODS URL, such as 'GET,POST https://host/prefix'; the methods are {', '.join(METHODS)}")
+    return _target(url.strip(), ("http", "https"), named)
+
+
+def _websocket(text: str) -> Target:
+    return _target(text.strip(), ("ws", "wss"), ())
+
+
+def _target(url: str, schemes: tuple[str, ...], methods: tuple[str, ...]) -> Target:
+    found = _TARGET.fullmatch(url)
+    if found is None or found["scheme"].lower() not in (*schemes, "*"):
+        raise ValueError(
+            f"it has to begin with {' or '.join(f'{scheme}://HOST' for scheme in schemes)}, without user, query or fragment"
+        )
+    path = found["path"] or ""
+    if _UP.search(path):
+        raise ValueError("a path is compared without `.` and `..`, so with them it would match nothing")
+    # as a URL means it: without a port in its target a plugin would reach every one, on `localhost` too
+    port = int(found["port"]) if found["port"] else _DEFAULT_PORTS.get(found["scheme"].lower())
+    if port is not None and not 0 < port <= _PORTS:
+        raise ValueError(f"there is no port {port}")
+    return Target(
+        scheme=found["scheme"].lower(),
+        host=found["host"].strip("[]").lower(),
+        port=port,
+        methods=methods,
+        path_prefixes=(path,) if path else (),
+    )
+
+
+def surfaces_of(manifest: PluginManifest, names: Sequence[str]) -> tuple[Surface, ...]:
+    """The contributions of `--surface`, in their order; a plugin has to declare them."""
+    for name in names:
+        if name not in manifest.declared:
+            there = ", ".join(sorted(manifest.declared)) or "none"
+            raise click.UsageError(f"--surface {name}: {manifest.id} does not declare it; there is {there}")
+    return tuple(surface for surface in SURFACES if surface in names)
+
+
+def granted(manifest: PluginManifest, given: GrantOptions, surfaces: Sequence[Surface], *, identity: str, digest: str) -> Grants:
+    """All that the manifest requests, less what is for contributions that were not chosen."""
+    permissions = tuple(one for one in manifest.permissions if not surfaces or _concerns(one) in (None, *surfaces))
+    if not permissions:  # nothing to bind
+        return Grants()
+    apis = {permission.api for permission in permissions}
+    return Grants(
+        id=identity,
+        version=manifest.version,
+        digest=digest,
+        permissions=permissions,
+        request=given.targets(manifest, "request") if "request" in apis else (),
+        websocket=given.targets(manifest, "websocket") if "websocket" in apis else (),
+        fs=given.fs,
+    )
+
+
+def _concerns(permission: Permission) -> Surface | None:
+    """For which kind of contribution it is; None: for all."""
+    match permission.kind:
+        case "surface":
+            return permission.surface
+        case "tool" | "tool_namespace" | "external_write":
+            return "tool"
+        case "service" | "ingress":
+            return cast(Surface, permission.kind)
+    return None
+
 
 _APIS: tuple[Literal["request", "websocket"], ...] = ("request", "websocket")
 
@@ -41,7 +241,7 @@ class _Chosen(NamedTuple):
 
 @click.command()
 @click.argument("name", metavar="NAME|PATH", shell_complete=complete_guests)
-@with_grants
+@grant_options
 @click.option(
     "--surface",
     "surfaces",
@@ -52,17 +252,17 @@ class _Chosen(NamedTuple):
 @click.option("--config", metavar="JSON", default="", help="What it is started with.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--print", "only_print", is_flag=True, help="Print what would be written into your settings, and write nothing.")
-@with_options
+@guest_options
 @JSON
 def grant(
     name: str,
     *,
-    given: Given,
+    given: GrantOptions,
     surfaces: tuple[str, ...],
     config: str,
     yes: bool,
     only_print: bool,
-    options: Options,
+    options: GuestOptions,
     as_json: bool,
 ) -> None:
     """Let a plugin in, with what it may do; shows first what it asks for, and what has changed since the last time.
@@ -70,42 +270,42 @@ def grant(
     It gets all permissions that it requests and the targets that it names itself, unless --request or --websocket name others; of
     your files nothing, unless --fs gives it a folder: --fs /data:read,list. It is written into plugins.toml beside your settings.
     """
-    from serai.cli.plugin_file import PluginFile
     from serai.plugins import grants
+    from serai.plugins.grants_file import GrantsFile
 
     chosen = _choose(name, options)
-    file = PluginFile.usual()
+    file = GrantsFile.usual()
     file.read()  # whether it can be written is known before anybody is asked
     before = _before(chosen.identity, options)
     enablement = _enablement(chosen, given, surfaces, config)
     try:
         snippet = grants.enablement_toml(enablement)
     except ValueError as error:  # of all that is in it only the config can be of any form
-        raise click.UsageError(f"--config: {telling.safe(str(error))}") from None
+        raise click.UsageError(f"--config: {console.escape_text(str(error))}") from None
     if only_print:
-        click.echo(telling.safe(snippet), nl=False)
+        click.echo(console.escape_text(snippet), nl=False)
         return
     form = _form(chosen, enablement, before)
     lines = list(_lines(form, chosen, enablement))
     if not as_json:
         for line in lines:
-            telling.say(line)
+            console.out(line)
     sure = yes or _confirmed(chosen.identity, lines, seen=not as_json and sys.stdout.isatty())
     if sure:
         _write(file, chosen, enablement)
     if as_json:
-        click.echo(telling.as_json(form | {"file": str(file.path), "granted": sure}))
+        click.echo(console.json_line(form | {"file": str(file.path), "granted": sure}))
     elif sure:
-        telling.say(f"granted {chosen.identity}: {file.path}")
+        console.out(f"granted {chosen.identity}: {file.path}")
     else:
         click.echo("aborted", err=True)
     if sure:
         _warn(chosen, options)
     else:
-        raise click.exceptions.Exit(Status.FAILED)
+        raise click.exceptions.Exit(ExitCode.FAILED)
 
 
-def _before(identity: str, options: Options) -> Enablement | None:
+def _before(identity: str, options: GuestOptions) -> Enablement | None:
     """What counts for it so far, whoever wrote it: of several the last (spec yoi 10)."""
     from serai.app.config import Config
     from serai.plugins import resolution
@@ -114,7 +314,7 @@ def _before(identity: str, options: Options) -> Enablement | None:
     return next((one for one in reversed(known) if one.id == identity), None)
 
 
-def _enablement(chosen: _Chosen, given: Given, names: Sequence[str], config: str) -> Enablement:
+def _enablement(chosen: _Chosen, given: GrantOptions, names: Sequence[str], config: str) -> Enablement:
     from serai.cli.tool import parsed
     from serai.plugins.grants import Enablement
 
@@ -131,29 +331,29 @@ def _enablement(chosen: _Chosen, given: Given, names: Sequence[str], config: str
     )
 
 
-def _choose(name: str, options: Options) -> _Chosen:
+def _choose(name: str, options: GuestOptions) -> _Chosen:
     """By path, or among those that lie in the stores. A bare word means one of these first: what is granted must not depend on what
     lies in the folder where somebody happens to stand."""
-    from serai.cli import plugin_items
-    from serai.cli.plugin_reports import opened
+    from serai.authoring.plugin_package import open_package
+    from serai.cli import plugin_report
 
     if "/" in name or name.endswith(ENDING):
         return _by_path(name, options)
-    search = plugin_items.Search.of(options)
-    if plugin_items.one_of(name, (one.identity for one in search.discovered)) is None and is_plugin(name):
+    search = plugin_report.PluginSearch.of(options)
+    if plugin_report.find_reference(name, (one.identity for one in search.discovered)) is None and is_plugin(name):
         return _by_path(name, options)
     discovered = search.choose(name)
-    return _Chosen(discovered.identity, Path(discovered.path), opened(Path(discovered.path)))
+    return _Chosen(discovered.identity, Path(discovered.path), open_package(Path(discovered.path)))
 
 
-def _by_path(name: str, options: Options) -> _Chosen:
+def _by_path(name: str, options: GuestOptions) -> _Chosen:
     from serai import paths
-    from serai.cli.plugin_reports import opened
+    from serai.authoring.plugin_package import open_package
 
     path = Path(paths.absolute_path(name))
     if not path.exists():
         raise NoGuest("there is no such plugin", who=str(path), hint="name a plugin's folder, or its file")
-    package = opened(path)
+    package = open_package(path)
     store = os.path.join(options.cwd, ".serai", "guests")
     source = "project" if os.path.realpath(path.parent) == os.path.realpath(store) else "user"
     return _Chosen(f"{source}:{package.manifest.id}", path, package)
@@ -242,15 +442,15 @@ def _confirmed(identity: str, lines: Sequence[str], *, seen: bool) -> bool:
     if not sys.stdin.isatty():
         raise BadSettings(f"nobody is there to say yes to {identity}", hint="look at what it gets, then say --yes")
     for line in () if seen else lines:
-        telling.tell(line)
-    click.echo(f"grant that to {telling.safe(identity)} ? [y/N] ", nl=False, err=True)
+        console.err(line)
+    click.echo(f"grant that to {console.escape_text(identity)} ? [y/N] ", nl=False, err=True)
     return sys.stdin.readline().strip() in ("y", "Y")
 
 
 # -- what is written --------------------------------------------------------------------------------------------------------------
 
 
-def _write(file: PluginFile, chosen: _Chosen, enablement: Enablement) -> None:
+def _write(file: GrantsFile, chosen: _Chosen, enablement: Enablement) -> None:
     """A copy is kept of what was seen: the next difference is shown against it, and a session goes on with it (spec yoi 10.2)."""
     from serai.plugins import package_store
 
@@ -258,42 +458,42 @@ def _write(file: PluginFile, chosen: _Chosen, enablement: Enablement) -> None:
     file.put(enablement)
 
 
-def _warn(chosen: _Chosen, options: Options) -> None:
+def _warn(chosen: _Chosen, options: GuestOptions) -> None:
     """What stands between it and its start."""
-    from serai.cli import plugin_items
+    from serai.cli import plugin_report
 
-    found = plugin_items.Search.of(options)
+    found = plugin_report.PluginSearch.of(options)
     if not found.settings.on:
-        telling.tell("plugins are switched off: `enabled = false` under [feature.plugins] in your config.toml")
+        console.err("plugins are switched off: `enabled = false` under [feature.plugins] in your config.toml")
     others = [one for one in found.settings.enabled if one.id == chosen.identity]
     if len(others) > 1:
-        telling.tell(f"{chosen.identity} is enabled in your config.toml or the project's too: take it out there")
+        console.err(f"{chosen.identity} is enabled in your config.toml or the project's too: take it out there")
     there = [one for one in found.discovered if one.identity == chosen.identity]
     if not there:
-        telling.tell(f"it is not among your guests: `serai guest add {chosen.path}`, or name it with --guest each time")
+        console.err(f"it is not among your guests: `serai guest add {chosen.path}`, or name it with --guest each time")
     elif all(one.digest != chosen.package.digest for one in there):
-        telling.tell(f"what lies in {there[0].path} is another, and is refused now: put this one there, or name it with --guest")
+        console.err(f"what lies in {there[0].path} is another, and is refused now: put this one there, or name it with --guest")
 
 
 @click.command()
 @click.argument("name", shell_complete=complete_guests)
-@with_options
+@guest_options
 @JSON
-def revoke(name: str, *, options: Options, as_json: bool) -> None:
+def revoke(name: str, *, options: GuestOptions, as_json: bool) -> None:
     """Take from a plugin what `serai guest grant` gave it: it stays, and is not started."""
-    from serai.cli import plugin_items
-    from serai.cli.plugin_file import PluginFile
+    from serai.cli import plugin_report
+    from serai.plugins.grants_file import GrantsFile
 
-    file = PluginFile.usual()
+    file = GrantsFile.usual()
     known = [one.id for one in file.read()]
-    identity = plugin_items.one_of(name, known)
+    identity = plugin_report.find_reference(name, known)
     if identity is None:
-        hint = telling.similar(name, known) or "`serai guest list` shows what there is"
-        if plugin_items.one_of(name, [one.id for one in plugin_items.Search.of(options).settings.enabled]):
+        hint = console.did_you_mean(name, known) or "`serai guest list` shows what there is"
+        if plugin_report.find_reference(name, [one.id for one in plugin_report.PluginSearch.of(options).settings.enabled]):
             hint = "it is enabled in config.toml: take it out there"
         raise NoGuest(f"nothing was granted to {name}", who=str(file.path), hint=hint)
     file.drop(identity)
     if as_json:
-        click.echo(telling.as_json({"id": identity, "file": str(file.path), "revoked": True}))
+        click.echo(console.json_line({"id": identity, "file": str(file.path), "revoked": True}))
     else:
-        telling.say(f"revoked {identity}: {file.path}")
+        console.out(f"revoked {identity}: {file.path}")

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from serai.cli import policy_words as words
-from serai.cli import telling
+from serai.cli import approval_text as words
+from serai.cli import console
 from serai.cli.completion import complete_agents, complete_sessions
-from serai.cli.opening import JSON, PATH
-from serai.cli.policy_answers import answer, forget, looked_at, parsed, pending
+from serai.cli.options import JSON, PATH
+from serai.cli.policy_approvals import answer, forget, looked_at, parsed, pending
 from serai.errors import BadSettings
 from serai.paths import absolute_path
 
@@ -51,7 +51,7 @@ _NATIVE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class RuleSources:
     """Where rules come from, as the command line says."""
 
     cwd: str
@@ -84,7 +84,7 @@ def with_sources(command: Callable[..., None]) -> Callable[..., None]:
         folder = absolute_path(cwd)
         if not os.path.isdir(folder):
             raise BadSettings("not a directory", who=cwd, hint="name the working directory")
-        command(*args, sources=Sources(folder, files, allow, mode or ""), **rest)
+        command(*args, sources=RuleSources(folder, files, allow, mode or ""), **rest)
 
     return wrapped
 
@@ -122,7 +122,7 @@ def test(
     session: str,
     profile: str,
     expect: str | None,
-    sources: Sources,
+    sources: RuleSources,
     as_json: bool,
 ) -> None:
     """Say what would be decided of a call, by which rule and why. Nothing is run or asked.
@@ -140,26 +140,26 @@ def test(
     situation = CallContext(cwd=sources.cwd, session=session, agent=agent, owner=owner, profile=profile)
     rules = sources.rules()
     with looked_at() as decisions:
-        trial = Trial(call, situation, rules, decisions)
+        trial = PolicyTrial(call, situation, rules, decisions)
         judged = trial.judge()
         notes = [*rules.notes, *_odd(trial)]
         if as_json:
             advice = trial.advice(judged)
             known = {"would_allow": advice.flag, "wider": advice.wider, "why_not": advice.why_not, "notes": notes}
-            click.echo(telling.as_json(judged.to_json() | known))
+            click.echo(console.json_line(judged.to_json() | known))
         else:
             click.secho(words.visible(f"{tool}: {_MARKS[judged.decision][0]}"), fg=_MARKS[judged.decision][1], bold=True)
             for line in (*_explained(judged), *_ways(trial, judged)):
-                telling.say(words.visible(line))
+                console.out(words.visible(line))
     for note in notes:
-        telling.tell(note)
+        console.err(note)
     if expect is not None and judged.decision != expect:
-        telling.tell(f"expected {expect}, and it is {judged.decision}")
+        console.err(f"expected {expect}, and it is {judged.decision}")
         raise SystemExit(1)
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class PolicyTrial:
     """A call that is judged, also as it would be with one rule more."""
 
     call: ToolCall
@@ -246,7 +246,7 @@ def _fields(arguments: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return {name: (escape_glob(text),) for name, text in texts.items()}
 
 
-def _odd(trial: Trial) -> Iterator[str]:
+def _odd(trial: PolicyTrial) -> Iterator[str]:
     """What may be a typing mistake: a tool of ours without what it is about."""
     subject, tool = trial.subject, trial.call.name
     if trial.situation.owner or subject.odd:
@@ -277,7 +277,7 @@ def _explained(judged: PolicyDecision) -> Iterator[str]:
         yield f"  {number}. {step.stage}: {decides if step.stage == judged.stage else step.said}"
 
 
-def _ways(trial: Trial, judged: PolicyDecision) -> Iterator[str]:
+def _ways(trial: PolicyTrial, judged: PolicyDecision) -> Iterator[str]:
     """What somebody would have to write who wants it otherwise."""
     if judged.decision == "allow":
         return
@@ -295,7 +295,7 @@ def _ways(trial: Trial, judged: PolicyDecision) -> Iterator[str]:
         yield "  or, when it is asked, answer for the next time too: serai policy answer ID allow --remember project"
 
 
-def _for_good(trial: Trial, *, alone: bool) -> Iterator[str]:
+def _for_good(trial: PolicyTrial, *, alone: bool) -> Iterator[str]:
     """The rule; `alone`: no flag says the same."""
     from serai.policy.engine import match_rule
 
@@ -314,7 +314,7 @@ def _for_good(trial: Trial, *, alone: bool) -> Iterator[str]:
         yield f"  {line}" + ("  # Serai's own tool or the agent's, and no guest's of that name" if line == _BUILT_IN else "")
 
 
-def _native(trial: Trial) -> str:
+def _native(trial: PolicyTrial) -> str:
     name = trial.native
     return f"`{trial.call.name}` is an agent's own name: rules that allow mean the tool `{name}`, so try serai policy test {name}"
 
@@ -325,7 +325,7 @@ def _native(trial: Trial) -> str:
 @policy.command("list")
 @with_sources
 @JSON
-def list_(*, sources: Sources, as_json: bool) -> None:
+def list_(*, sources: RuleSources, as_json: bool) -> None:
     """The rules that hold here in their order, the mode, and what is remembered."""
     rules = sources.rules()
     with looked_at() as decisions:
@@ -336,12 +336,12 @@ def list_(*, sources: Sources, as_json: bool) -> None:
             {"id": one.id, "scope": one.scope, "key": one.key, "expires": one.expires, "rule": one.rule.to_json()} for one in known
         ]
         form = {"mode": rules.mode, "profiles": dict(rules.profiles), "rules": ordered, "remembered": remembered}
-        click.echo(telling.as_json(form | {"notes": list(rules.notes)}))
+        click.echo(console.json_line(form | {"notes": list(rules.notes)}))
     else:
         for line in _listed(rules, known):
-            telling.say(words.visible(line))
+            console.out(words.visible(line))
     for note in rules.notes:
-        telling.tell(note)
+        console.err(note)
 
 
 def _listed(rules: Rules, known: tuple[Any, ...]) -> Iterator[str]:
@@ -358,5 +358,5 @@ def _listed(rules: Rules, known: tuple[Any, ...]) -> Iterator[str]:
         else:
             said = [rule for rule in rules.rules if f"{rule.decide} rules" == stage]
             yield f"{number}. {stage}" + ("" if said else ": there are none")
-            yield from (f"   {line}" for rule in said for line in words.told(rule))
+            yield from (f"   {line}" for rule in said for line in words.rule_lines(rule))
     yield f"your own rules are in {words.own_file()}" + ("" if os.path.exists(words.own_file()) else ", which is not there yet")

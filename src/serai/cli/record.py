@@ -1,8 +1,15 @@
-"""`serai record`: what was said on every wire."""
+"""`serai record`: what was said on every wire.
+
+A recording as people read it: one line per frame, or the frames in full.
+
+Whatever is shown comes from programs one may not trust, or from somebody else's file. So every text goes through `shown`: what
+looks like a secret is masked, and what a terminal would act upon is spelt out.
+"""
 
 from __future__ import annotations
 
 import re
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -13,15 +20,104 @@ from typing import Any, Literal
 import click
 import msgspec
 
-from serai.cli import timeline
-from serai.cli.opening import limits_of_the_person
+from serai.cli.options import user_limits
 from serai.errors import NoRecording
-from serai.record import Recording, RecordingFolder, TimelineFilter, export_recording, replay, secret_patterns
-from serai.record.recording import head_of
+from serai.plain_text import escape_printable
+from serai.record import RecordingFolder, TimelineFilter, export_recording, replay, secret_patterns
+from serai.record.recording import RecordedWire, Recording, TimelineItem, head_of
 from serai.record.recording_folder import RecordedRun
 from serai.record.replayer import DIALECTS, describe, side_of
 
-__all__ = ["record"]
+__all__ = ["frame_text", "item_json", "moment", "record", "shown_text", "summary", "timeline_line", "width_of"]
+
+_ARROWS = {"sent": "→", "received": "←"}
+_COLOURS = {"open": "green", "end": "yellow", "skipped": "red", "dropped": "red", "damaged": "red", "note": None}
+_WIDTH = 100  # of a frame on its line
+_NAME = 40  # of a name
+_BAD = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def shown_text(text: str | bytes, width: int = _WIDTH) -> str:
+    """The beginning of a text as it may be shown, on one line."""
+    raw = text[: 4 * width + 400]  # more than is shown, so that a secret that begins in it is seen whole
+    masked = secret_patterns.mask(raw if isinstance(raw, bytes) else raw.encode(errors="replace")).decode(errors="replace")
+    text = escape_printable(masked)
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def summary(recording: Recording) -> str:
+    """What it is, in one line."""
+    wires = recording.wires.values()
+    sent, received = sum(wire.frames["sent"] for wire in wires), sum(wire.frames["received"] for wire in wires)
+    about = f"{shown_text(recording.run, _NAME)}: {len(wires)} wires, {sent:,} frames sent, {received:,} received"
+    return about + (f", {recording.damage:,} bytes cannot be read" if recording.damage else "")
+
+
+def width_of(wires: dict[int, RecordedWire]) -> int:
+    """How wide the column of names has to be."""
+    return max((len(shown_text(wire.who, _NAME)) for wire in wires.values()), default=0)
+
+
+def timeline_line(item: TimelineItem, wires: dict[int, RecordedWire], width: int = 0) -> str:
+    """One item in one line; `width` is that of the names."""
+    wire = wires.get(item.wire)
+    who = shown_text(wire.who if wire else "", _NAME).ljust(width)
+    head = f"{click.style(moment(item.at), dim=True)} {item.number:>6}  {who} "
+    if item.what != "frame":
+        return head + click.style(f"· {item.what}: {shown_text(item.text)}", fg=_COLOURS[item.what])
+    took = f"{item.latency / 1000:,.3f} ms " if item.latency is not None and item.request is not None else ""
+    type_, id = shown_text(item.type, _NAME), shown_text(item.id, _NAME)
+    label = f"{_ARROWS[item.way or 'sent']} {click.style(type_, bold=True)} {id}{' ' if id else ''}{took}"
+    return head + label + click.style(shown_text(item.raw), dim=True)
+
+
+def frame_text(item: TimelineItem) -> str:
+    """The frame in full, indented; as it is when it is no JSON."""
+    frame = secret_patterns.mask(item.raw)
+    try:
+        text = msgspec.json.format(frame, indent=2).decode()
+    except _BAD:
+        text = frame.decode(errors="replace")
+    return "\n".join(f"    {escape_printable(part)}" for part in text.splitlines())
+
+
+def item_json(item: TimelineItem, wires: dict[int, RecordedWire]) -> str:
+    """The item as one line of JSON; the frame as JSON in it, or as text when it is none."""
+    wire = wires.get(item.wire)
+    form: dict[str, Any] = {"number": item.number, "what": item.what, "at": item.at / 1e6, "wire": item.wire}
+    form |= {"who": secret_patterns.mask_text(wire.who)} if wire else {}
+    if item.what == "frame":
+        form |= {
+            "way": item.way,
+            "type": secret_patterns.mask_text(item.type),
+            "id": secret_patterns.mask_text(item.id),
+            "size": item.size,
+        }
+        form |= {"request": item.request} if item.request is not None else {}
+        form |= {"latency_us": item.latency} if item.latency is not None else {}
+        form["frame"] = _frame(secret_patterns.mask(item.raw))
+    else:
+        form["text"] = secret_patterns.mask_text(item.text)
+    return msgspec.json.encode(form).decode()
+
+
+def moment(micros: int) -> str:
+    """The time of day here."""
+    seconds, rest = divmod(micros, 1_000_000)
+    try:
+        return f"{time.strftime('%H:%M:%S', time.localtime(seconds))}.{rest // 1000:03}"
+    except (OverflowError, ValueError, OSError):  # of a year that nobody knows
+        return "--:--:--.---"
+
+
+def _frame(frame: bytes) -> Any:
+    try:
+        compact = msgspec.json.format(frame, indent=-1)  # on one line, whatever line ends it holds
+        compact.decode()
+    except _BAD:
+        return frame.decode(errors="replace")
+    return msgspec.Raw(compact)
+
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -44,9 +140,9 @@ def list_(*, as_json: bool) -> None:
     """The recordings there are, the latest last."""
     folder = RecordingFolder.usual()
     if not (runs := folder.runs()):
-        click.echo(f"nothing was recorded yet in {timeline.shown(str(folder.path))}", err=True)
+        click.echo(f"nothing was recorded yet in {shown_text(str(folder.path))}", err=True)
     for run in runs:
-        command = timeline.shown(_command(run))
+        command = shown_text(_command(run))
         about = {"run": run.name, "started": run.started.isoformat(), "bytes": run.size, "running": run.live, "command": command}
         if as_json:
             click.echo(msgspec.json.encode(about))
@@ -96,13 +192,13 @@ def show(run: str, *, pairs: bool, pretty: bool, first: int | None, last: int | 
             items = islice(items, first)
         if last is not None:
             items = deque(items, maxlen=last)
-        width = timeline.width_of(recording.wires)
+        width = width_of(recording.wires)
         if not as_json:
-            click.secho(timeline.summary(recording), bold=True)
+            click.secho(summary(recording), bold=True)
         for item in items:
-            click.echo(timeline.as_json(item, recording.wires) if as_json else timeline.line(item, recording.wires, width))
+            click.echo(item_json(item, recording.wires) if as_json else timeline_line(item, recording.wires, width))
             if pretty and not as_json and item.what == "frame":
-                click.echo(timeline.pretty(item))
+                click.echo(frame_text(item))
 
 
 @record.command("export")
@@ -138,7 +234,7 @@ def replay_(run: str, *, wire: int | None, side: Literal["ours", "theirs"], dial
                 click.echo(msgspec.json.encode({"at": at / 1e6, **plain}))
             else:
                 name = click.style(plain.pop("event"), bold=True)
-                click.echo(f"{timeline.moment(at)} {name} {timeline.shown(msgspec.json.encode(plain))}")
+                click.echo(f"{moment(at)} {name} {shown_text(msgspec.json.encode(plain))}")
 
 
 @record.command()
@@ -153,7 +249,7 @@ def prune(*, older: str, total: str, everything: bool) -> None:
     elif older or total:
         removed = folder.prune(days=_seconds(older) / 86400 if older else None, total=_size(total) if total else None)
     else:
-        removed = folder.prune_by(limits_of_the_person())
+        removed = folder.prune_by(user_limits())
     for file in removed:
         click.echo(f"removed {file.name}")
     click.echo(f"{len(removed)} files removed, {_bytes(sum(run.size for run in folder.runs()))} left")

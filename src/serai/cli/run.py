@@ -1,4 +1,7 @@
-"""`serai run`: one prompt, done by an agent with the guests of this place, under the policy, on record."""
+"""`serai run`: one prompt, done by an agent with the guests of this place, under the policy, on record.
+
+Who wants a run to end, and how: a signal, the time, a reader that has left.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +13,121 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from serai.cli import telling
+from serai.cli import console
 from serai.cli.completion import complete_agents, complete_models, complete_sessions
-from serai.cli.ending import WORDS, Ending
-from serai.cli.opening import JSON, PATH, Options, Status, run, with_options
+from serai.cli.options import JSON, PATH, ExitCode, GuestOptions, guest_options, run_async
 from serai.errors import GuardDown, NotAllowed, Refused, SeraiError
 from serai.paths import read_regular_file
 
 if TYPE_CHECKING:
     from serai.app.app import App
     from serai.app.assembly import AppOptions
-    from serai.cli.printing import JsonPrinter, Printer
+    from serai.cli.run_output import JsonPrinter, TextPrinter
     from serai.model.events import TurnResult
     from serai.model.surface import Surface
     from serai.model.tools import ImageBlock
     from serai.policy import DecisionStore
 
-__all__ = ["run_command"]
+__all__ = ["WORDS", "RunStop", "run_command"]
+
+_FLUSH = 0.2  # seconds for the recording, when all has to end at once
+WORDS: Final = {
+    signal.SIGINT: "interrupted (Ctrl-C)",
+    signal.SIGTERM: "terminated (SIGTERM)",
+    signal.SIGHUP: "its terminal is gone (SIGHUP)",
+}
+
+
+class RunStop:
+    """Who wants the run to end, and how. The first signal is a polite word, the second one is none."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.status: ExitCode | None = None
+        self.lost = False  # its output takes no more, and that is why it ends
+        self.over = asyncio.Event()
+        self._signalled = False
+        self._cancelled = False
+        self._app: App | None = None
+        self._main: asyncio.Task[Any] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self, app: App) -> None:
+        """It is open: from now on it is asked to end."""
+        self._app = app
+        if self.status is not None:
+            app.quit()
+
+    def now(self, reason: str, status: ExitCode) -> None:
+        if self.status is None:
+            self.reason, self.status = reason, status
+        self.over.set()
+        if self._app is not None:
+            self._app.quit()
+        elif self._main is not None and not self._cancelled:  # still being opened
+            self._cancelled = True
+            self._main.cancel()
+
+    def takes_back_cancelling(self) -> bool:
+        """Whether it was us who cancelled the run, which then is not cancelled any more."""
+        if self._cancelled and self._main is not None:
+            self._main.uncancel()
+        return self._cancelled
+
+    @contextmanager
+    def after(self, seconds: float | None) -> Iterator[None]:
+        """The run ends when so much time is over; what closing it takes is not counted."""
+        if seconds is not None:
+            reason = f"it took longer than {seconds:g} s (--timeout)"
+            self._timer = asyncio.get_running_loop().call_later(seconds, self.now, reason, ExitCode.UNAVAILABLE)
+        try:
+            yield
+        finally:
+            self.in_time()
+
+    def in_time(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """The first is told to the loop, the second needs none: one that stands still must not keep anybody from ending it.
+
+        A signal that was ignored stays so (`nohup`).
+        """
+        self._main = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+
+        def came(number: int, _frame: object) -> None:
+            which = signal.Signals(number)
+            if self._signalled:
+                self._stop(which)
+            self._signalled = True
+            loop.call_soon_threadsafe(self.now, WORDS[which], ExitCode(128 + number))
+
+        before = {number: handler for number in WORDS if (handler := signal.getsignal(number)) is not signal.SIG_IGN}
+        for number in before:
+            signal.signal(number, came)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _stop(self, number: signal.Signals) -> None:
+        """At once, by the signal itself, as a shell expects. The watchdog ends what we started, and the session is on disk."""
+        if self._app is not None and (recorder := self._app.house.recorder) is not None:
+            flushing = Thread(target=recorder.flush, daemon=True)  # whom we have interrupted may hold its lock
+            flushing.start()
+            flushing.join(_FLUSH)
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
 
 _MODES = ("manual", "auto", "skip")
 _LONGEST = 8 * 1024 * 1024  # bytes of a prompt from stdin; no session keeps a much longer one
@@ -40,7 +137,7 @@ _LONGEST_TIMEOUT = 30 * 86400.0  # seconds; a loop's clock ends somewhere
 _IMAGE = 32 * 1024 * 1024  # bytes of an image: no provider takes a longer one
 _IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp"}
 # A turn that is cancelled by nobody at the command line was ended by a guest: it has not done what it was to do.
-_STATUS: Final = {"success": Status.OK, "error": Status.ERROR, "denied": Status.REFUSED, "cancelled": Status.ERROR}
+_STATUS: Final = {"success": ExitCode.OK, "error": ExitCode.ERROR, "denied": ExitCode.REFUSED, "cancelled": ExitCode.ERROR}
 _Command = Callable[..., None]
 _EPILOG: Final = """\b
 Exit status:
@@ -67,7 +164,7 @@ def _option(*names: str, **more: Any) -> Callable[[_Command], _Command]:
 
 @click.command("run", epilog=_EPILOG)
 @click.argument("prompt", nargs=-1)
-@with_options
+@guest_options
 @_option("--agent", metavar="NAME", shell_complete=complete_agents, help="Which agent; the resident by default.")
 @_option("--model", metavar="M", shell_complete=complete_models, help="Which model: a name or a part of one.")
 @JSON
@@ -81,7 +178,7 @@ def _option(*names: str, **more: Any) -> Callable[[_Command], _Command]:
 @click.option("--timeout", type=float, metavar="S", help="End it after so many seconds.")
 @click.option("--verbose", "-v", is_flag=True, help="Also the model's thinking, and what the run took.")
 @click.option("--quiet", "-q", is_flag=True, help="Only what the model says, warnings and errors.")
-def run_command(prompt: tuple[str, ...], *, options: Options, **given: Any) -> None:
+def run_command(prompt: tuple[str, ...], *, options: GuestOptions, **given: Any) -> None:
     """Have an agent do something, with the guests of this place.
 
     PROMPT is what it shall do, or a command of a guest (/name); - or none at all reads it from stdin. What the agent says is on
@@ -94,15 +191,15 @@ def run_command(prompt: tuple[str, ...], *, options: Options, **given: Any) -> N
         raise click.UsageError("--quiet and --verbose exclude each other")
     if (seconds := given["timeout"]) is not None and not 0 < seconds <= _LONGEST_TIMEOUT:
         raise click.UsageError(f"--timeout is a number of seconds from above 0 to {_LONGEST_TIMEOUT:.0f}, not {seconds:g}")
-    wanted = Wanted(options=options, prompt=_prompt(prompt), images=tuple(map(_image, given.pop("images"))), given=given)
-    run(_run(wanted))
+    wanted = RunArguments(options=options, prompt=_prompt(prompt), images=tuple(map(_image, given.pop("images"))), given=given)
+    run_async(_run(wanted))
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RunArguments:
     """What the command line says."""
 
-    options: Options
+    options: GuestOptions
     prompt: str
     images: tuple[ImageBlock, ...]
     given: Mapping[str, Any] = field(repr=False)
@@ -147,18 +244,18 @@ def _image(path: str) -> ImageBlock:
 
     mime = _IMAGES.get(os.path.splitext(path)[1].lower())
     if mime is None:
-        raise click.UsageError(f"{telling.safe(path)}: an image is one of {', '.join(_IMAGES)}")
+        raise click.UsageError(f"{console.escape_text(path)}: an image is one of {', '.join(_IMAGES)}")
     try:
         return ImageBlock(read_regular_file(path, _IMAGE), mime)
     except OSError as error:
-        raise click.UsageError(f"{telling.safe(path)}: {error.strerror}") from None
+        raise click.UsageError(f"{console.escape_text(path)}: {error.strerror}") from None
 
 
 # -- the run ----------------------------------------------------------------------------------------------------------------------
 
 
-async def _run(wanted: Wanted) -> Status:
-    ending = Ending()
+async def _run(wanted: RunArguments) -> ExitCode:
+    ending = RunStop()
     printer = _printer(wanted.given, ending)
     with ending.signals(), _logged(verbose=wanted.given["verbose"]) as logged:
         outcome = await _outcome(wanted, printer, ending)
@@ -175,17 +272,17 @@ async def _run(wanted: Wanted) -> Status:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     """How the run ended."""
 
-    status: Status
+    status: ExitCode
     result: TurnResult
     error: Exception | None = None
 
 
-async def _outcome(wanted: Wanted, printer: Printer | JsonPrinter, ending: Ending) -> Outcome:
+async def _outcome(wanted: RunArguments, printer: TextPrinter | JsonPrinter, ending: RunStop) -> RunOutcome:
     from serai.app.app import App
-    from serai.cli.line import LineSurface, Terminal
+    from serai.cli.line_surface import LineSurface, Terminal
     from serai.limits import Limits
     from serai.policy import DecisionStore
 
@@ -213,14 +310,14 @@ async def _outcome(wanted: Wanted, printer: Printer | JsonPrinter, ending: Endin
     return _judged(app, result, error, ending)
 
 
-async def _all(app: App, wanted: Wanted) -> TurnResult | None:
+async def _all(app: App, wanted: RunArguments) -> TurnResult | None:
     """The prompt, and what guests have queued behind it meanwhile (spec piglet 6.8)."""
     result = await app.submit(wanted.prompt, images=wanted.images)
     await app.idle()
     return result
 
 
-async def _submitted(app: App, wanted: Wanted, ending: Ending) -> TurnResult | None:
+async def _submitted(app: App, wanted: RunArguments, ending: RunStop) -> TurnResult | None:
     """Done, or ended by somebody: a signal, the time, a guest that quits."""
     work = asyncio.ensure_future(_all(app, wanted))
     quitting = asyncio.ensure_future(app.quitting.wait())
@@ -240,7 +337,7 @@ async def _submitted(app: App, wanted: Wanted, ending: Ending) -> TurnResult | N
         await asyncio.gather(work, quitting, return_exceptions=True)
 
 
-def _judged(app: App | None, result: TurnResult | None, error: Exception | None, ending: Ending) -> Outcome:
+def _judged(app: App | None, result: TurnResult | None, error: Exception | None, ending: RunStop) -> RunOutcome:
     """Which status, and what is said of it."""
     import msgspec
 
@@ -252,13 +349,13 @@ def _judged(app: App | None, result: TurnResult | None, error: Exception | None,
     if error is not None:
         refused = isinstance(error, GuardDown | NotAllowed)
         began = turn is not None or isinstance(error, Refused)  # which is what a command of a guest said
-        status = Status.REFUSED if refused else Status.ERROR if began else Status.FAILED
+        status = ExitCode.REFUSED if refused else ExitCode.ERROR if began else ExitCode.FAILED
         said = str(error) if isinstance(error, SeraiError) else f"{type(error).__name__}: {error}"
         result = msgspec.structs.replace(result, status="denied" if refused else "error", error=said)
     if ending.status is not None:
         status, error = ending.status, None
         result = msgspec.structs.replace(result, status="cancelled", error=ending.reason)
-    return Outcome(status, msgspec.structs.replace(result, session=_session_of(app)), error)
+    return RunOutcome(status, msgspec.structs.replace(result, session=_session_of(app)), error)
 
 
 def _session_of(app: App | None) -> str:
@@ -272,19 +369,19 @@ def _session_of(app: App | None) -> str:
     return ""
 
 
-def _printer(given: Mapping[str, Any], ending: Ending) -> Printer | JsonPrinter:
-    from serai.cli.printing import JsonPrinter, Printer
+def _printer(given: Mapping[str, Any], ending: RunStop) -> TextPrinter | JsonPrinter:
+    from serai.cli.run_output import JsonPrinter, TextPrinter
 
     def lost(error: OSError) -> None:
         if error.errno == errno.EIO:  # its terminal is gone
-            ending.now(WORDS[signal.SIGHUP], Status.HUNG_UP)
+            ending.now(WORDS[signal.SIGHUP], ExitCode.HUNG_UP)
             return
         ending.lost = ending.status is None  # whoever read has read enough; a full disk is told by `close`
-        ending.now("", Status.FAILED)
+        ending.now("", ExitCode.FAILED)
 
     if given["as_json"]:
         return JsonPrinter(sys.stdout, lost=lost)
-    return Printer(sys.stdout, sys.stderr, quiet=given["quiet"], verbose=given["verbose"], lost=lost)
+    return TextPrinter(sys.stdout, sys.stderr, quiet=given["quiet"], verbose=given["verbose"], lost=lost)
 
 
 @contextmanager
@@ -307,9 +404,9 @@ def _logged(*, verbose: bool) -> Iterator[list[str]]:
         logger.removeHandler(handler)
 
 
-async def _told(printer: Printer | JsonPrinter, outcome: Outcome, ending: Ending) -> None:
+async def _told(printer: TextPrinter | JsonPrinter, outcome: RunOutcome, ending: RunStop) -> None:
     """The result, and until whoever reads has taken all of it: they may take their time, unless somebody wants the end."""
-    from serai.cli.printing import JsonPrinter
+    from serai.cli.run_output import JsonPrinter
 
     if isinstance(printer, JsonPrinter):
         hint = outcome.error.hint if isinstance(outcome.error, SeraiError) else ""
@@ -322,17 +419,17 @@ async def _told(printer: Printer | JsonPrinter, outcome: Outcome, ending: Ending
         printer.forget()
     for task in (taken, over):
         task.cancel()
-    if outcome.status is Status.OK and ending.status is not None:  # ended while it was being read
+    if outcome.status is ExitCode.OK and ending.status is not None:  # ended while it was being read
         outcome.status = ending.status
 
 
-def _tell(outcome: Outcome, logged: list[str]) -> None:
+def _tell(outcome: RunOutcome, logged: list[str]) -> None:
     """On stderr: what went wrong beside the run, then the run's own error."""
     result, error = outcome.result, outcome.error
     for line in logged:
         if not result.error or result.error not in line:  # that is told below
-            telling.tell(line)
-    if outcome.status is not Status.OK and result.error:
-        telling.tell(f"serai: {result.error}")
+            console.err(line)
+    if outcome.status is not ExitCode.OK and result.error:
+        console.err(f"serai: {result.error}")
         for line in error.hint.splitlines() if isinstance(error, SeraiError) else ():
-            telling.tell(line)
+            console.err(line)

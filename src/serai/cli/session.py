@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from serai import atomic_file
-from serai.cli import telling
+from serai.cli import console
 from serai.cli.completion import complete_sessions
-from serai.cli.opening import JSON, PATH, limits_of_the_person
-from serai.cli.plain import printable
+from serai.cli.options import JSON, PATH, user_limits
 from serai.errors import NoSession, NotWritten
+from serai.plain_text import escape_printable
 
 if TYPE_CHECKING:
     from serai.store import SessionSummary, StoredMessage, StoredSession, TreeRow
@@ -54,19 +54,19 @@ def list_(*, here: bool, cwd: str, as_json: bool) -> None:
     """The sessions there are, the newest first; those of this folder have a star."""
     from serai.store import SessionFolder
 
-    sessions = SessionFolder.usual(limits=limits_of_the_person())
+    sessions = SessionFolder.usual(limits=user_limits())
     found, problems = sessions.scan()
     places = {os.path.abspath(cwd), os.path.realpath(cwd)}
     shown = [one for one in found if not here or one.meta.cwd in places]
     if as_json:
         for one in shown:
-            click.echo(telling.as_json(_form(one) | {"here": one.meta.cwd in places}))
+            click.echo(console.json_line(_form(one) | {"here": one.meta.cwd in places}))
     elif shown:
-        telling.table([("", "id", "begun", "agent", "title", "folder"), *(_row(one, places) for one in shown)])
+        console.print_table([("", "id", "begun", "agent", "title", "folder"), *(_row(one, places) for one in shown)])
     else:
-        telling.tell(f"there are no sessions {'of this folder' if here and found else f'in {sessions.folder}'}")
+        console.err(f"there are no sessions {'of this folder' if here and found else f'in {sessions.folder}'}")
     for problem in problems:
-        telling.tell(f"left out: {problem}")
+        console.err(f"left out: {problem}")
 
 
 def _row(one: SessionSummary, places: set[str]) -> tuple[str, ...]:
@@ -110,13 +110,13 @@ def show(id: str | None, *, last: int | None, full: bool, cwd: str, as_json: boo
                 click.echo(_plain(encode(message, tagged=False)))
             return
         for line in _heading(one):
-            telling.say(line)
+            console.out(line)
         if left := len(said) - len(chosen):
-            telling.say(f"({left} earlier message{'' if left == 1 else 's'})")
+            console.out(f"({left} earlier message{'' if left == 1 else 's'})")
         for message in chosen:
             _say(message, one.meta.agent or "assistant", full=full)
     if not said:
-        telling.tell("nothing was said yet")
+        console.err("nothing was said yet")
 
 
 def _heading(one: StoredSession) -> Iterator[str]:
@@ -139,7 +139,7 @@ def _say(message: StoredMessage, agent: str, *, full: bool) -> None:
     else:
         who, items = agent, message.content
     click.echo()
-    click.secho(f"{printable(who)}{f'  {when}' if when else ''}", bold=True)
+    click.secho(f"{escape_printable(who)}{f'  {when}' if when else ''}", bold=True)
     for item in items:
         lines = list(_lines(item, full=full))
         cut = isinstance(message, ToolResultMessage) and not full and len(lines) > _LINES
@@ -148,7 +148,7 @@ def _say(message: StoredMessage, agent: str, *, full: bool) -> None:
         if cut:
             click.echo(f"  … and {len(lines) - _LINES} lines more: --full shows them")
     if error := getattr(message, "error", ""):
-        click.echo(f"  it failed: {printable(error)}")
+        click.echo(f"  it failed: {escape_printable(error)}")
 
 
 def _lines(item: Item, *, full: bool) -> Iterable[str]:
@@ -156,15 +156,17 @@ def _lines(item: Item, *, full: bool) -> Iterable[str]:
 
     match item:
         case StoredText(text=text):
-            return telling.safe(text).split("\n") if text else ()
+            return console.escape_text(text).split("\n") if text else ()
         case StoredThinking(thinking=text):
             return (
-                [f"(thinks) {line}" for line in telling.safe(text).split("\n")] if full else [f"(thinks, {len(text)} characters)"]
+                [f"(thinks) {line}" for line in console.escape_text(text).split("\n")]
+                if full
+                else [f"(thinks, {len(text)} characters)"]
             )
         case StoredToolCall(name=name, arguments=arguments):
-            return [f"calls {printable(name)} {telling.as_json(arguments)}"]
+            return [f"calls {escape_printable(name)} {console.json_line(arguments)}"]
         case StoredImage(data=data, mime_type=mime):
-            return [f"[image {printable(mime)}, {len(data) * 3 // 4} bytes]"]
+            return [f"[image {escape_printable(mime)}, {len(data) * 3 // 4} bytes]"]
         case _:
             return [_plain(item.raw)]
 
@@ -182,14 +184,14 @@ def tree(id: str | None, *, cwd: str, as_json: bool) -> None:
         rows = one.tree().full()
         if as_json:
             for row in rows:
-                click.echo(telling.as_json(row))
+                click.echo(console.json_line(row))
             return
         for line in _heading(one):
-            telling.say(line)
+            console.out(line)
     for row, place in _placed(rows):
         label = f"  [{_line(row.label)}]" if row.label else ""
         preview = f"  {_line(row.preview)}" if row.preview else ""
-        telling.say(f"{'*' if row.active else ' '} {place}{row.id}  {row.type}{preview}{label}")
+        console.out(f"{'*' if row.active else ' '} {place}{row.id}  {row.type}{preview}{label}")
 
 
 def _placed(rows: Iterable[TreeRow]) -> Iterator[tuple[TreeRow, str]]:
@@ -224,9 +226,9 @@ def export(id: str | None, *, output: str | None, force: bool, cwd: str, as_json
         parts = _entries(one) if as_json else session_to_markdown(one)
         if output is not None:
             _write(output, parts, replace=force)
-            telling.say(f"{output}: written")
+            console.out(f"{output}: written")
         elif sys.stdout.isatty():
-            click.echo(telling.safe("".join(parts)), nl=False)
+            click.echo(console.escape_text("".join(parts)), nl=False)
         else:
             for part in parts:
                 click.echo(part, nl=False, color=True)  # else click would take colours out of what was said
@@ -271,7 +273,7 @@ def _opened(id: str | None, cwd: str) -> Iterator[StoredSession]:
     """The one that is meant; what could not be read of it is told at the end."""
     from serai.store import SessionFolder, StoredSession
 
-    limits = limits_of_the_person()
+    limits = user_limits()
     sessions = SessionFolder.usual(limits=limits)
     if id is None:
         latest = sessions.latest(cwd)
@@ -284,7 +286,7 @@ def _opened(id: str | None, cwd: str) -> Iterator[StoredSession]:
         yield one
         problems = one.problems
     if problems:
-        telling.tell(f"{one.file}: some of it cannot be read and was left out: {problems[0]}")
+        console.err(f"{one.file}: some of it cannot be read and was left out: {problems[0]}")
 
 
 def _plain(raw: Any) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from serai.cli import telling
-from serai.cli.opening import JSON, NamedPath, Options, Status, opened, run, status_of, with_options
+from serai.cli import console
+from serai.cli.options import JSON, ExitCode, GuestOptions, NonEmptyPath, exit_code_of, guest_options, open_host, run_async
 from serai.errors import NoTool
 from serai.model.tools import ImageBlock, OtherBlock, TextBlock, ToolCall, ToolResult
 
@@ -30,26 +30,26 @@ def tool() -> None:
 
 
 @tool.command("list")
-@with_options
+@guest_options
 @JSON
-def list_(*, options: Options, as_json: bool) -> None:
+def list_(*, options: GuestOptions, as_json: bool) -> None:
     """The tools there are, each with its owner."""
-    run(_list(options, as_json=as_json))
+    run_async(_list(options, as_json=as_json))
 
 
-async def _list(options: Options, *, as_json: bool) -> Status:
-    async with opened(options, command="serai tool list") as host:
+async def _list(options: GuestOptions, *, as_json: bool) -> ExitCode:
+    async with open_host(options, command="serai tool list") as host:
         tools = host.table.tools
         if as_json:
             for name, entry in tools.items():
                 spec, owner = entry.spec, entry.owner.id
                 form = {"name": name, "owner": owner, "description": spec.description, "schema": spec.schema}
-                click.echo(telling.as_json(form | {"state": _state(host, owner)}))
+                click.echo(console.json_line(form | {"state": _state(host, owner)}))
         else:
-            telling.table([(name, entry.owner.id, _line(entry.spec.description)) for name, entry in tools.items()])
+            console.print_table([(name, entry.owner.id, _line(entry.spec.description)) for name, entry in tools.items()])
         if not tools:
-            telling.tell("there are no tools; `serai guest list --live` shows who offers what")
-    return Status.OK
+            console.err("there are no tools; `serai guest list --live` shows who offers what")
+    return ExitCode.OK
 
 
 def _state(host: Host, owner: str) -> str:
@@ -64,34 +64,38 @@ def _line(text: str) -> str:
 @tool.command("call")
 @click.argument("name")
 @click.argument("arguments", default="{}", metavar="[JSON]")
-@with_options
-@click.option("-o", "--output", type=NamedPath(path_type=Path, dir_okay=False), help="Write the first image of the result there.")
+@guest_options
+@click.option(
+    "-o", "--output", type=NonEmptyPath(path_type=Path, dir_okay=False), help="Write the first image of the result there."
+)
 @click.option("--force", is_flag=True, help="Replace the file of --output if there is one.")
 @JSON
-def call_(name: str, arguments: str, *, options: Options, output: Path | None, force: bool, as_json: bool) -> None:
+def call_(name: str, arguments: str, *, options: GuestOptions, output: Path | None, force: bool, as_json: bool) -> None:
     """Call a tool and print its result.
 
     JSON are its arguments, {} by default; - reads them from stdin and @FILE from a file.
     """
     if output is not None and not force and os.path.lexists(output):  # before the call: it may not be one to be made twice
-        raise click.UsageError(f"{telling.safe(str(output))} exists already: choose another name, or replace it with --force")
-    run(_call(ToolCall(name, parsed(arguments), asker="person"), options, output, as_json=as_json))
+        raise click.UsageError(
+            f"{console.escape_text(str(output))} exists already: choose another name, or replace it with --force"
+        )
+    run_async(_call(ToolCall(name, parsed(arguments), asker="person"), options, output, as_json=as_json))
 
 
-async def _call(call: ToolCall, options: Options, output: Path | None, *, as_json: bool) -> Status:
-    async with opened(options, command=f"serai tool call {call.name}") as host:
+async def _call(call: ToolCall, options: GuestOptions, output: Path | None, *, as_json: bool) -> ExitCode:
+    async with open_host(options, command=f"serai tool call {call.name}") as host:
         known = host.table.tools.get(call.name)
         if known is None:
-            raise NoTool(f"there is no tool {call.name}", hint=telling.similar(call.name, host.table.tools))
+            raise NoTool(f"there is no tool {call.name}", hint=console.did_you_mean(call.name, host.table.tools))
         result = await host.call_tool(call)
         if as_json:
             click.echo(
-                telling.as_json({"tool": call.name, "owner": known.owner.id, "is_error": False} | msgspec.to_builtins(result))
+                console.json_line({"tool": call.name, "owner": known.owner.id, "is_error": False} | msgspec.to_builtins(result))
             )
         else:
             print_result(result)
-    status = status_of(result.code) if result.is_error else Status.OK
-    if output is not None and status is Status.OK:
+    status = exit_code_of(result.code) if result.is_error else ExitCode.OK
+    if output is not None and status is ExitCode.OK:
         status = _write(result, output)
     return status
 
@@ -110,7 +114,7 @@ def parsed(text: str) -> Any:
         reason = error.strerror or str(error)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
         reason = f"not JSON: {error}"
-    raise click.UsageError(f"{telling.safe(where)}: {telling.safe(reason)}")
+    raise click.UsageError(f"{console.escape_text(where)}: {console.escape_text(reason)}")
 
 
 def print_result(result: ToolResult) -> None:
@@ -118,25 +122,25 @@ def print_result(result: ToolResult) -> None:
     for block in result.content:
         match block:
             case TextBlock(text=text) if result.is_error:
-                click.echo(telling.safe(text), err=True)
+                click.echo(console.escape_text(text), err=True)
             case TextBlock(text=text):
-                telling.result(text)
+                console.write_result(text)
             case ImageBlock(data=data, mime=mime):
-                telling.tell(f"[image {mime or 'of an unknown kind'}, {len(data)} bytes]")
+                console.err(f"[image {mime or 'of an unknown kind'}, {len(data)} bytes]")
             case OtherBlock(kind=kind):
-                telling.tell(f"[{kind}: see it with --json]")
+                console.err(f"[{kind}: see it with --json]")
     if result.is_error and result.hint and result.hint not in result.text:  # piglet's says it in its text (spec piglet 5.1)
-        click.echo(telling.safe(result.hint), err=True)
+        click.echo(console.escape_text(result.hint), err=True)
 
 
-def _write(result: ToolResult, output: Path) -> Status:
+def _write(result: ToolResult, output: Path) -> ExitCode:
     image = next((block for block in result.content if isinstance(block, ImageBlock)), None)
     if image is None:
-        telling.tell(f"{output}: not written, there is no image in the result")
-        return Status.FAILED
+        console.err(f"{output}: not written, there is no image in the result")
+        return ExitCode.FAILED
     try:
         output.write_bytes(image.data)
     except OSError as error:
-        telling.tell(f"{output}: not written: {error.strerror}")
-        return Status.FAILED
-    return Status.OK
+        console.err(f"{output}: not written: {error.strerror}")
+        return ExitCode.FAILED
+    return ExitCode.OK

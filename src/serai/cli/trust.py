@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from serai.cli import policy_words as words
-from serai.cli import telling
-from serai.cli.opening import JSON, PATH, Options, with_options
+from serai.cli import approval_text as words
+from serai.cli import console
+from serai.cli.options import JSON, PATH, GuestOptions, guest_options
 from serai.paths import PROJECT_CONFIG, PROJECT_POLICY, absolute_path, read_project_settings
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ __all__ = ["trust"]
 @click.command()
 @click.argument("path", type=PATH, required=False)
 @click.option("--withdraw", is_flag=True, help="Trust it no longer.")
-@with_options
+@guest_options
 @JSON
-def trust(path: str | None, *, withdraw: bool, options: Options, as_json: bool) -> None:
+def trust(path: str | None, *, withdraw: bool, options: GuestOptions, as_json: bool) -> None:
     """Let a project start its guests and bring its rules and settings, as they are now.
 
     PATH is the project; this folder by default. What changes or comes later has to be trusted again.
@@ -55,7 +55,7 @@ def _allow(project: Path, *, as_json: bool) -> None:
         guests = [_form(manifest, before.get(manifest.folder, "")) for manifest in pinned]
         form = {"project": str(project), "guests": guests, "rules": [rule.to_json() for rule in rules], "settings": settings}
         form["agents"] = sorted(for_agents or ())
-        click.echo(telling.as_json(form))
+        click.echo(console.json_line(form))
     else:
         for manifest in pinned:
             _say(manifest, before.get(manifest.folder, ""))
@@ -71,9 +71,9 @@ def _allow(project: Path, *, as_json: bool) -> None:
         if manifest.scope == "project" and manifest.folder not in known
     ]
     for line in left_out:
-        _line(f"left out: {line}", telling.tell)
+        _line(f"left out: {line}", console.err)
     if not pinned and not left_out and not rules and not settings and not for_agents:
-        telling.tell(f"{project}: there is nothing to trust, it has no guests, and no rules or settings that need it")
+        console.err(f"{project}: there is nothing to trust, it has no guests, and no rules or settings that need it")
 
 
 def _content(project: Path) -> bytes:
@@ -112,7 +112,7 @@ def _say_settings(project: Path, settings: dict[str, object], was: str) -> None:
         return
     _line(f"trusted what is set by {project / PROJECT_CONFIG}")
     for key, value in settings.items():
-        _line(f"  {key} = {telling.as_json(value)}")
+        _line(f"  {key} = {console.json_line(value)}")
     _line(f"  before: {was.partition(';')[0] or 'the same'}")
 
 
@@ -146,9 +146,9 @@ def _say(manifest: GuestManifest, was: str) -> None:
     _line(f"  before: {was or 'the same'}")
 
 
-def _line(text: str, say: Callable[[str], None] = telling.say) -> None:
+def _line(text: str, say: Callable[[str], None] = console.out) -> None:
     """What others wrote stands in it: a row that goes on is marked, so that none can be taken for ours."""
-    for row in words.ours(text):
+    for row in words.own_line(text):
         say(row)
 
 
@@ -157,8 +157,8 @@ def _withdraw(project: Path, *, as_json: bool) -> None:
 
     known = Trust.usual().withdraw(project)
     if as_json:
-        click.echo(telling.as_json({"project": str(project), "withdrawn": known}))
+        click.echo(console.json_line({"project": str(project), "withdrawn": known}))
     elif known:
-        telling.say(f"{project}: its guests, rules and settings are not trusted any longer")
+        console.out(f"{project}: its guests, rules and settings are not trusted any longer")
     else:
-        telling.tell(f"{project}: it was not trusted before")
+        console.err(f"{project}: it was not trusted before")

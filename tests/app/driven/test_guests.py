@@ -19,7 +19,8 @@ from tests.app.houses import Person
 from tests.cli.guests import EXAMPLES
 from tests.host.guests import make
 from tests.piglet.wires import ONE_LOOP, params
-from tests.support.piglet_guests import interceptor, offer, result, say, write
+from tests.support.piglet_guests.guest_folder import interceptor, offer, write
+from tests.support.piglet_guests.steps import result, say
 
 pytestmark = ONE_LOOP
 

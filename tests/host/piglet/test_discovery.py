@@ -17,7 +17,7 @@ from serai.host.trust import Trust
 from tests.host.folders import House, folders, zot_guest
 from tests.host.guests import closed, log_of, opened, pid_of, unopened, until
 from tests.support import piglet_guests
-from tests.support.piglet_guests import wait
+from tests.support.piglet_guests.steps import wait
 
 HOMES = {"guests": {"homes": ["piglet"]}}
 

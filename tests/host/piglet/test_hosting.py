@@ -29,7 +29,8 @@ from serai.model.actions import Notice
 from tests.host.folders import zot_guest
 from tests.host.guests import LIMITS, Window, changed, pid_of, until
 from tests.support import piglet_guests
-from tests.support.piglet_guests import crash, fault, interceptor, relay, throw, wait, where
+from tests.support.piglet_guests.guest_folder import interceptor
+from tests.support.piglet_guests.steps import crash, fault, relay, throw, wait, where
 from tests.wire.helpers import lives
 
 

@@ -16,7 +16,7 @@ from serai.host.host import Host
 from serai.model.actions import Action, CloseOverlay, Notice, SetStatus, SetWidget
 from tests.host.guests import Window, changed, opened, pid_of, until
 from tests.support import piglet_guests
-from tests.support.piglet_guests import ask, crash, fault, tell, throw, wait
+from tests.support.piglet_guests.steps import ask, crash, fault, tell, throw, wait
 
 pytestmark = pytest.mark.loops
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.cli import building, building_python, building_tools, components
+from serai.authoring import build, build_python, component
 from serai.dialects.yoi import worlds
 from serai.errors import PeerTimeout
 from tests.cli.guests import objects
@@ -46,8 +46,8 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine without any tool chain: the folder of all its programs."""
     programs = tmp_path / "programs"
     programs.mkdir()
-    monkeypatch.setattr(building_tools, "find_spec", lambda _name: None)
-    monkeypatch.setattr(building_tools, "_own_folder", lambda: str(programs))
+    monkeypatch.setattr(build, "find_spec", lambda _name: None)
+    monkeypatch.setattr(build, "_own_folder", lambda: str(programs))
     return programs
 
 
@@ -55,7 +55,7 @@ def plugin(folder: Path, *, world: str = "tool", permissions: str = "", **source
     folder.mkdir(exist_ok=True)
     (folder / "plugin.toml").write_text(MANIFEST.format(world=world, permissions=permissions))
     for language, source in sources.items():
-        (folder / building.PROGRAMS[language]).write_text(source)
+        (folder / build.PROGRAMS[language]).write_text(source)
     return folder
 
 
@@ -74,7 +74,7 @@ def test_component_text_is_built_into_the_file_of_the_manifest(shell: Inside) ->
         "id": "yoi:mine", "file": str(file), "size": file.stat().st_size, "language": "wat", "world": "instance", "imports": [],
         "warnings": [],
     }  # fmt: skip
-    assert components.names(file.read_bytes()).exports == tuple(worlds.EXPORTS["instance"])
+    assert component.interface_names(file.read_bytes()).exports == tuple(worlds.EXPORTS["instance"])
     assert sorted(path.name for path in folder.iterdir()) == ["extension.wat", "plugin.component.wasm", "plugin.toml"]
     told = shell("guest", "build", "mine")
     assert (told.returncode, told.stderr) == (0, "")
@@ -170,7 +170,7 @@ def test_a_tool_that_gives_nothing_is_told(shell: Inside, bare: Path) -> None:
 async def test_a_tool_that_does_not_end_is_ended(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", "import time; time.sleep(600)"]
     with pytest.raises(PeerTimeout, match="slow did not end within 1 seconds"):
-        await building_tools.ran(argv, cwd=tmp_path, who="mine", what="slow", patience=0.6)
+        await build.run_tool_chain(argv, cwd=tmp_path, who="mine", what="slow", patience=0.6)
 
 
 # -- Python, up to the tool chain -------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ def test_a_component_in_python_gets_the_extension_the_sdk_and_nothing_else(shell
 
 @pytest.mark.parametrize("world", worlds.EXPORTS)
 def test_the_module_with_the_exports_hands_each_to_the_kit(world: str) -> None:
-    text = building_python.entry_text("extension", world, ("fs",))
+    text = build_python.entry_text("extension", world, ("fs",))
     for name, parameters in worlds.EXPORTS[world].items():
         called = name.replace("-", "_")
         taken = ", ".join(["self", *(parameter.replace("-", "_") for parameter, _ in parameters)])
@@ -249,8 +249,8 @@ async def test_what_is_offered_and_not_declared_is_warned_of(tmp_path: Path, bar
     copy = f'import shutil, sys; shutil.copy({str(tmp_path / "made.wasm")!r}, sys.argv[sys.argv.index("-o") + 1])\n'
     program(bare, "componentize-py", copy)
     monkeypatch.setenv("PATH", os.pathsep.join([str(bare), os.environ["PATH"]]))
-    planned = building.plan(folder)
-    assert await building.built(planned) == wat.tool()
+    planned = build.plan_build(folder)
+    assert await build.build_component(planned) == wat.tool()
     first, second = planned.warnings
     assert "the tool 'new' is not in plugin.toml" in first
     assert '[[tools]]\nname = "new"\ninput_schema = { type = "object"' in first
@@ -260,5 +260,5 @@ async def test_what_is_offered_and_not_declared_is_warned_of(tmp_path: Path, bar
 def test_the_examples_are_found(tmp_path: Path) -> None:
     for name, language in (("python", "python"), ("javascript", "js"), ("wat", "wat")):
         shutil.copytree(EXAMPLES / name, tmp_path / name)
-        planned = building.plan(tmp_path / name)
+        planned = build.plan_build(tmp_path / name)
         assert (planned.language, planned.world, planned.apis) == (language, "instance", ("fs",))

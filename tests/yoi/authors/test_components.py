@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.cli import components
+from serai.authoring import component
 from serai.dialects.yoi import worlds
 from serai.errors import BadExtension
 from tests.yoi import wat
@@ -29,7 +29,7 @@ SENDS = "(call $send (i32.const 7) (local.get 2) (local.get 3) (i32.const 8)) (i
 def core(call: str, imports: str = "", more: str = "") -> bytes:
     """A core module of the world `tool`."""
     text = f'(module {imports} {MEMORY} (func (export "call") (param i32 i32 i32 i32) (result i32) {call}) {more})'
-    return components.assembled(text)
+    return component.assemble(text)
 
 
 def run(component: bytes, *texts: str, host: Callable[..., str] = lambda *_: "{}") -> str:
@@ -52,8 +52,8 @@ def run(component: bytes, *texts: str, host: Callable[..., str] = lambda *_: "{}
 
 
 def test_a_core_module_becomes_a_component_that_runs() -> None:
-    made = components.around(core(GIVE), "tool")
-    assert components.names(made) == ((), ("call",))
+    made = component.wrap_module(core(GIVE), "tool")
+    assert component.interface_names(made) == ((), ("call",))
     assert run(made, "a", "häns") == "häns"
 
 
@@ -64,11 +64,11 @@ def test_the_host_functions_that_it_uses_are_imported_and_reached() -> None:
         asked.append(said)
         return json.dumps("é" * 3)
 
-    made = components.around(core(READS, READ), "tool")
-    assert components.names(made).imports == ("yoi:host/fs@1.0.0",)
+    made = component.wrap_module(core(READS, READ), "tool")
+    assert component.interface_names(made).imports == ("yoi:host/fs@1.0.0",)
     assert run(made, "a", "{}", host=host) == json.dumps("é" * 3)
-    both = components.around(core(SENDS, READ + SEND), "tool")
-    assert set(components.names(both).imports) == {"yoi:host/fs@1.0.0", "yoi:host/websocket@1.0.0"}
+    both = component.wrap_module(core(SENDS, READ + SEND), "tool")
+    assert set(component.interface_names(both).imports) == {"yoi:host/fs@1.0.0", "yoi:host/websocket@1.0.0"}
     run(both, "a", "text", host=host)
     assert asked == [("fs", "read", "{}"), ("websocket", "send-text", 7, "text")]
 
@@ -76,18 +76,18 @@ def test_the_host_functions_that_it_uses_are_imported_and_reached() -> None:
 def test_what_frees_an_answer_is_called() -> None:
     """It makes the next answer another one."""
     freed = '(global $freed (mut i32) (i32.const 0)) (func (export "cabi_post_call") (param i32) unreachable)'
-    made = components.around(core(GIVE, more=freed), "tool")
+    made = component.wrap_module(core(GIVE, more=freed), "tool")
     with pytest.raises(Exception, match="unreachable"):
         run(made, "a", "b")
 
 
 def test_what_a_module_lacks_is_said() -> None:
     with pytest.raises(BadExtension, match="does not export start, handle-tool, handle-ingress, status, stop"):
-        components.around(core(GIVE), "instance")
+        component.wrap_module(core(GIVE), "instance")
     with pytest.raises(BadExtension, match="does not export memory, cabi_realloc, call"):
-        components.around(components.assembled("(module)"), "tool")
+        component.wrap_module(component.assemble("(module)"), "tool")
     with pytest.raises(BadExtension, match="no core module"):
-        components.around(wat.tool(), "tool")
+        component.wrap_module(wat.tool(), "tool")
 
 
 @pytest.mark.parametrize(
@@ -103,23 +103,23 @@ def test_what_a_module_lacks_is_said() -> None:
 )
 def test_what_no_host_has_is_refused(imports: str, said: str) -> None:
     with pytest.raises(BadExtension, match=said):
-        components.around(core(GIVE, imports), "tool")
+        component.wrap_module(core(GIVE, imports), "tool")
 
 
 def test_the_names_of_components_are_read() -> None:
-    assert components.names(wat.echo()) == ((), tuple(worlds.EXPORTS["instance"]))
-    assert components.names(wat.all_imports("tool")).imports == tuple(worlds.import_name(api) for api in worlds.HOST)
-    assert components.names(wat.unknown_import()).imports == ("wasi:cli/environment@0.2.0",)
+    assert component.interface_names(wat.echo()) == ((), tuple(worlds.EXPORTS["instance"]))
+    assert component.interface_names(wat.all_imports("tool")).imports == tuple(worlds.import_name(api) for api in worlds.HOST)
+    assert component.interface_names(wat.unknown_import()).imports == ("wasi:cli/environment@0.2.0",)
     resources = (
         '(component (import "res" (type (sub resource))) (import "mod" (core module)) (import "f" (func)) (export "g" (func 0)))'
     )
-    assert components.names(components.assembled(resources)) == (("res", "mod", "f"), ("g",))
+    assert component.interface_names(component.assemble(resources)) == (("res", "mod", "f"), ("g",))
 
 
 @given(st.binary(max_size=200), st.booleans())
 def test_any_bytes_have_names_or_an_error(data: bytes, begins: bool) -> None:
     try:
-        components.names((components.COMPONENT if begins else b"") + data)
+        component.interface_names((component.COMPONENT if begins else b"") + data)
     except ValueError:
         pass
 
@@ -130,6 +130,6 @@ def test_a_component_cut_or_changed_has_names_or_an_error(data: st.DataObject) -
     at = data.draw(st.integers(8, len(whole) - 1))
     whole[at] = data.draw(st.integers(0, 255))
     try:
-        components.names(bytes(whole[: data.draw(st.integers(at, len(whole)))]))
+        component.interface_names(bytes(whole[: data.draw(st.integers(at, len(whole)))]))
     except ValueError:
         pass

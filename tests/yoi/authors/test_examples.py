@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from serai.cli import building
+from serai.authoring import build
 from serai.testing.yoi_host import YoiHost, YoiSource
 from tests.yoi.authors.houses import EXAMPLES, Folder, house, kept, running
 
@@ -27,7 +27,7 @@ def test_every_example_is_known_here() -> None:
 
 
 def test_the_javascript_example_has_the_kit_of_the_templates() -> None:
-    template = Path(building.__file__).parent / "templates" / "yoi" / "yoi.js.txt"
+    template = Path(build.__file__).parent / "templates" / "yoi" / "yoi.js.txt"
     assert (EXAMPLES / "javascript" / "yoi.js").read_text() == template.read_text()
 
 
@@ -35,7 +35,7 @@ def test_the_javascript_example_has_the_kit_of_the_templates() -> None:
 def wat(tmp_path: Path) -> Path:
     folder = tmp_path / "wat"
     shutil.copytree(EXAMPLES / "wat", folder)
-    component = asyncio.run(building.built(building.plan(folder)))
+    component = asyncio.run(build.build_component(build.plan_build(folder)))
     (folder / "plugin.component.wasm").write_bytes(component)
     return folder
 
@@ -77,7 +77,7 @@ async def test_component_text_in_a_host(tmp_path: Path) -> None:
     """A tool, a service with its ingress, and files: what was granted is read, and nothing beside it."""
     folder = tmp_path / "wat"
     shutil.copytree(EXAMPLES / "wat", folder)
-    (folder / "plugin.component.wasm").write_bytes(await building.built(building.plan(folder)))
+    (folder / "plugin.component.wasm").write_bytes(await build.build_component(build.plan_build(folder)))
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "a.txt").write_text(NOTE)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.cli import scaffold
+from serai.authoring import scaffold
 from serai.plugins import manifest as manifests
 from serai.testing.yoi_host import YoiHost
 from tests.cli.guests import Shell
@@ -56,7 +56,7 @@ def test_they_see_when_it_is_broken(shell: Shell, template: str) -> None:
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_nothing_of_the_templates_own_marks_is_left(tmp_path: Path, template: str) -> None:
     language, service = scaffold.PLUGINS[template]
-    made = scaffold.make_plugin("first", tmp_path, language=language, service=service)
+    made = scaffold.new_plugin("first", tmp_path, language=language, service=service)
     for file in made.files:
         text = (made.folder / file).read_text()
         assert not re.search(r"@[A-Z]+@|^%%", text, re.MULTILINE), file
@@ -72,7 +72,7 @@ def test_nothing_of_the_templates_own_marks_is_left(tmp_path: Path, template: st
 @pytest.mark.parametrize("template", ["python-component-tool", "python-component-service", "wat-component-tool"])
 def test_a_new_plugin_and_its_tests_are_typed(tmp_path: Path, template: str) -> None:
     language, service = scaffold.PLUGINS[template]
-    made = scaffold.make_plugin("first", tmp_path, language=language, service=service)
+    made = scaffold.new_plugin("first", tmp_path, language=language, service=service)
     files = [str(made.folder / name) for name in made.files if name.endswith(".py")]
     command = [sys.executable, "-m", "mypy", "--strict", "--config-file=", f"--cache-dir={tmp_path / 'cache'}", *files]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
@@ -94,7 +94,7 @@ def test_options_that_make_no_sense_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_not_built_does_not_run(tmp_path: Path) -> None:
-    made = scaffold.make_plugin("first", tmp_path, language="wat", service=False)
+    made = scaffold.new_plugin("first", tmp_path, language="wat", service=False)
     with pytest.raises(Exception, match="it is not built yet"), YoiHost(made.folder):
         pass
     shutil.rmtree(made.folder)

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.cli.building_toml import ingress_text, service_text, subset, toml, tool_text
+from serai.authoring.build_python import ingress_text, service_text, subset, toml, tool_text
 from serai.plugins import manifest as manifests
 from serai.sdk import Extension
 from serai.sdk.adapters.yoi import described

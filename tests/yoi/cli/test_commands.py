@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 
+from serai.cli.command_table import LazyCommand, serai
 from serai.cli.guest import PLUGINS, ext, guest
-from serai.cli.main import Lazy, serai
 from tests.cli.inside import Inside
 from tests.yoi.cli.plugins import plugin
 
@@ -16,7 +16,7 @@ from tests.yoi.cli.plugins import plugin
 @pytest.mark.parametrize("name", PLUGINS)
 def test_its_line_is_the_first_of_its_own_help(name: str) -> None:
     stands_for = guest.commands[name]
-    assert isinstance(stands_for, Lazy)
+    assert isinstance(stands_for, LazyCommand)
     assert ext.commands[name] is stands_for
     command = stands_for.load()
     assert command.name == name

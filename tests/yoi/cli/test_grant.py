@@ -19,11 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from serai.cli.plugin_file import PluginFile
-from serai.cli.plugin_flags import _fs, _request, _websocket
+from serai.cli.plugin_grants import _fs, _request, _websocket
 from serai.errors import BadSettings
 from serai.plugins import grants, resolution
 from serai.plugins.grants import Enablement, FsGrant, Grants
+from serai.plugins.grants_file import GrantsFile
 from serai.plugins.manifest import Permission, Target
 from serai.plugins.targets import parse_url, request_matches
 from tests.cli.inside import Inside
@@ -259,7 +259,7 @@ def test_the_file_is_for_this_user_alone_and_keeps_the_others(shell: Inside, tmp
         assert shell("guest", "grant", plugin(tmp_path / name, id=name), "--yes").returncode == 0
     file = shell.home / "plugins.toml"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert [one.id for one in PluginFile(file).read()] == ["user:two", "user:one"]
+    assert [one.id for one in GrantsFile(file).read()] == ["user:two", "user:one"]
     assert sorted(path.name for path in shell.home.iterdir()) == [".plugins.lock", "plugins", "plugins.toml"]
 
 
@@ -286,7 +286,7 @@ def test_what_is_granted_is_on_the_disk_before_it_takes_the_old_ones_place(
 
 
 def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
-    files = [PluginFile(tmp_path / "plugins.toml") for _ in range(8)]
+    files = [GrantsFile(tmp_path / "plugins.toml") for _ in range(8)]
     threads = [threading.Thread(target=file.put, args=(enablement(f"user:p{place}"),)) for place, file in enumerate(files)]
     for thread in threads:
         thread.start()
@@ -306,16 +306,16 @@ def test_a_file_that_cannot_be_read_is_not_written_over(tmp_path: Path) -> None:
     for text in ("[plugins", "[[plugins.enabled]]\nid = 1\n", "\xff"):
         file.write_bytes(text.encode("latin-1"))
         with pytest.raises(BadSettings):
-            PluginFile(file).put(enablement("user:a"))
+            GrantsFile(file).put(enablement("user:a"))
         assert file.read_bytes() == text.encode("latin-1")
 
 
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "plugins.toml").symlink_to("real/plugins.toml")
-    PluginFile(tmp_path / "plugins.toml").put(enablement("user:a"))
+    GrantsFile(tmp_path / "plugins.toml").put(enablement("user:a"))
     assert (tmp_path / "plugins.toml").is_symlink()
-    assert [one.id for one in PluginFile(tmp_path / "real" / "plugins.toml").read()] == ["user:a"]
+    assert [one.id for one in GrantsFile(tmp_path / "real" / "plugins.toml").read()] == ["user:a"]
 
 
 # -- what has changed -------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.cli.scaffold import PLUGINS
+from serai.authoring.scaffold import PLUGINS
 from tests.cli.inside import Inside
 from tests.yoi.cli.plugins import report
 from tests.yoi.cli.test_check import SAFETY, check

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from serai.cli import components, scaffold
+from serai.authoring import component, scaffold
 from serai.dialects.yoi import worlds
 from serai.testing.yoi_host import YoiHost
 from tests.cli.guests import Shell, objects
@@ -52,7 +52,7 @@ async def test_an_example_in_a_host(built: Built, tmp_path: Path, name: str) -> 
 def test_an_example_by_itself(built: Built, name: str) -> None:
     """Whatever goes wrong in it, the exports answer; only what the host refuses traps."""
     folder, prefix = built(name), {"python": "py", "javascript": "js"}[name]
-    found = components.names((folder / "plugin.component.wasm").read_bytes())
+    found = component.interface_names((folder / "plugin.component.wasm").read_bytes())
     assert found.imports == ("yoi:host/fs@1.0.0",)  # of three, what the manifest asks for
     assert set(worlds.EXPORTS["instance"]) <= set(found.exports)
     with YoiHost(folder, host={"fs.read": lambda _: "no JSON"}) as plugin:
