@@ -1,35 +1,39 @@
-"""Characters that a person does not see although Python calls them printable.
+"""Text that a person or a terminal is shown: escapes, control characters, characters that cannot be seen.
 
-`make test` with a Hangul filler at its end looks like `make test` and is another command: nothing with one of these is taken as
-read.
-
-Text that a terminal only shows. Imports nothing, so that an error can be told at no cost.
+`make test` with a Hangul filler at its end looks like `make test` and is another command: nothing that `find_invisible` finds
+something in counts as read. Standard library only, and little of it: programs that run alone import this, and so does every error.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
-from typing import TYPE_CHECKING, Final
 
-__all__ = ["escape_printable", "find_invisible", "name_character"]
-
-if TYPE_CHECKING:
-    pass
+__all__ = [
+    "RETURN",
+    "UNFINISHED_ESCAPE",
+    "escape_line",
+    "escape_printable",
+    "escape_text",
+    "find_invisible",
+    "name_character",
+    "strip_codes",
+    "strip_terminal_codes",
+]
 
 # What terminals obey and nobody reads: CSI, OSC and its kin (also without an end), and the short ones.
 _ESCAPE = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?")
-_UNFINISHED = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*|[ -/]*)|\x9b[0-?]*[ -/]*)\Z")
+UNFINISHED_ESCAPE = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*|[ -/]*)|\x9b[0-?]*[ -/]*)\Z")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-_RETURN = re.compile(r"\r+\n?")
+RETURN = re.compile(r"\r+\n?")
 
 
 def strip_terminal_codes(text: str) -> str:
     """Text without escapes and control characters. A lone carriage return begins a line: what it would hide is kept."""
-    return _RETURN.sub("\n", _bare(text))
+    return RETURN.sub("\n", strip_codes(text))
 
 
-def _bare(text: str) -> str:
+def strip_codes(text: str) -> str:
+    """Text without escapes and control characters; carriage returns are left."""
     return _CONTROL.sub("", _ESCAPE.sub("", text))
 
 
@@ -41,12 +45,12 @@ def escape_line(text: str) -> str:
 
 
 # Unicode's default-ignorable code points, which are shown as nothing, and others that fonts draw as a blank.
-_IGNORED: Final = (
+_IGNORED = (
     *((0x00AD, 0x00AD), (0x034F, 0x034F), (0x061C, 0x061C), (0x115F, 0x1160), (0x17B4, 0x17B5), (0x180B, 0x180F)),
     *((0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF)),
     *((0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF)),
 )
-_BLANK: Final = (
+_BLANK = (
     *((0x1680, 0x1680), (0x2800, 0x2800), (0x2D7F, 0x2D7F), (0x303F, 0x303F), (0xFFFC, 0xFFFC), (0x1107F, 0x1107F)),
     *((0x13430, 0x1345F), (0x16FE4, 0x16FE4), (0x1D159, 0x1D159)),
 )
@@ -64,6 +68,8 @@ def find_invisible(text: str) -> str | None:
 
 def name_character(char: str) -> str:
     """The character as a message has it."""
+    import unicodedata  # only for a message: most who import this module never need it
+
     name = unicodedata.name(char, "")
     return f"U+{ord(char):04X}" + (f" ({name.lower()})" if name else "")
 
@@ -71,3 +77,8 @@ def name_character(char: str) -> str:
 def escape_printable(text: str) -> str:
     """What a terminal would act upon is spelt out."""
     return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text)
+
+
+def escape_text(text: str) -> str:
+    """A text of several lines as a terminal may show it."""
+    return "\n".join(escape_printable(line.removesuffix("\r")) for line in text.expandtabs().split("\n"))

@@ -18,11 +18,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-import click
-
 from serai import atomic_file
 from serai.authoring import component as authoring_component
-from serai.cli import console
 from serai.dialects.yoi import worlds
 from serai.errors import BadExtension, BadManifest, NotWritten, PeerTimeout, SpawnFailed
 from serai.limits import KIB, MIB
@@ -64,6 +61,7 @@ class BuildPlan:
     world: str  # instance or tool
     apis: tuple[str, ...]  # the host interfaces that the manifest asks for
     component: str  # the file, from the folder
+    show: Callable[[str], None]  # what a tool chain printed, if it failed
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -83,7 +81,7 @@ class BuildPlan:
         return source
 
 
-def plan_build(folder: Path, language: str | None = None) -> BuildPlan:
+def plan_build(folder: Path, language: str | None = None, *, show: Callable[[str], None]) -> BuildPlan:
     """Look at a plugin's folder; `BadManifest` and `BadExtension` say what it lacks."""
     from serai.dialects.yoi import worlds
     from serai.plugins import manifest as manifests
@@ -102,7 +100,13 @@ def plan_build(folder: Path, language: str | None = None) -> BuildPlan:
         raise BadManifest("it has no [runtime], so there is nothing to build", who=str(file), hint="say kind, world and component")
     apis = tuple(api for api in worlds.HOST if any(permission.api == api for permission in manifest.permissions))
     return BuildPlan(
-        folder, manifest, language or _language(folder), worlds.WORLDS[manifest.runtime.world], apis, manifest.runtime.component
+        folder,
+        manifest,
+        language or _language(folder),
+        worlds.WORLDS[manifest.runtime.world],
+        apis,
+        manifest.runtime.component,
+        show,
     )
 
 
@@ -211,9 +215,16 @@ def _found(name: str, hint: str) -> str:
 
 
 async def run_tool_chain(
-    argv: Sequence[str], *, cwd: Path, who: str, what: str, more: Mapping[str, str] | None = None, patience: float = _PATIENCE
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    who: str,
+    what: str,
+    show: Callable[[str], None],
+    more: Mapping[str, str] | None = None,
+    patience: float = _PATIENCE,
 ) -> None:
-    """Run a tool to its end. What it said is shown if it failed, and then whoever called is told what that means."""
+    """Runs a tool to its end. If it fails, `show` gets what it printed."""
     # Without what makes Python tools look elsewhere: a component gets what is in its folder, and nothing of our own environment.
     hidden = {"VIRTUAL_ENV", "PYTHONPATH", "PYTHONHOME", "PIPENV_ACTIVE"}
     env = {name: value for name, value in child_environment.guest_environment(os.environ).items() if name not in hidden} | dict(
@@ -226,18 +237,18 @@ async def run_tool_chain(
             async with asyncio.timeout(patience):
                 status = await child.exited
         except TimeoutError:
-            _show(said.text(), child.stderr.text())
+            _show(show, said.text(), child.stderr.text())
             hint = "the machine may be busy: try again"
             raise PeerTimeout(f"{what} did not end within {patience:.0f} seconds", who=who, hint=hint) from None
         if not status.ok:
-            _show(said.text(), child.stderr.text())
+            _show(show, said.text(), child.stderr.text())
             raise BadExtension(f"{what} could not build it ({status})", who=who, hint="correct what it says above")
 
 
-def _show(said: str, errors: str) -> None:
-    for text in (said, errors):
+def _show(show: Callable[[str], None], *printed: str) -> None:
+    for text in printed:
         if text.strip():
-            click.echo(console.escape_text(text.rstrip("\n")), err=True)
+            show(text.rstrip("\n"))
 
 
 # No library, no start function; what is exported says so itself.
@@ -264,7 +275,7 @@ async def build_js(plan: BuildPlan) -> bytes:
         output = Path(scratch, "component.wasm")
         argv = [*tool, "--wit", str(Path(scratch, "wit")), "--world", plan.world, "--js", str(folder / plan.program.name)]
         argv += ["--module-root", str(folder), "--stub-wasi", "--sync", "--output", str(output)]
-        await run_tool_chain(argv, cwd=folder, who=str(plan.program), what="componentize-qjs")
+        await run_tool_chain(argv, cwd=folder, who=str(plan.program), what="componentize-qjs", show=plan.show)
         return read_output(output, plan)
 
 
@@ -276,7 +287,7 @@ async def build_c(plan: BuildPlan) -> bytes:
         output = Path(scratch, "core.wasm")
         argv = [*zig(), *_C, f"-I{folder}", "-o", str(output), str(folder / plan.program.name)]
         more = {"ZIG_LOCAL_CACHE_DIR": str(Path(scratch, "cache"))}
-        await run_tool_chain(argv, cwd=Path(scratch), who=str(plan.program), what="zig cc", more=more)
+        await run_tool_chain(argv, cwd=Path(scratch), who=str(plan.program), what="zig cc", show=plan.show, more=more)
         core = read_output(output, plan)
     try:
         return _valid(authoring_component.wrap_module(core, plan.world))

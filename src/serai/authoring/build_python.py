@@ -146,7 +146,7 @@ async def build_python(plan: BuildPlan) -> bytes:
         output = Path(scratch, "component.wasm")
         argv = [*tool, "-q", "-d", str(Path(scratch, "wit")), "-w", plan.world, "componentize", "--stub-wasi", _ENTRY]
         argv += ["-p", str(stage), "-o", str(output)]
-        await build.run_tool_chain(argv, cwd=Path(scratch), who=str(plan.program), what="componentize-py")
+        await build.run_tool_chain(argv, cwd=Path(scratch), who=str(plan.program), what="componentize-py", show=plan.show)
         return read_output(output, plan)
 
 
@@ -188,7 +188,7 @@ async def _look(plan: BuildPlan, module: str, stage: Path, output: Path) -> dict
     """What the extension offers, from importing it as a component's build does."""
     text = _LOOK.format(stage=str(stage), module=module, output=str(output))
     argv = [sys.executable, "-I", "-S", "-B", "-c", text]
-    await build.run_tool_chain(argv, cwd=stage, who=str(plan.program), what=f"import {module}", patience=_PATIENCE)
+    await build.run_tool_chain(argv, cwd=stage, who=str(plan.program), what=f"import {module}", show=plan.show, patience=_PATIENCE)
     offered: dict[str, Any] = json.loads(read_output(output, plan))
     return offered
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from serai import atomic_file, paths
-from serai.cli import console
 from serai.errors import BadManifest, NotWritten, SeraiError
+from serai.plain_text import escape_text
 from serai.plugins.package import ENDING, BadArchive
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def _status(found: Sequence[dict[str, str]], *, refused: bool) -> str:
 
 
 def _next(report: dict[str, Any], path: str) -> list[str]:
-    shown = console.escape_text(shlex.quote(path))
+    shown = escape_text(shlex.quote(path))
     if report["status"] == "rejected":
         return [f"mend what is said above, then `serai guest check {shown}` again"]
     if report["status"] == "partial":

@@ -14,6 +14,7 @@ import click
 
 from serai.cli import console
 from serai.cli.options import JSON, PATH, NonEmptyPath, user_limits
+from serai.plain_text import escape_text
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -118,7 +119,7 @@ def _say(who: str, text: str) -> None:
     """Who, and below it what they said, moved to the right: no text can be taken for a heading."""
     click.echo()
     click.secho(who, bold=True)
-    lines = console.escape_text(text.strip("\n")).split("\n")
+    lines = escape_text(text.strip("\n")).split("\n")
     for line in lines[:_LINES]:
         click.echo(f"  {line}")
     if len(lines) > _LINES:

@@ -9,6 +9,7 @@ from serai.cli import console
 from serai.cli.options import JSON, ExitCode, GuestOptions, exit_code_of, guest_options, open_host, run_async
 from serai.errors import NoCommand
 from serai.model.actions import Action, Display, Insert, OpenPanel, Panel, SubmitPrompt
+from serai.plain_text import escape_text
 
 __all__ = ["command"]
 
@@ -69,7 +70,7 @@ async def _run(name: str, args: str, options: GuestOptions, *, as_json: bool) ->
             shown = {"shown": msgspec.to_builtins(more)} if more else {}
             click.echo(console.json_line(msgspec.to_builtins(outcome) | shown))
         elif outcome.error:
-            click.echo(console.escape_text(outcome.error), err=True)
+            click.echo(escape_text(outcome.error), err=True)
         elif outcome.action not in surface.shown:
             _print(outcome.action)
     return exit_code_of(outcome.code) if outcome.error else ExitCode.OK

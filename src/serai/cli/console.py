@@ -18,7 +18,7 @@ from serai.model.actions import Action, Display, Notice
 from serai.model.approvals import Approval, Decision, Question
 from serai.model.events import Event
 from serai.model.surface import HeadlessSurface
-from serai.plain_text import escape_printable
+from serai.plain_text import escape_printable, escape_text
 from serai.record import secret_patterns
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "did_you_mean",
     "err",
     "escape_json",
-    "escape_text",
     "json_line",
     "lines",
     "mask_strings",
@@ -37,11 +36,6 @@ __all__ = [
 ]
 
 _OURS = "serai"  # who says what no guest says
-
-
-def escape_text(text: str) -> str:
-    """A text of several lines as a terminal may show it."""
-    return "\n".join(escape_printable(line.removesuffix("\r")) for line in text.expandtabs().split("\n"))
 
 
 def out(text: str) -> None:

@@ -32,7 +32,7 @@ def doctor(*, options: GuestOptions, as_json: bool) -> None:
     Starts no guest and sends nothing. The status is 1 when something is broken. What is printed can be shown to others.
     """
     discreet = Redactor(os.environ)
-    look = DoctorContext(cwd=str(options.cwd), environ=os.environ, options=options)
+    look = DoctorContext(cwd=str(options.cwd), environ=os.environ, find=options.find)
     found = [(title, [_shown(line, discreet) for line in _looked(check, look)]) for title, check in checks.CHECKS.items()]
     marks = [line.mark for _, lines in found for line in lines]
     summary = {mark: marks.count(mark) for mark in ("problem", "note")}

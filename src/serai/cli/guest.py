@@ -30,6 +30,7 @@ from serai.errors import BadSettings, NoGuest
 from serai.host import installation
 from serai.host.guest_log import log_file, open_log
 from serai.model.contributions import Contributions
+from serai.plain_text import escape_text
 from serai.record import secret_patterns
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def _log_of(name: str, options: GuestOptions) -> tuple[Path, str]:
 
 
 def _print(line: str, guest: str, *, as_json: bool) -> None:
-    click.echo(console.json_line({"guest": guest, "line": line}) if as_json else console.escape_text(line))
+    click.echo(console.json_line({"guest": guest, "line": line}) if as_json else escape_text(line))
 
 
 class _Readable:
@@ -436,7 +437,7 @@ def _added(folder: Path, options: GuestOptions, *, as_json: bool) -> None:
     if manifest is not None and manifest.settings.asked:
         console.err(f"it asks for {', '.join(manifest.settings.asked)}; to grant that, write into {_settings()}:")
         for line in _grants(manifest):
-            click.echo(console.escape_text(line), err=True)
+            click.echo(escape_text(line), err=True)
 
 
 def _grants(manifest: GuestManifest) -> Iterator[str]:
@@ -472,7 +473,7 @@ def remove(name: str, *, yes: bool, options: GuestOptions, as_json: bool) -> Non
 
 
 def _confirmed(folder: Path) -> bool:
-    click.echo(f"remove {console.escape_text(str(folder))} ? [y/N] ", nl=False, err=True)
+    click.echo(f"remove {escape_text(str(folder))} ? [y/N] ", nl=False, err=True)
     return sys.stdin.readline().strip() in ("y", "Y")
 
 

@@ -21,6 +21,7 @@ from serai.cli import console, options
 from serai.cli.options import JSON, ExitCode, NonEmptyPath, run_async
 from serai.errors import BadSettings, NoGuest
 from serai.limits import KIB
+from serai.plain_text import escape_text
 
 if TYPE_CHECKING:
     from serai.testing.conformance.findings import Finding, Report
@@ -31,7 +32,7 @@ __all__ = ["build", "bundle", "check", "new", "show", "show_json"]
 def _named(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
     if not scaffold.is_name(name):
         rule = "a name is made of letters, digits, - and _, begins with no -, and is 64 long at most"
-        raise click.BadParameter(f"{console.escape_text(name)!r} cannot be the name of an extension: {rule}")
+        raise click.BadParameter(f"{escape_text(name)!r} cannot be the name of an extension: {rule}")
     return name
 
 
@@ -59,7 +60,7 @@ def new(name: str, *, dialect: str, language: str, guard: bool, service: bool, t
         if template not in scaffold.PLUGINS:
             supported = ", ".join(scaffold.PLUGINS)
             raise BadSettings(
-                f"unsupported plugin template `{console.escape_text(template)}` (supported: {supported})", hint="take one of them"
+                f"unsupported plugin template `{escape_text(template)}` (supported: {supported})", hint="take one of them"
             )
         dialect, (language, service) = "yoi", scaffold.PLUGINS[template]
     if language not in scaffold.DIALECTS[dialect]:
@@ -174,7 +175,7 @@ def bundle(path: Path, *, output: Path | None, force: bool, as_json: bool) -> No
         console.out(f"bundled {plan.name}: {_shown(output)}, {len(bundled.content) // KIB} KiB, {len(bundled.names)} files")
         file = scaffold.manifest_file(plan.dialect)
         console.out(f"it needs Python 3.11 or newer; the {file} that starts it, in a folder with it:")
-        click.echo(console.escape_text(scaffold.manifest_text(manifest, plan.dialect)), nl=False)
+        click.echo(escape_text(scaffold.manifest_text(manifest, plan.dialect)), nl=False)
     for warning in plan.warnings:
         console.err(warning)
 
@@ -197,7 +198,7 @@ def build(folder: Path, *, language: str | None, as_json: bool) -> None:
 
 
 async def _build(folder: Path, language: str | None, *, as_json: bool) -> ExitCode:
-    planned = plan_build(folder, language)
+    planned = plan_build(folder, language, show=lambda text: click.echo(escape_text(text), err=True))
     component = await build_component(planned)
     write_component(component, planned.folder / planned.component)
     _tell(planned, component, as_json=as_json)
@@ -264,11 +265,11 @@ def check(
     given = [_call(text) for text in calls]
     for line in commands:
         if not _is_text(line):
-            raise click.UsageError(f"--command {console.escape_text(line)}: it is no text in UTF-8")
+            raise click.UsageError(f"--command {escape_text(line)}: it is no text in UTF-8")
     try:
         report = checker.check(path, calls=given, commands=commands, only=only, environ=checker.environment(grants=grants))
     except (NoGuest, checker.UnknownRule) as error:
-        raise click.UsageError(console.escape_text(str(error))) from None
+        raise click.UsageError(escape_text(str(error))) from None
     if as_json:
         show_json(report)
     else:
@@ -303,7 +304,7 @@ def _call(text: str) -> tuple[str, Any]:
         reason = "it has to be NAME=JSON"
     except (ValueError, RecursionError) as error:
         reason = f"not JSON: {error}"
-    raise click.UsageError(f"--call {console.escape_text(text)}: {console.escape_text(reason)}")
+    raise click.UsageError(f"--call {escape_text(text)}: {escape_text(reason)}")
 
 
 def _is_text(given: str) -> bool:

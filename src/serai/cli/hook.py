@@ -20,6 +20,7 @@ import click
 
 from serai.cli import console, guest_authoring
 from serai.cli.options import JSON, ExitCode, NonEmptyPath, run_async, user_limits
+from serai.plain_text import escape_text
 
 if TYPE_CHECKING:
     from serai.boxes.hook_process import AnswerFile
@@ -48,7 +49,7 @@ def check(path: str, *, only: tuple[str, ...], strict: bool, as_json: bool) -> N
     try:
         report = hook.check(path, only=only, environ=hook.environment(), limits=user_limits(), tell=console.err)
     except checker.UnknownRule as error:
-        raise click.UsageError(console.escape_text(str(error))) from None
+        raise click.UsageError(escape_text(str(error))) from None
     if as_json:
         guest_authoring.show_json(report)
     else:

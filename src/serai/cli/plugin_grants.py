@@ -25,6 +25,7 @@ from serai.cli.completion import complete_guests
 from serai.cli.options import ENDING, JSON, ExitCode, GuestOptions, guest_options, is_plugin
 from serai.errors import BadSettings, NoGuest
 from serai.paths import absolute_path
+from serai.plain_text import escape_text
 from serai.plugins.grants import FsGrant, Grants, Operation
 from serai.plugins.manifest import SURFACES, HostApi, Permission, PluginManifest, Surface, Target
 from serai.plugins.targets import METHODS
@@ -131,7 +132,7 @@ def _each(read: Callable[[str], Any]) -> Callable[[click.Context, click.Paramete
                 _check_text(text)
                 found.append(read(text))
             except ValueError as error:
-                raise click.BadParameter(f"{console.escape_text(text)}: {error}", context, parameter) from None
+                raise click.BadParameter(f"{escape_text(text)}: {error}", context, parameter) from None
         return tuple(found)
 
     return callback
@@ -281,9 +282,9 @@ def grant(
     try:
         snippet = grants.enablement_toml(enablement)
     except ValueError as error:  # of all that is in it only the config can be of any form
-        raise click.UsageError(f"--config: {console.escape_text(str(error))}") from None
+        raise click.UsageError(f"--config: {escape_text(str(error))}") from None
     if only_print:
-        click.echo(console.escape_text(snippet), nl=False)
+        click.echo(escape_text(snippet), nl=False)
         return
     form = _form(chosen, enablement, before)
     lines = list(_lines(form, chosen, enablement))
@@ -443,7 +444,7 @@ def _confirmed(identity: str, lines: Sequence[str], *, seen: bool) -> bool:
         raise BadSettings(f"nobody is there to say yes to {identity}", hint="look at what it gets, then say --yes")
     for line in () if seen else lines:
         console.err(line)
-    click.echo(f"grant that to {console.escape_text(identity)} ? [y/N] ", nl=False, err=True)
+    click.echo(f"grant that to {escape_text(identity)} ? [y/N] ", nl=False, err=True)
     return sys.stdin.readline().strip() in ("y", "Y")
 
 

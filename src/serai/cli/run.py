@@ -23,6 +23,7 @@ from serai.cli.completion import complete_agents, complete_models, complete_sess
 from serai.cli.options import JSON, PATH, ExitCode, GuestOptions, guest_options, run_async
 from serai.errors import GuardDown, NotAllowed, Refused, SeraiError
 from serai.paths import read_regular_file
+from serai.plain_text import escape_text
 
 if TYPE_CHECKING:
     from serai.app.app import App
@@ -244,11 +245,11 @@ def _image(path: str) -> ImageBlock:
 
     mime = _IMAGES.get(os.path.splitext(path)[1].lower())
     if mime is None:
-        raise click.UsageError(f"{console.escape_text(path)}: an image is one of {', '.join(_IMAGES)}")
+        raise click.UsageError(f"{escape_text(path)}: an image is one of {', '.join(_IMAGES)}")
     try:
         return ImageBlock(read_regular_file(path, _IMAGE), mime)
     except OSError as error:
-        raise click.UsageError(f"{console.escape_text(path)}: {error.strerror}") from None
+        raise click.UsageError(f"{escape_text(path)}: {error.strerror}") from None
 
 
 # -- the run ----------------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from serai.cli import console
 from serai.cli.completion import complete_sessions
 from serai.cli.options import JSON, PATH, user_limits
 from serai.errors import NoSession, NotWritten
-from serai.plain_text import escape_printable
+from serai.plain_text import escape_printable, escape_text
 
 if TYPE_CHECKING:
     from serai.store import SessionSummary, StoredMessage, StoredSession, TreeRow
@@ -156,13 +156,9 @@ def _lines(item: Item, *, full: bool) -> Iterable[str]:
 
     match item:
         case StoredText(text=text):
-            return console.escape_text(text).split("\n") if text else ()
+            return escape_text(text).split("\n") if text else ()
         case StoredThinking(thinking=text):
-            return (
-                [f"(thinks) {line}" for line in console.escape_text(text).split("\n")]
-                if full
-                else [f"(thinks, {len(text)} characters)"]
-            )
+            return [f"(thinks) {line}" for line in escape_text(text).split("\n")] if full else [f"(thinks, {len(text)} characters)"]
         case StoredToolCall(name=name, arguments=arguments):
             return [f"calls {escape_printable(name)} {console.json_line(arguments)}"]
         case StoredImage(data=data, mime_type=mime):
@@ -228,7 +224,7 @@ def export(id: str | None, *, output: str | None, force: bool, cwd: str, as_json
             _write(output, parts, replace=force)
             console.out(f"{output}: written")
         elif sys.stdout.isatty():
-            click.echo(console.escape_text("".join(parts)), nl=False)
+            click.echo(escape_text("".join(parts)), nl=False)
         else:
             for part in parts:
                 click.echo(part, nl=False, color=True)  # else click would take colours out of what was said

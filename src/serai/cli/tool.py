@@ -14,6 +14,7 @@ from serai.cli import console
 from serai.cli.options import JSON, ExitCode, GuestOptions, NonEmptyPath, exit_code_of, guest_options, open_host, run_async
 from serai.errors import NoTool
 from serai.model.tools import ImageBlock, OtherBlock, TextBlock, ToolCall, ToolResult
+from serai.plain_text import escape_text
 
 if TYPE_CHECKING:
     from serai.host.host import Host
@@ -76,9 +77,7 @@ def call_(name: str, arguments: str, *, options: GuestOptions, output: Path | No
     JSON are its arguments, {} by default; - reads them from stdin and @FILE from a file.
     """
     if output is not None and not force and os.path.lexists(output):  # before the call: it may not be one to be made twice
-        raise click.UsageError(
-            f"{console.escape_text(str(output))} exists already: choose another name, or replace it with --force"
-        )
+        raise click.UsageError(f"{escape_text(str(output))} exists already: choose another name, or replace it with --force")
     run_async(_call(ToolCall(name, parsed(arguments), asker="person"), options, output, as_json=as_json))
 
 
@@ -114,7 +113,7 @@ def parsed(text: str) -> Any:
         reason = error.strerror or str(error)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
         reason = f"not JSON: {error}"
-    raise click.UsageError(f"{console.escape_text(where)}: {console.escape_text(reason)}")
+    raise click.UsageError(f"{escape_text(where)}: {escape_text(reason)}")
 
 
 def print_result(result: ToolResult) -> None:
@@ -122,7 +121,7 @@ def print_result(result: ToolResult) -> None:
     for block in result.content:
         match block:
             case TextBlock(text=text) if result.is_error:
-                click.echo(console.escape_text(text), err=True)
+                click.echo(escape_text(text), err=True)
             case TextBlock(text=text):
                 console.write_result(text)
             case ImageBlock(data=data, mime=mime):
@@ -130,7 +129,7 @@ def print_result(result: ToolResult) -> None:
             case OtherBlock(kind=kind):
                 console.err(f"[{kind}: see it with --json]")
     if result.is_error and result.hint and result.hint not in result.text:  # piglet's says it in its text (spec piglet 5.1)
-        click.echo(console.escape_text(result.hint), err=True)
+        click.echo(escape_text(result.hint), err=True)
 
 
 def _write(result: ToolResult, output: Path) -> ExitCode:

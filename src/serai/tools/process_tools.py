@@ -27,7 +27,7 @@ from msgspec import UNSET, Meta, UnsetType
 from serai.errors import ExitStatus, SpawnFailed
 from serai.limits import KIB, Limits
 from serai.model.tools import ProgressCallback, TextBlock, ToolResult
-from serai.plain_text import _RETURN, _UNFINISHED, _bare, strip_terminal_codes
+from serai.plain_text import RETURN, UNFINISHED_ESCAPE, strip_codes, strip_terminal_codes
 from serai.tools.programs.file_walk import SKIPPED
 from serai.tools.programs.search import BAD_PATTERN, NO_WAY, Search
 from serai.tools.tool import BuiltInTool, ToolArguments, ToolJob, make_tool
@@ -120,15 +120,15 @@ class OutputReporter:
 
     def _add(self, text: str, *, last: bool = False) -> None:
         text = self._held + text
-        unfinished = None if last else _UNFINISHED.search(text)
+        unfinished = None if last else UNFINISHED_ESCAPE.search(text)
         cut = unfinished.start() if unfinished else len(text)
         if len(text) - cut > _LONGEST:  # it never ends
             cut = len(text)
         self._held = text[cut:]
-        bare = self._returns + _bare(text[:cut])
+        bare = self._returns + strip_codes(text[:cut])
         rest = bare if last else bare.rstrip("\r")
         self._returns = "\r" if len(rest) < len(bare) else ""
-        self._waiting += _RETURN.sub("\n", rest)
+        self._waiting += RETURN.sub("\n", rest)
         if len(self._waiting) > _PIECE:
             self._left_out += len(self._waiting) - _PIECE
             self._waiting = self._waiting[-_PIECE:]

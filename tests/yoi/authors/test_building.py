@@ -170,7 +170,7 @@ def test_a_tool_that_gives_nothing_is_told(shell: Inside, bare: Path) -> None:
 async def test_a_tool_that_does_not_end_is_ended(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", "import time; time.sleep(600)"]
     with pytest.raises(PeerTimeout, match="slow did not end within 1 seconds"):
-        await build.run_tool_chain(argv, cwd=tmp_path, who="mine", what="slow", patience=0.6)
+        await build.run_tool_chain(argv, cwd=tmp_path, who="mine", what="slow", show=print, patience=0.6)
 
 
 # -- Python, up to the tool chain -------------------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ async def test_what_is_offered_and_not_declared_is_warned_of(tmp_path: Path, bar
     copy = f'import shutil, sys; shutil.copy({str(tmp_path / "made.wasm")!r}, sys.argv[sys.argv.index("-o") + 1])\n'
     program(bare, "componentize-py", copy)
     monkeypatch.setenv("PATH", os.pathsep.join([str(bare), os.environ["PATH"]]))
-    planned = build.plan_build(folder)
+    planned = build.plan_build(folder, show=print)
     assert await build.build_component(planned) == wat.tool()
     first, second = planned.warnings
     assert "the tool 'new' is not in plugin.toml" in first
@@ -260,5 +260,5 @@ async def test_what_is_offered_and_not_declared_is_warned_of(tmp_path: Path, bar
 def test_the_examples_are_found(tmp_path: Path) -> None:
     for name, language in (("python", "python"), ("javascript", "js"), ("wat", "wat")):
         shutil.copytree(EXAMPLES / name, tmp_path / name)
-        planned = build.plan_build(tmp_path / name)
+        planned = build.plan_build(tmp_path / name, show=print)
         assert (planned.language, planned.world, planned.apis) == (language, "instance", ("fs",))

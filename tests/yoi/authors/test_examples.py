@@ -35,7 +35,7 @@ def test_the_javascript_example_has_the_kit_of_the_templates() -> None:
 def wat(tmp_path: Path) -> Path:
     folder = tmp_path / "wat"
     shutil.copytree(EXAMPLES / "wat", folder)
-    component = asyncio.run(build.build_component(build.plan_build(folder)))
+    component = asyncio.run(build.build_component(build.plan_build(folder, show=print)))
     (folder / "plugin.component.wasm").write_bytes(component)
     return folder
 
@@ -77,7 +77,7 @@ async def test_component_text_in_a_host(tmp_path: Path) -> None:
     """A tool, a service with its ingress, and files: what was granted is read, and nothing beside it."""
     folder = tmp_path / "wat"
     shutil.copytree(EXAMPLES / "wat", folder)
-    (folder / "plugin.component.wasm").write_bytes(await build.build_component(build.plan_build(folder)))
+    (folder / "plugin.component.wasm").write_bytes(await build.build_component(build.plan_build(folder, show=print)))
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "a.txt").write_text(NOTE)

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from serai import __version__, paths
 from serai.app.doctor.redaction import without_values
-from serai.cli.options import GuestOptions
 from serai.errors import NotWritten, SeraiError
 from serai.limits import MIB
 
 if TYPE_CHECKING:
     from serai.app.config import Config
-    from serai.host.discovery import DiscoveryProblem
+    from serai.host.discovery import DiscoveryProblem, DiscoveryResult
     from serai.host.guest_manifest import GuestManifest
 
 __all__ = ["CHECKS", "Check", "CheckLine", "DoctorContext", "agents", "error_line"]
@@ -50,7 +49,7 @@ class DoctorContext:
 
     cwd: str
     environ: Mapping[str, str] = field(repr=False)
-    options: GuestOptions
+    find: Callable[[], DiscoveryResult]  # the guests there are
 
     def config(self) -> Config:
         from serai.app.config import Config
@@ -235,10 +234,8 @@ def _models(look: DoctorContext) -> Iterator[CheckLine]:
 
 
 def _guests(look: DoctorContext) -> Iterator[CheckLine]:
-    from serai.host.discovery import find_guests
 
-    options = look.options
-    found = find_guests(cwd=options.cwd, guests=options.guests, installed=options.installed, config=look.config().settings)
+    found = look.find()
     yield from (CheckLine("ok", f"{_guest(one)}: would be started") for one in found.guests)
     yield from (CheckLine("ok", f"{_guest(one)}: disabled") for one in found.disabled)
     for aside in found.untrusted:

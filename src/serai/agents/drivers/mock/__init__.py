@@ -18,7 +18,6 @@ from serai.agents.drivers.mock.script import (
     Wait,
     linear,
 )
-from serai.compat.agentboot.mock_messages import Played, played, seed_event, seed_events
 
 __all__ = [
     "Ask",
@@ -27,7 +26,6 @@ __all__ = [
     "Error",
     "Fail",
     "Permission",
-    "Played",
     "Result",
     "Script",
     "Step",
@@ -38,7 +36,4 @@ __all__ = [
     "Wait",
     "linear",
     "mock",
-    "played",
-    "seed_event",
-    "seed_events",
 ]
