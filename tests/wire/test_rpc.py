@@ -61,7 +61,7 @@ Service = Callable[[jsonrpc.Request], Awaitable[object]]
 
 
 class Bench:
-    """An `Rpc` with a program behind it, and everything it was told."""
+    """A `JsonRpcPeer` with a program behind it, and everything it was told."""
 
     def __init__(self) -> None:
         self.told: list[jsonrpc.Notification] = []

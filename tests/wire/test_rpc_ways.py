@@ -1,4 +1,4 @@
-"""What a dialect can change about an `Rpc`: its connection, its way out, its words, and when it stops serving."""
+"""What a dialect can change about a `JsonRpcPeer`: its connection, its way out, its words, and when it stops serving."""
 
 from __future__ import annotations
 

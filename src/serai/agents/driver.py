@@ -1,7 +1,7 @@
 """What a session needs of an agent, whether it is our own loop or a program that is driven.
 
-A driver takes one prompt at a time and plays it on the session's `Stage`. What it cannot do, its capabilities say: callers degrade
-on purpose, and asking for it all the same is an error of its own (spec agents 8.2).
+A driver takes one prompt at a time and plays it on the session's `EventHub`. What it cannot do, its capabilities say:
+callers degrade on purpose, and asking for it all the same is an error of its own (spec agents 8.2).
 
 What others have to say while a turn runs. The app joins an agent with policy and guests here; alone it asks its reader.
 """
@@ -91,7 +91,7 @@ class Driver(ABC):
 
     @abstractmethod
     async def run(self, prompt: Prompt) -> TurnResult:
-        """One turn. A `SeraiError` or `Unfinished` says why it failed. Cancelled only when it did not heed an `interrupt`."""
+        """One turn. A `SeraiError` or `TurnFailed` says why it failed. Cancelled only when it did not heed an `interrupt`."""
 
     @abstractmethod
     async def interrupt(self, reason: str) -> None:

@@ -251,7 +251,7 @@ log = logging.getLogger("serai.agents")
 async def run_turn(
     turn: Turn, surface: Surface, sink: Callable[[Event], None] | None = None, *, left: dict[str, asyncio.Task[None]] | None = None
 ) -> TurnResult:
-    """Play the turn; its result, or its error. A surface that is behind (`Paced`) is waited for.
+    """Play the turn; its result, or its error. A surface that is behind (`PacedSurface`) is waited for.
 
     Each request is put to the surface in a task of its own, as an agent may have several open and goes on meanwhile; one that is
     withdrawn is taken back from the surface. A surface that fails denies, with the text of its failure (design rule 7). What is

@@ -1,7 +1,7 @@
 """What is set, for this person in this folder, and where each value comes from.
 
 Later ones win: what is shipped, the person's `config.toml`, the project's `.serai/config.toml`, variables, the command line. But a
-project is somebody else's word (design rule 12): `config_project` says of every key what it may do with it. What does not count
+project is somebody else's word (design rule 12): `config` says of every key what it may do with it. What does not count
 is noted with the reason and is never an error; a file that cannot be understood is one.
 
 A `config.toml` as it is read: all of it checked, and each value by its path.
@@ -59,7 +59,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 class _Top(msgspec.Struct, frozen=True, kw_only=True):
-    """What nobody below reads of the settings, or not before it is needed. The rest is `host.settings`' to check."""
+    """What nobody below reads of the settings, or not before it is needed. The rest is `host.guest_settings`' to check."""
 
     record: bool = True
     agent: Annotated[str, msgspec.Meta(min_length=1)] = RESIDENT

@@ -43,7 +43,7 @@ class CallDecision:
 
     call: ToolCall
     decision: Allow | Deny
-    by: str  # `policy`, `person`, `guest`, `schema`, or how nobody could be asked (`Ruling.by`)
+    by: str  # `policy`, `person`, `guest`, `schema`, or how nobody could be asked (`ApprovalOutcome.by`)
     instead: ToolResult | None = None  # what the asker is told where that is more than a no
     owner: str = ""  # the guest whose tool it is
     outside: frozenset[str] = frozenset()  # the paths outside the working directory that this very call may lead to

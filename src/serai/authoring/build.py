@@ -280,7 +280,7 @@ async def build_js(plan: BuildPlan) -> bytes:
 
 
 async def build_c(plan: BuildPlan) -> bytes:
-    """A core module, around which the component is put here (`components.around`)."""
+    """A core module, around which the component is put here (`component.wrap_module`)."""
     plan.source()
     folder = plan.folder.resolve()
     with TemporaryDirectory(prefix="serai-build-") as scratch:

@@ -42,7 +42,7 @@ __all__ = ["ext", "guest", "logs", "show"]
 
 # How often a log that is followed is looked at, in seconds: quick for an eye, nothing for the machine.
 _LOOK = 0.2
-# A key that begins in a text and has not ended with it, and the least that begins one (as `lookalikes` knows it).
+# A key that begins in a text and has not ended with it, and the least that begins one (as `secret_patterns` knows it).
 _IN_KEY = re.compile(rb"-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----[^\"'-]*+\Z")
 _KEY = b"-----BEGIN " + b"PRIVATE KEY-----\n"
 

@@ -3,8 +3,8 @@
 Checks a tool's arguments against the schema that its guest gave.
 
 A schema is a program that a guest sends us: it may be huge, point at the network, or make a check last for ever. So before it is
-built it is measured (`measure`) and its shape is judged (`Shape`); what does not pass is reported and the tool goes unvalidated
-(design rule 9). What the library leaves open and is closed here:
+built it is measured (`measure`) and its shape is judged (`SchemaCost`); what does not pass is reported and the tool goes
+unvalidated (design rule 9). What the library leaves open and is closed here:
 
 1. It fetches references: never, `offline`; and a reference that leaves the schema does not get as far.
 2. It backtracks in patterns: never, the linear engine; what only a backtracking one can do does not build. Linear means size of
@@ -352,7 +352,7 @@ class ArgumentChecker:
 
 
 def build_checker(schema: Mapping[str, Any], *, who: str) -> ArgumentChecker:
-    """Build the check of a tool's arguments, once, when it is registered. Never raises: see `Checked.problem`."""
+    """Build the check of a tool's arguments, once, when it is registered. Never raises: see `ArgumentChecker.problem`."""
     try:
         encoded = _encoded(dict(schema))
         shape = SchemaCost(msgspec.json.decode(encoded))

@@ -1,7 +1,7 @@
 """One guest: its place in the house, whatever state it is in, and what is asked of it.
 
 A guest that is down stays in place (design rule 8): its tools answer `TOOL_UNAVAILABLE`, its interceptors answer by their
-`on_failure`. `supervising` sees to its process.
+`on_failure`. `guest` sees to its process.
 
 The states a guest can be in, and one start of it.
 

@@ -1,7 +1,7 @@
 """What is asked of a person, and what they decide.
 
 An approval or a question is raised with a private callback for its answer, so `await ask.allow()` works for whoever got hold of it
-and imports nothing upwards. It is answered once; silence is never yes (design rule 7). `replies` reads what a person types.
+and imports nothing upwards. It is answered once; silence is never yes (design rule 7). `approvals` reads what a person types.
 
 What a person typed or pressed, as an answer: for every surface that has text or buttons (spec agents 1.13).
 
@@ -278,7 +278,7 @@ def _text(value: object) -> str:
 
 
 def format_questions(items: Sequence[QuestionItem]) -> str:
-    """The questions with their options, numbered from 1 as `typed_answer` counts them."""
+    """The questions with their options, numbered from 1 as `parse_typed_answer` counts them."""
     return "\n\n".join(map(_shown, items)) or NO_QUESTIONS
 
 

@@ -1,7 +1,7 @@
 """What happens in a session, in the words that agents, guests and surfaces share.
 
 A *turn* is one prompt's work, a *step* one call of the model within it: what zot and piglet call a turn. Every event says when and
-where it happened and carries the agent's own form of it, if it came from a driven agent. What no word fits is an `Other`: the
+where it happened and carries the agent's own form of it, if it came from a driven agent. What no word fits is an `OtherEvent`: the
 unknown is data (design rule 4).
 """
 

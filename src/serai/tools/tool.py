@@ -54,7 +54,7 @@ class CancelCheck:
         self._over.set()
 
     def check(self) -> None:
-        """`GivenUp` when nobody does."""
+        """`CallAbandoned` when nobody does."""
         if self._over.is_set():
             raise CallAbandoned
 

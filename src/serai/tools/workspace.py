@@ -111,7 +111,7 @@ class Workspace:
         self._outside = outside
 
     def find(self, said: str, call: ToolCall) -> WorkspacePath:
-        """The place that a call names. By its real path: what is opened later follows no link at all (`files.opened`)."""
+        """The place that a call names. By its real path: what is opened later follows no link at all (`hold_file`)."""
         path = self._real(said)
         if not self._inside(path) and not self._outside(call, path):
             hint = f"stay below {plain(self.cwd)}, or ask the person to allow this path"

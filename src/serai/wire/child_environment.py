@@ -7,7 +7,7 @@ Three kinds of children, three rules:
 * **hooks** get everything: that is how their protocol configures them.
 
 A variable looks like a credential by its name (`…_TOKEN`, `AWS_…`) or by its value (a URL with a password in it). Withheld
-names are never silently gone: `withheld` lists them for reports.
+names are never silently gone: `withheld_names` lists them for reports.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Guests' tools for agents that cannot take tools inside their own protocol: an MC
 
 Who may come in: processes of this user, through a folder that is closed to everybody else, with the token of this session as their
 first line. What they get is guests' tools and nothing more, and each call is decided where it runs, like any other. An agent is
-given `Endpoint.launch` as a server to start: `serai mcp-attach` brings its pipes to the socket.
+given `ToolEndpoint.launch` as a server to start: `serai mcp-attach` brings its pipes to the socket.
 """
 
 from __future__ import annotations

@@ -239,7 +239,7 @@ class ProviderPool:
         self._limits = limits
         self._guests = guests
         self._providers: dict[tuple[str, str, str], ModelProvider] = {}
-        self.found: tuple[Model, ...] = ()  # on servers of this machine (`probing`), for this run
+        self.found: tuple[Model, ...] = ()  # on servers of this machine (`providers`), for this run
 
     def catalogue(self) -> Catalogue:
         """As it is written now, and what else was found."""

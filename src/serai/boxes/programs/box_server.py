@@ -10,7 +10,7 @@ One thread, one edge-triggered poll. Each connection is a generator: it does wha
 with the time by which it wants to go on at the latest. Whatever happens to its descriptors or its command makes it go on.
 
 Its process is forked into the box, where no module can be found any more: it and its neighbours (`connection`, `command`, `files`,
-`frames`, `terminals`) import everything at the top.
+`frames`, `box_command`) import everything at the top.
 """
 
 from __future__ import annotations

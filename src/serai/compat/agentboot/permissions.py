@@ -1,4 +1,4 @@
-"""The types of seed 002's permissions, with its JSON names (spec agents 1.16); `permitting` decides with them.
+"""The types of seed 002's permissions, with its JSON names (spec agents 1.16); `permissions` decides with them.
 
 The default mode is `manual` here; the seed's `auto` has to be chosen (design rule 7). Durations are nanoseconds, as the seed's are.
 

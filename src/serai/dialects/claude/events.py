@@ -1,4 +1,4 @@
-"""What Serai's side of the wire to Claude Code says happened: the events of `ours.Ours`.
+"""What Serai's side of the wire to Claude Code says happened: the events of `host_side.HostSide`.
 
 Each has the line it came in: JSON without its line end, to be kept as `msgspec.Raw(line)`.
 """

@@ -222,7 +222,7 @@ class HostSide:
         return [self.take(frame, line) for frame, line in self.frames(run)]
 
     def frames(self, run: bytes) -> Iterator[tuple[FromCli | Unknown | Noise, bytes]]:
-        """The first half of that: each frame with its line, to be taken in order, but for those that `Folding.pieces` takes."""
+        """The first half of that: each frame with its line, in order, but for those that `FrameTranslator.pieces` takes."""
         return self._reader.read(run)
 
     def take(self, frame: FromCli | Unknown | Noise, line: bytes) -> Event:

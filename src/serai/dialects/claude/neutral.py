@@ -6,7 +6,7 @@ What a driver, a store and a surface may rely on, for the main lane and for each
 
 A text is told once: in pieces when it streams, in one otherwise; the message that follows is the same text whole. A call is told
 when its block is finished, and has an end in any case; one that was refused has no start. Each event has the line that it came
-in; pieces that came together (`Folding.pieces`) have theirs as one array.
+in; pieces that came together (`FrameTranslator.pieces`) have theirs as one array.
 
 What came of a turn, and why the program did not start (spec agents 1.11, 2.11, 2.12).
 """

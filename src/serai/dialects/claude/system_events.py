@@ -91,7 +91,7 @@ class BackgroundTasks:
 
 
 def system_event(frame: System, native: Raw) -> list[Event]:
-    """The event that a frame is; an `Other` where no word fits."""
+    """The event that a frame is; an `OtherEvent` where no word fits."""
     make = _TOLD.get(frame.subtype)
     found = make(frame, native) if make is not None else None
     return [events.OtherEvent(kind=f"system/{frame.subtype}", native=native)] if found is None else found

@@ -1,4 +1,4 @@
-"""What a side of a piglet wire says happened: the events of `ours.Ours` and `theirs.Theirs`, beside those of `wire.jsonrpc`."""
+"""What a side of a piglet wire says happened: the events of `HostSide` and `PeerSide`, beside those of `wire.jsonrpc`."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Serai's side of a piglet wire (sans-IO): what a guest registers, tells and asks, in typed words.
 
-On a live wire `wire.rpc.Rpc` moves the frames of `connection`, and `notification` and `request` say what they mean; `receive` does
+On a live wire `JsonRpcPeer` moves the frames of `connection`, and `notification` and `request` say what they mean; `receive` does
 both, for replays and tests.
 """
 

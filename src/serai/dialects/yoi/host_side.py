@@ -1,6 +1,6 @@
 """Serai's side of one plugin (sans-IO): its state, the events that wait for it, and what the operator is told (spec yoi 13 to 16).
 
-One plugin has one `Instance` for as long as the host knows it, however often its worker is started anew. Moves that the table has
+One plugin has one `HostSide` for as long as the host knows it, however often its worker is started anew. Moves that the table has
 not are no errors: what happens to a process comes in any order (it may die while it is asked to stop), and what comes too late
 changes nothing. Whoever runs the plugin takes events with `next` one at a time, and says for each what came of it.
 """

@@ -1,4 +1,4 @@
-"""What Serai's side of a zot wire says happened: the events of `ours.Ours`."""
+"""What Serai's side of a zot wire says happened: the events of `host_side.HostSide`."""
 
 from __future__ import annotations
 

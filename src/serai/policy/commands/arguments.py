@@ -90,7 +90,7 @@ class ParsedOption(NamedTuple):
 
 
 class CommandArguments:
-    """The words after a command's name, taken one by one. A word that is not known where one must be is `Unseen`."""
+    """The words after a command's name, taken one by one. A word that is not known where one must be is `HiddenCommand`."""
 
     def __init__(self, command: ShellCommand) -> None:
         self.name = shown_name(command)

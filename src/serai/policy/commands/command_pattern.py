@@ -62,7 +62,7 @@ class CommandPattern:
         return hash(self.text)
 
     def allows(self, words: Sequence[str]) -> bool:
-        """Whether these plain words, `Reading.simple`, are what the pattern says."""
+        """Whether these plain words, `CommandReading.simple`, are what the pattern says."""
         return _meet(self._globs, [ShellWord(word) for word in words], _surely)
 
     def finds(self, reading: CommandReading) -> Found:

@@ -2,8 +2,8 @@
 
 One word of a shell text: quotes, backslashes and expansions, read as every shell of the family reads them.
 
-Texts are read as bytes in disguise (`disguised`): one character for each byte, so that offsets are those of the grammar. Only ASCII
-means anything to a shell; what a word says is turned back at its end.
+Texts are read as bytes in disguise (`as_byte_text`): one character for each byte, so that offsets are those of the grammar. Only
+ASCII means anything to a shell; what a word says is turned back at its end.
 
 Where shells differ (bash, dash, zsh), or where more than a word begins, this raises `Unreadable`: never a guess.
 

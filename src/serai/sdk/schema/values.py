@@ -16,7 +16,7 @@ Models are sloppy, so values are coerced where their meaning is plain. What the 
 Never: a boolean as a number or as text, or NaN and infinity at all. Of a union the member that fits as it is wins; then one that
 fits by the schema (5.0 for an integer); coercion comes last, in the order of the members.
 
-Here are the kinds of single values; `serai.sdk.schema.shapes` has those that are made of others.
+Here are the kinds of single values; `serai.sdk.schema.values` has those that are made of others.
 
 The kinds that are made of others: lists, objects, unions.
 """

@@ -206,7 +206,7 @@ class PromptTurn:
             self.over.set_result(None)
 
     def result(self, telling: EventSequencer) -> TurnResult:
-        """What came of it, or `Unfinished`. What ended it on purpose counts before what that looks like to the agent."""
+        """What came of it, or `TurnFailed`. What ended it on purpose counts before what that looks like to the agent."""
         how, text = self._how, telling.end_turn()
         if (failure := telling.failed()) is not None:
             raise failure

@@ -104,7 +104,7 @@ class MockTurn:
         self._numbered = 0
 
     async def play(self) -> TurnResult:
-        """To its end. `Unfinished` says why it failed."""
+        """To its end. `TurnFailed` says why it failed."""
         # What says how the conversation stands comes first, as Claude Code's `init` does at every turn (spec agents 5.3 Z5).
         total = max((step.total for step in self._steps if isinstance(step, script.Permission | script.Ask)), default=0)
         self._stage.emit(events.TurnPrepared(native=message("init", max_iterations=total)))

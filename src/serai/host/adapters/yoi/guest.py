@@ -165,7 +165,7 @@ class YoiGuest:
         return self.instance.status()
 
     def report(self) -> dict[str, Any]:
-        """The protocol `Reports`."""
+        """The protocol `SupportsReport`."""
         status: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self.instance.status()))
         return status
 

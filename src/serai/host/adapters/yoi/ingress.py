@@ -140,7 +140,7 @@ class HostWebSockets:
         self._network.close()
 
     async def send(self, url: str, text: str) -> str:
-        """A `websocket_send`: what its result says. A failed one is a `Denied`."""
+        """A `websocket_send`: what its result says. A failed one is a `HostCallDenied`."""
         key = host_api.check_url(self._record, url).normalised
         statuses = self._instance.connections
         if statuses.of(key) is None:

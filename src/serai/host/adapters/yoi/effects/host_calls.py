@@ -131,7 +131,7 @@ class HostCalls:
         }
 
     def call(self, interface: str, function: str, args: Sequence[str | int], remaining: float) -> Awaitable[str]:
-        """The answer's document, within `remaining` seconds; `Denied` is a refusal or a failure, and the plugin's end."""
+        """The answer's document, within `remaining` seconds; `HostCallDenied` is a refusal or a failure, and the plugin's end."""
         found = self._functions.get((interface, function))
         if found is None or [type(arg) for arg in args] != list(found[0]):
             raise HostCallDenied("there is no such host function, or not with such arguments")

@@ -42,7 +42,7 @@ class PluginNetwork:
         self._hands = BoundedThreads("name lookup")
 
     async def connect(self, url: Parsed, *, private: bool, within: float) -> Streams:
-        """A connection to one of the host's addresses; `OSError` where none answers, `Denied` where there is none to try."""
+        """A connection to one of the host's addresses; `OSError` if none answers, `HostCallDenied` if there is none to try."""
         addresses = self._allowed(url, await self._addresses(url), private)
         secure = url.scheme in ("https", "wss")
         tls = await self._context() if secure else None
@@ -127,7 +127,7 @@ _INTERIM = 16  # responses before the real one
 
 
 async def exchange(network: PluginNetwork, asked: PreparedRequest, *, private: bool, within: float) -> str:
-    """The response's document; `Denied` with the origin's texts where there is none."""
+    """The response's document; `HostCallDenied` with the origin's texts where there is none."""
     try:
         async with asyncio.timeout(within):
             return await _exchange(network, asked, private, within)

@@ -43,7 +43,7 @@ class BoundedThreads:
         self._closed = False
 
     def begin(self, work: Callable[[ThreadCaller], T], within: float | None = None, late: str = "") -> asyncio.Future[T]:
-        """The work's result, or `Denied` with `late`. Who cancels it goes at once; the thread comes back when it can."""
+        """The work's result, or `HostCallDenied` with `late`. Who cancels it goes at once; the thread comes back when it can."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         asker = ThreadCaller()
