@@ -141,7 +141,7 @@ def _shown(path: Path) -> str:
     return os.fsencode(path.name).decode(errors="replace")
 
 
-# -- as guests: what `host.discovery`, `host.trust` and `host.installation` ask -----------------------------------------------------
+# -- as guests: what `host.discovery`, `host.trust` and `host.installation` ask ----------------------------------------------------
 
 
 def settings(config: Mapping[str, Any], who: str) -> PluginSettings:
