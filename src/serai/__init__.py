@@ -1,7 +1,7 @@
-"""Serai takes in any extension, drives any coding agent, under one policy, with every wire on record.
+"""Serai runs any agent extension and any coding agent under one policy, with every wire recorded.
 
-This package is the public surface; `docs/architecture.md` draws the house. Names are imported when they are first used, so
-`import serai` itself costs nothing.
+This package is the public surface. Names are imported on first use, so that `import serai` costs nothing. `docs/architecture.md`
+describes the layers and the packages.
 """
 
 from serai.lazy import lazy_exports

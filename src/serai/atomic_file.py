@@ -9,8 +9,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["PREFIX", "atomic_writer", "write_atomically"]
-
 PREFIX = ".draft-"  # begins the name of what is not whole yet; one that stays was left by who was killed
 
 

@@ -15,8 +15,6 @@ from contextlib import contextmanager, suppress
 from serai.errors import NotWritten
 from serai.paths import make_private_folder
 
-__all__ = ["MEMORY", "Database"]
-
 MEMORY = ":memory:"  # a path: nothing is on disk
 _BUSY = 5.0  # seconds for somebody else's transaction (spec hooks 5)
 _BRIEFLY = 50  # milliseconds for who is just reading

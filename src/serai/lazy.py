@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-__all__ = ["lazy_exports"]
-
 
 def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Returns the `__getattr__` and `__dir__` of a package.

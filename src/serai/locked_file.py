@@ -12,8 +12,6 @@ from time import monotonic, sleep
 from serai import atomic_file, paths
 from serai.errors import BadSettings, NotWritten
 
-__all__ = ["LockedFile"]
-
 _LOCK = 10.0  # seconds: whoever has it needs a moment
 
 

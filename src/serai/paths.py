@@ -19,25 +19,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-__all__ = [
-    "CONFIG",
-    "PLUGINS",
-    "PROJECT_CONFIG",
-    "PROJECT_POLICY",
-    "absolute_path",
-    "check_setting_keys",
-    "config_folder",
-    "examples_folder",
-    "make_private_folder",
-    "parse_settings",
-    "read_project_settings",
-    "read_regular_file",
-    "read_settings",
-    "read_settings_in",
-    "recording_enabled",
-    "state_folder",
-]
-
 CONFIG = "config.toml"
 PLUGINS = "plugins.toml"  # beside it: what plugins were granted, in its words; only Serai writes it
 PROJECT_POLICY = os.path.join(".serai", "policy.toml")  # a project's own rules, from its folder on

@@ -8,18 +8,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = [
-    "RETURN",
-    "UNFINISHED_ESCAPE",
-    "escape_line",
-    "escape_printable",
-    "escape_text",
-    "find_invisible",
-    "name_character",
-    "strip_codes",
-    "strip_terminal_codes",
-]
-
 # What terminals obey and nobody reads: CSI, OSC and its kin (also without an end), and the short ones.
 _ESCAPE = re.compile(r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?|\x1b[ -/]*[0-~]?")
 UNFINISHED_ESCAPE = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*|[ -/]*)|\x9b[0-?]*[ -/]*)\Z")

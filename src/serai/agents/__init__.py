@@ -1,8 +1,11 @@
-"""Agents: what takes prompts. The same `Session` and `Turn` for our own loop and for every program that is driven.
+"""Agents: a `Session` and its `Turn`s are the same for the resident and for every driven program.
 
-`opening` is the door, `session` and `turn` are what a caller holds, `stage` and `driver` the agent's side of it; `driving` plays a
-turn with a surface, `inbox` takes what people type meanwhile, `keeping` writes it down. `resident` is our own loop, `models` are
-whom it asks.
+`factory` opens a session by the agent's name. `session` and `turn` have what a caller holds; `driver` is the interface of an agent,
+and `event_hub` is where a driver reports events. `inbox` holds input that arrives during a turn, `settings` reads `[agents]` of
+`config.toml`, `tool_results` cuts results to what a model takes.
+
+`resident` is Serai's own loop over a model, `models` streams answers for it. `drivers` has one package for each driven agent,
+`driven` the code that they share.
 """
 
 from serai.lazy import lazy_exports

@@ -23,19 +23,6 @@ from serai.model.tools import ImageBlock, ToolCall, ToolResult
 if TYPE_CHECKING:
     from serai.agents.event_hub import EventHub
 
-__all__ = [
-    "Capabilities",
-    "Compactor",
-    "DecideCall",
-    "Driver",
-    "Interceptors",
-    "JudgeCall",
-    "NeedsApproval",
-    "NoInterceptors",
-    "Prompt",
-    "TurnFailed",
-]
-
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent can do."""

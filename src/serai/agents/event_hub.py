@@ -22,8 +22,6 @@ from serai.model.approvals import Answer, Approval, Decision, Deny, Question
 from serai.model.events import Event, RequestCancelled, TurnEnded, TurnResult, TurnStarted
 from serai.model.provider import ModelMessage
 
-__all__ = ["EventHub", "Listener", "ignore_outcome"]
-
 log = logging.getLogger("serai.agents")
 
 Listener = Callable[[Event], None]

@@ -21,8 +21,6 @@ from serai.agents.settings import read_agent_settings
 from serai.errors import NoAgent, SeraiError
 from serai.limits import Limits
 
-__all__ = ["ABOUT", "AGENTS", "AgentLookup", "AgentStatus", "agent", "agent_factory", "agent_status", "agent_statuses"]
-
 # Name: what opens a session with it. Each takes keyword arguments; `cwd`, `model`, `store`, `limits` and `environ` mean the same
 # for all of them.
 AGENTS = {

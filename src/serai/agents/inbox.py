@@ -14,8 +14,6 @@ from serai.agents.turn import Turn
 from serai.errors import Closed, LimitHit, NotAllowed, TurnInFlight
 from serai.model.events import Event, ToolEnded
 
-__all__ = ["Inbox"]
-
 log = logging.getLogger("serai.agents")
 
 

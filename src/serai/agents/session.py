@@ -31,8 +31,6 @@ from serai.store.session_writer import SessionWriter
 from serai.store.stored_session import StoredSession as Stored
 from serai.wire import codec
 
-__all__ = ["Session", "SessionPersistence"]
-
 log = logging.getLogger("serai.agents")
 
 

@@ -9,8 +9,6 @@ import msgspec
 
 from serai.errors import BadSettings
 
-__all__ = ["AgentSettings", "AgentsSettings", "read_agent_settings"]
-
 
 class AgentSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One of them. Empty: what the agent's own settings say, and its program is looked for in the usual places."""

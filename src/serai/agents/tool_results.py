@@ -8,8 +8,6 @@ from serai.limits import MIB
 from serai.model.tools import Block, ImageBlock, TextBlock, ToolResult
 from serai.wire import codec
 
-__all__ = ["fit_for_model", "size_of"]
-
 
 def size_of(data: object) -> int:
     """Of its JSON; 0 when it has none."""

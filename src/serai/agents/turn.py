@@ -24,8 +24,6 @@ from serai.model.surface import PacedSurface, Surface
 if TYPE_CHECKING:
     from serai.agents.event_hub import EventHub
 
-__all__ = ["Turn", "ask_surface", "run_turn"]
-
 # Pieces of text that nobody has read yet are joined up to so many characters: longer ones would be copied again and again.
 _JOINED = 4096
 

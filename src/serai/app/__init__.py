@@ -1,7 +1,9 @@
-"""The house: host, agent, policy, store, recorder and surface, joined.
+"""The app: host, agent, policy, store, recorder and surface, assembled.
 
-`app` (what people and products use), `opening` (how it is put together), `pipeline` (the one path of every call), `joining` (how an
-agent and the guests meet), `services` (what guests may ask for), `config` (what was set, and where).
+`app` has `App`, `assembly` opens its parts, `pipeline` is the path of every call and every approval. `agent_tools` gives guests'
+tools and interceptors to an agent, `surfaces` connects surfaces with approvals and guests, `services` is what guests may request.
+`config` merges settings and says where each value comes from, `settings_writer` changes the person's files, `builtin_commands`
+lists the commands that Serai has itself, `doctor` has the checks of `serai doctor`.
 """
 
 from serai.lazy import lazy_exports

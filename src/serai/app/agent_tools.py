@@ -19,8 +19,6 @@ from serai.model.contributions import Refuse, Rewrite
 from serai.model.events import Message
 from serai.model.tools import Block, ProgressCallback, TextBlock, ToolBox, ToolCall, ToolResult, ToolSpec
 
-__all__ = ["AgentTools", "GuestInterceptors", "GuestTools"]
-
 log = logging.getLogger("serai.app")
 
 # The default of spec zot 4.4 is in the dialect; this one is for whoever else gives no reason.

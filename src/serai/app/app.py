@@ -39,8 +39,6 @@ from serai.policy.call_facts import CallContext
 from serai.store.messages import to_model_message, usage_in
 from serai.store.stored_session import StoredSession as Stored
 
-__all__ = ["App"]
-
 log = logging.getLogger("serai.app")
 
 _MARKS = 10  # one after the other, while nothing runs

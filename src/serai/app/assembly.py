@@ -54,19 +54,6 @@ from serai.wire.plain_process import PlainSpawner
 if TYPE_CHECKING:
     from serai.app.app import App
 
-__all__ = [
-    "LATEST",
-    "AppOptions",
-    "Runtime",
-    "driven_options",
-    "find_agent_session",
-    "open_agent_session",
-    "open_runtime",
-    "pin_plugins",
-    "resident_options",
-    "with_pinned_plugins",
-]
-
 
 def open_agent_session(house: Runtime, choices: AppOptions, trust: Trust) -> Session:
     """The app hands the same to every agent that is driven; the resident gets what is ours as well."""

@@ -11,8 +11,6 @@ from serai.model.actions import Action, Display, Quit
 if TYPE_CHECKING:
     from serai.app.app import App
 
-__all__ = ["DESCRIPTIONS", "IMMEDIATE", "builtin_commands"]
-
 DESCRIPTIONS = {
     "compact": "shorten the conversation",
     "exit": "end the run",

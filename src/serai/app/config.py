@@ -29,27 +29,6 @@ from serai.host.guest_settings import PROJECT, PersonSettings, read_person_setti
 from serai.host.trust import Trust
 from serai.limits import Limits
 
-__all__ = [
-    "DIALECTS_OWN",
-    "LOWERED",
-    "PROJECT_MAY",
-    "RESIDENT",
-    "Config",
-    "ConfigValue",
-    "Path",
-    "ProjectRule",
-    "ProjectValue",
-    "ProjectVerdict",
-    "Source",
-    "checked",
-    "flat",
-    "granted_by_trust",
-    "key_of",
-    "listed",
-    "project_rule",
-    "read",
-]
-
 RESIDENT = "resident"
 Path = tuple[str, ...]
 _MOST, _LONGEST = 12, 80  # words in a list, and characters of one: a project may have chosen them

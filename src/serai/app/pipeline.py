@@ -27,8 +27,6 @@ from serai.model.tools import ToolCall, ToolResult
 from serai.policy.approver import ApprovalOutcome, Approver
 from serai.policy.call_facts import CallContext
 
-__all__ = ["ApprovalObserver", "CallDecision", "Pipeline", "with_own_arguments"]
-
 log = logging.getLogger("serai.app")
 
 # A person may change a call, and a guard what they made of it: how often, until it is a no.

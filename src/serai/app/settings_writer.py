@@ -19,8 +19,6 @@ from serai.agents.models.catalogue import Override, merged
 from serai.errors import BadSettings, NotWritten
 from serai.paths import make_private_folder
 
-__all__ = ["set_guest_enabled", "set_toml_value", "write_model_overrides"]
-
 _OURS = "# What follows was written for a guest, and is written anew the next time. What is above stays.\n"
 _HINT = "give each change an [[override]] of its own, and see that the file does not grow too long"
 

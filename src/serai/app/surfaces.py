@@ -20,8 +20,6 @@ from serai.model.surface import PacedSurface, SelectiveSurface, Surface
 if TYPE_CHECKING:
     from serai.app.assembly import Runtime
 
-__all__ = ["AgentTurnRunner", "ApprovalEvents", "ApprovalSurface", "GuestSurface", "SafeSurface"]
-
 
 class SafeSurface:
     """A person's surface whose defects are its own: what it does not show is logged, and nobody suffers for it."""

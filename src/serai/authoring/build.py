@@ -30,23 +30,6 @@ from serai.wire.process import Launch
 if TYPE_CHECKING:
     from serai.plugins.manifest import PluginManifest
 
-__all__ = [
-    "PROGRAMS",
-    "BuildPlan",
-    "beside_or_on_path",
-    "build_c",
-    "build_component",
-    "build_js",
-    "build_wat",
-    "componentize_py",
-    "componentize_qjs",
-    "plan_build",
-    "read_output",
-    "run_tool_chain",
-    "write_wit",
-    "zig",
-]
-
 PROGRAMS: Mapping[str, str] = {"python": "extension.py", "js": "extension.js", "c": "extension.c", "wat": "extension.wat"}
 _SOURCE = 4 * MIB
 

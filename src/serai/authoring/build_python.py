@@ -23,8 +23,6 @@ from serai.errors import BadExtension
 if TYPE_CHECKING:
     from serai.authoring.build import BuildPlan
 
-__all__ = ["build_python", "entry_text", "ingress_text", "service_text", "subset", "tool_text"]
-
 _KEPT = ("type", "title", "description", "properties", "required", "additionalProperties", "items", "enum")  # spec yoi 8.2
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 

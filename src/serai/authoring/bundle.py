@@ -29,20 +29,6 @@ from serai import atomic_file, errors
 from serai.errors import BadExtension, BadManifest, NotWritten
 from serai.limits import MIB
 
-__all__ = [
-    "BUNDLED_MODULES",
-    "Bundle",
-    "BundlePlan",
-    "ImportScan",
-    "carried_files",
-    "check_target",
-    "own_files",
-    "pack_bundle",
-    "plan",
-    "scan_imports",
-    "write",
-]
-
 # Of Serai a bundle has these, whose imports are the standard library alone.
 BUNDLED_MODULES = (
     "serai.dialects.hookproto",

@@ -12,8 +12,6 @@ from typing import NamedTuple
 from serai.dialects.yoi import worlds
 from serai.errors import BadExtension, SpawnFailed
 
-__all__ = ["COMPONENT", "CORE", "Names", "assemble", "core_names", "interface_names", "mismatch", "wrap_module"]
-
 COMPONENT = bytes.fromhex("0061736d0d000100")
 CORE = bytes.fromhex("0061736d01000000")
 _CORE_MODULE, _IMPORTS, _EXPORTS = 1, 10, 11  # sections of a component

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from serai.plugins.grants import ResolvedPlugin
     from serai.plugins.package import Package
 
-__all__ = ["SAFETY", "bounds_of", "check_package", "fully_granted", "new_form", "open_package", "pack", "package_form"]
-
 # What none of these commands does; said in each report, for whoever reads it in a pipeline.
 SAFETY = {
     "no_network": True,

@@ -22,22 +22,6 @@ from serai.errors import BadSettings, NotWritten, SpawnFailed
 from serai.wire.plain_process import PlainSpawner
 from serai.wire.process import Launch
 
-__all__ = [
-    "BESIDE",
-    "DIALECTS",
-    "LANGUAGES",
-    "PLUGINS",
-    "Language",
-    "Scaffold",
-    "is_name",
-    "manifest_file",
-    "manifest_text",
-    "new_extension",
-    "new_plugin",
-    "python_command",
-    "typescript_command",
-]  # fmt: skip
-
 # The languages in which an extension of each dialect can be begun.
 DIALECTS: Mapping[str, tuple[str, ...]] = {
     "zot": ("python", "node", "shell"),

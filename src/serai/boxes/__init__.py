@@ -1,9 +1,12 @@
-"""Boxes: sandboxes with hooks at their birth and death.
+"""Boxes: sandboxes with hooks that run when one is created and destroyed.
 
-`manager` is the way in; `making` and `settling` are how a box begins and ends, step by durable step (`store`, `record`, `owners`).
-`backend` says what a backend is, `backends/` has them; `holding` starts a box for us or for a keeper (`keeping` talks to one);
-`control` is the wire to the porter inside; `hooks` runs hook programs. `programs/` are those that run by themselves: the launcher
-around a box, the porter in it, the keeper beside it. They need the standard library alone.
+`manager` has `Boxes` and `Box`, and creates, pauses and resumes; `teardown` ends a box and recovers those of dead owners.
+`box_records` stores each step before its effect, `ownership` starts and holds a box's processes, in this process or in a keeper.
+`backend` is the interface of a backend, `backends` has them, `cgroups` limits and freezes. `box_client` talks to the server inside a
+box. `hooks` runs the configured hooks, `hook_process` one program of them.
+
+`programs` has the programs that run by themselves, with the standard library only: the launcher around a box, the box server in
+it, the keeper beside it.
 """
 
 from serai.lazy import lazy_exports

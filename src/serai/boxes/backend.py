@@ -17,20 +17,6 @@ if TYPE_CHECKING:
     from serai.boxes.ownership import BoxHolder, HeldBox
     from serai.limits import Limits
 
-__all__ = [
-    "BACKENDS",
-    "DEFAULT",
-    "Backend",
-    "BackendBox",
-    "BackendCapabilities",
-    "BackendState",
-    "BoxObservation",
-    "BoxResources",
-    "BoxSpec",
-    "LimitScope",
-    "open_backend",
-]
-
 BackendState = Literal["running", "paused", "frozen", "exited"]
 
 

@@ -27,19 +27,6 @@ from serai.wire.child_environment import looks_secret
 if TYPE_CHECKING:
     from serai.record.recorder import WireTap
 
-__all__ = [
-    "BoxClient",
-    "BoxTerminal",
-    "CommandStream",
-    "ExecResult",
-    "FileAttributes",
-    "InitResult",
-    "InjectedFile",
-    "ServerLink",
-    "decoded",
-    "ending",
-]
-
 CHUNK = 256 * 1024
 PACKET = 1024 * 1024  # the longest that either side takes
 _AGAIN = 0.005  # seconds

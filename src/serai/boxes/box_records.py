@@ -32,21 +32,6 @@ from serai.errors import BadSettings, BoxNotFound, BoxRefused, NotWritten
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-__all__ = [
-    "NAME",
-    "SEALED",
-    "BoxRecord",
-    "BoxStore",
-    "KeyFile",
-    "Lifecycle",
-    "Sealer",
-    "check_id",
-    "moment",
-    "new_token",
-    "now",
-    "token_hash",
-]
-
 # creating: an intent, its hooks may have run (spec hooks 2.4); running: it was made; terminated: a tombstone, which tells why.
 Lifecycle = Literal["creating", "running", "terminated"]
 

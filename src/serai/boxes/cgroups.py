@@ -19,8 +19,6 @@ from functools import partial
 from serai.boxes.backend import BoxResources, LimitScope
 from serai.limits import Limits
 
-__all__ = ["BoxCgroup", "Cgroups"]
-
 _NAME = "serai"
 _PERIOD = 100_000  # microseconds: of each such stretch the box gets its share of processor time
 _LEAST = 1_000  # the kernel gives no smaller share

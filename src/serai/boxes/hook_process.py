@@ -19,8 +19,6 @@ from serai.errors import ExitStatus
 from serai.limits import Limits
 from serai.wire.process import Child, Launch, Spawner
 
-__all__ = ["AnswerFile", "HookExit", "read_left_answer", "run_hook"]
-
 # How often a running hook's output and time are looked at, and how often it is looked whether the last writer is gone; seconds.
 _LOOK = 0.02
 _SOON = 0.004

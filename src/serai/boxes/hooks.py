@@ -29,8 +29,6 @@ from serai.wire.process import Launch, Spawner
 if TYPE_CHECKING:
     from serai.record.recorder import Recorder, WireTap
 
-__all__ = ["Hook", "HookAttempt", "HookResults", "HookRunner"]
-
 log = logging.getLogger("serai.boxes")
 
 # Of its stderr: what an error shows and what the log keeps (spec hooks 1.10).

@@ -55,8 +55,6 @@ from serai.wire.plain_process import PlainSpawner
 if TYPE_CHECKING:
     from serai.record import Recorder
 
-__all__ = ["Box", "Boxes", "make", "pause", "read", "register", "resume"]
-
 
 class Box:
     """A handle: any number may exist of one box, also in other processes. `async with` destroys it at the end."""

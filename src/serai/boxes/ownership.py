@@ -31,20 +31,6 @@ from serai.wire.plain_process import DetachedProcess
 from serai.wire.process import Child, Launch, Spawner
 from serai.wire.process_tree import own_identity
 
-__all__ = [
-    "BoxHolder",
-    "DirectHolder",
-    "HeldBox",
-    "KeeperHolder",
-    "KeptBox",
-    "ask_keeper",
-    "is_here",
-    "is_manager",
-    "new_manager",
-    "program_command",
-    "run_to_completion",
-]
-
 _HOME = str(Path(version.__file__).parents[1])
 
 

@@ -34,8 +34,6 @@ from serai.wire import process_tree
 if TYPE_CHECKING:
     from serai.boxes.manager import Boxes
 
-__all__ = ["answers", "command", "destroy_box", "end_box", "main", "recover_boxes", "remove_log", "sync_with_backends"]
-
 log = logging.getLogger("serai.boxes")
 
 _DAY = 86400

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from serai.agents.drivers.claude.transcripts.reader import Transcripts
     from serai.agents.factory import AgentStatus
 
-__all__ = ["agent", "sessions", "show"]
-
 _SHORT = 8  # of an id: enough to tell a few thousand sessions apart
 _MANY = 20  # sessions, unless another number is wanted
 _TITLE = 60  # characters of a title in the list

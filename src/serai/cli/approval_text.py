@@ -18,28 +18,6 @@ if TYPE_CHECKING:
     from serai.model.approvals import Approval, Question
     from serai.policy import RememberedDecision, Rule
 
-__all__ = [
-    "TOOL",
-    "How",
-    "about",
-    "block",
-    "call_lines",
-    "counted",
-    "first_and_last",
-    "fitted",
-    "lifetime",
-    "moment",
-    "name",
-    "own_file",
-    "own_line",
-    "question_lines",
-    "rule_lines",
-    "toml",
-    "visible",
-    "where",
-    "written",
-]
-
 _MANNERS = ("id", "decide", "because")  # what a rule is not about
 _ROWS, _CHARACTERS = 20, 2000  # of one text, where only a glance is wanted
 _ENDS = 200  # rows of a request of which a person sees what fits: its long texts by beginning and end

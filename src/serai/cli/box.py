@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from serai.boxes import BackendCapabilities, Box, Boxes, BoxRecord
     from serai.boxes.box_client import CommandStream
 
-__all__ = ["box", "complain", "exec_", "get", "put", "shell", "variables"]
-
 ID = click.argument("box_id", metavar="ID")
 # All that comes after the ID is the command's, also what looks like an option.
 _COMMAND = {"allow_interspersed_args": False}

@@ -11,8 +11,6 @@ from serai.errors import NoCommand
 from serai.model.actions import Action, Display, Insert, OpenPanel, Panel, SubmitPrompt
 from serai.plain_text import escape_text
 
-__all__ = ["command"]
-
 
 @click.group()
 def command() -> None:

@@ -11,8 +11,6 @@ import click
 from serai import __version__
 from serai.cli.entry import Interrupted
 
-__all__ = ["COMMANDS", "LazyCommand", "serai"]
-
 # Name: its home, and its line in the help. A test compares the line with the first of the command's own help.
 COMMANDS = {
     "agent": ("serai.cli.agent:agent", "List the agents there are, whether each can be used here, and what it can do."),

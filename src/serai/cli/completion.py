@@ -17,8 +17,6 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from serai.plain_text import escape_printable
 
-__all__ = ["complete_agents", "complete_guests", "complete_models", "complete_sessions", "completion"]
-
 Items = list[CompletionItem[str]]
 Completer = Callable[[click.Context, click.Parameter, str], Items]
 

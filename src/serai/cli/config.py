@@ -18,8 +18,6 @@ from serai.errors import BadSettings
 if TYPE_CHECKING:
     from serai.app.config import Config, ConfigValue
 
-__all__ = ["config"]
-
 _LIST = "`serai config show --all` lists them"
 
 

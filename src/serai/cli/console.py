@@ -21,20 +21,6 @@ from serai.model.surface import HeadlessSurface
 from serai.plain_text import escape_printable, escape_text
 from serai.record import secret_patterns
 
-__all__ = [
-    "NoticeSurface",
-    "did_you_mean",
-    "err",
-    "escape_json",
-    "json_line",
-    "lines",
-    "mask_strings",
-    "notice_lines",
-    "out",
-    "print_table",
-    "write_result",
-]
-
 _OURS = "serai"  # who says what no guest says
 
 

@@ -33,8 +33,6 @@ from serai.record import Recorder, Recording, RecordingFolder
 from serai.record.recording import TimelineItem
 from serai.wire import event_loop, process_tree
 
-__all__ = ["DemoContext", "boxes", "demo", "plugins"]
-
 COMMAND = """
 echo "$(hostname), uid $(id -u); in sight: $(ls -A /home | wc -l) homes, $(ls /proc | grep -c "^[0-9]") processes," \
   "network $(sed -n 's/: .*//p' /proc/net/dev | xargs); $(stat -c 'its token has mode %a and %s bytes' /root/.config/token)"

@@ -37,8 +37,6 @@ from serai.paths import examples_folder
 if TYPE_CHECKING:
     from serai.cli.demo import DemoContext
 
-__all__ = ["LIMITS", "DemoSurface", "claude", "guests"]
-
 GUESTS = (("zot", "weather-python"), ("zot", "guard-python"), ("piglet", "by-hand"))
 TYPESCRIPT = ("piglet", "typescript")  # where something runs it
 LIMITS = {"restart_wait": 0.3, "stop_polite": 1.0}

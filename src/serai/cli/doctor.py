@@ -17,8 +17,6 @@ from serai.errors import SeraiError
 from serai.plain_text import escape_printable
 from serai.record import secret_patterns
 
-__all__ = ["doctor"]
-
 _COLOURS = {"ok": "green", "note": "yellow", "problem": "red"}
 _SAFE = "This page can be shown to others: it has no key, no value of a variable, and neither your name nor the machine's."
 

@@ -13,16 +13,6 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import TextIO
 
-__all__ = [
-    "Interrupted",
-    "discard_output",
-    "handle_signals",
-    "open_missing_streams",
-    "raise_descriptor_limit",
-    "tell",
-    "unwritable",
-]
-
 # What a write answers when the disk is full, the terminal is gone, or the descriptor is none to write to.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from serai.host.guest_manifest import GuestManifest
     from serai.host.load_report import LoadReportRow
 
-__all__ = ["ext", "guest", "logs", "show"]
-
 # How often a log that is followed is looked at, in seconds: quick for an eye, nothing for the machine.
 _LOOK = 0.2
 # A key that begins in a text and has not ended with it, and the least that begins one (as `secret_patterns` knows it).

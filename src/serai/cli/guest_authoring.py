@@ -26,8 +26,6 @@ from serai.plain_text import escape_text
 if TYPE_CHECKING:
     from serai.testing.conformance.findings import Finding, Report
 
-__all__ = ["build", "bundle", "check", "new", "show", "show_json"]
-
 
 def _named(_context: click.Context, _parameter: click.Parameter, name: str) -> str:
     if not scaffold.is_name(name):

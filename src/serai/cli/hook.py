@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from serai.errors import HookFailed
     from serai.limits import Limits
 
-__all__ = ["check", "hook"]
-
 
 @click.command()
 @click.argument("path", type=NonEmptyPath())

@@ -39,8 +39,6 @@ from serai.model.events import Event
 if TYPE_CHECKING:
     from serai.policy import DecisionStore, PendingApproval, RememberedDecision
 
-__all__ = ["LineSurface", "Terminal"]
-
 _TRIES = 3
 _LOOK = 0.2  # seconds between two looks whether we are in the foreground again
 _MOMENT = 1.0  # seconds: so long after a question was withdrawn nobody has seen yet that the next one is another

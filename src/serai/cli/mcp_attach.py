@@ -15,8 +15,6 @@ import click
 
 from serai.errors import Closed, PeerGone
 
-__all__ = ["mcp_attach"]
-
 _TOKEN = "SERAI_MCP_TOKEN"  # noqa: S105  (the name of the variable)
 _CHUNK = 65536
 _LONGEST = 100  # bytes of a socket's path: the kernel takes 107

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from serai.agents.models.catalogue import Catalogue
     from serai.model.provider import Cost, Model
 
-__all__ = ["model"]
-
 CWD = click.option("--cwd", type=PATH, default=".", help="The project; this folder by default.")
 _WORDS = ("default", "small")  # queries that are settings
 

@@ -25,21 +25,6 @@ if TYPE_CHECKING:
     from serai.host.host import Host
     from serai.limits import Limits
 
-__all__ = [
-    "ENDING",
-    "JSON",
-    "PATH",
-    "ExitCode",
-    "GuestOptions",
-    "NonEmptyPath",
-    "exit_code_of",
-    "guest_options",
-    "is_plugin",
-    "open_host",
-    "run_async",
-    "user_limits",
-]
-
 JSON = click.option("--json", "as_json", is_flag=True, help="JSON, one object per line.")
 
 

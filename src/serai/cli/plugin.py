@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from serai.host.guest import Guest
     from serai.plugins.package import Package
 
-__all__ = ["ToolRun", "call", "pack", "restart", "run_", "run_status", "show_status", "status", "status_lines", "wit"]
-
 
 class ToolRun(NamedTuple):
     """Which tool of which package is to be called, and what it is given for that."""

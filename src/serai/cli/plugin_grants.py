@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from serai.plugins.grants_file import GrantsFile
     from serai.plugins.package import Package
 
-__all__ = ["GrantOptions", "grant", "grant_options", "granted", "revoke", "surfaces_of"]
-
 _OPERATIONS: tuple[Operation, ...] = get_args(Operation)
 # A target is no URL: it has a scheme, a host, perhaps a port, and the beginning of a path (spec yoi 4.5).
 _TARGET = re.compile(

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from serai.plugins.bounds import Bounds
     from serai.plugins.resolution import PluginSettings
 
-__all__ = ["PluginSearch", "find_item", "find_reference", "listed", "show_check", "show_item", "show_list"]
-
 _MOST = 128  # items that are printed
 _IN_LIST, _IN_SHOW = 3, 48  # diagnostics of each
 _TEXT = 240  # characters of a message for people (spec yoi 17.2)

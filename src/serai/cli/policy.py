@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from serai.policy.call_facts import CallFacts
     from serai.policy.suggested_rules import RuleAdvice
 
-__all__ = ["policy"]
-
 _MARKS = {"allow": ("allowed", "green"), "deny": ("denied", "red"), "ask": ("a person is asked", "yellow")}
 _STAGES = ("deny rules", "remembered", "ask rules", "allow rules", "mode")
 _MODES = {

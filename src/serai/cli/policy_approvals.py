@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from serai.model.approvals import Allow, Answer, Approval, Deny, Question, Remember
     from serai.policy import DecisionStore, PendingApproval, Rule
 
-__all__ = ["answer", "forget", "looked_at", "parsed", "pending"]
-
 SCOPES = ("once", "session", "project", "always")
 _STATES = {"used": "answered", "lost": "lost, its run is gone"}
 

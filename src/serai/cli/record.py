@@ -28,8 +28,6 @@ from serai.record.recording import RecordedWire, Recording, TimelineItem, head_o
 from serai.record.recording_folder import RecordedRun
 from serai.record.replayer import DIALECTS, describe, side_of
 
-__all__ = ["frame_text", "item_json", "moment", "record", "shown_text", "summary", "timeline_line", "width_of"]
-
 _ARROWS = {"sent": "→", "received": "←"}
 _COLOURS = {"open": "green", "end": "yellow", "skipped": "red", "dropped": "red", "damaged": "red", "note": None}
 _WIDTH = 100  # of a frame on its line

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from serai.model.tools import ImageBlock
     from serai.policy import DecisionStore
 
-__all__ = ["WORDS", "RunStop", "run_command"]
-
 _FLUSH = 0.2  # seconds for the recording, when all has to end at once
 WORDS: Final = {
     signal.SIGINT: "interrupted (Ctrl-C)",

@@ -48,8 +48,6 @@ from serai.model.tools import ToolCall, ToolResult
 from serai.plain_text import escape_printable
 from serai.record import secret_patterns
 
-__all__ = ["JsonPrinter", "OutputLost", "OutputStream", "RunPrinter", "TextPrinter", "call_summary", "wants_color"]
-
 _ROOM = 4 * KIB  # characters that wait to be written together
 _BEHIND = 256 * KIB  # bytes that wait for whoever reads: then the agent does too
 _PIECE = 64 * KIB  # bytes of one write

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from serai.store import SessionSummary, StoredMessage, StoredSession, TreeRow
     from serai.store.messages import Item
 
-__all__ = ["session"]
-
 _SHORT = 8  # of an id: enough to tell a few thousand sessions apart
 _LINES = 12  # of a tool's result, unless all of it is wanted
 _DEEPEST = 20  # branches of branches are moved to the right, but not out of sight

@@ -19,8 +19,6 @@ from serai.plain_text import escape_text
 if TYPE_CHECKING:
     from serai.host.host import Host
 
-__all__ = ["parsed", "print_result", "tool"]
-
 
 @click.group()
 def tool() -> None:

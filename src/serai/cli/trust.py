@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from serai.host.guest_manifest import GuestManifest
     from serai.policy.rules import Rule
 
-__all__ = ["trust"]
-
 
 @click.command()
 @click.argument("path", type=PATH, required=False)

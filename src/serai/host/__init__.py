@@ -1,9 +1,10 @@
-"""Takes guests in: finds them, starts them, watches over them, registers what they offer and brings calls to them.
+"""The host: finds guests, starts and supervises them, registers what they offer and calls them.
 
-Neutral outside `adapters/`: no module here knows a dialect. `finding`, `manifest`, `settings` and `trust` say which guests there
-are; `house` and `guest` are where and how they live, and `supervising` sees to their processes; `registry` says who owns what;
-`host` takes them in and tells them of events, and `asking` brings calls, commands and keys; `texts` is what they say to prompts;
-`services` is what they may ask in return.
+No module outside `adapters` knows a dialect. `host` has `Host`; `adapter` is the contract between it and a dialect.
+
+Which guests there are: `discovery`, `guest_manifest`, `guest_settings`, `trust`, `installation`, `load_report`. How they run: `guest`
+(state, supervision, restart), `guest_context` (what the guests of a host share), `guest_log`, `default_files`, `file_watcher`,
+`hot_reload`, `send_queue`. What they offer: `contribution_table`, `argument_schemas`, `interceptors`, `panels`.
 """
 
 from serai.lazy import lazy_exports

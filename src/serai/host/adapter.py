@@ -28,25 +28,6 @@ from serai.wire.channel import Tap
 from serai.wire.event_loop import Deadlines
 from serai.wire.process import Spawner
 
-__all__ = [
-    "Adapter",
-    "GuestConnection",
-    "GuestListener",
-    "HostInfo",
-    "NoServices",
-    "Services",
-    "StartContext",
-    "SupportsCompact",
-    "SupportsInject",
-    "SupportsReport",
-    "SupportsShortcuts",
-    "SupportsStream",
-    "SupportsTransform",
-    "code_of",
-    "command_code",
-    "start_hint",
-]
-
 _CODES: dict[str, str] = {
     "PeerTimeout": "TIMEOUT",
     "PeerGone": "TOOL_UNAVAILABLE",

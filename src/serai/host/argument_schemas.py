@@ -29,8 +29,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError, Validator
 
-__all__ = ["ArgumentChecker", "Checker", "Json", "SchemaCost", "SchemaRejected", "Size", "build_checker", "cut", "measure"]
-
 Json = dict[str, Any]
 
 _CHAIN = 250  # subschemas in each other, through references

@@ -32,8 +32,6 @@ from serai.model.tools import BUILT_IN, ProgressCallback, ToolBox, ToolCall, Too
 
 log = logging.getLogger("serai.host")
 
-__all__ = ["BuiltInOwner", "ContributionTable", "InterceptorEntry", "RegisteredTool", "ShadowedName", "TableBuilder"]
-
 T = TypeVar("T")
 STAGES: tuple[InterceptPoint, ...] = ("tool_call", "tool_result", "turn_start", "assistant_message")
 

@@ -23,8 +23,6 @@ from serai.limits import MIB
 if TYPE_CHECKING:
     from serai.host.guest_manifest import GuestManifest
 
-__all__ = ["Default", "DefaultFile", "default_files_of", "write_default_files"]
-
 _MOST = 100  # files of one guest
 _LARGEST = 4 * MIB  # bytes of one
 _FOLDER, _FILE = 0o755, 0o644  # spec piglet 1.5

@@ -32,8 +32,6 @@ from serai.host.guest_settings import DISABLED, PersonSettings, keys_of, read_pe
 from serai.host.trust import Trust
 from serai.limits import MIB
 
-__all__ = ["DiscoveryProblem", "DiscoveryResult", "SkippedGuest", "find_guests", "piglet_disabled", "piglet_home", "zot_home"]
-
 _LONGEST = 1 * MIB  # of what is looked at; what is read as YAML is bound more tightly
 
 

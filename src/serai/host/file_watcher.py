@@ -29,8 +29,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from watchfiles._rust_notify import RustNotify
 
-__all__ = ["SOURCES", "CodeFiles", "FileWatcher", "code_in", "sources_of"]
-
 log = logging.getLogger("serai.host")
 
 # What people write by hand or compile. Not .json, .txt, .log, .db, .md: guests write those.

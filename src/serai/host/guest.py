@@ -36,8 +36,6 @@ from serai.model.tools import ToolCall, ToolResult, ToolSpec
 if TYPE_CHECKING:
     from serai.host.guest_context import GuestContext
 
-__all__ = ["Guest", "GuestRun", "GuestState", "Supervised"]
-
 
 class GuestState(StrEnum):
     """The life of a guest."""
@@ -54,7 +52,7 @@ class GuestState(StrEnum):
 class GuestRun:
     """One start of a guest, from spawn to end. What an earlier life says late is heard by nobody."""
 
-    def __init__(self, guest: Supervised, generation: int) -> None:
+    def __init__(self, guest: Guest, generation: int) -> None:
         self.guest = guest
         self.generation = generation
         self.running: GuestConnection | None = None
@@ -106,8 +104,11 @@ class _Reload:
         self.told = told
 
 
-class Supervised:
-    """A guest's processes, one after the other; `serai.host.guest.Guest` is what is asked of the one that serves."""
+_PASS = Pass()
+
+
+class Guest:
+    """A guest as the host knows it."""
 
     def __init__(self, house: GuestContext, manifest: GuestManifest, order: int) -> None:
         self.house = house
@@ -407,9 +408,6 @@ class Supervised:
         self.house.changed()
         self._joined()
 
-    def _joined(self) -> None:
-        """A process of it has just become the one that serves."""
-
     def _leave(self, state: GuestState) -> None:
         """It no longer serves; what it offered is remembered, so that its place is kept."""
         self._last = self.contributions
@@ -465,13 +463,6 @@ class Supervised:
         task = asyncio.get_running_loop().create_task(work, name=f"guest {self.id}")
         tasks.add(task)
         task.add_done_callback(tasks.discard)
-
-
-_PASS = Pass()
-
-
-class Guest(Supervised):
-    """A guest as the host knows it."""
 
     @property
     def down(self) -> bool:

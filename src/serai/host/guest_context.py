@@ -30,8 +30,6 @@ from serai.wire.channel import Tap
 from serai.wire.event_loop import Deadlines
 from serai.wire.process import Spawner
 
-__all__ = ["GuestContext"]
-
 log = logging.getLogger("serai.host")
 
 T = TypeVar("T")

@@ -20,8 +20,6 @@ from serai import paths
 from serai.errors import LimitHit, PeerGone, SpawnFailed
 from serai.limits import MIB
 
-__all__ = ["LOOK", "REMARK", "GuestLog", "flooded", "log_file", "open_log", "safe_name", "shown"]
-
 log = logging.getLogger("serai.host")
 
 LOOK = 0.5  # seconds: how often a log is looked at, as nobody counts what a guest writes into its own

@@ -16,18 +16,6 @@ from serai.host.default_files import DefaultFile, default_files_of
 from serai.host.guest_settings import AuthorSettings, GuestSettings, PersonSettings, merge_settings, read_author_settings
 from serai.limits import KIB, MIB
 
-__all__ = [
-    "PROJECT_PLACES",
-    "SCOPES",
-    "GuestFolder",
-    "GuestManifest",
-    "Scope",
-    "folders_in",
-    "inspect_folder",
-    "packed_dialect",
-    "read_manifest",
-]
-
 Scope = Literal["ad hoc", "project", "user", "zot home", "piglet home"]
 SCOPES: tuple[Scope, ...] = ("ad hoc", "project", "user", "zot home", "piglet home")  # as they are loaded
 PROJECT_PLACES = (".serai/guests", ".zot/extensions", ".piglet/extensions")

@@ -28,23 +28,6 @@ from serai.errors import BadManifest, BadSettings
 from serai.host.adapters import DIALECTS, is_built, own_settings
 from serai.limits import Limits
 
-__all__ = [
-    "DISABLED",
-    "GROUPS",
-    "PROJECT",
-    "AuthorSettings",
-    "GuestSettings",
-    "PersonSettings",
-    "changes_of",
-    "keys_of",
-    "lower",
-    "merge_settings",
-    "narrowed",
-    "read_author_settings",
-    "read_person_settings",
-    "related",
-]
-
 # Services come in groups, so that a person can say which ones a guest may use.
 GROUPS = (
     "tools", "config", "credentials", "chat", "conversation", "sessions", "models", "background", "control", "dialogs", "undo",

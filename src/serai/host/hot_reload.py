@@ -18,8 +18,6 @@ from serai.host.file_watcher import FileWatcher, sources_of
 from serai.host.guest import Guest
 from serai.host.guest_manifest import GuestManifest
 
-__all__ = ["HotReload", "keeping_names", "put_in_order", "why_kept"]
-
 log = logging.getLogger("serai.host")
 
 

@@ -27,8 +27,6 @@ from serai.host.guest_settings import PersonSettings, read_person_settings
 from serai.wire.plain_process import PlainSpawner
 from serai.wire.process import Launch
 
-__all__ = ["add", "add_url", "choose", "has_switch", "is_url", "remove", "set_enabled"]
-
 log = logging.getLogger("serai.host")
 
 _CLONE = 300.0  # seconds

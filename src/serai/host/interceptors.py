@@ -20,8 +20,6 @@ from serai.model.contributions import Compactor, Contributions, InterceptPoint, 
 from serai.model.provider import ModelMessage
 from serai.model.tools import ToolCall, ToolResult
 
-__all__ = ["FinalCheck", "InterceptorChain", "TextHooks", "invalid"]
-
 _ABSENT = "bring the guard back, or let it go on purpose: `serai guest disable NAME`, or take it out of the settings that name it"
 _ROUNDS = 4  # of asking guards again; who still disagrees then never ends
 FinalCheck = Callable[[ToolCall], Awaitable[Decision] | Decision]  # who decides on the final call

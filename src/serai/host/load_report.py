@@ -11,8 +11,6 @@ from serai.host.guest import Guest, GuestState
 if TYPE_CHECKING:
     from serai.host.host import Host
 
-__all__ = ["LoadReport", "LoadReportRow"]
-
 # A start that took longer is worth a word, in seconds.
 _SLOW = 2.0
 _TRUST = "`serai trust` in that folder lets it start"

@@ -23,8 +23,6 @@ from serai.model.actions import Action, CloseOverlay, ClosePanel, NoAction, Open
 if TYPE_CHECKING:
     from serai.host.guest_context import GuestContext
 
-__all__ = ["KEYS", "PanelSlot", "ScreenItems", "fitting"]
-
 # What a key may be called; a guest of any dialect gets no others (spec zot 4.6, ours).
 KEYS = frozenset(
     "up down left right enter tab backspace delete home end pageup pagedown rune unknown".split()  # noqa: SIM905

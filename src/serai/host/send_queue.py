@@ -18,8 +18,6 @@ from serai.model.events import is_fragment, merge_fragments
 from serai.wire.channel import Channel
 from serai.wire.stream import Call
 
-__all__ = ["SendQueue"]
-
 # A guest that left so many bytes unread is behind. A pipe holds as many again.
 _BEHIND = 65536
 

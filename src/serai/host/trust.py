@@ -32,8 +32,6 @@ from serai.host.guest_settings import PersonSettings, read_person_settings
 from serai.limits import MIB
 from serai.locked_file import LockedFile
 
-__all__ = ["TOO_MUCH", "Trust"]
-
 TOO_MUCH = "there is too much of it, or some of it cannot be read"
 
 _VERSION = 1

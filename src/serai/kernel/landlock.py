@@ -9,8 +9,6 @@ import struct
 
 from serai.kernel.syscalls import syscall
 
-__all__ = ["abi_version", "can_scope_signals", "restrict"]
-
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _TRUNCATE, _IOCTL_DEV = 1 << 14, 1 << 15
 # All rights that a version of Landlock knows, by version: 13 at first, then to link across folders, to truncate, ioctl of devices.

@@ -11,8 +11,6 @@ import struct
 
 from serai.kernel.syscalls import MACHINE, PrctlOption, prctl
 
-__all__ = ["box_filter", "install_filter", "is_supported"]
-
 # name: number on x86_64, number on aarch64 (0: there is no such call)
 _DENIED = {
     "mount": (165, 40),

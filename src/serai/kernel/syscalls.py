@@ -8,27 +8,6 @@ from __future__ import annotations
 import ctypes
 import os
 
-__all__ = [
-    "MACHINE",
-    "CloneFlag",
-    "MountAttr",
-    "PrctlOption",
-    "attach_mount",
-    "capset",
-    "clone",
-    "close_other_descriptors",
-    "detach_mount",
-    "mount",
-    "mount_setattr",
-    "new_mount",
-    "open_tree",
-    "pivot_root",
-    "prctl",
-    "sethostname",
-    "syscall",
-    "unshare",
-]
-
 MACHINE = os.uname().machine
 
 # The kernel's numbers where they differ; everything since 5.2 has the same number on both.

@@ -1,9 +1,9 @@
-"""The neutral words: what every guest, agent and surface is translated to. Frozen values with JSON forms, and a few protocols.
+"""The neutral types that every guest, agent and surface is translated to. Frozen values with JSON forms, and a few protocols.
 
-`tools` (a tool, a call, its result), `contributions` (what a guest offers), `actions` (what a guest wants done), `board` (what is
-on the screen after that), `events` (what happens in a session), `ask` (what is asked of a person, and what they decide), `replies`
-(what they typed), `surface` (where a person is reached), `provider` (who streams a model's answer). Nothing here knows a wire, a
-process or a dialect.
+`tools` (a tool, a call, its result), `contributions` (what a guest offers), `actions` (what a guest wants done or shown, and the
+screen's state), `events` (what happens in a session), `approvals` (approvals, questions, decisions, and typed replies), `surface`
+(where a person is reached), `provider` (models, their messages, and what streams an answer). Nothing here knows a wire, a process or
+a dialect.
 """
 
 from serai.lazy import lazy_exports

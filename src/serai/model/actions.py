@@ -15,36 +15,6 @@ from msgspec.structs import replace
 
 from serai.model.tools import ImageBlock
 
-__all__ = [
-    "Action",
-    "Anchor",
-    "AttachImage",
-    "CloseOverlay",
-    "ClosePanel",
-    "CommandResult",
-    "DetachImage",
-    "Display",
-    "Insert",
-    "Level",
-    "NoAction",
-    "Notice",
-    "OpenPanel",
-    "Overlay",
-    "Panel",
-    "Placement",
-    "Quit",
-    "ScreenState",
-    "SetInput",
-    "SetStatus",
-    "SetTitle",
-    "SetWidget",
-    "ShowOverlay",
-    "SubmitPrompt",
-    "Width",
-    "anchor_of",
-    "width_of",
-]
-
 Level = Literal["info", "success", "warn", "error"]
 Placement = Literal["above-input", "below-status"]
 _WIDTH = re.compile(r"([0-9]{1,6})(%?)")

@@ -18,28 +18,6 @@ import msgspec
 from serai.errors import Closed
 from serai.model.tools import ToolCall
 
-__all__ = [
-    "NO_QUESTIONS",
-    "OPTIONS",
-    "Allow",
-    "Answer",
-    "Approval",
-    "Decision",
-    "Deny",
-    "PersonRequest",
-    "Question",
-    "QuestionItem",
-    "QuestionOption",
-    "Remember",
-    "Reply",
-    "answer_of_option",
-    "format_questions",
-    "parse_approval_reply",
-    "parse_questions",
-    "parse_typed_answer",
-    "with_run_stamps",
-]
-
 Remember = Literal["once", "session", "project", "always"]
 
 

@@ -11,29 +11,6 @@ import msgspec
 
 from serai.model.tools import ToolSpec
 
-__all__ = [
-    "EVERY_EVENT",
-    "Command",
-    "Compactor",
-    "Contributions",
-    "EventHandler",
-    "Ingress",
-    "InputTransformer",
-    "InterceptPoint",
-    "InterceptResult",
-    "Interceptor",
-    "MessageHook",
-    "OnFailure",
-    "Pass",
-    "PromptSection",
-    "Provider",
-    "Refuse",
-    "Rewrite",
-    "Service",
-    "Shortcut",
-    "TransformResult",
-]
-
 InterceptPoint = Literal["tool_call", "tool_result", "turn_start", "assistant_message"]
 OnFailure = Literal["open", "closed"]
 

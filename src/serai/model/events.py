@@ -15,42 +15,6 @@ from serai.model.actions import Notice
 from serai.model.approvals import Approval, Question
 from serai.model.tools import Block, ImageBlock, TextBlock, ToolCall, ToolResult
 
-__all__ = [
-    "Compacted",
-    "Event",
-    "Message",
-    "NoticeEvent",
-    "OtherEvent",
-    "Plan",
-    "PlanEntry",
-    "RequestCancelled",
-    "Retrying",
-    "SessionStarted",
-    "StateChanged",
-    "Stderr",
-    "StepEnded",
-    "StepSettled",
-    "StepStarted",
-    "StepsExhausted",
-    "Stop",
-    "Text",
-    "Thinking",
-    "ToolCalled",
-    "ToolEnded",
-    "ToolInput",
-    "ToolProgress",
-    "ToolStarted",
-    "TurnEnded",
-    "TurnPrepared",
-    "TurnResult",
-    "TurnStarted",
-    "Usage",
-    "UsageReported",
-    "event_kind",
-    "is_fragment",
-    "merge_fragments",
-]
-
 Stop = Literal["end", "length", "tool_use", "error", "aborted"]
 
 

@@ -10,8 +10,6 @@ import msgspec
 from serai.model.events import Stop, Usage
 from serai.model.tools import Block, ToolCall, ToolSpec
 
-__all__ = ["Chunk", "Completion", "Cost", "MessageOrigin", "Model", "ModelMessage", "ModelOptions", "ModelProvider", "ModelRequest"]
-
 
 class Cost(msgspec.Struct, frozen=True, omit_defaults=True):
     """US dollars per million tokens."""

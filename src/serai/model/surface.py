@@ -17,8 +17,6 @@ from serai.model.actions import Action
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
 from serai.model.events import Event, TurnEnded, TurnResult
 
-__all__ = ["CallbackSurface", "HeadlessSurface", "PacedSurface", "ScriptedSurface", "SelectiveSurface", "Surface"]
-
 log = logging.getLogger("serai.model")
 
 # Of an approval, of a question, or of either: whoever registers it for a tool knows which that tool raises.

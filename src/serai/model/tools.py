@@ -10,20 +10,6 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-__all__ = [
-    "BUILT_IN",
-    "Block",
-    "ImageBlock",
-    "NativeCall",
-    "OtherBlock",
-    "ProgressCallback",
-    "TextBlock",
-    "ToolBox",
-    "ToolCall",
-    "ToolResult",
-    "ToolSpec",
-]
-
 # Names that mean the same wherever they are called (docs/design-rules.md, "The path of a call"), and zot's `skill`. No guest gets
 # one of them unless it is granted, whether or not the built-in of that name is switched on (spec zot 7.49).
 BUILT_IN = frozenset({"bash", "edit", "fetch", "find", "grep", "read", "skill", "write"})

@@ -29,25 +29,6 @@ from serai.plugins.targets import (
     websocket_matches,
 )
 
-__all__ = [
-    "HostRow",
-    "Inspection",
-    "NamedRow",
-    "RuntimeRow",
-    "ToolRow",
-    "allows_tool",
-    "binding_refusal",
-    "enabled",
-    "host_api_refusal",
-    "ingress_refusal",
-    "inspect",
-    "private_ok",
-    "request_refusal",
-    "service_refusal",
-    "tool_refusal",
-    "websocket_refusal",
-]
-
 _Test = Callable[[Permission], bool]
 
 

@@ -12,8 +12,6 @@ import msgspec
 
 from serai.limits import KIB, MIB
 
-__all__ = ["DEFAULT", "PRESETS", "UPSTREAM", "Bounds", "Preset"]
-
 Preset = Literal["default", "upstream"]
 
 

@@ -22,27 +22,6 @@ from serai.plugins.package import Package
 from serai.plugins.targets import label
 from serai.plugins.untrusted_text import bounded, display_text, json_value
 
-__all__ = [
-    "SOURCES",
-    "Enablement",
-    "FsGrant",
-    "Grants",
-    "Operation",
-    "ResolvedPlugin",
-    "Source",
-    "binding",
-    "check_grants",
-    "contents_diff",
-    "enablement_of",
-    "enablement_toml",
-    "granted_lines",
-    "grants_toml",
-    "pinned",
-    "propose_enablement",
-    "requested_lines",
-    "split_identity",
-]
-
 Source = Literal["user", "project", "builtin"]
 SOURCES: tuple[Source, ...] = ("user", "project", "builtin")
 Operation = Literal["read", "list", "write"]

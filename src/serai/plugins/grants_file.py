@@ -15,8 +15,6 @@ from serai.locked_file import LockedFile
 from serai.plugins import grants, resolution
 from serai.plugins.grants import Enablement
 
-__all__ = ["FILE", "GrantsFile"]
-
 FILE = "plugins.toml"
 _HEAD = "# Written by `serai guest grant` and `serai guest revoke`; what you write yourself belongs into config.toml.\n"
 

@@ -16,39 +16,6 @@ import msgspec
 from serai.plugins.bounds import DOCUMENT
 from serai.plugins.untrusted_text import DEEPEST, bounded, convert, json_value, quoted, read_toml
 
-__all__ = [
-    "HAS_SWITCH",
-    "INSTANCE",
-    "KEYWORDS",
-    "MESSAGE",
-    "SURFACES",
-    "TARGETS_MOST",
-    "TIMEOUT_MOST",
-    "TOOL",
-    "TYPES",
-    "Hook",
-    "HostApi",
-    "Ingress",
-    "ManifestError",
-    "Permission",
-    "PluginManifest",
-    "Runtime",
-    "Service",
-    "Surface",
-    "Target",
-    "Tool",
-    "argv",
-    "check",
-    "check_package",
-    "check_path",
-    "check_permission",
-    "check_schema",
-    "check_targets",
-    "is_safe_id",
-    "parse",
-    "with_enabled",
-]
-
 TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 KEYWORDS = ("type", "title", "description", "properties", "required", "additionalProperties", "items", "enum")
 _ONLY = {"properties": "object", "required": "object", "additionalProperties": "object", "items": "array"}

@@ -22,23 +22,6 @@ from serai.plugins import manifest as _manifest
 from serai.plugins.bounds import DEFAULT, Bounds
 from serai.plugins.manifest import PluginManifest
 
-__all__ = [
-    "ENDING",
-    "MANIFEST",
-    "MANIFEST_MOST",
-    "BadArchive",
-    "Kind",
-    "Package",
-    "check_names",
-    "digest",
-    "entry_path",
-    "left_out",
-    "open_files",
-    "pack",
-    "packed_size",
-    "read",
-]
-
 ENDING = ".yoi-plugin"
 Kind = Literal["malformed", "traversal", "bounds", "io"]
 

@@ -21,8 +21,6 @@ from serai.plugins.bounds import DEFAULT, Bounds
 from serai.plugins.grants import ResolvedPlugin
 from serai.plugins.package import ENDING, BadArchive, Package, left_out, open_files
 
-__all__ = ["content_of", "copy_of", "keep_copy", "package_for", "read_package", "unreadable"]
-
 log = logging.getLogger("serai.host")
 
 _ABANDONED = 3600.0  # seconds: a half-written copy this old has no writer any more

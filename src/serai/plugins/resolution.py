@@ -20,21 +20,6 @@ from serai.plugins.manifest import MESSAGE, TIMEOUT_MOST, PluginManifest, Surfac
 from serai.plugins.package import Package
 from serai.plugins.untrusted_text import convert, json_value, operator_text
 
-__all__ = [
-    "FUEL",
-    "DiscoveredPackage",
-    "Kind",
-    "PackageDiagnostic",
-    "Phase",
-    "PluginPlan",
-    "PluginSettings",
-    "bounds_of",
-    "check_record",
-    "plan",
-    "read_plugin_settings",
-    "resolve",
-]
-
 Kind = Literal[
     "missing", "duplicate", "ambiguous", "version", "digest", "api", "surface", "grant", "malformed", "traversal", "bounds", "io"
 ]  # fmt: skip

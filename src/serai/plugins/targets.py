@@ -16,28 +16,6 @@ from urllib.parse import unquote
 from serai.plugins.manifest import Target
 from serai.plugins.untrusted_text import cut
 
-__all__ = [
-    "METHODS",
-    "Parsed",
-    "authority",
-    "bare_host",
-    "broad",
-    "climbs",
-    "covers",
-    "host_matches",
-    "intersects",
-    "is_address",
-    "is_private",
-    "label",
-    "names_private",
-    "parse_url",
-    "request_matches",
-    "resource",
-    "usable_request",
-    "usable_websocket",
-    "websocket_matches",
-]
-
 _ROUNDS = 8  # of decoding: nobody means more
 _SEPARATORS = re.compile(r"[/\\]")
 _PADDING = "".join(map(chr, range(0x21))) + "\x7f"  # what a server may drop around a segment

@@ -13,24 +13,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-__all__ = [
-    "DEEPEST",
-    "MESSAGE",
-    "REDACTED",
-    "bounded",
-    "convert",
-    "cut",
-    "display_text",
-    "is_timestamp",
-    "json_value",
-    "operator_text",
-    "quoted",
-    "read_toml",
-    "redacted",
-    "size",
-    "timestamp",
-]
-
 T = TypeVar("T")
 DEEPEST = 64  # tables and lists within each other
 _DOTS = 50  # in a line: the time to read `a.a.a` grows with the square of its length

@@ -1,9 +1,9 @@
-"""Rules that decide without a person, and what is asked of one.
+"""Policy: rules that decide without a person, and the approvals that are put to one.
 
-`rules` (as they are written) and `loading` (which are in force); `commands`, `paths`, `hosts`, `globs` (what patterns mean);
-`subject` and `matching` (whether a rule means a call); `engine` (which decides, and why); `memory` and `approvals` (what was
-decided and what waits, on disk); `remembering` (what an answer is about); `desk` (asks whoever can answer) and `rulings` (what
-came of it); `permissions` and `permitting` (the same in the words of seed 002).
+`rules` reads rules and says which are in force. `patterns` has the patterns over names, paths and hosts, `commands` those over shell
+commands; `call_facts` is a call as rules see it. `engine` matches rules and decides, with the reasons. `approver` asks a person where
+the policy says "ask", `decision_store` keeps decisions and pending approvals on disk, `suggested_rules` makes the rule that a
+remembered decision is stored as.
 """
 
 from serai.lazy import lazy_exports

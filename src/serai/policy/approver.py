@@ -29,20 +29,6 @@ from serai.policy.decision_store import ApprovalState, DecisionStore, PendingApp
 from serai.policy.engine import Policy, PolicyDecision
 from serai.policy.suggested_rules import advise, remember_decision, rule_for
 
-__all__ = [
-    "TOO_LONG",
-    "ApprovalOutcome",
-    "Approver",
-    "DecidedBy",
-    "by_person",
-    "failed",
-    "nobody",
-    "not_written",
-    "out_of_time",
-    "withdrawn",
-    "without_a_person",
-]
-
 TOO_LONG = "it could not be written down in time: another process holds the file"
 
 DecidedBy = Literal["policy", "person", "nobody", "timeout", "surface failed", "bad answer", "withdrawn", "not written"]

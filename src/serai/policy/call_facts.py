@@ -25,8 +25,6 @@ from serai.policy.patterns import lexical_path, parse_host, path_candidates, res
 if TYPE_CHECKING:
     from serai.policy.commands.shell_text import CommandReading
 
-__all__ = ["BESIDE", "BESIDE_COMMAND", "CWD", "GLOBS", "PATHS", "URLS", "CallContext", "CallFacts", "FoundValues", "text_of"]
-
 _log = logging.getLogger(__name__)
 
 # Arguments that lead somewhere, by the names that tools give them.

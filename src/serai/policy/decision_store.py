@@ -33,23 +33,6 @@ from serai.policy.engine import RememberedDecision
 from serai.policy.rules import Rule, read_rule
 from serai.wire import process_tree
 
-__all__ = [
-    "COLUMNS",
-    "LOST",
-    "NAME",
-    "ApprovalState",
-    "DecisionStore",
-    "PendingApproval",
-    "ended",
-    "find_orphan",
-    "is_valid_answer",
-    "pending",
-    "row_of",
-    "settled_summary",
-    "situated",
-    "written",
-]
-
 LOST = 86400.0  # so long after its time somebody may come back for what a dead process asked
 
 ApprovalState = Literal["waiting", "answered", "used", "timed out", "withdrawn", "failed", "lost"]

@@ -26,21 +26,6 @@ from serai.model.tools import ToolCall
 from serai.policy.call_facts import BESIDE, BESIDE_COMMAND, CWD, GLOBS, PATHS, URLS, CallContext, CallFacts, text_of
 from serai.policy.rules import MODES, Decide, Mode, Rule, Rules
 
-__all__ = [
-    "AGENT_MODES",
-    "KINDS",
-    "DecisionMemory",
-    "EmptyDecisionMemory",
-    "PhaseResult",
-    "Policy",
-    "PolicyDecision",
-    "RememberedDecision",
-    "RuleMatch",
-    "RulePhase",
-    "match_rule",
-    "mode_of_agent",
-]
-
 KINDS = ("agent", "guest", "person", "built-in")  # words of `who` and `owner` that mean many
 
 

@@ -32,21 +32,6 @@ from itertools import takewhile
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-__all__ = [
-    "HostPattern",
-    "PathPattern",
-    "ResolvedPath",
-    "compile_glob",
-    "escape_glob",
-    "glob_pieces",
-    "glob_regex",
-    "joined",
-    "lexical_path",
-    "parse_host",
-    "path_candidates",
-    "resolve_path",
-]
-
 
 def compile_glob(pattern: str) -> re.Pattern[str]:
     """Compiled, for `fullmatch`."""

@@ -34,21 +34,6 @@ from serai.policy.patterns import HostPattern, PathPattern, compile_glob
 if TYPE_CHECKING:
     from serai.policy.commands.command_pattern import CommandPattern
 
-__all__ = [
-    "MODES",
-    "USER_FILE",
-    "Decide",
-    "Mode",
-    "Rule",
-    "Rules",
-    "load_rules",
-    "parse_rule_flag",
-    "read_bytes",
-    "read_file",
-    "read_rule",
-    "read_toml",
-]
-
 Decide = Literal["allow", "deny", "ask"]
 Mode = Literal["manual", "auto", "skip"]
 MODES: tuple[str, ...] = get_args(Mode)

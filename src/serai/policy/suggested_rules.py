@@ -22,8 +22,6 @@ from serai.policy.engine import KINDS, PolicyDecision, match_rule
 from serai.policy.patterns import escape_glob
 from serai.policy.rules import Decide, Rule, parse_rule_flag
 
-__all__ = ["RuleAdvice", "advise", "flag_for", "remember_decision", "rule_for", "wider_rule"]
-
 _FILES = frozenset({"read", "write", "edit", "grep", "find"})
 
 

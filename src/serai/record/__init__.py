@@ -1,8 +1,8 @@
-"""The flight recorder: every frame of every wire, kept, shown, exported and replayed.
+"""The flight recorder: every frame of every wire, stored, shown, exported and replayed.
 
-Writing: `recorder` (a tap for each wire), `writer` (the thread behind them), `secrets` (masked on the way in), `folder` (where the
-files lie), `segment` (what they look like). Reading: `recording` (the index and the timeline), `glance` (what a frame is),
-`lookalikes` (masked when shown), `exporting`, `replaying`.
+Writing: `recorder` (a tap for each wire, and the thread that writes), `secrets` (known values, masked before they are written),
+`recording_folder` (names, locks and pruning of the files), `segment` (the file format). Reading: `recording` (index, timeline,
+export), `frame_summary` (type and role of a frame), `secret_patterns` (masks what looks like a secret when it is shown), `replayer`.
 """
 
 from serai.lazy import lazy_exports

@@ -11,8 +11,6 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec import Raw
 
-__all__ = ["FrameSummary", "Role", "frame_role", "summarize_frame"]
-
 _NOTHING = Raw()
 Role = Literal["request", "answer", "either", ""]
 

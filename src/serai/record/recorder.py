@@ -50,8 +50,6 @@ from serai.record.segment import (
 from serai.version import __version__
 from serai.wire.stream import Oversize
 
-__all__ = ["Kind", "Recorder", "RecordingWriter", "WireTap"]
-
 log = logging.getLogger("serai.record")
 
 # This much wakes the thread before the batch's time is up.

@@ -39,8 +39,6 @@ from serai.record.segment import (
     with_texts,
 )
 
-__all__ = ["RecordedWire", "Recording", "TimelineFilter", "TimelineItem", "export_bytes", "export_recording", "head_of"]
-
 _SCHEMA = """
 CREATE TABLE items (
     number INTEGER PRIMARY KEY, what TEXT NOT NULL, at INTEGER NOT NULL, wire INTEGER NOT NULL,

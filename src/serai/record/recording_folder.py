@@ -21,8 +21,6 @@ from serai import paths
 from serai.errors import NoRecording, NotRecorded
 from serai.limits import Limits
 
-__all__ = ["RecordedRun", "RecordingFolder", "new_run"]
-
 _FILE = re.compile(r"(\d{8}T\d{6}-\d{3}-[0-9a-f]{4})\.(\d{3,})\.rec")
 _TIME = "%Y%m%dT%H%M%S"
 _AGES = 365 * 1000  # days: nothing is older

@@ -20,8 +20,6 @@ from serai.record.recording import Recording
 from serai.record.segment import Dropped, End, Frames, Skipped
 from serai.wire.stream import Oversize
 
-__all__ = ["DIALECTS", "Replayed", "Side", "View", "describe", "replay", "side_of"]
-
 View = Literal["ours", "theirs"]
 
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-__all__ = ["mask", "mask_run", "mask_text"]
-
 # Where a word begins; in a JSON string also after an escaped line end.
 _START = rb"(?:(?<![A-Za-z0-9_-])|(?<=\\[nrt]))"
 # Tokens that say what they are.

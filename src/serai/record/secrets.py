@@ -25,8 +25,6 @@ from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
 from serai.wire import child_environment
 
-__all__ = ["SHORTEST", "Secrets", "encode_secret"]
-
 SHORTEST = 6
 # A searcher with more patterns than this loses its SIMD prefilter and gets ten times slower: two searchers are quicker.
 _PATTERNS = 60

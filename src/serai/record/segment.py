@@ -29,27 +29,6 @@ from typing import Annotated, Literal
 
 import msgspec
 
-__all__ = [
-    "FORMAT",
-    "MARK",
-    "Damaged",
-    "Dropped",
-    "End",
-    "Entry",
-    "Exit",
-    "FrameDirection",
-    "Frames",
-    "Head",
-    "Note",
-    "Open",
-    "Skipped",
-    "frames_head",
-    "guarded",
-    "pack",
-    "read",
-    "with_texts",
-]
-
 MARK = b"\x1e"
 _SUBSTITUTE = b"\x1a"
 FORMAT = 1

@@ -12,35 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = [
-    "Action",
-    "Allow",
-    "Answer",
-    "AttachImage",
-    "Block",
-    "Content",
-    "DetachImage",
-    "Display",
-    "Failed",
-    "Handled",
-    "Image",
-    "Insert",
-    "Nothing",
-    "Notify",
-    "OpenPanel",
-    "Prompt",
-    "Quit",
-    "Rewrite",
-    "SetStatus",
-    "SetTitle",
-    "Text",
-    "ToolError",
-    "ToolResult",
-    "Verdict",
-    "image",
-    "text",
-]
-
 
 class Value:
     """Equal to what has the same type and the same members."""

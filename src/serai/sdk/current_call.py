@@ -5,8 +5,6 @@ from __future__ import annotations
 from _contextvars import ContextVar  # what `contextvars` has, without the import
 from collections.abc import Callable
 
-__all__ = ["Call", "Cancelled", "current"]
-
 
 class Cancelled(Exception):
     """Nobody waits for this call any more. A handler lets it pass, or cleans up and raises it again."""

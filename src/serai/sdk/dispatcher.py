@@ -33,13 +33,27 @@ if TYPE_CHECKING:
     from serai.sdk.registrations import Registrations
     from serai.sdk.stdio import Source, StderrLog, Writer
 
-__all__ = ["GRACE", "SHORT_GRACE", "Dispatcher", "Running"]
+
+def _can_wait(value: object) -> bool:
+    return hasattr(type(value), "__await__")
 
 
-class Running:
-    """Whatever becomes of a handler, its request is answered once, and nobody else's is held up."""
+GRACE = 1.0  # seconds that cancelled handlers have to clean up; hosts wait for two (spec zot 5.1)
+SHORT_GRACE = 0.5  # after a signal: hosts wait for one
+_LAST = 0.2  # and what is then left to write has to be taken
+_QUICK = 32  # commands, and questions, at once
+_HEAD = 4096  # of a line that is too long: type and id are in front
 
-    def __init__(self, remarks: StderrLog) -> None:
+
+class Dispatcher:
+    """One extension at work, from its opening to its end.
+
+    Whatever becomes of a handler, its request is answered once, and no other request is held up.
+    """
+
+    def __init__(
+        self, book: Registrations, adapter: Adapter, host: Host, writer: Writer, remarks: StderrLog, concurrency: int
+    ) -> None:
         self._remarks = remarks
         self._pid = os.getpid()
         self._changed = Condition()
@@ -48,6 +62,22 @@ class Running:
         self._own_loop: HandlerLoop | None = None
         self._coroutines: set[Future[None]] = set()  # of the lanes
         self._answers = Workers("answers", 1)  # that need no handler
+        self._book, self._host, self._writer = book, host, writer
+        self._starts = book.starts
+        self.further: OptionalRequests | None = None  # what only some dialects have
+        self.line: PendingRequests | None = None  # to the host's services
+        self.on_first: Callable[[bytes], None] | None = None  # is told the first line: it may show another dialect
+        self.speak(adapter)
+        self._open: dict[tuple[str, str], PendingAnswer] = {}
+        self._reading: Source | None = None
+        self._leaving = False
+        self._alarms = Alarms()
+        self._tools = Workers("tools", concurrency)
+        self._commands = Workers("commands", _QUICK)
+        self._questions = Workers("questions", _QUICK)
+        self._events = Workers("events", 1)
+        self._keys = Workers("panels", 1)
+        self._bus = Workers("bus", 1)
 
     def _run(self, work: PendingAnswer, run: Callable[[], Any], workers: Workers, *, on_loop: bool) -> None:
         if on_loop:
@@ -202,42 +232,6 @@ class Running:
         """A handler that forked has run twice. The copy has no wire, and must not go on as a second extension."""
         if os.getpid() != self._pid:
             os._exit(error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else int(error is not None))
-
-
-def _can_wait(value: object) -> bool:
-    return hasattr(type(value), "__await__")
-
-
-GRACE = 1.0  # seconds that cancelled handlers have to clean up; hosts wait for two (spec zot 5.1)
-SHORT_GRACE = 0.5  # after a signal: hosts wait for one
-_LAST = 0.2  # and what is then left to write has to be taken
-_QUICK = 32  # commands, and questions, at once
-_HEAD = 4096  # of a line that is too long: type and id are in front
-
-
-class Dispatcher(Running):
-    """One extension at work, from its opening to its end."""
-
-    def __init__(
-        self, book: Registrations, adapter: Adapter, host: Host, writer: Writer, remarks: StderrLog, concurrency: int
-    ) -> None:
-        super().__init__(remarks)
-        self._book, self._host, self._writer = book, host, writer
-        self._starts = book.starts
-        self.further: OptionalRequests | None = None  # what only some dialects have
-        self.line: PendingRequests | None = None  # to the host's services
-        self.on_first: Callable[[bytes], None] | None = None  # is told the first line: it may show another dialect
-        self.speak(adapter)
-        self._open: dict[tuple[str, str], PendingAnswer] = {}
-        self._reading: Source | None = None
-        self._leaving = False
-        self._alarms = Alarms()
-        self._tools = Workers("tools", concurrency)
-        self._commands = Workers("commands", _QUICK)
-        self._questions = Workers("questions", _QUICK)
-        self._events = Workers("events", 1)
-        self._keys = Workers("panels", 1)
-        self._bus = Workers("bus", 1)
 
     def speak(self, adapter: Adapter) -> None:
         """This dialect, from now on."""

@@ -4,30 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = [
-    "CancelRequested",
-    "CommandInvoked",
-    "Event",
-    "EventReceived",
-    "HandshakeDone",
-    "HandshakeStarted",
-    "Heard",
-    "InterceptRequest",
-    "KeyPressed",
-    "OptionalRequest",
-    "OversizeRequest",
-    "PanelClosed",
-    "PanelResized",
-    "ReplyReceived",
-    "ShutdownRequested",
-    "ToolCall",
-    "ToolCalled",
-    "ToolDone",
-    "TopicPublished",
-    "Unrecognized",
-    "UnsupportedRequest",
-]
-
 
 class ToolDone(NamedTuple):
     """What came of a call: the tool's name, and the `details` of its result as they came.

@@ -32,21 +32,6 @@ from serai.sdk.answers import (
 from serai.sdk.current_call import Cancelled
 from serai.sdk.stdio import error_text
 
-__all__ = [
-    "NoHandler",
-    "Returned",
-    "acted",
-    "answered",
-    "failed_answer",
-    "failed_result",
-    "failed_verdict",
-    "judged",
-    "kind_of",
-    "reason",
-    "resulted",
-    "was_cancelled",
-]
-
 
 class Returned(TypeError):
     """A handler returned what is no answer."""

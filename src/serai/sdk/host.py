@@ -12,8 +12,6 @@ if TYPE_CHECKING:
 else:
     Services = object
 
-__all__ = ["INTERFACES", "SERVICES", "Host", "NoService"]
-
 # What `Services` has. zot has none of it (spec zot 3.2 has no such frame), and no zot host has to wait for its import.
 SERVICES = frozenset({
     "abort", "abort_now", "agent_run", "ask", "background", "bus", "chat", "close_overlay", "config", "conversation", "credentials",

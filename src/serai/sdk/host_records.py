@@ -14,33 +14,6 @@ from serai.errors import BadFrame
 from serai.sdk.answers import Image, Text, ToolResult
 from serai.sdk.handler_results import Returned, kind_of
 
-__all__ = [
-    "AgentAnswer",
-    "ChatAnswer",
-    "CommandInfo",
-    "Compacted",
-    "Deltas",
-    "EntryInfo",
-    "ExtensionInfo",
-    "Forked",
-    "Model",
-    "ModelInfo",
-    "SectionInfo",
-    "SessionInfo",
-    "Snapshot",
-    "Stats",
-    "StreamRequest",
-    "ToolInfo",
-    "TreeNode",
-    "Usage",
-    "camel",
-    "folded",
-    "made",
-    "made_all",
-    "message_of",
-    "tool_result",
-]
-
 R = TypeVar("R", bound=tuple[Any, ...])
 
 

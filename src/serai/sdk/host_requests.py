@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from serai.sdk.events import ReplyReceived, TopicPublished
     from serai.sdk.registrations import Handler
 
-__all__ = ["DEEP", "LATE", "PendingRequests", "Published", "Reply", "Subscription"]
-
 LATE = 0.05  # seconds in which an answer that is not wanted any more may still come (spec piglet 2.6)
 
 T = TypeVar("T")

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from serai.sdk.registrations import Registrations
     from serai.sdk.stdio import Writer
 
-__all__ = ["OptionalRequests"]
-
 _MOST = 32  # at once
 _STOPS = {"stop": "end", "toolUse": "tool_use"}  # zot's words for why a turn ended; the others are the same
 

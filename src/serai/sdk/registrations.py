@@ -18,23 +18,6 @@ from serai.sdk.answers import OpenPanel
 if TYPE_CHECKING:
     from serai.sdk.adapters import Adapter
 
-__all__ = [
-    "EVENTS",
-    "STAGES",
-    "Function",
-    "Guard",
-    "Handler",
-    "Ingress",
-    "IngressEvent",
-    "Panel",
-    "RankedHandler",
-    "Registration",
-    "Registrations",
-    "Service",
-    "Tool",
-    "place",
-]
-
 Function = Callable[..., Any]
 
 _COROUTINE = 0x80  # CO_COROUTINE, without the import of inspect

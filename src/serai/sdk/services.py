@@ -32,8 +32,6 @@ from serai.sdk.host_records import (
 from serai.sdk.host_requests import PendingRequests, Published, Reply, Subscription
 from serai.sdk.registrations import Handler
 
-__all__ = ["Services"]
-
 T = TypeVar("T")
 Several = list  # which is a method's name in the classes below
 Message = Mapping[str, Any]

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from serai.sdk.dispatcher import Dispatcher
     from serai.sdk.stdio import Source, Writer
 
-__all__ = ["ProgramEnd", "serve", "serve_on_loop"]
-
 _TAKEN = 0.9  # seconds after a signal in which a host has to take what is still to be written
 _HEARD = 0.2  # seconds after a signal in which what the host has said already is heard
 _AT_EXIT = 0.2  # seconds for `atexit` functions when a handler hangs

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from serai.sdk.adapters import Adapter
     from serai.sdk.registrations import Registrations
 
-__all__ = ["OrderedOutput", "Reader", "Source", "StderrLog", "Writer", "error_text", "from_host", "take"]
-
 _CHUNK = 65536
 _LOOK = 0.1  # seconds between two looks whether a writer that is held up should give up
 

@@ -24,8 +24,6 @@ from serai.sdk.answers import ToolError
 from serai.sdk.current_call import Call
 from serai.sdk.stdio import StderrLog
 
-__all__ = ["KINDS", "Alarms", "CommandAnswer", "HandlerLoop", "InterceptAnswer", "PendingAnswer", "ToolAnswer", "Workers"]
-
 _WAITING = 10_000  # of one kind of work: more means that its handler hangs
 
 

@@ -1,8 +1,8 @@
 """Sessions on disk: an append-only tree of entries in one file each, which several processes may share (spec piglet 6.1, 6.2).
 
-The file: `entries` (its lines), `file` (appends, reading from either end), `lock` (who may), `backwards` (the end, without all that
-came before). What it says: `tree` (paths and branches), `messages` (a conversation), `neutral` (as models see it). Who uses it:
-`session`, `sessions` (the folder), `scribe` (events in, entries out; `steps` is what a model is saying), `exporting` (Markdown).
+The file: `entries` (its lines), `session_file` (lock, append, reading from either end). Its meaning: `session_tree` (paths and
+branches, also from the end of the file), `messages` (a conversation, and as models see it). Its users: `stored_session` (a handle on
+one), `session_folder` (all of them), `session_writer` (events in, entries out), `markdown_export`.
 """
 
 from serai.lazy import lazy_exports

@@ -21,21 +21,6 @@ from msgspec import Raw
 
 from serai.wire import codec
 
-__all__ = [
-    "ZERO",
-    "ReadProblems",
-    "SessionEntry",
-    "SessionMeta",
-    "decode_fields",
-    "decode_run",
-    "encode",
-    "encode_data",
-    "format_time",
-    "meta_in",
-    "name_legacy",
-    "parse_time",
-]
-
 # What other writers put where no time was set.
 ZERO = "0001-01-01T00:00:00Z"
 

@@ -29,8 +29,6 @@ from serai.store.session_tree import compacted, messages_of
 from serai.store.stored_session import StoredSession
 from serai.wire import codec
 
-__all__ = ["fenced", "session_to_markdown"]
-
 _TICKS = re.compile("`+")
 _FENCE = re.compile(r"(`{3,}|~{3,})([^`]*)$")
 # Code within a line, and a plain link: what looks like a tag in these is none.

@@ -24,35 +24,6 @@ from serai.store import entries
 from serai.store.entries import decode_fields, encode_data, members
 from serai.wire import codec
 
-__all__ = [
-    "INTERRUPTED",
-    "STOPS",
-    "AssistantMessage",
-    "Item",
-    "StopReason",
-    "StoredImage",
-    "StoredMessage",
-    "StoredText",
-    "StoredThinking",
-    "StoredToolCall",
-    "StoredUnknown",
-    "TokenUsage",
-    "ToolResultMessage",
-    "UserMessage",
-    "custom",
-    "decode_message",
-    "decode_untagged",
-    "encode",
-    "from_model_message",
-    "interrupted",
-    "items_of",
-    "role_of",
-    "to_model_message",
-    "usage_in",
-    "usage_of",
-    "with_results",
-]
-
 # What a model is told of a call that never came to its end (spec piglet 6.4).
 INTERRUPTED = "[error:TOOL_INTERRUPTED] tool execution did not complete before session was interrupted; result unavailable"
 

@@ -24,8 +24,6 @@ from serai.limits import KIB, Limits
 from serai.store.entries import ReadProblems, SessionEntry, decode_run
 from serai.wire.stream import Framer, Oversize
 
-__all__ = ["CHUNK", "SessionFile", "SessionLock", "create_session_file", "on_fork"]
-
 _LOOK_AGAIN = 0.002
 
 

@@ -20,8 +20,6 @@ from serai.store.entries import SessionMeta, meta_in
 from serai.store.session_file import CHUNK, on_fork
 from serai.store.stored_session import SUFFIX, StoredSession
 
-__all__ = ["CurrentSession", "SessionFolder", "SessionSummary"]
-
 DRAFT = SUFFIX + ".part"
 _ABANDONED = 3600.0
 _LOOK = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # a FIFO of that name must not make anybody wait

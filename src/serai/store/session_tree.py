@@ -32,20 +32,6 @@ from serai.store.messages import AssistantMessage, StoredMessage, StoredText, Us
 from serai.store.session_file import SessionFile
 from serai.wire import codec
 
-__all__ = [
-    "ActivePath",
-    "SessionTail",
-    "SessionTree",
-    "TreeRow",
-    "Until",
-    "compacted",
-    "find_entry",
-    "load",
-    "messages_of",
-    "read_tail",
-    "spoken",
-]
-
 PREVIEW = 60
 _TALK = frozenset({"user", "assistant", "tool_result", "custom_message"})
 

@@ -41,8 +41,6 @@ from serai.store.session_folder import CurrentSession
 from serai.store.stored_session import StoredSession, Unfit
 from serai.wire import codec
 
-__all__ = ["SessionWriter", "StepDraft", "content_items", "shorten_message"]
-
 _DEEP = 200  # what may be around a call's arguments where they are read, and in the reader: it counts these as one
 UNFIT = "[this was too long, or of a form that the session cannot keep; it began so:]\n"
 

@@ -26,8 +26,6 @@ from serai.store.session_file import SessionFile, create_session_file
 from serai.store.session_tree import SessionTree, Until, messages_of, spoken
 from serai.wire import codec
 
-__all__ = ["RESERVED", "SUFFIX", "StoredSession", "Unfit"]
-
 SUFFIX = ".jsonl"
 # What only the session itself writes.
 RESERVED = frozenset(

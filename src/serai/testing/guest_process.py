@@ -23,8 +23,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-__all__ = ["SHOWN", "GuestProcess", "Misbehaved", "StrictHost", "ambient", "command_line", "python_program", "show", "with_python"]
-
 SHOWN = 6  # of the last lines, where something is wrong
 _LENGTH = 300  # of a line that is shown
 _MARK = "SERAI_STAND_IN"  # the variable by which a guest and all that it starts are known, whatever session they are in

@@ -15,8 +15,6 @@ from serai.tools.tool import BuiltInTool, FileThreads, ToolContext, ToolJob
 from serai.tools.workspace import FileSnapshots, Outside, SeenFiles, ToolFailure, Workspace, plain
 from serai.wire.process import Spawner
 
-__all__ = ["BuiltInTools"]
-
 log = logging.getLogger("serai.tools")
 
 _TOOLS = (

@@ -21,8 +21,6 @@ from serai.model.tools import ImageBlock, TextBlock, ToolResult
 from serai.tools.tool import BuiltInTool, ToolArguments, ToolContext, ToolJob, in_read_thread, in_write_thread, make_tool
 from serai.tools.workspace import FileStamp, HeldFile, ToolFailure, WorkspacePath, hold_file, plain
 
-__all__ = ["BINARY", "diff", "edit_tool", "encoded", "image_of", "keep_copy", "read_tool", "write_tool"]
-
 _LINES = 2000
 _READ_LINE = 2000  # characters of one line
 _IMAGE = 5 * MIB  # what model providers take

@@ -35,18 +35,6 @@ from serai.tools.workspace import ToolFailure, WorkspacePath, failure_of, hold_f
 from serai.wire.child_environment import guest_environment
 from serai.wire.process import Launch, Spawner, stop_child
 
-__all__ = [
-    "OutputReporter",
-    "ProgramResult",
-    "bash_tool",
-    "both_ends",
-    "environment",
-    "find_tool",
-    "grep_tool",
-    "run_program",
-    "shorten",
-]
-
 log = logging.getLogger("serai.tools")
 
 _PAUSE = 0.05  # seconds between two pieces for whoever watches

@@ -20,19 +20,6 @@ from serai.model.tools import ProgressCallback, ToolCall, ToolResult, ToolSpec
 from serai.tools.workspace import FileSnapshots, SeenFiles, ToolFailure, Workspace, WorkspacePath
 from serai.wire.process import Spawner
 
-__all__ = [
-    "BuiltInTool",
-    "CallAbandoned",
-    "CancelCheck",
-    "FileThreads",
-    "ToolArguments",
-    "ToolContext",
-    "ToolJob",
-    "in_read_thread",
-    "in_write_thread",
-    "make_tool",
-]
-
 log = logging.getLogger("serai.tools")
 
 _THREADS = 4

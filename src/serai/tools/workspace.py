@@ -30,21 +30,6 @@ from serai.paths import make_private_folder, state_folder
 from serai.plain_text import escape_line
 from serai.tools.programs.file_walk import FILE, FOLDER, open_folder
 
-__all__ = [
-    "Code",
-    "FileSnapshots",
-    "FileStamp",
-    "HeldFile",
-    "Outside",
-    "SeenFiles",
-    "ToolFailure",
-    "Workspace",
-    "WorkspacePath",
-    "failure_of",
-    "hold_file",
-    "plain",
-]
-
 Code = Literal[
     "INVALID_ARGS", "FILE_NOT_FOUND", "FILE_STALE", "FILE_TOO_LARGE", "NOT_REGULAR_FILE", "PERMISSION_DENIED", "NOT_UNIQUE",
     "TIMEOUT", "EXIT_NONZERO", "IO_ERROR", "INTERNAL",

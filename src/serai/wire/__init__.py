@@ -1,11 +1,12 @@
 """The bytes: processes, pipes, frames, correlation and deadlines. Nothing here knows a dialect.
 
-Sans-IO, usable by dialects: `framing` (lines), `codec` (typed messages), `folding` (keys in any case), `calls` (who waits for which
-answer), `jsonrpc` (correlation both ways).
+Sans-IO, usable by dialects: `stream` (lines, pending calls), `codec` (typed messages, keys in any case), `jsonrpc` (correlation in
+both directions).
 
-With IO: `process` (the one way to start a program), `stopping` (and to stop it), `environ` (what it may know), `channel` (the
-hot path), `deadlines` (one timer), `rpc` (JSON-RPC over a channel), `watchdog` (nothing is left when the host dies),
-`fast` (the extra of that name, for entry points).
+With IO: `process` (launch, child, spawner, the stop ladder), `plain_process` (children of this process) over `posix_spawn` and
+`descriptors`, `process_tree` (descendants, found and killed), `child_environment` (the variables of a child), `channel` (the hot
+path), `event_loop` (one timer for all deadlines, uvloop), `jsonrpc_peer` (JSON-RPC over a channel), `watchdog` and
+`watchdog_program` (kill what a killed host left).
 """
 
 # Lazy (PEP 562): the watchdog program imports this package with the standard library alone and must start at once.

@@ -30,8 +30,6 @@ from serai.wire.event_loop import Deadlines
 from serai.wire.process import Child
 from serai.wire.stream import Framer, Oversize
 
-__all__ = ["LONG", "Channel", "Outbox", "Receiver", "Tap"]
-
 # Frames at least this long are written as they are; shorter ones are joined first, which costs less than a write each.
 LONG = 65536
 

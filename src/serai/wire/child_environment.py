@@ -16,8 +16,6 @@ import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
-__all__ = ["agent_environment", "guest_environment", "hook_environment", "looks_secret", "withheld_names"]
-
 # A credential has one of these words in its name, or a word that ends in one of the second (`PGPASSWORD`, `authToken`).
 _WORDS = frozenset({
     "APIKEY", "AUTH", "BEARER", "COOKIE", "COOKIES", "CRED", "CREDENTIAL", "CREDENTIALS", "CREDS", "DSN", "JWT", "KEY", "KEYS",

@@ -27,21 +27,6 @@ from typing import Any, Generic, Protocol, TypeVar
 import msgspec
 from msgspec import Raw, inspect
 
-__all__ = [
-    "BAD_INPUT",
-    "Codec",
-    "FoldingDecoder",
-    "LineReader",
-    "Noise",
-    "Unknown",
-    "decode",
-    "encode",
-    "find_key",
-    "paired",
-    "repair",
-    "scan_head",
-]
-
 T = TypeVar("T")
 # Rewrites the JSON text of one value.
 Fold = Callable[[Raw], Raw]

@@ -20,19 +20,6 @@ from fcntl import F_GETPIPE_SZ, F_SETPIPE_SZ, fcntl
 from functools import partial
 from typing import Literal, Protocol
 
-__all__ = [
-    "ChildPipes",
-    "DelayedReaders",
-    "Direction",
-    "FileTail",
-    "Poller",
-    "Readers",
-    "Tail",
-    "close_descriptors",
-    "grow_pipe",
-    "pipe_capacity",
-]
-
 log = logging.getLogger("serai.wire")
 
 Direction = Literal["r", "w", "null"]  # as the child sees it

@@ -24,8 +24,6 @@ from math import inf
 from time import monotonic
 from typing import Any, TypeVar
 
-__all__ = ["DeadlineWatch", "Deadlines", "loop_factory", "raise_malloc_thresholds", "run"]
-
 log = logging.getLogger("serai.wire")
 
 # Looks are at least this far apart, so that thousands of staggered deadlines cost a bounded share of the loop.

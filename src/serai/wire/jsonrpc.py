@@ -28,27 +28,6 @@ from serai.errors import Closed
 from serai.wire.codec import BAD_INPUT, Codec, Decodes, FoldingDecoder, Noise, Unknown, decode, encode, scan_head
 from serai.wire.stream import Call, Oversize, PendingCalls
 
-__all__ = [
-    "FOLDED",
-    "LSP_CANCEL",
-    "NOTHING",
-    "PLAIN",
-    "Answer",
-    "CancelStyle",
-    "Cancelled",
-    "Envelope",
-    "EnvelopeForm",
-    "Event",
-    "Failure",
-    "Garbled",
-    "Id",
-    "JsonRpcConnection",
-    "Notification",
-    "OutgoingEnvelope",
-    "Request",
-    "Stray",
-]
-
 NOTHING = Raw()
 
 

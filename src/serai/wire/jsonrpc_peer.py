@@ -22,8 +22,6 @@ from serai.wire.event_loop import Deadlines
 from serai.wire.process import Child
 from serai.wire.stream import Call, Oversize
 
-__all__ = ["JsonRpcPeer"]
-
 log = logging.getLogger("serai.wire")
 
 Handler = Callable[[jsonrpc.Request], Awaitable[object]]

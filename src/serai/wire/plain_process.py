@@ -29,8 +29,6 @@ from serai.wire.posix_spawn import EnvironmentBlock, c_strings, posix_spawn
 from serai.wire.process import Launch, find_program, spawn_failed
 from serai.wire.watchdog import Watchdog
 
-__all__ = ["DetachedProcess", "PlainChild", "PlainSpawner", "ProcessTable", "SpawnerContext"]
-
 log = logging.getLogger("serai.wire")
 
 Table = dict[int, process_tree.Process]

@@ -14,8 +14,6 @@ from fcntl import F_DUPFD_CLOEXEC, fcntl
 from functools import cache, lru_cache
 from typing import Any
 
-__all__ = ["EnvironmentBlock", "c_strings", "posix_spawn"]
-
 Strings = Any  # as C has them: an array of pointers with a null at its end
 
 # <spawn.h>: the same numbers in glibc and musl.

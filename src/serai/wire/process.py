@@ -25,8 +25,6 @@ from serai.errors import ExitStatus, SpawnFailed
 from serai.limits import Limits
 from serai.wire.descriptors import Readers, Tail
 
-__all__ = ["Child", "Launch", "Spawner", "StopResult", "stop_child"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:

@@ -16,27 +16,6 @@ from collections.abc import Callable, Container, Iterable
 from functools import cache
 from typing import NamedTuple, TypeGuard
 
-__all__ = [
-    "TAG",
-    "Process",
-    "exec_deadline",
-    "find_tree",
-    "has_no_descendants",
-    "identity_of",
-    "identity_pid",
-    "is_alive",
-    "is_gone",
-    "is_same_process",
-    "kill_process",
-    "kill_until_gone",
-    "own_identity",
-    "read_process",
-    "read_shown",
-    "scan_processes",
-    "walk_children",
-    "with_survivors",
-]
-
 TAG = "SERAI_RUN"
 _ENTRY = f"\0{TAG}=".encode()
 # So many seconds one look at all processes waits for those in the middle of their exec, and how often it looks again. They are

@@ -25,8 +25,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-__all__ = ["Call", "Framer", "Oversize", "PendingCalls", "split_lines"]
-
 K = TypeVar("K", bound=Hashable)
 
 

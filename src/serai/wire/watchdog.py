@@ -13,8 +13,6 @@ from typing import Protocol
 from serai.wire.posix_spawn import c_strings, posix_spawn
 from serai.wire.process_tree import Process
 
-__all__ = ["Watchdog"]
-
 log = logging.getLogger("serai.wire")
 
 # The folder that holds the package: all the watchdog's interpreter needs to know, run isolated and without site-packages.

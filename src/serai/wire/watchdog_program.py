@@ -17,8 +17,6 @@ from time import monotonic
 from serai.wire import process_tree
 from serai.wire.process_tree import Process
 
-__all__ = ["main"]
-
 KILL_SECONDS = 10.0
 # A look may take this share of the time: with hundreds of children they are further apart.
 SHARE = 50

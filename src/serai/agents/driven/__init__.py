@@ -1,1 +1,1 @@
-"""What drivers of agent programs share; no agent is known here."""
+"""Code that drivers of agent programs share; it knows no agent. `process` watches a child, `tool_endpoint` serves tools over MCP."""

@@ -9,8 +9,6 @@ from typing import Literal
 
 from serai.limits import Limits
 
-__all__ = ["SilenceTimer", "StderrLines", "wait_until"]
-
 _LINE = 65536
 
 

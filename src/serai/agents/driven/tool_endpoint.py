@@ -41,8 +41,6 @@ from serai.wire import jsonrpc
 from serai.wire.channel import Outbox, Tap
 from serai.wire.stream import Framer, Oversize
 
-__all__ = ["TOKEN_VARIABLE", "EndpointClient", "EndpointCommand", "EndpointContext", "ToolEndpoint"]
-
 log = logging.getLogger("serai.app")
 
 _WORD = 256  # bytes: who has not ended its first line by then has no token

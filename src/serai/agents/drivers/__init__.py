@@ -1,1 +1,1 @@
-"""Agents that are driven: a folder each, with what opens it in `opening`. The table is `agents.opening.AGENTS`."""
+"""Agents that are not the resident: one package each, with its session factory. The table is `agents.factory.AGENTS`."""

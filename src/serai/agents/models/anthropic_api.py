@@ -27,8 +27,6 @@ from serai.model.events import Stop, Usage
 from serai.model.provider import ModelMessage, ModelRequest
 from serai.model.tools import Block, ImageBlock, ToolCall
 
-__all__ = ["Anthropic", "AnthropicDecoder", "body_of"]
-
 _CACHED: Json = {"type": "ephemeral"}
 _ANSWER = 8192  # tokens, when the catalogue does not say: the API wants a number
 # Models that take a budget of tokens for thinking; later ones decide themselves and take an effort.

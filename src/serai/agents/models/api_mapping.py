@@ -20,25 +20,6 @@ from serai.model.events import Stop, Usage
 from serai.model.provider import Chunk, Completion, Cost, Model, ModelMessage, ModelRequest
 from serai.model.tools import Block, ImageBlock, OtherBlock, TextBlock, ToolCall, ToolSpec
 
-__all__ = [
-    "AnswerBuilder",
-    "AnswerPart",
-    "Json",
-    "StreamDecoder",
-    "ToolNameMap",
-    "What",
-    "answer_tokens",
-    "arguments_of",
-    "data_url",
-    "in_order",
-    "is_deep",
-    "object_of",
-    "priced",
-    "safe_id",
-    "schema_of",
-    "text_of",
-]
-
 Json = dict[str, Any]
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")

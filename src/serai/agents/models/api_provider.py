@@ -26,8 +26,6 @@ from serai.model.provider import Chunk, Completion, Model, ModelRequest
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["ApiProvider", "ModelEndpoint"]
-
 _REST = 0.5  # seconds for the end of the stream behind the last event, so that the connection can be used again
 
 

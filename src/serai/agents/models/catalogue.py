@@ -24,23 +24,6 @@ from serai.agents.models.http_client import address, checked
 from serai.errors import BadSettings, NoModel
 from serai.model.provider import Cost, Model
 
-__all__ = [
-    "APIS",
-    "FILE",
-    "KEYS",
-    "MOST_TOKENS",
-    "PARROT",
-    "Catalogue",
-    "CatalogueFile",
-    "ModelChoice",
-    "Override",
-    "choose",
-    "merged",
-    "read",
-    "resolve",
-    "variables_of",
-]
-
 APIS = ("anthropic", "openai", "openai-responses", "parrot")
 FILE = "models.toml"
 PARROT = "parrot/parrot"

@@ -15,8 +15,6 @@ from serai.agents.models.http_client import EventTooLong
 from serai.errors import LimitHit, ModelFailed
 from serai.limits import Limits
 
-__all__ = ["EndpointErrors", "wait_of", "words"]
-
 _TEMPORARY = frozenset({408, 409, 425, 429, 499})  # and everything from 500 on
 _TOO_LONG = re.compile(
     r"context[ _]?(length|window)|maximum context|prompt is too long|input is too long|too many (input )?tokens"

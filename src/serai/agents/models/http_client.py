@@ -23,19 +23,6 @@ from serai.limits import KIB, Limits
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = [
-    "EventTooLong",
-    "SseDecoder",
-    "address",
-    "checked",
-    "fits",
-    "http_client",
-    "is_compressed",
-    "lines_of",
-    "proxy_for",
-    "secrets_in",
-]
-
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER, _PASSWORD = 8, 4  # characters from which on it may be a secret: shorter ones are parts of words
 _NO_ADDRESS = "base_url is the address of a server, http://host/path or https://host/path"

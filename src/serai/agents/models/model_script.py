@@ -26,29 +26,6 @@ from typing import Literal
 
 import msgspec
 
-__all__ = [
-    "Call",
-    "Cut",
-    "Directive",
-    "Fail",
-    "Hang",
-    "Malformed",
-    "ModelScript",
-    "ModelStep",
-    "Plain",
-    "Repeat",
-    "Say",
-    "ScriptMessage",
-    "ScriptedAnswer",
-    "Stop",
-    "Think",
-    "Wait",
-    "answer",
-    "parse",
-    "pieces",
-    "usual",
-]
-
 _MARK = ">> "
 _MOST = 100_000_000  # characters of one repeat: enough to be far too much for every client
 _SHORT = 400  # characters of the tools' results in a usual answer

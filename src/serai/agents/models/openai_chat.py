@@ -27,8 +27,6 @@ from serai.model.events import Stop, Usage
 from serai.model.provider import ModelMessage, ModelRequest
 from serai.model.tools import ImageBlock, ToolCall
 
-__all__ = ["OpenAIChat", "OpenAIChatDecoder", "body_of", "client_of", "result_text"]
-
 _STOPS: dict[str, Stop] = {
     "stop": "end",
     "length": "length",

@@ -28,8 +28,6 @@ from serai.model.events import Stop, Usage
 from serai.model.provider import ModelMessage, ModelRequest
 from serai.model.tools import ImageBlock, ToolCall
 
-__all__ = ["OpenAIResponses", "OpenAIResponsesDecoder", "body_of"]
-
 _INCOMPLETE: dict[str, Stop] = {"max_output_tokens": "length", "content_filter": "error"}
 _DONE = b"[DONE]"
 

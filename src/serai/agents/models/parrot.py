@@ -18,8 +18,6 @@ from serai.limits import Limits
 from serai.model.events import Stop, Usage
 from serai.model.provider import Chunk, Completion, Model, ModelRequest
 
-__all__ = ["Parrot"]
-
 _STOPS: dict[str, Stop] = {"length": "length", "max_tokens": "length", "end": "end", "stop": "end", "tool_use": "tool_use"}
 _BREATH = 64  # chunks; then others get their turn
 

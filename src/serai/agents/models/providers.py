@@ -28,19 +28,6 @@ from serai.errors import BadSettings, ModelFailed, NoModel, SeraiError
 from serai.limits import MIB, Limits
 from serai.model.provider import Chunk, Completion, Cost, Model, ModelProvider, ModelRequest
 
-__all__ = [
-    "ClosableProvider",
-    "FallbackProvider",
-    "Guests",
-    "ProviderAccess",
-    "ProviderPool",
-    "is_local",
-    "probe_local_servers",
-    "provider_access",
-    "provider_for",
-    "sdk_of",
-]
-
 # api: (module, class, SDK, where it is asked, the variable that changes that)
 _TABLE = {
     "anthropic": ("anthropic_api", "Anthropic", "anthropic", "https://api.anthropic.com", "ANTHROPIC_BASE_URL"),

@@ -1,6 +1,6 @@
-"""Our own agent loop.
+"""The resident: Serai's own agent loop over a model.
 
-`resident` is the driver, `run` one prompt's work, made of `asking` (the model), `calling` (its tools) and `compacting`;
-`background` runs on the side. Values in, values out: `history`, `prompting`, `toolset`, `spending`. `house` is what it works
-with, `joining` says what the app may join it with, `opening` chooses the rest.
+`driver` has the driver and its background runs, `factory` opens a session with defaults. `run` is the work of one prompt: `model_call`
+asks the model, `tool_calls` decides and runs its calls, `compaction` shortens the conversation. `run_context` has what a run works
+with, `conversation` the messages and what they cost.
 """

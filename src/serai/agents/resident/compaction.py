@@ -29,8 +29,6 @@ from serai.model.events import Compacted, Event, NoticeEvent, StepSettled, TurnE
 from serai.model.provider import ModelMessage, ModelRequest
 from serai.model.tools import TextBlock
 
-__all__ = ["Compaction", "GuestCompaction", "MessageCounts"]
-
 log = logging.getLogger("serai.agents")
 
 _LEAST = 8  # messages: fewer are left as they are

@@ -24,19 +24,6 @@ from serai.model.tools import ImageBlock, TextBlock
 from serai.store import entries
 from serai.store.messages import INTERRUPTED
 
-__all__ = [
-    "Conversation",
-    "abort_marker",
-    "add_usage",
-    "cap_messages",
-    "interrupted",
-    "marks_at_the_end",
-    "repair_messages",
-    "tokens",
-    "user",
-    "with_cost",
-]
-
 _MARK = "[Request interrupted: "
 _LEAST = 4  # messages, whatever the settings say (spec piglet 6.4)
 # What a token is worth when nobody has counted: for texts and JSON, and for an image of the usual size.

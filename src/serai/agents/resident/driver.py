@@ -26,8 +26,6 @@ from serai.model.events import NoticeEvent, SessionStarted, TurnResult
 from serai.model.provider import Model, ModelMessage, ModelProvider
 from serai.model.tools import ToolBox
 
-__all__ = ["BackgroundRuns", "ModelSwitch", "Resident", "SharedResources", "key_of"]
-
 log = logging.getLogger("serai.agents")
 
 _KEY = 20  # code points

@@ -23,8 +23,6 @@ from serai.store.stored_session import StoredSession as Stored
 from serai.tools import BuiltInTools, FileSnapshots
 from serai.wire.plain_process import PlainSpawner
 
-__all__ = ["resident"]
-
 
 def resident(
     *,

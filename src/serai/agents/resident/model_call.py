@@ -14,8 +14,6 @@ from serai.model.events import Event, Retrying, Text, Thinking, ToolInput
 from serai.model.provider import Chunk, Completion, ModelMessage, ModelProvider, ModelRequest
 from serai.model.tools import TextBlock
 
-__all__ = ["ModelCall", "yield_to_loop"]
-
 log = logging.getLogger("serai.agents")
 
 _EVENTS: dict[str, type[Text | Thinking | ToolInput]] = {"text": Text, "thinking": Thinking, "tool_input": ToolInput}

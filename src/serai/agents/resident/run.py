@@ -33,8 +33,6 @@ from serai.model.provider import Completion, MessageOrigin, ModelMessage, ModelR
 from serai.model.tools import ToolCall
 from serai.store import entries
 
-__all__ = ["Run", "Status"]
-
 log = logging.getLogger("serai.agents")
 
 _TOO_DEEP = "[arguments that were nested too deep]"

@@ -28,8 +28,6 @@ from serai.model.events import Event
 from serai.model.provider import Model, ModelMessage, ModelOptions, ModelProvider
 from serai.model.tools import ToolBox, ToolCall, ToolSpec
 
-__all__ = ["DEFAULT", "PromptParts", "RunContext", "RunOutput", "ToolSet", "is_small_model", "system_prompt"]
-
 # When a person has written none.
 DEFAULT = """\
 You are an assistant who works on a person's machine with the tools you are given. Work step by step: look before you change \

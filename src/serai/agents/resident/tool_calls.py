@@ -20,8 +20,6 @@ from serai.model.events import ToolEnded, ToolProgress, ToolStarted
 from serai.model.tools import ToolCall, ToolResult, ToolSpec
 from serai.store.messages import INTERRUPTED
 
-__all__ = ["OVER", "ToolCalls"]
-
 log = logging.getLogger("serai.agents")
 
 CANCELLED = ToolResult.error("tool execution cancelled")

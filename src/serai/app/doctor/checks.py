@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from serai.host.discovery import DiscoveryProblem, DiscoveryResult
     from serai.host.guest_manifest import GuestManifest
 
-__all__ = ["CHECKS", "Check", "CheckLine", "DoctorContext", "agents", "error_line"]
-
 _LITTLE = 64 * MIB  # of room for what Serai writes: less than one file of a recording
 _BUSY = 0.2  # seconds to wait for another process: the page must not take longer than a second
 _EXTRA = re.compile(r"""([A-Za-z0-9._-]+).*\bextra\s*==\s*["']([A-Za-z0-9._-]+)["']""")

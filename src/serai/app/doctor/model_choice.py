@@ -1,3 +1,5 @@
+"""Which model would run when none is named, where that choice comes from, and whether its key is set."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

@@ -15,8 +15,6 @@ from serai.limits import MIB
 from serai.record import secret_patterns
 from serai.record.secrets import Secrets
 
-__all__ = ["Redactor", "without_values"]
-
 # Where a person's name is looked for; who works as root has often come as somebody else.
 _PERSON = ("LOGNAME", "USER", "LNAME", "USERNAME", "SUDO_USER")
 _ANYBODY = frozenset({"", "root", "home", "user", "nobody", "localhost"})  # they tell nothing

@@ -29,8 +29,6 @@ from serai.store import entries
 from serai.store.messages import StoredMessage, decode_message, encode, from_model_message, to_model_message, usage_in
 from serai.wire import codec
 
-__all__ = ["AbortArgs", "BackgroundService", "ControlService", "ConversationService", "messages_data"]
-
 
 class BackgroundArgs(msgspec.Struct, frozen=True):
     prompt: str

@@ -25,8 +25,6 @@ from serai.model.tools import NativeCall, ToolCall
 if TYPE_CHECKING:
     from serai.app.app import App
 
-__all__ = ["default_groups"]
-
 
 def default_groups(app: App) -> dict[str, ServiceGroup]:
     """The groups of `host.services.GROUPS`, each over what the app has."""

@@ -30,8 +30,6 @@ from serai.model.approvals import Answer, Decision, Question, QuestionItem, Ques
 from serai.model.contributions import PromptSection
 from serai.model.events import ToolProgress
 
-__all__ = ["BASH_TAIL", "Bus", "BusService", "ConfigService", "Deliver", "DialogService", "GuestService", "bash_tail"]
-
 log = logging.getLogger("serai.app")
 
 BASH_TAIL = "bash.tail"

@@ -32,8 +32,6 @@ from serai.model.events import Event, Message, Usage
 from serai.model.provider import Model, ModelMessage, ModelOptions, ModelProvider, ModelRequest
 from serai.model.tools import TextBlock, ToolBox
 
-__all__ = ["ChatService", "CredentialService", "ModelService"]
-
 _RUNS = 8  # agents that work for one guest: one whose tool has another work for it would never come to an end
 Take = Callable[[str], tuple[Model, ModelProvider]]
 

@@ -21,20 +21,6 @@ from serai.errors import BadRequest, LimitHit, Refused, SeraiError
 from serai.host.guest_settings import GROUPS, GuestSettings
 from serai.limits import Limits
 
-__all__ = [
-    "DEFAULT_GRANTS",
-    "NO_GRANTS",
-    "AppServices",
-    "Data",
-    "NoArguments",
-    "Operation",
-    "ServiceGrants",
-    "ServiceGroup",
-    "Subscribable",
-    "provider_of",
-    "service_grants",
-]
-
 DEFAULT_GRANTS = frozenset(GROUPS) - {"credentials"}
 # Other names of providers (spec piglet 7.1).
 _ALIASES = {

@@ -18,8 +18,6 @@ from serai.store.session_folder import SessionFolder as Folder
 from serai.store.session_tree import TreeRow
 from serai.store.stored_session import SUFFIX, StoredSession
 
-__all__ = ["SessionService"]
-
 
 class PathArgs(msgspec.Struct, frozen=True):
     path: str

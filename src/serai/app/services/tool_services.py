@@ -20,8 +20,6 @@ from serai.errors import NoSnapshot, NotAllowed, NoTool, Refused
 from serai.model.tools import ToolBox, ToolCall, ToolResult, ToolSpec
 from serai.tools.workspace import FileSnapshots as Copies
 
-__all__ = ["OPEN_CALLS", "ToolService", "UndoService", "result_data", "spec_data"]
-
 # Calls that one guest may have under way. A guard that calls its own tool while it judges a call would never come to an end.
 OPEN_CALLS = 64
 _CODE = re.compile(r"\[error:([A-Za-z0-9_]+)\]")

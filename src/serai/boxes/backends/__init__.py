@@ -1,1 +1,1 @@
-"""The backends of boxes, one in each module; `serai.boxes.backend` finds them by name."""
+"""The backends of boxes: `namespaces`, `process`, and `local` with what both share. `serai.boxes.backend` finds them by name."""

@@ -31,8 +31,6 @@ from serai.limits import Limits
 from serai.paths import make_private_folder
 from serai.wire import process_tree
 
-__all__ = ["LaunchMethod", "LocalBackend", "ProbeResult", "log_path", "remove_tree"]
-
 log = logging.getLogger("serai.boxes")
 
 

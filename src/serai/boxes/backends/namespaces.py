@@ -27,8 +27,6 @@ from serai.errors import BoxFailed, BoxRefused
 if TYPE_CHECKING:
     from serai.boxes.programs.box_setup import Config
 
-__all__ = ["NamespacesLaunch", "first_id", "only_id"]
-
 Launcher = Literal["auto", "own", "bwrap"]
 
 # Each box has its own ids: even out of its namespaces it would be nobody to another.

@@ -24,9 +24,6 @@ from serai.errors import BoxRefused
 if TYPE_CHECKING:
     from serai.boxes.programs.box_setup import Config
 
-__all__ = ["ProcessLaunch"]
-
-
 # What root needs to give a box a user of its own, to end that one's processes and to remove its files: chown, dac_override, fowner,
 # kill, setgid, setuid. Root of a container has these, or has been denied them.
 _POWERS = sum(1 << number for number in (0, 1, 3, 5, 6, 7))

@@ -19,8 +19,6 @@ from time import monotonic
 from serai.boxes.programs.frames import PACKET, HungUp, Refusal, TooLarge, take
 
 TYPE_CHECKING = False
-__all__ = ["OutputHead", "RunningCommand", "ask", "give", "make", "processes", "send_signal", "start"]
-
 if TYPE_CHECKING:
     import signal
     import socket

@@ -44,8 +44,6 @@ from serai.boxes.programs.frames import (
 )
 
 TYPE_CHECKING = False
-__all__ = ["VERBS", "BoxServer", "ServedConnection", "main", "run"]
-
 if TYPE_CHECKING:
     import signal
     import socket

@@ -10,24 +10,6 @@ import stat
 from _json import encode_basestring_ascii, make_scanner
 
 TYPE_CHECKING = False
-__all__ = [
-    "FOLDERS",
-    "OK",
-    "SYSTEM",
-    "BoxSetupError",
-    "Handshake",
-    "LaunchedBox",
-    "MachineView",
-    "exit_code",
-    "join_cgroups",
-    "line",
-    "make_root_folders",
-    "parsed",
-    "prefer_oom_kill",
-    "send_kill",
-    "write",
-]
-
 # Programs and libraries: the machine's own. Where one is a link (/bin -> usr/bin) the box gets the same link.
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 # Of /etc only what programs need to find their libraries, certificates and the time; nothing of it is secret.

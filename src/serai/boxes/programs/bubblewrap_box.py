@@ -35,8 +35,6 @@ if TYPE_CHECKING:
 else:  # the public module brings enumerations along, and they take as long as a box
     import _signal as signal
 
-__all__ = ["options", "start_bubblewrap"]
-
 _LISTENER, _INFO, _FILTER, _COVERS = 3, 4, 5, 6  # _COVERS and above
 # Files that tell the loader of programs to load more, or from elsewhere, and what is in them by default. In a box they would be of
 # a former life of it, and what they name would be loaded into our porter. The other one is of musl.

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 else:  # the public module brings enumerations along, and they take as long as a box
     import _signal as signal
 
-__all__ = ["confine_in_namespaces", "confine_without_namespaces", "set_process_title", "set_resource_limit"]
-
 # What the root of a box needs to set up files, users and services inside it. Each holds within its user namespace only.
 _KEPT = {
     "chown": 0,

@@ -7,8 +7,6 @@ import stat
 
 from serai.boxes.programs.frames import Refusal
 
-__all__ = ["BoxFileTree", "owner", "replaceable"]
-
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 
 

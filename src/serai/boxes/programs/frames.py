@@ -12,24 +12,6 @@ if TYPE_CHECKING:
 
     Data: TypeAlias = dict[str, Any]
 
-__all__ = [
-    "FRAME",
-    "PACKET",
-    "HungUp",
-    "Refusal",
-    "TooLarge",
-    "base64",
-    "checked",
-    "command_line",
-    "decode",
-    "duration",
-    "encode",
-    "json",
-    "packet",
-    "take",
-    "variables",
-]
-
 FRAME = 16 << 20  # bytes; a longer frame is refused
 PACKET = 1 << 20  # bytes; a longer packet ends the stream
 

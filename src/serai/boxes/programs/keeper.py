@@ -28,8 +28,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-__all__ = ["Keeper", "main"]
-
 _FRAME = 1 << 20  # of a request; they are small
 _PATIENCE = 1.0  # seconds for somebody who connected to say what they want
 _LONGEST = 3_600_000.0  # milliseconds in one poll: it cannot take many more, and the clock may be set

@@ -23,8 +23,6 @@ from serai.boxes.programs.box_setup import BoxSetupError, Handshake, LaunchedBox
 from serai.kernel import syscalls
 
 TYPE_CHECKING = False
-__all__ = ["LIMIT", "Log", "main"]
-
 LIMIT = 1 << 20  # bytes of a log, over all lives of its box
 # More than a pipe can hold, so all that the dead have said; and an end, because the living may not stop.
 _PIECE, _PIECES = 65536, 32

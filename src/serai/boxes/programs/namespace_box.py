@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 else:  # the public module brings enumerations along, and they take as long as a box
     import _socket as socket
 
-__all__ = ["FIRST_ID", "NAMESPACES", "RANGE", "enter_namespaces", "map_ids", "prepare_as_root", "probe_namespaces"]
-
 NAMESPACES = CloneFlag.USER | CloneFlag.MOUNTS | CloneFlag.PIDS | CloneFlag.NET | CloneFlag.IPC | CloneFlag.UTS
 RANGE = 65536  # ids of a box, when it has more than one
 # Above those that distributions hand out to users, services and containers, below those that some programs take for negative.

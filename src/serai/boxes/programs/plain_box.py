@@ -26,8 +26,6 @@ else:  # the public modules bring enumerations along, and they take as long as a
     import _signal as signal
     import _socket as socket
 
-__all__ = ["kill_descendants", "start_plain"]
-
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Variables that the launcher was started with, and that all commands get too: should launcher, guard and porter die at once, what a
 # command is just starting becomes nobody's child, and is found by these.

@@ -15,8 +15,6 @@ from serai.agents.drivers.claude.options import ClaudeOptions
 from serai.compat.agentboot import ClaudeAgent, FakeFactory, FakeProcess, LaunchSpec, RunnerConfig
 from serai.limits import Limits
 
-__all__ = ["ClaudeScript", "ClaudeScriptFactory"]
-
 _BANNER = b"2.1.325 (Claude Code)\n"
 
 Step = Callable[["_Play"], Awaitable[None]]

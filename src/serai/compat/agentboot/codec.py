@@ -23,46 +23,6 @@ from serai.limits import KIB, MIB, Limits
 from serai.wire import codec
 from serai.wire.stream import Framer, Oversize, split_lines
 
-__all__ = [
-    "NOISE",
-    "AgentType",
-    "AgentTypeClaude",
-    "AgentTypeMock",
-    "Decoder",
-    "Destination",
-    "Encoder",
-    "Event",
-    "EventKind",
-    "EventKindControl",
-    "EventKindIgnore",
-    "EventKindMessage",
-    "EventKindTerminalError",
-    "EventKindTerminalSuccess",
-    "EventKindTurnEnd",
-    "EventTypeAssistant",
-    "EventTypeError",
-    "EventTypeInit",
-    "EventTypePermissionRequest",
-    "EventTypePermissionResult",
-    "EventTypeResult",
-    "EventTypeStreamDelta",
-    "EventTypeSystem",
-    "EventTypeToolResult",
-    "EventTypeToolUse",
-    "EventTypeUser",
-    "OutputFormat",
-    "OutputFormatStreamJSON",
-    "OutputFormatText",
-    "PermissionMode",
-    "PermissionModeAuto",
-    "PermissionModeManual",
-    "PermissionModeSkip",
-    "Source",
-    "event_of",
-    "now",
-    "parsed",
-]
-
 AgentType = str  # whoever registers an agent names it
 AgentTypeClaude = "claude"
 AgentTypeMock = "mock"

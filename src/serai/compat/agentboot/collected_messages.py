@@ -11,8 +11,6 @@ from serai.dialects.claude.messages import Assistant, Result, System, User
 from serai.dialects.claude.tools import content_of
 from serai.model.tools import Block
 
-__all__ = ["Gathered", "MessageCollector", "ToolOutcome", "UserText"]
-
 
 class ToolOutcome(msgspec.Struct, frozen=True):
     """A tool's result, as the model is told of it."""

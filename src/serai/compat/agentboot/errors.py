@@ -21,13 +21,6 @@ from serai.errors import (
     TurnInFlight,
 )
 
-__all__ = [
-    "AgentNotAvailable", "AgentNotRegistered", "AgentNotSupported", "Cancelled", "DeadlineExceeded", "EncoderClosed",
-    "ErrHandleClosed", "ErrUnknownRequestID", "HandleClosed", "InvalidLaunch", "Killed", "NoTerminalResult", "NotDelivered",
-    "ProcessError", "ProtocolError", "ReaderNotConfigured", "ResultError", "SessionInUse", "SessionUnknown", "StartFailed",
-    "UnknownRequestId", "to_seed_error",
-]  # fmt: skip
-
 
 class HandleClosed(Closed):
     """The execution is over, so nothing can be answered any more. Execute again."""

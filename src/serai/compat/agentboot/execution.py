@@ -53,20 +53,6 @@ from serai.errors import AgentFailed, LimitHit
 from serai.model import events as model
 from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Question
 
-__all__ = [
-    "ControlledHandle",
-    "Execution",
-    "Handle",
-    "HandleControls",
-    "NewControlledHandle",
-    "Translate",
-    "decision_of",
-    "must_fit",
-    "new_controlled_handle",
-    "notify_store",
-    "stream_events",
-]
-
 
 def must_fit(asked: Approval | Question, response: ControlResponse) -> None:
     """A `TypeError` before anything is used up (spec agents 7.5)."""

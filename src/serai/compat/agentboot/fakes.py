@@ -25,8 +25,6 @@ from serai.wire.channel import Outbox
 from serai.wire.descriptors import Readers, Tail
 from serai.wire.process import Child, Launch
 
-__all__ = ["FakeFactory", "FakeProcess", "MemoryChild", "NewFakeFactory", "new_fake_factory"]
-
 _READ = 65536
 
 

@@ -32,26 +32,6 @@ from serai.compat.agentboot.options import ExecutionHandle
 from serai.compat.agentboot.permissions import AskRequest, AskResult, PermissionRequest, PermissionResult
 from serai.model.approvals import Allow
 
-__all__ = [
-    "ApprovalHandler",
-    "AskHandler",
-    "CompletionCallback",
-    "CompletionResult",
-    "CompositeHandler",
-    "FakePrompter",
-    "MessageHandler",
-    "MessageSink",
-    "MessageStreamer",
-    "NewCompositeHandler",
-    "Prompter",
-    "RunWithPrompter",
-    "ask_request",
-    "new_composite_handler",
-    "permission_request",
-    "run_with_handler",
-    "run_with_prompter",
-]
-
 log = logging.getLogger("serai.agents")
 
 MessageSink = Callable[[Any], object]

@@ -31,50 +31,6 @@ from serai.compat.agentboot.codec import (
 )
 from serai.wire.stream import split_lines
 
-__all__ = [
-    "AgentMessage",
-    "ApprovalRequestEvent",
-    "ApprovalResponse",
-    "AskRequestEvent",
-    "AskResponse",
-    "AssistantMessage",
-    "BaseMessage",
-    "ContentBlock",
-    "ControlResponse",
-    "ErrorEvent",
-    "GenericMessage",
-    "InitMessage",
-    "MessageEvent",
-    "MessageFromEvent",
-    "NewAssistantMessage",
-    "NewInitMessage",
-    "NewPermissionRequestMessage",
-    "NewPermissionResultMessage",
-    "NewResultMessage",
-    "NewStreamDeltaMessage",
-    "NoiseEvent",
-    "PermissionRequestMessage",
-    "PermissionResultMessage",
-    "RequestCancelled",
-    "Result",
-    "ResultMessage",
-    "RunAccount",
-    "StateChanged",
-    "Stderr",
-    "StreamDeltaMessage",
-    "StreamEvent",
-    "TurnCompleted",
-    "TurnStarted",
-    "Waited",
-    "message_from_event",
-    "new_assistant_message",
-    "new_init_message",
-    "new_permission_request_message",
-    "new_permission_result_message",
-    "new_result_message",
-    "new_stream_delta_message",
-]
-
 
 @runtime_checkable
 class AgentMessage(Protocol):

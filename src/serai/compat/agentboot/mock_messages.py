@@ -18,8 +18,6 @@ from serai.errors import SeraiError
 from serai.model.events import Event, TurnEnded, TurnResult
 from serai.model.surface import HeadlessSurface, Surface
 
-__all__ = ["Played", "played", "seed_event", "seed_events"]
-
 
 def seed_event(event: Event) -> Message | None:
     """The message that an event of the mock agent stands for; None: it stands for none, being part of another's."""

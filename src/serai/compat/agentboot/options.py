@@ -23,27 +23,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-__all__ = [
-    "BUFFER",
-    "GRACE",
-    "Agent",
-    "AgentDriver",
-    "AgentTransport",
-    "Config",
-    "DefaultConfig",
-    "DefaultPermissionConfig",
-    "ExecutionHandle",
-    "ExecutionOptions",
-    "LaunchSpec",
-    "LifecycleStore",
-    "RunnerConfig",
-    "default_config",
-    "default_permission_config",
-    "filled",
-    "must_be_folder",
-    "patience",
-]
-
 BUFFER = 100  # messages
 GRACE = 5.0  # seconds
 

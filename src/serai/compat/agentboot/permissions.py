@@ -42,17 +42,6 @@ from serai.policy.engine import Policy, RememberedDecision
 from serai.policy.patterns import escape_glob
 from serai.policy.rules import Rule, Rules
 
-__all__ = [
-    "SECOND",
-    "AskRequest",
-    "AskResult",
-    "PermissionConfig",
-    "PermissionHandler",
-    "PermissionRequest",
-    "PermissionResponse",
-    "PermissionResult",
-]
-
 SECOND = 1_000_000_000
 _ZERO = "0001-01-01T00:00:00Z"  # what the seed's language writes for a time that was never set
 

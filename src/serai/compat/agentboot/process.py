@@ -21,8 +21,6 @@ from serai.wire.channel import Outbox
 from serai.wire.plain_process import PlainSpawner
 from serai.wire.process import Child, Launch, Spawner, StopResult, stop_child
 
-__all__ = ["Factory", "OsFactory", "Output", "ProcessHandle", "environment"]
-
 log = logging.getLogger("serai.agents")
 
 _READ = 65536

@@ -72,17 +72,6 @@ from serai.wire.channel import Channel
 from serai.wire.event_loop import Deadlines
 from serai.wire.process import StopResult
 
-__all__ = [
-    "ExecutionRequests",
-    "NewRunner",
-    "NewRunnerWithFactory",
-    "Runner",
-    "TransportDriver",
-    "new_runner",
-    "new_runner_with_factory",
-    "response_of",
-]
-
 log = logging.getLogger("serai.agents")
 
 Request = ApprovalRequestEvent | AskRequestEvent

@@ -29,8 +29,6 @@ from serai.compat.agentboot.options import Agent, Config, ExecutionHandle, Execu
 from serai.compat.agentboot.permissions import SECOND
 from serai.errors import NoSession
 
-__all__ = ["AgentBoot", "AgentService", "New", "NewClaudeStore", "RunRequest", "SessionReader", "new", "new_claude_store"]
-
 Answer = TypeVar("Answer")
 
 _MOMENT = 0.1  # seconds

@@ -60,8 +60,6 @@ from serai.model.tools import TextBlock
 from serai.wire.process import Spawner
 from serai.wire.stream import Oversize
 
-__all__ = ["ClaudeAgent", "ClaudeDriver", "SessionAgent", "SessionRun", "messages_of", "noise_of", "options_of"]
-
 _STATUS = {"success": "success", "error": "error", "cancelled": "cancelled", "denied": "permission_denied"}
 
 

@@ -1,4 +1,4 @@
-"""The objects of piglet's own package (seed 004), over Serai's: for whoever knows them by those names.
+"""The objects of piglet's own package (seed 004), over Serai's, for callers that know them by those names.
 
     host = Host(load_manifest(folder), cwd)      # one process
     async with host:
@@ -6,8 +6,8 @@
 
     loaded, cleanup, error = await load_all(disabled=["clock"])
 
-`serai.Host` takes guests of every dialect in, and is what these are made of. `load_all` asks trust and the person's settings
-as that does; `Host` and `Supervisor` start what they are given, and ask no trust.
+`host` has them all. They are made of `serai.Host`, which starts guests of every dialect. `load_all` checks trust and the person's
+settings, as that does; `Host` and `Supervisor` start what they are given and check no trust.
 """
 
 from __future__ import annotations

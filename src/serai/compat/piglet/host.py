@@ -47,19 +47,6 @@ from serai.model.contributions import Contributions
 from serai.model.surface import Surface
 from serai.wire.plain_process import PlainSpawner
 
-__all__ = [
-    "Cleanup",
-    "Host",
-    "Loaded",
-    "Supervisor",
-    "Watcher",
-    "discover_extensions",
-    "extensions_dir",
-    "load_all",
-    "load_manifest",
-    "project_extensions_dir",
-]
-
 log = logging.getLogger("serai.host")
 
 

@@ -11,49 +11,6 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-__all__ = [
-    "NOTHING",
-    "AdvisorToolResult",
-    "BashCodeExecutionToolResult",
-    "Block",
-    "CitationsDelta",
-    "CodeExecutionToolResult",
-    "ContainerUpload",
-    "ContentBlockDelta",
-    "ContentBlockStart",
-    "ContentBlockStop",
-    "Delta",
-    "Document",
-    "Image",
-    "InputJsonDelta",
-    "Message",
-    "MessageDelta",
-    "MessageStart",
-    "MessageStop",
-    "Ping",
-    "RedactedThinking",
-    "ServerToolUse",
-    "SignatureDelta",
-    "Stop",
-    "StreamError",
-    "StreamPart",
-    "Text",
-    "TextDelta",
-    "TextEditorCodeExecutionToolResult",
-    "Thinking",
-    "ThinkingDelta",
-    "ToolResult",
-    "ToolSearchToolResult",
-    "ToolUse",
-    "UnknownBlock",
-    "UnknownDelta",
-    "UnknownPart",
-    "Usage",
-    "UserMessage",
-    "WebFetchToolResult",
-    "WebSearchToolResult",
-]
-
 NOTHING = Raw()  # an opaque member that is absent
 
 

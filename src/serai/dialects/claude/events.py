@@ -15,22 +15,6 @@ from serai.dialects.claude.messages import Assistant, FromCli, Result, StreamEve
 from serai.wire.codec import Noise, Unknown
 from serai.wire.stream import Call
 
-__all__ = [
-    "Answered",
-    "CanUseTool",
-    "Dialog",
-    "Elicitation",
-    "Event",
-    "Failed",
-    "HookCallback",
-    "McpMessage",
-    "Odd",
-    "Stray",
-    "Told",
-    "Unsupported",
-    "Withdrawn",
-]
-
 
 class Told(msgspec.Struct, frozen=True, gc=False):
     """Something happened in the session."""

@@ -25,23 +25,6 @@ from serai.dialects.claude.messages import FromCli
 from serai.wire import codec
 from serai.wire.codec import Noise, Unknown
 
-__all__ = [
-    "MARKS",
-    "JsonFields",
-    "TranscriptFormatter",
-    "content_text",
-    "counted",
-    "cut",
-    "details",
-    "grouped_reads",
-    "one_line",
-    "one_liner",
-    "plain",
-    "read_subject",
-    "shown",
-    "summary",
-]
-
 # What terminals obey and nobody reads: CSI, OSC and its kin (also without an end), the short ones; then what is left of control
 # characters, and what turns the direction of writing.
 _ESCAPE = re.compile(

@@ -19,8 +19,6 @@ from serai.dialects.claude import blocks, messages
 from serai.dialects.claude.messages import ControlCancel, ControlRequest, ControlResponse, FromCli, OtherRequest, Response
 from serai.wire.codec import BAD_INPUT, Noise, Unknown, repair, scan_head
 
-__all__ = ["FrameReader", "asked_in", "first_of", "ids_of", "object_of", "read_leniently", "retry_of", "shown_in"]
-
 _members: msgspec.json.Decoder[dict[str, Raw]] = msgspec.json.Decoder(dict[str, Raw])
 _items: msgspec.json.Decoder[list[Raw]] = msgspec.json.Decoder(list[Raw])
 _id: msgspec.json.Decoder[str | int] = msgspec.json.Decoder(str | int)

@@ -28,8 +28,6 @@ from serai.errors import Closed, NoApproval
 from serai.wire.codec import Noise, Unknown, encode
 from serai.wire.stream import Call, Oversize, PendingCalls
 
-__all__ = ["DENIED", "HostSide"]
-
 DENIED = "User denied this request"  # what the model is told where nobody said more (spec agents 2.8)
 _REMEMBERED = 10_000  # ids of requests that are kept to know a repeated one; those pending are always known
 _NOTHING_TOLD = Raw(b"{}")

@@ -23,8 +23,6 @@ from serai.model import events
 from serai.model.events import Event, Stop, Usage
 from serai.model.tools import Block, ToolCall, ToolResult
 
-__all__ = ["INTERRUPTED", "STOPS", "FinishedBlock", "Lane", "LaneTracker", "OpenCall", "StreamingBlock", "usage_of"]
-
 # Why the API says that a message ended, in our words.
 STOPS: dict[str, Stop] = {
     "end_turn": "end",

@@ -17,47 +17,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
-from serai.dialects.claude import blocks
 from serai.dialects.claude.blocks import NOTHING, Message, StreamPart, UnknownPart, Usage, UserMessage
 from serai.wire.codec import BAD_INPUT, Codec, encode, repair
-
-__all__ = [
-    "FROM_CLI",
-    "FROM_HOST",
-    "RARE",
-    "SUBTYPES",
-    "Assistant",
-    "CanUseTool",
-    "CliRequest",
-    "ControlCancel",
-    "ControlRequest",
-    "ControlResponse",
-    "Elicitation",
-    "FromCli",
-    "FromHost",
-    "HookCallback",
-    "HostCancel",
-    "HostContent",
-    "HostKeepAlive",
-    "HostRequest",
-    "HostResponse",
-    "HostResult",
-    "KeepAlive",
-    "McpMessage",
-    "OtherRequest",
-    "Prompt",
-    "RequestUserDialog",
-    "Response",
-    "Result",
-    "Retry",
-    "StreamEvent",
-    "StreamIds",
-    "System",
-    "ToolProgress",
-    "User",
-    "blocks",
-    "encode_line",
-]
 
 # Frames that nobody acts on by their type: they stay `Unknown` with their line, and are no surprise (spec agents 2.5).
 RARE = frozenset(

@@ -32,8 +32,6 @@ from serai.model.events import Event, TurnResult, Usage
 from serai.model.tools import Block, TextBlock, ToolCall, ToolResult
 from serai.wire.codec import Unknown
 
-__all__ = ["HINTS", "ClaudeTurnOutcome", "FrameTranslator", "start_failure", "turn_outcome"]
-
 _Pair = TypeVar("_Pair", bound=tuple[object, bytes])  # a frame and its line
 _SYNTHETIC = "<synthetic>"  # the model of a message that the program itself made
 _DENIED = ("permission-rule", "user-rejected")  # why a call did not run, when somebody or something said no

@@ -24,8 +24,6 @@ from serai.dialects.claude.messages import (
 from serai.wire.codec import BAD_INPUT, Noise, Unknown, encode
 from serai.wire.stream import Oversize
 
-__all__ = ["SUBTYPES", "Answered", "Asked", "Cancelled", "Event", "Fatal", "Passed", "PeerSide", "Prompted"]
-
 
 class Prompted(msgspec.Struct, frozen=True, gc=False):
     """A user's message."""

@@ -14,8 +14,6 @@ from serai.model import events
 from serai.model.actions import Level, Notice
 from serai.model.events import Event, PlanEntry
 
-__all__ = ["BackgroundTasks", "notice_of_limit", "plan_of", "system_event"]
-
 _OVER = frozenset({"completed", "failed", "killed", "stopped", "cancelled"})
 _Status = Literal["pending", "in_progress", "completed"]
 

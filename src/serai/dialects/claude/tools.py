@@ -22,8 +22,6 @@ import msgspec
 from serai.dialects.claude import blocks
 from serai.model.tools import Block, ImageBlock, NativeCall, OtherBlock, TextBlock, ToolCall
 
-__all__ = ["ASKER", "PREFIX", "ToolMap", "block_of", "content_of", "first_line", "json_value", "shown"]
-
 ASKER: Final = "claude"
 PREFIX: Final = "mcp__serai__"  # before the name of a tool that Serai serves it
 _ASIDE: Final = "native_"  # before an argument that has the name of another one's neutral word

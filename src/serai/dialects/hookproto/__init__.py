@@ -1,7 +1,7 @@
-"""The dialect hookproto: one-shot executables at a box's birth and death (seed 000).
+"""The dialect hookproto: one-shot executables that run when a box is created and destroyed (seed 000).
 
-Here are the words that both sides share, and `serve`, the hook's side. Serai's side is `serai.dialects.hookproto.host_side`.
-Standard library only, and as little of it as can be: a hook starts for each box, and the box waits for it.
+The package exports what both sides share, and `serve`, the hook's side. Serai's side is `serai.dialects.hookproto.host_side`.
+Standard library only, and as little of it as possible: a hook starts for each box, and the box waits for it.
 """
 
 from __future__ import annotations

@@ -22,8 +22,6 @@ from serai.dialects.hookproto.messages import (
 if TYPE_CHECKING:
     from serai.dialects.hookproto.messages import Json, Readers
 
-__all__ = ["BadResponse", "BoxFile", "read_response", "request_bytes", "resolve_file"]
-
 PERMISSIONS = 0o777
 LONGEST_PATH = 4096
 LONGEST_NAME = 255

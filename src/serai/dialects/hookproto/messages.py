@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     Json: TypeAlias = bool | int | float | str | list["Json"] | tuple[tuple[str, "Json"], ...] | None
     Readers: TypeAlias = dict[str, Callable[[str, Json], object]]
 
-__all__ = ["EVENT_BOX_CREATE", "EVENT_BOX_DESTROY", "Box", "File", "Request", "Response", "dumps", "loads", "shown"]
-
 EVENT_BOX_CREATE: Final = "box.create"
 EVENT_BOX_DESTROY: Final = "box.destroy"
 

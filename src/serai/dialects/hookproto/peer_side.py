@@ -31,8 +31,6 @@ if TYPE_CHECKING:
         def flush(self) -> object: ...
 
 
-__all__ = ["HookError", "read_request", "response_bytes", "serve"]
-
 _TEXTS = ("path", "content", "content_base64", "mode")
 _NUMBERS = ("uid", "gid")
 

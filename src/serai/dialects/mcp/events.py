@@ -1,3 +1,5 @@
+"""What the two sides of an MCP connection return for a message (sans-IO)."""
+
 from __future__ import annotations
 
 from typing import Any

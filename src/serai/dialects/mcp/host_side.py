@@ -24,8 +24,6 @@ from serai.wire import jsonrpc
 from serai.wire.codec import BAD_INPUT, decode
 from serai.wire.stream import Call, Oversize
 
-__all__ = ["HostSide"]
-
 _agreed = msgspec.json.Decoder(InitializeResult)
 _listed = msgspec.json.Decoder(ListResult)
 _done = msgspec.json.Decoder(CallResult)

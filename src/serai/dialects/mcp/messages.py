@@ -10,12 +10,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = [
-    "CANCELLED", "INVALID_PARAMS", "LOADED", "NEWEST", "PARSE_ERROR", "TOOL_USE", "VERSIONS", "Audio", "CallParams",
-    "CallResult", "Carried", "Implementation", "InitializeParams", "InitializeResult", "Link", "ListParams", "ListResult",
-    "Method", "Resource", "Tool",
-]  # fmt: skip
-
 # Those that begin with `initialize`, newest first. The one of 2026-07-28 does not: its clients go back to these when they are told
 # that there is no such method.
 VERSIONS = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")

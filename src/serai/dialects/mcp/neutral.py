@@ -21,8 +21,6 @@ from serai.dialects.mcp.messages import LOADED, CallResult, Carried, Tool
 from serai.model.tools import Block, ImageBlock, OtherBlock, TextBlock, ToolResult, ToolSpec
 from serai.wire.codec import BAD_INPUT, paired
 
-__all__ = ["LONGEST", "NameMap", "call_result", "prefix_of", "tool", "tool_result", "tool_spec"]
-
 _SINCE = {"audio": "2025-03-26", "resource_link": "2025-06-18"}
 
 

@@ -35,8 +35,6 @@ from serai.wire import jsonrpc
 from serai.wire.codec import BAD_INPUT, Noise, Unknown, decode, encode
 from serai.wire.stream import Oversize
 
-__all__ = ["PeerSide"]
-
 T = TypeVar("T")
 
 _initialize = msgspec.json.Decoder(InitializeParams)

@@ -11,19 +11,6 @@ from serai.wire import jsonrpc
 from serai.wire.codec import Noise, Unknown
 from serai.wire.stream import Call
 
-__all__ = [
-    "Answered",
-    "Asked",
-    "BadParams",
-    "BadTold",
-    "Event",
-    "Registered",
-    "RegistrationRefused",
-    "Told",
-    "UnknownMethod",
-    "UnknownTold",
-]
-
 
 class Registered(msgspec.Struct, frozen=True):
     """The guest offers something that can be taken (spec piglet 4)."""

@@ -31,8 +31,6 @@ from serai.wire import jsonrpc
 from serai.wire.codec import BAD_INPUT, encode
 from serai.wire.stream import Call, Oversize
 
-__all__ = ["INVALID_PARAMS", "NOT_FOUND", "HostSide", "TypedSide"]
-
 INVALID_PARAMS = -32602
 NOT_FOUND = -32604  # a thing, not a method (spec piglet 2.4)
 

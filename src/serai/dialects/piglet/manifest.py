@@ -10,10 +10,6 @@ import msgspec
 if TYPE_CHECKING:
     from yaml import Event, Node
 
-__all__ = [
-    "HAS_SWITCH", "NAMES_FILE", "Default", "Manifest", "ManifestError", "Transport", "argv", "parse", "read_yaml", "with_enabled",
-]  # fmt: skip
-
 HAS_SWITCH = False  # it has no key that says whether a guest is on (spec piglet 1.3)
 NAMES_FILE = True  # in its words for a bad manifest, the file stands after `manifest` (spec piglet 1.3)
 

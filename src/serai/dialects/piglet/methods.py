@@ -9,8 +9,6 @@ from serai.dialects.piglet import messages, service_messages
 from serai.dialects.piglet.messages import Wire
 from serai.wire.codec import FoldingDecoder, decode
 
-__all__ = ["METHODS", "Method", "MethodSpec", "params_of", "result_of"]
-
 
 class Method(StrEnum):
     """Their names."""

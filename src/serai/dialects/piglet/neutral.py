@@ -49,21 +49,6 @@ from serai.model.contributions import (
 from serai.model.tools import Block, ImageBlock, OtherBlock, TextBlock, ToolResult, ToolSpec
 from serai.wire.codec import BAD_INPUT, FoldingDecoder, decode, paired
 
-__all__ = [
-    "Contribution",
-    "action",
-    "after",
-    "before",
-    "blocks",
-    "content_blocks",
-    "contribution",
-    "details_of",
-    "shortcut_key",
-    "told",
-    "tool_result",
-    "why_not",
-]
-
 PASS = Pass()
 _STAGES: frozenset[InterceptPoint] = frozenset({"tool_call", "tool_result"})
 _LEVELS: dict[str, Level] = {"warn": "warn", "error": "error"}

@@ -9,13 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from serai.dialects.piglet import messages
-from serai.dialects.piglet.events import Answered, Asked, BadParams, BadTold, Event, Told, UnknownMethod, UnknownTold
 from serai.dialects.piglet.host_side import TypedSide
 from serai.dialects.piglet.messages import ContentBlock, Wire
 from serai.dialects.piglet.methods import METHODS
 from serai.wire import jsonrpc
-
-__all__ = ["Answered", "Asked", "BadParams", "BadTold", "Event", "PeerSide", "Told", "UnknownMethod", "UnknownTold"]
 
 _REGISTER = {row.params: method for method, row in METHODS.items() if method.startswith("register/")}
 

@@ -32,25 +32,6 @@ from serai.errors import (
 from serai.limits import Limits
 from serai.wire import codec
 
-__all__ = [
-    "FAILED",
-    "INVALID_PARAMS",
-    "NOTIFICATIONS",
-    "NOT_FOUND",
-    "SERVICES",
-    "ServiceCall",
-    "ServiceMethod",
-    "call_for",
-    "call_for_notification",
-    "cancelled",
-    "error_for",
-    "expired",
-    "fallback_for",
-    "result_for",
-    "stopped",
-    "timeout_of",
-]
-
 INVALID_PARAMS = -32602
 FAILED = -32603
 NOT_FOUND = -32604  # spec piglet 2.4

@@ -26,49 +26,6 @@ if TYPE_CHECKING:
 
     from serai.plugins.grants import FsGrant, Operation, ResolvedPlugin
 
-__all__ = [
-    "AGE",
-    "BODY",
-    "CONTENT",
-    "CONTROLS",
-    "ENTRIES",
-    "FRAME",
-    "HANDLES",
-    "MESSAGE",
-    "REQUEST_AGENT",
-    "REQUEST_DESCRIPTOR",
-    "RESPONSE",
-    "SECONDS",
-    "TEXT",
-    "WEBSOCKET_AGENT",
-    "Entry",
-    "FsRequest",
-    "Header",
-    "HostCallDenied",
-    "PreparedRequest",
-    "answer",
-    "check_fs",
-    "check_open",
-    "check_request",
-    "check_text",
-    "check_url",
-    "closed",
-    "granted",
-    "listed",
-    "lossy",
-    "opened",
-    "parsed",
-    "read",
-    "received",
-    "root_of",
-    "sent",
-    "shown",
-    "size",
-    "strict",
-    "wait",
-    "written",
-]
-
 
 class HostCallDenied(Exception):
     """A refused or failed call of a host interface; the text is for the operator, bounded and redacted by whoever shows it."""

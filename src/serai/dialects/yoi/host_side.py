@@ -30,8 +30,6 @@ from serai.plugins.grants import ResolvedPlugin
 from serai.plugins.manifest import TOOL
 from serai.plugins.untrusted_text import operator_text
 
-__all__ = ["ATTEMPTS", "DIAGNOSTICS", "MOVES", "QUEUE", "RESULTS", "EventRejected", "HostSide"]
-
 QUEUE = 32
 RESULTS = 32
 DIAGNOSTICS = 256  # the origin's grow without bound (spec yoi 3.8)

@@ -31,52 +31,6 @@ from msgspec import UNSET, UnsetType
 from serai.plugins.bounds import DOCUMENT
 from serai.plugins.untrusted_text import operator_text, size
 
-__all__ = [
-    "DEPTH",
-    "HOST",
-    "SUMMARY",
-    "BadDocument",
-    "Big",
-    "Call",
-    "Event",
-    "FromWorker",
-    "Go",
-    "HostAsked",
-    "Load",
-    "Loaded",
-    "Ok",
-    "Phase",
-    "PluginStatus",
-    "Ready",
-    "Repeated",
-    "Reply",
-    "ServiceOutput",
-    "Stale",
-    "ToolOutput",
-    "Trap",
-    "Unfit",
-    "as_output",
-    "config_text",
-    "correlation_id",
-    "decoder",
-    "encode",
-    "encode_event",
-    "free_json",
-    "json_text",
-    "marked_json",
-    "plain",
-    "read_event",
-    "read_input",
-    "read_output",
-    "read_service",
-    "read_status",
-    "repeated_key",
-    "strict_json",
-    "websocket_close",
-    "websocket_error",
-    "websocket_text",
-]
-
 SUMMARY = 1024  # bytes (spec yoi 3.3)
 DEPTH = 128  # of lists and objects in each other
 CLOSED_BY_PEER = "host-owned WebSocket closed by peer"

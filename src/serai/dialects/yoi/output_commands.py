@@ -20,11 +20,6 @@ from serai.plugins.grants import ResolvedPlugin
 from serai.plugins.manifest import HostApi
 from serai.plugins.untrusted_text import bounded, is_timestamp, operator_text, size
 
-__all__ = [
-    "ID", "MOST", "NOT_DISPATCHED", "PAYLOAD", "UPDATED", "Batch", "Kind", "OutputCommand", "RequestDispatch", "StatusUpdate",
-    "WebSocketSend", "check", "no_connection", "not_connected", "sent",
-]  # fmt: skip
-
 MOST = 16  # commands in one answer
 PAYLOAD = 16 * 1024  # bytes of JSON
 ID = 128  # bytes

@@ -11,34 +11,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = [
-    "CODES",
-    "COMPLETED",
-    "CONTENT",
-    "EPOCH",
-    "ID",
-    "MESSAGE",
-    "NOT_STARTED",
-    "OUTPUT",
-    "SUMMARY",
-    "Event",
-    "Output",
-    "PeerSide",
-    "ToolError",
-    "answered",
-    "command",
-    "error_document",
-    "error_output",
-    "json_output",
-    "read_event",
-    "read_input",
-    "service_output",
-    "status",
-    "status_update",
-    "tool_output",
-    "websocket_send",
-]  # fmt: skip
-
 OUTPUT = 65_536  # bytes of any document
 SUMMARY = 1024
 CONTENT = OUTPUT - SUMMARY - 4096

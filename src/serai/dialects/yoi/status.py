@@ -15,21 +15,6 @@ import msgspec
 
 from serai.plugins.untrusted_text import operator_text
 
-__all__ = [
-    "MOST",
-    "CommandResult",
-    "CommandStatus",
-    "ConnectionState",
-    "ConnectionStatus",
-    "ConnectionTable",
-    "Counters",
-    "Diagnostic",
-    "DiagnosticKind",
-    "DispatchReport",
-    "InstanceStatus",
-    "Lifecycle",
-]
-
 
 class Lifecycle(Enum):
     READY = "Ready"  # a plugin of the world `tool`, for ever

@@ -8,8 +8,6 @@ from typing import Final
 
 from serai.plugins.manifest import INSTANCE, TOOL
 
-__all__ = ["EXPORTS", "HOST", "WORLDS", "Parameters", "import_name", "text", "trimmed"]
-
 PLUGIN_FILE: Final = "yoi-plugin.wit"
 HOST_FILE: Final = "deps/yoi-host/host.wit"
 

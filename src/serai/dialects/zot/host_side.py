@@ -55,8 +55,6 @@ from serai.errors import Closed
 from serai.wire.codec import BAD_INPUT, decode, encode
 from serai.wire.stream import Call, Oversize, PendingCalls
 
-__all__ = ["HostSide", "Phase"]
-
 Phase = Literal["hello", "registering", "ready", "leaving", "over"]
 
 _ANSWERS = (ToolResult, CommandResponse, EventInterceptResponse)

@@ -9,8 +9,6 @@ from msgspec import Raw
 
 from serai.wire.codec import BAD_INPUT, decode
 
-__all__ = ["Manifest", "ManifestError", "argv", "parse", "with_enabled"]
-
 
 class ManifestError(ValueError):
     """The text is no usable manifest; the message is the reason in the protocol's words (spec zot 1.2)."""

@@ -19,49 +19,6 @@ from msgspec import Raw
 
 from serai.wire.codec import BAD_INPUT, Codec, Noise, Unknown, encode, repair, scan_head
 
-__all__ = [
-    "EVENTS",
-    "FROM_GUEST",
-    "FROM_HOST",
-    "INTERCEPTABLE",
-    "MAX_LINE",
-    "NOTHING",
-    "PROTOCOL_VERSION",
-    "Broken",
-    "CommandInvoked",
-    "CommandResponse",
-    "ContentBlock",
-    "Event",
-    "EventIntercept",
-    "EventInterceptResponse",
-    "Frame",
-    "FrameReader",
-    "FromGuest",
-    "FromHost",
-    "Hello",
-    "HelloAck",
-    "Malformed",
-    "Notify",
-    "Odd",
-    "PanelClose",
-    "PanelKey",
-    "PanelRender",
-    "PanelResize",
-    "PanelSpec",
-    "Ready",
-    "RegisterCommand",
-    "RegisterTool",
-    "Shutdown",
-    "ShutdownAck",
-    "Stray",
-    "Subscribe",
-    "ToolCall",
-    "ToolResult",
-    "UnknownFrame",
-    "kind_of",
-    "shown_in",
-]
-
 PROTOCOL_VERSION = 1
 MAX_LINE = 4 * 1024 * 1024  # with its newline, for either side (spec zot 3.1)
 EVENTS = ("session_start", "turn_start", "turn_end", "tool_call", "assistant_message")

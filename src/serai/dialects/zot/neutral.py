@@ -17,21 +17,6 @@ from serai.model.contributions import InterceptPoint, InterceptResult, Pass, Ref
 from serai.model.tools import Block, ImageBlock, TextBlock, ToolResult
 from serai.wire.codec import BAD_INPUT, decode
 
-__all__ = [
-    "KEYS",
-    "KINDS",
-    "PASS",
-    "STAGES",
-    "CommandError",
-    "action",
-    "event",
-    "notice",
-    "panel",
-    "rendered",
-    "tool_result",
-    "verdict",
-]
-
 # zot's names for events, and the tags of what happens here. What zot calls a turn is one step of ours.
 KINDS: dict[str, str] = {
     "session_start": events.event_kind(events.SessionStarted),

@@ -30,25 +30,6 @@ from serai.dialects.zot.messages import (
 from serai.wire.codec import encode
 from serai.wire.stream import Oversize
 
-__all__ = [
-    "CommandInvoked",
-    "Event",
-    "EventHeard",
-    "Intercepted",
-    "Malformed",
-    "PanelClosed",
-    "PanelKey",
-    "PanelResized",
-    "PeerSide",
-    "Request",
-    "Shutdown",
-    "Stray",
-    "TooLong",
-    "ToolCalled",
-    "UnknownFrame",
-    "Welcomed",
-]
-
 CAPABILITIES = ("commands", "tools", "events", "panels")
 
 

@@ -1,7 +1,7 @@
-"""One row for each dialect: the file by which a guest of it is known, and the adapter that takes it in.
+"""The table of dialects: the file that identifies a guest of each, and the adapter that starts it.
 
 Adapters are imported when the first guest of their dialect starts. Other packages add a dialect with an entry point of the group
-`serai.guests`: its name is the dialect, its object the adapter, and a guest asks for it with `dialect` in its `guest.toml`.
+`serai.guests`: its name is the dialect, its object the adapter, and a guest selects it with `dialect` in its `guest.toml`.
 """
 
 from __future__ import annotations

@@ -28,8 +28,6 @@ from serai.wire.codec import encode
 from serai.wire.process import Child, Launch, stop_child
 from serai.wire.stream import Call, Oversize
 
-__all__ = ["ADAPTER", "LIMITS", "ZotGuest", "start"]
-
 # Spec zot 9. Frames are limited both ways: the guest's SDK reads no longer ones either.
 LIMITS: dict[str, float | None] = {
     "frame": 4 * MIB,

@@ -1,8 +1,11 @@
 """What a shell command runs, as far as it can be seen without running it: for the rules of the policy engine.
 
-Two different questions are answered, each by what can be trusted with it. What an allow rule may match is decided by a small strict
-scanner (`Reading.simple`). What a deny rule finds is looked for everywhere, with the grammar if it is installed, and behind
-wrappers; where that is not certain, the answer is `maybe`.
+Two questions have two answers. What an allow rule may match is decided by a small strict scanner (`CommandReading.simple`). What a
+deny rule finds is searched everywhere, with bash's grammar if it is installed, and behind wrappers; where that is not certain, the
+answer is `maybe`.
+
+`reader` is the way in, `shell_text` has the words, the lexer and the scanners, `grammar` uses tree-sitter. `wrappers`, `arguments`
+and `shell_builtins` find commands inside commands. `command_pattern` is the pattern of a rule.
 """
 
 from serai.policy.commands.command_pattern import CommandPattern

@@ -13,22 +13,6 @@ from typing import NamedTuple
 
 from serai.policy.commands.shell_text import ShellCommand, ShellWord
 
-__all__ = [
-    "ASSIGNMENT",
-    "CommandArguments",
-    "HiddenCommand",
-    "NestedCommands",
-    "OptionSyntax",
-    "ParsedOption",
-    "WrapperReader",
-    "is_input",
-    "is_operand",
-    "reads",
-    "runs",
-    "shown_name",
-]
-
-
 # What is not known of a word never looks like this, so it holds for such words too.
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _OPERAND = re.compile(r"[A-Za-z0-9_./,:@%]")

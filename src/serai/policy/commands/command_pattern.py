@@ -10,8 +10,6 @@ from serai.plain_text import find_invisible
 from serai.policy.commands.shell_text import CommandReading, ShellCommand, ShellWord
 from serai.policy.patterns import joined
 
-__all__ = ["CommandPattern", "Found"]
-
 Found = Literal["yes", "no", "maybe"]
 
 _MOST_WORDS = 64  # of a pattern; a longer one is a mistake, and matching stays quick

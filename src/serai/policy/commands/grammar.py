@@ -30,8 +30,6 @@ from serai.policy.commands.shell_text import (
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-__all__ = ["installed", "parse_with_grammar"]
-
 # Blanks, newlines and lines that go on; a line that goes on in the middle of a word is none of these.
 _GAP = re.compile(r"(?:[ \t\n]|(?<=[ \t\n])\\\n|\\\n(?=[ \t]))*")
 _WORDS: Final = frozenset({"command", "declaration_command", "unset_command", "variable_assignment", "variable_assignments"})

@@ -27,8 +27,6 @@ from serai.policy.commands.shell_text import (
 )
 from serai.policy.commands.wrappers import WRAPPERS
 
-__all__ = ["Parser", "read_command", "read_with"]
-
 Parser = Callable[[str], ParsedText]
 
 # What the system loads programs with, and a command of the past (`!rm`).

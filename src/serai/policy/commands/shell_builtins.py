@@ -27,8 +27,6 @@ from serai.policy.commands.arguments import (
 )
 from serai.policy.commands.shell_text import ShellCommand, ShellWord
 
-__all__ = ["BUILTINS", "LETTERS", "declared", "evaluated", "is_harmless_option", "is_special_variable", "set_options", "shopt"]
-
 # Of `set` and of a shell itself. Not `k` (keywords), `H` (history), and not `i`: a shell with a prompt reads otherwise.
 LETTERS: Final = frozenset("abefhmnptuvxBCEPT")
 _NAMES: Final = frozenset(

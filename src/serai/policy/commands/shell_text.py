@@ -26,26 +26,6 @@ from typing import Final, NamedTuple
 
 from serai.plain_text import find_invisible, name_character
 
-__all__ = [
-    "META",
-    "RESERVED",
-    "CommandReading",
-    "Holes",
-    "LexedWord",
-    "ParsedText",
-    "ShellCommand",
-    "ShellWord",
-    "TooComplex",
-    "Unreadable",
-    "as_byte_text",
-    "as_display_text",
-    "checked",
-    "lex_word",
-    "read_plain_command",
-    "scan_commands",
-    "scan_simple_command",
-]
-
 # A longer text is not read at all: nobody approves what takes an hour to read, and every reader here stays quick on it.
 MOST_TEXT = 64 * 1024
 # So deep are wrappers and texts within texts followed, and so many commands are looked at; past it they are hidden.

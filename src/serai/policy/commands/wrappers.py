@@ -34,27 +34,6 @@ from serai.policy.commands.arguments import (
 from serai.policy.commands.shell_builtins import LETTERS, is_harmless_option
 from serai.policy.commands.shell_text import ShellCommand, ShellWord
 
-__all__ = [
-    "PROGRAMS",
-    "SHELL_OPENS",
-    "WRAPPERS",
-    "assignments",
-    "chrt",
-    "env",
-    "evaluate",
-    "find",
-    "flock",
-    "script",
-    "shell",
-    "source",
-    "ssh",
-    "start_stop_daemon",
-    "su",
-    "trap",
-    "watch",
-    "xargs",
-]
-
 # The name of a long option is known although its value is not.
 _LONG = re.compile(r"--([A-Za-z0-9-]+)(?:=|$)")
 

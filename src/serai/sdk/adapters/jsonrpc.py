@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-__all__ = ["BadLine", "RpcLine", "failure", "head_of", "note", "read", "request", "result", "short"]
-
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[][{}:,]|[^][{}:,"\s]+')  # strings, what gives them their place, numbers and words
 
 

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from serai.sdk.registrations import Registration, Registrations
     from serai.sdk.workers import PendingAnswer
 
-__all__ = ["ADAPTER", "EVENTS", "Piglet"]
-
 UNKNOWN_METHOD, INVALID, FAILED = -32601, -32602, -32603
 
 # What is registered, and what its name is called (spec piglet 4).

@@ -7,8 +7,6 @@ from serai.sdk.adapters.piglet import FAILED, INVALID, Piglet
 from serai.sdk.answers import ToolError
 from serai.sdk.workers import CommandAnswer, InterceptAnswer, PendingAnswer, ToolAnswer
 
-__all__ = ["KINDS"]
-
 
 def _failure(work: PendingAnswer, error: BaseException) -> bytes:
     adapter = work.adapter

@@ -34,24 +34,6 @@ from serai.sdk.extension import Extension
 from serai.sdk.handler_results import Returned, kind_of, reason, resulted
 from serai.sdk.registrations import Handler, IngressEvent, Registrations
 
-__all__ = [
-    "ComponentGuest",
-    "Entry",
-    "File",
-    "FileSystem",
-    "ImportBlocker",
-    "Interfaces",
-    "NullOutput",
-    "Requests",
-    "Response",
-    "Socket",
-    "WebSockets",
-    "described",
-    "exports",
-    "found_in",
-    "seal",
-]
-
 # What handlers and the SDK import when they first need it: there is no file to import from later.
 _EARLY = (
     "base64", "collections", "contextvars", "copy", "csv", "dataclasses", "datetime", "decimal", "difflib", "enum", "fractions",

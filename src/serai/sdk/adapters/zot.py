@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from serai.sdk.registrations import Registration, Registrations
     from serai.sdk.workers import PendingAnswer
 
-__all__ = ["ADAPTER", "Zot"]
-
 Frame = dict[str, Any]
 
 CAPABILITIES = ["commands", "tools", "events", "panels"]

@@ -1,6 +1,5 @@
-"""A function's signature as the JSON Schema that models see, and what they send read back into arguments for it.
+"""A function's signature as the JSON Schema that models see, and the JSON that they send as arguments for the function.
 
-`parameters` joins the parts: `signatures` (what a function takes), `hints` (what a type hint means), `kinds` and `shapes` (the
-values it lets in), `keywords` (what `Annotated` adds), `docstrings`, and `reading` (one reading of what a model
-sent).
+`parameters` reads signatures and docstrings and binds arguments, `hints` says what a type hint means, `values` has the kinds of
+values, `validation` the JSON Schema keywords of `Annotated` and the errors of one reading.
 """

@@ -37,8 +37,6 @@ from serai.sdk.schema.values import (
     nullable,
 )
 
-__all__ = ["UNIONS", "Hints", "Scope", "default_note", "evaluated"]
-
 _NAME_ABOVE = "import or define the name above, and not only for type checkers"
 _UNION_OUTSIDE = "before Python 3.13 the union goes inside: write Annotated[int | None, {…}]"
 _OWN_SCHEMA = "give the tool a schema of your own: @ext.tool(schema={…})"

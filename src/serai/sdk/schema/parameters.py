@@ -29,21 +29,6 @@ from serai.sdk.schema.hints import UNIONS, Hints, Scope, default_note, evaluated
 from serai.sdk.schema.validation import Underivable, Validation
 from serai.sdk.schema.values import Field, Never, ObjectKind, ValueKind, nullable
 
-__all__ = [
-    "ABSENT",
-    "Docstring",
-    "Parameter",
-    "Parameters",
-    "Takes",
-    "describing",
-    "docstring",
-    "filled",
-    "inner",
-    "names_around",
-    "parameters",
-    "signature",
-]
-
 
 class Docstring(NamedTuple):
     description: str

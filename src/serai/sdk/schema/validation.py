@@ -18,25 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 if TYPE_CHECKING:
     from serai.sdk.schema.values import ValueKind
 
-__all__ = [
-    "LOOSE",
-    "SAME",
-    "VALID",
-    "Attempt",
-    "Check",
-    "Underivable",
-    "Validation",
-    "checks",
-    "cut",
-    "inside",
-    "json_type",
-    "normal",
-    "not_json",
-    "shown",
-    "unique",
-    "validated",
-]
-
 # How far a value may be from its hint: of its very type; as the schema has it (5.0 is an integer); or with coercion.
 SAME, VALID, LOOSE = range(3)
 

@@ -45,28 +45,6 @@ from serai.sdk.schema.validation import (
     unique,
 )
 
-__all__ = [
-    "MISFIT",
-    "Anything",
-    "Boolean",
-    "Field",
-    "Integer",
-    "ListKind",
-    "MapKind",
-    "Never",
-    "Null",
-    "Number",
-    "ObjectKind",
-    "OneOf",
-    "Parsed",
-    "Schema",
-    "String",
-    "Tuple",
-    "Union",
-    "ValueKind",
-    "nullable",
-]
-
 Schema = dict[str, Any]
 
 MISFIT: Any = object()  # what a value becomes that is not of a kind at all

@@ -15,8 +15,6 @@ from typing import Any, Self
 
 from serai.testing.claude import program
 
-__all__ = ["Given", "Script", "ScriptedClaude"]
-
 Json = dict[str, Any]
 MODEL = "claude-sonnet-4-5"
 

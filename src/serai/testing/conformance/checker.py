@@ -15,8 +15,6 @@ from serai.testing.conformance.probe import Target, Task
 from serai.testing.guest_process import ambient, with_python
 from serai.wire.child_environment import guest_environment
 
-__all__ = ["RULES", "UnknownRule", "assert_conforms", "check", "environment", "judged", "rules"]
-
 # One table of rules for each dialect: a module with `RULES`, and `examine` for what its rules are given.
 TABLES = {"zot": "serai.testing.conformance.zot", "piglet": "serai.testing.conformance.piglet"}
 _AT_ONCE = 4

@@ -16,8 +16,6 @@ from typing import Any, Generic, TypeVar
 from serai.testing.conformance.findings import Finding, RuleFailed, Skip, Unopened
 from serai.testing.conformance.probe import GuestProbe, RequestOutcome, Task
 
-__all__ = ["AGAIN", "NOBODY", "FirstVisit", "GuestExamination", "TriedRequest", "scratched"]
-
 NOBODY = "serai_check_no_such_name"
 AGAIN = "hosts start it again and again, at a reload the new one first; if only one may run, say `exclusive = true` in guest.toml"
 

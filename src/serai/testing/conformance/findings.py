@@ -14,23 +14,6 @@ from typing import Any, Literal, NamedTuple
 from serai.record import secret_patterns
 from serai.testing.guest_process import SHOWN, GuestProcess, show
 
-__all__ = [
-    "Finding",
-    "Patience",
-    "Report",
-    "Rule",
-    "RuleFailed",
-    "Skip",
-    "Status",
-    "Unopened",
-    "failed",
-    "frame",
-    "last_words",
-    "masked",
-    "transcript",
-    "warned",
-]
-
 _TAIL = 600  # of stderr, in a finding
 _BEFORE = 1 << 16  # bytes around what is shown: longer than a key
 _LINES = 300  # of what was said: more than a key has

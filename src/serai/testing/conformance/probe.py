@@ -28,23 +28,6 @@ from serai.testing.conformance import findings
 from serai.testing.conformance.findings import Finding, Patience, failed, warned
 from serai.testing.guest_process import GuestProcess, python_program
 
-__all__ = [
-    "Flawed",
-    "Frame",
-    "GuestProbe",
-    "ProbeRequest",
-    "RequestOutcome",
-    "Target",
-    "Task",
-    "backwards",
-    "compact",
-    "ending",
-    "escaped",
-    "spaced",
-    "with_separators",
-    "written",
-]
-
 Frame = dict[str, Any]
 
 

@@ -23,33 +23,6 @@ from serai.testing.conformance.findings import Finding, Skip, failed, warned
 from serai.testing.conformance.probe import Flawed, Frame, GuestProbe, RequestOutcome, ending, written
 from serai.testing.guest_process import show
 
-__all__ = [
-    "ODD_ARGUMENTS",
-    "answers",
-    "burst",
-    "by_reason",
-    "command_name",
-    "eof",
-    "harm",
-    "host_gone",
-    "idle",
-    "left_behind",
-    "lives_through",
-    "manifest",
-    "many",
-    "odd_arguments",
-    "open_requests",
-    "opens",
-    "quoted",
-    "schema",
-    "shutdown",
-    "takes",
-    "terminate",
-    "tool_name",
-    "unfit",
-    "unknown_names",
-]
-
 _BURST = 64
 _END = "end as soon as shutdown or the end of input comes: exit the program, whatever else is still going on"
 

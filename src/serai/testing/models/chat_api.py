@@ -31,8 +31,6 @@ from serai.testing.models.reply import (
     tokens,
 )
 
-__all__ = ["API", "check", "error", "models"]
-
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _PARTS = {

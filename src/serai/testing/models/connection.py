@@ -16,8 +16,6 @@ except ImportError:
 
 from serai.limits import KIB, Limits
 
-__all__ = ["Connection", "Headers", "Owner", "Received"]
-
 log = logging.getLogger("serai.testing")
 
 _HEAD = 64 * KIB  # the head of a request; and what may come of the next one during an answer

@@ -34,8 +34,6 @@ from serai.testing.models.reply import (
     tokens,
 )
 
-__all__ = ["API", "Signature", "check", "count", "error", "models"]
-
 _ROLES = ("user", "assistant", "system")  # `system` in between is what Claude Code sends
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _ID = re.compile(r"[a-zA-Z0-9_-]+")

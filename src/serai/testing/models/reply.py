@@ -22,36 +22,6 @@ import msgspec
 from serai.agents.models import model_script
 from serai.agents.models.model_script import Cut, Fail, Hang, Malformed, ScriptMessage, Wait
 
-__all__ = [
-    "CREATED",
-    "FAULTS",
-    "Api",
-    "BadRequest",
-    "BlockBuilder",
-    "CallPiece",
-    "Content",
-    "Control",
-    "Encoder",
-    "Fault",
-    "Json",
-    "NeutralRequest",
-    "Piece",
-    "ReplyBlock",
-    "ScriptedReply",
-    "TextPiece",
-    "ThoughtPiece",
-    "answered",
-    "dumps",
-    "duplicates",
-    "faulted",
-    "huge",
-    "items",
-    "need",
-    "objects",
-    "text_of",
-    "tokens",
-]
-
 Json = dict[str, Any]
 
 CREATED = 1_767_225_600  # the time on every answer: the same request gives the same bytes

@@ -35,8 +35,6 @@ from serai.testing.models.reply import (
     tokens,
 )
 
-__all__ = ["ANSWERS", "API", "CALLS", "check", "kind_of", "sealed"]
-
 _ROLES = ("assistant", "system", "developer", "user")
 _LEAST_OUTPUT = 16
 

@@ -40,21 +40,6 @@ from serai.testing.models.reply import (
     huge,
 )
 
-__all__ = [
-    "APIS",
-    "KEY_HEADERS",
-    "MODELS",
-    "Exchange",
-    "FakeModels",
-    "Route",
-    "Seen",
-    "ServerContext",
-    "api_of",
-    "decoded",
-    "has_key",
-    "route_of",
-]
-
 APIS = (messages_api.API, chat_api.API, responses_api.API)
 MODELS = ("fake-1", "fake-small-1")
 

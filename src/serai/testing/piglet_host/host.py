@@ -32,8 +32,6 @@ from serai.testing.piglet_host.messages import (
     texts,
 )
 
-__all__ = ["PigletHost", "PigletProcess", "Transport", "argv_of", "manifest_of"]
-
 Transport = Literal["fd", "stdio"]
 _INTERPRETERS = {"bun": ["bun", "run"], "node": ["node"], "deno": ["deno", "run", "--allow-all"], "python": ["python3"]}
 # Its wire becomes FD 3 and 4, its stdin is empty and its stdout goes into a file: what it prints disturbs nobody (spec piglet 2.1).

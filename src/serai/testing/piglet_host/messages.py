@@ -12,27 +12,6 @@ from typing import Any, NamedTuple, Protocol
 
 from serai.testing.zot_host import is_base64, no_json
 
-__all__ = [
-    "ACTIONS",
-    "ANSWERS",
-    "EVENTS",
-    "LATER",
-    "LONGEST",
-    "NOTIFICATIONS",
-    "REGISTER",
-    "REQUESTS",
-    "RESULTS",
-    "Flaws",
-    "HostError",
-    "Message",
-    "ServiceContext",
-    "folded",
-    "is_id",
-    "parsed",
-    "read",
-    "texts",
-]
-
 Message = dict[str, Any]
 LONGEST = 4 * 1024 * 1024  # bytes of a line without its end (spec piglet 2.2)
 

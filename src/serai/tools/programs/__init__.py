@@ -1,1 +1,1 @@
-"""What runs in a process of its own: the standard library only, so that it starts quickly."""
+"""Programs that run in a process of their own: the standard library only, so that they start quickly."""

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 else:
     Search = dict
 
-__all__ = ["BAD_PATTERN", "NO_WAY", "Search", "globbed", "main"]
-
 # How it ends, besides well.
 BAD_PATTERN = 3
 NO_WAY = 4  # prints the error's number

@@ -37,8 +37,6 @@ from serai.model.approvals import Allow, Answer, Approval, Decision, Deny, Quest
 from serai.model.events import NoticeEvent
 from serai.model.tools import ToolCall
 
-__all__ = ["GUARDED", "HOOK", "ClaudeApprovals", "GuardCheck"]
-
 log = logging.getLogger("serai.agents")
 
 HOOK = "guard"  # the callback id of our one hook

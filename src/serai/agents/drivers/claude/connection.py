@@ -32,8 +32,6 @@ from serai.wire.event_loop import Deadlines
 from serai.wire.process import Child
 from serai.wire.stream import Oversize
 
-__all__ = ["ClaudeConnection", "ConnectionHandler", "exit_error", "interrupt_ignored", "prompt_content", "prompt_refusal"]
-
 log = logging.getLogger("serai.agents")
 
 Frame = tuple[FromCli | Unknown | Noise, bytes]  # with its line

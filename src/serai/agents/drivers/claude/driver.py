@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -47,45 +46,6 @@ from serai.wire.event_loop import Deadlines
 from serai.wire.process import stop_child
 from serai.wire.stream import Oversize
 
-__all__ = ["Claude", "ControlRequests", "object_of"]
-
-
-class ControlRequests(Driver):
-    """A driver that has a connection; each of these raises what it refuses with, or why there is none."""
-
-    house: ClaudeLaunch
-    folding: FrameTranslator
-
-    @abstractmethod
-    def connected(self) -> ClaudeConnection: ...
-
-    def steer(self, text: str) -> None:
-        """With an id of its own: when it comes too late and makes a turn, the result of that is not taken for another's."""
-        connection = self.connected()
-        connection.send(connection.ours.prompt(text, uuid=str(uuid4()), relayed=True))
-
-    async def set_model(self, query: str) -> str:
-        reply = object_of(await self.connected().request("set_model", {"model": query or None}))
-        self.keep(model=query)
-        return str(reply.get("model") or query)
-
-    async def set_mode(self, mode: str) -> None:
-        await self.connected().request("set_permission_mode", {"mode": mode})
-        self.keep(permission_mode=mode)
-        self.folding.mode = mode
-
-    def keep(self, **choice: str) -> None:
-        """A process that takes this one's place has it too, and a fork: nobody gets back what a person has tightened."""
-        self.house.options = msgspec.structs.replace(self.house.options, **choice)
-
-    async def stop_task(self, task_id: str) -> None:
-        """End something that it does on the side."""
-        await self.connected().request("stop_task", {"task_id": task_id})
-
-    async def control(self, subtype: str, **fields: Any) -> Any:
-        """Whatever else its control protocol has, such as `get_context_usage`; its answer."""
-        return object_of(await self.connected().request(subtype, fields))
-
 
 def object_of(raw: msgspec.Raw) -> dict[str, Any]:
     """An answer that should be an object."""
@@ -102,7 +62,7 @@ _ENDED = ("exited", "no_result")  # after these another process may go on
 _WAITED = frozenset({"local_agent", "local_workflow"})  # what a run is not over without (spec agents 2.11)
 
 
-class Claude(ControlRequests):
+class Claude(Driver):
     """One conversation with Claude Code."""
 
     name = "claude"
@@ -477,3 +437,30 @@ class Claude(ControlRequests):
         if self._connection is not None:
             self.house.end(self._connection.child, at_once=at_once)
         self._changed.set()
+
+    def steer(self, text: str) -> None:
+        """With an id of its own: when it comes too late and makes a turn, the result of that is not taken for another's."""
+        connection = self.connected()
+        connection.send(connection.ours.prompt(text, uuid=str(uuid4()), relayed=True))
+
+    async def set_model(self, query: str) -> str:
+        reply = object_of(await self.connected().request("set_model", {"model": query or None}))
+        self.keep(model=query)
+        return str(reply.get("model") or query)
+
+    async def set_mode(self, mode: str) -> None:
+        await self.connected().request("set_permission_mode", {"mode": mode})
+        self.keep(permission_mode=mode)
+        self.folding.mode = mode
+
+    def keep(self, **choice: str) -> None:
+        """A process that takes this one's place has it too, and a fork: nobody gets back what a person has tightened."""
+        self.house.options = msgspec.structs.replace(self.house.options, **choice)
+
+    async def stop_task(self, task_id: str) -> None:
+        """End something that it does on the side."""
+        await self.connected().request("stop_task", {"task_id": task_id})
+
+    async def control(self, subtype: str, **fields: Any) -> Any:
+        """Whatever else its control protocol has, such as `get_context_usage`; its answer."""
+        return object_of(await self.connected().request(subtype, fields))

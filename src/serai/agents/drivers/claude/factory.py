@@ -27,8 +27,6 @@ from serai.store.stored_session import StoredSession as Stored
 from serai.wire.channel import Tap
 from serai.wire.process import Spawner
 
-__all__ = ["claude"]
-
 
 def claude(
     *,

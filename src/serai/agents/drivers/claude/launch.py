@@ -40,8 +40,6 @@ from serai.wire.channel import Tap
 from serai.wire.plain_process import PlainSpawner
 from serai.wire.process import Child, Launch, Spawner, stop_child
 
-__all__ = ["SERVER", "ClaudeLaunch", "Format", "check", "command_line", "redacted"]
-
 launch_log = logging.getLogger("serai.agents.claude")
 
 Format = Literal["stream-json", "text"]

@@ -20,25 +20,6 @@ from serai.errors import BadSettings
 from serai.limits import MIB
 from serai.wire.child_environment import agent_environment
 
-__all__ = [
-    "ASK_RULE",
-    "BYPASS",
-    "CAPABILITIES",
-    "DROPPED",
-    "KEPT",
-    "KEPT_WITH",
-    "LABEL",
-    "MODES",
-    "ClaudeDefaults",
-    "ClaudeOptions",
-    "child_environment",
-    "merge_options",
-    "merge_settings",
-    "path_without_packages",
-    "with_ask_rule",
-    "without_project",
-]
-
 ASK_RULE = "AskUserQuestion"
 _MOST = 1 * MIB  # bytes of a file of settings
 

@@ -31,23 +31,6 @@ from serai.limits import MIB, Limits
 from serai.wire.plain_process import PlainSpawner
 from serai.wire.process import Child, Launch, Spawner
 
-__all__ = [
-    "HOW_TO_INSTALL",
-    "UNKNOWN",
-    "VERSIONS",
-    "Candidate",
-    "InstallLocations",
-    "ProgramFile",
-    "VersionCache",
-    "banner_version",
-    "find_program",
-    "invalidate",
-    "is_newer",
-    "parse_version",
-    "recorded_version",
-    "rejection_reason",
-]
-
 _NAMES = ("claude", "anthropic")
 _SCOPE, _PACKAGE = "@anthropic-ai", "claude-code"
 _ARCHITECTURES = {"x86_64": "x64", "amd64": "x64", "aarch64": "arm64", "arm64": "arm64"}

@@ -24,8 +24,6 @@ from serai.wire.event_loop import Deadlines
 from serai.wire.process import Child, stop_child
 from serai.wire.stream import Oversize
 
-__all__ = ["TextClaude"]
-
 
 class TextClaude(Driver):
     """One conversation, a process for each of its turns."""

@@ -25,8 +25,6 @@ from serai.model.events import Event, ToolProgress
 from serai.model.tools import ToolBox, ToolCall, ToolResult
 from serai.version import __version__
 
-__all__ = ["ToolServer"]
-
 log = logging.getLogger("serai.agents")
 
 _INTERNAL = -32603

@@ -27,8 +27,6 @@ from serai.model.actions import Notice
 from serai.model.approvals import Deny
 from serai.model.events import Event, Message, NoticeEvent, Text, TurnResult
 
-__all__ = ["AgentTurn", "CostCounter", "EventSequencer", "PromptTurn"]
-
 log = logging.getLogger("serai.agents")
 
 

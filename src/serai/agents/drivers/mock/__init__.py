@@ -1,4 +1,7 @@
-"""An agent that plays a script: no program, no model, no network. For tests of whatever stands around an agent, and for demos."""
+"""An agent that plays a script, without program, model or network: for demos and for tests of code around an agent.
+
+`script` has the steps of a script and their TOML and JSON forms, `driver` plays them.
+"""
 
 from serai.agents.drivers.mock.driver import mock
 from serai.agents.drivers.mock.script import (

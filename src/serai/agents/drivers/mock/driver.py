@@ -43,8 +43,6 @@ from serai.store.messages import INTERRUPTED
 from serai.store.session_folder import CurrentSession
 from serai.store.stored_session import StoredSession as Stored
 
-__all__ = ["AGENT", "Mock", "MockTurn", "message", "mock"]
-
 AGENT = "mock"
 Message = dict[str, Any]
 

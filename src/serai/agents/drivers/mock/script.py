@@ -24,28 +24,6 @@ import msgspec
 
 from serai.errors import BadSettings, SeraiError
 
-__all__ = [
-    "ASK_TOOL",
-    "LINEAR_TEXT",
-    "LINEAR_TOOLS",
-    "Ask",
-    "Assistant",
-    "Background",
-    "Error",
-    "Fail",
-    "Permission",
-    "Result",
-    "Script",
-    "Status",
-    "Step",
-    "StreamDelta",
-    "Thinking",
-    "ToolResult",
-    "ToolUse",
-    "Wait",
-    "linear",
-]
-
 LINEAR_TOOLS = ("mock_tool_read", "mock_tool_write", "mock_tool_execute", "mock_tool_search", "mock_tool_analyze")
 LINEAR_TEXT = "[Mock Step {step}/{total}] Processing: {prompt}"
 ASK_TOOL = "AskUserQuestion"  # that a question comes from

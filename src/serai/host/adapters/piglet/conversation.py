@@ -37,20 +37,6 @@ from serai.store.messages import (
 from serai.wire.child_environment import looks_secret
 from serai.wire.codec import BAD_INPUT
 
-__all__ = [
-    "UNREADABLE",
-    "Ask",
-    "ProviderStream",
-    "ProviderStreams",
-    "args_of",
-    "from_compact",
-    "params_of",
-    "read",
-    "spelt",
-    "to_compact",
-    "untagged",
-]
-
 _TYPES = frozenset({"user", "assistant", "tool_result"})
 # What a message's JSON may raise: no JSON at all, or a number that no integer takes.
 UNREADABLE = (*BAD_INPUT, ValueError, OverflowError)

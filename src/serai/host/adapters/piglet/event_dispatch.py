@@ -23,8 +23,6 @@ from serai.store import entries, messages
 from serai.store.messages import STOPS
 from serai.store.session_writer import StepDraft, content_items
 
-__all__ = ["TYPES", "EventDispatcher", "EventTranslator", "Payload", "kinds_for"]
-
 log = logging.getLogger("serai.host")
 
 Payload = dict[str, Any]

@@ -39,8 +39,6 @@ from serai.wire.jsonrpc_peer import JsonRpcPeer
 from serai.wire.process import Child, stop_child
 from serai.wire.stream import Call, Oversize
 
-__all__ = ["PigletGuest", "ServiceRequests"]
-
 
 class ServiceRequests:
     """Serves the requests of one guest, on whichever side they come."""

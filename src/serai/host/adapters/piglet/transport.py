@@ -46,8 +46,6 @@ from serai.wire.jsonrpc_peer import JsonRpcPeer
 from serai.wire.process import Child
 from serai.wire.stream import Oversize
 
-__all__ = ["EXTRA", "DeferredActions", "DeferredTap", "GuestWire", "Registrations", "StdoutDrain", "Way", "WireChoice", "drained"]
-
 _COMPLAINTS = 10  # of the first few the report tells; all are in the log
 
 

@@ -1,7 +1,9 @@
-"""Takes WASM plugins in: the dialect `yoi`, each plugin in a worker process of its own.
+"""The adapter of the dialect `yoi`: WASM plugins, each in a worker process of its own.
 
-What a plugin may do is in its `Record` (manifest, grants, digest), resolved when it was found; nothing is looked up again.
-What it takes to run one is imported when the first one starts.
+`finder` finds packages and resolves them to a `ResolvedPlugin` (manifest, grants, digest), which says what a plugin may do; nothing
+is looked up again later. `guest` is a running plugin, `offer` what it registers, `ingress` what reaches it from outside. `worker` is
+the parent's end of its process, `program` what runs there, `compiler` compiles components, `effects` performs what a plugin asks
+for. These are imported when the first plugin starts.
 """
 
 from __future__ import annotations

@@ -30,8 +30,6 @@ from serai.host.adapters.yoi.program.engine import HEADER, SETTINGS
 from serai.limits import MIB
 from serai.wire.process import Child, Launch, Spawner
 
-__all__ = ["CompileLimits", "CompiledCodeCache", "command", "compiled", "engine_fingerprint", "key_of"]
-
 _SUFFIX = ".cwasm"
 _TOTAL = 1024 * MIB
 _ENTRIES = 128

@@ -29,8 +29,6 @@ from serai.plugins.package import ENDING, MANIFEST, BadArchive
 from serai.plugins.package_store import GRANT_HINT, read_package
 from serai.plugins.resolution import DiscoveredPackage, PackageDiagnostic, PluginSettings
 
-__all__ = ["discover", "find_in", "kept", "mending", "missing", "plan_of", "read", "settings", "settle"]
-
 DIALECT = "yoi"
 _ESCAPES = "plugin package path escapes its source store"
 _PROJECTS = 256 * MIB  # of all packages of a project, expanded: some seconds

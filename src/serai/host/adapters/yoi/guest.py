@@ -37,8 +37,6 @@ from serai.plugins.grants import ResolvedPlugin
 from serai.plugins.manifest import INSTANCE
 from serai.plugins.untrusted_text import display_text, operator_text
 
-__all__ = ["YoiGuest", "start"]
-
 Phase = messages.Phase
 
 _STOPPING = "the plugin is being stopped"

@@ -36,8 +36,6 @@ from serai.plugins.untrusted_text import size, timestamp
 if TYPE_CHECKING:
     from serai.host.adapters.yoi.guest import YoiGuest
 
-__all__ = ["Backoff", "EventSink", "HostWebSockets", "IngressDispatcher", "Subscription", "subscriptions"]
-
 _SECONDS = 5.0  # to open one, and to send on it; also of one wait for a frame, as a peer's pings are counted for each
 _BYE = 1.0  # seconds for a peer to answer our good-bye
 _PREFIX = "websocket:"

@@ -15,8 +15,6 @@ from serai.plugins.grants import ResolvedPlugin
 from serai.plugins.manifest import HostApi, Tool
 from serai.plugins.untrusted_text import bounded, display_text, operator_text
 
-__all__ = ["APIS", "Offer", "OfferedTool", "build_offer", "reworded", "tool_failure"]
-
 _LONGEST_TOOL = 60.0  # seconds, whatever a manifest says
 APIS: tuple[HostApi, ...] = ("request", "websocket", "fs")
 

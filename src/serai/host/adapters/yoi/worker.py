@@ -33,8 +33,6 @@ from serai.wire.event_loop import Deadlines
 from serai.wire.process import Child, Launch, Spawner
 from serai.wire.stream import Oversize
 
-__all__ = ["GRACE", "HostCall", "HostCallBroker", "Worker", "open_worker"]
-
 log = logging.getLogger("serai.host")
 
 HostCall = Callable[[str, str, Sequence[str | int], float], Awaitable[str]]

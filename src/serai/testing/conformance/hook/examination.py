@@ -35,8 +35,6 @@ from serai.testing.guest_process import show
 from serai.wire import process_tree
 from serai.wire.process import Launch, find_program, spawn_failed
 
-__all__ = ["OPENING", "HookExamination", "HookExit", "HookRun", "Patience", "examine", "hidden", "run", "secrets_of"]
-
 How = Literal["ended", "late", "too much"]
 
 _LOOK = 0.1  # seconds between two looks at how much it has printed

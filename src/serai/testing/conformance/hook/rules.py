@@ -15,11 +15,6 @@ from serai.testing.conformance.hook.examination import OPENING, HookExamination,
 if TYPE_CHECKING:
     from serai.dialects.hookproto.messages import Json
 
-__all__ = [
-    "any_json", "any_text", "content", "cwd", "destroy", "destroy_again", "files", "in_time", "large", "left_behind", "mode",
-    "names", "newline", "opening", "optional", "own_state", "owner", "path", "secret", "sizes", "unknown_event",
-]  # fmt: skip
-
 NO_SUCH_EVENT: Final = "box.serai-check"
 TEXT: Final = 'it\'s "quoted" \\ <b>&amp;</b> $(exit 3) `exit 3` %s\n\ttwo lines, Grüße, 日本, 🏨, \u2028'
 LARGE: Final = 1_000_000

@@ -1,4 +1,4 @@
-"""The rules that bind a piglet guest: what it says (`words`), what it lives through (`faults`), and what binds any (`living`)."""
+"""The rules that bind a piglet guest: `rules` has its own and adds `shared_rules`, `probe` starts and asks it."""
 
 from serai.testing.conformance.piglet.probe import examine
 from serai.testing.conformance.piglet.rules import RULES

@@ -30,8 +30,6 @@ from serai.testing.piglet_host.messages import (
     read,
 )
 
-__all__ = ["PigletExamination", "PigletProbe", "PigletRequest", "call", "command", "examine"]
-
 _ANSWER = "answer every request exactly once, also when something goes wrong: catch what is thrown, and send an error"
 _JUDGE = "answer at once, also what you cannot judge: everything waits for an interceptor"
 _PLACES: dict[Transport, str] = {"fd": "FD 4", "stdio": "stdout"}

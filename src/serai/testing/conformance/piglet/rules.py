@@ -18,27 +18,6 @@ from serai.testing.conformance.shared_rules import by_reason, harm, lives_throug
 from serai.testing.guest_process import show
 from serai.testing.piglet_host.messages import EVENTS, LONGEST, Message
 
-__all__ = [
-    "RULES",
-    "any_json",
-    "cancel",
-    "events",
-    "frames",
-    "handshake",
-    "hooks",
-    "in_time",
-    "intercept",
-    "not_json",
-    "optional_fields",
-    "oversize",
-    "poor_host",
-    "registrations",
-    "shutdown_request",
-    "stdout",
-    "unknown_frames",
-    "unknown_methods",
-]
-
 _NO_MESSAGES = [
     b"",
     b"\r",

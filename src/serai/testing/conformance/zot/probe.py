@@ -16,8 +16,6 @@ from serai.testing.conformance.probe import Flawed, GuestProbe, Task, compact, w
 from serai.testing.guest_process import GuestProcess
 from serai.testing.zot_host import ANSWERS, FRAMES, INTERCEPTABLE, LONGEST, Flaws, Frame, misplaced, parsed
 
-__all__ = ["ZotExamination", "ZotProbe", "ZotRequest", "examine", "question"]
-
 _ANSWER = "answer every request exactly once, also when something goes wrong: catch what is thrown, send an error, and flush it"
 _JUDGE = "answer at once, also what you cannot judge: everything waits, and after 5 s a host goes on without you"
 _FIRST_ID = 64818707086  # zot's ids are the time of the day, in 12 digits: in the morning they begin with 0 (spec zot 3.1)

@@ -19,24 +19,6 @@ from serai.testing.conformance.zot.probe import ZotExamination, ZotProbe, ZotReq
 from serai.testing.guest_process import show
 from serai.testing.zot_host import EVENTS, INTERCEPTABLE, LONGEST, Frame
 
-__all__ = [
-    "FORMS",
-    "IDS",
-    "RULES",
-    "any_json",
-    "events",
-    "frames",
-    "intercept",
-    "not_json",
-    "optional_fields",
-    "oversize",
-    "ready",
-    "registrations",
-    "silent_host",
-    "stdout",
-    "unknown_frames",
-]
-
 FORMS: dict[str, Callable[[Frame], bytes]] = {
     "with its type at the end": backwards,
     "with blanks around its parts": spaced,

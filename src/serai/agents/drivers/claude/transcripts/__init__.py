@@ -1,10 +1,11 @@
-"""Sessions that an agent program keeps itself: Claude Code's transcripts (spec agents 4).
+"""Sessions that an agent program stores itself: Claude Code's transcripts (spec agents 4), read only.
 
     transcripts = Transcripts()
     for session in transcripts.recent_filtered("/home/me/project", 10, default_filter):
         print(session.session_id, session.title)
 
-Serai's own record of a conversation is in `serai.store`; this is the other program's, and only read.
+`reader` has `Transcripts`, `files` finds and opens the files, `rows` decodes their rows, `metadata` sums a session up and filters.
+Serai's own sessions are in `serai.store`.
 """
 
 from __future__ import annotations

@@ -26,29 +26,6 @@ from serai.errors import BadSession, NoSession
 from serai.limits import KIB
 from serai.wire.stream import Framer, Oversize, split_lines
 
-__all__ = [
-    "END",
-    "INDEX",
-    "LONGEST",
-    "FileEnds",
-    "InvalidPath",
-    "InvalidSessionFormat",
-    "ProjectFolder",
-    "ProjectNotFound",
-    "Read",
-    "SessionNotFound",
-    "TranscriptFile",
-    "TranscriptRoot",
-    "checked_id",
-    "every_line",
-    "folder_name",
-    "is_id",
-    "read_summary",
-    "real",
-    "transcript_root",
-    "windows",
-]
-
 
 class SessionNotFound(NoSession):
     """No project has a transcript of that id, or it is none: ids are UUIDs. `id` is what was asked for."""

@@ -27,18 +27,6 @@ from serai.agents.drivers.claude.transcripts.rows import (
 )
 from serai.store import entries
 
-__all__ = [
-    "NOISE",
-    "MetadataBuilder",
-    "SessionFilter",
-    "SessionMetadata",
-    "SessionStatus",
-    "combine",
-    "default_filter",
-    "exclude_patterns",
-    "exclude_short",
-]
-
 SessionStatus = Literal["active", "complete", "error", ""]
 
 

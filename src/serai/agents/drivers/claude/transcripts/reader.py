@@ -33,8 +33,6 @@ from serai.agents.drivers.claude.transcripts.rows import SessionEvent, event_of,
 from serai.limits import MIB, Limits
 from serai.wire.codec import BAD_INPUT, decode
 
-__all__ = ["Project", "ProjectStats", "SessionSummary", "Transcripts"]
-
 _KEPT = 20_000  # transcripts of which the metadata is remembered
 _INDEX = 4 * MIB
 

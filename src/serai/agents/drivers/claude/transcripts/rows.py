@@ -20,36 +20,6 @@ from msgspec import Raw
 from serai.store import entries
 from serai.wire.codec import BAD_INPUT, decode, scan_head
 
-__all__ = [
-    "AssistantMessage",
-    "AssistantMessageEvent",
-    "ContentBlock",
-    "EventData",
-    "FileHistorySnapshotEvent",
-    "ResultEvent",
-    "RowMessage",
-    "SessionEvent",
-    "SystemEvent",
-    "SystemInitEvent",
-    "ToolResultEvent",
-    "ToolUseEvent",
-    "TranscriptRow",
-    "UsageInfo",
-    "UserMessage",
-    "UserMessageEvent",
-    "amount",
-    "event_of",
-    "message_of",
-    "moment",
-    "prompt_text",
-    "recover_row",
-    "row_of",
-    "said_text",
-    "string",
-    "text_of",
-    "whole",
-]
-
 # What has another name on disk.
 _NAMES = {
     "git_branch": "gitBranch",

@@ -1,7 +1,8 @@
-"""What plugins may do outside of themselves (spec yoi 4, 5, 6): performed here, in the host, after both checks and at every call.
+"""What plugins may do outside of their worker (spec yoi 4, 5, 6): performed here, in the host, after both checks and at every call.
 
-A worker asks by name and with plain values, and is not believed: it runs somebody else's code. Each call has what remains of the
-plugin's own deadline and not more (spec yoi 21.30), and may be cancelled at any moment.
+`host_calls` routes the calls of one instance to `files`, `network` and `websocket`; `threads` bounds the threads of those that may
+hang. A worker runs somebody else's code, so nothing that it sends is trusted. A call has what remains of the plugin's own deadline
+and not more (spec yoi 21.30), and may be cancelled at any moment.
 """
 
 from serai.host.adapters.yoi.effects.host_calls import HostCalls

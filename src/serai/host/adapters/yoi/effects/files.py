@@ -25,8 +25,6 @@ from serai.dialects.yoi.host_api import Entry, FsRequest, HostCallDenied
 from serai.host.adapters.yoi.effects.threads import ThreadCaller
 from serai.plugins.grants import FsGrant
 
-__all__ = ["OwnFolders", "perform"]
-
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: a FIFO that takes a file's place between the look and the open must not hold us.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC

@@ -21,8 +21,6 @@ from serai.plugins import authorization
 from serai.plugins.bounds import DEFAULT, Bounds
 from serai.plugins.grants import Operation, ResolvedPlugin
 
-__all__ = ["HostCalls", "WebSocketHandles"]
-
 _LAST = 2**32 - 1
 
 

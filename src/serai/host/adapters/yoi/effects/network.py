@@ -24,8 +24,6 @@ from serai.plugins.untrusted_text import operator_text
 if TYPE_CHECKING:
     import h11
 
-__all__ = ["READ", "PluginNetwork", "Resolve", "Streams", "exchange", "fault"]
-
 READ = 16 * 1024  # bytes at once: what is taken before the next look at a budget
 _ADDRESSES = 8  # of one name that are tried
 

@@ -14,8 +14,6 @@ from typing import Any, TypeVar
 
 from serai.dialects.yoi.host_api import HostCallDenied
 
-__all__ = ["BoundedThreads", "ThreadCaller"]
-
 T = TypeVar("T")
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from serai.plugins.grants import ResolvedPlugin
     from serai.plugins.targets import Parsed
 
-__all__ = ["PluginWebSocket", "ReceiveTimeout", "dial", "dial_checked"]
-
 _READ = 4 * 1024  # bytes at once: a flood of empty frames is 2000 of them, and the others' turn comes after
 
 

@@ -12,8 +12,6 @@ from typing import NoReturn
 from serai.host.adapters.yoi.program.confine import filter_calls, give_up_files, set_resource_limit
 from serai.host.adapters.yoi.program.engine import HEADER, make_engine
 
-__all__ = ["main"]
-
 REFUSED = 3  # exit status: the component is at fault
 UNWRITTEN = 4  # the disk is
 

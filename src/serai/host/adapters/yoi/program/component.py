@@ -16,8 +16,6 @@ from typing import Any
 from wasmtime import Engine, Store, WasmtimeError
 from wasmtime.component import U32, Component, Func, FuncType, LinkerInstance, String
 
-__all__ = ["HOST", "Answer", "ComponentRejected", "DirectCalls", "PublicCalls", "check", "choose_calls"]
-
 Answer = tuple[str, int]  # the text, and its size when it was too large to be taken over
 Ask = Callable[[str, str, Sequence[Any]], str]  # asks the parent; raises `WasmtimeError` alone
 

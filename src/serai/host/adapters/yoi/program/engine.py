@@ -10,8 +10,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from wasmtime import Engine
 
-__all__ = ["HEADER", "RESERVED", "SETTINGS", "STACK_MOST", "make_engine"]
-
 HEADER = b"\x00asm\x0d\x00\x01\x00"  # of a component (spec yoi 2.3)
 RESERVED = 64 * 1024 * 1024  # bytes of address space for each memory; it moves when it grows beyond
 GUARD = 64 * 1024

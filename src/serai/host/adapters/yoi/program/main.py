@@ -29,8 +29,6 @@ from serai.host.adapters.yoi.program.component import HOST, PREFIX, SUFFIX, Comp
 from serai.host.adapters.yoi.program.confine import filter_calls, give_up_files, raise_stack, set_resource_limit
 from serai.host.adapters.yoi.program.engine import RESERVED, make_engine
 
-__all__ = ["DeadlineThread", "LineChannel", "main", "quoted"]
-
 _READ = 1 << 16
 _scan = JSONDecoder().raw_decode
 
