@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.claude.formatter import TranscriptFormatter
+from serai.compat.agentboot.formatter import TranscriptFormatter
 from serai.dialects.claude.messages import FROM_CLI
 from serai.wire.codec import Noise, Unknown
 from tests.claude.rendering.frames import Frame, assistant, delta, result_of, system, text, use, user

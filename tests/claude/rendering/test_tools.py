@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serai.dialects.claude.formatter import _LINES, TranscriptFormatter, details, one_liner
+from serai.compat.agentboot.formatter import _LINES, TranscriptFormatter, details, one_liner
 from tests.claude.rendering.frames import assistant, result_of, text, use, user
 
 TODOS = [{"content": "one", "status": "completed"}, {"content": "two", "status": "in_progress"}, {"content": "three"}]
